@@ -1,0 +1,48 @@
+# Everything that one does with this repository. `make help` lists the targets.
+
+# The first interpreter that runs and is new enough; override with `make PYTHON=...`.
+PYTHON ?= $(shell for python in python3.11 python3 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$python; break; }; done)
+
+VENV = .venv/bin/python
+PIP = $(VENV) -m pip --disable-pip-version-check --quiet
+
+# Stamps: an environment is built again only when pyproject.toml changes.
+INSTALLED = .venv/.installed
+INSTALLED_BENCH = .venv/.installed-bench
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check golden bench
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: $(INSTALLED)  ## train a network on handwritten digits, and show what happens inside
+	$(VENV) -m tapegrad demo
+
+test: $(INSTALLED)  ## run all tests
+	$(VENV) -m pytest -n 2
+
+check: $(INSTALLED)  ## check formatting, lint and types
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+golden: $(INSTALLED)  ## rewrite the golden texts of the tests
+	$(VENV) -m pytest --update-golden
+
+bench: $(INSTALLED_BENCH)  ## measure gradients beside JAX and HIPS autograd
+	$(VENV) benchmarks/run.py
+
+$(INSTALLED): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "tapegrad needs Python 3.11 or newer on the PATH" >&2; exit 1; }
+	@echo "installing into .venv (takes a minute or two the first time)"
+	@test -x $(VENV) || $(PYTHON) -m venv .venv
+	@$(PIP) install -e ".[demo,test]"
+	@touch $@
+
+$(INSTALLED_BENCH): $(INSTALLED)
+	@echo "installing the engines to compare with"
+	@$(PIP) install -e ".[bench]"
+	@touch $@

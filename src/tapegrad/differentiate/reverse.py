@@ -1,0 +1,164 @@
+"""Reverse mode: the tape of a function becomes the tape of its value and its gradients.
+
+The calls are walked backwards. Each primitive's rule turns the cotangent of its result into
+cotangents of its operands; where a variable is read several times they add up. Rules don't know
+about broadcasting: `sum_to` undoes it here, and nowhere else.
+
+Names: `ct` cotangent; `wrt` the variables to differentiate with respect to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+
+from tapegrad.errors import GradientError
+from tapegrad.ir.tape import Aval, Call, Literal, Operand, Rewriter, Tape, Var
+from tapegrad.primitives.base import Node, Writer
+from tapegrad.primitives.elementwise import AsType
+from tapegrad.primitives.reductions import Sum
+from tapegrad.primitives.views import BroadcastTo, ExpandDims
+
+
+def reverse(
+    tape: Tape, wrt: Sequence[int], seed: bool = False, keep: Sequence[int] | None = None
+) -> Tape:
+    """The tape of (outputs..., cotangents of the inputs numbered `wrt`...).
+
+    Without `seed` the first output is a scalar, whose cotangent is 1; the others have none. With
+    `seed` the cotangents of all outputs are further inputs, put after the free ones and before
+    the captured ones. `keep` numbers the outputs that stay on the tape; all, if not given.
+    """
+    rewriter = Rewriter(_with_seeds(tape) if seed else tape, name=f"grad_{tape.name}")
+    builder = rewriter.builder
+    writer = Writer(builder)
+    for call in tape.calls:
+        rewriter.copy(call)
+
+    cts: dict[Var, list[Node]] = {}
+    if seed:
+        free = len(tape.free_inputs)
+        seeds: list[Operand] = list(builder.inputs[free : free + len(tape.outputs)])
+    else:
+        seeds = [Literal(x.dtype.type(1)) for x in tape.outputs[:1]]
+    for output, given in zip(tape.outputs, seeds, strict=False):
+        if isinstance(output, Var) and output.dtype.kind == "f":
+            cts.setdefault(output, []).append(writer.node(given))
+
+    active = _depends_on(tape, wrt)
+    for call in reversed(tape.calls):
+        if not any(out in cts for out in call.outs):
+            continue
+        if any(out in active for out in call.outs):
+            _pull_back(call, rewriter, writer, cts, active)
+
+    writer.src, writer.reason = None, ""
+    gradients = [
+        _input_cotangent(tape.inputs[k], cts.get(tape.inputs[k]), writer) for k in wrt
+    ]
+    kept = range(len(tape.outputs)) if keep is None else keep
+    outputs = [rewriter.operand(tape.outputs[k]) for k in kept] + gradients
+    for guard in tape.guards:
+        builder.guards.append(replace(guard, operand=rewriter.operand(guard.operand)))
+    names = [tape.output_names[k] if tape.output_names else "" for k in kept]
+    names += [f"d_{tape.names[k]}" if tape.names and tape.names[k] else "" for k in wrt]
+    return builder.finish(outputs, tape.captured, names)
+
+
+def _with_seeds(tape: Tape) -> Tape:
+    """The tape with an input for the cotangent of each output, after the free inputs."""
+    last = max([v.id for v in tape.inputs] + [v.id for c in tape.calls for v in c.outs], default=0)
+    seeds = tuple(Var(last + 1 + k, x.aval) for k, x in enumerate(tape.outputs))
+    free = len(tape.free_inputs)
+    names = tape.names or ("",) * len(tape.inputs)
+    labels = ("seed",) if len(seeds) == 1 else tuple(f"seed{k}" for k in range(len(seeds)))
+    return replace(
+        tape,
+        inputs=(*tape.inputs[:free], *seeds, *tape.inputs[free:]),
+        names=(*names[:free], *labels, *names[free:]),
+    )
+
+
+def _depends_on(tape: Tape, wrt: Sequence[int]) -> set[Var]:
+    """The floating-point variables that the inputs numbered `wrt` have a part in."""
+    active = {tape.inputs[k] for k in wrt}
+    for call in tape.calls:
+        if any(isinstance(x, Var) and x in active for x in call.operands):
+            active.update(out for out in call.outs if out.dtype.kind == "f")
+    return active
+
+
+def _pull_back(
+    call: Call, rewriter: Rewriter, writer: Writer, cts: dict[Var, list[Node]], active: set[Var]
+) -> None:
+    """Add this call's contributions to the cotangents of its operands."""
+    writer.src = call.src
+    first = rewriter.operand(call.outs[0])
+    writer.reason = f"cotangent of {first}"
+    outs = [writer.node(rewriter.operand(v)) for v in call.outs]
+    summed = [_accumulated(writer, out.aval, cts.pop(var, None)) for var, out in zip(call.outs, outs, strict=True)]
+    xs = [writer.node(x) for x in rewriter.operands(call)]
+    writer.reason = f"cotangent via {call.primitive}"
+    single = call.primitive.results == 1
+    try:
+        contributions = call.primitive.vjp(
+            summed[0] if single else tuple(summed), outs[0] if single else tuple(outs), *xs
+        )
+    except GradientError as error:
+        where = f" ({call.src}: `{call.src.text}`)" if call.src else ""
+        raise GradientError(
+            f"{error}{where}. Declare one with tapegrad.defvjp, or keep the derivative out with "
+            "tapegrad.stop_gradient"
+        ) from None
+    for x, ct in zip(call.operands, contributions, strict=True):
+        if ct is not None and isinstance(x, Var) and x in active:
+            cts.setdefault(x, []).append(sum_to(as_node(writer, ct), x.aval))
+
+
+def as_node(writer: Writer, x: Any) -> Node:
+    """A rule may return a literal for a constant cotangent."""
+    return x if isinstance(x, Node) else writer.node(x)
+
+
+def _accumulated(writer: Writer, aval: Aval, parts: list[Node] | None) -> Node:
+    """The sum of a variable's cotangents, with the variable's own shape."""
+    if parts is None:
+        return BroadcastTo(aval.shape)(writer.node(Literal(aval.dtype.type(0))))
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total if total.shape == aval.shape else BroadcastTo(aval.shape)(total)
+
+
+def _input_cotangent(var: Var, parts: list[Node] | None, writer: Writer) -> Operand:
+    writer.reason = f"cotangent of {var}"
+    if parts is None and var.shape == ():
+        return Literal(var.dtype.type(0))
+    return _accumulated(writer, var.aval, parts).operand
+
+
+def sum_to(ct: Node, aval: Aval) -> Node:
+    """`ct` summed over the axes along which a value of type `aval` was broadcast.
+
+    A cotangent of fewer axes than the value (a scalar constant, say) is left to broadcast.
+    """
+    if ct.dtype != aval.dtype:
+        ct = AsType(aval.dtype)(ct)
+    if ct.shape == aval.shape or ct.ndim < aval.ndim:
+        return ct
+    extra = ct.ndim - aval.ndim
+    stretched = [
+        k + extra for k, n in enumerate(aval.shape) if n == 1 and ct.shape[k + extra] != 1
+    ]
+    axes = (*range(extra), *stretched)
+    if not axes:
+        return ct
+    out = Sum(axes)(ct)
+    missing = tuple(k - extra for k in stretched)
+    if missing:
+        out = ExpandDims(missing)(out)
+    return out
+
+

@@ -1,0 +1,57 @@
+"""The exceptions that tapegrad raises, drawn as a tree.
+
+    TapegradError
+    ├── TraceError            the traced function did what a trace can't follow
+    │   ├── UnsupportedError  a NumPy function, method or call form without a rule
+    │   ├── ConversionError   a traced value was forced into a plain Python or NumPy value
+    │   └── LeakedTracerError a traced value was used after its trace had ended
+    ├── ArgumentError         what was passed can't be differentiated or traced
+    ├── GradientError         the output can't be differentiated (not a real scalar, no rule)
+    ├── TapeError             a tape is malformed, or a text isn't a tape
+    └── InternalError         a fault of tapegrad's own; please report it
+
+Every message says what the user did, in their terms and at their line; why it can't work; and
+the usual fix.
+"""
+
+
+class TapegradError(Exception):
+    """Base class of every error that tapegrad raises on purpose."""
+
+
+class TraceError(TapegradError):
+    """The function did something that a trace can't follow."""
+
+
+class UnsupportedError(TraceError, NotImplementedError):
+    """A NumPy function, method or form of call for which there is no rule.
+
+    It is a `NotImplementedError` too, the class that Python uses for what isn't there yet.
+    """
+
+
+class ConversionError(TraceError, TypeError):
+    """A traced value was forced into a plain number or array: `math.exp(x)`, `np.array([x])`.
+
+    It is a `TypeError`, which NumPy and `math` raise for values of a wrong type.
+    """
+
+
+class LeakedTracerError(TraceError):
+    """A traced value was kept somewhere and used after its trace had ended."""
+
+
+class ArgumentError(TapegradError, TypeError):
+    """An argument can't be traced or differentiated: an integer, a string, an object array."""
+
+
+class GradientError(TapegradError, TypeError):
+    """The output can't be differentiated: it isn't a real scalar, or a rule is missing."""
+
+
+class TapeError(TapegradError, ValueError):
+    """A tape is malformed, its inputs don't fit, or a text doesn't parse as a tape."""
+
+
+class InternalError(TapegradError):
+    """A fault of tapegrad's own. The message carries the tape around the fault."""

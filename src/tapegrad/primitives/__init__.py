@@ -1,0 +1,49 @@
+"""The primitives, by name: what the tape's text refers to and the contract test covers."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from tapegrad.primitives import (
+    contractions,
+    control,
+    elementwise,
+    reductions,
+    scatter,
+    special,
+    views,
+)
+from tapegrad.primitives.base import Elementwise, Parametric
+
+_MODULES = (elementwise, special, reductions, views, scatter, contractions, control)
+
+
+def _declared() -> dict[str, Any]:
+    """Name -> elementwise primitive, or class of a primitive with parameters."""
+    found: dict[str, Any] = {}
+    for module in _MODULES:
+        for entry in vars(module).values():
+            if isinstance(entry, Elementwise) or _is_concrete(entry):
+                found[str(entry.name)] = entry
+    return found
+
+
+def _is_concrete(entry: Any) -> bool:
+    """Whether `entry` is a class of primitives that has a name, not one of the kinds."""
+    return (
+        isinstance(entry, type)
+        and issubclass(entry, Parametric)
+        and isinstance(getattr(entry, "name", None), str)
+    )
+
+
+@cache
+def primitives() -> dict[str, Any]:
+    """All primitives that tapegrad declares, by name."""
+    return _declared()
+
+
+def by_name(name: str) -> Any:
+    """The primitive, or class of primitives, called `name`; a KeyError if there is none."""
+    return primitives()[name]

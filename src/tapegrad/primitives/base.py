@@ -1,0 +1,398 @@
+"""What a primitive is, and the closed set of kinds.
+
+One declaration answers every question that the stages ask: shape and dtype (`aval`), NumPy's
+answer (`evaluate`), reverse and forward rule (`vjp`, `jvp`), and how it is emitted, which the kind
+decides:
+
+    Elementwise   one scalar expression an element; operands broadcast
+    Reduction     folds axes with an associative operation
+    View          an index map: which element of the operand stands where; never a copy
+    Scatter       writes or adds its operand into a larger result
+    Library       a call (BLAS), or anything that NumPy has to do itself
+    Control       holds sub-tapes
+
+An *instance* is a primitive with its static parameters. Instances are frozen and hashable: they
+are the key of common subexpressions, part of the cache key, and what the tape prints.
+
+Rules are written in terms of primitives. Applied to `Node`s they append calls to a tape, so the
+derivative of a derivative works by construction. A rule returns the cotangents of all operands
+and never asks which are wanted: dead-code elimination removes the rest. Rules may ignore
+broadcasting; `differentiate.reverse` undoes it in one place.
+
+Names: `x`, `y` primals; `out` the result; `t` tangent; `ct` cotangent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tapegrad.errors import GradientError, InternalError
+from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Source, Var, literal
+
+
+class Value:
+    """Something a primitive can be applied to that isn't an array: applying it records a call."""
+
+    __slots__ = ()
+    aval: Aval
+
+    def bind(self, primitive: Primitive, operands: Sequence[Any]) -> Any:
+        """Record `primitive(*operands)`, one of which is this value."""
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.aval.shape)
+
+    @property
+    def size(self) -> int:
+        return self.aval.size
+
+
+class Primitive:
+    """Base of all primitives; the docstring of this module says what each method answers."""
+
+    name: ClassVar[str] | str
+    results: ClassVar[int] = 1
+
+    def aval(self, *xs: Aval) -> Any:
+        """The result's type, or a ValueError if the operands don't fit."""
+        raise NotImplementedError
+
+    def avals(self, *xs: Aval) -> tuple[Aval, ...]:
+        """The types of all results, as a tuple."""
+        result = self.aval(*xs)
+        return result if isinstance(result, tuple) else (result,)
+
+    def evaluate(self, *xs: Any) -> Any:
+        """NumPy's answer: the oracle of the tests and what `play` runs."""
+        raise NotImplementedError
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        """One cotangent an operand, None where there is none."""
+        raise GradientError(f"{self.name} has no reverse rule")
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        """The tangent of the result; `ts` holds None where an operand has no tangent."""
+        raise GradientError(f"{self.name} has no forward rule")
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        """The static parameters by name, as the tape prints them."""
+        return ()
+
+    def __call__(self, *xs: Any) -> Any:
+        for x in xs:
+            if isinstance(x, Value):
+                return x.bind(self, xs)
+        return self.evaluate(*xs)
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+class Parametric(Primitive):
+    """A primitive with static parameters: subclasses are frozen dataclasses."""
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        return tuple((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]
+
+
+# ---- values that rules work on
+
+
+class Node(Value):
+    """A variable or literal of a tape under construction, with the operators rules use.
+
+    Numbers in arithmetic with a node take the node's dtype.
+    """
+
+    __slots__ = ("aval", "operand", "writer")
+
+    def __init__(self, writer: Writer, operand: Operand) -> None:
+        self.writer = writer
+        self.operand = operand
+        self.aval = operand.aval
+
+    def bind(self, primitive: Primitive, operands: Sequence[Any]) -> Any:
+        return self.writer.apply(primitive, operands)
+
+    def _number(self, x: Any) -> Any:
+        return x if isinstance(x, Value) else Node(self.writer, literal(x, self.dtype))
+
+    def __add__(self, y: Any) -> Any:
+        return _elementwise().add(self, self._number(y))
+
+    def __radd__(self, y: Any) -> Any:
+        return _elementwise().add(self._number(y), self)
+
+    def __sub__(self, y: Any) -> Any:
+        return _elementwise().sub(self, self._number(y))
+
+    def __rsub__(self, y: Any) -> Any:
+        return _elementwise().sub(self._number(y), self)
+
+    def __mul__(self, y: Any) -> Any:
+        return _elementwise().mul(self, self._number(y))
+
+    def __rmul__(self, y: Any) -> Any:
+        return _elementwise().mul(self._number(y), self)
+
+    def __truediv__(self, y: Any) -> Any:
+        return _elementwise().div(self, self._number(y))
+
+    def __rtruediv__(self, y: Any) -> Any:
+        return _elementwise().div(self._number(y), self)
+
+    def __neg__(self) -> Any:
+        return _elementwise().neg(self)
+
+    def __lt__(self, y: Any) -> Any:
+        return _elementwise().less(self, self._number(y))
+
+    def __le__(self, y: Any) -> Any:
+        return _elementwise().less_equal(self, self._number(y))
+
+    def __gt__(self, y: Any) -> Any:
+        return _elementwise().greater(self, self._number(y))
+
+    def __ge__(self, y: Any) -> Any:
+        return _elementwise().greater_equal(self, self._number(y))
+
+    def equals(self, y: Any) -> Any:
+        """Elementwise `==`; the operator keeps its usual meaning for nodes."""
+        return _elementwise().equal(self, self._number(y))
+
+
+class Writer:
+    """Applies primitives to nodes by appending calls to `builder`.
+
+    `src` and `reason` are stamped on each call: the differentiator sets them, call by call.
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.src: Source | None = None
+        self.reason = ""
+
+    def node(self, operand: Operand) -> Node:
+        return Node(self, operand)
+
+    def apply(self, primitive: Primitive, operands: Sequence[Any]) -> Any:
+        plain = [x.operand if isinstance(x, Node) else self._literal(x) for x in operands]
+        outs = self.builder.call(primitive, plain, self.src, self.reason)
+        nodes = tuple(Node(self, out) for out in outs)
+        return nodes[0] if primitive.results == 1 else nodes
+
+    @staticmethod
+    def _literal(x: Any) -> Literal:
+        if isinstance(x, Literal):
+            return x
+        if isinstance(x, np.generic):
+            return Literal(x)
+        raise InternalError(f"a rule applied a primitive to {x!r}, which isn't a node")
+
+
+def _elementwise() -> Any:
+    """The elementwise primitives; imported late, since they are built on this module."""
+    from tapegrad.primitives import elementwise
+
+    return elementwise
+
+
+# ---- shapes
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """NumPy's broadcasting rule; a ValueError that shows the shapes if they don't fit."""
+    if len(shapes) == 1 or all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
+    ndim = max(map(len, shapes))
+    result = [1] * ndim
+    for shape in shapes:
+        for axis, extent in enumerate(shape, start=ndim - len(shape)):
+            if extent != 1:
+                if result[axis] not in (1, extent):
+                    raise ValueError(
+                        "operands could not be broadcast together with shapes "
+                        + " ".join(str(s).replace(" ", "") for s in shapes)
+                    )
+                result[axis] = extent
+    return tuple(result)
+
+
+# ---- the kinds
+
+
+class Elementwise(Primitive):
+    """`out[i] = scalar(x[i], y[i], ...)`, operands broadcast against each other.
+
+    `partials(out, *xs)` gives d out / d operand, one each: a node, the number 1 or -1, or None for
+    an operand without derivative. Both modes follow from it. Where a product with the partial
+    would make NaN of 0 * inf, `vjp` and `jvp` are given instead. `scalar` is the emitted
+    expression: `{0}` stands for the first operand, names are those of the emitter's vocabulary.
+    Operands have one dtype, which is the result's, unless `dtype` says otherwise.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ufunc: Callable[..., Any],
+        scalar: str,
+        partials: Callable[..., Sequence[Any]] | None = None,
+        vjp: Callable[..., Sequence[Any]] | None = None,
+        jvp: Callable[..., Any] | None = None,
+        dtype: Any = None,
+        cost: int = 1,
+    ) -> None:
+        self.name = name
+        self.ufunc = ufunc
+        self.scalar = scalar
+        self.partials = partials
+        self.dtype = None if dtype is None else np.dtype(dtype)
+        self.cost = cost
+        self._vjp = vjp
+        self._jvp = jvp
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval(
+            broadcast_shapes(*[x.shape for x in xs]),
+            xs[-1].dtype if self.dtype is None else self.dtype,
+        )
+
+    def evaluate(self, *xs: Any) -> Any:
+        return self.ufunc(*xs)
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        if self._vjp is not None:
+            return self._vjp(ct, out, *xs)
+        if self.partials is None:
+            return (None,) * len(xs)
+        return [_times(ct, partial) for partial in self.partials(out, *xs)]
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        if self._jvp is not None:
+            return self._jvp(ts, out, *xs)
+        if self.partials is None:
+            return None
+        terms = [
+            _times(t, partial)
+            for t, partial in zip(ts, self.partials(out, *xs), strict=True)
+            if t is not None and partial is not None
+        ]
+        if not terms:
+            return None
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
+    def __repr__(self) -> str:
+        return str(self.name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # There is one object of each elementwise primitive; a pickle refers to it by name.
+        from tapegrad.primitives import by_name
+
+        return by_name, (self.name,)
+
+
+def _times(ct: Any, partial: Any) -> Any:
+    """`ct * partial`, without a call where the partial is 1, -1 or absent."""
+    if partial is None:
+        return None
+    if isinstance(partial, int):
+        return ct if partial == 1 else -ct
+    return ct * partial
+
+
+class Linear(Parametric):
+    """Mixin: a linear map of one operand. `transpose` gives the reverse rule; the map is its own
+    forward rule."""
+
+    def transpose(self, ct: Any, x: Aval) -> Any:
+        """The transposed map, applied to a cotangent; `x` is the operand's type."""
+        raise NotImplementedError
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        return (self.transpose(ct, xs[0].aval),)
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        return None if ts[0] is None else self(ts[0])
+
+
+class Bilinear(Parametric):
+    """Mixin: linear in each of two operands; the forward rule is the product rule."""
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        (x, y), (tx, ty) = xs, ts
+        terms = ([] if tx is None else [self(tx, y)]) + ([] if ty is None else [self(x, ty)])
+        return terms[0] + terms[1] if len(terms) == 2 else terms[0] if terms else None
+
+
+class Reduction(Parametric):
+    """Folds `axes`, which disappear from the shape, with `combine` from `identity`."""
+
+    axes: tuple[int, ...]
+
+    def kept(self, x: Aval) -> tuple[int, ...]:
+        return tuple(n for axis, n in enumerate(x.shape) if axis not in self.axes)
+
+
+class View(Parametric):
+    """Which element of the operand stands where in the result; never a copy."""
+
+
+class Scatter(Parametric):
+    """Writes or adds its operand into a larger result."""
+
+
+class Library(Parametric):
+    """A call of a library: BLAS, or what only NumPy can do."""
+
+
+class Control(Parametric):
+    """Holds sub-tapes among its parameters."""
+
+
+# ---- indices
+
+
+@dataclass(frozen=True)
+class Slice:
+    """`start : stop : step` along an axis, explicit: `count` elements from `start` on.
+
+    Python's slices don't hash before 3.12, and these need no clipping: every index is in range.
+    """
+
+    start: int
+    count: int
+    step: int = 1
+
+    def __str__(self) -> str:
+        return f"Slice({self.start}, {self.count}, {self.step})"
+
+    __repr__ = __str__
+
+    def as_slice(self) -> slice:
+        if self.count == 0:
+            return slice(0, 0, 1)
+        stop: int | None = self.start + self.count * self.step
+        if stop is not None and stop < 0:
+            stop = None
+        return slice(self.start, stop, self.step)
+
+
+def is_var(x: Operand) -> bool:
+    return isinstance(x, Var)

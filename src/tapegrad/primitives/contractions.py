@@ -1,0 +1,42 @@
+"""Contractions: products that sum over a shared axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import Bilinear, Library, broadcast_shapes
+from tapegrad.primitives.views import Transpose
+
+
+@dataclass(frozen=True)
+class MatMul(Bilinear, Library):
+    """The matrix product of the last two axes; the axes before them broadcast."""
+
+    name = "matmul"
+
+    def aval(self, *xs: Aval) -> Aval:
+        x, y = xs
+        if x.shape[-1] != y.shape[-2]:
+            raise ValueError(f"matmul: inner dimensions differ: {x} @ {y}")
+        batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        return x.with_shape((*batch, x.shape[-2], y.shape[-1]))
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.matmul(xs[0], xs[1])
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        x, y = xs
+        return self(ct, swapped(y)), self(swapped(x), ct)
+
+
+matmul = MatMul()
+
+
+def swapped(x: Any) -> Any:
+    """The transpose of the last two axes."""
+    *batch, rows, columns = range(x.ndim)
+    return Transpose((*batch, columns, rows))(x)

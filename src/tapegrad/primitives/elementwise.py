@@ -1,0 +1,331 @@
+"""Elementwise primitives: arithmetic, comparison, logic, and the functions of `np`.
+
+Each declaration reads: name, NumPy's function, emitted scalar expression, partial derivatives.
+What happens at kinks and singular points is a convention, kept in `docs/conventions.md` and held
+by tests/primitives/conventions_test.py.
+
+Names: `x`, `y` operands; `out` the result; `ct` cotangent; `ts` tangents.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval, Literal
+from tapegrad.primitives.base import Elementwise, Linear
+
+LN2 = math.log(2.0)
+LN10 = math.log(10.0)
+
+# What an operation costs, in units of an addition: decides what is computed twice.
+DIVISION = 4
+FUNCTION = 12
+
+
+def _zero(x: Any) -> Any:
+    """A scalar zero of the dtype of `x`; broadcasting does the rest."""
+    return Literal(x.dtype.type(0))
+
+
+def _select(condition: Any, x: Any) -> Any:
+    """`x` where the condition holds, else 0: masks without making NaN of 0 * inf."""
+    return where(condition, x, _zero(x))
+
+
+def _sum(terms: list[Any]) -> Any:
+    terms = [t for t in terms if t is not None]
+    if not terms:
+        return None
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+# ---- arithmetic
+
+add = Elementwise("add", np.add, "{0} + {1}", lambda out, x, y: (1, 1))
+sub = Elementwise("sub", np.subtract, "{0} - {1}", lambda out, x, y: (1, -1))
+mul = Elementwise("mul", np.multiply, "{0} * {1}", lambda out, x, y: (y, x))
+neg = Elementwise("neg", np.negative, "-{0}", lambda out, x: (-1,))
+
+
+def _div_vjp(ct: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    ct_x = ct / y
+    return ct_x, -(ct_x * out)
+
+
+div = Elementwise(
+    "div",
+    np.true_divide,
+    "{0} / {1}",
+    vjp=_div_vjp,
+    jvp=lambda ts, out, x, y: _sum(
+        [None if ts[0] is None else ts[0] / y, None if ts[1] is None else -(ts[1] * out) / y]
+    ),
+    cost=DIVISION,
+)
+
+
+def _power_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """d x**y: y x**(y-1), and 0 for y = 0; log(x) x**y, and 0 for x = 0."""
+    return (
+        _select(not_equal(y, _zero(y)), y * power(x, y - 1)),
+        out * log(where(x.equals(0), Literal(x.dtype.type(1)), x)),
+    )
+
+
+power = Elementwise("power", np.power, "power({0}, {1})", _power_partials, cost=2 * FUNCTION)
+square = Elementwise("square", np.square, "{0} * {0}", lambda out, x: (x * 2,))
+reciprocal = Elementwise(
+    "reciprocal", np.reciprocal, "1.0 / {0}", lambda out, x: (-(out * out),), cost=DIVISION
+)
+sqrt = Elementwise(
+    "sqrt",
+    np.sqrt,
+    "sqrt({0})",
+    vjp=lambda ct, out, x: (_select(not_equal(out, _zero(out)), ct / (out * 2)),),
+    jvp=lambda ts, out, x: _select(not_equal(out, _zero(out)), ts[0] / (out * 2)),
+    cost=DIVISION,
+)
+cbrt = Elementwise(
+    "cbrt",
+    np.cbrt,
+    "cbrt({0})",
+    vjp=lambda ct, out, x: (_select(not_equal(out, _zero(out)), ct / (out * out * 3)),),
+    jvp=lambda ts, out, x: _select(not_equal(out, _zero(out)), ts[0] / (out * out * 3)),
+    cost=FUNCTION,
+)
+mod = Elementwise(
+    "mod",
+    np.mod,
+    "mod({0}, {1})",
+    lambda out, x, y: (1, -floor_divide(x, y)),
+    cost=DIVISION,
+)
+fmod = Elementwise(
+    "fmod", np.fmod, "fmod({0}, {1})", lambda out, x, y: (1, -trunc(x / y)), cost=DIVISION
+)
+floor_divide = Elementwise(
+    "floor_divide", np.floor_divide, "floor_divide({0}, {1})", cost=DIVISION
+)
+
+# ---- exponentials and logarithms
+
+exp = Elementwise("exp", np.exp, "exp({0})", lambda out, x: (out,), cost=FUNCTION)
+exp2 = Elementwise("exp2", np.exp2, "exp2({0})", lambda out, x: (out * LN2,), cost=FUNCTION)
+expm1 = Elementwise("expm1", np.expm1, "expm1({0})", lambda out, x: (out + 1,), cost=FUNCTION)
+log = Elementwise(
+    "log",
+    np.log,
+    "log({0})",
+    vjp=lambda ct, out, x: (ct / x,),
+    jvp=lambda ts, out, x: ts[0] / x,
+    cost=FUNCTION,
+)
+log2 = Elementwise("log2", np.log2, "log2({0})", lambda out, x: (1 / (x * LN2),), cost=FUNCTION)
+log10 = Elementwise(
+    "log10", np.log10, "log10({0})", lambda out, x: (1 / (x * LN10),), cost=FUNCTION
+)
+log1p = Elementwise(
+    "log1p",
+    np.log1p,
+    "log1p({0})",
+    vjp=lambda ct, out, x: (ct / (x + 1),),
+    jvp=lambda ts, out, x: ts[0] / (x + 1),
+    cost=FUNCTION,
+)
+
+
+def _logaddexp_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """The logistic function of the difference; a half each for two equal infinities."""
+    from tapegrad.primitives.special import expit
+
+    half = Literal(x.dtype.type(0.5))
+    tie = x.equals(y)
+    return where(tie, half, expit(x - y)), where(tie, half, expit(y - x))
+
+
+logaddexp = Elementwise(
+    "logaddexp", np.logaddexp, "logaddexp({0}, {1})", _logaddexp_partials, cost=2 * FUNCTION
+)
+
+# ---- trigonometric and hyperbolic
+
+sin = Elementwise("sin", np.sin, "sin({0})", lambda out, x: (cos(x),), cost=FUNCTION)
+cos = Elementwise("cos", np.cos, "cos({0})", lambda out, x: (-sin(x),), cost=FUNCTION)
+tan = Elementwise("tan", np.tan, "tan({0})", lambda out, x: (out * out + 1,), cost=FUNCTION)
+arcsin = Elementwise(
+    "arcsin", np.arcsin, "asin({0})", lambda out, x: (1 / sqrt(1 - x * x),), cost=FUNCTION
+)
+arccos = Elementwise(
+    "arccos", np.arccos, "acos({0})", lambda out, x: (-1 / sqrt(1 - x * x),), cost=FUNCTION
+)
+arctan = Elementwise(
+    "arctan", np.arctan, "atan({0})", lambda out, x: (1 / (x * x + 1),), cost=FUNCTION
+)
+
+
+def _arctan2_partials(out: Any, y: Any, x: Any) -> tuple[Any, Any]:
+    squared = x * x + y * y
+    here = not_equal(squared, _zero(squared))
+    return _select(here, x / squared), _select(here, -y / squared)
+
+
+arctan2 = Elementwise(
+    "arctan2", np.arctan2, "atan2({0}, {1})", _arctan2_partials, cost=2 * FUNCTION
+)
+sinh = Elementwise("sinh", np.sinh, "sinh({0})", lambda out, x: (cosh(x),), cost=FUNCTION)
+cosh = Elementwise("cosh", np.cosh, "cosh({0})", lambda out, x: (sinh(x),), cost=FUNCTION)
+tanh = Elementwise("tanh", np.tanh, "tanh({0})", lambda out, x: (1 - out * out,), cost=FUNCTION)
+arcsinh = Elementwise(
+    "arcsinh", np.arcsinh, "asinh({0})", lambda out, x: (1 / sqrt(x * x + 1),), cost=FUNCTION
+)
+arccosh = Elementwise(
+    "arccosh", np.arccosh, "acosh({0})", lambda out, x: (1 / sqrt(x * x - 1),), cost=FUNCTION
+)
+arctanh = Elementwise(
+    "arctanh", np.arctanh, "atanh({0})", lambda out, x: (1 / (1 - x * x),), cost=FUNCTION
+)
+
+
+def _hypot_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    here = not_equal(out, _zero(out))
+    return _select(here, x / out), _select(here, y / out)
+
+
+hypot = Elementwise("hypot", np.hypot, "hypot({0}, {1})", _hypot_partials, cost=FUNCTION)
+
+# ---- kinks
+
+
+def _abs_rule(ct: Any, x: Any) -> Any:
+    return where(x > 0, ct, where(x < 0, -ct, _zero(ct)))
+
+
+absolute = Elementwise(
+    "abs",
+    np.absolute,
+    "abs({0})",
+    vjp=lambda ct, out, x: (_abs_rule(ct, x),),
+    jvp=lambda ts, out, x: _abs_rule(ts[0], x),
+)
+sign = Elementwise("sign", np.sign, "sign({0})")
+floor = Elementwise("floor", np.floor, "floor({0})")
+ceil = Elementwise("ceil", np.ceil, "ceil({0})")
+trunc = Elementwise("trunc", np.trunc, "trunc({0})")
+rint = Elementwise("rint", np.rint, "rint({0})")
+copysign = Elementwise(
+    "copysign",
+    np.copysign,
+    "copysign({0}, {1})",
+    vjp=lambda ct, out, x, y: (where(sign(x).equals(sign(out)), ct, -ct), None),
+    jvp=lambda ts, out, x, y: (
+        None if ts[0] is None else where(sign(x).equals(sign(out)), ts[0], -ts[0])
+    ),
+)
+
+
+def _choice(name: str, ufunc: Any) -> Elementwise:
+    """maximum, minimum, fmax, fmin: the chosen operand gets all, a tie is split in halves."""
+
+    def share(ct: Any, out: Any, x: Any, y: Any) -> Any:
+        return _select(x.equals(out), where(y.equals(out), ct * 0.5, ct))
+
+    def vjp(ct: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+        return share(ct, out, x, y), share(ct, out, y, x)
+
+    def jvp(ts: Any, out: Any, x: Any, y: Any) -> Any:
+        (tx, ty) = ts
+        return _sum(
+            [
+                None if tx is None else share(tx, out, x, y),
+                None if ty is None else share(ty, out, y, x),
+            ]
+        )
+
+    return Elementwise(name, ufunc, name + "({0}, {1})", vjp=vjp, jvp=jvp)
+
+
+maximum = _choice("maximum", np.maximum)
+minimum = _choice("minimum", np.minimum)
+fmax = _choice("fmax", np.fmax)
+fmin = _choice("fmin", np.fmin)
+
+where = Elementwise(
+    "where",
+    np.where,
+    "where({0}, {1}, {2})",
+    vjp=lambda ct, out, c, x, y: (None, _select(c, ct), where(c, _zero(ct), ct)),
+    jvp=lambda ts, out, c, x, y: (
+        None
+        if ts[1] is None and ts[2] is None
+        else where(
+            c,
+            ts[1] if ts[1] is not None else _zero(x),
+            ts[2] if ts[2] is not None else _zero(y),
+        )
+    ),
+)
+
+# ---- comparison and logic: no derivative
+
+less = Elementwise("less", np.less, "{0} < {1}", dtype=bool)
+less_equal = Elementwise("less_equal", np.less_equal, "{0} <= {1}", dtype=bool)
+greater = Elementwise("greater", np.greater, "{0} > {1}", dtype=bool)
+greater_equal = Elementwise("greater_equal", np.greater_equal, "{0} >= {1}", dtype=bool)
+equal = Elementwise("equal", np.equal, "{0} == {1}", dtype=bool)
+not_equal = Elementwise("not_equal", np.not_equal, "{0} != {1}", dtype=bool)
+logical_and = Elementwise("logical_and", np.logical_and, "{0} & {1}", dtype=bool)
+logical_or = Elementwise("logical_or", np.logical_or, "{0} | {1}", dtype=bool)
+logical_xor = Elementwise("logical_xor", np.logical_xor, "{0} ^ {1}", dtype=bool)
+logical_not = Elementwise("logical_not", np.logical_not, "not {0}", dtype=bool)
+isnan = Elementwise("isnan", np.isnan, "isnan({0})", dtype=bool)
+isinf = Elementwise("isinf", np.isinf, "isinf({0})", dtype=bool)
+isfinite = Elementwise("isfinite", np.isfinite, "isfinite({0})", dtype=bool)
+signbit = Elementwise("signbit", np.signbit, "copysign(1.0, {0}) < 0.0", dtype=bool)
+
+# ---- integers
+
+bitwise_and = Elementwise("bitwise_and", np.bitwise_and, "{0} & {1}")
+bitwise_or = Elementwise("bitwise_or", np.bitwise_or, "{0} | {1}")
+bitwise_xor = Elementwise("bitwise_xor", np.bitwise_xor, "{0} ^ {1}")
+invert = Elementwise("invert", np.invert, "~{0}")
+left_shift = Elementwise("left_shift", np.left_shift, "{0} << {1}")
+right_shift = Elementwise("right_shift", np.right_shift, "{0} >> {1}")
+
+# ---- identity
+
+stop_gradient = Elementwise("stop_gradient", np.positive, "{0}", cost=0)
+copy = Elementwise("copy", np.positive, "{0}", lambda out, x: (1,), cost=0)
+
+
+@dataclass(frozen=True)
+class AsType(Linear):
+    """The same numbers in another dtype; the cotangent goes back to the operand's.
+
+    Fuses like any elementwise operation: the emitter treats it as one.
+    """
+
+    dtype: np.dtype
+
+    name = "astype"
+    cost = 1
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_dtype(self.dtype)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.asarray(xs[0]).astype(self.dtype)
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        if self.dtype.kind != "f" or xs[0].dtype.kind != "f":
+            return (None,)
+        return (AsType(xs[0].dtype)(ct),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None if ts[0] is None or self.dtype.kind != "f" else self(ts[0])

@@ -1,0 +1,346 @@
+"""Reductions over axes, and the running sums and products along one axis.
+
+`axes` disappear from the shape; the front end restores them for `keepdims`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval, Literal
+from tapegrad.primitives.base import Library, Linear, Reduction, Slice
+from tapegrad.primitives.elementwise import AsType, where
+from tapegrad.primitives.scatter import Concatenate
+from tapegrad.primitives.views import BroadcastTo, ExpandDims, GetItem, Reshape, Transpose
+
+
+@dataclass(frozen=True)
+class Sum(Linear, Reduction):
+    """The sum over `axes`."""
+
+    axes: tuple[int, ...]
+
+    name = "sum"
+    identity, combine = "0.0", "{acc} + {x}"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_shape(self.kept(xs[0]))
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.sum(xs[0], axis=self.axes, dtype=xs[0].dtype)
+
+    def transpose(self, ct: Any, x: Aval) -> Any:
+        return BroadcastTo(x.shape)(_restored(ct, self.axes))
+
+
+def _restored(x: Any, axes: tuple[int, ...]) -> Any:
+    """The reduced axes put back, with extent 1."""
+    return ExpandDims(axes)(x) if axes else x
+
+
+class _Extremum(Reduction):
+    """max and min: tied elements share the cotangent equally."""
+
+    def aval(self, *xs: Aval) -> Aval:
+        (x,) = xs
+        if any(x.shape[a] == 0 for a in self.axes):
+            raise ValueError(f"zero-size array to reduction operation {self.name}: {x}")
+        return x.with_shape(self.kept(x))
+
+    def _shares(self, out: Any, x: Any) -> tuple[Any, Any]:
+        ties = x.equals(_restored(out, self.axes))
+        count = Sum(self.axes)(AsType(x.dtype)(ties))
+        return ties, count
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        ties, count = self._shares(out, xs[0])
+        share = _restored(ct / count, self.axes)
+        return (where(ties, share, Literal(ct.dtype.type(0))),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        if ts[0] is None:
+            return None
+        ties, count = self._shares(out, xs[0])
+        chosen = where(ties, ts[0], Literal(out.dtype.type(0)))
+        return Sum(self.axes)(chosen) / count
+
+
+@dataclass(frozen=True)
+class Max(_Extremum):
+    """The largest element over `axes`; NaN wins."""
+
+    axes: tuple[int, ...]
+
+    name = "max"
+    identity, combine = "-inf", "maximum({acc}, {x})"
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.max(xs[0], axis=self.axes)
+
+
+@dataclass(frozen=True)
+class Min(_Extremum):
+    """The smallest element over `axes`; NaN wins."""
+
+    axes: tuple[int, ...]
+
+    name = "min"
+    identity, combine = "inf", "minimum({acc}, {x})"
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.min(xs[0], axis=self.axes)
+
+
+@dataclass(frozen=True)
+class Prod(Reduction):
+    """The product over `axes`.
+
+    The rule multiplies in a binary tree, pairs of halves at a time, and goes back down it: exact
+    to every order even where factors are zero, which dividing the product by a factor isn't.
+    """
+
+    axes: tuple[int, ...]
+
+    name = "prod"
+    identity, combine = "1.0", "{acc} * {x}"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_shape(self.kept(xs[0]))
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.prod(xs[0], axis=self.axes, dtype=xs[0].dtype)
+
+    def _gather_axes(self, x: Any) -> tuple[Any, tuple[int, ...]]:
+        """The reduced axes moved last and made one; and the permutation that did it."""
+        kept = tuple(a for a in range(x.ndim) if a not in self.axes)
+        order = (*kept, *self.axes)
+        moved = Transpose(order)(x)
+        count = int(np.prod([x.shape[a] for a in self.axes], dtype=int))
+        return Reshape((*moved.shape[: len(kept)], count))(moved), order
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        (x,) = xs
+        if x.size == 0:
+            return (None,)
+        level, order = self._gather_axes(x)
+        levels = []
+        while level.shape[-1] > 1:
+            half = level.shape[-1] // 2
+            left, right, rest = _halves(level, half)
+            levels.append((left, right))
+            level = left * right
+            if rest is not None:
+                level = Concatenate(level.ndim - 1)(level, rest)
+        grown = ExpandDims((ct.ndim,))(ct)
+        for left, right in reversed(levels):
+            half = left.shape[-1]
+            pairs, _, rest = _halves(grown, half, single=True)
+            parts = [pairs * right, pairs * left] + ([] if rest is None else [rest])
+            grown = Concatenate(grown.ndim - 1)(*parts)
+        moved = Reshape(tuple(x.shape[a] for a in order))(grown)
+        return (Transpose(tuple(int(a) for a in np.argsort(order)))(moved),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        if ts[0] is None or xs[0].size == 0:
+            return None
+        level, _ = self._gather_axes(xs[0])
+        tangent, _ = self._gather_axes(ts[0])
+        while level.shape[-1] > 1:
+            half = level.shape[-1] // 2
+            left, right, rest = _halves(level, half)
+            t_left, t_right, t_rest = _halves(tangent, half)
+            level, tangent = left * right, t_left * right + left * t_right
+            if rest is not None:
+                level = Concatenate(level.ndim - 1)(level, rest)
+                tangent = Concatenate(tangent.ndim - 1)(tangent, t_rest)
+        return Reshape(out.shape)(tangent)
+
+
+def _halves(x: Any, half: int, single: bool = False) -> tuple[Any, Any, Any]:
+    """The first `half` along the last axis, the second, and what is left over (or None)."""
+
+    def part(start: int, count: int) -> Any:
+        index = (*[Slice(0, n) for n in x.shape[:-1]], Slice(start, count))
+        return GetItem(index)(x)
+
+    used = half if single else 2 * half
+    rest = x.shape[-1] - used
+    return part(0, half), None if single else part(half, half), part(used, rest) if rest else None
+
+
+class _Logical(Reduction):
+    """any and all: booleans, without derivative."""
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval(self.kept(xs[0]), np.dtype(bool))
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return (None,)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None
+
+
+@dataclass(frozen=True)
+class Any_(_Logical):
+    """Whether any element over `axes` is true."""
+
+    axes: tuple[int, ...]
+
+    name = "any"
+    identity, combine = "False", "{acc} | {x}"
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.any(xs[0], axis=self.axes)
+
+
+@dataclass(frozen=True)
+class All(_Logical):
+    """Whether all elements over `axes` are true."""
+
+    axes: tuple[int, ...]
+
+    name = "all"
+    identity, combine = "True", "{acc} & {x}"
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.all(xs[0], axis=self.axes)
+
+
+class _ArgExtremum(Library):
+    """argmax and argmin along one axis: the first of several; NaN wins; no derivative."""
+
+    axis: int
+    better: str
+
+    def aval(self, *xs: Aval) -> Aval:
+        (x,) = xs
+        if x.shape[self.axis] == 0:
+            raise ValueError(f"attempt to get {self.name} of an empty sequence: {x}")
+        shape = (*x.shape[: self.axis], *x.shape[self.axis + 1 :])
+        return Aval(shape, np.dtype(np.intp))
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return (None,)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None
+
+
+@dataclass(frozen=True)
+class ArgMax(_ArgExtremum):
+    """Where the largest element along `axis` is."""
+
+    axis: int
+
+    name = "argmax"
+    better = ">"
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.argmax(xs[0], axis=self.axis)
+
+
+@dataclass(frozen=True)
+class ArgMin(_ArgExtremum):
+    """Where the smallest element along `axis` is."""
+
+    axis: int
+
+    name = "argmin"
+    better = "<"
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.argmin(xs[0], axis=self.axis)
+
+
+# ---- running sums and products
+
+
+def _reversed(x: Any, axis: int) -> Any:
+    index = [Slice(0, n) for n in x.shape]
+    index[axis] = Slice(x.shape[axis] - 1, x.shape[axis], -1)
+    return GetItem(tuple(index))(x)
+
+
+@dataclass(frozen=True)
+class CumSum(Linear, Library):
+    """The running sum along `axis`; `reverse` runs from the end."""
+
+    axis: int
+    reverse: bool = False
+
+    name = "cumsum"
+    combine = "{acc} + {x}"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_shape(xs[0].shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        (x,) = xs
+        if self.reverse:
+            return np.flip(np.cumsum(np.flip(x, self.axis), self.axis, x.dtype), self.axis)
+        return np.cumsum(x, self.axis, x.dtype)
+
+    def transpose(self, ct: Any, x: Aval) -> Any:
+        return CumSum(self.axis, not self.reverse)(ct)
+
+
+@dataclass(frozen=True)
+class CumProd(Library):
+    """The running product along `axis`.
+
+    The rule doubles the reach of each product in log2(n) steps and goes back through them: exact
+    where factors are zero.
+    """
+
+    axis: int
+
+    name = "cumprod"
+    combine = "{acc} * {x}"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_shape(xs[0].shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.cumprod(xs[0], self.axis, xs[0].dtype)
+
+    def _part(self, x: Any, start: int, count: int) -> Any:
+        index = [Slice(0, n) for n in x.shape]
+        index[self.axis] = Slice(start, count)
+        return GetItem(tuple(index))(x)
+
+    def _steps(self, x: Any) -> list[tuple[Any, Any, int]]:
+        """(earlier, later, reach) of each doubling step, first to last."""
+        n, reach, steps = x.shape[self.axis], 1, []
+        while reach < n:
+            earlier = self._part(x, 0, n - reach)
+            later = self._part(x, reach, n - reach)
+            steps.append((earlier, later, reach))
+            x = Concatenate(self.axis)(self._part(x, 0, reach), earlier * later)
+            reach *= 2
+        return steps
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        n = out.shape[self.axis]
+        for earlier, later, reach in reversed(self._steps(xs[0])):
+            head = self._part(ct, 0, reach)
+            tail = self._part(ct, reach, n - reach)
+            zeros = BroadcastTo(head.shape)(Literal(ct.dtype.type(0)))
+            to_later = Concatenate(self.axis)(head, tail * earlier)
+            to_earlier = Concatenate(self.axis)(tail * later, zeros)
+            ct = to_later + to_earlier
+        return (ct,)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        if ts[0] is None:
+            return None
+        n, t = out.shape[self.axis], ts[0]
+        for earlier, later, reach in self._steps(xs[0]):
+            t_earlier = self._part(t, 0, n - reach)
+            t_later = self._part(t, reach, n - reach)
+            tail = t_earlier * later + earlier * t_later
+            t = Concatenate(self.axis)(self._part(t, 0, reach), tail)
+        return t

@@ -1,0 +1,289 @@
+"""Scatters write or add operands into a larger result; gathers read where an array says.
+
+Index arrays are integer operands with the leading axes of the result; negative indices count
+from the end, as in NumPy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval, Literal
+from tapegrad.primitives.base import Library, Linear, Parametric, Scatter, Slice
+from tapegrad.primitives.elementwise import where
+from tapegrad.primitives.views import (
+    BroadcastTo,
+    Diagonal,
+    GetItem,
+    Index,
+    as_numpy,
+    diagonal_length,
+    indexed_shape,
+)
+
+
+@dataclass(frozen=True)
+class Place(Linear, Scatter):
+    """Zeros of `shape` with the operand at `index`: the transpose of `GetItem`."""
+
+    shape: tuple[int, ...]
+    index: Index
+
+    name = "place"
+
+    def aval(self, *xs: Aval) -> Aval:
+        if xs[0].shape != indexed_shape(self.index):
+            raise ValueError(f"place: {xs[0]} doesn't fit the index {self.index}")
+        return xs[0].with_shape(self.shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        out = np.zeros(self.shape, xs[0].dtype)
+        out[as_numpy(self.index)] = xs[0]
+        return out
+
+    def transpose(self, ct: Any, x: Aval) -> Any:
+        return GetItem(self.index)(ct)
+
+
+@dataclass(frozen=True)
+class PlaceDiagonal(Linear, Scatter):
+    """Zeros of shape (..., *shape) with the operand's last axis on a diagonal."""
+
+    shape: tuple[int, int]
+    offset: int
+
+    name = "place_diagonal"
+
+    def aval(self, *xs: Aval) -> Aval:
+        if xs[0].shape[-1] != diagonal_length(*self.shape, self.offset):
+            raise ValueError(f"place_diagonal: {xs[0]} doesn't fit a matrix of shape {self.shape}")
+        return xs[0].with_shape((*xs[0].shape[:-1], *self.shape))
+
+    def evaluate(self, *xs: Any) -> Any:
+        (x,) = xs
+        out = np.zeros((*x.shape[:-1], *self.shape), x.dtype)
+        k = np.arange(x.shape[-1])
+        out[..., k - min(self.offset, 0), k + max(self.offset, 0)] = x
+        return out
+
+    def transpose(self, ct: Any, x: Aval) -> Any:
+        return Diagonal(self.offset)(ct)
+
+
+@dataclass(frozen=True)
+class SetItem(Scatter):
+    """`x` with `x[index] = y`, as a new value; `y` has the shape of `x[index]`."""
+
+    index: Index
+
+    name = "setitem"
+
+    def aval(self, *xs: Aval) -> Aval:
+        x, y = xs
+        if y.shape != indexed_shape(self.index):
+            raise ValueError(f"setitem: {y} doesn't fit the index {self.index}")
+        return x.with_shape(x.shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        x, y = xs
+        out = np.array(x)
+        out[as_numpy(self.index)] = y
+        return out
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        zero = BroadcastTo(indexed_shape(self.index))(Literal(ct.dtype.type(0)))
+        return self(ct, zero), GetItem(self.index)(ct)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        (tx, ty), (x, y) = ts, xs
+        if tx is None and ty is None:
+            return None
+        zero = Literal(out.dtype.type(0))
+        tx = BroadcastTo(x.shape)(zero) if tx is None else tx
+        ty = BroadcastTo(y.shape)(zero) if ty is None else ty
+        return self(tx, ty)
+
+
+@dataclass(frozen=True)
+class Concatenate(Scatter):
+    """The operands one after the other along `axis`."""
+
+    axis: int
+
+    name = "concatenate"
+
+    def aval(self, *xs: Aval) -> Aval:
+        rest = {(*x.shape[: self.axis], *x.shape[self.axis + 1 :]) for x in xs}
+        if len(rest) != 1:
+            raise ValueError(f"concatenate: shapes {[x.shape for x in xs]} differ off the axis")
+        shape = list(xs[0].shape)
+        shape[self.axis] = sum(x.shape[self.axis] for x in xs)
+        return xs[0].with_shape(shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.concatenate(xs, self.axis)
+
+    def pieces(self, *xs: Any) -> list[Index]:
+        """Where each operand stands in the result, as an index."""
+        indices: list[Index] = []
+        start = 0
+        for x in xs:
+            full = [Slice(0, n) for n in x.shape]
+            full[self.axis] = Slice(start, x.shape[self.axis])
+            start += x.shape[self.axis]
+            indices.append(tuple(full))
+        return indices
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return [GetItem(index)(ct) for index in self.pieces(*xs)]
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        if all(t is None for t in ts):
+            return None
+        zero = Literal(out.dtype.type(0))
+        return self(
+            *[BroadcastTo(x.shape)(zero) if t is None else t for t, x in zip(ts, xs, strict=True)]
+        )
+
+
+# ---- indices that are data
+
+
+@dataclass(frozen=True)
+class Gather(Parametric):
+    """`x[i, j, ...]` for index arrays of one shape, one for each leading axis of `x`."""
+
+    name = "gather"
+
+    def aval(self, *xs: Aval) -> Aval:
+        x, *indices = xs
+        return x.with_shape((*indices[0].shape, *x.shape[len(indices) :]))
+
+    def evaluate(self, *xs: Any) -> Any:
+        return xs[0][tuple(xs[1:])]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        x, *indices = xs
+        return ScatterAdd(x.shape)(ct, *indices), *[None] * len(indices)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None if ts[0] is None else self(ts[0], *xs[1:])
+
+
+gather = Gather()
+
+
+@dataclass(frozen=True)
+class ScatterAdd(Scatter):
+    """Zeros of `shape` to which `y` is added at the index arrays; repeated indices accumulate."""
+
+    shape: tuple[int, ...]
+
+    name = "scatter_add"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_shape(self.shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        out = np.zeros(self.shape, xs[0].dtype)
+        np.add.at(out, tuple(xs[1:]), xs[0])
+        return out
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return gather(ct, *xs[1:]), *[None] * (len(xs) - 1)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None if ts[0] is None else self(ts[0], *xs[1:])
+
+
+@dataclass(frozen=True)
+class ScatterSet(Scatter):
+    """`x` with `x[i, j, ...] = y` for index arrays; the last write to a place wins."""
+
+    name = "scatter_set"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_shape(xs[0].shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        x, y, *indices = xs
+        out = np.array(x)
+        out[tuple(indices)] = y
+        return out
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        x, y, *indices = xs
+        zero = Literal(ct.dtype.type(0))
+        written = gather(ct, *indices)
+        wins = Winners(x.shape)(*indices)
+        if y.ndim > wins.ndim:
+            wins = BroadcastTo(y.shape)(_trailing(wins, y.ndim))
+        ct_y = where(wins, written, zero)
+        return self(ct, BroadcastTo(y.shape)(zero), *indices), ct_y, *[None] * len(indices)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        x, y, *indices = xs
+        tx, ty = ts[:2]
+        if tx is None and ty is None:
+            return None
+        zero = Literal(out.dtype.type(0))
+        tx = BroadcastTo(x.shape)(zero) if tx is None else tx
+        ty = BroadcastTo(y.shape)(zero) if ty is None else ty
+        return self(tx, ty, *indices)
+
+
+scatter_set = ScatterSet()
+
+
+def _trailing(x: Any, ndim: int) -> Any:
+    from tapegrad.primitives.views import ExpandDims
+
+    return ExpandDims(tuple(range(x.ndim, ndim)))(x)
+
+
+@dataclass(frozen=True)
+class Winners(Library):
+    """For index arrays into an array of `shape`: which writes aren't overwritten by a later one."""
+
+    shape: tuple[int, ...]
+
+    name = "winners"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_dtype(bool)
+
+    def evaluate(self, *xs: Any) -> Any:
+        order = np.arange(xs[0].size).reshape(xs[0].shape)
+        last = np.full(self.shape[: len(xs)], -1)
+        last[tuple(xs)] = order
+        return last[tuple(xs)] == order
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return [None] * len(xs)
+
+
+@dataclass(frozen=True)
+class Nonzero(Library):
+    """The index arrays of the true elements of a mask, of which there are `count`."""
+
+    count: int
+    ndim: int
+
+    name = "nonzero"
+
+    @property
+    def results(self) -> int:  # type: ignore[override]
+        return self.ndim
+
+    def aval(self, *xs: Aval) -> tuple[Aval, ...]:
+        return (Aval((self.count,), np.dtype(np.intp)),) * self.ndim
+
+    def evaluate(self, *xs: Any) -> Any:
+        indices = np.nonzero(xs[0])
+        return indices[0] if self.ndim == 1 else indices
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return (None,)

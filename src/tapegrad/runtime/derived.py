@@ -1,0 +1,439 @@
+"""Derived functions: what `grad`, `value_and_grad`, `jit` and `vjp` return, and their cache.
+
+A call looks up a *variant*: a tape for arguments of this structure, these shapes and dtypes, whose
+guards hold. If there is none, the function is traced, which is an ordinary NumPy run that records.
+
+Tiers: a variant is played with NumPy until the time spent playing reaches what compiling is
+estimated to cost, and is compiled then. So the total is never worse than about twice the better
+choice, without knowing how many calls will come (the ski-rental rule).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.errors import ArgumentError, GradientError
+from tapegrad.ir.tape import Literal, Tape
+from tapegrad.pipeline import gradient, optimized
+from tapegrad.runtime.entry import Entry, Miss
+from tapegrad.runtime.play import run
+from tapegrad.signature import (
+    check_differentiable,
+    check_leaf,
+    describe,
+    leaf_key,
+    leaf_names,
+)
+from tapegrad.tracing.run import Traced, plain_value, replay, trace_function
+from tapegrad.tracing.trace import tracing_depth
+from tapegrad.tracing.tracer import Tracer
+from tapegrad.trees import flatten, is_traced, unflatten
+
+MAX_SIGNATURES = 128  # of one derived function; the least recently used goes first
+MAX_VARIANTS = 16  # of one signature: one for each path through the function
+
+
+class CacheInfo(NamedTuple):
+    """Counts since the derived function was made or cleared.
+
+    `hits` calls answered by a known variant, `misses` calls that had to trace, `traces` runs of
+    the user's function on tracers, `compiles` variants compiled, `guard_failures` variants passed
+    over because an assumption didn't hold, `variants` held now.
+    """
+
+    hits: int
+    misses: int
+    traces: int
+    compiles: int
+    guard_failures: int
+    variants: int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is derived: the kind ("grad", "value_and_grad" or "jit") and its options."""
+
+    kind: str
+    argnums: int | tuple[int, ...] = 0
+    has_aux: bool = False
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        return self.argnums if isinstance(self.argnums, tuple) else (self.argnums,)
+
+
+@dataclass
+class Variant:
+    """One compiled or to-be-compiled tape of a derived function."""
+
+    tape: Tape
+    traced: Traced
+    recipe: Recipe
+    gradient_structures: list[Any]
+    gradient_counts: list[int]
+    kept: list[int]
+    played: float = 0.0
+    entry: Entry | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def assemble(self, values: Sequence[Any]) -> Any:
+        """The result in the user's terms, of the values of the tape's outputs."""
+        kept = len(self.kept)
+        all_values: list[Any] = [None] * (len(self.traced.tape.outputs))
+        for at, value in zip(self.kept, values[:kept], strict=True):
+            all_values[at] = value
+        if self.recipe.kind == "jit":
+            return self.traced.rebuild(all_values)
+        gradients = []
+        start = kept
+        for structure, count in zip(self.gradient_structures, self.gradient_counts, strict=True):
+            gradients.append(unflatten(structure, values[start : start + count]))
+            start += count
+        result = tuple(gradients) if isinstance(self.recipe.argnums, tuple) else gradients[0]
+        if not self.recipe.has_aux:
+            if self.recipe.kind == "grad":
+                return result
+            return self._first(all_values), result
+        out = [
+            leaf if at is None or at not in self.kept else all_values[at]
+            for at, leaf in zip(self.traced.outputs, self.traced.leaves, strict=True)
+        ]
+        value, aux = unflatten(self.traced.structure, out)
+        return (result, aux) if self.recipe.kind == "grad" else ((value, aux), result)
+
+    def _first(self, values: list[Any]) -> Any:
+        at = self.traced.outputs[0]
+        return self.traced.leaves[0] if at is None else values[at]
+
+
+def own(tape: Tape, values: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """Results that nobody else holds: played values may be views, or the arguments themselves."""
+    done: list[Any] = []
+    seen: set[int] = set()
+    for value in values:
+        if isinstance(value, np.ndarray) and value.ndim:
+            fresh = value.base is None and value.flags.owndata and value.flags.c_contiguous
+            given = id(value) in seen or any(value is x for x in inputs)
+            if not fresh or given:
+                value = np.array(value, order="C")
+            seen.add(id(value))
+        elif isinstance(value, np.ndarray):
+            value = value[()]
+        done.append(value)
+    return done
+
+
+class Derived:
+    """A function derived from `f`: its gradient, its value and gradient, or itself compiled."""
+
+    def __init__(self, f: Callable[..., Any], recipe: Recipe, compile: str) -> None:
+        if compile not in ("auto", "always", "never"):
+            raise ArgumentError(f'compile is "auto", "always" or "never", not {compile!r}')
+        self.f = f
+        self.recipe = recipe
+        self.compile = compile
+        self._signatures: OrderedDict[Any, list[Variant]] = OrderedDict()
+        self._lock = threading.RLock()
+        self._recent: tuple[Entry, ...] = ()
+        self._counts = dict.fromkeys(("hits", "misses", "traces", "compiles", "guard_failures"), 0)
+        self.__wrapped__ = f
+        self.__name__ = describe(f) if recipe.kind == "jit" else f"{recipe.kind}_{describe(f)}"
+        self.__doc__ = f.__doc__
+
+    def __repr__(self) -> str:
+        return f"<tapegrad {self.recipe.kind} of {describe(self.f)}>"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """As a decorated method: bound to the instance, as functions are."""
+        if instance is None:
+            return self
+        return BoundDerived(self, instance)
+
+    # ---- calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for entry in self._recent:
+            try:
+                return entry.call(*args, **kwargs)
+            except Miss:
+                continue
+        return self._slow(args, kwargs)
+
+    def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        leaves, structure = flatten((args, kwargs))
+        if tracing_depth() or any(isinstance(x, Tracer) for x in leaves):
+            return self._nested(args, kwargs)
+        traced_leaves = [x for x in leaves if is_traced(x)]
+        key = (structure, tuple(leaf_key(x) for x in leaves))
+        with self._lock:
+            variants = list(self._signatures.get(key, ()))
+            if variants:
+                self._signatures.move_to_end(key)
+        for variant in variants:
+            found = self._run(variant, traced_leaves, args, kwargs)
+            if found is not None:
+                self._counts["hits"] += 1
+                with self._lock:
+                    held = self._signatures.get(key)
+                    if held and held[0] is not variant and variant in held:
+                        held.remove(variant)
+                        held.insert(0, variant)
+                return found[0]
+            self._counts["guard_failures"] += 1
+        return self._trace(key, leaves, args, kwargs)
+
+    def _run(
+        self, variant: Variant, leaves: Sequence[Any], args: Any, kwargs: Any
+    ) -> tuple[Any] | None:
+        """The result in a 1-tuple, or None if one of the variant's guards doesn't hold."""
+        if self.compile == "always" and variant.entry is None:
+            self._compile(variant, args, kwargs)
+        if variant.entry is not None:
+            try:
+                return (variant.entry.call_flat(leaves),)
+            except Miss:
+                return None
+        start = time.perf_counter()
+        inputs = [*map(plain_value, leaves), *variant.traced.hidden]
+        values, broken = run(variant.tape, inputs)
+        if broken is not None:
+            return None
+        values = own(variant.tape, values, inputs)
+        variant.played += time.perf_counter() - start
+        if self.compile == "auto" and variant.played > estimated_compile_seconds(variant.tape):
+            self._compile(variant, args, kwargs)
+        return (variant.assemble(values),)
+
+    def _trace(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
+        variant = self._derive(args, kwargs)
+        with self._lock:
+            self._counts["misses"] += 1
+            self._counts["traces"] += 1
+            held = self._signatures.setdefault(key, [])
+            held.insert(0, variant)
+            del held[MAX_VARIANTS:]
+            while len(self._signatures) > MAX_SIGNATURES:
+                self._signatures.popitem(last=False)
+        found = self._run(variant, [x for x in leaves if is_traced(x)], args, kwargs)
+        if found is None:
+            raise GradientError(
+                f"{describe(self.f)} took another path when it was run again on the same "
+                "arguments: its control flow depends on something that isn't an argument"
+            )
+        return found[0]
+
+    def _derive(self, args: Any, kwargs: Any) -> Variant:
+        """Trace, check, differentiate and optimise."""
+        names, words = leaf_names(self.f, args, kwargs)
+        leaves, _ = flatten((args, kwargs))
+        for leaf, word in zip(leaves, words, strict=True):
+            check_leaf(leaf, f"{self.__name__}: {word}")
+        wrt, structures, counts = self._with_respect_to(args, words)
+        traced = trace_function(self.f, args, kwargs, names)
+        if self.recipe.kind == "jit":
+            kept = list(range(len(traced.tape.outputs)))
+            return Variant(optimized(traced.tape), traced, self.recipe, [], [], kept)
+        self._check_result(traced)
+        kept = self._kept(traced)
+        if traced.outputs[0] is None:  # a constant loss: no input matters
+            tape = _constant(traced.tape, wrt)
+        else:
+            tape = gradient(traced.tape, wrt, keep=kept)
+        return Variant(tape, traced, self.recipe, structures, counts, kept)
+
+    def _with_respect_to(
+        self, args: Sequence[Any], words: Sequence[str]
+    ) -> tuple[list[int], list[Any], list[int]]:
+        """Numbers of the tape's inputs to differentiate, and the structures of the gradients."""
+        wrt, structures, counts = [], [], []
+        if self.recipe.kind == "jit":
+            return [], [], []
+        positions = [_position(p, len(args), self) for p in self.recipe.positions]
+        starts, word, number = {}, 0, 0
+        for k, arg in enumerate(args):
+            leaves, structure = flatten(arg)
+            starts[k] = (number, word, leaves, structure)
+            word += len(leaves)
+            number += sum(is_traced(x) for x in leaves)
+        for p in positions:
+            number, word, leaves, structure = starts[p]
+            for offset, leaf in enumerate(leaves):
+                check_differentiable(self.f, leaf, words[word + offset])
+            wrt += range(number, number + len(leaves))
+            structures.append(structure)
+            counts.append(len(leaves))
+        return wrt, structures, counts
+
+    def _check_result(self, traced: Traced) -> None:
+        name = describe(self.f)
+        if self.recipe.has_aux:
+            result = unflatten(traced.structure, list(range(len(traced.outputs))))
+            if not (isinstance(result, tuple) and len(result) == 2):
+                raise GradientError(
+                    f"grad with has_aux=True: {name} must return a pair (value, aux), and it "
+                    f"returned {type(result).__name__}"
+                )
+            if not isinstance(result[0], int):
+                raise GradientError(f"grad: the value that {name} returned isn't a single array")
+        elif len(traced.outputs) != 1:
+            raise GradientError(
+                f"grad: {name} returned {len(traced.outputs)} values, but grad needs one scalar. "
+                "Return (value, aux) with has_aux=True, or use vjp for several outputs"
+            )
+        at = traced.outputs[0]
+        leaf = traced.leaves[0]
+        if at is None:
+            if not isinstance(leaf, (float, np.floating)) or isinstance(leaf, bool):
+                raise GradientError(
+                    f"grad: {name} returned {leaf!r} ({type(leaf).__name__}), but grad needs a real "
+                    "scalar that depends on its arguments. Is a return missing?"
+                )
+            return
+        aval = traced.tape.outputs[at].aval
+        src = _source_of(traced.tape, at)
+        if aval.shape != ():
+            raise GradientError(
+                f"grad: {name} returned {aval}, but grad needs a scalar{src}. Sum it, or use vjp "
+                "with a cotangent of that shape"
+            )
+        if aval.dtype.kind != "f":
+            raise GradientError(
+                f"grad: {name} returned a scalar of dtype {aval.dtype}{src}, which has no "
+                "derivative. Return a float"
+            )
+
+    def _kept(self, traced: Traced) -> list[int]:
+        """The numbers of the outputs whose values are wanted besides the gradients."""
+        wanted = [at for at in traced.outputs if at is not None]
+        if self.recipe.kind == "grad":
+            first = traced.outputs[0]
+            wanted = [at for at in wanted if at != first] if self.recipe.has_aux else []
+        return sorted(set(wanted))
+
+    def _compile(self, variant: Variant, args: Any, kwargs: Any) -> None:
+        with variant.lock:
+            if variant.entry is not None:
+                return
+            entry = Entry.build(variant, args, kwargs)
+            self._counts["compiles"] += 1
+            variant.entry = entry
+        with self._lock:
+            if entry.fast:
+                self._recent = (entry, *self._recent)[:4]
+
+    # ---- inside another trace
+
+    def _nested(self, args: Any, kwargs: Any) -> Any:
+        """Record this function's tape in the trace that its arguments, or what it reaches, are of."""
+        variant = self._derive(args, kwargs)
+        self._counts["traces"] += 1
+        leaves, _ = flatten((args, kwargs))
+        inputs = [x for x in leaves if is_traced(x)]
+        inputs = [x if isinstance(x, Tracer) else plain_value(x) for x in inputs]
+        return variant.assemble(
+            [_out(x) for x in replay(variant.tape, [*inputs, *variant.traced.hidden])]
+        )
+
+    # ---- the cache
+
+    def cache_info(self) -> CacheInfo:
+        """How often this function hit, missed, traced and compiled; see `CacheInfo`."""
+        with self._lock:
+            held = sum(len(v) for v in self._signatures.values())
+            return CacheInfo(**self._counts, variants=held)
+
+    def clear_cache(self) -> None:
+        """Forget all tapes and compiled code, and set the counts to zero."""
+        with self._lock:
+            self._signatures.clear()
+            self._recent = ()
+            self._counts = dict.fromkeys(self._counts, 0)
+
+    @property
+    def tapes(self) -> list[Tape]:
+        """The tapes held now, most recently used first."""
+        with self._lock:
+            return [v.tape for held in reversed(self._signatures.values()) for v in held]
+
+
+class BoundDerived:
+    """A derived method, bound to its instance; the instance is an ordinary first argument."""
+
+    def __init__(self, derived: Derived, instance: Any) -> None:
+        self._function = derived
+        self._instance = instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(self._instance, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+
+def _position(p: int, count: int, derived: Derived) -> int:
+    if not -count <= p < count:
+        raise ArgumentError(
+            f"{derived.__name__}: argnums is {derived.recipe.argnums}, and only {count} positional "
+            "arguments were passed. Arguments to differentiate are passed by position"
+        )
+    return p % count
+
+
+def _source_of(tape: Tape, at: int) -> str:
+    output = tape.outputs[at]
+    for call in tape.calls:
+        if output in call.outs and call.src:
+            return f" ({call.src}: `{call.src.text}`)"
+    return ""
+
+
+def _constant(tape: Tape, wrt: Sequence[int]) -> Tape:
+    """The tape of zeros for each input: the function's result depends on none of them."""
+    zeros = replace(tape, outputs=(Literal(np.float64(0)), *tape.outputs))
+    return gradient(zeros, wrt, keep=range(1, len(zeros.outputs)))
+
+
+def _out(x: Any) -> Any:
+    return x.value if isinstance(x, Literal) else x
+
+
+def estimated_compile_seconds(tape: Tape) -> float:
+    """What compiling a tape is expected to cost: a start, and a bit for each call."""
+    return 0.05 + 0.004 * len(tape.calls)
+
+
+# One derived function per function, recipe and mode, however often `grad(f)` is called.
+_shared: weakref.WeakKeyDictionary[Any, dict[Any, Derived]] = weakref.WeakKeyDictionary()
+_shared_lock = threading.Lock()
+
+
+def derived(f: Callable[..., Any], recipe: Recipe, compile: str) -> Derived:
+    """The derived function of `f`, the same object for the same request while `f` lives."""
+    if not callable(f):
+        raise ArgumentError(f"{recipe.kind} needs a function, not {f!r}")
+    key = (recipe, compile)
+    try:
+        with _shared_lock:
+            known = _shared.setdefault(f, {})
+            if key not in known:
+                made = Derived(f, recipe, compile)
+                known[key] = made
+            return known[key]
+    except TypeError:  # not hashable, or no weak references: no sharing
+        return Derived(f, recipe, compile)
+
+
+def all_derived() -> list[Derived]:
+    """Every shared derived function that is alive."""
+    with _shared_lock:
+        return [d for known in _shared.values() for d in known.values()]
+
+

@@ -1,0 +1,83 @@
+"""Playing a tape: NumPy runs it call by call. The oracle of the tests, and how first calls run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import TapeError
+from tapegrad.ir.tape import Guard, Literal, Operand, Tape, Var
+from tapegrad.trees import array_leaves
+
+
+def last_uses(tape: Tape) -> dict[int, list[int]]:
+    """Position of a call -> ids of the variables that no later call reads."""
+    last: dict[int, int] = {}
+    for position, call in enumerate(tape.calls):
+        for x in call.operands:
+            if isinstance(x, Var):
+                last[x.id] = position
+        for out in call.outs:
+            last.setdefault(out.id, position)
+    kept = {x.id for x in (*tape.outputs, *(g.operand for g in tape.guards)) if isinstance(x, Var)}
+    dead: dict[int, list[int]] = {}
+    for var, position in last.items():
+        if var not in kept:
+            dead.setdefault(position, []).append(var)
+    return dead
+
+
+def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
+    """The outputs for the values of all inputs, and the first guard that doesn't hold."""
+    env: dict[int, Any] = {v.id: x for v, x in zip(tape.inputs, values, strict=True)}
+    dead = last_uses(tape)
+
+    def value(x: Operand) -> Any:
+        return x.value if isinstance(x, Literal) else env[x.id]
+
+    with np.errstate(all="ignore"):
+        for position, call in enumerate(tape.calls):
+            result = call.primitive.evaluate(*[value(x) for x in call.operands])
+            if call.primitive.results == 1 and not isinstance(result, tuple):
+                result = (result,)
+            for out, x in zip(call.outs, result, strict=True):
+                env[out.id] = x
+            for gone in dead.get(position, ()):
+                del env[gone]
+    for guard in tape.guards:
+        if not same_bits(value(guard.operand), guard.expected):
+            return [], guard
+    return [value(x) for x in tape.outputs], None
+
+
+def same_bits(found: Any, expected: Literal) -> bool:
+    """Whether a guarded scalar still has the value that the trace saw."""
+    return Literal(expected.dtype.type(found)) == expected
+
+
+def play(tape: Tape, args: Sequence[Any]) -> list[Any]:
+    """Play the tape on a caller's arguments, checked against its inputs."""
+    leaves = array_leaves(args)
+    free = tape.free_inputs
+    if len(leaves) != len(free):
+        raise TapeError(
+            f"the tape {tape.name} has {len(free)} inputs, and {len(leaves)} arrays were passed"
+        )
+    values = []
+    for var, leaf in zip(free, leaves, strict=True):
+        x = np.asarray(leaf)
+        if x.shape != var.shape or not np.can_cast(x.dtype, var.dtype, "same_kind"):
+            raise TapeError(
+                f"the input {var} of the tape {tape.name} is {var.aval}, and an array of shape "
+                f"{x.shape} and dtype {x.dtype} was passed. Trace again with such arrays"
+            )
+        values.append(x.astype(var.dtype, copy=False))
+    results, broken = run(tape, [*values, *tape.captured])
+    if broken is not None:
+        raise TapeError(
+            f"the tape {tape.name} was traced where {broken.what or broken.operand} was "
+            f"{broken.expected.value} ({broken.src}), and it isn't for these values. Trace again"
+        )
+    return results

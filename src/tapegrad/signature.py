@@ -1,0 +1,119 @@
+"""What a call's arguments are: the key under which a derivative is cached, and error messages."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import ArgumentError
+from tapegrad.trees import flatten_with_paths, is_number, is_traced, path_name
+
+_REFUSED = (np.matrix, np.ma.MaskedArray)
+
+
+def argument_names(f: Callable[..., Any], count: int) -> list[str]:
+    """The names of the first `count` positional arguments of `f`, as far as they are known."""
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
+    while len(named) < count:
+        named.append(f"{rest[0]}{len(named)}" if rest else f"x{len(named)}")
+    return named[:count]
+
+
+def describe(f: Callable[..., Any]) -> str:
+    """The function's name, for messages."""
+    return getattr(f, "__name__", type(f).__name__)
+
+
+def leaf_key(x: Any) -> Any:
+    """What the compiled code depends on in one leaf."""
+    if isinstance(x, np.ndarray):
+        return x.shape, x.dtype
+    if isinstance(x, np.generic):
+        return (), x.dtype
+    if isinstance(x, float):
+        return float
+    if isinstance(x, int) and not isinstance(x, bool):
+        return int
+    try:
+        hash(x)
+    except TypeError:
+        return type(x), id(x)
+    return type(x), x
+
+
+def check_leaf(x: Any, where: str) -> None:
+    """An ArgumentError if this leaf can't be traced."""
+    if isinstance(x, _REFUSED):
+        raise ArgumentError(
+            f"{where} is a {type(x).__name__}, whose operators differ from an ndarray's, so "
+            "tapegrad can't follow them. Pass np.asarray(x) (for a masked array, its data and mask)"
+        )
+    if isinstance(x, complex) and not isinstance(x, (int, float)):
+        raise ArgumentError(f"{where} is complex, and complex numbers can't be traced yet")
+    if isinstance(x, (np.ndarray, np.generic)):
+        dtype = x.dtype
+        native = dtype.kind in "fiub" and dtype.itemsize <= 8 and dtype != np.float16
+        if dtype == object:
+            raise ArgumentError(
+                f"{where} is an array of dtype object, which holds Python objects and no numbers. "
+                "It often comes from nested lists of unequal lengths. Make it float64"
+            )
+        if not native:
+            raise ArgumentError(
+                f"{where} has dtype {dtype}, and tapegrad traces booleans, integers, float32 and "
+                "float64. Convert it first with astype"
+            )
+
+
+def leaf_names(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """A name for each traced leaf, and the words that messages use for each leaf of any kind."""
+    long: list[str] = []
+    short: list[str] = []
+    words: list[str] = []
+    labels = argument_names(f, len(args))
+    for label, tree in [*zip(labels, args, strict=True), *sorted(kwargs.items())]:
+        paths, leaves, _ = flatten_with_paths(tree)
+        for path, leaf in zip(paths, leaves, strict=True):
+            words.append(f"argument {label!r}" + "".join(f"[{p!r}]" for p in path))
+            if is_traced(leaf):
+                long.append(label if not path else path_name((label, *path)))
+                own = bool(path) and isinstance(path[-1], str) and path[-1].isidentifier()
+                short.append(path[-1] if own else long[-1])
+    # `params["W1"]` is W1 where no other leaf is called that, else params_W1.
+    names = [s if short.count(s) == 1 else whole for s, whole in zip(short, long, strict=True)]
+    return _distinct(names), words
+
+
+def _distinct(names: list[str]) -> list[str]:
+    seen: dict[str, int] = {}
+    result = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        result.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return result
+
+
+def check_differentiable(f: Callable[..., Any], x: Any, where: str) -> None:
+    """An ArgumentError if there is no derivative with respect to this leaf."""
+    name = describe(f)
+    if not is_traced(x):
+        raise ArgumentError(
+            f"grad of {name}: {where} is {x!r} ({type(x).__name__}), which has no derivative. Pass "
+            "it as a separate argument, or choose other argnums"
+        )
+    kind = "i" if is_number(x) and not isinstance(x, float) else "f" if is_number(x) else x.dtype.kind
+    if kind in "iub":
+        what = f"an integer ({x!r})" if is_number(x) else f"an array of dtype {x.dtype}"
+        raise ArgumentError(
+            f"grad of {name}: {where} is {what}, and there is no derivative with respect to "
+            "integers or booleans. Convert it to float64 (write 3.0 instead of 3, or "
+            "x.astype(float)), or choose other argnums"
+        )

@@ -1,0 +1,271 @@
+"""Products that sum: dot, matmul, tensordot, einsum and their relatives, down to strict matmul.
+
+A vector is a matrix with one row or column; the scheduler sees the extent of 1 and emits a loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.contractions import matmul as strict_matmul
+from tapegrad.primitives.reductions import Sum
+from tapegrad.primitives.views import ExpandDims, Reshape, Squeeze, Transpose
+from tapegrad.tracing.frontend.indexing import as_tracer
+from tapegrad.tracing.frontend.shaping import moveaxis
+from tapegrad.tracing.frontend.ufuncs import apply, cast, store
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
+
+
+def _pair(x: Any, y: Any) -> tuple[Tracer, Tracer]:
+    """Both operands traced, and of their common dtype."""
+    x, y = as_tracer(x, y), as_tracer(y, x)
+    dtype = np.result_type(x.dtype, y.dtype)
+    return cast(x, dtype), cast(y, dtype)
+
+
+def _done(result: Any, out: Any) -> Any:
+    return result if out is None else store(out, result)
+
+
+def matmul(x: Any, y: Any, out: Any = None) -> Any:
+    """np.matmul, the operator `@`."""
+    x, y = _pair(x, y)
+    if x.ndim == 0 or y.ndim == 0:
+        raise ValueError("matmul: Input operand does not have enough dimensions (has 0)")
+    inner = y.shape[-2] if y.ndim > 1 else y.shape[0]
+    if x.shape[-1] != inner:
+        raise ValueError(
+            "matmul: Input operand 1 has a mismatch in its core dimension 0 (size "
+            f"{inner} is different from {x.shape[-1]}): {x.shape} @ {y.shape}"
+        )
+    if x.ndim == 1 and y.ndim == 1:
+        return _done(Sum((0,))(ew.mul(x, y)), out)
+    left = ExpandDims((0,))(x) if x.ndim == 1 else x
+    right = ExpandDims((1,))(y) if y.ndim == 1 else y
+    result = strict_matmul(left, right)
+    if x.ndim == 1:
+        result = Squeeze((result.ndim - 2,))(result)
+    if y.ndim == 1:
+        result = Squeeze((result.ndim - 1,))(result)
+    return _done(result, out)
+
+
+def dot(a: Any, b: Any, out: Any = None) -> Any:
+    """np.dot."""
+    a, b = _pair(a, b)
+    if a.ndim == 0 or b.ndim == 0:
+        return _done(ew.mul(a, b), out)
+    if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
+        raise ValueError(
+            f"shapes {_show(a)} and {_show(b)} not aligned: {a.shape[-1]} (dim {a.ndim - 1}) != "
+            f"{b.shape[-2 if b.ndim > 1 else 0]} (dim {max(b.ndim - 2, 0)})"
+        )
+    if b.ndim <= 2 and a.ndim <= 2:
+        return matmul(a, b, out)
+    return tensordot(a, b, ((a.ndim - 1,), (max(b.ndim - 2, 0),)))
+
+
+def _show(x: Any) -> str:
+    return "(" + ",".join(map(str, x.shape)) + ("," if x.ndim == 1 else "") + ")"
+
+
+def vdot(a: Any, b: Any) -> Any:
+    """np.vdot."""
+    a, b = _pair(a, b)
+    return matmul(a.reshape(-1), b.reshape(-1))
+
+
+def vecdot(x1: Any, x2: Any, axis: int = -1) -> Any:
+    """np.vecdot."""
+    return np.sum(np.multiply(x1, x2), axis=axis)
+
+
+def inner(a: Any, b: Any) -> Any:
+    """np.inner."""
+    a, b = _pair(a, b)
+    if a.ndim == 0 or b.ndim == 0:
+        return ew.mul(a, b)
+    return tensordot(a, b, ((a.ndim - 1,), (b.ndim - 1,)))
+
+
+def outer(a: Any, b: Any, out: Any = None) -> Any:
+    """np.outer."""
+    a, b = as_tracer(a, b), as_tracer(b, a)
+    left, right = a.reshape(-1), b.reshape(-1)
+    return _done(apply(ew.mul, np.multiply, [ExpandDims((1,))(left), right]), out)
+
+
+def kron(a: Any, b: Any) -> Any:
+    """np.kron."""
+    a, b = as_tracer(a, b), as_tracer(b, a)
+    ndim = max(a.ndim, b.ndim)
+    a = a.reshape((1,) * (ndim - a.ndim) + a.shape)
+    b = b.reshape((1,) * (ndim - b.ndim) + b.shape)
+    left = np.expand_dims(a, tuple(range(1, 2 * ndim, 2)))
+    right = np.expand_dims(b, tuple(range(0, 2 * ndim, 2)))
+    merged = [n * m for n, m in zip(a.shape, b.shape, strict=True)]
+    return np.reshape(np.multiply(left, right), merged)
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """np.tensordot."""
+    a, b = _pair(a, b)
+    if np.ndim(axes) == 0:
+        n = int(axes)
+        axes_a, axes_b = tuple(range(a.ndim - n, a.ndim)), tuple(range(n))
+    else:
+        axes_a = normalize_axis_tuple(axes[0], a.ndim)
+        axes_b = normalize_axis_tuple(axes[1], b.ndim)
+    if [a.shape[k] for k in axes_a] != [b.shape[k] for k in axes_b]:
+        raise ValueError("shape-mismatch for sum")
+    letters = iter(range(a.ndim + b.ndim))
+    labels_a = [next(letters) for _ in range(a.ndim)]
+    labels_b = [next(letters) for _ in range(b.ndim)]
+    for i, j in zip(axes_a, axes_b, strict=True):
+        labels_b[j] = labels_a[i]
+    free = [k for k in labels_a if k not in labels_b] + [k for k in labels_b if k not in labels_a]
+    return _contract(a, labels_a, b, labels_b, free)
+
+
+# ---- einsum
+
+
+def einsum(*operands: Any, out: Any = None, optimize: Any = True, **kwargs: Any) -> Any:
+    """np.einsum: opt_einsum finds the order, each step is a product, a sum or a matmul."""
+    import opt_einsum
+
+    if kwargs:
+        raise UnsupportedError(f"np.einsum with {', '.join(kwargs)}= isn't supported{at_line()}")
+    inputs, output, arrays = _parse_einsum(operands)
+    tracers = [x for x in arrays if isinstance(x, Tracer)]
+    arrays = [as_tracer(x, *tracers) for x in arrays]
+    dtype = np.result_type(*[x.dtype for x in arrays])
+    terms = [_diagonals(cast(x, dtype), list(s)) for x, s in zip(arrays, inputs, strict=True)]
+    if len(terms) > 2:
+        text = ",".join("".join(labels) for _, labels in terms) + "->" + output
+        path, _ = opt_einsum.contract_path(text, *[x.shape for x, _ in terms], shapes=True)
+    else:
+        path = [tuple(range(len(terms)))]
+    for step in path:
+        chosen = [terms[k] for k in step]
+        terms = [t for k, t in enumerate(terms) if k not in step]
+        needed = set(output).union(*[labels for _, labels in terms]) if terms else set(output)
+        while len(chosen) > 2:
+            chosen[:2] = [_join(chosen[0], chosen[1], needed.union(*[c[1] for c in chosen[2:]]))]
+        terms.append(_join(*chosen, needed) if len(chosen) == 2 else chosen[0])
+    ((x, labels),) = terms
+    x, labels = _sum_out(x, labels, set(output))
+    missing = [k for k in output if k not in labels]
+    if missing:
+        raise ValueError(f"einstein sum subscripts string included output subscript {missing[0]!r} "
+                         "which never appeared in an input")
+    order = tuple(labels.index(k) for k in output)
+    result = x if order == tuple(range(len(order))) else Transpose(order)(x)
+    return _done(result, out)
+
+
+def _parse_einsum(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:
+    """Subscripts with every Ellipsis written out, the output's, and the arrays."""
+    from opt_einsum.parser import parse_einsum_input
+
+    if not isinstance(operands[0], str):
+        raise UnsupportedError(
+            f"np.einsum with lists of subscripts isn't supported{at_line()}. Use a string"
+        )
+    text, *arrays = operands
+    shapes = [tuple(np.shape(x)) for x in arrays]
+    left, output, _ = parse_einsum_input((text, *shapes), shapes=True)
+    return left.split(","), output, list(arrays)
+
+
+def _diagonals(x: Any, labels: list[str]) -> tuple[Any, list[str]]:
+    """A repeated subscript in one operand reads its diagonal."""
+    from tapegrad.primitives.views import Diagonal
+
+    for label in dict.fromkeys(labels):
+        while labels.count(label) > 1:
+            i = labels.index(label)
+            j = labels.index(label, i + 1)
+            x = Diagonal(0)(moveaxis(x, (i, j), (-2, -1)))
+            labels = [k for n, k in enumerate(labels) if n not in (i, j)] + [label]
+    return x, labels
+
+
+def _sum_out(x: Any, labels: list[str], needed: set[str]) -> tuple[Any, list[str]]:
+    axes = tuple(a for a, k in enumerate(labels) if k not in needed)
+    return (Sum(axes)(x) if axes else x), [k for k in labels if k in needed]
+
+
+def _join(left: tuple[Any, list[str]], right: tuple[Any, list[str]], needed: set[str]) -> Any:
+    """Contract two terms, keeping the needed subscripts."""
+    (x, lx), (y, ly) = left, right
+    x, lx = _sum_out(x, lx, needed | set(ly))
+    y, ly = _sum_out(y, ly, needed | set(lx))
+    shared = [k for k in lx if k in ly]
+    labels = [k for k in shared if k in needed]
+    labels += [k for k in lx if k not in ly] + [k for k in ly if k not in lx]
+    return _contract(x, lx, y, ly, labels), labels
+
+
+def _contract(x: Any, lx: Sequence[Any], y: Any, ly: Sequence[Any], labels: Sequence[Any]) -> Any:
+    """The sum of products over the subscripts that aren't in `labels`: batch axes, then x's own,
+    then y's own."""
+    shared = [k for k in lx if k in ly]
+    batch = [k for k in shared if k in labels]
+    inner_labels = [k for k in shared if k not in labels]
+    own_x = [k for k in lx if k not in ly]
+    own_y = [k for k in ly if k not in lx]
+    x = _ordered(x, lx, batch + own_x + inner_labels)
+    y = _ordered(y, ly, batch + inner_labels + own_y)
+    if not inner_labels:
+        x = _grown(x, len(batch) + len(own_x), len(own_y))
+        y = _grown(y, len(batch), len(own_x))
+        return ew.mul(x, y)
+    nb, nx, ny = len(batch), len(own_x), len(own_y)
+    if not own_x and not own_y:
+        return Sum(tuple(range(nb, x.ndim)))(ew.mul(x, y))
+    batch_shape = x.shape[:nb]
+    x_shape, y_shape = x.shape[nb : nb + nx], y.shape[y.ndim - ny :]
+    depth = math.prod(x.shape[nb + nx :])
+    left = _reshaped(x, (*batch_shape, math.prod(x_shape), depth))
+    right = _reshaped(y, (*batch_shape, depth, math.prod(y_shape)))
+    return _reshaped(strict_matmul(left, right), (*batch_shape, *x_shape, *y_shape))
+
+
+def _ordered(x: Any, labels: Sequence[Any], wanted: Sequence[Any]) -> Any:
+    order = tuple(list(labels).index(k) for k in wanted)
+    return x if order == tuple(range(len(order))) else Transpose(order)(x)
+
+
+def _grown(x: Any, at: int, count: int) -> Any:
+    return ExpandDims(tuple(range(at, at + count)))(x) if count else x
+
+
+def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    return x if x.shape == shape else Reshape(shape)(x)
+
+
+# ---- vectors
+
+
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
+    """np.cross of vectors with three components."""
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = _pair(a, b)
+    x, y = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
+    if x.shape[-1] != 3 or y.shape[-1] != 3:
+        raise ValueError("incompatible dimensions for cross product (dimension must be 3)")
+    parts = [
+        x[..., (k + 1) % 3] * y[..., (k + 2) % 3] - x[..., (k + 2) % 3] * y[..., (k + 1) % 3]
+        for k in range(3)
+    ]
+    return moveaxis(np.stack(parts, -1), -1, axisc)

@@ -1,0 +1,54 @@
+"""The methods of ndarray that a tracer has, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapegrad.tracing.frontend import contracting, indexing, misc, reducing, scattering, shaping
+
+
+def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
+    return shaping.reshape(x, shape[0] if len(shape) == 1 else shape, order)
+
+
+def _transpose(x: Any, *axes: Any) -> Any:
+    if len(axes) == 1 and (axes[0] is None or not hasattr(axes[0], "__index__")):
+        axes = axes[0]
+    return shaping.transpose(x, axes or None)
+
+
+METHODS: dict[str, Any] = {
+    "all": reducing.all,
+    "any": reducing.any,
+    "argmax": reducing.argmax,
+    "argmin": reducing.argmin,
+    "astype": shaping.astype,
+    "clip": misc.clip,
+    "conj": shaping.copy,
+    "conjugate": shaping.copy,
+    "copy": shaping.copy,
+    "cumprod": reducing.cumprod,
+    "cumsum": reducing.cumsum,
+    "diagonal": shaping.diagonal,
+    "dot": contracting.dot,
+    "fill": scattering.fill,
+    "flatten": shaping.flatten,
+    "max": reducing.max,
+    "mean": reducing.mean,
+    "min": reducing.min,
+    "nonzero": misc.nonzero,
+    "prod": reducing.prod,
+    "put": scattering.put,
+    "ravel": shaping.ravel,
+    "repeat": shaping.repeat,
+    "reshape": _reshape,
+    "round": misc.round_,
+    "squeeze": shaping.squeeze,
+    "std": reducing.std,
+    "sum": reducing.sum,
+    "swapaxes": shaping.swapaxes,
+    "take": indexing.take,
+    "trace": shaping.trace,
+    "transpose": _transpose,
+    "var": reducing.var,
+}

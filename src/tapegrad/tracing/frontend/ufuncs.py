@@ -1,0 +1,442 @@
+"""NumPy's and SciPy's universal functions on traced arrays.
+
+Dtypes follow NumPy's own resolution (NEP 50), asked of the ufunc itself; operands are cast
+explicitly, so primitives only ever see operands of one dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
+from tapegrad.ir.tape import Literal
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives import special
+from tapegrad.primitives.base import broadcast_shapes
+from tapegrad.primitives.views import BroadcastTo
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.tracer import Tracer, record
+
+# ---- operands
+
+
+def is_weak(x: Any) -> bool:
+    """Whether `x` is a Python number, which takes the dtype of what it meets."""
+    if isinstance(x, Tracer):
+        return x._weak
+    return isinstance(x, (int, float)) and not isinstance(x, (bool, np.generic))
+
+
+def plain(x: Any) -> Any:
+    """A tracer, array or number as it is; lists and tuples become arrays."""
+    if isinstance(x, (Tracer, np.ndarray, np.generic, int, float, bool)):
+        return x
+    if isinstance(x, complex):
+        raise ArgumentError(f"complex numbers can't be traced yet{at_line()}")
+    if isinstance(x, (list, tuple)) and has_tracer(x):
+        from tapegrad.tracing.frontend.joining import stack
+
+        return stack([plain(e) for e in x])
+    array = np.asarray(x)
+    check_dtype(array.dtype)
+    return array
+
+
+def has_tracer(x: Any) -> bool:
+    """Whether a nested list or tuple has a traced value in it."""
+    if isinstance(x, (list, tuple)):
+        return any(has_tracer(e) for e in x)
+    return isinstance(x, Tracer)
+
+
+def check_dtype(dtype: np.dtype) -> None:
+    """An error for dtypes that have no rules: object, complex, strings, dates, float16, ..."""
+    if dtype.kind not in "fiub" or dtype.itemsize not in (1, 2, 4, 8) or dtype == np.float16:
+        raise ArgumentError(
+            f"an array of dtype {dtype} can't be traced{at_line()}; tapegrad knows booleans, "
+            "integers, float32 and float64. Convert it first with astype"
+        )
+
+
+def dtype_of(x: Any) -> Any:
+    """The dtype of an operand; for a Python number, its type, as `resolve_dtypes` wants it."""
+    if is_weak(x):
+        if isinstance(x, Tracer):
+            return float if x.dtype.kind == "f" else int
+        return type(x)
+    if isinstance(x, bool):
+        return np.dtype(bool)
+    return x.dtype
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    """A tracer or a number with this dtype: a recorded cast, or a literal."""
+    dtype = np.dtype(dtype)
+    if isinstance(x, Tracer):
+        return x if x.dtype == dtype else ew.AsType(dtype)(x)
+    return Literal(np.asarray(x, dtype)[()])
+
+
+def cast_all(xs: Sequence[Any], dtypes: Sequence[np.dtype]) -> list[Any]:
+    """Operands with these dtypes. A captured array is cast on the tape, so that what is written
+    to it between calls is seen."""
+    trace = innermost([x for x in xs if isinstance(x, Tracer)])
+    done = []
+    for x, dtype in zip(xs, dtypes, strict=False):
+        if isinstance(x, np.ndarray):
+            check_dtype(x.dtype)
+            done.append(x if x.dtype == dtype else record(trace, ew.AsType(dtype), [x]))
+        else:
+            done.append(cast(x, dtype))
+    return done
+
+
+@cache
+def _loop_dtypes(ufunc: np.ufunc, given: tuple[Any, ...]) -> tuple[np.dtype, ...]:
+    return ufunc.resolve_dtypes((*given, *(None,) * ufunc.nout))
+
+
+def apply(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Tracer:
+    """`primitive(*xs)` with the dtypes that NumPy gives `ufunc(*xs)`."""
+    given = tuple(dtype_of(x) for x in xs)
+    if dtype is not None:
+        loop = (np.dtype(dtype),) * ufunc.nin
+    elif all(t in (int, float) for t in given):
+        loop = _loop_dtypes(ufunc, tuple(np.dtype(t) for t in given))
+    else:
+        loop = _loop_dtypes(ufunc, given)
+    for t in loop:
+        if t.kind not in "fiub" or t == np.float16:
+            raise UnsupportedError(
+                f"np.{ufunc.__name__} of {', '.join(map(str, given))} works in {t}, which can't "
+                f"be traced{at_line()}"
+            )
+    out = primitive(*cast_all(xs, loop))
+    if ufunc in _KEEPS_WEAK and all(is_weak(x) for x in xs):
+        out._weak = True
+    return out
+
+
+# ---- the table
+
+
+Handler = Callable[..., Any]
+
+
+def _power(x: Any, y: Any) -> Tracer:
+    """Powers with constant exponents take NumPy's short cuts: x**2 is x*x, x**0.5 is sqrt(x)."""
+    exponent = None
+    if isinstance(y, (int, float, np.generic)) and not isinstance(y, bool):
+        exponent = float(y)
+    elif isinstance(y, Tracer) and y._weak and y.dtype.kind in "iu":
+        exponent = int(y)  # guarded: an integer exponent decides which code is best
+        y = exponent
+    floating = isinstance(x, Tracer) and x.dtype.kind == "f"
+    if floating and (is_weak(y) or dtype_of(y) == x.dtype):
+        if exponent == 2:
+            return apply(ew.square, np.square, [x])
+        if exponent == 1:
+            return apply(ew.copy, np.positive, [x])
+        if exponent == 0.5:
+            return apply(ew.sqrt, np.sqrt, [x])
+        if exponent == -1:
+            return apply(ew.reciprocal, np.reciprocal, [x])
+    return apply(ew.power, np.power, [x, y])
+
+
+def _divmod(x: Any, y: Any) -> tuple[Any, Any]:
+    return np.floor_divide(x, y), np.mod(x, y)
+
+
+def _modf(x: Any) -> tuple[Any, Any]:
+    whole = np.trunc(x)
+    return x - whole, whole
+
+
+def _logaddexp2(x: Any, y: Any) -> Any:
+    return np.logaddexp(x * ew.LN2, y * ew.LN2) / ew.LN2
+
+
+def _integer_or_logical(bits: Any, logical: Any) -> Handler:
+    """`&`, `|`, `^`, `~`: logical on booleans, bitwise on integers."""
+
+    def handler(*xs: Any) -> Any:
+        if all(dtype_of(x) == np.dtype(bool) for x in xs):
+            return apply(logical[0], logical[1], xs)
+        return apply(bits[0], bits[1], xs)
+
+    return handler
+
+
+def _truth(primitive: Any, ufunc: np.ufunc) -> Handler:
+    """Logical functions of numbers: NumPy takes nonzero for true."""
+
+    def handler(*xs: Any) -> Any:
+        flags = [x if dtype_of(x) == np.dtype(bool) else np.not_equal(x, 0) for x in xs]
+        return apply(primitive, ufunc, flags)
+
+    return handler
+
+
+def _contraction(name: str) -> Handler:
+    """matmul and its relatives are ufuncs; the module that has them imports this one."""
+
+    def handler(x: Any, y: Any) -> Any:
+        from tapegrad.tracing.frontend import contracting
+
+        return getattr(contracting, name)(x, y)
+
+    return handler
+
+
+def _scaled(factor: float) -> Handler:
+    return lambda x: apply(ew.mul, np.multiply, [x, factor])
+
+
+def _plain_abs(x: Any) -> Any:
+    return x if x.dtype.kind in "bu" else apply(ew.absolute, np.absolute, [x])
+
+
+def _rounding(primitive: Any, ufunc: np.ufunc) -> Handler:
+    """floor, ceil, trunc, rint: integers and booleans are whole already."""
+
+    def handler(x: Any) -> Any:
+        if x.dtype.kind in "biu":
+            return apply(ew.copy, np.positive, [x]) if x.dtype.kind != "b" else x
+        return apply(primitive, ufunc, [x])
+
+    return handler
+
+
+# ufunc -> primitive of the same meaning
+_DIRECT: dict[np.ufunc, Any] = {
+    np.add: ew.add,
+    np.subtract: ew.sub,
+    np.multiply: ew.mul,
+    np.true_divide: ew.div,
+    np.negative: ew.neg,
+    np.floor_divide: ew.floor_divide,
+    np.mod: ew.mod,
+    np.fmod: ew.fmod,
+    np.reciprocal: ew.reciprocal,
+    np.square: ew.square,
+    np.sqrt: ew.sqrt,
+    np.cbrt: ew.cbrt,
+    np.exp: ew.exp,
+    np.exp2: ew.exp2,
+    np.expm1: ew.expm1,
+    np.log: ew.log,
+    np.log2: ew.log2,
+    np.log10: ew.log10,
+    np.log1p: ew.log1p,
+    np.logaddexp: ew.logaddexp,
+    np.sin: ew.sin,
+    np.cos: ew.cos,
+    np.tan: ew.tan,
+    np.arcsin: ew.arcsin,
+    np.arccos: ew.arccos,
+    np.arctan: ew.arctan,
+    np.arctan2: ew.arctan2,
+    np.sinh: ew.sinh,
+    np.cosh: ew.cosh,
+    np.tanh: ew.tanh,
+    np.arcsinh: ew.arcsinh,
+    np.arccosh: ew.arccosh,
+    np.arctanh: ew.arctanh,
+    np.hypot: ew.hypot,
+    np.sign: ew.sign,
+    np.copysign: ew.copysign,
+    np.maximum: ew.maximum,
+    np.minimum: ew.minimum,
+    np.fmax: ew.fmax,
+    np.fmin: ew.fmin,
+    np.less: ew.less,
+    np.less_equal: ew.less_equal,
+    np.greater: ew.greater,
+    np.greater_equal: ew.greater_equal,
+    np.equal: ew.equal,
+    np.not_equal: ew.not_equal,
+    np.isnan: ew.isnan,
+    np.isinf: ew.isinf,
+    np.isfinite: ew.isfinite,
+    np.signbit: ew.signbit,
+    np.left_shift: ew.left_shift,
+    np.right_shift: ew.right_shift,
+}
+
+# ufunc -> function of tracers
+_COMPOSED: dict[np.ufunc, Handler] = {
+    np.matmul: _contraction("matmul"),
+    np.vecdot: _contraction("vecdot"),
+    np.matvec: lambda a, x: np.matmul(a, x[..., None])[..., 0],
+    np.vecmat: lambda x, a: np.matmul(x[..., None, :], a)[..., 0, :],
+    np.power: _power,
+    np.float_power: lambda x, y: _power(np.multiply(x, 1.0), y),
+    np.positive: lambda x: apply(ew.copy, np.positive, [x]),
+    np.absolute: _plain_abs,
+    np.fabs: lambda x: apply(ew.absolute, np.fabs, [x]),
+    np.floor: _rounding(ew.floor, np.floor),
+    np.ceil: _rounding(ew.ceil, np.ceil),
+    np.trunc: _rounding(ew.trunc, np.trunc),
+    np.rint: lambda x: apply(ew.rint, np.rint, [x]),
+    np.divmod: _divmod,
+    np.modf: _modf,
+    np.logaddexp2: _logaddexp2,
+    np.deg2rad: _scaled(np.pi / 180),
+    np.radians: _scaled(np.pi / 180),
+    np.rad2deg: _scaled(180 / np.pi),
+    np.degrees: _scaled(180 / np.pi),
+    np.conjugate: lambda x: apply(ew.copy, np.positive, [x]),
+    np.heaviside: lambda x, h: np.where(x > 0, 1.0, np.where(x < 0, 0.0, h + x * 0)),  # type: ignore[call-overload]
+    np.logical_and: _truth(ew.logical_and, np.logical_and),
+    np.logical_or: _truth(ew.logical_or, np.logical_or),
+    np.logical_xor: _truth(ew.logical_xor, np.logical_xor),
+    np.logical_not: _truth(ew.logical_not, np.logical_not),
+    np.bitwise_and: _integer_or_logical(
+        (ew.bitwise_and, np.bitwise_and), (ew.logical_and, np.logical_and)
+    ),
+    np.bitwise_or: _integer_or_logical(
+        (ew.bitwise_or, np.bitwise_or), (ew.logical_or, np.logical_or)
+    ),
+    np.bitwise_xor: _integer_or_logical(
+        (ew.bitwise_xor, np.bitwise_xor), (ew.logical_xor, np.logical_xor)
+    ),
+    np.invert: _integer_or_logical((ew.invert, np.invert), (ew.logical_not, np.logical_not)),
+}
+
+# Functions of scipy.special by name: SciPy need not be imported to trace without it.
+_SPECIAL: dict[str, Any] = {
+    "expit": special.expit,
+    "log_expit": special.log_expit,
+    "logit": special.logit,
+    "erf": special.erf,
+    "erfc": special.erfc,
+    "gammaln": special.gammaln,
+    "loggamma": special.gammaln,
+    "psi": special.digamma,
+    "digamma": special.digamma,
+    "xlogy": special.xlogy,
+    "xlog1py": special.xlog1py,
+}
+
+_KEEPS_WEAK = frozenset(
+    [
+        np.add,
+        np.subtract,
+        np.multiply,
+        np.true_divide,
+        np.negative,
+        np.positive,
+        np.absolute,
+        np.power,
+        np.square,
+        np.mod,
+        np.floor_divide,
+    ]
+)
+
+
+def supported_ufuncs() -> list[Any]:
+    """The ufuncs of NumPy that have a rule."""
+    return [*_DIRECT, *_COMPOSED]
+
+
+def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Any:
+    """`ufunc(*xs)` on tracers, without out= and where=."""
+    xs = [plain(x) for x in xs]
+    primitive = _DIRECT.get(ufunc)
+    if primitive is None and ufunc not in _COMPOSED:
+        primitive = _special(ufunc)
+    if primitive is not None:
+        return apply(primitive, ufunc, xs, dtype)
+    handler = _COMPOSED.get(ufunc)
+    if handler is None:
+        raise UnsupportedError(
+            f"{ufunc.__name__} has no derivative rule in tapegrad{at_line()}. Write it with "
+            "functions that have one, or declare it with tapegrad.primitive and defvjp"
+        )
+    out = handler(*xs)
+    return out if dtype is None else cast(out, np.dtype(dtype))
+
+
+def _special(ufunc: np.ufunc) -> Any:
+    """The primitive for a function of scipy.special; NumPy's own are looked up by identity."""
+    if getattr(np, ufunc.__name__, None) is ufunc:
+        return None
+    return _SPECIAL.get(ufunc.__name__)
+
+
+def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """What NumPy calls for a ufunc, or a method of it, with a tracer among its arguments."""
+    out = kwargs.pop("out", None)
+    where = kwargs.pop("where", True)
+    kwargs.pop("casting", None)
+    kwargs.pop("subok", None)
+    kwargs.pop("order", None)
+    if method == "__call__":
+        dtype = kwargs.pop("dtype", None)
+        _no_more(ufunc, kwargs)
+        result = call_plain(ufunc, inputs, dtype)
+    else:
+        from tapegrad.tracing.frontend.reducing import ufunc_method
+
+        if where is not True:
+            kwargs["where"] = where
+            where = True
+        result = ufunc_method(ufunc, method, inputs, kwargs)
+    if out is None:
+        if where is not True:
+            raise UnsupportedError(
+                f"np.{ufunc.__name__}(..., where=...) without out= leaves elements "
+                f"uninitialised{at_line()}. Use np.where"
+            )
+        return result
+    outs = out if isinstance(out, tuple) else (out,)
+    results = result if isinstance(result, tuple) else (result,)
+    stored = tuple(
+        r if o is None else store(o, r, where) for o, r in zip(outs, results, strict=True)
+    )
+    return stored[0] if len(stored) == 1 else stored
+
+
+def store(out: Any, result: Any, where: Any = True) -> Any:
+    """Write a result into `out`, as out= does; a plain array can't hold a traced value."""
+    from tapegrad.tracing.frontend.indexing import setitem
+
+    if not isinstance(out, Tracer):
+        raise ConversionError(
+            f"a traced value can't be written into a plain NumPy array{at_line()}, by out= or an "
+            "in-place operator. Make the array with np.zeros_like(x) of a traced x, or write "
+            "y = y + x instead of y += x"
+        )
+    if out.is_scalar():
+        return result  # `s += x` on a scalar binds the name anew
+    if broadcast_shapes(out.shape, result.shape) != out.shape:
+        raise ValueError(
+            f"non-broadcastable output operand with shape {out.shape} doesn't match the "
+            f"broadcast shape {broadcast_shapes(out.shape, result.shape)}"
+        )
+    if not np.can_cast(result.dtype, out.dtype, "same_kind"):
+        raise TypeError(
+            f"Cannot cast ufunc output from {result.dtype!r} to {out.dtype!r} with casting rule "
+            "'same_kind'"
+        )
+    if where is not True:
+        result = np.where(where, result, out)
+    if result.shape != out.shape:
+        result = BroadcastTo(out.shape)(result)
+    setitem(out, Ellipsis, result)
+    return out
+
+
+def _no_more(ufunc: np.ufunc, kwargs: dict[str, Any]) -> None:
+    if kwargs:
+        raise UnsupportedError(
+            f"np.{ufunc.__name__} with {', '.join(kwargs)}= isn't supported on traced "
+            f"arrays{at_line()}"
+        )

@@ -1,0 +1,158 @@
+"""Tracing: one run of a function on tracers, and the tape that it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import TapegradError
+from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
+from tapegrad.optimize.cse import eliminate_common
+from tapegrad.optimize.dce import remove_dead
+from tapegrad.tracing.trace import Trace, to_operand
+from tapegrad.tracing.tracer import Tracer
+from tapegrad.trees import flatten, is_number, is_traced, unflatten
+
+
+@dataclass
+class Traced:
+    """What a run of a function left: its tape, and how the results are put together.
+
+    `hidden` are the values of the tape's last inputs: arrays that the function reached without
+    being passed them, or tracers of an outer trace. `outputs` has an entry for each leaf of the
+    result: the position of a tape output, or None for a leaf that isn't traced, whose value
+    `leaves` then holds. The leaves are those of this very run.
+    """
+
+    tape: Tape
+    hidden: tuple[Any, ...]
+    structure: Any
+    outputs: list[int | None]
+    leaves: list[Any]
+
+    def rebuild(self, values: Sequence[Any]) -> Any:
+        """The function's result, of the values of the tape's outputs."""
+        found = [
+            leaf if at is None else values[at]
+            for at, leaf in zip(self.outputs, self.leaves, strict=True)
+        ]
+        return unflatten(self.structure, found)
+
+    def bound_tape(self) -> Tape:
+        """The tape with the hidden inputs' values bound to it: it plays by itself."""
+        if self.has_tracers:
+            return self.tape
+        return replace(self.tape, captured=tuple(self.hidden))
+
+    @property
+    def has_tracers(self) -> bool:
+        """Whether a value of an outer trace went in."""
+        return any(isinstance(x, Tracer) for x in self.hidden)
+
+
+def input_aval(x: Any) -> Aval:
+    """The type of an argument's leaf on the tape; a Python number is weak."""
+    if isinstance(x, Tracer):
+        return Aval(x.shape, x.dtype, weak=x._weak)
+    if is_number(x):
+        return Aval((), np.dtype(np.float64 if isinstance(x, float) else np.int64), weak=True)
+    return Aval(x.shape, x.dtype)
+
+
+def plain_value(x: Any) -> Any:
+    """The NumPy value that a leaf is played with."""
+    if isinstance(x, Tracer):
+        return x.value
+    if is_number(x):
+        return np.float64(x) if isinstance(x, float) else np.int64(x)
+    return x
+
+
+def trace_function(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any] | None = None,
+    names: Sequence[str] = (),
+) -> Traced:
+    """Run `f(*args, **kwargs)` on tracers of the arrays and numbers among the arguments' leaves.
+
+    The first inputs of the tape are those leaves, in order; `names` are theirs.
+    """
+    name = getattr(f, "__name__", type(f).__name__)
+    name = "lambda" if name == "<lambda>" else name
+    leaves, structure = flatten((tuple(args), kwargs or {}))
+    builder = Builder(name)
+    with Trace(builder) as trace:
+        tracers, position = [], 0
+        for leaf in leaves:
+            if not is_traced(leaf):
+                tracers.append(leaf)
+                continue
+            label = names[position] if position < len(names) else ""
+            position += 1
+            aval = input_aval(leaf)
+            var = builder.input(aval, label)
+            tracers.append(Tracer(trace, var, plain_value(leaf), weak=aval.weak))
+        run_args, run_kwargs = unflatten(structure, tracers)
+        try:
+            result = f(*run_args, **run_kwargs)
+        except ValueError as error:
+            # NumPy puts its own words over an error raised while it converts a tracer.
+            if isinstance(error.__cause__, TapegradError):
+                raise error.__cause__ from None
+            raise
+        out_leaves, out_structure = flatten(result)
+        outputs: list[int | None] = []
+        operands: list[Operand] = []
+        for leaf in out_leaves:
+            if isinstance(leaf, (Tracer, np.ndarray)):
+                outputs.append(len(operands))
+                operands.append(to_operand(trace, leaf)[0])
+            else:
+                outputs.append(None)
+        values = [leaf.read()[1] if isinstance(leaf, Tracer) else leaf for leaf in out_leaves]
+    raw = builder.finish(operands)
+    hidden = tuple(outside for _, outside in trace.hidden.values())
+    tape = _with_hidden_inputs(raw, [var for var, _ in trace.hidden.values()])
+    tape = remove_dead(eliminate_common(tape))
+    return Traced(tape, hidden, out_structure, outputs, values)
+
+
+def _with_hidden_inputs(tape: Tape, hidden: Sequence[Var]) -> Tape:
+    """The tape with its hidden inputs among the inputs, variables numbered in order."""
+    names = (*tape.names, *[f"c{k}" for k in range(len(hidden))])
+    inputs = (*tape.inputs, *hidden)
+    whole = Tape(tape.name, inputs, tape.calls, tape.outputs, tape.guards, (), names)
+    rewriter = Rewriter(whole)
+    for call in whole.calls:
+        rewriter.copy(call)
+    return rewriter.finish()
+
+
+def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
+    """Record a tape's calls again on the tracers and arrays given as inputs, in their trace."""
+    env: dict[Var, Any] = dict(zip(tape.inputs, inputs, strict=True))
+
+    def value(x: Operand) -> Any:
+        return x if isinstance(x, Literal) else env[x]
+
+    for call in tape.calls:
+        results = _applied(call.primitive, [value(x) for x in call.operands])
+        if call.primitive.results == 1 and not isinstance(results, tuple):
+            results = (results,)
+        env.update(zip(call.outs, results, strict=True))
+    for guard in tape.guards:
+        found = value(guard.operand)
+        if isinstance(found, Tracer):
+            found._trace.guard(found, guard.expected.value, guard.what)
+    return [value(x) for x in tape.outputs]
+
+
+def _applied(primitive: Any, operands: Sequence[Any]) -> Any:
+    """A call recorded if a tracer is among the operands, else evaluated."""
+    if any(isinstance(x, Tracer) for x in operands):
+        return primitive(*operands)
+    return primitive.evaluate(*[x.value if isinstance(x, Literal) else x for x in operands])

@@ -1,0 +1,128 @@
+"""One run of a traced function: what it records, and what it takes in from outside.
+
+Traces nest: differentiating inside a traced function opens an inner trace. A value of an outer
+trace, or an array that the function reaches without being passed it, becomes a hidden input of
+the inner one, so no trace ever mixes its calls into another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.errors import LeakedTracerError
+from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
+from tapegrad.tracing.source import at_line, user_source
+
+if TYPE_CHECKING:
+    from tapegrad.tracing.tracer import Tracer
+
+_levels = threading.local()
+
+
+def tracing_depth() -> int:
+    """How many traces are running in this thread."""
+    return getattr(_levels, "depth", 0)
+
+
+class Trace:
+    """Records on a builder. An abstract trace knows types and no values: rules run in one."""
+
+    def __init__(self, builder: Builder, abstract: bool = False, label: str = "") -> None:
+        self.builder = builder
+        self.abstract = abstract
+        self.label = label or builder.name
+        self.alive = True
+        self.level = 0
+        self.src: Source | None = None
+        self.reason = ""
+        # Hidden inputs: id of the outside object -> (variable, object). Holding the object keeps
+        # its id from being given to another.
+        self.hidden: dict[int, tuple[Var, Any]] = {}
+        self._pins: dict[Var, Tracer] = {}
+
+    def __enter__(self) -> Trace:
+        self.level = tracing_depth() + 1
+        _levels.depth = self.level
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.alive = False
+        _levels.depth = self.level - 1
+
+    def check_alive(self) -> None:
+        if not self.alive:
+            raise LeakedTracerError(
+                f"a value traced in {self.label} was used after that trace had ended{at_line()}. "
+                "It was kept in a list, an attribute or a global. Return it from the function "
+                "instead, as a result or with has_aux=True"
+            )
+
+    def pinned(self, tracer: Tracer, operand: Var) -> Tracer:
+        """A tracer that keeps standing for `operand`, whatever is written to `tracer` later."""
+        from tapegrad.tracing.tracer import Tracer as Plain
+
+        if operand not in self._pins:
+            self._pins[operand] = Plain(self, operand, tracer.read()[1])
+        return self._pins[operand]
+
+    def capture(self, outside: Any, aval: Aval) -> Var:
+        """The hidden input that stands for an array or tracer from outside."""
+        known = self.hidden.get(id(outside))
+        if known is None:
+            # Inputs come first on a tape, so a hidden one is given its number now and moved to
+            # the inputs when the tape is finished.
+            var = self.builder._fresh(aval)
+            known = self.hidden[id(outside)] = (var, outside)
+        return known[0]
+
+    def record(self, primitive: Any, operands: Sequence[Operand]) -> tuple[Var, ...]:
+        src = self.src or user_source()
+        return self.builder.call(primitive, operands, src, self.reason)
+
+    def guard(self, tracer: Tracer, expected: Any, what: str) -> None:
+        """Record that the traced function took the value of a scalar for granted."""
+        operand, _ = tracer.read()
+        if isinstance(operand, Literal):
+            return
+        found = Literal(operand.dtype.type(expected))
+        entry = Guard(operand, found, what, user_source())
+        if entry not in self.builder.guards:
+            self.builder.guards.append(entry)
+
+
+def innermost(values: Sequence[Any]) -> Trace:
+    """The trace that a call on these operands belongs to; a leaked tracer is an error."""
+    found: Trace | None = None
+    for x in values:
+        trace = getattr(x, "_trace", None)
+        if trace is not None:
+            trace.check_alive()
+            if found is None or trace.level > found.level:
+                found = trace
+    assert found is not None
+    return found
+
+
+def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
+    """An operand of `trace`, and its value, for anything that a primitive is applied to."""
+    from tapegrad.tracing.tracer import Tracer
+
+    if isinstance(x, Tracer):
+        if x._trace is trace:
+            return x.read()
+        x._trace.check_alive()
+        operand, value = x.read()
+        if isinstance(operand, Literal):
+            return operand, value
+        # A written tracer has a new variable, so the variable and not the tracer is the key.
+        outside = x._trace.pinned(x, operand)
+        return trace.capture(outside, operand.aval), value
+    if isinstance(x, Literal):
+        return x, x.value
+    if isinstance(x, np.ndarray):
+        return trace.capture(x, Aval(x.shape, x.dtype)), x
+    return Literal(x), x

@@ -1,0 +1,371 @@
+"""The tracer: a stand-in for an ndarray that carries its value and records what is done with it.
+
+NumPy calls it back through both its protocols, and it has ndarray's operators, methods and
+attributes. Because it carries the value, Python's control flow works as in plain NumPy; where
+Python takes a value for granted (`if x > 0`, `range(n)`), the tape gets a guard.
+
+In-place writes are made functional here. A tracer is a *root*, which owns a variable, or a *view*,
+which knows its root and the chain of views from it. Writing to either gives the root a new
+variable; a view that has become stale is read through its chain again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import ConversionError, UnsupportedError
+from tapegrad.ir.tape import Aval, Literal, Operand
+from tapegrad.primitives.base import Value, View
+from tapegrad.primitives.scatter import SetItem
+from tapegrad.primitives.views import (
+    BroadcastTo,
+    Diagonal,
+    ExpandDims,
+    GetItem,
+    Reshape,
+    Squeeze,
+    Transpose,
+)
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import Trace, innermost, to_operand
+
+
+class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
+    """A traced array or number. Use it as you would the ndarray that it stands for."""
+
+    __slots__ = (
+        "_trace",
+        "_operand",
+        "_value",
+        "_aval",
+        "_weak",
+        "_root",
+        "_chain",
+        "_version",
+        "_owned",
+        "__weakref__",
+    )
+    __array_priority__ = 1000.0
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, trace: Trace, operand: Operand, value: Any, weak: bool = False) -> None:
+        self._trace = trace
+        self._operand = operand
+        self._value = value
+        self._aval = operand.aval
+        self._weak = weak
+        self._root: Tracer | None = None
+        self._chain: tuple[View, ...] = ()
+        self._version = 0
+        self._owned = False
+
+    # ---- reading and writing
+
+    @property
+    def aval(self) -> Aval:  # type: ignore[override]
+        return self._aval
+
+    def read(self) -> tuple[Operand, Any]:
+        """The operand and value that this tracer stands for now."""
+        root = self._root
+        if root is not None and self._version != root._version:
+            current = Tracer(root._trace, root._operand, root._value)
+            for view in self._chain:
+                current = record(root._trace, view, [current])
+            self._operand, self._value = current._operand, current._value
+            self._version = root._version
+        return self._operand, self._value
+
+    @property
+    def value(self) -> Any:
+        """The NumPy value; an error in an abstract trace, which has none."""
+        value = self.read()[1]
+        if value is None:
+            raise ConversionError(
+                f"the value of a traced array was asked for in {self._trace.label}, where only "
+                f"shapes and dtypes are known{at_line()}. A derivative rule can't branch on "
+                "values: use np.where"
+            )
+        return value
+
+    def bind(self, primitive: Any, operands: Any) -> Any:
+        trace = innermost(operands)
+        return record(trace, primitive, operands)
+
+    def is_scalar(self) -> bool:
+        """Whether plain NumPy would have a scalar here, which can't be written to."""
+        return self._root is None and isinstance(self._value, (np.generic, int, float))
+
+    def write(self, primitive: Any, *operands: Any) -> None:
+        """Make this tracer stand for `primitive(self, *operands)` from now on, and its root and
+        all other views of that follow."""
+        trace = innermost([self, *operands])
+        if trace is not self._trace:
+            raise UnsupportedError(
+                "an array of an outer traced function is written to inside an inner one"
+                f"{at_line()}. Return the new value from the inner function instead"
+            )
+        new = record(trace, primitive, [self, *operands])
+        root = self._root
+        if root is None:
+            self._operand, self._value = new._operand, new._value
+            self._version += 1
+            return
+        levels = [Tracer(trace, root._operand, root._value)]
+        for view in self._chain[:-1]:
+            levels.append(record(trace, view, [levels[-1]]))
+        for view, below in zip(reversed(self._chain), reversed(levels), strict=True):
+            new = _unview(trace, view, below, new)
+        root._operand, root._value = new._operand, new._value
+        root._version += 1
+
+    # ---- NumPy's protocols
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from tapegrad.tracing.frontend.ufuncs import call_ufunc
+
+        return call_ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        from tapegrad.tracing.frontend import call_function
+
+        return call_function(func, args, kwargs)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise ConversionError(
+            f"a traced array ({self.aval}) can't become a plain NumPy array{at_line()}. "
+            "np.array([a, b]) of traced values: use np.stack([a, b]). Assignment into a NumPy "
+            "array made by np.zeros(n): use np.zeros_like(x) of a traced x, or np.concatenate. "
+            "A function that needs plain arrays: declare it with tapegrad.primitive"
+        )
+
+    # ---- what Python takes for granted
+
+    def _scalar_value(self, kind: str) -> Any:
+        if self.size != 1:
+            raise TypeError(f"only an array of one element can be converted to {kind}")
+        return np.asarray(self.value).reshape(())[()]
+
+    def _as_scalar(self) -> Tracer:
+        return self if self.ndim == 0 else Reshape(())(self)
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            return bool(np.asarray(self.value))  # NumPy's own error
+        found = bool(self._scalar_value("bool"))
+        condition = self._as_scalar()
+        if self.dtype != np.bool_:
+            condition = condition != 0
+        self._trace.check_alive()
+        self._trace.guard(condition, found, "a condition")
+        return found
+
+    def _guarded_int(self, what: str) -> int:
+        value = self._scalar_value("int")
+        self._trace.check_alive()
+        whole = self._as_scalar()
+        if self.dtype.kind == "f":
+            from tapegrad.primitives.elementwise import trunc
+
+            whole = trunc(whole)
+            self._trace.guard(whole, np.trunc(value), what)
+        else:
+            self._trace.guard(whole, value, what)
+        return int(value)
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise TypeError(f"only integer arrays can be used as an index, not {self.aval}")
+        return self._guarded_int("an integer used as an index, a length or a range")
+
+    def __int__(self) -> int:
+        return self._guarded_int("int(...)")
+
+    def __trunc__(self) -> int:
+        return self._guarded_int("int(...)")
+
+    def __floor__(self) -> int:
+        return int(np.floor(self))
+
+    def __ceil__(self) -> int:
+        return int(np.ceil(self))
+
+    def __float__(self) -> float:
+        if self.dtype.kind in "iub":
+            value = self._scalar_value("float")
+            self._trace.guard(self._as_scalar(), value, "float(...)")
+            return float(value)
+        raise ConversionError(
+            f"a traced number was converted to a plain Python float{at_line()}, by float(x), "
+            "x.item(), a function of the math module, or assignment into a NumPy array. A plain "
+            "float carries no derivative: use np.exp instead of math.exp, and drop float(...); "
+            "to leave the derivative out on purpose, use tapegrad.stop_gradient"
+        )
+
+    def __complex__(self) -> complex:
+        raise ConversionError(f"complex numbers can't be traced yet{at_line()}")
+
+    def item(self, *args: Any) -> Any:
+        """As ndarray's, for integers and booleans; a float would lose its derivative."""
+        x = self[args] if args else self
+        if x.dtype.kind == "b":
+            return bool(x)
+        return int(x) if x.dtype.kind in "iu" else float(x)
+
+    def tolist(self) -> Any:
+        """Nested lists of traced numbers."""
+        return self if self.ndim == 0 else [x.tolist() for x in self]
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.ndim == 0:
+            raise TypeError("iteration over a 0-d array")
+        return (self[k] for k in range(self.shape[0]))
+
+    def __contains__(self, x: Any) -> bool:
+        return bool((self == x).any())
+
+    def __repr__(self) -> str:
+        value = "" if self._value is None else f", value={np.array2string(np.asarray(self.value))}"
+        return f"Tracer({self.aval}{value})"
+
+    def __str__(self) -> str:
+        return repr(self) if self._value is None else str(self.value)
+
+    def __format__(self, spec: str) -> str:
+        return str(self) if self._value is None else format(self.value, spec)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.copy()
+
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    def __reduce__(self) -> Any:
+        raise ConversionError(f"a traced array can't be pickled{at_line()}")
+
+    # ---- attributes
+
+    @property
+    def T(self) -> Any:
+        return np.transpose(self)  # type: ignore[call-overload]
+
+    @property
+    def mT(self) -> Any:
+        return np.swapaxes(self, -1, -2)  # type: ignore[call-overload]
+
+    @property
+    def real(self) -> Any:
+        return self
+
+    @property
+    def nbytes(self) -> int:
+        return self.aval.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def flat(self) -> Any:
+        return iter(self.reshape(-1))
+
+    def __getattr__(self, name: str) -> Any:
+        from tapegrad.tracing.frontend.methods import METHODS
+
+        method = METHODS.get(name)
+        if method is not None:
+            return partial(method, self)
+        if hasattr(np.ndarray, name):
+            raise UnsupportedAttribute(
+                f"ndarray.{name} isn't supported on a traced array{at_line()}. Use a NumPy "
+                "function that has a rule, or declare one with tapegrad.primitive"
+            )
+        raise AttributeError(f"a traced array has no attribute {name!r}")
+
+    # ---- indexing
+
+    def __getitem__(self, index: Any) -> Any:
+        from tapegrad.tracing.frontend.indexing import getitem
+
+        return getitem(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        from tapegrad.tracing.frontend.indexing import setitem
+
+        setitem(self, index, value)
+
+
+class UnsupportedAttribute(UnsupportedError, AttributeError):
+    """An attribute of ndarray that a tracer doesn't have."""
+
+
+def record(trace: Trace, primitive: Any, operands: Any) -> Any:
+    """Record one call, evaluate it if the trace has values, and wrap the results."""
+    plain, values = [], []
+    for x in operands:
+        operand, value = to_operand(trace, x)
+        plain.append(operand)
+        values.append(value)
+    if trace.abstract:
+        results: Any = (None,) * primitive.results
+    else:
+        results = primitive.evaluate(*values)
+        if primitive.results == 1 and not isinstance(results, tuple):
+            results = (results,)
+    outs = trace.record(primitive, plain)
+    tracers = tuple(Tracer(trace, out, r) for out, r in zip(outs, results, strict=True))
+    if primitive.results != 1:
+        return tracers
+    if isinstance(primitive, View):
+        _link_view(tracers[0], primitive, operands[0], values[0])
+    return tracers[0]
+
+
+def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:
+    """Make `out` a view of `operand`, if NumPy made one: then writes to either reach the other."""
+    if not isinstance(operand, Tracer) or operand._trace is not out._trace:
+        return
+    if out._value is None or not isinstance(value, np.ndarray):
+        aliased = out._value is None
+    else:
+        aliased = np.may_share_memory(out._value, value)
+    if aliased and isinstance(out._value, (np.ndarray, type(None))):
+        root = operand if operand._root is None else operand._root
+        out._root, out._chain = root, (*operand._chain, view)
+        out._version = root._version
+
+
+def _unview(trace: Trace, view: View, below: Tracer, new: Tracer) -> Tracer:
+    """`below` after its view `view(below)` has become `new`."""
+    if isinstance(view, GetItem):
+        return record(trace, SetItem(view.index), [below, new])
+    if isinstance(view, Transpose):
+        inverse = tuple(int(a) for a in np.argsort(view.axes))
+        return record(trace, Transpose(inverse), [new])
+    if isinstance(view, Reshape):
+        return record(trace, Reshape(below.shape), [new])
+    if isinstance(view, ExpandDims):
+        return record(trace, Squeeze(view.axes), [new])
+    if isinstance(view, Squeeze):
+        return record(trace, ExpandDims(view.axes), [new])
+    assert isinstance(view, (BroadcastTo, Diagonal))
+    raise ValueError("assignment destination is read-only")
+
+
+def unwrap(x: Any) -> Any:
+    """The plain value of a tracer, or `x` itself."""
+    return x.value if isinstance(x, Tracer) else x
+
+
+def is_literal(x: Any) -> bool:
+    """Whether a tracer stands for a scalar constant."""
+    return isinstance(x, Tracer) and isinstance(x._operand, Literal)

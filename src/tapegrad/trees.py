@@ -1,0 +1,88 @@
+"""Arguments as trees: nested dicts, lists, tuples, named tuples and dataclasses of leaves.
+
+optree does the work. Dataclasses are registered with it when they are first seen, under a
+namespace of tapegrad's own, so nobody else's trees change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+import numpy as np
+import optree
+
+NAMESPACE = "tapegrad"
+_registered: set[type] = set()
+_lock = threading.Lock()
+
+
+def _register(cls: type) -> None:
+    names = tuple(f.name for f in dataclasses.fields(cls) if f.init)
+
+    def flatten(x: Any) -> tuple[list[Any], tuple[str, ...], tuple[str, ...]]:
+        return [getattr(x, n) for n in names], names, names
+
+    def unflatten(keys: tuple[str, ...], children: Any) -> Any:
+        return cls(**dict(zip(keys, children, strict=True)))
+
+    with _lock:
+        if cls not in _registered:
+            optree.register_pytree_node(cls, flatten, unflatten, namespace=NAMESPACE)
+            _registered.add(cls)
+
+
+class _Unregistered(Exception):
+    pass
+
+
+def _check(x: Any) -> bool:
+    """The `is_leaf` hook of optree: nothing is made a leaf, unknown dataclasses are noticed."""
+    cls = type(x)
+    if dataclasses.is_dataclass(cls) and cls not in _registered and not isinstance(x, type):
+        _register(cls)
+        raise _Unregistered
+    return False
+
+
+def flatten(tree: Any) -> tuple[list[Any], Any]:
+    """The leaves of a tree, and its structure."""
+    while True:
+        try:
+            return optree.tree_flatten(tree, is_leaf=_check, namespace=NAMESPACE)
+        except _Unregistered:
+            continue
+
+
+def flatten_with_paths(tree: Any) -> tuple[list[tuple[Any, ...]], list[Any], Any]:
+    """The paths of the leaves (keys, positions, field names), the leaves, and the structure."""
+    flatten(tree)  # registers dataclasses
+    return optree.tree_flatten_with_path(tree, namespace=NAMESPACE)
+
+
+def unflatten(structure: Any, leaves: Any) -> Any:
+    """The tree of this structure with these leaves."""
+    return optree.tree_unflatten(structure, leaves)
+
+
+def is_number(x: Any) -> bool:
+    """Whether a leaf is traced as a scalar: a Python int or float, not a bool."""
+    return isinstance(x, (int, float)) and not isinstance(x, (bool, np.generic))
+
+
+def is_traced(x: Any) -> bool:
+    """Whether a leaf is traced: an array, a NumPy scalar or a Python number. Others are static."""
+    return isinstance(x, (np.ndarray, np.generic)) or is_number(x) or hasattr(x, "bind")
+
+
+def array_leaves(tree: Any) -> list[Any]:
+    """The leaves that are traced, in order."""
+    return [x for x in flatten(tree)[0] if is_traced(x)]
+
+
+def path_name(path: tuple[Any, ...]) -> str:
+    """A name for the leaf at this path: `params["W1"]` is `params_W1`."""
+    text = "_".join(str(p) for p in path)
+    clean = "".join(c if c.isalnum() else "_" for c in text)
+    return clean if clean and not clean[0].isdigit() else f"x{clean}"

@@ -1,0 +1,68 @@
+"""The demo and the examples run, and find what they promise."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import tapegrad.demo
+from tapegrad.__main__ import main as command_line
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def example(name):
+    """The example's module, loaded by its path: `examples` is not a package."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_digits_network_learns():
+    assert example("digits_network").main() >= 0.95
+
+
+def test_logistic_regression_finds_the_minimum():
+    fit, accuracy = example("logistic_regression").main()
+    assert fit.success, fit.message
+    assert abs(fit.jac).max() < 1e-4
+    assert accuracy >= 0.95
+
+
+def test_ridge_regression_agrees_with_scikit_learn():
+    assert example("ridge_regression").main() < 1e-9
+
+
+def test_every_example_is_tested():
+    tested = {"digits_network", "logistic_regression", "ridge_regression"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
+
+
+def test_demo_command(tmp_path):
+    plot = tmp_path / "made" / "loss.png"
+    outcome = CliRunner().invoke(command_line, ["demo", "--output", str(plot)])
+    assert outcome.exit_code == 0, outcome.output
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert str(plot) in outcome.output
+    assert "tape logistic(w, x)" in outcome.output
+    assert "def " in outcome.output
+    assert "traced" in outcome.output and "compiled" in outcome.output
+
+
+def test_demo_learns_and_traces_once(tmp_path, capsys):
+    before = tapegrad.demo.dloss.cache_info()
+    result = tapegrad.demo.run(tmp_path / "loss.png")
+    after = tapegrad.demo.dloss.cache_info()
+    assert result.accuracy >= 0.96
+    assert result.losses[-1] < 0.1 * result.losses[0]
+    assert after.traces - before.traces <= 1
+    assert after.compiles - before.compiles <= 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
+def test_help(arguments):
+    outcome = CliRunner().invoke(command_line, arguments)
+    assert outcome.exit_code == 0
+    assert "Usage:" in outcome.output
