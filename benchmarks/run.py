@@ -330,15 +330,15 @@ def environment() -> dict[str, Any]:
 # What is run.
 
 
-def load(engine: Engine) -> str:
+def load(engine: Engine, tier: str) -> str:
     """Import an engine and let it differentiate something, off the clock; returns what failed.
 
     Otherwise the first workload would pay for what an engine imports and sets up once a process.
     """
     trifle = Workload("trifle", "call", lambda xp, x: xp.sum(x * x), lambda rng: (np.ones(3),))
     try:
-        for tier in ("never", "always") if engine.tiered else ("auto",):
-            engine.prepare(trifle, (np.ones(3),), tier)()
+        for used in ("auto", tier) if engine.tiered else ("auto",):
+            engine.prepare(trifle, (np.ones(3),), used)()
     except Exception as error:
         return describe(error)
     return ""
@@ -405,7 +405,7 @@ def main(
 
     workloads, usable = chosen_workloads(only), []
     for engine in chosen_engines(engines):
-        if error := load(engine):
+        if error := load(engine, tier):
             click.echo(f"{engine.name} is left out: {error}")
         else:
             usable.append(engine)

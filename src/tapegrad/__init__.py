@@ -11,10 +11,16 @@ from tapegrad.api import (
     clear_cache as clear_cache,
 )
 from tapegrad.api import (
+    defvjp as defvjp,
+)
+from tapegrad.api import (
     grad as grad,
 )
 from tapegrad.api import (
     jit as jit,
+)
+from tapegrad.api import (
+    primitive as primitive,
 )
 from tapegrad.api import (
     stop_gradient as stop_gradient,
@@ -27,4 +33,10 @@ from tapegrad.api import (
 )
 from tapegrad.api import (
     vjp as vjp,
+)
+from tapegrad.testing import (
+    gradcheck as gradcheck,
+)
+from tapegrad.tracing.custom import (
+    Function as Function,
 )

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Tape
-from tapegrad.runtime.derived import CacheInfo, Derived, Recipe, all_derived, derived
+from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
+from tapegrad.runtime.derived import BoundDerived, Derived, Recipe
 
 Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 
 
 def _derive(f: Any, recipe: Recipe, compile: str) -> Any:
     if f is None:
-        return lambda g: derived(g, recipe, compile)
-    return derived(f, recipe, compile)
+        return lambda g: Derived(g, recipe, compile)
+    return Derived(f, recipe, compile)
 
 
 def _checked(argnums: int | Sequence[int]) -> int | tuple[int, ...]:
@@ -118,19 +120,88 @@ def vjp(f: Function, *args: Any) -> tuple[Any, Function]:
     return run(f, args)
 
 
+def primitive(f: F) -> F:
+    """A plain NumPy function as a primitive: one call on the tape, with a derivative of its own.
+
+        @primitive
+        def logistic(x):
+            return 1 / (1 + np.exp(-x))
+
+        defvjp(logistic, lambda ct, out, x: ct * out * (1 - out))
+
+    On plain arrays the function simply runs. Traced, its body becomes a sub-tape, which is compiled
+    with what is around it. A body that can't be traced, because it calls SciPy or numba or converts
+    its arguments to Python numbers, stays a call that NumPy makes; its results' shapes and dtypes
+    may then only depend on those of the arguments.
+
+    Without a rule from `defvjp`, a traced body is differentiated through; one that can't be traced
+    is a `GradientError` when a derivative passes it. Arguments and results may be nested; numbers,
+    strings and other arguments that aren't arrays are passed on as they are. The function must not
+    write to its arguments.
+    """
+    from tapegrad.tracing.custom import CustomPrimitive
+
+    if not callable(f):
+        raise ArgumentError(f"primitive needs a function, not {f!r}")
+    return CustomPrimitive(f)  # type: ignore[return-value]
+
+
+def defvjp(f: Function, *rules: Function | None, **named: Function | None) -> Any:
+    """Give a primitive its derivative: one rule for each argument, by position or name.
+
+    `rule(ct, out, *args)` returns the cotangent of its argument, with that argument's shape: the
+    cotangent `ct` of the result `out`, times the derivative of the result with respect to the
+    argument, summed over the elements of the result. None says that there is no derivative; an
+    argument without a rule is an error when its derivative is wanted. Keyword arguments are passed
+    on to the rule.
+
+        defvjp(scale, lambda ct, out, x, k: k * ct, None)
+        defvjp(scale, x=lambda ct, out, x, k: k * ct)
+
+    Without rules it is a decorator for one rule that returns the cotangents of all arguments:
+
+        @defvjp(product)
+        def _(ct, out, x, y):
+            return ct * y, ct * x
+
+    Rules are plain NumPy functions. They are traced, so they can be differentiated again, when
+    only shapes and dtypes are known; a rule that needs values is run by NumPy instead.
+    """
+    from tapegrad.tracing.custom import CustomPrimitive
+
+    if not isinstance(f, CustomPrimitive):
+        raise ArgumentError(
+            f"defvjp needs a function declared with tapegrad.primitive, not {f!r}. Put @primitive "
+            "above its definition"
+        )
+    if f.traced:  # what was derived with the old rules is out of date
+        clear_cache()
+        f.traced = False
+    if not rules and not named:
+        return f.define_joint
+    f.define(rules, named)
+    return f
+
+
 def cache_info(f: Any = None) -> CacheInfo:
-    """Counts of hits, misses, traces and compiles: of one derived function, or of all together."""
-    if isinstance(f, Derived):
-        return f.cache_info()
-    infos = [d.cache_info() for d in all_derived() if f is None or d.f is f]
-    return CacheInfo(*[sum(column) for column in zip(*infos, strict=True)] or [0] * 6)
+    """Counts of hits, misses, traces and compiles.
+
+    They are those of a derived function, of whatever was derived from a function, or of all.
+    """
+    infos = [cache.info() for cache in _caches(f)]
+    return CacheInfo(*[sum(column) for column in zip(CacheInfo(*[0] * 6), *infos, strict=True)])
 
 
 def clear_cache(f: Any = None) -> None:
-    """Forget tapes and compiled code: of one derived function, or of all."""
-    for d in [f] if isinstance(f, Derived) else all_derived():
-        if f is None or d is f or d.f is f:
-            d.clear_cache()
+    """Forget tapes and compiled code: of a derived function, of all derived from one, or of all."""
+    for cache in _caches(f):
+        cache.clear()
+
+
+def _caches(f: Any) -> list[Cache]:
+    if isinstance(f, (Derived, BoundDerived)):
+        return [f.cache]
+    return caches_of() if f is None else caches_of(*owner_of(f))
 
 
 def stop_gradient(x: Any) -> Any:

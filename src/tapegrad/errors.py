@@ -7,6 +7,8 @@
     │   └── LeakedTracerError a traced value was used after its trace had ended
     ├── ArgumentError         what was passed can't be differentiated or traced
     ├── GradientError         the output can't be differentiated (not a real scalar, no rule)
+    │   └── RuleError         a user's derivative rule returned what isn't a cotangent
+    ├── GradcheckError        a derivative disagrees with finite differences
     ├── TapeError             a tape is malformed, or a text isn't a tape
     └── InternalError         a fault of tapegrad's own; please report it
 
@@ -47,6 +49,17 @@ class ArgumentError(TapegradError, TypeError):
 
 class GradientError(TapegradError, TypeError):
     """The output can't be differentiated: it isn't a real scalar, or a rule is missing."""
+
+
+class RuleError(GradientError):
+    """A rule given to `defvjp`, or a `Function.backward`, returned what can't be a cotangent.
+
+    A cotangent has the shape of its argument; there is one for each argument, or None.
+    """
+
+
+class GradcheckError(TapegradError, AssertionError):
+    """A derivative disagrees with finite differences, or isn't the same in two calls."""
 
 
 class TapeError(TapegradError, ValueError):

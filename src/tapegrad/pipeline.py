@@ -13,13 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.differentiate.reverse import reverse
+from tapegrad.emit.numba_source import Program, emit, store_shared
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.verify import verify
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.fold import fold_constants
 from tapegrad.optimize.inline import inline_calls, inline_custom
-from tapegrad.optimize.simplify import drop_stops, simplify
+from tapegrad.optimize.simplify import simplify
+from tapegrad.optimize.stops import drop_stops
+from tapegrad.schedule.contract import contract, recompute
+from tapegrad.schedule.fuse import fuse
+from tapegrad.schedule.lower import lower
 
 Pass = Callable[[Tape], Tape]
 
@@ -59,9 +64,30 @@ def optimized(tape: Tape) -> Tape:
 
 
 def gradient(
-    tape: Tape, wrt: Sequence[int], seed: bool = False, keep: Sequence[int] | None = None
+    tape: Tape,
+    wrt: Sequence[int],
+    seed: bool = False,
+    keep: Sequence[int] | None = None,
+    final: bool = True,
 ) -> Tape:
-    """The optimised tape of the outputs numbered `keep` and the cotangents of the inputs `wrt`."""
+    """The optimised tape of the outputs numbered `keep` and the cotangents of the inputs `wrt`.
+
+    One that isn't `final` becomes part of another trace and may be differentiated again: users'
+    rules and stopped gradients stay on it.
+    """
     tape = run_passes(inline_calls(tape), BEFORE)  # custom calls stay: their rules are needed
     tape = reverse(tape, wrt, seed, keep)
-    return run_passes(drop_stops(inline_custom(tape)), AFTER)
+    if final:
+        tape = drop_stops(inline_custom(tape))
+    return run_passes(tape, AFTER)
+
+
+def schedule(tape: Tape) -> Program:
+    """The program of an optimised tape: loops fused, memory planned, source emitted."""
+    plan = lower(tape)  # one nest a call; views are indices
+    plan = fuse(plan)  # nests over the same range become one
+    store_shared(plan)  # what crosses a call of NumPy is in memory
+    plan = contract(plan)  # tells which temporaries would be stored ...
+    plan = recompute(plan)  # ... so that the cheap ones aren't
+    plan = contract(plan)  # and what is left only where it is needed
+    return emit(plan)

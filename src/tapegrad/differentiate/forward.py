@@ -25,7 +25,9 @@ def forward(tape: Tape, wrt: Sequence[int]) -> Tape:
     tangents: dict[Var, Node] = {}
     for k in wrt:
         var = tape.inputs[k]
-        tangents[var] = writer.node(builder.input(var.aval, f"t_{tape.names[k]}" if tape.names else ""))
+        tangents[var] = writer.node(
+            builder.input(var.aval, f"t_{tape.names[k]}" if tape.names else "")
+        )
     for call in tape.calls:
         rewriter.copy(call)
         ts = [tangents.get(x) if isinstance(x, Var) else None for x in call.operands]
@@ -36,7 +38,9 @@ def forward(tape: Tape, wrt: Sequence[int]) -> Tape:
         xs = [writer.node(x) for x in rewriter.operands(call)]
         single = call.primitive.results == 1
         result = call.primitive.jvp(ts, outs[0] if single else tuple(outs), *xs)
-        for var, t in zip(call.outs, (result,) if single else result or (None,) * len(outs), strict=True):
+        for var, t in zip(
+            call.outs, (result,) if single else result or (None,) * len(outs), strict=True
+        ):
             if t is not None:
                 node = t if isinstance(t, Node) else writer.node(t)
                 # A tangent of a constant shape is broadcast to its value's here, once.

@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 
-from tapegrad.errors import GradientError
+from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.primitives.base import Node, Writer
+from tapegrad.primitives.control import Missing
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims
@@ -55,16 +56,29 @@ def reverse(
             _pull_back(call, rewriter, writer, cts, active)
 
     writer.src, writer.reason = None, ""
-    gradients = [
-        _input_cotangent(tape.inputs[k], cts.get(tape.inputs[k]), writer) for k in wrt
-    ]
+    gradients = [_input_cotangent(tape.inputs[k], cts.get(tape.inputs[k]), writer) for k in wrt]
     kept = range(len(tape.outputs)) if keep is None else keep
     outputs = [rewriter.operand(tape.outputs[k]) for k in kept] + gradients
     for guard in tape.guards:
         builder.guards.append(replace(guard, operand=rewriter.operand(guard.operand)))
     names = [tape.output_names[k] if tape.output_names else "" for k in kept]
     names += [f"d_{tape.names[k]}" if tape.names and tape.names[k] else "" for k in wrt]
-    return builder.finish(outputs, tape.captured, names)
+    gradient = builder.finish(outputs, tape.captured, names)
+    return _with_captured(gradient, list(writer.hidden.values())) if writer.hidden else gradient
+
+
+def _with_captured(tape: Tape, hidden: Sequence[tuple[Var, Any]]) -> Tape:
+    """The tape with the arrays that users' rules reached by themselves as captured inputs."""
+    whole = replace(
+        tape,
+        inputs=(*tape.inputs, *[var for var, _ in hidden]),
+        captured=(*tape.captured, *[array for _, array in hidden]),
+        names=(*tape.names, *[f"r{k}" for k in range(len(hidden))]),
+    )
+    rewriter = Rewriter(whole)
+    for call in whole.calls:
+        rewriter.copy(call)
+    return rewriter.finish()
 
 
 def _with_seeds(tape: Tape) -> Tape:
@@ -98,7 +112,10 @@ def _pull_back(
     first = rewriter.operand(call.outs[0])
     writer.reason = f"cotangent of {first}"
     outs = [writer.node(rewriter.operand(v)) for v in call.outs]
-    summed = [_accumulated(writer, out.aval, cts.pop(var, None)) for var, out in zip(call.outs, outs, strict=True)]
+    summed = [
+        _accumulated(writer, out.aval, cts.pop(var, None))
+        for var, out in zip(call.outs, outs, strict=True)
+    ]
     xs = [writer.node(x) for x in rewriter.operands(call)]
     writer.reason = f"cotangent via {call.primitive}"
     single = call.primitive.results == 1
@@ -106,15 +123,23 @@ def _pull_back(
         contributions = call.primitive.vjp(
             summed[0] if single else tuple(summed), outs[0] if single else tuple(outs), *xs
         )
+    except RuleError:
+        raise
     except GradientError as error:
-        where = f" ({call.src}: `{call.src.text}`)" if call.src else ""
         raise GradientError(
-            f"{error}{where}. Declare one with tapegrad.defvjp, or keep the derivative out with "
-            "tapegrad.stop_gradient"
+            f"{error}{_at(call)}. Declare one with tapegrad.defvjp, or keep the derivative out "
+            "with tapegrad.stop_gradient"
         ) from None
     for x, ct in zip(call.operands, contributions, strict=True):
         if ct is not None and isinstance(x, Var) and x in active:
+            if isinstance(ct, Missing):
+                raise GradientError(f"{ct.message}{_at(call)}")
             cts.setdefault(x, []).append(sum_to(as_node(writer, ct), x.aval))
+
+
+def _at(call: Call) -> str:
+    """The user's line, to end a message with."""
+    return f" ({call.src}: `{call.src.text}`)" if call.src else ""
 
 
 def as_node(writer: Writer, x: Any) -> Node:
@@ -149,9 +174,7 @@ def sum_to(ct: Node, aval: Aval) -> Node:
     if ct.shape == aval.shape or ct.ndim < aval.ndim:
         return ct
     extra = ct.ndim - aval.ndim
-    stretched = [
-        k + extra for k, n in enumerate(aval.shape) if n == 1 and ct.shape[k + extra] != 1
-    ]
+    stretched = [k + extra for k, n in enumerate(aval.shape) if n == 1 and ct.shape[k + extra] != 1]
     axes = (*range(extra), *stretched)
     if not axes:
         return ct
@@ -160,5 +183,3 @@ def sum_to(ct: Node, aval: Aval) -> Node:
     if missing:
         out = ExpandDims(missing)(out)
     return out
-
-

@@ -88,13 +88,19 @@ class Var:
     def dtype(self) -> np.dtype:
         return self.aval.dtype
 
+    def __hash__(self) -> int:
+        return self.id  # equal variables have equal ids, and hashing their types too is slow
+
     def __str__(self) -> str:
         return f"%{self.id}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A scalar constant. Two literals are equal when their bits are: 0.0 is not -0.0."""
+    """A scalar constant. Two literals are equal when their bits are: 0.0 is not -0.0.
+
+    Only NaN is one value, whatever its bits: which NaN an operation gives depends on the machine.
+    """
 
     value: np.generic
 
@@ -111,7 +117,8 @@ class Literal:
         return self.value.dtype
 
     def _key(self) -> tuple[np.dtype, bytes]:
-        return self.value.dtype, self.value.tobytes()
+        nan = self.value != self.value
+        return self.value.dtype, b"nan" if nan else self.value.tobytes()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and self._key() == other._key()
@@ -121,9 +128,8 @@ class Literal:
 
     def __str__(self) -> str:
         text = str(self.value)
-        if self.dtype in (np.float64, np.bool_, np.int64) and text not in ("nan", "inf", "-inf"):
-            return text
-        return f"{dtype_name(self.dtype)}({text})"
+        plain = self.dtype in (np.float64, np.bool_, np.int64) and np.isfinite(self.value)
+        return text if plain else f"{dtype_name(self.dtype)}({text})"
 
 
 def literal(value: Any, dtype: Any) -> Literal:
@@ -172,6 +178,11 @@ class Call:
         """The variable that this call defines, where it is only one."""
         (out,) = self.outs
         return out
+
+    @property
+    def is_cotangent(self) -> bool:
+        """Whether the call belongs to the backward half of a derivative."""
+        return self.reason.startswith("cotangent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,16 +252,16 @@ class Tape:
         """The inputs whose values a caller passes, without the captured ones."""
         return self.inputs[: len(self.inputs) - len(self.captured)]
 
-    def play(self, *args: Any) -> Any:
+    def play(self, *args: Any, **kwargs: Any) -> Any:
         """Run the tape with NumPy, call by call, and return its output (a tuple, if several).
 
-        `args` are the inputs' values; nested dicts, lists and tuples are taken apart in the order
-        in which tracing did. Raises `TapeError` if the shapes or dtypes aren't the inputs', or if
-        a guard doesn't hold for these values.
+        The arguments are those that were traced; nested dicts, lists and tuples are taken apart in
+        the same order. Raises `TapeError` if the shapes or dtypes aren't the inputs', or if a
+        guard doesn't hold for these values.
         """
         from tapegrad.runtime.play import play
 
-        results = play(self, args)
+        results = play(self, (args, kwargs))
         return results[0] if len(results) == 1 else tuple(results)
 
     def compile(self) -> Any:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import TapeError
-from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var, dtype_name
+from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var, dtype_name, literal
 
 # ---- printing
 
@@ -37,7 +37,8 @@ def show(tape: Tape) -> str:
 
 
 def _block(tape: Tape, nested: list[Tape]) -> str:
-    names = [n or f"x{k}" for k, n in enumerate(tape.names or ("",) * len(tape.inputs))]
+    given = dict(enumerate(tape.names))  # a malformed tape may have fewer: it prints all the same
+    names = [given.get(k) or f"x{k}" for k in range(len(tape.inputs))]
     rows: list[tuple[str, str]] = []
     free = len(tape.free_inputs)
     for position, var in enumerate(tape.inputs):
@@ -87,28 +88,48 @@ def _comment(call: Call) -> str:
 
 # ---- parsing
 
+# What is special in a line: strings (kept), variables, sub-tapes, a user's function, a comment.
+_TOKENS = re.compile(
+    r"""(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+    r"""|%(?P<var>\d+)|@(?P<tape>\d+)|=<(?P<function>[^>]*)>|(?P<comment>\#.*)"""
+)
+
 
 def parse(text: str, captured: tuple[np.ndarray, ...] = ()) -> Tape:
     """The tape that prints as `text`; `captured` are the values of its `cap` inputs.
 
-    Raises `TapeError` that names the line if the text isn't a tape, or if it refers to a user's
-    function, which a text can't hold.
+    Without values those are ordinary inputs. Raises `TapeError` that names the line if the text
+    isn't a tape, or if it refers to a user's function, which a text can't hold.
     """
     head, *others = re.split(r"\n\s*\n(?=@\d+ = )", text.strip())
-    tapes: dict[str, Tape] = {}
-    for block in reversed(others):  # a sub-tape only refers to later ones
-        label, body = block.split(" = ", 1)
-        tapes[label] = _parse_block(body, tapes, ())
-    return _parse_block(head, tapes, captured)
+    blocks = dict(block.split(" = ", 1) for block in others)
+    return _parse_block(head, _SubTapes(blocks), captured)
+
+
+class _SubTapes:
+    """The sub-tapes of a text by number, parsed when a call first refers to them."""
+
+    def __init__(self, blocks: dict[str, str]) -> None:
+        self.blocks = blocks
+        self.parsed: dict[str, Tape] = {}
+
+    def __getitem__(self, label: str) -> Tape:
+        if label not in self.parsed:
+            if label not in self.blocks:
+                raise TapeError(f"there is no sub-tape {label}, or it holds itself")
+            self.parsed[label] = _parse_block(self.blocks.pop(label), self, (), f"{label}, ")
+        return self.parsed[label]
 
 
 class _Parser:
-    def __init__(self, tapes: dict[str, Tape]) -> None:
+    """Reads the lines of one tape; `vars` are those defined so far."""
+
+    def __init__(self, tapes: _SubTapes) -> None:
         self.tapes = tapes
         self.vars: dict[int, Var] = {}
 
     def define(self, token: str, aval: Aval) -> Var:
-        var = Var(int(token.strip().lstrip("%")), aval)
+        var = Var(int(token.strip().removeprefix("V_")), aval)
         self.vars[var.id] = var
         return var
 
@@ -122,11 +143,9 @@ class _Parser:
 
     def literal(self, node: ast.expr) -> Literal:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            dtype = np.dtype(node.func.id)
-            return Literal(dtype.type(_number(node.args[0])))
+            return literal(_number(node.args[0]), node.func.id)
         value = _number(node)
-        kind = np.bool_ if isinstance(value, bool) else np.dtype(type(value)).type
-        return Literal(kind(value))
+        return literal(value, type(value))
 
     def parameter(self, node: ast.expr) -> Any:
         from tapegrad.primitives.base import Slice
@@ -143,24 +162,32 @@ class _Parser:
             raise TapeError(f"unknown parameter {ast.unparse(node)}")
         return ast.literal_eval(node)
 
-    def call(self, left: str, right: str, types: str) -> Call:
+    def call(self, line: str) -> Call:
         from tapegrad.primitives import by_name
 
-        node = ast.parse(_as_python(right), mode="eval").body
+        left, _, right = line.partition(" = ")
+        right, _, types = right.rpartition(" : ")
+        node = _expression(right)
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-            raise TapeError(f"not a call: {right}")
+            raise TapeError(f"{right!r} isn't a call")
         operands = tuple(self.operand(a) for a in node.args)
         parameters = {str(k.arg): self.parameter(k.value) for k in node.keywords}
         try:
             declared = by_name(node.func.id)
         except KeyError:
             raise TapeError(f"there is no primitive called {node.func.id}") from None
+        if parameters and not isinstance(declared, type):
+            raise TapeError(f"{node.func.id} has no parameters")
         primitive = declared(**parameters) if isinstance(declared, type) else declared
-        avals = _parse_avals(types)
+        tokens = left.split(",")
         outs = tuple(
-            self.define(token, aval) for token, aval in zip(left.split(","), avals, strict=True)
+            self.define(token, aval) for token, aval in zip(tokens, _avals(types), strict=True)
         )
         return Call(primitive, operands, outs)
+
+
+def _expression(text: str) -> ast.expr:
+    return ast.parse(text.strip(), mode="eval").body
 
 
 def _number(node: ast.expr) -> Any:
@@ -171,11 +198,23 @@ def _number(node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
-def _as_python(text: str) -> str:
-    return re.sub(r"@(\d+)", r"T_\1", re.sub(r"%(\d+)", r"V_\1", text))
+def _as_python(line: str) -> str:
+    """A line as Python can parse it: `%1` as V_1, `@1` as T_1, without its comment."""
+
+    def plain(match: re.Match[str]) -> str:
+        if match["function"] is not None:
+            raise TapeError(
+                f"it refers to the user's function {match['function']!r}, which a text can't hold"
+            )
+        if match["comment"] is not None:
+            return ""
+        prefix = {"var": "V_", "tape": "T_", "string": ""}[str(match.lastgroup)]
+        return prefix + match[str(match.lastgroup)]
+
+    return _TOKENS.sub(plain, line).strip()
 
 
-def _parse_avals(text: str) -> list[Aval]:
+def _avals(text: str) -> list[Aval]:
     avals = []
     for name, weak, dims in re.findall(r"([a-z]\d+)(\*?)\[([\d,]*)\]", text):
         shape = tuple(int(n) for n in dims.split(",") if n)
@@ -183,44 +222,49 @@ def _parse_avals(text: str) -> list[Aval]:
     return avals
 
 
-def _parse_block(text: str, tapes: dict[str, Tape], captured: tuple[np.ndarray, ...]) -> Tape:
-    header, *lines = text.strip().splitlines()
+def _parse_block(
+    text: str, tapes: _SubTapes, captured: tuple[np.ndarray, ...], where: str = ""
+) -> Tape:
+    header, *lines = text.strip().splitlines() or [""]
     match = re.fullmatch(r"tape (.*)\((.*)\)", header.strip())
     if match is None:
-        raise TapeError(f"line 1 is not the head of a tape: {header!r}")
+        raise TapeError(f"{where}line 1 is not the head of a tape: {header!r}")
     parser = _Parser(tapes)
-    names = [n.strip() for n in match[2].split(",") if n.strip()]
     inputs: list[Var] = []
     calls: list[Call] = []
     guards: list[Guard] = []
     outputs: tuple[Operand, ...] | None = None
+    caps = 0
     for number, line in enumerate(lines, start=2):
-        body = line.split("#", 1)[0].strip()
-        word, _, rest = body.partition(" ")
         try:
+            body = _as_python(line)
+            word, _, rest = body.partition(" ")
             if not body:
                 continue
             if word in ("inp", "cap"):
                 token, types = rest.split(":")
-                inputs.append(parser.define(token, *_parse_avals(types)))
+                inputs.append(parser.define(token, *_avals(types)))
+                caps += word == "cap"
             elif word == "guard":
-                left, right = _as_python(rest).split("=")
-                operand = parser.operand(ast.parse(left.strip(), mode="eval").body)
-                expected = parser.literal(ast.parse(right.strip(), mode="eval").body)
-                guards.append(Guard(operand, expected))
+                left, right = rest.split(" = ")
+                operand = parser.operand(_expression(left))
+                guards.append(Guard(operand, parser.literal(_expression(right))))
             elif word == "out":
-                tree = ast.parse(f"({_as_python(rest)},)", mode="eval").body
+                tree = _expression(f"({rest},)" if rest else "()")
                 assert isinstance(tree, ast.Tuple)
                 outputs = tuple(parser.operand(e) for e in tree.elts)
             else:
-                left, _, right = body.partition(" = ")
-                right, _, types = right.rpartition(" : ")
-                calls.append(parser.call(left, right, types))
+                calls.append(parser.call(body))
         except TapeError as error:
-            raise TapeError(f"line {number}: {error}: {line.strip()}") from None
-        except (SyntaxError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise TapeError(f"line {number} doesn't parse as a call: {line.strip()}") from error
+            raise TapeError(f"{where}line {number}: {error}: {line.strip()}") from None
+        except (SyntaxError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+            raise TapeError(
+                f"{where}line {number} doesn't parse as a line of a tape: {line.strip()}"
+            ) from error
     if outputs is None:
-        raise TapeError("the tape has no line `out`")
-    plain = tuple("" if n == f"x{k}" else n for k, n in enumerate(names))
-    return Tape(match[1], tuple(inputs), tuple(calls), outputs, tuple(guards), captured, plain)
+        raise TapeError(f"{where}the tape has no line `out`")
+    if captured and len(captured) != caps:
+        raise TapeError(f"the tape has {caps} captured inputs, and {len(captured)} were given")
+    names = [n.strip() for n in match[2].split(",") if n.strip()]
+    given = tuple("" if n == f"x{k}" else n for k, n in enumerate(names))
+    return Tape(match[1], tuple(inputs), tuple(calls), outputs, tuple(guards), captured, given)

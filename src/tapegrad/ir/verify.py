@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from tapegrad.errors import InternalError
-from tapegrad.ir.tape import Literal, Operand, Tape, Var
+from tapegrad.ir.tape import Aval, Call, Literal, Operand, Tape, Var
 
 
 def verify(tape: Tape, after: str = "") -> Tape:
@@ -11,7 +13,7 @@ def verify(tape: Tape, after: str = "") -> Tape:
     primitive gives it; otherwise raise `InternalError` with the calls around the fault."""
     defined: dict[int, Var] = {}
 
-    def fail(message: str, position: int) -> None:
+    def fail(message: str, position: int) -> NoReturn:
         lines = str(tape).splitlines()
         start = max(0, position + len(tape.inputs) - 9)
         around = "\n".join(lines[start : start + 20])
@@ -30,24 +32,42 @@ def verify(tape: Tape, after: str = "") -> Tape:
         if not isinstance(x, Literal) and defined.get(x.id) != x:
             fail(f"{x} is used but not defined before, or with another type", position)
 
+    def check(call: Call, position: int) -> None:
+        for x in call.operands:
+            use(x, position)
+        try:
+            avals = call.primitive.avals(*[x.aval for x in call.operands])
+        except (ValueError, IndexError) as error:
+            fail(f"{call.primitive} doesn't take its operands ({error})", position)
+        if list(map(_type, avals)) != [_type(out.aval) for out in call.outs]:
+            types = ", ".join(map(str, avals))
+            fail(f"{call.primitive} should give {types}", position)
+        for out in call.outs:
+            define(out, position)
+        for _, parameter in call.primitive.parameters():
+            if isinstance(parameter, Tape):
+                verify(parameter, after)
+
     for var in tape.inputs:
         define(var, 0)
     for position, call in enumerate(tape.calls):
-        for x in call.operands:
-            use(x, position)
-        avals = call.primitive.avals(*[x.aval for x in call.operands])
-        if tuple((a.shape, a.dtype) for a in avals) != tuple((v.shape, v.dtype) for v in call.outs):
-            types = ", ".join(map(str, avals))
-            fail(f"{call.primitive} at {call.outs[0]} should give {types}", position)
-        for var in call.outs:
-            define(var, position)
+        check(call, position)
     end = len(tape.calls)
     for x in tape.outputs:
         use(x, end)
     for guard in tape.guards:
         use(guard.operand, end)
-        if guard.operand.shape != ():
-            fail(f"the guard on {guard.operand} isn't a scalar", end)
-    if len(tape.captured) > len(tape.inputs):
-        fail("more captured arrays than inputs", end)
+        if _type(guard.operand.aval) != _type(guard.expected.aval):
+            fail(f"the guard on {guard.operand} doesn't expect a scalar of its type", end)
+    held = [_type(Aval(x.shape, x.dtype)) for x in tape.captured]
+    if held != [_type(v.aval) for v in tape.inputs[len(tape.free_inputs) :]]:
+        fail("the captured arrays don't have the types of their inputs", end)
+    for names, named in ((tape.names, tape.inputs), (tape.output_names, tape.outputs)):
+        if names and len(names) != len(named):
+            fail(f"{len(named)} inputs or outputs have {len(names)} names", end)
     return tape
+
+
+def _type(aval: Aval) -> tuple[object, ...]:
+    """What must agree: a Python number may stand where a scalar does."""
+    return aval.shape, aval.dtype

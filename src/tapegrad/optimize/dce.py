@@ -1,8 +1,8 @@
 """Dead code: calls that no output and no guard needs are dropped.
 
-    %3 = exp(%1)
-    %4 = sin(%1)     -->    %4 = sin(%1)
-    out %4                  out %4
+%3 = exp(%1)
+%4 = sin(%1)     -->    %4 = sin(%1)
+out %4                  out %4
 """
 
 from __future__ import annotations

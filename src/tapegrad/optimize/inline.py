@@ -41,7 +41,8 @@ def _expand(call: Call, rewriter: Rewriter, kinds: tuple[type, ...]) -> None:
     body, outer = primitive.tape, rewriter.env
     rewriter.env = dict(zip(body.inputs, rewriter.operands(call), strict=True))
     for inner in body.calls:
-        _expand(replace(inner, src=inner.src or call.src), rewriter, kinds)
+        inner = replace(inner, src=inner.src or call.src, reason=inner.reason or call.reason)
+        _expand(inner, rewriter, kinds)
     results = [rewriter.operand(x) for x in body.outputs]
     for guard in body.guards:
         rewriter.builder.guards.append(replace(guard, operand=rewriter.operand(guard.operand)))

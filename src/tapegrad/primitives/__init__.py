@@ -11,12 +11,13 @@ from tapegrad.primitives import (
     elementwise,
     reductions,
     scatter,
+    sorting,
     special,
     views,
 )
 from tapegrad.primitives.base import Elementwise, Parametric
 
-_MODULES = (elementwise, special, reductions, views, scatter, contractions, control)
+_MODULES = (elementwise, special, reductions, views, scatter, contractions, sorting, control)
 
 
 def _declared() -> dict[str, Any]:

@@ -128,8 +128,12 @@ class Node(Value):
     def bind(self, primitive: Primitive, operands: Sequence[Any]) -> Any:
         return self.writer.apply(primitive, operands)
 
+    def constant(self, value: Any) -> Node:
+        """A scalar constant of this node's dtype."""
+        return Node(self.writer, literal(value, self.dtype))
+
     def _number(self, x: Any) -> Any:
-        return x if isinstance(x, Value) else Node(self.writer, literal(x, self.dtype))
+        return x if isinstance(x, Value) else self.constant(x)
 
     def __add__(self, y: Any) -> Any:
         return _elementwise().add(self, self._number(y))
@@ -179,10 +183,13 @@ class Writer:
     """Applies primitives to nodes by appending calls to `builder`.
 
     `src` and `reason` are stamped on each call: the differentiator sets them, call by call.
+    `hidden` are the arrays that users' rules reached without being passed them, by id, with the
+    variables that stand for them.
     """
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
+        self.hidden: dict[int, tuple[Var, Any]] = {}
         self.src: Source | None = None
         self.reason = ""
 

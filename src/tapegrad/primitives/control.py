@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tapegrad.errors import GradientError, TraceError
 from tapegrad.ir.tape import Aval, Tape
 from tapegrad.primitives.base import Control, Library
 
@@ -34,16 +35,24 @@ class CallTape(Control):
         return self.tape.play(*xs)
 
 
-# The reverse rule of a user's primitive: (cotangents, results, operands) -> cotangents.
-Backward = Callable[..., Any]
+# The reverse rule of a user's primitive: `backward(cts, outs, xs)` gives one cotangent an operand.
+# `cts` are those of the visible results, `outs` all results, `xs` the operands; all are nodes.
+Backward = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What a rule returns for an operand that it doesn't cover: an error, if it is wanted."""
+
+    message: str
 
 
 @dataclass(frozen=True)
 class Custom(Control):
-    """A user's function with the user's own rule.
+    """A user's function with the user's own reverse rule.
 
     `tape` is its body; the first `visible` of its outputs are the function's results and the rest
-    are residuals for the rule. `backward(writer, cts, outs, xs)` gives one cotangent an operand.
+    are residuals for the rule.
     """
 
     label: str
@@ -63,8 +72,14 @@ class Custom(Control):
     def evaluate(self, *xs: Any) -> Any:
         return self.tape.play(*xs)
 
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return custom_vjp(self.backward, self.visible, ct, out, xs)
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        return _pull_back(self.backward, self.visible, ct, out, xs)
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        raise GradientError(f"{self.label} has a reverse rule of its own, and no forward rule")
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        return ("label", self.label), ("tape", self.tape), ("backward", self.backward)
 
     def __str__(self) -> str:
         return self.label
@@ -72,13 +87,19 @@ class Custom(Control):
 
 @dataclass(frozen=True)
 class Opaque(Library):
-    """A user's function that a trace can't look into: NumPy runs it between the kernels."""
+    """A user's function that a trace can't look into: NumPy runs it between the kernels.
+
+    `function` takes the operands' arrays and returns a tuple of results, whose types are `types`
+    at every call; the first `visible` are the function's results and the rest are residuals for
+    the rule. `why` says what kept the trace out.
+    """
 
     label: str
     function: Callable[..., Any]
     types: tuple[Aval, ...]
     visible: int
     backward: Backward | None = None
+    why: str = ""
 
     name = "opaque"
 
@@ -90,29 +111,52 @@ class Opaque(Library):
         return self.types
 
     def evaluate(self, *xs: Any) -> Any:
-        results = self.function(*[np.asarray(x) for x in xs])
-        if self.results == 1 and not isinstance(results, tuple):
-            results = (results,)
+        results = [np.asarray(result) for result in self.function(*xs)]
+        if len(results) != len(self.types):
+            raise TraceError(
+                f"{self.label} returned {len(results)} arrays, and {len(self.types)} when it was "
+                "traced. NumPy runs it between compiled code, so what it returns must have one "
+                "structure"
+            )
         for result, aval in zip(results, self.types, strict=True):
-            if np.shape(result) != aval.shape:
-                raise ValueError(
-                    f"{self.label} returned an array of shape {np.shape(result)}, but "
-                    f"{aval.shape} when it was traced; a primitive's result must have the same "
-                    "shape for the same shapes of its arguments"
+            same = result.shape == aval.shape
+            if not same or not np.can_cast(result.dtype, aval.dtype, "same_kind"):
+                raise TraceError(
+                    f"{self.label} returned an array of shape {result.shape} and dtype "
+                    f"{result.dtype}, and one of shape {aval.shape} and dtype {aval.dtype} when it "
+                    "was traced. NumPy runs it between compiled code, so the shape and dtype of a "
+                    "result may only depend on those of the arguments"
                 )
-        arrays = [np.asarray(r, a.dtype) for r, a in zip(results, self.types, strict=True)]
-        return arrays[0] if self.results == 1 else tuple(arrays)
+        # Copies: the function may keep what it returned, or have returned one of its arguments.
+        found = tuple(
+            np.array(result, aval.dtype, order="C")[()]
+            if aval.shape == ()
+            else np.array(result, aval.dtype, order="C")
+            for result, aval in zip(results, self.types, strict=True)
+        )
+        return found[0] if self.results == 1 else found
 
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         if self.backward is None:
-            return super().vjp(ct, out, *xs)
-        return custom_vjp(self.backward, self.visible, ct, out, xs)
+            reason = f": {self.why}" if self.why else ""
+            raise GradientError(
+                f"{self.label} has no derivative rule, and its body can't be traced{reason}"
+            )
+        return _pull_back(self.backward, self.visible, ct, out, xs)
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        raise GradientError(f"{self.label} has no forward rule, and its body can't be traced")
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        return ("label", self.label), ("function", self.function)
 
     def __str__(self) -> str:
         return self.label
 
 
-def custom_vjp(backward: Backward, visible: int, ct: Any, out: Any, xs: tuple[Any, ...]) -> Any:
+def _pull_back(
+    backward: Backward, visible: int, ct: Any, out: Any, xs: tuple[Any, ...]
+) -> Sequence[Any]:
     """Call a user's reverse rule with the cotangents of the visible results."""
     cts = ct if isinstance(ct, tuple) else (ct,)
     outs = out if isinstance(out, tuple) else (out,)

@@ -72,11 +72,16 @@ div = Elementwise(
 
 
 def _power_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """d x**y: y x**(y-1), and 0 for y = 0; log(x) x**y, and 0 for x = 0."""
-    return (
-        _select(not_equal(y, _zero(y)), y * power(x, y - 1)),
-        out * log(where(x.equals(0), Literal(x.dtype.type(1)), x)),
-    )
+    """d x**y: y x**(y-1) and log(x) x**y.
+
+    At x = 0 the slope along y is 0, and so is that along x for 0 < y < 1, where the power is a
+    root: its infinite slope is 0, as that of sqrt is. For y = 0 the power is constant.
+    """
+    slope = y * power(x, y - 1)
+    root = where(x.equals(0), _zero(x), slope)
+    # The conditions on y alone come first: with a constant exponent they fold away.
+    along_x = where(y.equals(0), _zero(x), where(logical_and(y > 0, y < 1), root, slope))
+    return along_x, _select(not_equal(x, _zero(x)), out * log(x))
 
 
 power = Elementwise("power", np.power, "power({0}, {1})", _power_partials, cost=2 * FUNCTION)
@@ -110,9 +115,7 @@ mod = Elementwise(
 fmod = Elementwise(
     "fmod", np.fmod, "fmod({0}, {1})", lambda out, x, y: (1, -trunc(x / y)), cost=DIVISION
 )
-floor_divide = Elementwise(
-    "floor_divide", np.floor_divide, "floor_divide({0}, {1})", cost=DIVISION
-)
+floor_divide = Elementwise("floor_divide", np.floor_divide, "floor_divide({0}, {1})", cost=DIVISION)
 
 # ---- exponentials and logarithms
 
@@ -160,10 +163,18 @@ sin = Elementwise("sin", np.sin, "sin({0})", lambda out, x: (cos(x),), cost=FUNC
 cos = Elementwise("cos", np.cos, "cos({0})", lambda out, x: (-sin(x),), cost=FUNCTION)
 tan = Elementwise("tan", np.tan, "tan({0})", lambda out, x: (out * out + 1,), cost=FUNCTION)
 arcsin = Elementwise(
-    "arcsin", np.arcsin, "asin({0})", lambda out, x: (1 / sqrt(1 - x * x),), cost=FUNCTION
+    "arcsin",
+    np.arcsin,
+    "asin({0})",
+    lambda out, x: (1 / sqrt((1 - x) * (1 + x)),),
+    cost=FUNCTION,
 )
 arccos = Elementwise(
-    "arccos", np.arccos, "acos({0})", lambda out, x: (-1 / sqrt(1 - x * x),), cost=FUNCTION
+    "arccos",
+    np.arccos,
+    "acos({0})",
+    lambda out, x: (-1 / sqrt((1 - x) * (1 + x)),),
+    cost=FUNCTION,
 )
 arctan = Elementwise(
     "arctan", np.arctan, "atan({0})", lambda out, x: (1 / (x * x + 1),), cost=FUNCTION
@@ -171,9 +182,10 @@ arctan = Elementwise(
 
 
 def _arctan2_partials(out: Any, y: Any, x: Any) -> tuple[Any, Any]:
-    squared = x * x + y * y
-    here = not_equal(squared, _zero(squared))
-    return _select(here, x / squared), _select(here, -y / squared)
+    """x / r**2 and -y / r**2, divided twice so that no square overflows; 0 at the origin."""
+    r = hypot(x, y)
+    away = not_equal(r, _zero(r))
+    return _select(away, x / r / r), _select(away, -(y / r / r))
 
 
 arctan2 = Elementwise(
@@ -186,16 +198,25 @@ arcsinh = Elementwise(
     "arcsinh", np.arcsinh, "asinh({0})", lambda out, x: (1 / sqrt(x * x + 1),), cost=FUNCTION
 )
 arccosh = Elementwise(
-    "arccosh", np.arccosh, "acosh({0})", lambda out, x: (1 / sqrt(x * x - 1),), cost=FUNCTION
+    "arccosh",
+    np.arccosh,
+    "acosh({0})",
+    lambda out, x: (1 / sqrt((x - 1) * (x + 1)),),
+    cost=FUNCTION,
 )
 arctanh = Elementwise(
-    "arctanh", np.arctanh, "atanh({0})", lambda out, x: (1 / (1 - x * x),), cost=FUNCTION
+    "arctanh",
+    np.arctanh,
+    "atanh({0})",
+    lambda out, x: (1 / ((1 - x) * (1 + x)),),
+    cost=FUNCTION,
 )
 
 
 def _hypot_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    here = not_equal(out, _zero(out))
-    return _select(here, x / out), _select(here, y / out)
+    """x / r and y / r; 0 at the origin."""
+    away = not_equal(out, _zero(out))
+    return _select(away, x / out), _select(away, y / out)
 
 
 hypot = Elementwise("hypot", np.hypot, "hypot({0}, {1})", _hypot_partials, cost=FUNCTION)
@@ -219,14 +240,19 @@ floor = Elementwise("floor", np.floor, "floor({0})")
 ceil = Elementwise("ceil", np.ceil, "ceil({0})")
 trunc = Elementwise("trunc", np.trunc, "trunc({0})")
 rint = Elementwise("rint", np.rint, "rint({0})")
+
+
+def _copysign_rule(ct: Any, out: Any, x: Any) -> Any:
+    """|x| times a sign: the slope is 1 where the sign is kept, -1 where not, 0 at the kink."""
+    return _select(not_equal(x, _zero(x)), where(logical_xor(x > 0, out > 0), -ct, ct))
+
+
 copysign = Elementwise(
     "copysign",
     np.copysign,
     "copysign({0}, {1})",
-    vjp=lambda ct, out, x, y: (where(sign(x).equals(sign(out)), ct, -ct), None),
-    jvp=lambda ts, out, x, y: (
-        None if ts[0] is None else where(sign(x).equals(sign(out)), ts[0], -ts[0])
-    ),
+    vjp=lambda ct, out, x, y: (_copysign_rule(ct, out, x), None),
+    jvp=lambda ts, out, x, y: None if ts[0] is None else _copysign_rule(ts[0], out, x),
 )
 
 
@@ -297,11 +323,20 @@ bitwise_xor = Elementwise("bitwise_xor", np.bitwise_xor, "{0} ^ {1}")
 invert = Elementwise("invert", np.invert, "~{0}")
 left_shift = Elementwise("left_shift", np.left_shift, "{0} << {1}")
 right_shift = Elementwise("right_shift", np.right_shift, "{0} >> {1}")
+gcd = Elementwise("gcd", np.gcd, "", cost=FUNCTION)
+lcm = Elementwise("lcm", np.lcm, "", cost=FUNCTION)
+bitwise_count = Elementwise("bitwise_count", np.bitwise_count, "", dtype=np.uint8)
 
 # ---- identity
 
-stop_gradient = Elementwise("stop_gradient", np.positive, "{0}", cost=0)
-copy = Elementwise("copy", np.positive, "{0}", lambda out, x: (1,), cost=0)
+
+def _copied(x: Any) -> Any:
+    """A copy: np.positive refuses booleans, and makes scalars of 0-d arrays."""
+    return x.copy(order="K") if isinstance(x, np.ndarray) else x
+
+
+stop_gradient = Elementwise("stop_gradient", _copied, "{0}", cost=0)
+copy = Elementwise("copy", _copied, "{0}", lambda out, x: (1,), cost=0)
 
 
 @dataclass(frozen=True)
@@ -320,7 +355,7 @@ class AsType(Linear):
         return xs[0].with_dtype(self.dtype)
 
     def evaluate(self, *xs: Any) -> Any:
-        return np.asarray(xs[0]).astype(self.dtype)
+        return xs[0].astype(self.dtype)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         if self.dtype.kind != "f" or xs[0].dtype.kind != "f":

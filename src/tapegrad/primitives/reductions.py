@@ -10,11 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Literal
+from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Library, Linear, Reduction, Slice
 from tapegrad.primitives.elementwise import AsType, where
 from tapegrad.primitives.scatter import Concatenate
-from tapegrad.primitives.views import BroadcastTo, ExpandDims, GetItem, Reshape, Transpose
+from tapegrad.primitives.views import (
+    BroadcastTo,
+    ExpandDims,
+    GetItem,
+    Reshape,
+    Transpose,
+    zeros,
+)
 
 
 @dataclass(frozen=True)
@@ -58,13 +65,13 @@ class _Extremum(Reduction):
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         ties, count = self._shares(out, xs[0])
         share = _restored(ct / count, self.axes)
-        return (where(ties, share, Literal(ct.dtype.type(0))),)
+        return (where(ties, share, ct.constant(0)),)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         if ts[0] is None:
             return None
         ties, count = self._shares(out, xs[0])
-        chosen = where(ties, ts[0], Literal(out.dtype.type(0)))
+        chosen = where(ties, ts[0], out.constant(0))
         return Sum(self.axes)(chosen) / count
 
 
@@ -259,12 +266,6 @@ class ArgMin(_ArgExtremum):
 # ---- running sums and products
 
 
-def _reversed(x: Any, axis: int) -> Any:
-    index = [Slice(0, n) for n in x.shape]
-    index[axis] = Slice(x.shape[axis] - 1, x.shape[axis], -1)
-    return GetItem(tuple(index))(x)
-
-
 @dataclass(frozen=True)
 class CumSum(Linear, Library):
     """The running sum along `axis`; `reverse` runs from the end."""
@@ -328,9 +329,8 @@ class CumProd(Library):
         for earlier, later, reach in reversed(self._steps(xs[0])):
             head = self._part(ct, 0, reach)
             tail = self._part(ct, reach, n - reach)
-            zeros = BroadcastTo(head.shape)(Literal(ct.dtype.type(0)))
             to_later = Concatenate(self.axis)(head, tail * earlier)
-            to_earlier = Concatenate(self.axis)(tail * later, zeros)
+            to_earlier = Concatenate(self.axis)(tail * later, zeros(ct, head.shape))
             ct = to_later + to_earlier
         return (ct,)
 

@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Literal
+from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Library, Linear, Parametric, Scatter, Slice
 from tapegrad.primitives.elementwise import where
 from tapegrad.primitives.views import (
-    BroadcastTo,
     Diagonal,
+    ExpandDims,
     GetItem,
     Index,
     as_numpy,
     diagonal_length,
     indexed_shape,
+    zeros,
 )
 
 
@@ -94,16 +95,14 @@ class SetItem(Scatter):
         return out
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        zero = BroadcastTo(indexed_shape(self.index))(Literal(ct.dtype.type(0)))
-        return self(ct, zero), GetItem(self.index)(ct)
+        return self(ct, zeros(ct, indexed_shape(self.index))), GetItem(self.index)(ct)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         (tx, ty), (x, y) = ts, xs
         if tx is None and ty is None:
             return None
-        zero = Literal(out.dtype.type(0))
-        tx = BroadcastTo(x.shape)(zero) if tx is None else tx
-        ty = BroadcastTo(y.shape)(zero) if ty is None else ty
+        tx = zeros(out, x.shape) if tx is None else tx
+        ty = zeros(out, y.shape) if ty is None else ty
         return self(tx, ty)
 
 
@@ -143,10 +142,7 @@ class Concatenate(Scatter):
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         if all(t is None for t in ts):
             return None
-        zero = Literal(out.dtype.type(0))
-        return self(
-            *[BroadcastTo(x.shape)(zero) if t is None else t for t, x in zip(ts, xs, strict=True)]
-        )
+        return self(*[zeros(out, x.shape) if t is None else t for t, x in zip(ts, xs, strict=True)])
 
 
 # ---- indices that are data
@@ -216,32 +212,23 @@ class ScatterSet(Scatter):
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         x, y, *indices = xs
-        zero = Literal(ct.dtype.type(0))
-        written = gather(ct, *indices)
         wins = Winners(x.shape)(*indices)
         if y.ndim > wins.ndim:
-            wins = BroadcastTo(y.shape)(_trailing(wins, y.ndim))
-        ct_y = where(wins, written, zero)
-        return self(ct, BroadcastTo(y.shape)(zero), *indices), ct_y, *[None] * len(indices)
+            wins = ExpandDims(tuple(range(wins.ndim, y.ndim)))(wins)
+        ct_y = where(wins, gather(ct, *indices), ct.constant(0))
+        return self(ct, zeros(ct, y.shape), *indices), ct_y, *[None] * len(indices)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         x, y, *indices = xs
         tx, ty = ts[:2]
         if tx is None and ty is None:
             return None
-        zero = Literal(out.dtype.type(0))
-        tx = BroadcastTo(x.shape)(zero) if tx is None else tx
-        ty = BroadcastTo(y.shape)(zero) if ty is None else ty
+        tx = zeros(out, x.shape) if tx is None else tx
+        ty = zeros(out, y.shape) if ty is None else ty
         return self(tx, ty, *indices)
 
 
 scatter_set = ScatterSet()
-
-
-def _trailing(x: Any, ndim: int) -> Any:
-    from tapegrad.primitives.views import ExpandDims
-
-    return ExpandDims(tuple(range(x.ndim, ndim)))(x)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Elementwise primitives of `scipy.special` that everyday models need.
 
-A primitive without a scalar expression (`None`) is evaluated by SciPy between the compiled
-kernels. SciPy is imported when one of them is first evaluated.
+A primitive without a scalar expression (`""`) is evaluated by SciPy between the compiled kernels.
+SciPy is imported when one of them is first evaluated.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Literal
+from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Elementwise, Parametric, broadcast_shapes
-from tapegrad.primitives.elementwise import FUNCTION, exp, log, log1p, where
+from tapegrad.primitives.elementwise import FUNCTION, exp, log, log1p, reciprocal, sign, where
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
+HALF_SQRT_PI = 0.8862269254527580
+SQRT_2PI = 2.5066282746310005
 
 
 def _scipy(name: str) -> Callable[..., Any]:
@@ -77,58 +79,131 @@ digamma = Elementwise(
 )
 
 
-def _is_zero(x: Any) -> Any:
-    return x.equals(0)
-
-
-def _xlogy_vjp(ct: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    zero = Literal(ct.dtype.type(0))
-    return ct * log(y), where(_is_zero(x), zero, ct * x / y)
-
-
-def _xlogy_jvp(ts: Any, out: Any, x: Any, y: Any) -> Any:
-    zero = Literal(out.dtype.type(0))
-    terms = []
-    if ts[0] is not None:
-        terms.append(ts[0] * log(y))
-    if ts[1] is not None:
-        terms.append(where(_is_zero(x), zero, ts[1] * x / y))
-    return terms[0] + terms[1] if len(terms) == 2 else terms[0] if terms else None
-
-
-xlogy = Elementwise(
-    "xlogy",
-    _scipy("xlogy"),
-    "xlogy({0}, {1})",
-    vjp=_xlogy_vjp,
-    jvp=_xlogy_jvp,
-    cost=FUNCTION,
+gamma = Elementwise(
+    "gamma",
+    _scipy("gamma"),
+    "",
+    lambda out, x: (out * digamma(x),),
+    cost=4 * FUNCTION,
 )
 
 
-def _xlog1py_vjp(ct: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    zero = Literal(ct.dtype.type(0))
-    return ct * log1p(y), where(_is_zero(x), zero, ct * x / (y + 1))
+def _betaln_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    both = digamma(x + y)
+    return digamma(x) - both, digamma(y) - both
 
 
-def _xlog1py_jvp(ts: Any, out: Any, x: Any, y: Any) -> Any:
-    zero = Literal(out.dtype.type(0))
-    terms = []
-    if ts[0] is not None:
-        terms.append(ts[0] * log1p(y))
-    if ts[1] is not None:
-        terms.append(where(_is_zero(x), zero, ts[1] * x / (y + 1)))
-    return terms[0] + terms[1] if len(terms) == 2 else terms[0] if terms else None
+def _beta_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    along_x, along_y = _betaln_partials(out, x, y)
+    return out * along_x, out * along_y
 
 
-xlog1py = Elementwise(
-    "xlog1py",
-    _scipy("xlog1py"),
-    "xlog1py({0}, {1})",
-    vjp=_xlog1py_vjp,
-    jvp=_xlog1py_jvp,
-    cost=FUNCTION,
+betaln = Elementwise("betaln", _scipy("betaln"), "", _betaln_partials, cost=4 * FUNCTION)
+beta = Elementwise("beta", _scipy("beta"), "", _beta_partials, cost=4 * FUNCTION)
+
+# ---- the normal distribution and its relatives
+
+erfcx = Elementwise(
+    "erfcx",
+    _scipy("erfcx"),
+    "",
+    lambda out, x: (x * out * 2 - TWO_OVER_SQRT_PI,),
+    cost=2 * FUNCTION,
 )
+erfinv = Elementwise(
+    "erfinv",
+    _scipy("erfinv"),
+    "",
+    lambda out, x: (exp(out * out) * HALF_SQRT_PI,),
+    cost=2 * FUNCTION,
+)
+erfcinv = Elementwise(
+    "erfcinv",
+    _scipy("erfcinv"),
+    "",
+    lambda out, x: (exp(out * out) * -HALF_SQRT_PI,),
+    cost=2 * FUNCTION,
+)
+log_ndtr = Elementwise(
+    "log_ndtr",
+    _scipy("log_ndtr"),
+    "",
+    lambda out, x: (exp(-(x * x * 0.5 + out)) * (1 / SQRT_2PI),),
+    cost=2 * FUNCTION,
+)
+ndtri = Elementwise(
+    "ndtri",
+    _scipy("ndtri"),
+    "",
+    lambda out, x: (exp(out * out * 0.5) * SQRT_2PI,),
+    cost=2 * FUNCTION,
+)
+
+# ---- modified Bessel functions
+
+
+def _at_zero(x: Any, value: float, elsewhere: Any) -> Any:
+    return where(x.equals(0), x.constant(value), elsewhere)
+
+
+i0 = Elementwise("i0", _scipy("i0"), "", lambda out, x: (i1(x),), cost=2 * FUNCTION)
+i1 = Elementwise(
+    "i1",
+    _scipy("i1"),
+    "",
+    lambda out, x: (_at_zero(x, 0.5, i0(x) - out / x),),
+    cost=2 * FUNCTION,
+)
+i0e = Elementwise(
+    "i0e", _scipy("i0e"), "", lambda out, x: (i1e(x) - sign(x) * out,), cost=2 * FUNCTION
+)
+i1e = Elementwise(
+    "i1e",
+    _scipy("i1e"),
+    "",
+    lambda out, x: (_at_zero(x, 0.5, i0e(x) - out * (sign(x) + reciprocal(x))),),
+    cost=2 * FUNCTION,
+)
+
+# ---- entropies
+
+entr = Elementwise("entr", _scipy("entr"), "", lambda out, x: (-(log(x) + 1),), cost=FUNCTION)
+rel_entr = Elementwise(
+    "rel_entr",
+    _scipy("rel_entr"),
+    "",
+    lambda out, x, y: (log(x / y) + 1, -(x / y)),
+    cost=2 * FUNCTION,
+)
+kl_div = Elementwise(
+    "kl_div",
+    _scipy("kl_div"),
+    "",
+    lambda out, x, y: (log(x / y), 1 - x / y),
+    cost=2 * FUNCTION,
+)
+
+
+def _x_log(name: str, scalar: str, logarithm: Any, argument: Callable[[Any], Any]) -> Elementwise:
+    """x * log(...), which is 0 for x = 0 whatever the logarithm is: its slope along y too."""
+
+    def along_y(ct: Any, x: Any, y: Any) -> Any:
+        return where(x.equals(0), ct.constant(0), ct * x / argument(y))
+
+    def vjp(ct: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+        return ct * logarithm(y), along_y(ct, x, y)
+
+    def jvp(ts: Any, out: Any, x: Any, y: Any) -> Any:
+        tx, ty = ts
+        if ty is None:
+            return None if tx is None else tx * logarithm(y)
+        return along_y(ty, x, y) if tx is None else tx * logarithm(y) + along_y(ty, x, y)
+
+    return Elementwise(name, _scipy(name), scalar, vjp=vjp, jvp=jvp, cost=FUNCTION)
+
+
+xlogy = _x_log("xlogy", "xlogy({0}, {1})", log, lambda y: y)
+xlog1py = _x_log("xlog1py", "xlog1py({0}, {1})", log1p, lambda y: y + 1)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,11 @@ class BroadcastTo(Linear, View):
         return ct  # the differentiator sums it to the operand's shape
 
 
+def zeros(like: Any, shape: tuple[int, ...]) -> Any:
+    """Zeros of the dtype of the node `like`."""
+    return BroadcastTo(shape)(like.constant(0))
+
+
 @dataclass(frozen=True)
 class Reshape(Linear, View):
     """The same elements in row-major order, in another shape."""

@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.pipeline import gradient, optimized
+from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.play import run
 from tapegrad.signature import (
@@ -36,25 +35,6 @@ from tapegrad.tracing.run import Traced, plain_value, replay, trace_function
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_traced, unflatten
-
-MAX_SIGNATURES = 128  # of one derived function; the least recently used goes first
-MAX_VARIANTS = 16  # of one signature: one for each path through the function
-
-
-class CacheInfo(NamedTuple):
-    """Counts since the derived function was made or cleared.
-
-    `hits` calls answered by a known variant, `misses` calls that had to trace, `traces` runs of
-    the user's function on tracers, `compiles` variants compiled, `guard_failures` variants passed
-    over because an assumption didn't hold, `variants` held now.
-    """
-
-    hits: int
-    misses: int
-    traces: int
-    compiles: int
-    guard_failures: int
-    variants: int
 
 
 @dataclass(frozen=True)
@@ -70,7 +50,7 @@ class Recipe:
         return self.argnums if isinstance(self.argnums, tuple) else (self.argnums,)
 
 
-@dataclass
+@dataclass(eq=False)
 class Variant:
     """One compiled or to-be-compiled tape of a derived function."""
 
@@ -135,15 +115,18 @@ class Derived:
     """A function derived from `f`: its gradient, its value and gradient, or itself compiled."""
 
     def __init__(self, f: Callable[..., Any], recipe: Recipe, compile: str) -> None:
+        if not callable(f):
+            raise ArgumentError(f"{recipe.kind} needs a function, not {f!r}")
         if compile not in ("auto", "always", "never"):
             raise ArgumentError(f'compile is "auto", "always" or "never", not {compile!r}')
         self.f = f
         self.recipe = recipe
         self.compile = compile
-        self._signatures: OrderedDict[Any, list[Variant]] = OrderedDict()
-        self._lock = threading.RLock()
-        self._recent: tuple[Entry, ...] = ()
-        self._counts = dict.fromkeys(("hits", "misses", "traces", "compiles", "guard_failures"), 0)
+        # A derivative of a derivative belongs to the function at the bottom: `grad(f)` may be
+        # made anew at each call.
+        self.owner, path = (f.owner, f.path) if isinstance(f, Derived) else owner_of(f)
+        self.path: tuple[Any, ...] = (*path, recipe, compile)
+        self.cache: Cache = shared_cache(self.owner, self.path)
         self.__wrapped__ = f
         self.__name__ = describe(f) if recipe.kind == "jit" else f"{recipe.kind}_{describe(f)}"
         self.__doc__ = f.__doc__
@@ -160,7 +143,7 @@ class Derived:
     # ---- calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        for entry in self._recent:
+        for entry in self.cache.recent:
             try:
                 return entry.call(*args, **kwargs)
             except Miss:
@@ -173,22 +156,21 @@ class Derived:
             return self._nested(args, kwargs)
         traced_leaves = [x for x in leaves if is_traced(x)]
         key = (structure, tuple(leaf_key(x) for x in leaves))
-        with self._lock:
-            variants = list(self._signatures.get(key, ()))
-            if variants:
-                self._signatures.move_to_end(key)
+        known = self.cache.variants(key)
+        found = self._answer(known, key, traced_leaves, args, kwargs)
+        return self._trace(key, known, leaves, args, kwargs) if found is None else found[0]
+
+    def _answer(
+        self, variants: Sequence[Variant], key: Any, leaves: Sequence[Any], args: Any, kwargs: Any
+    ) -> tuple[Any] | None:
+        """The result of the first variant whose guards hold, in a 1-tuple; None if none do."""
         for variant in variants:
-            found = self._run(variant, traced_leaves, args, kwargs)
+            found = self._run(variant, leaves, args, kwargs)
             if found is not None:
-                self._counts["hits"] += 1
-                with self._lock:
-                    held = self._signatures.get(key)
-                    if held and held[0] is not variant and variant in held:
-                        held.remove(variant)
-                        held.insert(0, variant)
-                return found[0]
-            self._counts["guard_failures"] += 1
-        return self._trace(key, leaves, args, kwargs)
+                self.cache.used(key, variant)
+                return found
+            self.cache.count("guard_failures")
+        return None
 
     def _run(
         self, variant: Variant, leaves: Sequence[Any], args: Any, kwargs: Any
@@ -212,17 +194,20 @@ class Derived:
             self._compile(variant, args, kwargs)
         return (variant.assemble(values),)
 
-    def _trace(self, key: Any, leaves: list[Any], args: Any, kwargs: Any) -> Any:
+    def _trace(
+        self, key: Any, known: Sequence[Variant], leaves: list[Any], args: Any, kwargs: Any
+    ) -> Any:
+        """The result of a new variant; `known` are those that don't answer these arguments."""
         variant = self._derive(args, kwargs)
-        with self._lock:
-            self._counts["misses"] += 1
-            self._counts["traces"] += 1
-            held = self._signatures.setdefault(key, [])
-            held.insert(0, variant)
-            del held[MAX_VARIANTS:]
-            while len(self._signatures) > MAX_SIGNATURES:
-                self._signatures.popitem(last=False)
-        found = self._run(variant, [x for x in leaves if is_traced(x)], args, kwargs)
+        self.cache.count("traces")
+        traced_leaves = [x for x in leaves if is_traced(x)]
+        # Another thread may have traced the same in the meantime; then its variant is kept.
+        since = [v for v in self.cache.variants(key) if v not in known]
+        found = self._answer(since, key, traced_leaves, args, kwargs)
+        if found is None:
+            self.cache.count("misses")
+            self.cache.add(key, variant)
+            found = self._run(variant, traced_leaves, args, kwargs)
         if found is None:
             raise GradientError(
                 f"{describe(self.f)} took another path when it was run again on the same "
@@ -230,8 +215,8 @@ class Derived:
             )
         return found[0]
 
-    def _derive(self, args: Any, kwargs: Any) -> Variant:
-        """Trace, check, differentiate and optimise."""
+    def _derive(self, args: Any, kwargs: Any, final: bool = True) -> Variant:
+        """Trace, check, differentiate and optimise; `final` as in `pipeline.gradient`."""
         names, words = leaf_names(self.f, args, kwargs)
         leaves, _ = flatten((args, kwargs))
         for leaf, word in zip(leaves, words, strict=True):
@@ -240,13 +225,17 @@ class Derived:
         traced = trace_function(self.f, args, kwargs, names)
         if self.recipe.kind == "jit":
             kept = list(range(len(traced.tape.outputs)))
-            return Variant(optimized(traced.tape), traced, self.recipe, [], [], kept)
+            tape = optimized(traced.tape) if final else traced.tape
+            return Variant(tape, traced, self.recipe, [], [], kept)
         self._check_result(traced)
         kept = self._kept(traced)
         if traced.outputs[0] is None:  # a constant loss: no input matters
             tape = _constant(traced.tape, wrt)
         else:
-            tape = gradient(traced.tape, wrt, keep=kept)
+            tape = gradient(traced.tape, wrt, keep=kept, final=final)
+            # Arrays that users' derivative rules reached are hidden inputs like the function's own.
+            traced = replace(traced, hidden=(*traced.hidden, *tape.captured))
+            tape = replace(tape, captured=())
         return Variant(tape, traced, self.recipe, structures, counts, kept)
 
     def _with_respect_to(
@@ -323,45 +312,38 @@ class Derived:
             if variant.entry is not None:
                 return
             entry = Entry.build(variant, args, kwargs)
-            self._counts["compiles"] += 1
+            self.cache.count("compiles")
             variant.entry = entry
-        with self._lock:
+        with self.cache.lock:
             if entry.fast:
-                self._recent = (entry, *self._recent)[:4]
+                self.cache.recent = (entry, *self.cache.recent)[:4]
 
     # ---- inside another trace
 
     def _nested(self, args: Any, kwargs: Any) -> Any:
         """Record this function's tape in the trace that its arguments, or what it reaches, are of."""
-        variant = self._derive(args, kwargs)
-        self._counts["traces"] += 1
+        variant = self._derive(args, kwargs, final=False)
+        self.cache.count("traces")
         leaves, _ = flatten((args, kwargs))
         inputs = [x for x in leaves if is_traced(x)]
         inputs = [x if isinstance(x, Tracer) else plain_value(x) for x in inputs]
-        return variant.assemble(
-            [_out(x) for x in replay(variant.tape, [*inputs, *variant.traced.hidden])]
-        )
+        inputs += variant.traced.hidden
+        return variant.assemble([_out(x) for x in replay(variant.tape, inputs)])
 
     # ---- the cache
 
     def cache_info(self) -> CacheInfo:
         """How often this function hit, missed, traced and compiled; see `CacheInfo`."""
-        with self._lock:
-            held = sum(len(v) for v in self._signatures.values())
-            return CacheInfo(**self._counts, variants=held)
+        return self.cache.info()
 
     def clear_cache(self) -> None:
         """Forget all tapes and compiled code, and set the counts to zero."""
-        with self._lock:
-            self._signatures.clear()
-            self._recent = ()
-            self._counts = dict.fromkeys(self._counts, 0)
+        self.cache.clear()
 
     @property
     def tapes(self) -> list[Tape]:
         """The tapes held now, most recently used first."""
-        with self._lock:
-            return [v.tape for held in reversed(self._signatures.values()) for v in held]
+        return [variant.tape for variant in self.cache.all_variants()]
 
 
 class BoundDerived:
@@ -408,32 +390,3 @@ def _out(x: Any) -> Any:
 def estimated_compile_seconds(tape: Tape) -> float:
     """What compiling a tape is expected to cost: a start, and a bit for each call."""
     return 0.05 + 0.004 * len(tape.calls)
-
-
-# One derived function per function, recipe and mode, however often `grad(f)` is called.
-_shared: weakref.WeakKeyDictionary[Any, dict[Any, Derived]] = weakref.WeakKeyDictionary()
-_shared_lock = threading.Lock()
-
-
-def derived(f: Callable[..., Any], recipe: Recipe, compile: str) -> Derived:
-    """The derived function of `f`, the same object for the same request while `f` lives."""
-    if not callable(f):
-        raise ArgumentError(f"{recipe.kind} needs a function, not {f!r}")
-    key = (recipe, compile)
-    try:
-        with _shared_lock:
-            known = _shared.setdefault(f, {})
-            if key not in known:
-                made = Derived(f, recipe, compile)
-                known[key] = made
-            return known[key]
-    except TypeError:  # not hashable, or no weak references: no sharing
-        return Derived(f, recipe, compile)
-
-
-def all_derived() -> list[Derived]:
-    """Every shared derived function that is alive."""
-    with _shared_lock:
-        return [d for known in _shared.values() for d in known.values()]
-
-

@@ -1,6 +1,264 @@
-"""stub"""
-class Miss(Exception): ...
+"""The entry of a compiled variant: from the user's arguments to the kernels and back.
+
+For arguments made of tuples, lists, dicts, arrays and numbers a function is generated that takes
+them apart by name, checks what the kernels' own argument check doesn't see, and puts the results
+together: no tree is walked at a call. Everything else goes through `call_flat`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.emit.numba_source import INDENT, Program
+from tapegrad.ir.tape import Var
+from tapegrad.trees import is_number, is_traced
+
+if TYPE_CHECKING:
+    from tapegrad.runtime.derived import Variant
+
+
+class Miss(Exception):
+    """This entry doesn't answer for these arguments; another may, or a new trace."""
+
+
+class Scratch(threading.local):
+    """Scratch memory of one program, kept between calls, one piece a thread."""
+
+    def __init__(self, sizes: Sequence[tuple[int, np.dtype]]) -> None:
+        self.buffers = tuple(np.empty(size, dtype) for size, dtype in sizes)
+
+
 class Entry:
-    fast=False
+    """A compiled variant: `call` for the user's arguments, `call_flat` for leaves."""
+
+    fast: bool
+    call: Callable[..., Any]
+
+    def __init__(self, variant: Variant, program: Program, kernels: dict[str, Any]) -> None:
+        self.variant = variant
+        self.program = program
+        self.names = self._namespace(kernels)
+        self._flat = self._generate_flat()
+        self.fast = False
+
     @staticmethod
-    def build(*a): raise NotImplementedError
+    def build(variant: Variant, args: Any, kwargs: Any) -> Entry:
+        """Schedule, emit and compile a variant's tape, and generate its entry."""
+        from tapegrad.pipeline import schedule
+        from tapegrad.runtime.compile import compile_program
+
+        program = schedule(variant.tape)
+        entry = Entry(variant, program, compile_program(program))
+        if not kwargs:
+            entry._generate_fast(args)
+        return entry
+
+    def _namespace(self, kernels: dict[str, Any]) -> dict[str, Any]:
+        program = self.program
+        names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, "Miss": Miss, **kernels}
+        names["nan"], names["inf"] = np.nan, np.inf
+        for kind in ("f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"):
+            names[kind] = np.dtype(kind).type
+        names["b1"] = np.bool_
+        sizes = [(s.size, s.dtype) for s in program.slots]
+        if program.calls():  # a user's function may call back into this one, so nothing is shared
+            names["scratch"] = lambda: tuple(np.empty(n, t) for n, t in sizes)
+        elif sizes:
+            holder = Scratch(sizes)
+            names["scratch"] = lambda: holder.buffers
+            names["scratch_of"] = holder
+        for call in program.calls():
+            names[program.names[call]] = call.primitive.evaluate
+        return names
+
+    def _body(self) -> list[str]:
+        lines = self.program.driver_lines()
+        if "scratch_of" in self.names:
+            lines = [line.replace("scratch()", "scratch_of.buffers") for line in lines]
+        return lines
+
+    def _results(self) -> list[str]:
+        """The outputs' expressions: scalars leave as NumPy scalars."""
+        names = self.program.names
+        return [names[c] + ("" if c.shape else "[()]") for c in self.program.plan.outputs]
+
+    def _hidden(self) -> list[str]:
+        """Lines that make captured arrays what the kernels take; most are so already."""
+        lines = []
+        count = len(self.variant.traced.hidden)
+        cells = self.program.plan.inputs[len(self.program.plan.inputs) - count :]
+        for cell, array in zip(cells, self.variant.traced.hidden, strict=True):
+            name = self.program.names[cell]
+            if not cell.shape or not _is_plain(array):
+                self.names[f"{name}_given"] = array
+                value = f"asarray({name}_given, {name}_dtype, order='C')"
+                self.names[f"{name}_dtype"] = cell.dtype
+                self.names["asarray"] = np.asarray
+                lines.append(f"{name} = {value}{'' if cell.shape else '.item()'}")
+            else:
+                self.names[name] = array
+        return lines
+
+    def _generate_flat(self) -> Callable[..., Any]:
+        cells = self.program.plan.inputs
+        count = len(cells) - len(self.variant.traced.hidden)
+        parameters = ", ".join(self.program.names[c] for c in cells[:count])
+        lines = [f"def flat({parameters}):"]
+        lines += [INDENT + line for line in (*self._hidden(), *self._body())]
+        lines.append(f"{INDENT}return [{', '.join(self._results())}]")
+        exec("\n".join(lines), self.names)
+        return self.names["flat"]  # type: ignore[no-any-return]
+
+    def call_flat(self, leaves: Sequence[Any]) -> Any:
+        """The result for traced leaves of any layout; `Miss` if a guard doesn't hold."""
+        values = [
+            _prepared(leaf, var)
+            for leaf, var in zip(leaves, self.variant.tape.inputs, strict=False)
+        ]
+        return self.variant.assemble(self._flat(*values))
+
+    # ---- the fast entry
+
+    def _generate_fast(self, args: Sequence[Any]) -> None:
+        try:
+            writer = _Unpacker(self)
+            writer.unpack_arguments(args)
+            result = _Packer(self).expression()
+        except _NotSimple:
+            return
+        body = [*writer.lines, *self._hidden(), *self._body()]
+        lines = ["def call(*args):", f"{INDENT}try:"]
+        lines += [INDENT * 2 + line for line in body]
+        lines.append(f"{INDENT * 2}return {result}")
+        lines += [f"{INDENT}except (BufferError, KeyError):", f"{INDENT * 2}raise Miss from None"]
+        self.text = "\n".join(lines)
+        exec(self.text, self.names)
+        self.call = self.names["call"]
+        self.fast = True
+
+
+def _is_plain(x: np.ndarray) -> bool:
+    return x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative and type(x) is np.ndarray
+
+
+def _prepared(leaf: Any, var: Var) -> Any:
+    """A leaf as the kernels take it: a plain number, or a row-major array."""
+    if var.shape == ():
+        return leaf if is_number(leaf) else np.asarray(leaf).item()
+    if type(leaf) is np.ndarray and _is_plain(leaf) and leaf.dtype.num == var.dtype.num:
+        return leaf
+    return np.require(np.asarray(leaf), var.dtype, ["C", "A"])
+
+
+class _NotSimple(Exception):
+    """The arguments or results have a structure that no entry is generated for."""
+
+
+class _Unpacker:
+    """Writes the lines that take arguments apart and check their structure."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.lines: list[str] = []
+        self.count = 0
+        self.inputs = iter(entry.program.plan.inputs)
+
+    def _check(self, condition: str) -> None:
+        self.lines += [f"if {condition}:", f"{INDENT}raise Miss"]
+
+    def _constant(self, value: Any) -> str:
+        if type(value) in (str, int, bool, type(None)):
+            return repr(value)
+        name = f"constant{self.count}"
+        self.count += 1
+        self.entry.names[name] = value
+        return name
+
+    def unpack_arguments(self, args: Sequence[Any]) -> None:
+        self._check(f"len(args) != {len(args)}")
+        for position, arg in enumerate(args):
+            self.unpack(f"args[{position}]", arg)
+
+    def unpack(self, place: str, x: Any) -> None:
+        if is_traced(x):
+            self._leaf(place, x)
+        elif type(x) in (dict, list, tuple):
+            name = f"a{self.count}"
+            self.count += 1
+            self.lines.append(f"{name} = {place}")
+            kind = type(x).__name__
+            self._check(f"type({name}) is not {kind} or len({name}) != {len(x)}")
+            if isinstance(x, dict):
+                try:
+                    keys = sorted(x)
+                except TypeError:
+                    raise _NotSimple from None
+                if not all(type(k) in (str, int) for k in keys):
+                    raise _NotSimple
+                for key in keys:
+                    self.unpack(f"{name}[{key!r}]", x[key])
+            else:
+                for position, element in enumerate(x):
+                    self.unpack(f"{name}[{position}]", element)
+        elif x is None:
+            self._check(f"{place} is not None")
+        elif type(x) in (bool, str, bytes):
+            kind = type(x).__name__
+            self._check(f"type({place}) is not {kind} or {place} != {x!r}")
+        else:
+            raise _NotSimple
+
+    def _leaf(self, place: str, x: Any) -> None:
+        cell = next(self.inputs)
+        name = self.entry.program.names[cell]
+        self.lines.append(f"{name} = {place}")
+        if cell.shape:
+            return  # the kernel checks type, shape, dtype and layout
+        kind = type(x)
+        self.entry.names["ndarray"] = np.ndarray
+        if kind is np.ndarray:
+            dtype = self._constant(x.dtype)
+            self._check(f"type({name}) is not ndarray or {name}.shape or {name}.dtype != {dtype}")
+            self.lines.append(f"{name} = {name}.item()")
+        elif kind in (float, int):
+            self._check(f"type({name}) is not {kind.__name__}")
+        else:
+            self._check(f"type({name}) is not {self._constant(kind)}")
+
+
+class _Packer:
+    """Writes the expression that puts the results together."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+
+    def expression(self) -> str:
+        names = iter(self.entry._results())
+        variant = self.entry.variant
+        marks = [_Mark(name) for name in names]
+        assembled = variant.assemble(marks)
+        return self._show(assembled)
+
+    def _show(self, x: Any) -> str:
+        if isinstance(x, _Mark):
+            return x.text
+        if type(x) is tuple:
+            return f"({', '.join(map(self._show, x))}{',' if len(x) == 1 else ''})"
+        if type(x) is list:
+            return f"[{', '.join(map(self._show, x))}]"
+        if type(x) is dict and all(type(k) in (str, int) for k in x):
+            return "{" + ", ".join(f"{k!r}: {self._show(v)}" for k, v in x.items()) + "}"
+        if x is None or type(x) in (bool, str, int, float):
+            return repr(x)
+        raise _NotSimple
+
+
+class _Mark:
+    """Stands for an output while the structure of the result is read off."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.errors import TapeError
 from tapegrad.ir.tape import Guard, Literal, Operand, Tape, Var
-from tapegrad.trees import array_leaves
+from tapegrad.trees import array_leaves, is_number
 
 
 def last_uses(tape: Tape) -> dict[int, list[int]]:
@@ -68,7 +68,8 @@ def play(tape: Tape, args: Sequence[Any]) -> list[Any]:
     values = []
     for var, leaf in zip(free, leaves, strict=True):
         x = np.asarray(leaf)
-        if x.shape != var.shape or not np.can_cast(x.dtype, var.dtype, "same_kind"):
+        casting: Any = "same_kind" if is_number(leaf) else "safe"  # no array loses digits unseen
+        if x.shape != var.shape or not np.can_cast(x.dtype, var.dtype, casting):
             raise TapeError(
                 f"the input {var} of the tape {tape.name} is {var.aval}, and an array of shape "
                 f"{x.shape} and dtype {x.dtype} was passed. Trace again with such arrays"

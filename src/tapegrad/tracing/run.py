@@ -24,7 +24,8 @@ class Traced:
     `hidden` are the values of the tape's last inputs: arrays that the function reached without
     being passed them, or tracers of an outer trace. `outputs` has an entry for each leaf of the
     result: the position of a tape output, or None for a leaf that isn't traced, whose value
-    `leaves` then holds. The leaves are those of this very run.
+    `leaves` then holds. The leaves are those of this very run; `weak` tells which are Python
+    numbers.
     """
 
     tape: Tape
@@ -32,6 +33,7 @@ class Traced:
     structure: Any
     outputs: list[int | None]
     leaves: list[Any]
+    weak: list[bool]
 
     def rebuild(self, values: Sequence[Any]) -> Any:
         """The function's result, of the values of the tape's outputs."""
@@ -63,9 +65,9 @@ def input_aval(x: Any) -> Aval:
 
 
 def plain_value(x: Any) -> Any:
-    """The NumPy value that a leaf is played with."""
+    """The NumPy value that a leaf is played with; None for a tracer whose type alone is known."""
     if isinstance(x, Tracer):
-        return x.value
+        return x.read()[1]
     if is_number(x):
         return np.float64(x) if isinstance(x, float) else np.int64(x)
     return x
@@ -118,7 +120,8 @@ def trace_function(
     hidden = tuple(outside for _, outside in trace.hidden.values())
     tape = _with_hidden_inputs(raw, [var for var, _ in trace.hidden.values()])
     tape = remove_dead(eliminate_common(tape))
-    return Traced(tape, hidden, out_structure, outputs, values)
+    weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
+    return Traced(tape, hidden, out_structure, outputs, values, weak)
 
 
 def _with_hidden_inputs(tape: Tape, hidden: Sequence[Var]) -> Tape:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from types import CodeType
 
-import numpy as np
-
 from tapegrad.ir.tape import Source
 
-_OWN = (
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
-    os.path.dirname(os.path.abspath(np.__file__)) + os.sep,
-)
+
+def _folder(package: str) -> str:
+    """Where a package lies, without importing it."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None and spec.origin is not None
+    return os.path.dirname(os.path.abspath(spec.origin)) + os.sep
+
+
+# The user calls NumPy and SciPy; their own lines tell nothing about the user's program.
+_OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy")))
 _foreign: dict[CodeType, bool] = {}
 
 
@@ -26,7 +31,7 @@ def _is_users(code: CodeType) -> bool:
 
 
 def user_source() -> Source | None:
-    """The innermost line that is neither tapegrad's nor NumPy's."""
+    """The innermost line that isn't tapegrad's, NumPy's or SciPy's."""
     frame = sys._getframe(1)
     while frame is not None:
         if _is_users(frame.f_code):
@@ -37,7 +42,11 @@ def user_source() -> Source | None:
 
 def at_line() -> str:
     """` (model.py:12: h = math.exp(x))`, to end a message with; empty if there is no such line."""
-    src = user_source()
+    return at_source(user_source())
+
+
+def at_source(src: Source | None) -> str:
+    """The same for a line that is known."""
     if src is None:
         return ""
     text = src.text

@@ -29,11 +29,12 @@ def tracing_depth() -> int:
 
 
 class Trace:
-    """Records on a builder. An abstract trace knows types and no values: rules run in one."""
+    """Records on a builder. Its tracers carry values, except in the trace of a user's derivative
+    rule: that runs when only types are known, and a tracer whose value isn't known carries None.
+    """
 
-    def __init__(self, builder: Builder, abstract: bool = False, label: str = "") -> None:
+    def __init__(self, builder: Builder, label: str = "") -> None:
         self.builder = builder
-        self.abstract = abstract
         self.label = label or builder.name
         self.alive = True
         self.level = 0

@@ -309,13 +309,13 @@ class UnsupportedAttribute(UnsupportedError, AttributeError):
 
 
 def record(trace: Trace, primitive: Any, operands: Any) -> Any:
-    """Record one call, evaluate it if the trace has values, and wrap the results."""
+    """Record one call, evaluate it if the operands have values, and wrap the results."""
     plain, values = [], []
     for x in operands:
         operand, value = to_operand(trace, x)
         plain.append(operand)
         values.append(value)
-    if trace.abstract:
+    if any(value is None for value in values):  # only types are known here: see `Trace`
         results: Any = (None,) * primitive.results
     else:
         results = primitive.evaluate(*values)

@@ -165,8 +165,10 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = True, **kwargs: Any)
     x, labels = _sum_out(x, labels, set(output))
     missing = [k for k in output if k not in labels]
     if missing:
-        raise ValueError(f"einstein sum subscripts string included output subscript {missing[0]!r} "
-                         "which never appeared in an input")
+        raise ValueError(
+            f"einstein sum subscripts string included output subscript {missing[0]!r} "
+            "which never appeared in an input"
+        )
     order = tuple(labels.index(k) for k in output)
     result = x if order == tuple(range(len(order))) else Transpose(order)(x)
     return _done(result, out)
@@ -256,7 +258,9 @@ def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
 # ---- vectors
 
 
-def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
+def cross(
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None
+) -> Any:
     """np.cross of vectors with three components."""
     if axis is not None:
         axisa = axisb = axisc = axis

@@ -241,7 +241,11 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
     if x.is_scalar():
         raise TypeError("a traced scalar does not support item assignment")
     value = plain(value)
-    if x.dtype.kind != "f" and not isinstance(value, Tracer) and np.asarray(value).dtype.kind == "f":
+    if (
+        x.dtype.kind != "f"
+        and not isinstance(value, Tracer)
+        and np.asarray(value).dtype.kind == "f"
+    ):
         value = np.asarray(value).astype(x.dtype)
     if isinstance(value, Tracer) and value.dtype.kind == "f" and x.dtype.kind != "f":
         raise ConversionError(
@@ -337,7 +341,9 @@ def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
         x, axis = x.reshape(-1), 0
     axis = axis.__index__()
     axis = axis + x.ndim if axis < 0 else axis
-    return x[(slice(None),) * axis + (indices if isinstance(indices, Tracer) else np.asarray(indices),)]
+    return x[
+        (slice(None),) * axis + (indices if isinstance(indices, Tracer) else np.asarray(indices),)
+    ]
 
 
 def as_tracer(x: Any, *others: Any) -> Tracer:
@@ -368,7 +374,9 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
         if a == axis:
             grids.append(indices)
         else:
-            grids.append(np.arange(x.shape[a]).reshape([-1 if b == a else 1 for b in range(len(shape))]))
+            grids.append(
+                np.arange(x.shape[a]).reshape([-1 if b == a else 1 for b in range(len(shape))])
+            )
     return x[tuple(grids)]
 
 

@@ -1,4 +1,4 @@
-"""Writes through NumPy's functions: ufunc.at, copyto, put, fill."""
+"""Writes through NumPy's functions: ufunc.at, copyto, put, putmask, place, fill."""
 
 from __future__ import annotations
 
@@ -7,45 +7,47 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError, UnsupportedError
-from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.scatter import ScatterAdd
-from tapegrad.tracing.frontend.indexing import _Plan, _entries, _expand_ellipsis, _fitted, _is_array_index
+from tapegrad.tracing.frontend.indexing import as_tracer, fit, parse, recorded
+from tapegrad.tracing.frontend.ufuncs import plain
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 
-def ufunc_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
-    """`ufunc.at(x, index, values)` for add and subtract: repeated indices accumulate."""
+def _check_traced(x: Any, name: str) -> None:
     if not isinstance(x, Tracer):
         raise ConversionError(
-            f"np.{ufunc.__name__}.at of a traced value into a plain NumPy array{at_line()}: make "
-            "the array with np.zeros_like(x) of a traced x"
+            f"{name} of a traced value into a plain NumPy array{at_line()}: make the array with "
+            "np.zeros_like(x) of a traced x"
         )
+
+
+def ufunc_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
+    """`ufunc.at(x, index, values)` for add and subtract: repeated indices accumulate."""
+    _check_traced(x, f"np.{ufunc.__name__}.at")
     if ufunc not in (np.add, np.subtract):
         raise UnsupportedError(f"np.{ufunc.__name__}.at isn't supported{at_line()}")
     (value,) = values
-    entries = _expand_ellipsis(_entries(index), x.ndim)
-    if not any(_is_array_index(k) for k in entries):
+    found = parse(x, index)
+    if not found.advanced:
         x[index] = ufunc(x[index], value)
         return
-    plan = _Plan(x, entries)
-    moved = plan.move_first(x)
-    shape = (*plan.arrays[0].shape, *moved.shape[len(plan.arrays) :])
-    order = plan.result_order(len(shape))
-    y = _fitted(x, value, tuple(shape[a] for a in order))
-    if order != tuple(range(len(shape))):
-        y = np.transpose(y, np.argsort(order))
-    added = ScatterAdd(moved.shape)(y, *plan.arrays)
-    combined = (ew.add if ufunc is np.add else ew.sub)(moved, added)
-    moved[...] = combined
+    moved = found.move_first(x)
+    y = found.arranged(x, fit(x, plain(value), found.result_shape(moved)))
+    added = recorded(x, ScatterAdd(moved.shape), y, *found.arrays)
+    moved[...] = ufunc(moved, added)
 
 
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """np.copyto."""
-    if not isinstance(dst, Tracer):
-        raise ConversionError(
-            f"np.copyto of a traced value into a plain NumPy array{at_line()}: make the array "
-            "with np.zeros_like(x) of a traced x"
+    _check_traced(dst, "np.copyto")
+    src = plain(src)
+    found = getattr(src, "dtype", type(src))  # a Python number can be cast to any dtype of its kind
+    weak = isinstance(src, (bool, int)) and not isinstance(src, np.generic)
+    if not weak and not np.can_cast(found, dst.dtype, casting):  # type: ignore[arg-type]
+        raise TypeError(
+            f"Cannot cast array data from {np.dtype(found)!r} to {dst.dtype!r} according to the "
+            f"rule {casting!r}"
         )
     dst[...] = src if where is True else np.where(where, src, dst)
 
@@ -55,6 +57,63 @@ def fill(x: Tracer, value: Any) -> None:
     x[...] = value
 
 
-def put(a: Tracer, ind: Any, v: Any, mode: str = "raise") -> None:
-    """np.put."""
-    a.reshape(-1)[ind] = v
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    """np.put: the indices count through the array in row-major order; values are repeated."""
+    _check_traced(a, "np.put")
+    ind = plain(ind)
+    if mode == "wrap":
+        ind = np.mod(ind, a.size)
+    elif mode == "clip":
+        ind = np.clip(ind, 0, a.size - 1)
+    elif isinstance(ind, Tracer):
+        ind = np.where(ind < 0, ind + a.size, ind)
+    else:
+        ind = np.asarray(ind)
+        if np.any((ind < -a.size) | (ind >= a.size)):
+            raise IndexError(f"an index is out of bounds for an array of size {a.size}")
+        ind = np.where(ind < 0, ind + a.size, ind)
+    places, rest = [], ind.reshape(-1)
+    for extent in reversed(a.shape):
+        places.append(rest % extent)
+        rest = rest // extent
+    values = as_tracer(v, a).reshape(-1)
+    count = int(np.prod(ind.shape, dtype=int))
+    if count and values.size:
+        a[tuple(reversed(places))] = values[np.arange(count) % values.size]
+
+
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    """np.putmask: values are repeated through the whole array, whether they are put or not."""
+    _check_traced(a, "np.putmask")
+    values = as_tracer(values, a)
+    if values.shape != a.shape:
+        flat = values.reshape(-1)
+        values = flat[np.arange(a.size) % flat.size].reshape(a.shape)
+    a[...] = np.where(mask, values, a)
+
+
+def place(arr: Any, mask: Any, vals: Any) -> None:
+    """np.place: values are repeated through the places where the mask is true."""
+    _check_traced(arr, "np.place")
+    flat = as_tracer(vals, arr).reshape(-1)
+    mask = np.asarray(mask) if not isinstance(mask, Tracer) else mask
+    chosen = arr[mask.reshape(arr.shape).astype(bool)]
+    if chosen.size:
+        if not flat.size:
+            raise ValueError("Cannot insert from an empty array!")
+        arr[mask.reshape(arr.shape).astype(bool)] = flat[np.arange(chosen.size) % flat.size]
+
+
+def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    """np.fill_diagonal."""
+    _check_traced(a, "np.fill_diagonal")
+    if a.ndim < 2:
+        raise ValueError("array must be at least 2-d")
+    if wrap or (a.ndim > 2 and len(set(a.shape)) != 1):
+        raise UnsupportedError(f"np.fill_diagonal of this form isn't supported{at_line()}")
+    k = np.arange(min(a.shape))
+    values = as_tracer(val, a)
+    if values.ndim:
+        flat = values.reshape(-1)
+        values = flat[k % flat.size]
+    a[(k,) * a.ndim] = values

@@ -167,7 +167,11 @@ def rot90(x: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
         return reshape(x, x.shape)
     if k == 2:
         return flip(x, tuple(axes))
-    return swapaxes(flip(x, second), first, second) if k == 1 else flip(swapaxes(x, first, second), second)
+    return (
+        swapaxes(flip(x, second), first, second)
+        if k == 1
+        else flip(swapaxes(x, first, second), second)
+    )
 
 
 def roll(x: Any, shift: Any, axis: Any = None) -> Any:
@@ -227,7 +231,9 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
     if mode == "constant":
         return _pad_constant(x, widths, kwargs.get("constant_values", 0))
     if mode not in ("edge", "reflect", "symmetric", "wrap") or kwargs:
-        raise UnsupportedError(f"np.pad with mode={mode!r} {kwargs or ''} isn't supported{at_line()}")
+        raise UnsupportedError(
+            f"np.pad with mode={mode!r} {kwargs or ''} isn't supported{at_line()}"
+        )
     for axis, (before, after) in enumerate(widths):
         if before or after:
             picks = np.pad(np.arange(x.shape[axis]), (before, after), mode=mode)  # type: ignore[call-overload]
@@ -322,8 +328,13 @@ def astype(x: Any, dtype: Any, *args: Any, copy: bool = True, **kwargs: Any) -> 
 
 
 def full_like(
-    x: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True,
-    shape: Any = None, **kwargs: Any,
+    x: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    **kwargs: Any,
 ) -> Any:
     """np.full_like: a traced array, so it can be written to with traced values."""
     from tapegrad.tracing.frontend.ufuncs import cast
@@ -336,11 +347,25 @@ def full_like(
     return record(trace, ew.copy, [out])
 
 
-def zeros_like(x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, **kwargs: Any) -> Any:
+def zeros_like(
+    x: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    **kwargs: Any,
+) -> Any:
     """np.zeros_like."""
     return full_like(x, 0, dtype, shape=shape)
 
 
-def ones_like(x: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, **kwargs: Any) -> Any:
+def ones_like(
+    x: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    **kwargs: Any,
+) -> Any:
     """np.ones_like."""
     return full_like(x, 1, dtype, shape=shape)

@@ -6,6 +6,7 @@ explicitly, so primitives only ever see operands of one dtype.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -16,7 +17,7 @@ from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import special
-from tapegrad.primitives.base import broadcast_shapes
+from tapegrad.primitives.base import Elementwise, broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import innermost
@@ -74,6 +75,11 @@ def dtype_of(x: Any) -> Any:
     return x.dtype
 
 
+def common_dtype(*xs: Any) -> np.dtype:
+    """The dtype that operands are promoted to: np.result_type, where Python numbers are weak."""
+    return np.result_type(*[t(0) if t in (int, float) else t for t in map(dtype_of, xs)])
+
+
 def cast(x: Any, dtype: Any) -> Any:
     """A tracer or a number with this dtype: a recorded cast, or a literal."""
     dtype = np.dtype(dtype)
@@ -97,26 +103,51 @@ def cast_all(xs: Sequence[Any], dtypes: Sequence[np.dtype]) -> list[Any]:
 
 
 @cache
-def _loop_dtypes(ufunc: np.ufunc, given: tuple[Any, ...]) -> tuple[np.dtype, ...]:
+def _resolved(ufunc: np.ufunc, given: tuple[Any, ...]) -> tuple[np.dtype, ...]:
     return ufunc.resolve_dtypes((*given, *(None,) * ufunc.nout))
 
 
-def apply(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Tracer:
-    """`primitive(*xs)` with the dtypes that NumPy gives `ufunc(*xs)`."""
+def _loop_dtypes(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> tuple[np.dtype, ...]:
+    """The dtypes of the operands and results that NumPy runs `ufunc(*xs)` in."""
     given = tuple(dtype_of(x) for x in xs)
     if dtype is not None:
-        loop = (np.dtype(dtype),) * ufunc.nin
+        loop = (np.dtype(dtype),) * (ufunc.nin + ufunc.nout)
     elif all(t in (int, float) for t in given):
-        loop = _loop_dtypes(ufunc, tuple(np.dtype(t) for t in given))
+        loop = _resolved(ufunc, tuple(np.dtype(t) for t in given))
     else:
-        loop = _loop_dtypes(ufunc, given)
+        loop = _resolved(ufunc, given)
     for t in loop:
         if t.kind not in "fiub" or t == np.float16:
             raise UnsupportedError(
                 f"np.{ufunc.__name__} of {', '.join(map(str, given))} works in {t}, which can't "
                 f"be traced{at_line()}"
             )
-    out = primitive(*cast_all(xs, loop))
+    return loop
+
+
+def promoted(ufunc: np.ufunc, *xs: Any) -> list[Any]:
+    """The operands of a composed function in the dtype that NumPy runs it in; Python numbers as
+    they are."""
+    loop = _loop_dtypes(ufunc, xs)
+    strong = [k for k, x in enumerate(xs) if isinstance(x, (Tracer, np.ndarray, np.generic))]
+    done = list(xs)
+    for k, x in zip(strong, cast_all([xs[k] for k in strong], [loop[k] for k in strong]), strict=True):
+        done[k] = x.value if isinstance(x, Literal) else x
+    return done
+
+
+def apply(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Tracer:
+    """`primitive(*xs)` with the dtypes that NumPy gives `ufunc(*xs)`."""
+    loop = _loop_dtypes(ufunc, xs, dtype)
+    if loop[0] == np.bool_:
+        primitive = _OF_BOOLEANS.get(ufunc, primitive)
+    try:
+        operands = cast_all(xs, loop)
+    except OverflowError:  # NumPy compares with a Python integer that is out of the dtype's range
+        if loop[-1] != np.bool_:
+            raise
+        operands = cast_all(xs, [np.dtype(np.int64)] * len(xs))
+    out = primitive(*operands)
     if ufunc in _KEEPS_WEAK and all(is_weak(x) for x in xs):
         out._weak = True
     return out
@@ -129,6 +160,13 @@ Handler = Callable[..., Any]
 
 
 def _power(x: Any, y: Any) -> Tracer:
+    """A power; that of two Python numbers is one."""
+    out = _short_power(x, y)
+    out._weak = is_weak(x) and is_weak(y)
+    return out
+
+
+def _short_power(x: Any, y: Any) -> Tracer:
     """Powers with constant exponents take NumPy's short cuts: x**2 is x*x, x**0.5 is sqrt(x)."""
     exponent = None
     if isinstance(y, (int, float, np.generic)) and not isinstance(y, bool):
@@ -154,12 +192,46 @@ def _divmod(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _modf(x: Any) -> tuple[Any, Any]:
+    (x,) = promoted(np.modf, x)
     whole = np.trunc(x)
-    return x - whole, whole
+    return np.where(np.isinf(x), 0.0, x - whole), whole
 
 
 def _logaddexp2(x: Any, y: Any) -> Any:
+    x, y = promoted(np.logaddexp2, x, y)
     return np.logaddexp(x * ew.LN2, y * ew.LN2) / ew.LN2
+
+
+def _float_power(x: Any, y: Any) -> Any:
+    return _power(*promoted(np.float_power, x, y))
+
+
+def _heaviside(x: Any, h: Any) -> Any:
+    """h at 0; NaN stays NaN."""
+    x, h = promoted(np.heaviside, x, h)
+    return np.where(x > 0, 1.0, np.where(x < 0, 0.0, np.where(x == 0, h, x)))
+
+
+def _pseudo_huber(delta: Any, r: Any) -> Any:
+    delta, r = promoted(np.hypot, delta, r)
+    return delta * delta * np.expm1(0.5 * np.log1p(np.square(r / delta)))
+
+
+def _huber(delta: Any, r: Any) -> Any:
+    delta, r = promoted(np.hypot, delta, r)
+    size = np.abs(r)
+    return np.where(size <= delta, 0.5 * np.square(r), delta * (size - 0.5 * delta))
+
+
+def _ndtr(x: Any) -> Any:
+    (x,) = promoted(np.exp, x)
+    return special.erfc(x * -math.sqrt(0.5)) * 0.5
+
+
+def _loggamma(x: Any) -> Any:
+    """The principal branch: not a number for negative numbers, unlike gammaln."""
+    (x,) = promoted(np.exp, x)
+    return np.where(x < 0, np.nan, special.gammaln(x))
 
 
 def _integer_or_logical(bits: Any, logical: Any) -> Handler:
@@ -194,21 +266,17 @@ def _contraction(name: str) -> Handler:
     return handler
 
 
-def _scaled(factor: float) -> Handler:
-    return lambda x: apply(ew.mul, np.multiply, [x, factor])
+def _scaled(ufunc: np.ufunc, factor: float) -> Handler:
+    return lambda x: apply(ew.mul, np.multiply, [*promoted(ufunc, x), factor])
 
 
-def _plain_abs(x: Any) -> Any:
-    return x if x.dtype.kind in "bu" else apply(ew.absolute, np.absolute, [x])
-
-
-def _rounding(primitive: Any, ufunc: np.ufunc) -> Handler:
-    """floor, ceil, trunc, rint: integers and booleans are whole already."""
+def _whole_already(primitive: Any, ufunc: np.ufunc) -> Handler:
+    """floor, ceil, trunc of integers and abs of unsigned ones: nothing is left to do."""
 
     def handler(x: Any) -> Any:
-        if x.dtype.kind in "biu":
-            return apply(ew.copy, np.positive, [x]) if x.dtype.kind != "b" else x
-        return apply(primitive, ufunc, [x])
+        kind = _loop_dtypes(ufunc, [x])[0].kind
+        done = kind in "bu" or (kind == "i" and ufunc is not np.absolute)
+        return apply(ew.copy if done else primitive, ufunc, [x])
 
     return handler
 
@@ -220,6 +288,10 @@ _DIRECT: dict[np.ufunc, Any] = {
     np.multiply: ew.mul,
     np.true_divide: ew.div,
     np.negative: ew.neg,
+    np.positive: ew.copy,
+    np.conjugate: ew.copy,
+    np.fabs: ew.absolute,
+    np.rint: ew.rint,
     np.floor_divide: ew.floor_divide,
     np.mod: ew.mod,
     np.fmod: ew.fmod,
@@ -267,32 +339,39 @@ _DIRECT: dict[np.ufunc, Any] = {
     np.signbit: ew.signbit,
     np.left_shift: ew.left_shift,
     np.right_shift: ew.right_shift,
+    np.gcd: ew.gcd,
+    np.lcm: ew.lcm,
+    np.bitwise_count: ew.bitwise_count,
+}
+
+# What arithmetic means on booleans
+_OF_BOOLEANS: dict[np.ufunc, Any] = {
+    np.add: ew.logical_or,
+    np.multiply: ew.logical_and,
+    np.maximum: ew.logical_or,
+    np.minimum: ew.logical_and,
+    np.fmax: ew.logical_or,
+    np.fmin: ew.logical_and,
 }
 
 # ufunc -> function of tracers
 _COMPOSED: dict[np.ufunc, Handler] = {
     np.matmul: _contraction("matmul"),
     np.vecdot: _contraction("vecdot"),
-    np.matvec: lambda a, x: np.matmul(a, x[..., None])[..., 0],
-    np.vecmat: lambda x, a: np.matmul(x[..., None, :], a)[..., 0, :],
     np.power: _power,
-    np.float_power: lambda x, y: _power(np.multiply(x, 1.0), y),
-    np.positive: lambda x: apply(ew.copy, np.positive, [x]),
-    np.absolute: _plain_abs,
-    np.fabs: lambda x: apply(ew.absolute, np.fabs, [x]),
-    np.floor: _rounding(ew.floor, np.floor),
-    np.ceil: _rounding(ew.ceil, np.ceil),
-    np.trunc: _rounding(ew.trunc, np.trunc),
-    np.rint: lambda x: apply(ew.rint, np.rint, [x]),
+    np.float_power: _float_power,
+    np.absolute: _whole_already(ew.absolute, np.absolute),
+    np.floor: _whole_already(ew.floor, np.floor),
+    np.ceil: _whole_already(ew.ceil, np.ceil),
+    np.trunc: _whole_already(ew.trunc, np.trunc),
     np.divmod: _divmod,
     np.modf: _modf,
     np.logaddexp2: _logaddexp2,
-    np.deg2rad: _scaled(np.pi / 180),
-    np.radians: _scaled(np.pi / 180),
-    np.rad2deg: _scaled(180 / np.pi),
-    np.degrees: _scaled(180 / np.pi),
-    np.conjugate: lambda x: apply(ew.copy, np.positive, [x]),
-    np.heaviside: lambda x, h: np.where(x > 0, 1.0, np.where(x < 0, 0.0, h + x * 0)),  # type: ignore[call-overload]
+    np.deg2rad: _scaled(np.deg2rad, np.pi / 180),
+    np.radians: _scaled(np.radians, np.pi / 180),
+    np.rad2deg: _scaled(np.rad2deg, 180 / np.pi),
+    np.degrees: _scaled(np.degrees, 180 / np.pi),
+    np.heaviside: _heaviside,
     np.logical_and: _truth(ew.logical_and, np.logical_and),
     np.logical_or: _truth(ew.logical_or, np.logical_or),
     np.logical_xor: _truth(ew.logical_xor, np.logical_xor),
@@ -309,19 +388,25 @@ _COMPOSED: dict[np.ufunc, Handler] = {
     np.invert: _integer_or_logical((ew.invert, np.invert), (ew.logical_not, np.logical_not)),
 }
 
+if hasattr(np, "matvec"):  # from NumPy 2.2 on
+    _COMPOSED[np.matvec] = lambda a, x: np.matmul(a, x[..., None])[..., 0]
+    _COMPOSED[np.vecmat] = lambda x, a: np.matmul(x[..., None, :], a)[..., 0, :]
+
 # Functions of scipy.special by name: SciPy need not be imported to trace without it.
 _SPECIAL: dict[str, Any] = {
-    "expit": special.expit,
-    "log_expit": special.log_expit,
-    "logit": special.logit,
-    "erf": special.erf,
-    "erfc": special.erfc,
-    "gammaln": special.gammaln,
-    "loggamma": special.gammaln,
+    **{p.name: p for p in vars(special).values() if isinstance(p, Elementwise)},
+    "cbrt": ew.cbrt,
+    "exp2": ew.exp2,
+    "expm1": ew.expm1,
+    "log1p": ew.log1p,
     "psi": special.digamma,
-    "digamma": special.digamma,
-    "xlogy": special.xlogy,
-    "xlog1py": special.xlog1py,
+}
+_SPECIAL_COMPOSED: dict[str, Handler] = {
+    "exp10": lambda x: _power(10.0, *promoted(np.exp, x)),
+    "huber": _huber,
+    "loggamma": _loggamma,
+    "ndtr": _ndtr,
+    "pseudo_huber": _pseudo_huber,
 }
 
 _KEEPS_WEAK = frozenset(
@@ -349,12 +434,15 @@ def supported_ufuncs() -> list[Any]:
 def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Any:
     """`ufunc(*xs)` on tracers, without out= and where=."""
     xs = [plain(x) for x in xs]
+    if not any(isinstance(x, Tracer) for x in xs):
+        return ufunc(*xs, dtype=dtype)  # only out= is traced
     primitive = _DIRECT.get(ufunc)
-    if primitive is None and ufunc not in _COMPOSED:
-        primitive = _special(ufunc)
+    handler = _COMPOSED.get(ufunc)
+    if getattr(np, ufunc.__name__, None) is not ufunc:  # NumPy's own are known by identity
+        primitive = _SPECIAL.get(ufunc.__name__)
+        handler = _SPECIAL_COMPOSED.get(ufunc.__name__)
     if primitive is not None:
         return apply(primitive, ufunc, xs, dtype)
-    handler = _COMPOSED.get(ufunc)
     if handler is None:
         raise UnsupportedError(
             f"{ufunc.__name__} has no derivative rule in tapegrad{at_line()}. Write it with "
@@ -362,13 +450,6 @@ def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Any:
         )
     out = handler(*xs)
     return out if dtype is None else cast(out, np.dtype(dtype))
-
-
-def _special(ufunc: np.ufunc) -> Any:
-    """The primitive for a function of scipy.special; NumPy's own are looked up by identity."""
-    if getattr(np, ufunc.__name__, None) is ufunc:
-        return None
-    return _SPECIAL.get(ufunc.__name__)
 
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:

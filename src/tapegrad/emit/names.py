@@ -1,0 +1,68 @@
+"""Names for the emitted source: the user's own where they are known.
+
+`h = np.tanh(x @ W1 + b1)` names the value that the line ends with `h`; arguments keep their names,
+and cotangents are `d_` of what they belong to.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import keyword
+from functools import lru_cache
+
+from tapegrad.ir.tape import Source, Tape, Var
+
+RESERVED = frozenset([*keyword.kwlist, *dir(builtins), "np", "plus", "where"])
+
+
+@lru_cache(maxsize=4096)
+def assigned_name(text: str) -> str:
+    """The single name that a line of Python assigns to, or an empty string."""
+    try:
+        (statement,) = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return ""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+        return target.id if isinstance(target, ast.Name) else ""
+    if isinstance(statement, (ast.AnnAssign, ast.AugAssign)) and isinstance(
+        statement.target, ast.Name
+    ):
+        return statement.target.id
+    return ""
+
+
+def user_names(tape: Tape) -> dict[Var, str]:
+    """Names for the variables that end a line of the user's that assigns them."""
+    last: dict[Source, Var] = {}
+    for call in tape.calls:
+        if call.src is not None and not call.reason:
+            last[call.src] = call.outs[-1]
+    names = {}
+    for src, var in last.items():
+        name = assigned_name(src.text)
+        if name:
+            names[var] = name
+    return names
+
+
+class Names:
+    """Hands out distinct identifiers."""
+
+    def __init__(self, taken: frozenset[str] = RESERVED) -> None:
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def fresh(self, wanted: str) -> str:
+        """`wanted`, or `wanted` with the first number that makes it new."""
+        base = wanted if wanted.isidentifier() and not keyword.iskeyword(wanted) else "v"
+        if base not in self._taken:
+            self._taken.add(base)
+            return base
+        while True:
+            self._next[base] = self._next.get(base, 0) + 1
+            candidate = f"{base}{self._next[base]}"
+            if candidate not in self._taken:
+                self._taken.add(candidate)
+                return candidate

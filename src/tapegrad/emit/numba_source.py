@@ -1,0 +1,500 @@
+"""The numba emitter: a plan becomes readable Python of fused loops.
+
+One function a kernel; a plan without calls of NumPy in between is one kernel. What the loops call
+(`exp`, `plus`, `matmul`, ...) is defined in `emit.support`, which a saved file carries with it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tapegrad.emit.names import RESERVED, Names
+from tapegrad.ir.plan import (
+    Affine,
+    ArgUpdate,
+    At,
+    Cell,
+    CheckGuard,
+    CheckRange,
+    Compute,
+    Gemm,
+    Index,
+    Indirect,
+    Loop,
+    Plan,
+    PythonCall,
+    Read,
+    Step,
+    walk,
+)
+from tapegrad.ir.tape import Literal, Source, dtype_name
+from tapegrad.primitives import elementwise as ew
+from tapegrad.schedule.buffers import Slot, assign
+
+INDENT = "    "
+LINE = 96  # expressions are nested up to this width
+
+# Scalar expressions of functions that numba has no single call for. `{0}` and `{1}` are names.
+EXPANDED = {
+    "logaddexp": (
+        "where({0} == {1}, {0} + 0.6931471805599453, "
+        "maximum({0}, {1}) + log1p(exp(-abs({0} - {1}))))"
+    ),
+    "expit": "1.0 / (1.0 + exp(-{0}))",
+    "xlogy": "where({0} == 0.0, where(isnan({1}), {1}, 0.0), {0} * log({1}))",
+    "xlog1py": "where({0} == 0.0, where(isnan({1}), {1}, 0.0), {0} * log1p({1}))",
+    "log_expit": (
+        "-where(-{0} == 0.0, 0.6931471805599453, maximum(-{0}, 0.0) + log1p(exp(-abs({0}))))"
+    ),
+}
+
+
+@dataclass
+class Kernel:
+    """One compiled function: its name, its parameters, and its source."""
+
+    name: str
+    parameters: list[Cell | Slot]
+    names: list[str]
+    text: str
+
+    def type_of(self, k: int) -> tuple[str, tuple[int, ...], np.dtype]:
+        """How parameter k is passed: ("scalar" or "array", shape, dtype)."""
+        p = self.parameters[k]
+        if isinstance(p, Slot):
+            return "array", (p.size,), p.dtype
+        return ("scalar" if p.scalar else "array"), p.shape, p.dtype
+
+
+@dataclass
+class Program:
+    """A plan as source: kernels, the scratch memory they need, and the driver that calls them."""
+
+    plan: Plan
+    kernels: list[Kernel]
+    slots: list[Slot]
+    names: dict[Any, str]
+    constants: dict[str, Any] = field(default_factory=dict)
+
+    def calls(self) -> list[PythonCall]:
+        """The calls of NumPy between the kernels."""
+        return [s for s in self.plan.steps if isinstance(s, PythonCall)]
+
+    def driver_lines(self) -> list[str]:
+        """The body of the function that allocates, calls and returns; a status other than 0 of a
+        kernel means that an assumption of the trace doesn't hold."""
+        lines = []
+        for cell in self.plan.outputs:
+            lines.append(f"{self.names[cell]} = empty({_shape(cell.shape)}, {dtype_name(cell.dtype)})")
+        if self.slots:
+            scratch = ", ".join(self.names[s] for s in self.slots)
+            lines.append(f"{scratch}{',' if len(self.slots) == 1 else ''} = scratch()")
+        kernels = iter(self.kernels)
+        for segment in segments(self.plan.steps):
+            if isinstance(segment, PythonCall):
+                lines += self._python_lines(segment)
+            else:
+                kernel = next(kernels)
+                lines.append(f"if {kernel.name}({', '.join(kernel.names)}):")
+                lines.append(f"{INDENT}raise Stale")
+        return lines
+
+    def _python_lines(self, call: PythonCall) -> list[str]:
+        name = self.names[call]
+        arguments = []
+        for x in call.reads:
+            if isinstance(x, Literal):
+                arguments.append(f"{dtype_name(x.dtype)}({x.value})")
+            else:
+                arguments.append(self._whole(x))
+        called = f"{name}({', '.join(arguments)})"
+        comment = f"  # {call.src}" if call.src else ""
+        targets = [f"{self._whole(out)}[...]" for out in call.outs]
+        return [f"{', '.join(targets)} = {called}{comment}"]
+
+    def _whole(self, cell: Cell) -> str:
+        """A cell as a NumPy array: a view of scratch memory, for a temporary."""
+        root = cell.root
+        name = self.names[root]
+        if root.role == "temporary":
+            slot = next(s for s in self.slots if root in s.cells)
+            size = int(np.prod(root.left, dtype=int))
+            return f"{self.names[slot]}[:{size}].reshape({_shape(cell.shape)})"
+        return name if cell is root else f"{name}.reshape({_shape(cell.shape)})"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return str(shape).replace(" ", " ")
+
+
+def segments(steps: list[Step]) -> list[list[Step] | PythonCall]:
+    """Steps between calls of NumPy, each run of which is a kernel."""
+    found: list[list[Step] | PythonCall] = []
+    for step in steps:
+        if isinstance(step, PythonCall):
+            found.append(step)
+        elif found and isinstance(found[-1], list):
+            found[-1].append(step)
+        else:
+            found.append([step])
+    return found
+
+
+def store_shared(plan: Plan) -> None:
+    """Mark the cells that several kernels, or a call of NumPy, use: they must be in memory."""
+    seen: dict[Cell, int] = {}
+    for number, segment in enumerate(segments(plan.steps)):
+        steps = [segment] if isinstance(segment, PythonCall) else segment
+        for step in steps:
+            for cell, at, _ in step.accesses():
+                root = cell.root
+                if seen.setdefault(root, number) != number or (at is None and cell.shape == ()):
+                    root.stored = True
+                    root.axes = None
+
+
+def emit(plan: Plan) -> Program:
+    """The program of a scheduled plan."""
+    slots = assign(plan)
+    names = Names(RESERVED)
+    given: dict[Any, str] = {}
+    for cell in plan.inputs:
+        given[cell] = names.fresh(cell.hint or "x")
+    for cell in plan.outputs:
+        given[cell] = names.fresh(cell.hint or "out")
+    for slot in slots:
+        given[slot] = names.fresh("scratch" if len(slots) == 1 else "scratch0")
+    for step in plan.steps:
+        if isinstance(step, PythonCall):
+            given[step] = names.fresh(str(step.primitive))
+    program = Program(plan, [], slots, given)
+    base = names.fresh(f"{_identifier(plan.name)}_kernel")
+    parts = [s for s in segments(plan.steps) if not isinstance(s, PythonCall)]
+    for number, steps in enumerate(parts):
+        name = base if len(parts) == 1 else f"{base}{number}"
+        program.kernels.append(_KernelEmitter(program, names, slots, steps, name).kernel())
+    return program
+
+
+def _identifier(name: str) -> str:
+    clean = re.sub(r"\W", "_", name)
+    return clean if clean and not clean[0].isdigit() else f"f_{clean}"
+
+
+class _KernelEmitter:
+    def __init__(
+        self, program: Program, names: Names, slots: list[Slot], steps: list[Step], name: str
+    ) -> None:
+        self.program = program
+        self.shared = program.names
+        self.names = names
+        self.slots = slots
+        self.steps = steps
+        self.name = name
+        self.lines: list[str] = []
+        self.local: dict[Cell, str] = {}
+        self.loops: dict[Index, str] = {}
+        self.reads_left: dict[Cell, int] = {}
+        self.writes: dict[Cell, int] = {}
+        self.pending: dict[Cell, tuple[str, bool]] = {}  # registers to be nested where they're read
+        self.last_src: Source | None = None
+        self.slot_of = {c: s for s in slots for c in s.cells}
+
+    def kernel(self) -> Kernel:
+        touched: dict[Cell, None] = {}
+        for step in walk(self.steps):
+            if isinstance(step, Loop):
+                continue
+            for cell, _, writes in step.accesses():
+                touched.setdefault(cell.root)
+                count = self.writes if writes else self.reads_left
+                count[cell] = count.get(cell, 0) + 1
+        parameters: list[Cell | Slot] = [c for c in self.program.plan.inputs if c in touched]
+        parameters += [c for c in self.program.plan.outputs if c in touched]
+        parameters += [s for s in self.slots if any(c in touched for c in s.cells)]
+        self.depth = 1
+        self._body(self.steps)
+        self._line("return 0")
+        shown = [self.shared[p] for p in parameters]
+        head = f"def {self.name}({', '.join(shown)}):"
+        if len(head) > LINE:
+            head = f"def {self.name}(\n{INDENT}{', '.join(shown)}\n):"
+        return Kernel(self.name, parameters, shown, "\n".join([head, *self.lines]) + "\n")
+
+    def _line(self, text: str) -> None:
+        self.lines.append(INDENT * self.depth + text)
+
+    # ---- steps
+
+    def _body(self, steps: list[Step]) -> None:
+        for position, step in enumerate(steps):
+            if self.depth == 1:
+                self._comment(step)
+            if isinstance(step, Loop):
+                self._loop(step)
+            elif isinstance(step, Compute):
+                self._compute(step, steps[position + 1 :])
+            elif isinstance(step, Gemm):
+                self._gemm(step)
+            elif isinstance(step, ArgUpdate):
+                self._arg_update(step)
+            elif isinstance(step, CheckRange):
+                self._line(f"if {self._read(Read(step.flag, ()))}:")
+                self._line(f"{INDENT}return {step.status}")
+            elif isinstance(step, CheckGuard):
+                found = self._read(step.read)
+                self._line(f"if {found} != {self._literal(step.expected)}:")
+                self._line(f"{INDENT}return {step.status}")
+
+    def _comment(self, step: Step) -> None:
+        """The user's lines that a top-level step comes from, where they change."""
+        sources: dict[Source, None] = {}
+        for inner in walk([step]):
+            if inner.src is not None:
+                sources.setdefault(inner.src)
+        fresh = [s for s in sources if s != self.last_src]
+        if not fresh or (len(sources) == 1 and self.last_src in sources):
+            return
+        for src in sorted(sources, key=lambda s: (s.file, s.line)):
+            text = src.text
+            self._line(f"# {src}: {text}" if text else f"# {src}")
+        self.last_src = src if len(sources) == 1 else None
+
+    def _loop(self, loop: Loop) -> None:
+        taken = set(self.loops.values())
+        name = next((n for n in "ijklmnpqrst" if n not in taken and self._is_free(n)), None)
+        name = name or self.names.fresh("i0")
+        self.loops[loop.index] = name
+        self._line(f"for {name} in range({loop.index.extent}):")
+        self.depth += 1
+        self._body(loop.body)
+        self.depth -= 1
+        del self.loops[loop.index]
+
+    def _is_free(self, name: str) -> bool:
+        return name not in self.shared.values() and name not in self.local.values()
+
+    def _compute(self, step: Compute, after: list[Step]) -> None:
+        cell = step.cell
+        value, atomic = self._value(step)
+        if not step.combine and self._may_nest(step, value, after):
+            self.pending[cell] = (value, atomic)
+            return
+        target = self._target(cell, step.at)
+        if step.combine in ("sum", "add"):
+            exact = step.combine == "add" or cell.dtype.kind != "f" or not cell.in_register
+            if exact:
+                self._line(f"{target} += {value}")
+            else:
+                self._line(f"{target} = plus({target}, {value})")
+        elif step.combine == "prod":
+            self._line(f"{target} *= {value if atomic else f'({value})'}")
+        elif step.combine in ("max", "min"):
+            name = "maximum" if step.combine == "max" else "minimum"
+            self._line(f"{target} = {name}({target}, {value})")
+        elif step.combine in ("any", "all"):
+            sign = "|" if step.combine == "any" else "&"
+            self._line(f"{target} = {target} {sign} {value if atomic else f'({value})'}")
+        else:
+            self._line(f"{target} = {value}")
+
+    def _may_nest(self, step: Compute, value: str, after: list[Step]) -> bool:
+        """Whether a register's value can stand where its only reader reads it: a later step of the
+        same body, with no loop and no write to anything it reads in between."""
+        cell = step.cell
+        if not cell.in_register or self.writes.get(cell) != 1 or self.reads_left.get(cell) != 1:
+            return False
+        if len(value) > LINE // 2:
+            return False
+        sources = {r.cell.root for r in step.reads if r.cell is not None}
+        sources |= {c.root for c in self._beneath(step)}
+        for later in after:
+            if not isinstance(later, Compute):
+                return False
+            reads = [r.cell for r in later.reads]
+            if cell in reads:
+                template = self._template(later)
+                place = reads.index(cell)
+                return template.count(f"{{{place}}}") == 1
+            if later.cell.root in sources and not later.cell.in_register:
+                return False
+            if later.cell in sources and later.combine:
+                return False
+        return False
+
+    def _beneath(self, step: Compute) -> set[Cell]:
+        """The cells that nested operands read."""
+        return set().union(*[self.nested.get(r.cell, set()) for r in step.reads if r.cell])
+
+    @property
+    def nested(self) -> dict[Cell, set[Cell]]:
+        return self.__dict__.setdefault("_nested", {})
+
+    def _gemm(self, step: Gemm) -> None:
+        def matrix(cell: Cell, at: At, swapped: bool = False) -> str:
+            name = self._array(cell)
+            if at:
+                name = f"{name}[{', '.join(self._entry(k) for k in at)}]"
+            return name + (".T" if swapped else "")
+
+        x = matrix(step.x, step.x_at, step.x_transposed)
+        y = matrix(step.y, step.y_at, step.y_transposed)
+        self._line(f"matmul({x}, {y}, {matrix(step.out, step.at)})")
+
+    def _arg_update(self, step: ArgUpdate) -> None:
+        best, target = self._target(step.best, step.at), self._target(step.cell, step.at)
+        value = self.names.fresh("value")
+        self._line(f"{value} = {self._read(step.read)}")
+        self._line(f"if {value} {step.better} {best} or ({value} != {value} and {best} == {best}):")
+        self._line(f"{INDENT}{best} = {value}")
+        self._line(f"{INDENT}{target} = {self._entry(step.position)}")
+
+    # ---- values
+
+    def _template(self, step: Compute) -> str:
+        primitive = step.primitive
+        if isinstance(primitive, ew.AsType):
+            return f"as_{dtype_name(primitive.dtype)}({{0}})"
+        if primitive is ew.power and step.reads[1].literal is not None:
+            exponent = float(step.reads[1].literal.value)
+            if step.cell.dtype.kind == "f" and exponent in (3.0, 4.0):
+                return " * ".join(["{0}"] * int(exponent))
+        template: str = primitive.scalar
+        match = re.fullmatch(r"(\w+)\(\{0\}(, \{1\})?\)", template)
+        if match and match[1] in EXPANDED:
+            template = EXPANDED[match[1]]
+        dtype = step.cell.dtype
+        if dtype.kind in "iu":
+            template = _INTEGER.get(template, template)
+            if dtype != np.int64:
+                template = f"as_{dtype_name(dtype)}({template})"
+        return template
+
+    def _value(self, step: Compute) -> tuple[str, bool]:
+        """The expression, and whether it can stand as an operand without parentheses."""
+        template = self._template(step)
+        if step.reads and step.reads[0].literal is None:
+            floats = step.reads[0].cell.dtype if step.reads[0].cell else step.cell.dtype
+        else:
+            floats = step.cell.dtype
+        if np.float32 in (floats, step.cell.dtype) and not isinstance(step.primitive, ew.AsType):
+            template = re.sub(r"(?<![\w.])\d+\.\d+", lambda m: self._constant(m[0]), template)
+        called = re.fullmatch(r"\w+\(.*\)", template) is not None and "{0}," not in template[:0]
+        operands = []
+        below: set[Cell] = set()
+        for read in step.reads:
+            if read.cell is not None and read.cell in self.pending:
+                below |= self.nested.pop(read.cell, set())
+            elif read.cell is not None:
+                below.add(read.cell.root)
+            text, atomic = self._operand(read)
+            operands.append(text if atomic or called else f"({text})")
+        self.nested[step.cell] = below
+        text = template.format(*operands)
+        if template == "{0}":
+            return text, re.fullmatch(r"[\w.]+|[\w.]+\[[^\[\]]*\]", text) is not None
+        return text, called
+
+    def _constant(self, text: str) -> str:
+        """A float32 constant: a bare float in an expression would make it float64."""
+        name = "f4_" + text.replace(".", "_").replace("-", "m").replace("+", "")
+        self.program.constants[name] = np.float32(text)
+        return name
+
+    def _operand(self, read: Read) -> tuple[str, bool]:
+        if read.cell is not None and read.cell in self.pending:
+            return self.pending.pop(read.cell)
+        return self._read(read), True
+
+    def _read(self, read: Read) -> str:
+        if read.literal is not None:
+            return self._literal(read.literal)
+        assert read.cell is not None
+        if read.cell in self.pending:
+            return self.pending.pop(read.cell)[0]
+        return self._target(read.cell, read.at)
+
+    def _literal(self, literal: Literal) -> str:
+        value, dtype = literal.value, literal.dtype
+        if dtype.kind == "b":
+            return str(bool(value))
+        if dtype == np.int64:
+            return str(int(value)) if value >= 0 else f"({int(value)})"
+        if dtype.kind in "iu":
+            name = f"{dtype_name(dtype)}_{int(value)}".replace("-", "m")
+            self.program.constants[name] = value
+            return name
+        if dtype == np.float32:
+            return self._constant(str(value))
+        text = repr(float(value))
+        if text in ("nan", "inf", "-inf"):
+            return text if text != "-inf" else "(-inf)"
+        return text if value >= 0 and not text.startswith("-") else f"({text})"
+
+    # ---- places
+
+    def _target(self, cell: Cell, at: At) -> str:
+        if cell.scalar:
+            return self.shared[cell]
+        if cell.in_register:
+            return self._register(cell)
+        name = self._array(cell)
+        if cell.alias is None and cell.axes is not None:
+            at = tuple(at[a] for a in cell.axes)
+        entries = ", ".join(self._entry(k) for k in at)
+        return f"{name}[{entries or '()'}]"
+
+    def _register(self, cell: Cell) -> str:
+        if cell not in self.local:
+            self.local[cell] = self.names.fresh(cell.hint or "t")
+        return self.local[cell]
+
+    def _array(self, cell: Cell) -> str:
+        """The name of an array; a view of scratch memory, or of another shape, is made once."""
+        if cell in self.local:
+            return self.local[cell]
+        if cell.alias is None and cell in self.shared:
+            return self.shared[cell]
+        if cell.alias is not None:
+            base, shape = self._array(cell.root), cell.shape
+        else:
+            base, shape = self.shared[self.slot_of[cell]], cell.left
+        name = self.names.fresh(cell.hint or "t")
+        self.local[cell] = name
+        dims = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+        # Made at the top of the function, where every loop can see it.
+        self.lines.insert(self._top(), f"{INDENT}{name} = reshaped({base}, ({dims}))")
+        self.views = getattr(self, "views", 0) + 1
+        return name
+
+    def _top(self) -> int:
+        return getattr(self, "views", 0)
+
+    def _entry(self, k: Affine | Indirect) -> str:
+        if isinstance(k, Indirect):
+            return f"wrapped({self._read(k.read)}, {k.extent})"
+        parts: list[str] = []
+        for index, factor in k.terms:
+            name = self.loops[index]
+            sign = "-" if factor < 0 else "+"
+            text = name if abs(factor) == 1 else f"{abs(factor)} * {name}"
+            parts += [sign, text]
+        if k.const or not parts:
+            parts += ["-" if k.const < 0 else "+", str(abs(k.const))]
+        if parts[0] == "-" and "+" in parts[::2]:  # write 9 - i, not -i + 9
+            pairs = list(zip(parts[::2], parts[1::2], strict=True))
+            pairs.sort(key=lambda p: p[0] == "-")
+            parts = [x for p in pairs for x in p]
+        if parts[0] == "+":
+            parts = parts[1:]
+        elif parts[0] == "-":
+            parts = ["-" + parts[1], *parts[2:]]
+        return " ".join(parts)
+
+
+# Integer forms of templates that are written for floats.
+_INTEGER = {"power({0}, {1})": "{0} ** {1}", "1.0 / {0}": "1 // {0}"}

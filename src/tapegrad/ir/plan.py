@@ -1,0 +1,352 @@
+"""The plan: loops, statements, library calls and cells, between the tape and the source.
+
+A *cell* is a place for values: an argument, an output, or a temporary. Lowering makes one loop
+nest for each call of the tape; fusing merges nests; contracting shrinks the cells that no longer
+need all their axes, down to a scalar in a register.
+
+Indices are affine in the loops' indices, so views cost nothing: they are composed into the index
+with which the operand is read. Short names: `i`, `j` loop indices; `at` an index, one entry an axis.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval, Literal, Source
+
+_ids = itertools.count()
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """A loop's index: runs from 0 to `extent` - 1."""
+
+    extent: int
+    id: int = field(default_factory=lambda: next(_ids))
+
+
+@dataclass(frozen=True)
+class Affine:
+    """`const + sum of coefficient * index`."""
+
+    terms: tuple[tuple[Index, int], ...] = ()
+    const: int = 0
+
+    @staticmethod
+    def of(index: Index) -> Affine:
+        return Affine(((index, 1),)) if index.extent != 1 else Affine()
+
+    def scaled(self, factor: int, offset: int = 0) -> Affine:
+        terms = tuple((i, c * factor) for i, c in self.terms) if factor else ()
+        return Affine(terms, self.const * factor + offset)
+
+    def plus(self, other: Affine) -> Affine:
+        total = dict(self.terms)
+        for i, c in other.terms:
+            total[i] = total.get(i, 0) + c
+        return Affine(tuple((i, c) for i, c in total.items() if c), self.const + other.const)
+
+    def substitute(self, mapping: Mapping[Index, Affine]) -> Affine:
+        if not any(i in mapping for i, _ in self.terms):
+            return self
+        result = Affine((), self.const)
+        for i, c in self.terms:
+            result = result.plus(mapping[i].scaled(c) if i in mapping else Affine(((i, c),)))
+        return result
+
+    @property
+    def index(self) -> Index | None:
+        """The loop index that this is, alone and unchanged, or None."""
+        if self.const == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
+            return self.terms[0][0]
+        return None
+
+
+@dataclass(eq=False)
+class Cell:
+    """A place for values of one dtype. `role` is "input", "output" or "temporary".
+
+    `alias` is the cell whose memory this one shares under another shape. `axes` are the axes that
+    contracting leaves; None means all of them.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    role: str = "temporary"
+    hint: str = ""
+    src: Source | None = None
+    alias: Cell | None = None
+    axes: tuple[int, ...] | None = None
+    scalar: bool = False  # an input passed by value
+    stored: bool = False  # in memory though it has no axes: two kernels use it
+    id: int = field(default_factory=lambda: next(_ids))
+
+    @property
+    def root(self) -> Cell:
+        return self if self.alias is None else self.alias.root
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        """The extents of the axes that contracting left."""
+        return self.shape if self.axes is None else tuple(self.shape[a] for a in self.axes)
+
+    @property
+    def in_register(self) -> bool:
+        return (
+            self.role == "temporary" and self.alias is None and self.left == () and not self.stored
+        )
+
+    @property
+    def aval(self) -> Aval:
+        return Aval(self.shape, self.dtype)
+
+
+@dataclass(frozen=True)
+class Indirect:
+    """An index that an array of integers holds; negative ones count from the end."""
+
+    read: Read
+    extent: int
+
+
+At = tuple[Affine | Indirect, ...]
+
+
+@dataclass(frozen=True)
+class Read:
+    """A cell at an index, or a literal."""
+
+    cell: Cell | None
+    at: At = ()
+    literal: Literal | None = None
+
+    def substitute(self, mapping: Mapping[Index, Affine]) -> Read:
+        if self.cell is None:
+            return self
+        return Read(self.cell, substitute_at(self.at, mapping))
+
+
+def substitute_at(at: At, mapping: Mapping[Index, Affine]) -> At:
+    return tuple(
+        Indirect(k.read.substitute(mapping), k.extent)
+        if isinstance(k, Indirect)
+        else k.substitute(mapping)
+        for k in at
+    )
+
+
+# ---- statements and loops
+
+
+class Step:
+    """Something the plan does; `accesses` yields (cell, index, whether it writes)."""
+
+    src: Source | None = None
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        raise NotImplementedError
+
+    def substituted(self, mapping: Mapping[Index, Affine]) -> Step:
+        raise NotImplementedError
+
+
+def _read_accesses(read: Read) -> Iterator[tuple[Cell, At | None, bool]]:
+    if read.cell is not None:
+        yield read.cell, read.at, False
+        for k in read.at:
+            if isinstance(k, Indirect):
+                yield from _read_accesses(k.read)
+
+
+@dataclass
+class Compute(Step):
+    """`cell[at] = primitive(reads)`, or `cell[at] (+) value` if `combine` names a folding.
+
+    `combine` is "sum", "prod", "max", "min", "any", "all", "add" (exact order) or "" for a store.
+    """
+
+    cell: Cell
+    at: At
+    primitive: Any
+    reads: tuple[Read, ...]
+    combine: str = ""
+    src: Source | None = None
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        for read in self.reads:
+            yield from _read_accesses(read)
+        for k in self.at:
+            if isinstance(k, Indirect):
+                yield from _read_accesses(k.read)
+        yield self.cell, self.at, True
+
+    def substituted(self, mapping: Mapping[Index, Affine]) -> Compute:
+        return Compute(
+            self.cell,
+            substitute_at(self.at, mapping),
+            self.primitive,
+            tuple(r.substitute(mapping) for r in self.reads),
+            self.combine,
+            self.src,
+        )
+
+
+@dataclass
+class ArgUpdate(Step):
+    """`if read is better than best: best = read; cell[at] = position`."""
+
+    cell: Cell
+    best: Cell
+    at: At
+    read: Read
+    position: Affine
+    better: str
+    src: Source | None = None
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        yield from _read_accesses(self.read)
+        yield self.best, self.at, True
+        yield self.cell, self.at, True
+
+    def substituted(self, mapping: Mapping[Index, Affine]) -> ArgUpdate:
+        return ArgUpdate(
+            self.cell,
+            self.best,
+            substitute_at(self.at, mapping),
+            self.read.substitute(mapping),
+            self.position.substitute(mapping),
+            self.better,
+            self.src,
+        )
+
+
+@dataclass
+class Gemm(Step):
+    """`out[at] = x[x_at] @ y[y_at]`: BLAS on the last two axes, which may stand transposed."""
+
+    out: Cell
+    x: Cell
+    y: Cell
+    at: At
+    x_at: At
+    y_at: At
+    x_transposed: bool
+    y_transposed: bool
+    src: Source | None = None
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        yield self.x, None, False
+        yield self.y, None, False
+        yield self.out, None, True
+
+    def substituted(self, mapping: Mapping[Index, Affine]) -> Gemm:
+        return Gemm(
+            self.out,
+            self.x,
+            self.y,
+            substitute_at(self.at, mapping),
+            substitute_at(self.x_at, mapping),
+            substitute_at(self.y_at, mapping),
+            self.x_transposed,
+            self.y_transposed,
+            self.src,
+        )
+
+
+@dataclass
+class PythonCall(Step):
+    """A primitive that NumPy evaluates between the kernels."""
+
+    primitive: Any
+    outs: tuple[Cell, ...]
+    reads: tuple[Cell | Literal, ...]
+    src: Source | None = None
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        for x in self.reads:
+            if isinstance(x, Cell):
+                yield x, None, False
+        for out in self.outs:
+            yield out, None, True
+
+    def substituted(self, mapping: Mapping[Index, Affine]) -> PythonCall:
+        return self
+
+
+@dataclass
+class CheckRange(Step):
+    """Stop with a status if the flag was raised: an index array was out of range."""
+
+    flag: Cell
+    status: int
+    src: Source | None = None
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        yield self.flag, (), False
+
+    def substituted(self, mapping: Mapping[Index, Affine]) -> CheckRange:
+        return self
+
+
+@dataclass
+class CheckGuard(Step):
+    """Stop with a status if a scalar isn't what the trace took it to be."""
+
+    read: Read
+    expected: Literal
+    status: int
+    src: Source | None = None
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        yield from _read_accesses(self.read)
+
+    def substituted(self, mapping: Mapping[Index, Affine]) -> CheckGuard:
+        return self
+
+
+@dataclass
+class Loop(Step):
+    """`for index in range(extent): body`."""
+
+    index: Index
+    body: list[Step]
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        for step in self.body:
+            yield from step.accesses()
+
+    def substituted(self, mapping: Mapping[Index, Affine]) -> Loop:
+        return Loop(self.index, [s.substituted(mapping) for s in self.body])
+
+
+@dataclass
+class Failure:
+    """What a status that a kernel returns means: a guard that failed, or an index out of range."""
+
+    kind: str  # "guard" or "index"
+    message: str
+    src: Source | None
+
+
+@dataclass
+class Plan:
+    """Steps in order, and the cells that a caller passes and gets."""
+
+    name: str
+    inputs: list[Cell]
+    outputs: list[Cell]
+    steps: list[Step]
+    failures: list[Failure]
+
+
+def walk(steps: list[Step]) -> Iterator[Step]:
+    """All steps, those inside loops too."""
+    for step in steps:
+        yield step
+        if isinstance(step, Loop):
+            yield from walk(step.body)

@@ -1,0 +1,1 @@
+"""The rewrites that `simplify` applies: functions `rewrite(s, p, xs, shape)`; see there."""

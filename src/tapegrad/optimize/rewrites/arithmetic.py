@@ -1,0 +1,204 @@
+"""Rewrites of elementwise calls.
+
+Each keeps the bits of every result. One exception: two factors, one of them a power of two, are
+multiplied first even if the other order over- or underflows on the way, so the result is the
+rounded product where it would have been infinite or zero.
+
+Names: `c` a literal; `s` the simplifier.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tapegrad.ir.tape import Literal, Operand, literal
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.base import broadcast_shapes
+from tapegrad.primitives.views import BroadcastTo, ExpandDims
+
+
+def _is(x: Operand, value: float) -> bool:
+    """Whether `x` is the literal `value`, the sign of a zero included."""
+    if not isinstance(x, Literal) or x.value != value:
+        return False
+    return value != 0 or math.copysign(1, float(x.value)) == math.copysign(1, value)
+
+
+def _is_float(x: Operand) -> bool:
+    return x.dtype.kind == "f"
+
+
+def _minus(x: Literal) -> Literal:
+    return Literal(-x.value)
+
+
+# ---- shapes
+
+
+def small(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    """op(broadcast_to(x), y) --> op(x, y), where broadcasting gives the same shape anyway;
+    op(broadcast_to(x), broadcast_to(y)) --> broadcast_to(op(x, y)), where that is less work."""
+    bare = [_bare(s, x) for x in xs]
+    if bare == list(xs):
+        return None
+    least = broadcast_shapes(*[x.shape for x in bare])
+    if least == () or math.prod(least) < math.prod(shape):
+        return s.make(p, *bare)
+    for k, x in enumerate(xs):  # as many as the shape allows, from the left
+        trial = [*bare[: k + 1], *xs[k + 1 :]]
+        if broadcast_shapes(*[t.shape for t in trial]) != shape:
+            bare[k] = x
+    return None if bare == list(xs) else s.make(p, *bare)
+
+
+def _bare(s: Any, x: Operand) -> Operand:
+    """What `x` repeats. New axes in front count as repeating: they come by themselves."""
+    if call := s.made_by(x, BroadcastTo):
+        return call.operands[0]
+    call = s.made_by(x, ExpandDims)
+    if call and call.primitive.axes == tuple(range(len(call.primitive.axes))):
+        return call.operands[0]
+    return x
+
+
+# ---- arithmetic
+
+
+def _add(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    x, y = xs
+    if _is(y, -0.0):  # x + -0.0 --> x
+        return x
+    if _is(x, -0.0):
+        return y
+    if x.dtype.kind in "iu" and (_is(x, 0) or _is(y, 0)):  # integers have no -0
+        return y if _is(x, 0) else x
+    if negated := s.made_by(y, ew.neg):  # x + -y --> x - y
+        return s.make(ew.sub, x, *negated.operands)
+    if negated := s.made_by(x, ew.neg):  # -x + y --> y - x
+        return s.make(ew.sub, y, *negated.operands)
+    return None
+
+
+def _sub(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    x, y = xs
+    if _is(y, 0.0):  # x - 0.0 --> x
+        return x
+    if negated := s.made_by(y, ew.neg):  # x - -y --> x + y
+        return s.make(ew.add, x, *negated.operands)
+    return None
+
+
+def _mul(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    x, y = xs
+    if _is(x, 1):  # 1 * y --> y
+        return y
+    if _is(y, 1):
+        return x
+    left, right = s.made_by(x, ew.neg), s.made_by(y, ew.neg)
+    if left and right:  # -x * -y --> x * y
+        return s.make(ew.mul, *left.operands, *right.operands)
+    if x == y and x.dtype.kind != "b":  # x * x --> square(x)
+        return s.make(ew.square, x)
+    if not _is_float(x):
+        return None
+    if isinstance(x, Literal):
+        x, y, left = y, x, right
+    if not isinstance(y, Literal):
+        return None
+    if _is(y, -1):  # x * -1 --> -x
+        return s.make(ew.neg, x)
+    if left:  # -x * c --> x * -c
+        return s.make(ew.mul, *left.operands, _minus(y))
+    return _scaled_twice(s, x, y)
+
+
+def _scaled_twice(s: Any, x: Operand, b: Literal) -> Operand | None:
+    """(x * a) * b --> x * (a * b), where a or b is a power of two and their product is exact."""
+    call = s.made_by(x, ew.mul)
+    if call is None:
+        return None
+    base, a = call.operands if isinstance(call.operands[1], Literal) else call.operands[::-1]
+    if not isinstance(a, Literal):
+        return None
+    product = float(a.value) * float(b.value)
+    exact = _is_power_of_two(a) or _is_power_of_two(b)
+    if not exact or not 1e-30 < abs(product) < 1e30:
+        return None
+    return s.make(ew.mul, base, literal(product, b.dtype))
+
+
+def _is_power_of_two(x: Literal) -> bool:
+    return abs(math.frexp(float(x.value))[0]) == 0.5
+
+
+def _div(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    x, y = xs
+    if _is(y, 1):  # x / 1 --> x
+        return x
+    if isinstance(y, Literal) and _is_power_of_two(y) and 1e-30 < abs(float(y.value)) < 1e30:
+        return s.make(ew.mul, x, literal(1 / float(y.value), y.dtype))  # x / 2**n --> x * 2**-n
+    return None
+
+
+def _neg(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    (x,) = xs
+    if negated := s.made_by(x, ew.neg):  # -(-x) --> x
+        return negated.operands[0]
+    product = s.made_by(x, ew.mul)
+    if product and _is_float(x):  # -(x * c) --> x * -c
+        a, b = product.operands
+        if isinstance(b, Literal):
+            return s.make(ew.mul, a, _minus(b))
+        if isinstance(a, Literal):
+            return s.make(ew.mul, b, _minus(a))
+    return None
+
+
+def _power(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    x, y = xs
+    if not _is_float(x):
+        return None
+    if _is(y, 2):  # x ** 2 --> square(x)
+        return s.make(ew.square, x)
+    return x if _is(y, 1) else None  # x ** 1 --> x
+
+
+# ---- choices, casts and copies
+
+
+def _where(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    condition, x, y = xs
+    if isinstance(condition, Literal):  # where(True, x, y) --> x
+        return x if condition.value else y
+    if x == y:  # where(c, x, x) --> x
+        return x
+    inner = s.made_by(x, ew.where)
+    if inner and inner.operands[0] == condition:  # where(c, where(c, x, _), y) --> where(c, x, y)
+        return s.make(p, condition, inner.operands[1], y)
+    inner = s.made_by(y, ew.where)
+    if inner and inner.operands[0] == condition:  # where(c, x, where(c, _, y)) --> where(c, x, y)
+        return s.make(p, condition, x, inner.operands[2])
+    return None
+
+
+def _copy(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    return xs[0]  # values don't change, so a copy is the value itself
+
+
+def astype(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    """astype(x, the dtype of x) --> x"""
+    (x,) = xs
+    return x if x.dtype == p.dtype else None
+
+
+REWRITES: dict[Any, Any] = {
+    ew.add: _add,
+    ew.sub: _sub,
+    ew.mul: _mul,
+    ew.div: _div,
+    ew.neg: _neg,
+    ew.power: _power,
+    ew.where: _where,
+    ew.copy: _copy,
+}

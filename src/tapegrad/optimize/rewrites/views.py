@@ -1,0 +1,263 @@
+"""Rewrites of views, writes and reductions: mostly, where axes of extent 1 come and go.
+
+Names: `x` the operand, `y` what is written; `shape` the result's; `s` the simplifier.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapegrad.ir.tape import Literal, Operand, literal
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.base import Slice
+from tapegrad.primitives.reductions import All, Any_, Max, Min, Prod, Sum
+from tapegrad.primitives.scatter import Concatenate, Place, SetItem
+from tapegrad.primitives.views import (
+    BroadcastTo,
+    ExpandDims,
+    GetItem,
+    Index,
+    Reshape,
+    Squeeze,
+    Transpose,
+)
+
+_RESHAPING = (Reshape, ExpandDims, Squeeze)
+_DEPTH = 100  # how many writes a read is compared with: unrolled loops make long chains of them
+
+
+def of_scalar(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    """expand_dims(c), squeeze(broadcast_to(c)), ... --> broadcast_to(c), for a scalar c"""
+    (x,) = xs
+    if shape == x.shape == ():
+        return x
+    call = s.made_by(x, BroadcastTo)
+    c = call.operands[0] if call else x
+    if c.shape != () or (isinstance(p, BroadcastTo) and c is x):
+        return None
+    return c if shape == () else s.make(BroadcastTo(shape), c)
+
+
+# ---- axes that come and go
+
+
+def _transpose(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    (x,) = xs
+    if p.axes == tuple(range(len(p.axes))):
+        return x
+    if inner := s.made_by(x, Transpose):  # transpose twice --> once
+        return s.make(Transpose(tuple(inner.primitive.axes[a] for a in p.axes)), *inner.operands)
+    wide = [a for a in p.axes if x.shape[a] != 1]
+    return _reshaped(s, p, x, shape) if wide == sorted(wide) else None
+
+
+def _reshape(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    return _reshaped(s, p, xs[0], shape)
+
+
+def _reshaped(s: Any, p: Any, x: Operand, shape: Any) -> Operand | None:
+    """A chain of reshape, expand_dims and squeeze, and of transposes that move only unit axes,
+    as one of them, if that is possible."""
+    base, through_reshape = x, isinstance(p, Reshape)
+    while call := s.made_by(base, _RESHAPING):
+        (base,) = call.operands
+        through_reshape |= isinstance(call.primitive, Reshape)
+    if base.shape == shape:
+        return base
+    new = _unit_axes(base.shape, shape) or (Reshape(shape) if through_reshape else None)
+    return None if new is None or (new == p and base == x) else s.make(new, base)
+
+
+def _unit_axes(old: tuple[int, ...], new: tuple[int, ...]) -> ExpandDims | Squeeze | None:
+    """The view that only adds, or only removes, axes of extent 1."""
+    if len(new) > len(old):
+        axes = _inserted(old, new)
+        return None if axes is None else ExpandDims(axes)
+    axes = _inserted(new, old)
+    return None if axes is None else Squeeze(axes)
+
+
+def _inserted(few: tuple[int, ...], many: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The axes of `many` that `few` lacks, if they are of extent 1 and nothing else differs."""
+    axes, matched = [], 0
+    for axis, extent in enumerate(many):
+        if matched < len(few) and few[matched] == extent:
+            matched += 1
+        elif extent == 1:
+            axes.append(axis)
+        else:
+            return None
+    return tuple(axes) if matched == len(few) else None
+
+
+def _broadcast(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    (x,) = xs
+    if x.shape == shape:
+        return x
+    if inner := s.made_by(x, BroadcastTo):  # broadcast twice --> once
+        return s.make(p, *inner.operands)
+    inner = s.made_by(x, ExpandDims)
+    if inner and inner.primitive.axes == tuple(range(len(inner.primitive.axes))):
+        return s.make(p, *inner.operands)  # axes in front come by themselves
+    extra = len(shape) - len(x.shape)
+    if x.shape and shape == (1,) * extra + x.shape:
+        return s.make(ExpandDims(tuple(range(extra))), x)
+    return None
+
+
+# ---- indices
+
+
+def _full(k: int | Slice, extent: int) -> bool:
+    """Whether an entry of an index takes the whole axis as it is."""
+    if not isinstance(k, Slice) or k.count != extent:
+        return False
+    return extent == 0 or (k.start == 0 and (k.step == 1 or extent == 1))
+
+
+def _whole(index: Index, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The unit axes that an index drops, if it takes everything in order; else None."""
+    taken = [
+        _full(k, n) or (isinstance(k, int) and n == 1) for k, n in zip(index, shape, strict=True)
+    ]
+    return tuple(a for a, k in enumerate(index) if isinstance(k, int)) if all(taken) else None
+
+
+def _ends(k: int | Slice) -> tuple[int, int]:
+    """The first and the last place along its axis that an entry takes."""
+    if isinstance(k, int):
+        return k, k
+    last = k.start + (k.count - 1) * k.step
+    return min(k.start, last), max(k.start, last)
+
+
+def _is_empty(index: Index) -> bool:
+    return any(isinstance(k, Slice) and k.count == 0 for k in index)
+
+
+def _disjoint(first: Index, second: Index) -> bool:
+    """Whether the ranges that two indices span along some axis have nothing in common."""
+    for j, k in zip(first, second, strict=True):
+        (low, high), (begin, end) = _ends(j), _ends(k)
+        if high < begin or end < low:
+            return True
+    return _is_empty(first) or _is_empty(second)
+
+
+def _getitem(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    (x,) = xs
+    dropped = _whole(p.index, x.shape)
+    if dropped is not None:  # x[:] --> x, x[0] of one element --> squeeze(x)
+        return s.make(Squeeze(dropped), x) if dropped else x
+    if inner := s.made_by(x, GetItem):  # x[a][b] --> x[c]
+        return s.make(GetItem(_composed(inner.primitive.index, p.index)), *inner.operands)
+    return _read_back(s, p, x, shape)
+
+
+def _composed(first: Index, second: Index) -> Index:
+    rest = iter(second)
+    merged: list[int | Slice] = []
+    for k in first:
+        if isinstance(k, int):
+            merged.append(k)
+            continue
+        then = next(rest)
+        if isinstance(then, int):
+            merged.append(k.start + then * k.step)
+        else:
+            merged.append(Slice(k.start + then.start * k.step, then.count, k.step * then.step))
+    return tuple(merged)
+
+
+def _read_back(s: Any, p: Any, x: Operand, shape: Any) -> Operand | None:
+    """setitem(x, y, k)[k] --> y; setitem(x, y, j)[k] --> x[k], if they have nothing in common;
+    place(y, k)[k] --> y; concatenate(x, y)[k] --> x[k], if all is from x"""
+    start = x
+    for _ in range(_DEPTH):
+        call = s.made_by(x, SetItem)
+        if call is None:
+            break
+        below, written = call.operands
+        if call.primitive.index == p.index and written.dtype == x.dtype:
+            return written
+        if not _disjoint(call.primitive.index, p.index):
+            break
+        x = below
+    else:
+        return None
+    if call := s.made_by(x, Place):
+        if call.primitive.index == p.index:
+            return call.operands[0]
+        if _disjoint(call.primitive.index, p.index):
+            return literal(0, x.dtype)
+    if (call := s.made_by(x, Concatenate)) and not _is_empty(p.index):
+        at = call.primitive.axis
+        k = p.index[at]
+        low, high = _ends(k)
+        for piece, place in zip(call.operands, call.primitive.pieces(*call.operands), strict=True):
+            begin, end = _ends(place[at])
+            if begin <= low and high <= end:
+                moved = k - begin if isinstance(k, int) else Slice(k.start - begin, k.count, k.step)
+                return s.make(GetItem((*p.index[:at], moved, *p.index[at + 1 :])), piece)
+    return None if x is start else s.make(p, x)
+
+
+def _setitem(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    x, y = xs
+    if y.dtype != x.dtype:
+        return None
+    dropped = _whole(p.index, x.shape)
+    if dropped is not None:  # x[:] = y --> y
+        return s.make(ExpandDims(dropped), y) if dropped else y
+    inner = s.made_by(x, SetItem)
+    if inner and inner.primitive.index == p.index:  # overwritten at once
+        return s.make(p, inner.operands[0], y)
+    return None
+
+
+def _place(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    (y,) = xs
+    dropped = _whole(p.index, shape)
+    if dropped is None:
+        return None
+    return s.make(ExpandDims(dropped), y) if dropped else y
+
+
+# ---- reductions
+
+
+def _of_one(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    """max(x), ... --> squeeze(x), over axes of one element each"""
+    (x,) = xs
+    if any(x.shape[a] != 1 for a in p.axes):
+        return None
+    if isinstance(p, (Any_, All)) and x.dtype.kind != "b":
+        return None
+    return s.make(Squeeze(p.axes), x) if p.axes else x
+
+
+def _sum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    """sum(x) --> squeeze(x) + 0.0, over axes of one element each: a sum starts at 0.0, and so
+    makes 0.0 of -0.0"""
+    one = _of_one(s, p, xs, shape)
+    if one is None or one.dtype.kind != "f":
+        return one
+    return s.make(ew.add, one, Literal(one.dtype.type(0)))
+
+
+REWRITES: dict[type, Any] = {
+    Transpose: _transpose,
+    Reshape: _reshape,
+    ExpandDims: _reshape,
+    Squeeze: _reshape,
+    BroadcastTo: _broadcast,
+    GetItem: _getitem,
+    SetItem: _setitem,
+    Place: _place,
+    Sum: _sum,
+    Prod: _of_one,
+    Max: _of_one,
+    Min: _of_one,
+    Any_: _of_one,
+    All: _of_one,
+}

@@ -1,0 +1,21 @@
+"""Stopped gradients: once differentiated, there is nothing left to stop.
+
+%2 = stop_gradient(%1)
+%3 = exp(%2)             -->    %3 = exp(%1)
+"""
+
+from __future__ import annotations
+
+from tapegrad.ir.tape import Rewriter, Tape
+from tapegrad.primitives.elementwise import stop_gradient
+
+
+def drop_stops(tape: Tape) -> Tape:
+    """Read what was stopped itself."""
+    rewriter = Rewriter(tape)
+    for call in tape.calls:
+        if call.primitive is stop_gradient:
+            rewriter.env[call.out] = rewriter.operand(call.operands[0])
+        else:
+            rewriter.copy(call)
+    return rewriter.finish()

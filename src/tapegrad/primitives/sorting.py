@@ -1,0 +1,58 @@
+"""Order: which element comes where. Indices are integers, so nothing here has a derivative; the
+front end makes a sort of an argsort and a gather, and the gather has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import Library
+
+
+class _Order(Library):
+    """A function of NumPy whose result is indices."""
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        return (None,) * len(xs)
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        return None
+
+
+@dataclass(frozen=True)
+class ArgSort(_Order):
+    """The indices that sort along `axis`; NaN comes last. `stable` keeps ties in their order."""
+
+    axis: int
+    stable: bool = False
+
+    name = "argsort"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_dtype(np.intp)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.argsort(xs[0], self.axis, kind="stable" if self.stable else None)
+
+
+@dataclass(frozen=True)
+class SearchSorted(_Order):
+    """Where each of `v` would be put in the sorted vector `a`: before its equals, or after."""
+
+    right: bool
+
+    name = "searchsorted"
+
+    def aval(self, *xs: Aval) -> Aval:
+        a, v = xs
+        if a.ndim != 1:
+            raise ValueError(f"searchsorted: {a} isn't a vector")
+        return v.with_dtype(np.intp)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.searchsorted(xs[0], xs[1], "right" if self.right else "left")

@@ -1,0 +1,130 @@
+"""What a derived function remembers: its variants by signature, most recently used first.
+
+All who derive one function alike share one cache, which lives as long as that function does. So
+nothing in a cache may refer to the function, or neither would ever be freed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+MAX_SIGNATURES = 128  # of one derived function; the least recently used goes first
+MAX_VARIANTS = 16  # of one signature: one for each path through the function
+
+
+class CacheInfo(NamedTuple):
+    """Counts since the derived function was made or cleared.
+
+    `hits` calls answered by a known variant, `misses` calls that had to trace, `traces` runs of
+    the user's function on tracers, `compiles` variants compiled, `guard_failures` variants passed
+    over because an assumption didn't hold, `variants` held now.
+    """
+
+    hits: int
+    misses: int
+    traces: int
+    compiles: int
+    guard_failures: int
+    variants: int
+
+
+class Cache:
+    """The variants of one derived function. `recent` are the entries that a call tries first."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.recent: tuple[Any, ...] = ()
+        self._signatures: OrderedDict[Any, list[Any]] = OrderedDict()
+        self._counts = dict.fromkeys(("hits", "misses", "traces", "compiles", "guard_failures"), 0)
+
+    def count(self, *events: str) -> None:
+        """Add one to each of these counts."""
+        with self.lock:
+            for event in events:
+                self._counts[event] += 1
+
+    def variants(self, key: Any) -> list[Any]:
+        """The variants of a signature, most recently used first."""
+        with self.lock:
+            held = self._signatures.get(key)
+            if held is None:
+                return []
+            self._signatures.move_to_end(key)
+            return list(held)
+
+    def add(self, key: Any, variant: Any) -> None:
+        """Hold a new variant, as the first of its signature."""
+        with self.lock:
+            held = self._signatures.setdefault(key, [])
+            held.insert(0, variant)
+            del held[MAX_VARIANTS:]
+            while len(self._signatures) > MAX_SIGNATURES:
+                self._signatures.popitem(last=False)
+
+    def used(self, key: Any, variant: Any) -> None:
+        """Count a hit of `variant`, and try it first the next time."""
+        with self.lock:
+            self._counts["hits"] += 1
+            held = self._signatures.get(key, [])
+            if variant in held and held[0] is not variant:
+                held.remove(variant)
+                held.insert(0, variant)
+
+    def all_variants(self) -> list[Any]:
+        """Every variant held now, most recently used signatures first."""
+        with self.lock:
+            return [v for held in reversed(self._signatures.values()) for v in held]
+
+    def info(self) -> CacheInfo:
+        with self.lock:
+            return CacheInfo(**self._counts, variants=len(self.all_variants()))
+
+    def clear(self) -> None:
+        """Forget everything, and set the counts to zero."""
+        with self.lock:
+            self._signatures.clear()
+            self.recent = ()
+            self._counts = dict.fromkeys(self._counts, 0)
+
+
+# id of a function, or of a method's instance -> a weak reference to it, and its caches.
+_shared: dict[int, tuple[weakref.ref[Any], dict[Any, Cache]]] = {}
+_shared_lock = threading.RLock()  # reentrant: a garbage collection may run `forget` at any time
+
+
+def owner_of(f: Callable[..., Any]) -> tuple[Any, tuple[Any, ...]]:
+    """The object whose life a cache shares, and what tells its functions apart.
+
+    A bound method is made anew each time it is looked up; its instance lives on.
+    """
+    return (f.__self__, (f.__func__,)) if inspect.ismethod(f) else (f, ())
+
+
+def shared_cache(owner: Any, path: tuple[Any, ...]) -> Cache:
+    """The cache kept for `path` under `owner`; a private one if `owner` can't be referred to."""
+
+    def forget(_: Any, at: int = id(owner)) -> None:
+        _shared.pop(at, None)
+
+    with _shared_lock:
+        known = _shared.get(id(owner))
+        if known is None:
+            try:
+                known = _shared[id(owner)] = (weakref.ref(owner, forget), {})
+            except TypeError:
+                return Cache()
+        return known[1].setdefault(path, Cache())
+
+
+def caches_of(owner: Any = None, path: tuple[Any, ...] = ()) -> list[Cache]:
+    """The shared caches of whatever was derived from `path` under `owner`, or all there are."""
+    with _shared_lock:
+        if owner is None:
+            return [cache for _, kept in list(_shared.values()) for cache in kept.values()]
+        _, kept = _shared.get(id(owner), (None, {}))
+        return [cache for at, cache in kept.items() if at[: len(path)] == path]

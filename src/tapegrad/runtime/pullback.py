@@ -1,0 +1,210 @@
+"""Pullbacks: from the cotangent of a function's value to those of its arguments.
+
+The tape of the gradient, with the cotangent as an input, falls into two parts. What doesn't
+depend on the cotangent runs once, when the pullback is made; the rest is linear in the cotangent
+and runs at each call:
+
+    inp %1 = x, %2 = ct          once:   inp %1 = x           each:   inp %2 = ct, %3
+        %3 = cos(%1)                         %3 = cos(%1)                 %4 = mul(%2, %3)
+        %4 = mul(%2, %3)                 out %3                       out %4
+    out %4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import ArgumentError
+from tapegrad.ir.tape import Aval, Literal, Operand, Rewriter, Tape, Var
+from tapegrad.pipeline import gradient, optimized
+from tapegrad.runtime.derived import own
+from tapegrad.runtime.play import run
+from tapegrad.signature import check_leaf, describe, leaf_names
+from tapegrad.tracing.run import Traced, input_aval, plain_value, replay, trace_function
+from tapegrad.tracing.tracer import Tracer
+from tapegrad.trees import flatten, is_traced, unflatten
+
+
+def vjp(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Pullback]:
+    """The value of `f(*args)` and its pullback; see `tapegrad.vjp`."""
+    if not callable(f):
+        raise ArgumentError(f"vjp needs a function, not {f!r}")
+    names, words = leaf_names(f, args, {})
+    leaves, structure = flatten(tuple(args))
+    for leaf, word in zip(leaves, words, strict=True):
+        check_leaf(leaf, f"vjp of {describe(f)}: {word}")
+    traced = trace_function(f, args, {}, names)
+    inputs = [x for x in leaves if is_traced(x)]
+    real = [is_traced(x) and input_aval(x).dtype.kind == "f" for x in leaves]
+    wrt = [k for k, x in enumerate(inputs) if input_aval(x).dtype.kind == "f"]
+    tape = gradient(traced.tape, wrt, seed=True, keep=(), final=False)
+    first = len(traced.tape.inputs)
+    once, each = split(tape, range(first, first + len(traced.tape.outputs)))
+    given = [x if isinstance(x, Tracer) else plain_value(x) for x in inputs]
+    given += traced.hidden
+    residuals = _snapshot(_apply(once, [*given, *tape.captured]), given)
+    pullback = Pullback(
+        name=describe(f),
+        tape=each,
+        residuals=residuals,
+        outputs=traced.outputs,
+        avals=tuple(x.aval for x in traced.tape.outputs),
+        results=traced.structure,
+        structure=structure,
+        real=real,
+    )
+    return _value(traced, given), pullback
+
+
+def _value(traced: Traced, given: Sequence[Any]) -> Any:
+    """The function's value: on plain arrays the one that the trace saw, else on the outer tape."""
+    if any(isinstance(x, Tracer) for x in given):
+        return traced.rebuild([_plain(x) for x in replay(traced.tape, given)])
+    values: list[Any] = [None] * len(traced.tape.outputs)
+    for at, leaf in zip(traced.outputs, traced.leaves, strict=True):
+        if at is not None:
+            values[at] = leaf
+    return traced.rebuild(own(traced.tape, values, given))
+
+
+def _apply(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
+    """A tape's outputs: played, or recorded where a tracer is among the inputs."""
+    if any(isinstance(x, Tracer) for x in inputs):
+        return [_plain(x) for x in replay(tape, inputs)]
+    return run(_playable(tape), inputs)[0]
+
+
+def _playable(tape: Tape) -> Tape:
+    """The tape without users' rules and guards: they hold, since the arguments are fixed."""
+    return replace(optimized(tape), guards=())
+
+
+def _plain(x: Any) -> Any:
+    return x.value if isinstance(x, Literal) else x
+
+
+def _snapshot(values: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """Values that stay as they are when the caller writes to the arguments."""
+    arrays = [x for x in given if isinstance(x, np.ndarray)]
+    return [
+        x.copy()
+        if isinstance(x, np.ndarray) and any(np.may_share_memory(x, a) for a in arrays)
+        else x
+        for x in values
+    ]
+
+
+def split(tape: Tape, late: Sequence[int]) -> tuple[Tape, Tape]:
+    """The tape in two: what the inputs numbered `late` have no part in, and the rest.
+
+    The first tape keeps the other inputs, and gives the residuals that the second one reads. The
+    second one's inputs are the late ones, then the residuals.
+    """
+    depends = {tape.inputs[k] for k in late}
+    for call in tape.calls:
+        if any(x in depends for x in call.operands):
+            depends.update(call.outs)
+    early = [c for c in tape.calls if not depends.issuperset(c.outs)]
+    rest = [c for c in tape.calls if depends.issuperset(c.outs)]
+    read: list[Operand] = [*(x for c in rest for x in c.operands), *tape.outputs]
+    residuals = list(dict.fromkeys(x for x in read if isinstance(x, Var) and x not in depends))
+
+    kept = [v for k, v in enumerate(tape.inputs) if k not in late]
+    first = _part(tape, kept, early, residuals)
+    second = _part(tape, [*(tape.inputs[k] for k in late), *residuals], rest, tape.outputs)
+    return first, second
+
+
+def _part(
+    tape: Tape, inputs: Sequence[Var], calls: Sequence[Any], outputs: Sequence[Operand]
+) -> Tape:
+    """Some of a tape's calls as a tape of their own."""
+    names = dict(zip(tape.inputs, tape.names, strict=False))
+    whole = Tape(
+        tape.name,
+        tuple(inputs),
+        tuple(calls),
+        tuple(outputs),
+        names=tuple(names.get(v, f"%{v.id}") for v in inputs),
+    )
+    rewriter = Rewriter(whole)
+    for call in calls:
+        rewriter.copy(call)
+    return rewriter.finish()
+
+
+@dataclass(eq=False)
+class Pullback:
+    """The linear map from the cotangent of a function's value to those of its arguments.
+
+    It holds what it needs of the arguments as they were, and can be called any number of times.
+    """
+
+    name: str
+    tape: Tape
+    residuals: list[Any]
+    outputs: list[int | None]
+    avals: tuple[Aval, ...]
+    results: Any
+    structure: Any
+    real: list[bool]
+
+    def __post_init__(self) -> None:
+        self.played = _playable(self.tape)
+
+    def __repr__(self) -> str:
+        return f"<tapegrad pullback of {self.name}>"
+
+    def __call__(self, ct: Any) -> tuple[Any, ...]:
+        """The cotangents of the arguments, for the cotangent of the value.
+
+        `ct` has the value's structure and shapes; for results that aren't real it may hold None.
+        Integer arguments, and those that aren't arrays, get None.
+        """
+        seeds = self._seeds(ct)
+        inputs = [*seeds, *self.residuals]
+        if any(isinstance(x, Tracer) for x in inputs):
+            values = [_plain(x) for x in replay(self.tape, inputs)]
+        else:
+            values = own(self.played, run(self.played, inputs)[0], inputs)
+        found = iter(values)
+        leaves = [next(found) if yes else None for yes in self.real]
+        return tuple(unflatten(self.structure, leaves))
+
+    def _seeds(self, ct: Any) -> list[Any]:
+        """The cotangent's leaves as inputs of the tape, checked."""
+        try:
+            leaves = self.results.flatten_up_to(ct)
+        except ValueError as error:
+            raise ArgumentError(
+                f"pullback of {self.name}: the cotangent isn't put together as the function's "
+                f"value is: {error}"
+            ) from None
+        seeds: list[Any] = [None] * len(self.avals)
+        for number, (leaf, at) in enumerate(zip(leaves, self.outputs, strict=True)):
+            if at is not None:
+                seeds[at] = self._seed(leaf, self.avals[at], number)
+        return seeds
+
+    def _seed(self, ct: Any, aval: Aval, number: int) -> Any:
+        which = "" if len(self.outputs) == 1 else f" of result {number}"
+        if aval.dtype.kind != "f" and ct is None:
+            return np.zeros(aval.shape, aval.dtype)
+        if not isinstance(ct, Tracer):
+            found = np.asarray(ct)
+            ct = found if found.ndim else found[()]
+        if ct.shape != aval.shape:
+            raise ArgumentError(
+                f"pullback of {self.name}: the cotangent{which} has shape {ct.shape}, and the "
+                f"value has shape {aval.shape}. They must be the same: use np.broadcast_to"
+            )
+        if ct.dtype.kind not in "fiub":
+            raise ArgumentError(
+                f"pullback of {self.name}: the cotangent{which} has dtype {ct.dtype}, and the "
+                f"value has dtype {aval.dtype}. A cotangent is an array of real numbers"
+            )
+        return ct if ct.dtype == aval.dtype else ct.astype(aval.dtype)

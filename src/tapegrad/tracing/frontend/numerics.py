@@ -1,0 +1,317 @@
+"""Numerical recipes of NumPy as compositions: differences, integrals, interpolation, convolution,
+polynomials, covariances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.primitives.scatter import ScatterAdd
+from tapegrad.tracing.frontend.indexing import as_tracer
+from tapegrad.tracing.frontend.ufuncs import cast, common_dtype, promoted
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
+
+_MISSING = np._NoValue  # type: ignore[attr-defined]
+
+
+def _along(axis: int, k: Any) -> tuple[Any, ...]:
+    """The index that takes `k` along an axis."""
+    return (*(slice(None),) * axis, k)
+
+
+# ---- differences and integrals
+
+
+def diff(
+    a: Any, n: int = 1, axis: int = -1, prepend: Any = _MISSING, append: Any = _MISSING
+) -> Any:
+    """np.diff."""
+    if n < 0:
+        raise ValueError(f"order must be non-negative but got {n!r}")
+    a = as_tracer(a, prepend, append)
+    axis = normalize_axis_index(axis, a.ndim)
+    edge = tuple(1 if k == axis else m for k, m in enumerate(a.shape))
+    parts = [p for p in (prepend, a, append) if p is not _MISSING]
+    if len(parts) > 1:
+        parts = [p if np.ndim(p) else np.broadcast_to(as_tracer(p, a), edge) for p in parts]
+        a = np.concatenate(parts, axis)
+    for _ in range(n):
+        later, earlier = a[_along(axis, slice(1, None))], a[_along(axis, slice(None, -1))]
+        a = np.not_equal(later, earlier) if a.dtype == np.bool_ else later - earlier
+    return a
+
+
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    """np.ediff1d."""
+    ary = as_tracer(ary, to_end, to_begin)
+    ends = [None if e is None else cast(as_tracer(e, ary).reshape(-1), ary.dtype)
+            for e in (to_begin, to_end)]
+    parts = [ends[0], diff(ary.reshape(-1)), ends[1]]
+    return np.concatenate([p for p in parts if p is not None])
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    """np.gradient."""
+    if edge_order not in (1, 2):
+        raise ValueError("'edge_order' greater than 2 not supported")
+    f = as_tracer(f, *varargs)
+    if f.dtype.kind != "f":
+        f = cast(f, np.float64)
+    axes = range(f.ndim) if axis is None else normalize_axis_tuple(axis, f.ndim)
+    spacings = list(varargs) or [1.0]
+    if len(spacings) == 1 and (np.ndim(spacings[0]) == 0 or len(axes) == 1):
+        spacings *= len(axes)
+    if len(spacings) != len(axes):
+        raise TypeError("invalid number of arguments")
+    found = [_gradient(f, k, dx, edge_order) for k, dx in zip(axes, spacings, strict=True)]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _gradient(f: Any, axis: int, dx: Any, edge_order: int) -> Any:
+    """Differences of second order inside, and one-sided ones at the edges."""
+    n = f.shape[axis]
+    if n < edge_order + 1:
+        raise ValueError(
+            "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) "
+            "elements are required."
+        )
+    if np.ndim(dx) == 0:
+        steps: Any = np.full(n - 1, 1.0) * dx
+    else:
+        if np.shape(dx) != (n,):
+            raise ValueError("when 1d, distances must match the length of the corresponding dimension")
+        steps = np.diff(dx)
+
+    def at(k: Any) -> Any:
+        return f[_along(axis, slice(k, k + 1) if k != -1 else slice(-1, None))]
+
+    def rows(values: Any) -> Any:
+        return np.reshape(values, [-1 if k == axis else 1 for k in range(f.ndim)])
+
+    h, g = steps[:-1], steps[1:]
+    inside = (
+        rows(-g / (h * (h + g))) * f[_along(axis, slice(None, -2))]
+        + rows((g - h) / (h * g)) * f[_along(axis, slice(1, -1))]
+        + rows(h / (g * (h + g))) * f[_along(axis, slice(2, None))]
+    )
+    if edge_order == 1:
+        first = (at(1) - at(0)) / steps[0]
+        last = (at(-1) - at(-2)) / steps[-1]
+    else:
+        h, g = steps[0], steps[1]
+        first = (
+            at(0) * (-(2.0 * h + g) / (h * (h + g)))
+            + at(1) * ((h + g) / (h * g))
+            - at(2) * (h / (g * (h + g)))
+        )
+        h, g = steps[-2], steps[-1]
+        last = (
+            at(-3) * (g / (h * (h + g)))
+            - at(-2) * ((g + h) / (h * g))
+            + at(-1) * ((2.0 * g + h) / (g * (h + g)))
+        )
+    return cast(np.concatenate([first, inside, last], axis), f.dtype)
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    """np.trapezoid."""
+    y = as_tracer(y, x, dx)
+    axis = normalize_axis_index(axis, y.ndim)
+    width = dx
+    if x is not None:
+        width = diff(as_tracer(x, y), axis=-1 if np.ndim(x) == 1 else axis)
+        if np.ndim(x) == 1:
+            width = np.reshape(width, [-1 if k == axis else 1 for k in range(y.ndim)])
+    pairs = y[_along(axis, slice(1, None))] + y[_along(axis, slice(None, -1))]
+    return np.sum(width * pairs / 2.0, axis=axis)
+
+
+def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> Any:
+    """np.unwrap."""
+    if p.dtype.kind != "f":
+        p = cast(p, np.float64)
+    axis = normalize_axis_index(axis, p.ndim)
+    step = diff(p, axis=axis)
+    half = period / 2
+    wrapped = np.mod(step + half, period) - half
+    wrapped = np.where((wrapped == -half) & (step > 0), half, wrapped)
+    jumped = np.abs(step) >= (half if discont is None else discont)
+    correction = np.cumsum(np.where(jumped, wrapped - step, 0), axis=axis)
+    first, rest = p[_along(axis, slice(0, 1))], p[_along(axis, slice(1, None))]
+    return np.concatenate([first, rest + correction], axis)
+
+
+# ---- interpolation, convolution, counting
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """np.interp: piecewise linear; at a node the slope is that of the piece to its right."""
+    if period is not None:
+        raise UnsupportedError(f"np.interp with period= isn't supported{at_line()}")
+    x, xp, fp = (cast(as_tracer(v, x, xp, fp), np.float64) for v in (x, xp, fp))
+    k = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, max(xp.size - 2, 0))
+    after = np.minimum(k + 1, xp.size - 1)
+    width = xp[after] - xp[k]
+    share = (x - xp[k]) / np.where(width == 0, 1.0, width)
+    inside = fp[k] + (fp[after] - fp[k]) * share
+    below, above = fp[0] if left is None else left, fp[-1] if right is None else right
+    return np.where(x < xp[0], below, np.where(x >= xp[-1], np.where(x > xp[-1], above, fp[-1]), inside))
+
+
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    """np.convolve."""
+    a, v = as_tracer(a, v), as_tracer(v, a)
+    return _windows_product(a, v[::-1], mode, swap=True)
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    """np.correlate."""
+    a, v = as_tracer(a, v), as_tracer(v, a)
+    return _windows_product(a, v, mode, swap=False)
+
+
+def _windows_product(a: Any, v: Any, mode: str, swap: bool) -> Any:
+    """The products of `v` with each window of `a`, of full or partial overlap: one matrix product
+    with the windows, which a gather makes."""
+    if a.ndim != 1 or v.ndim != 1:
+        raise ValueError("object too deep for desired array")
+    if a.size == 0 or v.size == 0:
+        raise ValueError("a and v cannot be empty")
+    turned = a.size < v.size
+    if turned:  # the longer one is windowed; the result comes out reversed
+        a, v = v, a
+        if swap:
+            a, v = a[::-1], v[::-1]
+    n, m = a.size, v.size
+    before = {"full": m - 1, "same": m // 2 if not turned or swap else (m - 1) // 2, "valid": 0}[mode]
+    count = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]
+    padded = np.pad(a, (before, max(0, count + m - 1 - before - n)))
+    windows = padded[np.arange(count)[:, None] + np.arange(m)]
+    result = windows @ v
+    return result[::-1] if turned and not swap else result
+
+
+def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """np.bincount; the largest index is guarded, since it decides the length."""
+    x = as_tracer(x, weights)
+    length = max(int(np.max(x)) + 1 if x.size else 0, int(minlength))
+    if weights is None:
+        return ScatterAdd((length,))(np.ones_like(x, dtype=np.intp), cast(x, np.intp))
+    return ScatterAdd((length,))(cast(as_tracer(weights, x), np.float64), cast(x, np.intp))
+
+
+def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
+    """np.piecewise: each function gets the elements where its condition holds, and is recorded
+    with their count, which is guarded."""
+    if not isinstance(condlist, (list, tuple)) or np.ndim(condlist[0]) == 0 and x.ndim:
+        condlist = [condlist]
+    if len(funclist) == len(condlist) + 1:
+        rest = np.logical_not(np.logical_or.reduce(np.stack(condlist), axis=0))
+        condlist = [*condlist, rest]
+    elif len(funclist) != len(condlist):
+        raise ValueError(
+            f"with {len(condlist)} condition(s), either {len(condlist)} or {len(condlist) + 1} "
+            "functions are expected"
+        )
+    y = np.zeros_like(x)
+    for condition, piece in zip(condlist, funclist, strict=True):
+        if callable(piece):
+            chosen = x[condition]
+            if chosen.size:
+                y[condition] = piece(chosen, *args, **kw)
+        else:
+            y[condition] = piece
+    return y
+
+
+# ---- polynomials
+
+
+def polyval(p: Any, x: Any) -> Any:
+    """np.polyval: Horner's scheme."""
+    p = as_tracer(p, x)
+    if not isinstance(x, Tracer):
+        x = np.asarray(x)
+    y: Any = np.zeros_like(as_tracer(x, p))
+    for k in range(p.shape[0]):
+        y = y * x + p[k]
+    return y
+
+
+def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
+    """np.vander."""
+    if x.ndim != 1:
+        raise ValueError("x must be a one-dimensional array or sequence.")
+    n = x.shape[0] if N is None else int(N)
+    columns = [np.ones_like(x)]
+    for _ in range(n - 1):
+        columns.append(columns[-1] * x)
+    matrix = np.stack(columns, -1) if n else np.zeros_like(x, shape=(x.shape[0], 0))
+    return matrix if increasing else matrix[:, ::-1]
+
+
+# ---- statistics
+
+
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: Any = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
+) -> Any:
+    """np.cov, without weights."""
+    if fweights is not None or aweights is not None:
+        raise UnsupportedError(f"np.cov with weights isn't supported{at_line()}")
+    m = as_tracer(m, y)
+    wide = np.result_type(m.dtype, np.float64) if dtype is None else np.dtype(dtype)
+    x = np.atleast_2d(cast(m, wide))
+    if not rowvar and m.ndim != 1:
+        x = x.T
+    if y is not None:
+        other = np.atleast_2d(cast(as_tracer(y, m), wide))
+        if not rowvar and other.shape[0] != 1:
+            other = other.T
+        x = np.concatenate([x, other], 0)
+    if ddof is None:
+        ddof = 0 if bias else 1
+    x = x - np.mean(x, axis=1, keepdims=True)
+    return np.squeeze(x @ x.T * np.true_divide(1, max(x.shape[1] - ddof, 0)))
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
+    """np.corrcoef."""
+    c = cov(x, y, rowvar, dtype=dtype)
+    if c.ndim == 0:
+        return c / c
+    size = np.sqrt(np.diag(c))
+    return np.clip(c / size[:, None] / size[None, :], -1, 1)
+
+
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """np.select: the first condition that holds."""
+    if len(condlist) != len(choicelist):
+        raise ValueError("list of cases must be same length as list of conditions")
+    dtype = common_dtype(*choicelist, default)
+    result = default if isinstance(default, Tracer) else np.asarray(default, dtype)
+    for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
+        result = np.where(condition, choice, result)
+    return cast(result, dtype)
+
+
+def sinc(x: Any) -> Any:
+    """np.sinc: sin(pi x) / (pi x); near 0 by its series, which can be differentiated there."""
+    (x,) = promoted(np.sin, x)
+    y = np.pi * x
+    away = y != 0
+    safe = np.where(away, y, 1.0)
+    return np.where(away, np.sin(safe) / safe, 1 - y * y / 6)
