@@ -183,6 +183,20 @@ def defvjp(f: Function, *rules: Function | None, **named: Function | None) -> An
     return f
 
 
+def simplegrad(f: Function, *args: Any) -> Any:
+    """A stand-alone gradient function for arguments of these shapes and dtypes.
+
+    `simplegrad(f, x, y)(x, y)` is `(value, d_x, d_y)`: the gradients mirror the arguments, None
+    stands for what has no derivative. The function is compiled at once and has no cache: other
+    shapes are a ValueError, and so is a path through `f` that wasn't traced. `.source` is its
+    readable source, `.save(path)` writes it as a Python file that needs NumPy, numba and SciPy's
+    BLAS, but not tapegrad. It can be pickled.
+    """
+    from tapegrad.runtime.simple import simplegrad as build
+
+    return build(f, args)
+
+
 def cache_info(f: Any = None) -> CacheInfo:
     """Counts of hits, misses, traces and compiles.
 

@@ -12,7 +12,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tapegrad.differentiate.reverse import reverse
+from tapegrad.emit.names import user_names
 from tapegrad.emit.numba_source import Program, emit, store_shared
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.verify import verify
@@ -84,10 +87,37 @@ def gradient(
 
 def schedule(tape: Tape) -> Program:
     """The program of an optimised tape: loops fused, memory planned, source emitted."""
-    plan = lower(tape)  # one nest a call; views are indices
+    plan = lower(tape, user_names(tape))  # one nest a call; views are indices
     plan = fuse(plan)  # nests over the same range become one
     store_shared(plan)  # what crosses a call of NumPy is in memory
     plan = contract(plan)  # tells which temporaries would be stored ...
     plan = recompute(plan)  # ... so that the cheap ones aren't
     plan = contract(plan)  # and what is left only where it is needed
     return emit(plan)
+
+
+def source_of(tape: Tape) -> str:
+    """The readable source of a tape as a function of its inputs."""
+    return _text(tape).source
+
+
+def compile_tape(tape: Tape) -> Callable[..., Any]:
+    """A tape as a compiled function of the same arguments as `tape.play`."""
+    from tapegrad.runtime.entry import compiled_tape
+
+    return compiled_tape(tape)
+
+
+def _text(tape: Tape) -> Any:
+    from tapegrad.emit.standalone import standalone
+
+    program = schedule(optimized(tape))
+    names = [program.names[c] for c in program.plan.inputs]
+    free = len(tape.free_inputs)
+    examples = [np.zeros(v.shape, v.dtype) for v in tape.free_inputs]
+
+    def result(outputs: Sequence[str]) -> str:
+        return ", ".join(outputs)
+
+    doc = f"The tape {tape.name}."
+    return standalone(program, tape.name, names[:free], examples, tape.captured, result, doc)

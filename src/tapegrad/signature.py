@@ -82,7 +82,7 @@ def leaf_names(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
     for label, tree in [*zip(labels, args, strict=True), *sorted(kwargs.items())]:
         paths, leaves, _ = flatten_with_paths(tree)
         for path, leaf in zip(paths, leaves, strict=True):
-            words.append(f"argument {label!r}" + "".join(f"[{p!r}]" for p in path))
+            words.append("argument " + (repr(label) if not path else label + _place(path)))
             if is_traced(leaf):
                 long.append(label if not path else path_name((label, *path)))
                 own = bool(path) and isinstance(path[-1], str) and path[-1].isidentifier()
@@ -90,6 +90,11 @@ def leaf_names(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
     # `params["W1"]` is W1 where no other leaf is called that, else params_W1.
     names = [s if short.count(s) == 1 else whole for s, whole in zip(short, long, strict=True)]
     return _distinct(names), words
+
+
+def _place(path: tuple[Any, ...]) -> str:
+    """Where a leaf is in its argument, as Python would write it."""
+    return "".join(f"[{p!r}]" for p in path)
 
 
 def _distinct(names: list[str]) -> list[str]:

@@ -88,7 +88,7 @@ def check_gradient(
     def weighted(*xs: Any) -> Any:
         total: Any = 0.0
         for w, r in zip(weights, leaves(f(*xs)), strict=True):
-            if r.dtype.kind == "f":
+            if np.asarray(r).dtype.kind == "f":
                 total = total + np.sum(r * w.astype(r.dtype))
         return total
 

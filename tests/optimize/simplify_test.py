@@ -221,7 +221,8 @@ REWRITES = {
     "reshape to the same": ("f8[3]", "%2 = reshape(%1, shape=(3,)) : f8[3]\nout %2", "out %1"),
     "reshape twice": (
         "f8[6]",
-        "%2 = reshape(%1, shape=(2, 3)) : f8[2,3]\n%3 = reshape(%2, shape=(3, 2)) : f8[3,2]\nout %3",
+        "%2 = reshape(%1, shape=(2, 3)) : f8[2,3]\n"
+        "%3 = reshape(%2, shape=(3, 2)) : f8[3,2]\nout %3",
         "%2 = reshape(%1, shape=(3, 2)) : f8[3,2]\nout %2",
     ),
     "reshape and back": (
@@ -417,6 +418,23 @@ KEPT = {
         "%2 = broadcast_to(%1, shape=(10,)) : f8[10]\n%3 = sum(%2, axes=(0,)) : f8[]\nout %3",
     ),
     "a real transpose": ("f8[2,3]", "%2 = transpose(%1, axes=(1, 0)) : f8[3,2]\nout %2"),
+    "a transpose to the same shape": (
+        "f8[3,3]",
+        "%2 = transpose(%1, axes=(1, 0)) : f8[3,3]\nout %2",
+    ),
+    "a flip": ("f8[3]", "%2 = getitem(%1, index=(Slice(2, 3, -1),)) : f8[3]\nout %2"),
+    "a flip, placed": (
+        "f8[3]",
+        "%2 = place(%1, shape=(3,), index=(Slice(2, 3, -1),)) : f8[3]\nout %2",
+    ),
+    "what was overwritten from the end": (
+        "f8[4] f8[2]",
+        """
+        %3 = setitem(%1, %2, index=(Slice(3, 2, -2),)) : f8[4]
+        %4 = getitem(%3, index=(1,)) : f8[]
+        out %4
+        """,
+    ),
     "a row input made a column": (
         "f8[1,3]",
         "%2 = transpose(%1, axes=(1, 0)) : f8[3,1]\nout %2",

@@ -7,6 +7,7 @@ One function a kernel; a plan without calls of NumPy in between is one kernel. W
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,15 +93,14 @@ class Program:
             lines.append(f"{self.names[cell]} = empty({_shape(cell.shape)}, {dtype_name(cell.dtype)})")
         if self.slots:
             scratch = ", ".join(self.names[s] for s in self.slots)
-            lines.append(f"{scratch}{',' if len(self.slots) == 1 else ''} = scratch()")
+            lines.append(f"({scratch},) = scratch()" if len(self.slots) == 1 else f"{scratch} = scratch()")
         kernels = iter(self.kernels)
         for segment in segments(self.plan.steps):
             if isinstance(segment, PythonCall):
                 lines += self._python_lines(segment)
             else:
                 kernel = next(kernels)
-                lines.append(f"if {kernel.name}({', '.join(kernel.names)}):")
-                lines.append(f"{INDENT}raise Stale")
+                lines += _called(kernel)
         return lines
 
     def _python_lines(self, call: PythonCall) -> list[str]:
@@ -127,8 +127,18 @@ class Program:
         return name if cell is root else f"{name}.reshape({_shape(cell.shape)})"
 
 
+def _called(kernel: Kernel) -> list[str]:
+    arguments = ", ".join(kernel.names)
+    call = f"if {kernel.name}({arguments}):"
+    if len(call) + 4 <= LINE:
+        return [call, f"{INDENT}raise Stale"]
+    wrapped = textwrap.wrap(arguments, LINE - 8)
+    inner = [INDENT + line for line in wrapped]
+    return [f"status = {kernel.name}(", *inner, ")", "if status:", f"{INDENT}raise Stale"]
+
+
 def _shape(shape: tuple[int, ...]) -> str:
-    return str(shape).replace(" ", " ")
+    return str(tuple(int(n) for n in shape))
 
 
 def segments(steps: list[Step]) -> list[list[Step] | PythonCall]:
@@ -166,8 +176,8 @@ def emit(plan: Plan) -> Program:
         given[cell] = names.fresh(cell.hint or "x")
     for cell in plan.outputs:
         given[cell] = names.fresh(cell.hint or "out")
-    for slot in slots:
-        given[slot] = names.fresh("scratch" if len(slots) == 1 else "scratch0")
+    for number, slot in enumerate(slots):
+        given[slot] = names.fresh(f"scratch{number}")
     for step in plan.steps:
         if isinstance(step, PythonCall):
             given[step] = names.fresh(str(step.primitive))
@@ -222,7 +232,8 @@ class _KernelEmitter:
         shown = [self.shared[p] for p in parameters]
         head = f"def {self.name}({', '.join(shown)}):"
         if len(head) > LINE:
-            head = f"def {self.name}(\n{INDENT}{', '.join(shown)}\n):"
+            listed = textwrap.wrap(", ".join(shown), LINE - 4)
+            head = "\n".join([f"def {self.name}(", *[INDENT + line for line in listed], "):"])
         return Kernel(self.name, parameters, shown, "\n".join([head, *self.lines]) + "\n")
 
     def _line(self, text: str) -> None:
@@ -253,7 +264,10 @@ class _KernelEmitter:
     def _comment(self, step: Step) -> None:
         """The user's lines that a top-level step comes from, where they change."""
         sources: dict[Source, None] = {}
-        for inner in walk([step]):
+        leaves = [s for s in walk([step]) if not isinstance(s, Loop)]
+        if all(isinstance(s, Compute) and all(r.literal for r in s.reads) for s in leaves):
+            return  # zeros to add to
+        for inner in leaves:
             if inner.src is not None:
                 sources.setdefault(inner.src)
         fresh = [s for s in sources if s != self.last_src]
@@ -383,7 +397,7 @@ class _KernelEmitter:
             floats = step.cell.dtype
         if np.float32 in (floats, step.cell.dtype) and not isinstance(step.primitive, ew.AsType):
             template = re.sub(r"(?<![\w.])\d+\.\d+", lambda m: self._constant(m[0]), template)
-        called = re.fullmatch(r"\w+\(.*\)", template) is not None and "{0}," not in template[:0]
+        called = re.fullmatch(r"\w+\(\{0\}(, \{\d\})*\)", template) is not None
         operands = []
         below: set[Cell] = set()
         for read in step.reads:
@@ -392,12 +406,12 @@ class _KernelEmitter:
             elif read.cell is not None:
                 below.add(read.cell.root)
             text, atomic = self._operand(read)
-            operands.append(text if atomic or called else f"({text})")
+            operands.append(text if atomic or called or template == "{0}" else f"({text})")
         self.nested[step.cell] = below
         text = template.format(*operands)
         if template == "{0}":
             return text, re.fullmatch(r"[\w.]+|[\w.]+\[[^\[\]]*\]", text) is not None
-        return text, called
+        return text, re.fullmatch(r"\w+\(.*\)", template) is not None
 
     def _constant(self, text: str) -> str:
         """A float32 constant: a bare float in an expression would make it float64."""

@@ -33,9 +33,9 @@ from numba.extending import (
 )
 import operator
 
-i64 = ir.IntType(64)
-i32 = ir.IntType(32)
-i8 = ir.IntType(8)
+_word = ir.IntType(64)
+_int = ir.IntType(32)
+_byte = ir.IntType(8)
 
 # ---- arrays of fixed shape
 
@@ -97,7 +97,7 @@ def _address(context: Any, builder: Any, kinds: Any, array: Any, index: Any) -> 
     offset = None
     for (entry, entry_kind), stride in zip(entries, kind.strides):
         entry = context.cast(builder, entry, entry_kind, types.int64)
-        term = entry if stride == 1 else builder.mul(entry, i64(stride), flags=("nsw",))
+        term = entry if stride == 1 else builder.mul(entry, _word(stride), flags=("nsw",))
         offset = term if offset is None else builder.add(offset, term, flags=("nsw",))
     return array if offset is None else builder.gep(array, [offset], inbounds=True)
 
@@ -151,7 +151,7 @@ binding.add_symbol("tapegrad_ndarray_type", id(np.ndarray))
 
 
 def _load(builder: Any, base: Any, offset: int, kind: Any) -> Any:
-    place = builder.gep(base, [i64(offset)])
+    place = builder.gep(base, [_word(offset)])
     return builder.load(builder.bitcast(place, kind.as_pointer()))
 
 
@@ -159,34 +159,34 @@ def _load(builder: Any, base: Any, offset: int, kind: Any) -> Any:
 def _unbox_fixed_array(kind: Any, value: Any, c: Any) -> Any:
     """The data pointer of an ndarray of exactly this type; a BufferError for anything else."""
     b = c.builder
-    pointer = i8.as_pointer()
+    pointer = _byte.as_pointer()
     base = b.bitcast(value, pointer)
     name = "tapegrad_ndarray_type"
     if name in b.module.globals:
         wanted = b.module.globals[name]
     else:
-        wanted = ir.GlobalVariable(b.module, i8, name)
+        wanted = ir.GlobalVariable(b.module, _byte, name)
     ok = b.icmp_unsigned("==", _load(b, base, 8, pointer), wanted)
     result = cgutils.alloca_once_value(b, c.context.get_constant_null(kind))
     failed = cgutils.alloca_once_value(b, cgutils.true_bit)
     with b.if_then(ok):
-        fits = b.icmp_signed("==", _load(b, base, _NDIM, i32), i32(len(kind.shape)))
+        fits = b.icmp_signed("==", _load(b, base, _NDIM, _int), _int(len(kind.shape)))
         with b.if_then(fits):
             dtype = _load(b, base, _DTYPE, pointer)
             number = np.dtype(str(kind.dtype) if kind.dtype != types.boolean else "bool").num
-            fits = b.icmp_signed("==", _load(b, dtype, _TYPE_NUMBER, i32), i32(number))
-            swapped = b.icmp_signed("==", _load(b, dtype, _BYTEORDER, i8), i8(ord(">")))
+            fits = b.icmp_signed("==", _load(b, dtype, _TYPE_NUMBER, _int), _int(number))
+            swapped = b.icmp_signed("==", _load(b, dtype, _BYTEORDER, _byte), _byte(ord(">")))
             fits = b.and_(fits, b.not_(swapped))
-            aligned = b.and_(_load(b, base, _FLAGS, i32), i32(_ALIGNED))
-            fits = b.and_(fits, b.icmp_signed("!=", aligned, i32(0)))
+            aligned = b.and_(_load(b, base, _FLAGS, _int), _int(_ALIGNED))
+            fits = b.and_(fits, b.icmp_signed("!=", aligned, _int(0)))
             dims = _load(b, base, _DIMENSIONS, pointer)
             steps = _load(b, base, _STRIDES, pointer)
             width = c.context.get_abi_sizeof(c.context.get_data_type(kind.dtype))
             for k, (n, stride) in enumerate(zip(kind.shape, kind.strides)):
-                same = b.icmp_signed("==", _load(b, dims, 8 * k, i64), i64(n))
+                same = b.icmp_signed("==", _load(b, dims, 8 * k, _word), _word(n))
                 fits = b.and_(fits, same)
                 if n != 1 and 0 not in kind.shape:
-                    same = b.icmp_signed("==", _load(b, steps, 8 * k, i64), i64(stride * width))
+                    same = b.icmp_signed("==", _load(b, steps, 8 * k, _word), _word(stride * width))
                     fits = b.and_(fits, same)
             with b.if_then(fits):
                 data = _load(b, base, _DATA, pointer)
@@ -241,7 +241,7 @@ def _declare_variants(module: Any, name: str, lltype: Any, arity: int, bits: int
 
 def _keep(module: Any, function: Any) -> None:
     """Put a declaration on the list of what LLVM may not drop."""
-    name, pointer = "llvm.compiler.used", i8.as_pointer()
+    name, pointer = "llvm.compiler.used", _byte.as_pointer()
     kept = [*module.globals[name].initializer.constant] if name in module.globals else []
     kept.append(function.bitcast(pointer))
     kind = ir.ArrayType(pointer, len(kept))
@@ -462,7 +462,7 @@ def wrapped(typingctx: Any, k: Any, extent: Any) -> Any:
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         at, n = args
-        return builder.select(builder.icmp_signed("<", at, i64(0)), builder.add(at, n), at)
+        return builder.select(builder.icmp_signed("<", at, _word(0)), builder.add(at, n), at)
 
     return signature(types.int64, types.int64, types.int64), codegen
 
@@ -499,7 +499,7 @@ def matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         lltype = context.get_data_type(out.dtype)
-        pointer, integer, char = lltype.as_pointer(), i32.as_pointer(), i8.as_pointer()
+        pointer, integer, char = lltype.as_pointer(), _int.as_pointer(), _byte.as_pointer()
         function = cgutils.get_or_insert_function(
             builder.module,
             ir.FunctionType(
@@ -511,10 +511,10 @@ def matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
         )  # fmt: skip
 
         def number(value: int) -> Any:
-            return cgutils.alloca_once_value(builder, i32(value))
+            return cgutils.alloca_once_value(builder, _int(value))
 
         def letter(value: str) -> Any:
-            return cgutils.alloca_once_value(builder, i8(ord(value)))
+            return cgutils.alloca_once_value(builder, _byte(ord(value)))
 
         def real(value: float) -> Any:
             return cgutils.alloca_once_value(builder, ir.Constant(lltype, value))
@@ -530,6 +530,20 @@ def matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
         return context.get_dummy_value()
 
     return signature(types.none, x, y, out), codegen
+
+
+# ---- arguments
+
+
+def argument(x: Any, shape: tuple[int, ...], dtype: Any, name: str) -> Any:
+    """`x` as a row-major array of this dtype, if it has this shape; a ValueError if not."""
+    array = np.asarray(x)
+    if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ValueError(
+            f"{name} has shape {array.shape} and dtype {array.dtype}, but this function was made "
+            f"for shape {shape} and dtype {np.dtype(dtype)}"
+        )
+    return np.require(array, dtype, ["C", "A"])
 
 
 # ---- compiling

@@ -332,6 +332,11 @@ class Failure:
     message: str
     src: Source | None
 
+    def what(self) -> str:
+        """The assumption in words, with the user's line."""
+        line = f" ({self.src})" if self.src else ""
+        return f"{self.message or 'a value that the trace took for granted'}{line}"
+
 
 @dataclass
 class Plan:

@@ -23,6 +23,7 @@ from tapegrad.ir.tape import Literal, Tape
 from tapegrad.pipeline import gradient, optimized
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.entry import Entry, Miss
+from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.play import run
 from tapegrad.signature import (
     check_differentiable,
@@ -227,7 +228,7 @@ class Derived:
             kept = list(range(len(traced.tape.outputs)))
             tape = optimized(traced.tape) if final else traced.tape
             return Variant(tape, traced, self.recipe, [], [], kept)
-        self._check_result(traced)
+        check_scalar_result(traced, describe(self.f), self.recipe.has_aux)
         kept = self._kept(traced)
         if traced.outputs[0] is None:  # a constant loss: no input matters
             tape = _constant(traced.tape, wrt)
@@ -260,44 +261,6 @@ class Derived:
             structures.append(structure)
             counts.append(len(leaves))
         return wrt, structures, counts
-
-    def _check_result(self, traced: Traced) -> None:
-        name = describe(self.f)
-        if self.recipe.has_aux:
-            result = unflatten(traced.structure, list(range(len(traced.outputs))))
-            if not (isinstance(result, tuple) and len(result) == 2):
-                raise GradientError(
-                    f"grad with has_aux=True: {name} must return a pair (value, aux), and it "
-                    f"returned {type(result).__name__}"
-                )
-            if not isinstance(result[0], int):
-                raise GradientError(f"grad: the value that {name} returned isn't a single array")
-        elif len(traced.outputs) != 1:
-            raise GradientError(
-                f"grad: {name} returned {len(traced.outputs)} values, but grad needs one scalar. "
-                "Return (value, aux) with has_aux=True, or use vjp for several outputs"
-            )
-        at = traced.outputs[0]
-        leaf = traced.leaves[0]
-        if at is None:
-            if not isinstance(leaf, (float, np.floating)) or isinstance(leaf, bool):
-                raise GradientError(
-                    f"grad: {name} returned {leaf!r} ({type(leaf).__name__}), but grad needs a real "
-                    "scalar that depends on its arguments. Is a return missing?"
-                )
-            return
-        aval = traced.tape.outputs[at].aval
-        src = _source_of(traced.tape, at)
-        if aval.shape != ():
-            raise GradientError(
-                f"grad: {name} returned {aval}, but grad needs a scalar{src}. Sum it, or use vjp "
-                "with a cotangent of that shape"
-            )
-        if aval.dtype.kind != "f":
-            raise GradientError(
-                f"grad: {name} returned a scalar of dtype {aval.dtype}{src}, which has no "
-                "derivative. Return a float"
-            )
 
     def _kept(self, traced: Traced) -> list[int]:
         """The numbers of the outputs whose values are wanted besides the gradients."""
@@ -367,14 +330,6 @@ def _position(p: int, count: int, derived: Derived) -> int:
             "arguments were passed. Arguments to differentiate are passed by position"
         )
     return p % count
-
-
-def _source_of(tape: Tape, at: int) -> str:
-    output = tape.outputs[at]
-    for call in tape.calls:
-        if output in call.outs and call.src:
-            return f" ({call.src}: `{call.src.text}`)"
-    return ""
 
 
 def _constant(tape: Tape, wrt: Sequence[int]) -> Tape:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.emit.numba_source import INDENT, Program
-from tapegrad.ir.tape import Var
+from tapegrad.ir.tape import Tape, Var
+from tapegrad.runtime.play import checked_inputs, run, stale
 from tapegrad.trees import is_number, is_traced
 
 if TYPE_CHECKING:
@@ -32,6 +33,30 @@ class Scratch(threading.local):
         self.buffers = tuple(np.empty(size, dtype) for size, dtype in sizes)
 
 
+def driver_namespace(program: Program, kernels: dict[str, Any]) -> dict[str, Any]:
+    """What a generated driver sees: kernels, scratch memory, dtypes by short name."""
+    names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, "Miss": Miss, **kernels}
+    names["nan"], names["inf"] = np.nan, np.inf
+    for kind in ("f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"):
+        names[kind] = np.dtype(kind).type
+    names["b1"] = np.bool_
+    sizes = [(s.size, s.dtype) for s in program.slots]
+    if program.calls():  # a user's function may call back into this one, so nothing is shared
+        names["scratch"] = lambda: tuple(np.empty(n, t) for n, t in sizes)
+    elif sizes:
+        holder = Scratch(sizes)
+        names["scratch"] = lambda: holder.buffers
+        names["scratch_of"] = holder
+    for call in program.calls():
+        names[program.names[call]] = call.primitive.evaluate
+    return names
+
+
+def results(program: Program) -> list[str]:
+    """The outputs' expressions: scalars leave as NumPy scalars."""
+    return [program.names[c] + ("" if c.shape else "[()]") for c in program.plan.outputs]
+
+
 class Entry:
     """A compiled variant: `call` for the user's arguments, `call_flat` for leaves."""
 
@@ -41,7 +66,7 @@ class Entry:
     def __init__(self, variant: Variant, program: Program, kernels: dict[str, Any]) -> None:
         self.variant = variant
         self.program = program
-        self.names = self._namespace(kernels)
+        self.names = driver_namespace(program, kernels)
         self._flat = self._generate_flat()
         self.fast = False
 
@@ -57,34 +82,11 @@ class Entry:
             entry._generate_fast(args)
         return entry
 
-    def _namespace(self, kernels: dict[str, Any]) -> dict[str, Any]:
-        program = self.program
-        names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, "Miss": Miss, **kernels}
-        names["nan"], names["inf"] = np.nan, np.inf
-        for kind in ("f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"):
-            names[kind] = np.dtype(kind).type
-        names["b1"] = np.bool_
-        sizes = [(s.size, s.dtype) for s in program.slots]
-        if program.calls():  # a user's function may call back into this one, so nothing is shared
-            names["scratch"] = lambda: tuple(np.empty(n, t) for n, t in sizes)
-        elif sizes:
-            holder = Scratch(sizes)
-            names["scratch"] = lambda: holder.buffers
-            names["scratch_of"] = holder
-        for call in program.calls():
-            names[program.names[call]] = call.primitive.evaluate
-        return names
-
     def _body(self) -> list[str]:
         lines = self.program.driver_lines()
         if "scratch_of" in self.names:
             lines = [line.replace("scratch()", "scratch_of.buffers") for line in lines]
         return lines
-
-    def _results(self) -> list[str]:
-        """The outputs' expressions: scalars leave as NumPy scalars."""
-        names = self.program.names
-        return [names[c] + ("" if c.shape else "[()]") for c in self.program.plan.outputs]
 
     def _hidden(self) -> list[str]:
         """Lines that make captured arrays what the kernels take; most are so already."""
@@ -109,7 +111,7 @@ class Entry:
         parameters = ", ".join(self.program.names[c] for c in cells[:count])
         lines = [f"def flat({parameters}):"]
         lines += [INDENT + line for line in (*self._hidden(), *self._body())]
-        lines.append(f"{INDENT}return [{', '.join(self._results())}]")
+        lines.append(f"{INDENT}return [{', '.join(results(self.program))}]")
         exec("\n".join(lines), self.names)
         return self.names["flat"]  # type: ignore[no-any-return]
 
@@ -139,6 +141,31 @@ class Entry:
         exec(self.text, self.names)
         self.call = self.names["call"]
         self.fast = True
+
+
+def compiled_tape(tape: Tape) -> Callable[..., Any]:
+    """A tape compiled by itself: takes what `tape.play` takes, and returns what it returns."""
+    from tapegrad.pipeline import optimized, schedule
+    from tapegrad.runtime.compile import compile_program
+
+    program = schedule(optimized(tape))
+    names = driver_namespace(program, compile_program(program))
+    inputs = ", ".join(program.names[c] for c in program.plan.inputs)
+    lines = [f"def run({inputs}):", *[INDENT + line for line in program.driver_lines()]]
+    lines.append(f"{INDENT}return [{', '.join(results(program))}]")
+    exec("\n".join(lines), names)
+
+    def compiled(*args: Any) -> Any:
+        values = checked_inputs(tape, args)
+        prepared = [_prepared(x, v) for x, v in zip(values, tape.inputs, strict=True)]
+        try:
+            found = names["run"](*prepared)
+        except Miss:
+            _, broken = run(tape, values)
+            raise stale(tape, broken) from None
+        return found[0] if len(found) == 1 else tuple(found)
+
+    return compiled
 
 
 def _is_plain(x: np.ndarray) -> bool:
@@ -237,7 +264,7 @@ class _Packer:
         self.entry = entry
 
     def expression(self) -> str:
-        names = iter(self.entry._results())
+        names = iter(results(self.entry.program))
         variant = self.entry.variant
         marks = [_Mark(name) for name in names]
         assembled = variant.assemble(marks)

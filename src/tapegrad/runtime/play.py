@@ -57,8 +57,8 @@ def same_bits(found: Any, expected: Literal) -> bool:
     return Literal(expected.dtype.type(found)) == expected
 
 
-def play(tape: Tape, args: Sequence[Any]) -> list[Any]:
-    """Play the tape on a caller's arguments, checked against its inputs."""
+def checked_inputs(tape: Tape, args: Sequence[Any]) -> list[Any]:
+    """The values of all inputs, of a caller's arguments; a TapeError if they don't fit."""
     leaves = array_leaves(args)
     free = tape.free_inputs
     if len(leaves) != len(free):
@@ -75,10 +75,22 @@ def play(tape: Tape, args: Sequence[Any]) -> list[Any]:
                 f"{x.shape} and dtype {x.dtype} was passed. Trace again with such arrays"
             )
         values.append(x.astype(var.dtype, copy=False))
-    results, broken = run(tape, [*values, *tape.captured])
+    return [*values, *tape.captured]
+
+
+def stale(tape: Tape, broken: Guard | None) -> TapeError:
+    """The error for a tape that isn't the function for these values."""
+    if broken is None:
+        return TapeError(f"an index on the tape {tape.name} is out of range for these values")
+    return TapeError(
+        f"the tape {tape.name} was traced where {broken.what or broken.operand} was "
+        f"{broken.expected.value} ({broken.src}), and it isn't for these values. Trace again"
+    )
+
+
+def play(tape: Tape, args: Sequence[Any]) -> list[Any]:
+    """Play the tape on a caller's arguments, checked against its inputs."""
+    results, broken = run(tape, checked_inputs(tape, args))
     if broken is not None:
-        raise TapeError(
-            f"the tape {tape.name} was traced where {broken.what or broken.operand} was "
-            f"{broken.expected.value} ({broken.src}), and it isn't for these values. Trace again"
-        )
+        raise stale(tape, broken)
     return results

@@ -100,7 +100,38 @@ def recompute(plan: Plan) -> Plan:
                 writers.setdefault(cell.root, []).append(step)
     rule = _Recompute(writers, whole)
     plan.steps = rule.rewritten(plan.steps)
-    return plan
+    return drop_unread(plan)
+
+
+def drop_unread(plan: Plan) -> Plan:
+    """Drop what is computed into temporaries that nothing reads."""
+    while True:
+        read = {
+            cell.root
+            for _, step in _with_loops(plan.steps, ())
+            for cell, _, writes in step.accesses()
+            if not writes or not isinstance(step, Compute)
+        }
+        steps, dropped = _without_unread(plan.steps, read)
+        plan.steps = steps
+        if not dropped:
+            return plan
+
+
+def _without_unread(steps: list[Step], read: set[Cell]) -> tuple[list[Step], bool]:
+    kept: list[Step] = []
+    dropped = False
+    for step in steps:
+        if isinstance(step, Loop):
+            body, inner = _without_unread(step.body, read)
+            dropped |= inner
+            if body:
+                kept.append(Loop(step.index, body))
+        elif isinstance(step, Compute) and step.cell.role == "temporary" and step.cell.root not in read:
+            dropped = True
+        else:
+            kept.append(step)
+    return kept, dropped
 
 
 class _Recompute:

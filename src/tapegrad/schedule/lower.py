@@ -6,7 +6,7 @@ row-major order, and reads its operands through whatever views stand between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -60,9 +60,9 @@ SMALL_PRODUCT = 512
 IDENTITY = {"sum": 0, "add": 0, "prod": 1, "any": False, "all": True}
 
 
-def lower(tape: Tape) -> Plan:
-    """The plan of one nest a call."""
-    return _Lowering(tape).plan()
+def lower(tape: Tape, hints: Mapping[Var, str] | None = None) -> Plan:
+    """The plan of one nest a call. `hints` are names for variables, for the emitted source."""
+    return _Lowering(tape, hints or {}).plan()
 
 
 def nest(indices: Sequence[Index], body: list[Step]) -> list[Step]:
@@ -82,8 +82,9 @@ def at_indices(indices: Sequence[Index]) -> At:
 
 
 class _Lowering:
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, hints: Mapping[Var, str]) -> None:
         self.tape = tape
+        self.hints = hints
         self.made: dict[Var, Call] = {out: c for c in tape.calls for out in c.outs}
         self.uses: dict[Var, int] = {}
         for call in tape.calls:
@@ -193,7 +194,8 @@ class _Lowering:
         return cell
 
     def result(self, call: Call) -> Cell:
-        cell = Cell(call.out.shape, call.out.dtype, src=call.src)
+        hint = self.hints.get(call.out, "ct" if call.reason.startswith("cotangent") else "")
+        cell = Cell(call.out.shape, call.out.dtype, hint=hint, src=call.src)
         self.cells[call.out] = cell
         return cell
 
@@ -313,16 +315,22 @@ class _Lowering:
             right = self.read_broadcast(y, (*at[:nb], at[k], at[j]))
             return left, right
 
+        if depth == 1:  # an outer product sums nothing
+            cell = self.result(call)
+            indices = indices_for(cell.shape)
+            at = at_indices(indices)
+            step = Compute(cell, at, ew.mul, reads((*at, Affine())), src=call.src)
+            self.steps += nest(indices, [step])
+            return
         probe = indices_for((*batch, rows, columns, depth))
-        left, right = reads(at_indices(probe))
-        # The index that runs fastest through memory in the larger operand goes innermost.
-        larger = left if rows * depth >= depth * columns else right
-        fastest = _fastest(larger)
-        order = [*range(nb), i, j, k]
-        if fastest is probe[j]:
-            order = [*range(nb), i, k, j]
-        elif fastest is probe[i]:
-            order = [*range(nb), k, j, i] if columns == 1 else [*range(nb), j, k, i]
+        left, right = (_fastest(r) for r in reads(at_indices(probe)))
+        # The result's rows, and those of x and y, are read and written along memory if possible.
+        if columns > 1 and right is probe[j]:
+            order = [*range(nb), k, i, j] if left is probe[i] else [*range(nb), i, k, j]
+        elif left is probe[i] and rows > 1:
+            order = [*range(nb), k, j, i]
+        else:
+            order = [*range(nb), i, j, k]
         shape = (*batch, rows, columns, depth)
         self._fold(call, shape, (k,), "sum", ew.mul, reads, order)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dis
 import importlib.util
 import os
 import sys
-from types import CodeType
+from types import CodeType, FrameType
 
 from tapegrad.ir.tape import Source
 
@@ -30,14 +31,28 @@ def _is_users(code: CodeType) -> bool:
     return known
 
 
+def _user_frame() -> FrameType | None:
+    """The innermost frame that isn't tapegrad's, NumPy's or SciPy's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_users(frame.f_code):
+        frame = frame.f_back
+    return frame
+
+
 def user_source() -> Source | None:
-    """The innermost line that isn't tapegrad's, NumPy's or SciPy's."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if _is_users(frame.f_code):
-            return Source(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
+    """The line that the user's program is at."""
+    frame = _user_frame()
+    if frame is None:
+        return None
+    return Source(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def assigns_item() -> bool:
+    """Whether the user's program is in the middle of an assignment `a[k] = x`."""
+    frame = _user_frame()
+    if frame is None or frame.f_lasti < 0:
+        return False
+    return frame.f_code.co_code[frame.f_lasti] == dis.opmap["STORE_SUBSCR"]
 
 
 def at_line() -> str:

@@ -30,7 +30,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
-from tapegrad.tracing.source import at_line
+from tapegrad.tracing.source import assigns_item, at_line
 from tapegrad.tracing.trace import Trace, innermost, to_operand
 
 
@@ -136,11 +136,22 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         return call_function(func, args, kwargs)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        self._trace.check_alive()
+        if assigns_item():
+            raise self._assigned()
         raise ConversionError(
-            f"a traced array ({self.aval}) can't become a plain NumPy array{at_line()}. "
-            "np.array([a, b]) of traced values: use np.stack([a, b]). Assignment into a NumPy "
-            "array made by np.zeros(n): use np.zeros_like(x) of a traced x, or np.concatenate. "
-            "A function that needs plain arrays: declare it with tapegrad.primitive"
+            f"a traced array ({self.aval}) can't become a plain NumPy array{at_line()}, which "
+            "carries no derivative. Instead of np.array([a, b]) of traced values, use "
+            "np.stack([a, b]); drop np.array(x) and np.asarray(x) of one. A function that needs "
+            "plain arrays can be declared with tapegrad.primitive"
+        )
+
+    def _assigned(self) -> ConversionError:
+        """The error for `a[k] = self` where `a` is a plain array."""
+        return ConversionError(
+            f"a traced value ({self.aval}) is assigned into a plain NumPy array{at_line()}, which "
+            "carries no derivative. Make that array with np.zeros_like(x, shape=...) of a traced "
+            "x, or put the parts together with np.stack or np.concatenate"
         )
 
     # ---- what Python takes for granted
@@ -188,6 +199,9 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
     def __trunc__(self) -> int:
         return self._guarded_int("int(...)")
 
+    def __round__(self, digits: int | None = None) -> Any:
+        return int(np.rint(self)) if digits is None else np.round(self, digits)  # type: ignore[call-overload]
+
     def __floor__(self) -> int:
         return int(np.floor(self))
 
@@ -199,11 +213,14 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
             value = self._scalar_value("float")
             self._trace.guard(self._as_scalar(), value, "float(...)")
             return float(value)
+        self._trace.check_alive()
+        if assigns_item():
+            raise self._assigned()
         raise ConversionError(
             f"a traced number was converted to a plain Python float{at_line()}, by float(x), "
-            "x.item(), a function of the math module, or assignment into a NumPy array. A plain "
-            "float carries no derivative: use np.exp instead of math.exp, and drop float(...); "
-            "to leave the derivative out on purpose, use tapegrad.stop_gradient"
+            "x.item() or a function of the math module. A plain float carries no derivative: drop "
+            "float(...) and x.item(), and use np.exp instead of math.exp. A function that needs "
+            "plain numbers can be declared with tapegrad.primitive"
         )
 
     def __complex__(self) -> complex:
@@ -267,6 +284,10 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         return self
 
     @property
+    def imag(self) -> Any:
+        return np.zeros_like(self)  # type: ignore[call-overload]
+
+    @property
     def nbytes(self) -> int:
         return self.aval.nbytes
 
@@ -276,7 +297,13 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def flat(self) -> Any:
-        return iter(self.reshape(-1))
+        from tapegrad.tracing.frontend.indexing import Flat
+
+        return Flat(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        self.flat[:] = value
 
     def __getattr__(self, name: str) -> Any:
         from tapegrad.tracing.frontend.methods import METHODS

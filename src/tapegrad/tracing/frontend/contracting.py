@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.contractions import matmul as strict_matmul
 from tapegrad.primitives.reductions import Sum
-from tapegrad.primitives.views import ExpandDims, Reshape, Squeeze, Transpose
+from tapegrad.primitives.views import Diagonal, ExpandDims, Reshape, Squeeze, Transpose
 from tapegrad.tracing.frontend.indexing import as_tracer
 from tapegrad.tracing.frontend.shaping import moveaxis
-from tapegrad.tracing.frontend.ufuncs import apply, cast, store
-from tapegrad.tracing.source import at_line
+from tapegrad.tracing.frontend.ufuncs import cast, store
 from tapegrad.tracing.tracer import Tracer
 
 
@@ -70,7 +68,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
         )
     if b.ndim <= 2 and a.ndim <= 2:
         return matmul(a, b, out)
-    return tensordot(a, b, ((a.ndim - 1,), (max(b.ndim - 2, 0),)))
+    return _done(tensordot(a, b, ((a.ndim - 1,), (max(b.ndim - 2, 0),))), out)
 
 
 def _show(x: Any) -> str:
@@ -85,7 +83,10 @@ def vdot(a: Any, b: Any) -> Any:
 
 def vecdot(x1: Any, x2: Any, axis: int = -1) -> Any:
     """np.vecdot."""
-    return np.sum(np.multiply(x1, x2), axis=axis)
+    x, y = np.moveaxis(as_tracer(x1, x2), axis, -1), np.moveaxis(as_tracer(x2, x1), axis, -1)
+    if x.shape[-1] != y.shape[-1]:
+        raise ValueError(f"vecdot: the vectors' lengths differ: {x.shape[-1]} and {y.shape[-1]}")
+    return np.sum(np.multiply(x, y), axis=-1)
 
 
 def inner(a: Any, b: Any) -> Any:
@@ -98,9 +99,8 @@ def inner(a: Any, b: Any) -> Any:
 
 def outer(a: Any, b: Any, out: Any = None) -> Any:
     """np.outer."""
-    a, b = as_tracer(a, b), as_tracer(b, a)
-    left, right = a.reshape(-1), b.reshape(-1)
-    return _done(apply(ew.mul, np.multiply, [ExpandDims((1,))(left), right]), out)
+    a, b = _pair(a, b)
+    return _done(a.reshape(-1, 1) * b.reshape(-1), out)
 
 
 def kron(a: Any, b: Any) -> Any:
@@ -138,17 +138,23 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 # ---- einsum
 
 
-def einsum(*operands: Any, out: Any = None, optimize: Any = True, **kwargs: Any) -> Any:
+def einsum(
+    *operands: Any,
+    out: Any = None,
+    dtype: Any = None,
+    order: str = "K",
+    casting: str = "safe",
+    optimize: Any = True,
+) -> Any:
     """np.einsum: opt_einsum finds the order, each step is a product, a sum or a matmul."""
     import opt_einsum
 
-    if kwargs:
-        raise UnsupportedError(f"np.einsum with {', '.join(kwargs)}= isn't supported{at_line()}")
     inputs, output, arrays = _parse_einsum(operands)
-    tracers = [x for x in arrays if isinstance(x, Tracer)]
-    arrays = [as_tracer(x, *tracers) for x in arrays]
-    dtype = np.result_type(*[x.dtype for x in arrays])
+    arrays = [as_tracer(x, *arrays) for x in arrays]
+    if dtype is None:
+        dtype = np.result_type(*[x.dtype for x in arrays])
     terms = [_diagonals(cast(x, dtype), list(s)) for x, s in zip(arrays, inputs, strict=True)]
+    terms = _without_stretched(terms)
     if len(terms) > 2:
         text = ",".join("".join(labels) for _, labels in terms) + "->" + output
         path, _ = opt_einsum.contract_path(text, *[x.shape for x, _ in terms], shapes=True)
@@ -176,22 +182,48 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = True, **kwargs: Any)
 
 def _parse_einsum(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:
     """Subscripts with every Ellipsis written out, the output's, and the arrays."""
-    from opt_einsum.parser import parse_einsum_input
+    from opt_einsum.parser import convert_interleaved_input, parse_einsum_input
 
-    if not isinstance(operands[0], str):
-        raise UnsupportedError(
-            f"np.einsum with lists of subscripts isn't supported{at_line()}. Use a string"
-        )
-    text, *arrays = operands
-    shapes = [tuple(np.shape(x)) for x in arrays]
+    if isinstance(operands[0], str):
+        text, *arrays = operands
+    else:
+        arrays = list(operands[: len(operands) // 2 * 2 : 2])
+        text, _ = convert_interleaved_input(operands)
+    shapes = [np.shape(x) for x in arrays]
     left, output, _ = parse_einsum_input((text, *shapes), shapes=True)
-    return left.split(","), output, list(arrays)
+    inputs = left.split(",")
+    for subscripts, shape in zip(inputs, shapes, strict=True):
+        if len(subscripts) != len(shape):
+            raise ValueError(
+                f"einstein sum subscripts string {subscripts!r} has {len(subscripts)} subscripts, "
+                f"and its operand has {len(shape)} dimensions"
+            )
+    return inputs, output, arrays
+
+
+def _without_stretched(terms: list[tuple[Any, list[str]]]) -> list[tuple[Any, list[str]]]:
+    """Axes of extent 1 whose subscript has more elsewhere are left out: the other is broadcast."""
+    extents: dict[str, int] = {}
+    for x, labels in terms:
+        for label, n in zip(labels, x.shape, strict=True):
+            if extents.setdefault(label, n) == 1:
+                extents[label] = n
+    done = []
+    for x, labels in terms:
+        unit = tuple(a for a, k in enumerate(labels) if x.shape[a] == 1 != extents[k])
+        x = Squeeze(unit)(x) if unit else x
+        done.append((x, [k for a, k in enumerate(labels) if a not in unit]))
+        for label, n in zip(done[-1][1], x.shape, strict=True):
+            if n != extents[label]:
+                raise ValueError(
+                    f"operands could not be broadcast together: the subscript {label!r} has the "
+                    f"extents {n} and {extents[label]}"
+                )
+    return done
 
 
 def _diagonals(x: Any, labels: list[str]) -> tuple[Any, list[str]]:
     """A repeated subscript in one operand reads its diagonal."""
-    from tapegrad.primitives.views import Diagonal
-
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             i = labels.index(label)

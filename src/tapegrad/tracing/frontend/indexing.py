@@ -2,15 +2,16 @@
 
 Integers, slices, None and Ellipsis become a view. Index arrays become a gather: the indexed axes
 are moved to the front, and the result's axes are moved where NumPy puts them. A boolean mask is
-its indices; how many there are is guarded.
+its indices; how many there are is guarded. Index arrays from outside are read at each call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.ir.tape import Literal
@@ -22,56 +23,88 @@ from tapegrad.primitives.views import (
     BroadcastTo,
     ExpandDims,
     GetItem,
+    Reshape,
+    Squeeze,
     Transpose,
     indexed_shape,
 )
 from tapegrad.tracing.frontend.ufuncs import cast, cast_all, check_dtype, plain
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.trace import innermost, to_operand
 from tapegrad.tracing.tracer import Tracer, record, unwrap
 
 
-def _entries(index: Any) -> list[Any]:
-    return list(index) if isinstance(index, tuple) else [index]
+def as_tracer(x: Any, *others: Any) -> Tracer:
+    """`x` as a traced array, recorded in the trace of the tracers among `others`."""
+    x = plain(x)
+    if isinstance(x, Tracer):
+        return x
+    trace = innermost([o for o in _flat(others) if isinstance(o, Tracer)])
+    value = x if isinstance(x, np.ndarray) else np.asarray(x)[()]
+    check_dtype(value.dtype)
+    operand, _ = to_operand(trace, value)
+    return Tracer(trace, operand, value)
 
 
-def _is_array_index(k: Any) -> bool:
+def _flat(xs: Any) -> list[Any]:
+    if isinstance(xs, (list, tuple)):
+        return [e for x in xs for e in _flat(x)]
+    return [xs]
+
+
+def recorded(x: Tracer, primitive: Any, *operands: Any) -> Any:
+    """Apply a primitive to operands that may all be plain, in the innermost trace among theirs and
+    that of `x`."""
+    return record(innermost([x, *operands]), primitive, operands)
+
+
+# ---- taking an index apart
+
+
+def _normal(k: Any) -> Any:
+    """An entry of an index: lists and tuples are arrays, and so are booleans."""
+    if isinstance(k, (list, tuple)):
+        return plain(k) if len(k) else np.empty(np.shape(k), np.intp)
+    return np.asarray(k) if isinstance(k, (bool, np.bool_)) else k
+
+
+def _is_array(k: Any) -> bool:
+    """Whether an entry indexes as an array; a traced integer is guarded and indexes as itself."""
     if isinstance(k, Tracer):
         return k.ndim > 0 or k.dtype == np.bool_
-    return isinstance(k, (np.ndarray, list)) or isinstance(k, (bool, np.bool_))
+    return isinstance(k, np.ndarray)
 
 
-def _expand_ellipsis(entries: list[Any], ndim: int) -> list[Any]:
-    """The index with its Ellipsis, or what is missing at the end, written out."""
-    used = sum(_axes_used(k) for k in entries if k is not None and k is not Ellipsis)
+def _axes_used(k: Any) -> int:
+    """How many axes of the operand an entry stands for."""
+    if k is None or k is Ellipsis:
+        return 0
+    return k.ndim if _is_array(k) and k.dtype == np.bool_ else 1
+
+
+def _entries(index: Any, ndim: int) -> list[Any]:
+    """The index as a list, one entry for each axis; an Ellipsis stays where it stood for none."""
+    entries = [_normal(k) for k in (index if isinstance(index, tuple) else (index,))]
+    used = sum(map(_axes_used, entries))
     if used > ndim:
         raise IndexError(
             f"too many indices for array: array is {ndim}-dimensional, but {used} were indexed"
         )
     fill = [slice(None)] * (ndim - used)
-    if not any(k is Ellipsis for k in entries):
-        return [*entries, *fill]
-    position = next(i for i, k in enumerate(entries) if k is Ellipsis)
-    if any(k is Ellipsis for k in entries[position + 1 :]):
+    places = [n for n, k in enumerate(entries) if k is Ellipsis]
+    if not places:
+        return entries + fill
+    if len(places) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
-    return [*entries[:position], *fill, *entries[position + 1 :]]
-
-
-def _axes_used(k: Any) -> int:
-    if _is_array_index(k):
-        shape, dtype = _shape_dtype(k)
-        return len(shape) if dtype == np.bool_ else 1
-    return 1
-
-
-def _shape_dtype(k: Any) -> tuple[tuple[int, ...], np.dtype]:
-    if isinstance(k, Tracer):
-        return k.shape, k.dtype
-    array = np.asarray(k)
-    return array.shape, array.dtype
+    return entries[: places[0]] + (fill or [Ellipsis]) + entries[places[0] + 1 :]
 
 
 def _integer(k: Any, extent: int, axis: int) -> int:
+    if not hasattr(k, "__index__") or (isinstance(k, Tracer) and k.dtype.kind not in "iu"):
+        raise IndexError(
+            "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or "
+            f"boolean arrays are valid indices, not {k!r}"
+        )
     at = k.__index__()
     if not -extent <= at < extent:
         raise IndexError(f"index {at} is out of bounds for axis {axis} with size {extent}")
@@ -79,6 +112,8 @@ def _integer(k: Any, extent: int, axis: int) -> int:
 
 
 def _explicit(k: slice, extent: int) -> Slice:
+    """The slice with its bounds written out; traced ones are guarded."""
+
     def bound(x: Any) -> Any:
         return x if x is None else x.__index__()
 
@@ -86,151 +121,217 @@ def _explicit(k: slice, extent: int) -> Slice:
     return Slice(start, len(range(start, stop, step)), step)
 
 
-def _basic(entries: Sequence[Any], shape: tuple[int, ...]) -> tuple[tuple[Any, ...], list[int]]:
-    """The explicit index, and where None puts new axes in the result."""
-    index: list[int | Slice] = []
-    new_axes: list[int] = []
-    position = 0
-    for k in entries:
-        if k is None:
-            new_axes.append(position)
-            position += 1
-        elif isinstance(k, slice):
-            index.append(_explicit(k, shape[len(index)]))
-            position += 1
-        elif hasattr(k, "__index__"):
-            index.append(_integer(k, shape[len(index)], len(index)))
-        else:
-            raise IndexError(
-                "only integers, slices (`:`), ellipsis (`...`), None and integer or boolean "
-                f"arrays are valid indices, not {k!r}"
-            )
-    return tuple(index), new_axes
-
-
-def _trivial(index: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
-    return all(k == Slice(0, n) for k, n in zip(index, shape, strict=True))
-
-
-def getitem(x: Tracer, index: Any) -> Any:
-    """`x[index]`."""
-    entries = _expand_ellipsis(_entries(index), x.ndim)
-    if any(_is_array_index(k) for k in entries):
-        return _advanced(x, entries)
-    explicit, new_axes = _basic(entries, x.shape)
-    out = GetItem(explicit)(x) if not _trivial(explicit, x.shape) or not new_axes else x
-    return ExpandDims(tuple(new_axes))(out) if new_axes else out
-
-
-# ---- index arrays
-
-
-def _index_arrays(k: Any, x: Tracer) -> list[Any]:
-    """The integer index arrays that an array entry stands for: several for a boolean mask."""
-    if isinstance(k, Tracer):
-        if k.dtype != np.bool_:
-            _require_integer(k.dtype)
-            return [cast(k, np.intp)]
+def _index_arrays(k: Any, x: Tracer) -> list[Tracer]:
+    """The integer index arrays that an array entry stands for: one for each axis of a mask."""
+    k = as_tracer(k, x)
+    if k.dtype == np.bool_:
         count = Sum(tuple(range(k.ndim)))(cast(k, np.intp))
         k._trace.guard(count, unwrap(count), "the number of true elements of a mask")
         found = Nonzero(int(unwrap(count)), k.ndim)(k)
         return list(found) if isinstance(found, tuple) else [found]
-    array = np.asarray(k)
-    if array.dtype == np.bool_:
-        return list(np.nonzero(array))
-    if array.size == 0:
-        array = array.astype(np.intp)
-    _require_integer(array.dtype)
-    return [array.astype(np.intp, copy=False)]
-
-
-def _require_integer(dtype: np.dtype) -> None:
-    if dtype.kind not in "iu":
+    if k.dtype.kind not in "iu":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
+    return [cast(k, np.intp)]
 
 
-class _Plan:
-    """An advanced index taken apart: basic part, axes to move first, index arrays, final order."""
+class Index:
+    """An index taken apart, for an operand `x`.
 
-    def __init__(self, x: Tracer, entries: list[Any]) -> None:
-        basic: list[Any] = []
-        arrays: list[Any] = []
-        axes: list[int] = []  # of the basic result, where the arrays index
-        runs: list[int] = []  # positions among the entries, to see whether they are adjacent
-        position = 0  # axis of x
-        axis = 0  # axis of the basic result
+    `explicit` has an integer or a slice for each axis of `x`, and `new_axes` are the positions of
+    None in the result. Where index arrays take part, that is only the first step: then `axes` of
+    that result are indexed by `arrays`, which have one shape, and `target` is where the axes of
+    that shape go.
+    """
+
+    def __init__(self, x: Tracer, index: Any) -> None:
+        entries = _entries(index, x.ndim)
+        self.advanced = any(map(_is_array, entries))
+        self.explicit: tuple[int | Slice, ...] = ()
+        self.new_axes: list[int] = []
+        self.axes: list[int] = []
+        found: list[Any] = []  # index arrays, and integers that stand among them
+        runs: list[int] = []  # their places, to see whether they are adjacent
+        axis = 0  # of the result of the first step
         for place, k in enumerate(entries):
+            if k is Ellipsis:
+                continue
+            extent = x.shape[len(self.explicit)] if len(self.explicit) < x.ndim else 0
             if k is None:
-                basic.append(None)
+                self.new_axes.append(axis)
                 axis += 1
-            elif _is_array_index(k):
-                shape, dtype = _shape_dtype(k)
-                if dtype == np.bool_:
-                    here = x.shape[position : position + len(shape)]
-                    if shape != here:
-                        raise IndexError(
-                            "boolean index did not match indexed array: mask of shape "
-                            f"{shape}, axes of shape {here}"
-                        )
-                    if not shape:
-                        raise UnsupportedError(
-                            f"a single boolean as an index isn't supported{at_line()}. Use an if"
-                        )
-                for array in _index_arrays(k, x):
-                    arrays.append(array)
-                    basic.append(slice(None))
-                    axes.append(axis)
-                    position += 1
-                    axis += 1
-                runs.append(place)
             elif isinstance(k, slice):
-                basic.append(k)
-                position += 1
+                self.explicit += (_explicit(k, extent),)
                 axis += 1
+            elif not _is_array(k) and not self.advanced:
+                self.explicit += (_integer(k, extent, len(self.explicit)),)
             else:
-                # An integer next to index arrays is one of them, for NumPy.
-                at = _integer(k, x.shape[position], position)
-                arrays.append(np.array(at, np.intp))
-                basic.append(slice(None))
-                axes.append(axis)
+                arrays, on = self._indexing(k, x)
+                self.explicit += tuple(Slice(0, n) for n in on)
+                self.new_axes += [] if on else [axis]
+                found += arrays
+                self.axes += range(axis, axis + len(arrays))
+                axis += len(arrays)
                 runs.append(place)
-                position += 1
-                axis += 1
-        self.basic = tuple(basic)
-        self.axes = axes
-        shape = broadcast_shapes(*[a.shape for a in arrays])
-        self.arrays = [_broadcast_index(a, shape) for a in arrays]
-        self.index_ndim = len(shape)
-        adjacent = runs == list(range(runs[0], runs[0] + len(runs)))
-        self.target = axes[0] if adjacent else 0
+        self.shape = broadcast_shapes(*[getattr(a, "shape", ()) for a in found]) if found else ()
+        self.arrays = [_index_array(a, self.shape, x) for a in found]
+        adjacent = bool(runs) and runs == list(range(runs[0], runs[-1] + 1))
+        self.target = self.axes[0] if adjacent else 0
 
-    def move_first(self, x: Any) -> Any:
-        """`x[basic]` with the indexed axes in front."""
-        out = getitem(x, self.basic)
+    def _indexing(self, k: Any, x: Tracer) -> tuple[list[Any], Sequence[int]]:
+        """What an entry indexes with, and the extents of the axes of `x` that it indexes."""
+        position = len(self.explicit)
+        if not _is_array(k):
+            extent = x.shape[position]
+            return [_integer(k, extent, position)], [extent]
+        if k.dtype == np.bool_ and k.ndim == 0:  # a new axis that is taken once, or not at all
+            return [np.zeros(int(bool(k)), np.intp)], []
+        axes = x.shape[position : position + max(_axes_used(k), 1)]
+        if k.dtype == np.bool_ and k.shape != axes:
+            raise IndexError(
+                f"boolean index did not match indexed array: the mask's shape is {k.shape}, and "
+                f"that of the axes {axes}"
+            )
+        return _index_arrays(k, x), axes
+
+    def view(self, x: Tracer) -> Any:
+        """The first step: integers, slices and None."""
+        whole = all(k == Slice(0, n) for k, n in zip(self.explicit, x.shape, strict=True))
+        out = x if whole and self.new_axes else GetItem(self.explicit)(x)
+        return ExpandDims(tuple(self.new_axes))(out) if self.new_axes else out
+
+    def move_first(self, x: Tracer) -> Any:
+        """The view with the axes to be indexed by arrays in front."""
+        out = self.view(x)
         rest = [a for a in range(out.ndim) if a not in self.axes]
         order = (*self.axes, *rest)
         return out if order == tuple(range(out.ndim)) else Transpose(order)(out)
 
-    def result_order(self, ndim: int) -> tuple[int, ...]:
+    def _order(self, ndim: int) -> tuple[int, ...]:
         """Where the axes of the gathered array go: the index axes to where NumPy puts them."""
-        index_axes = list(range(self.index_ndim))
-        rest = list(range(self.index_ndim, ndim))
-        return (*rest[: self.target], *index_axes, *rest[self.target :])
+        own = list(range(len(self.shape)))
+        rest = list(range(len(self.shape), ndim))
+        return (*rest[: self.target], *own, *rest[self.target :])
+
+    def gathered(self, moved: Any) -> Any:
+        """`x[index]`, of what `move_first` gave."""
+        out = gather(moved, *self.arrays)
+        order = self._order(out.ndim)
+        return out if order == tuple(range(out.ndim)) else Transpose(order)(out)
+
+    def result_shape(self, moved: Any) -> tuple[int, ...]:
+        """The shape of `x[index]`."""
+        shape = (*self.shape, *moved.shape[len(self.arrays) :])
+        return tuple(shape[a] for a in self._order(len(shape)))
+
+    def arranged(self, x: Tracer, value: Any) -> Any:
+        """A value of the result's shape, with its axes as a gather would give them."""
+        order = self._order(len(value.shape))
+        if order == tuple(range(len(order))):
+            return value
+        return recorded(x, Transpose(tuple(int(a) for a in np.argsort(order))), value)
 
 
-def _broadcast_index(array: Any, shape: tuple[int, ...]) -> Any:
-    if array.shape == shape:
-        return array
-    if isinstance(array, Tracer):
-        return BroadcastTo(shape)(array)
-    return np.ascontiguousarray(np.broadcast_to(array, shape))
+def parse(x: Tracer, index: Any) -> Index:
+    """An index taken apart."""
+    return Index(x, index)
 
 
-def _advanced(x: Tracer, entries: list[Any]) -> Any:
-    plan = _Plan(x, entries)
-    out = gather(plan.move_first(x), *plan.arrays)
-    order = plan.result_order(out.ndim)
-    return out if order == tuple(range(out.ndim)) else Transpose(order)(out)
+def _index_array(array: Any, shape: tuple[int, ...], x: Tracer) -> Any:
+    """An index array or integer, broadcast."""
+    if isinstance(array, int):
+        return recorded(x, BroadcastTo(shape), Literal(np.intp(array)))
+    array = as_tracer(array, x)
+    return array if array.shape == shape else BroadcastTo(shape)(array)
+
+
+# ---- reading
+
+
+def getitem(x: Tracer, index: Any) -> Any:
+    """`x[index]`."""
+    found = Index(x, index)
+    if found.advanced:
+        return found.gathered(found.move_first(x))
+    dotted = index is Ellipsis or (isinstance(index, tuple) and any(k is Ellipsis for k in index))
+    if dotted and not indexed_shape(found.explicit) and not found.new_axes and not x.is_scalar():
+        # With an Ellipsis the result is a view even where it has no axes, and not a scalar.
+        cell = tuple(Slice(int(k), 1) for k in found.explicit)  # type: ignore[arg-type]
+        return Squeeze(tuple(range(x.ndim)))(GetItem(cell)(x)) if cell else Reshape(())(x)
+    return found.view(x)
+
+
+def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
+    """np.take."""
+    x = as_tracer(x, indices)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    axis = normalize_axis_index(axis.__index__(), x.ndim)
+    indices = as_tracer(indices, x)
+    if mode == "wrap":
+        indices = np.mod(indices, x.shape[axis])
+    elif mode == "clip":
+        indices = np.clip(indices, 0, x.shape[axis] - 1)
+    result = x[(slice(None),) * axis + (indices,)]
+    if out is None:
+        return result
+    out[...] = result
+    return out
+
+
+def _grids(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
+    """The index that has `indices` along an axis and counts along the others."""
+    grids = []
+    for a, n in enumerate(x.shape):
+        along = [-1 if b == a else 1 for b in range(x.ndim)]
+        grids.append(indices if a == axis else np.arange(n).reshape(along))
+    return tuple(grids)
+
+
+def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
+    """np.take_along_axis."""
+    x = as_tracer(x, indices)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    return x[_grids(x, indices, normalize_axis_index(axis, x.ndim))]
+
+
+def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
+    """np.compress."""
+    a = as_tracer(a, condition)
+    (chosen,) = nonzero(as_tracer(condition, a))
+    return take(a, chosen, axis, out)
+
+
+def extract(condition: Any, arr: Any) -> Any:
+    """np.extract."""
+    return compress(np.reshape(condition, -1), np.reshape(arr, -1))
+
+
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+    """np.choose."""
+    if out is not None or mode != "raise":
+        raise UnsupportedError(f"np.choose with out= or mode= isn't supported{at_line()}")
+    a = as_tracer(a, *choices)
+    arrays = np.broadcast_arrays(a, *choices)
+    stacked = np.stack(arrays[1:])
+    return take_along_axis(stacked, arrays[0][None], 0)[0]
+
+
+def nonzero(x: Any) -> Any:
+    """np.nonzero: how many there are is guarded."""
+    if x.ndim == 0:
+        raise ValueError("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d first")
+    return tuple(_index_arrays(x if x.dtype == np.bool_ else x != 0, x))
+
+
+def flatnonzero(x: Any) -> Any:
+    """np.flatnonzero."""
+    return nonzero(x.reshape(-1))[0]
+
+
+def argwhere(x: Any) -> Any:
+    """np.argwhere."""
+    return np.stack(nonzero(x), axis=-1)
 
 
 # ---- writing
@@ -241,43 +342,49 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
     if x.is_scalar():
         raise TypeError("a traced scalar does not support item assignment")
     value = plain(value)
-    if (
-        x.dtype.kind != "f"
-        and not isinstance(value, Tracer)
-        and np.asarray(value).dtype.kind == "f"
-    ):
-        value = np.asarray(value).astype(x.dtype)
     if isinstance(value, Tracer) and value.dtype.kind == "f" and x.dtype.kind != "f":
         raise ConversionError(
             f"a traced float is assigned into an array of dtype {x.dtype}{at_line()}: it would be "
             "truncated and lose its derivative. Make the array with a float dtype"
         )
-    entries = _expand_ellipsis(_entries(index), x.ndim)
-    if any(_is_array_index(k) for k in entries):
-        _set_advanced(x, entries, value)
+    if _is_mask_of(x, index) and not np.ndim(value):
+        # A mask that is the condition of a choice, and not indices, needs no guard on its count.
+        chosen = where(as_tracer(index, x), fit(x, value, ()), x)
+        x.write(SetItem(tuple(Slice(0, n) for n in x.shape)), chosen)
         return
-    explicit, new_axes = _basic(entries, x.shape)
-    shape = indexed_shape(explicit)
-    y = _fitted(x, value, shape, new_axes)
-    x.write(SetItem(explicit), y)
+    found = Index(x, index)
+    if not found.advanced:
+        x.write(
+            SetItem(found.explicit), fit(x, value, indexed_shape(found.explicit), found.new_axes)
+        )
+        return
+    moved = found.move_first(x)  # a view of `x`: writing to it writes to `x`
+    y = fit(x, value, found.result_shape(moved))
+    moved.write(scatter_set, found.arranged(x, y), *found.arrays)
 
 
-def _fitted(x: Tracer, value: Any, shape: tuple[int, ...], new_axes: Sequence[int] = ()) -> Any:
-    """`value` as a traced array of the dtype of `x` and of this shape, broadcast as in NumPy."""
+def _is_mask_of(x: Tracer, index: Any) -> bool:
+    is_array = isinstance(index, (Tracer, np.ndarray))
+    return is_array and index.dtype == np.bool_ and index.shape == x.shape and x.ndim > 0
+
+
+def fit(x: Tracer, value: Any, shape: tuple[int, ...], new_axes: Sequence[int] = ()) -> Any:
+    """`value` with the dtype of `x` and this shape, broadcast as assignment does it.
+
+    `new_axes` are axes of extent 1 that the index has and the place to write to has not.
+    """
     if isinstance(value, np.ndarray):
         check_dtype(value.dtype)
         (_, value) = cast_all([x, value], [x.dtype, x.dtype])
     else:
         value = cast(value, x.dtype)
-    found = value.shape
     grown = list(shape)
     for axis in new_axes:
         grown.insert(axis, 1)
+    found = value.shape
     extra = len(found) - len(grown)
     if extra > 0 and set(found[:extra]) == {1}:  # NumPy drops leading unit axes of the value
-        from tapegrad.primitives.views import Squeeze
-
-        value = _recorded(x, Squeeze(tuple(range(extra))), value)
+        value = recorded(x, Squeeze(tuple(range(extra))), value)
         found = value.shape
     try:
         fits = broadcast_shapes(found, tuple(grown)) == tuple(grown)
@@ -288,104 +395,41 @@ def _fitted(x: Tracer, value: Any, shape: tuple[int, ...], new_axes: Sequence[in
             f"could not broadcast input array from shape {found} into shape {tuple(grown)}"
         )
     if found != tuple(grown):
-        value = _recorded(x, BroadcastTo(tuple(grown)), value)
-    if new_axes:
-        from tapegrad.primitives.views import Squeeze
-
-        value = _recorded(x, Squeeze(tuple(new_axes)), value)
-    return value
-
-
-def _recorded(x: Tracer, primitive: Any, value: Any) -> Any:
-    """Apply a primitive to a value that may be a plain array, in the trace of `x`."""
-    others = [value] if isinstance(value, Tracer) else []
-    return record(innermost([x, *others]), primitive, [value])
-
-
-def _set_advanced(x: Tracer, entries: list[Any], value: Any) -> None:
-    (only, *rest) = entries
-    if not rest and isinstance(only, (Tracer, np.ndarray)):
-        shape, dtype = _shape_dtype(only)
-        if dtype == np.bool_ and shape == x.shape and np.ndim(unwrap_shape(value)) == 0:
-            _assign_all(x, where(only, _fitted(x, value, ()), x))
-            return
-    plan = _Plan(x, entries)
-    moved = plan.move_first(x)
-    shape = (*plan.arrays[0].shape, *moved.shape[len(plan.arrays) :])
-    order = plan.result_order(len(shape))
-    y = _fitted(x, value, tuple(shape[a] for a in order))
-    if order != tuple(range(len(shape))):
-        y = _recorded(x, Transpose(tuple(int(a) for a in np.argsort(order))), y)
-    # `moved` is a view of `x`, or `x` itself: writing to it writes through.
-    moved.write(scatter_set, y, *plan.arrays)
-
-
-def unwrap_shape(value: Any) -> Any:
-    """Something with the shape of `value`."""
-    if isinstance(value, (Tracer, Literal)):
-        return np.broadcast_to(0, value.shape)
-    return value
-
-
-def _assign_all(x: Tracer, new: Tracer) -> None:
-    full = tuple(Slice(0, n) for n in x.shape)
-    x.write(SetItem(full), new)
-
-
-def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
-    """np.take."""
-    if out is not None or mode != "raise":
-        raise UnsupportedError(f"np.take with out= or mode= isn't supported{at_line()}")
-    x = as_tracer(x, indices)
-    if axis is None:
-        x, axis = x.reshape(-1), 0
-    axis = axis.__index__()
-    axis = axis + x.ndim if axis < 0 else axis
-    return x[
-        (slice(None),) * axis + (indices if isinstance(indices, Tracer) else np.asarray(indices),)
-    ]
-
-
-def as_tracer(x: Any, *others: Any) -> Tracer:
-    """`x` as a traced array, recorded in the trace of the tracers among `others`."""
-    if isinstance(x, Tracer):
-        return x
-    from tapegrad.tracing.trace import to_operand
-
-    x = plain(x)
-    if isinstance(x, Tracer):
-        return x
-    trace = innermost([o for o in others if isinstance(o, Tracer)])
-    value = np.asarray(x)
-    check_dtype(value.dtype)
-    operand, _ = to_operand(trace, value if value.ndim else value[()])
-    return Tracer(trace, operand, value)
-
-
-def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
-    """np.take_along_axis."""
-    x = as_tracer(x, indices)
-    if axis is None:
-        x, axis = x.reshape(-1), 0
-    axis = axis % x.ndim
-    grids: list[Any] = []
-    shape = indices.shape
-    for a in range(x.ndim):
-        if a == axis:
-            grids.append(indices)
-        else:
-            grids.append(
-                np.arange(x.shape[a]).reshape([-1 if b == a else 1 for b in range(len(shape))])
-            )
-    return x[tuple(grids)]
+        value = recorded(x, BroadcastTo(tuple(grown)), value)
+    return recorded(x, Squeeze(tuple(new_axes)), value) if new_axes else value
 
 
 def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> None:
     """np.put_along_axis."""
-    assert axis is not None
-    axis = axis % x.ndim
-    grids = [
-        indices if a == axis else np.arange(n).reshape([-1 if b == a else 1 for b in range(x.ndim)])
-        for a, n in enumerate(x.shape)
-    ]
-    x[tuple(grids)] = values
+    if not isinstance(x, Tracer):
+        raise ConversionError(
+            f"np.put_along_axis of a traced value into a plain NumPy array{at_line()}: make the "
+            "array with np.zeros_like(x) of a traced x"
+        )
+    if axis is None:
+        Flat(x)[indices] = values
+    else:
+        x[_grids(x, indices, normalize_axis_index(axis, x.ndim))] = values
+
+
+class Flat:
+    """`x.flat`: the elements of `x` in row-major order, to be read and written."""
+
+    def __init__(self, x: Tracer) -> None:
+        self._x = x
+
+    def __len__(self) -> int:
+        return self._x.size
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._x.reshape(-1))
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._x.reshape(-1)[index]
+        return found if found.is_scalar() else found.copy()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        # Reshaping may have to copy, so the write goes to the places of `x` themselves.
+        from tapegrad.tracing.frontend.scattering import put
+
+        put(self._x, as_tracer(np.arange(self._x.size), self._x)[index], value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,30 +15,30 @@ from tapegrad.tracing.frontend.shaping import (
     atleast_2d,
     atleast_3d,
     expand_dims,
+    ints,
     ravel,
 )
-from tapegrad.tracing.frontend.ufuncs import cast
+from tapegrad.tracing.frontend.ufuncs import cast, store
 from tapegrad.tracing.tracer import Tracer
 
 
-def _same_dtype(xs: Sequence[Any], dtype: Any = None) -> list[Tracer]:
-    traced = [x for x in _flat(xs) if isinstance(x, Tracer)]
-    arrays = [as_tracer(x, *traced) for x in xs]
+def _traced(xs: Any) -> list[Tracer]:
+    """All of them as tracers, if one is."""
+    xs = list(xs)
+    return [as_tracer(x, *xs) for x in xs]
+
+
+def _same_dtype(xs: Any, dtype: Any = None) -> list[Tracer]:
+    arrays = _traced(xs)
     common = np.result_type(*[a.dtype for a in arrays]) if dtype is None else np.dtype(dtype)
     return [cast(a, common) for a in arrays]
-
-
-def _flat(xs: Any) -> list[Any]:
-    if isinstance(xs, (list, tuple)):
-        return [e for x in xs for e in _flat(x)]
-    return [xs]
 
 
 def concatenate(
     arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Any:
     """np.concatenate."""
-    xs = _same_dtype(list(arrays), dtype)
+    xs = _same_dtype(arrays, dtype)
     if axis is None:
         xs, axis = [ravel(x) for x in xs], 0
     if any(x.ndim == 0 for x in xs):
@@ -57,24 +57,16 @@ def concatenate(
                     f"exactly, but along dimension {a}, the sizes are {n} and {m}"
                 )
     result = Concatenate(axis)(*xs)
-    if out is None:
-        return result
-    from tapegrad.tracing.frontend.ufuncs import store
-
-    return store(out, result)
+    return result if out is None else store(out, result)
 
 
 def stack(arrays: Any, axis: int = 0, out: Any = None, **kwargs: Any) -> Any:
     """np.stack."""
-    xs = _same_dtype(list(arrays), kwargs.get("dtype"))
+    xs = _same_dtype(arrays, kwargs.get("dtype"))
     if len({x.shape for x in xs}) != 1:
         raise ValueError("all input arrays must have the same shape")
     axis = normalize_axis_index(axis, xs[0].ndim + 1)
     return concatenate([expand_dims(x, axis) for x in xs], axis, out)
-
-
-def _as_list(x: Any) -> list[Any]:
-    return list(x) if isinstance(x, tuple) else [x]
 
 
 def vstack(tup: Any, **kwargs: Any) -> Any:
@@ -95,17 +87,14 @@ def dstack(tup: Any) -> Any:
 
 def column_stack(tup: Any) -> Any:
     """np.column_stack."""
-    return concatenate([x if x.ndim == 2 else x.reshape(-1, 1) for x in _traced(tup)], 1)
-
-
-def _traced(xs: Any) -> list[Tracer]:
-    xs = list(xs)
-    return [as_tracer(x, *[y for y in _flat(xs) if isinstance(y, Tracer)]) for x in xs]
+    return concatenate([atleast_2d(x).T if x.ndim < 2 else x for x in _traced(tup)], 1)
 
 
 def append(arr: Any, values: Any, axis: Any = None) -> Any:
     """np.append."""
-    return concatenate((arr, values), axis)
+    return concatenate(
+        [ravel(x) for x in _traced((arr, values))] if axis is None else (arr, values), axis or 0
+    )
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
@@ -120,9 +109,9 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         ends = np.cumsum([size + 1] * more + [size] * (parts - more))
         bounds = [0, *map(int, ends)]
     else:
-        bounds = [0, *[int(k) for k in indices_or_sections], n]
+        bounds = [0, *ints(indices_or_sections, ary), n]
     before = (slice(None),) * axis
-    return [ary[(*before, slice(a, b))] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [ary[(*before, slice(a, b))] for a, b in pairwise(bounds)]
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
@@ -145,3 +134,72 @@ def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
     """np.dsplit."""
     return split(ary, indices_or_sections, 2)
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+    """np.unstack."""
+    return tuple(np.moveaxis(x, axis, 0))
+
+
+def block(arrays: Any) -> Any:
+    """np.block: the innermost lists are joined along the last axis, the next along the one before."""
+
+    def depth(x: Any) -> int:
+        return 1 + max(map(depth, x), default=0) if isinstance(x, list) else 0
+
+    def leaves(x: Any) -> list[Any]:
+        return [leaf for part in x for leaf in leaves(part)] if isinstance(x, list) else [x]
+
+    traced = [x for x in leaves(arrays) if isinstance(x, Tracer)]
+    levels = depth(arrays)
+    ndim = max(levels, *[np.ndim(x) for x in leaves(arrays)])
+
+    def joined(x: Any, level: int) -> Any:
+        if isinstance(x, list):
+            return concatenate([joined(part, level + 1) for part in x], ndim - levels + level)
+        x = as_tracer(x, *traced)
+        return x.reshape((1,) * (ndim - x.ndim) + x.shape)
+
+    result = joined(arrays, 0)
+    return np.copy(result) if levels == 0 else result
+
+
+def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+    """np.insert."""
+    arr = as_tracer(arr, values)
+    if axis is None:
+        arr, axis = ravel(arr), 0
+    axis = normalize_axis_index(axis, arr.ndim)
+    n = arr.shape[axis]
+    values = cast(as_tracer(values, arr), arr.dtype)
+    if isinstance(obj, slice):
+        obj = range(*obj.indices(n))
+    places = np.array(ints(obj, arr), np.intp)
+    if np.any((places < -n) | (places > n)):
+        raise IndexError(f"index {obj} is out of bounds for axis {axis} with size {n}")
+    places = np.where(places < 0, places + n, places)
+    if len(places) == 1:
+        values = values.reshape((1,) * (arr.ndim - values.ndim) + values.shape)
+        if np.ndim(obj) == 0:
+            values = np.moveaxis(values, 0, axis)
+        places = np.repeat(places, values.shape[axis])
+    order = np.argsort(places, kind="stable")
+    places[order] += np.arange(len(places))
+    grown = [m + len(places) if a == axis else m for a, m in enumerate(arr.shape)]
+    result = np.zeros_like(arr, shape=grown)
+    before = (slice(None),) * axis
+    result[(*before, places)] = values
+    result[(*before, np.setdiff1d(np.arange(grown[axis]), places))] = arr
+    return result
+
+
+def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
+    """np.delete."""
+    if axis is None:
+        arr, axis = ravel(arr), 0
+    axis = normalize_axis_index(axis, arr.ndim)
+    gone = obj if isinstance(obj, slice) or np.asarray(obj).dtype == np.bool_ else ints(obj, arr)
+    if isinstance(gone, tuple) and np.ndim(obj) == 0:
+        (gone,) = gone
+    kept = np.delete(np.arange(arr.shape[axis]), gone)
+    return arr[(slice(None),) * axis + (kept,)]

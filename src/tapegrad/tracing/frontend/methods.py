@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.tracing.frontend import contracting, indexing, misc, reducing, scattering, shaping
+from tapegrad.tracing.frontend import (
+    contracting,
+    indexing,
+    misc,
+    reducing,
+    scattering,
+    shaping,
+    sorting,
+)
 
 
 def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
@@ -18,12 +26,17 @@ def _transpose(x: Any, *axes: Any) -> Any:
 
 
 METHODS: dict[str, Any] = {
-    "all": reducing.all,
-    "any": reducing.any,
+    "all": reducing.all_,
+    "any": reducing.any_,
     "argmax": reducing.argmax,
     "argmin": reducing.argmin,
+    "argsort": sorting.argsort,
     "astype": shaping.astype,
+    "choose": indexing.choose,
     "clip": misc.clip,
+    "compress": lambda x, condition, axis=None, out=None: indexing.compress(
+        condition, x, axis, out
+    ),
     "conj": shaping.copy,
     "conjugate": shaping.copy,
     "copy": shaping.copy,
@@ -36,13 +49,15 @@ METHODS: dict[str, Any] = {
     "max": reducing.max,
     "mean": reducing.mean,
     "min": reducing.min,
-    "nonzero": misc.nonzero,
+    "nonzero": indexing.nonzero,
     "prod": reducing.prod,
     "put": scattering.put,
     "ravel": shaping.ravel,
     "repeat": shaping.repeat,
     "reshape": _reshape,
     "round": misc.round_,
+    "searchsorted": sorting.searchsorted,
+    "sort": sorting.sort_in_place,
     "squeeze": shaping.squeeze,
     "std": reducing.std,
     "sum": reducing.sum,
@@ -51,4 +66,5 @@ METHODS: dict[str, Any] = {
     "trace": shaping.trace,
     "transpose": _transpose,
     "var": reducing.var,
+    "view": shaping.view,
 }

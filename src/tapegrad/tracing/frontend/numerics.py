@@ -49,8 +49,10 @@ def diff(
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """np.ediff1d."""
     ary = as_tracer(ary, to_end, to_begin)
-    ends = [None if e is None else cast(as_tracer(e, ary).reshape(-1), ary.dtype)
-            for e in (to_begin, to_end)]
+    ends = [
+        None if e is None else cast(as_tracer(e, ary).reshape(-1), ary.dtype)
+        for e in (to_begin, to_end)
+    ]
     parts = [ends[0], diff(ary.reshape(-1)), ends[1]]
     return np.concatenate([p for p in parts if p is not None])
 
@@ -84,7 +86,9 @@ def _gradient(f: Any, axis: int, dx: Any, edge_order: int) -> Any:
         steps: Any = np.full(n - 1, 1.0) * dx
     else:
         if np.shape(dx) != (n,):
-            raise ValueError("when 1d, distances must match the length of the corresponding dimension")
+            raise ValueError(
+                "when 1d, distances must match the length of the corresponding dimension"
+            )
         steps = np.diff(dx)
 
     def at(k: Any) -> Any:
@@ -149,7 +153,9 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.
 # ---- interpolation, convolution, counting
 
 
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+def interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> Any:
     """np.interp: piecewise linear; at a node the slope is that of the piece to its right."""
     if period is not None:
         raise UnsupportedError(f"np.interp with period= isn't supported{at_line()}")
@@ -160,7 +166,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     share = (x - xp[k]) / np.where(width == 0, 1.0, width)
     inside = fp[k] + (fp[after] - fp[k]) * share
     below, above = fp[0] if left is None else left, fp[-1] if right is None else right
-    return np.where(x < xp[0], below, np.where(x >= xp[-1], np.where(x > xp[-1], above, fp[-1]), inside))
+    return np.where(
+        x < xp[0], below, np.where(x >= xp[-1], np.where(x > xp[-1], above, fp[-1]), inside)
+    )
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
@@ -188,7 +196,9 @@ def _windows_product(a: Any, v: Any, mode: str, swap: bool) -> Any:
         if swap:
             a, v = a[::-1], v[::-1]
     n, m = a.size, v.size
-    before = {"full": m - 1, "same": m // 2 if not turned or swap else (m - 1) // 2, "valid": 0}[mode]
+    before = {"full": m - 1, "same": m // 2 if not turned or swap else (m - 1) // 2, "valid": 0}[
+        mode
+    ]
     count = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]
     padded = np.pad(a, (before, max(0, count + m - 1 - before - n)))
     windows = padded[np.arange(count)[:, None] + np.arange(m)]

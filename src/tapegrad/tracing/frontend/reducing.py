@@ -312,29 +312,6 @@ cumsum = _running(CumSum)
 cumprod = _running(CumProd)
 
 
-def diff(
-    a: Any, n: int = 1, axis: int = -1, prepend: Any = _MISSING, append: Any = _MISSING
-) -> Any:
-    """np.diff."""
-    axis = normalize_axis_index(axis, a.ndim)
-    parts = [p for p in (prepend, a, append) if p is not _MISSING]
-    if len(parts) > 1:
-
-        def widen(p: Any) -> Any:
-            if np.ndim(p):
-                return p
-            shape = list(a.shape)
-            shape[axis] = 1
-            return np.broadcast_to(p, shape)
-
-        a = np.concatenate([widen(p) for p in parts], axis)
-    before = (slice(None),) * axis
-    for _ in range(n):
-        later, earlier = a[(*before, slice(1, None))], a[(*before, slice(None, -1))]
-        a = np.not_equal(later, earlier) if a.dtype == np.bool_ else later - earlier
-    return a
-
-
 # ---- NaN left out
 
 
@@ -407,9 +384,7 @@ def nanstd(
 def _nan_extremum(extremum: Callable[..., Any], neutral: float) -> Callable[..., Any]:
     """nanmax and nanmin: NaN only where there is nothing else."""
 
-    def reduce(
-        a: Any, axis: Any = None, out: Any = None, keepdims: Any = _MISSING
-    ) -> Any:
+    def reduce(a: Any, axis: Any = None, out: Any = None, keepdims: Any = _MISSING) -> Any:
         if a.dtype.kind != "f":
             return extremum(a, axis, out, keepdims)
         x, there = _filled(a, neutral)

@@ -96,12 +96,12 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     """np.place: values are repeated through the places where the mask is true."""
     _check_traced(arr, "np.place")
     flat = as_tracer(vals, arr).reshape(-1)
-    mask = np.asarray(mask) if not isinstance(mask, Tracer) else mask
-    chosen = arr[mask.reshape(arr.shape).astype(bool)]
-    if chosen.size:
+    chosen = np.nonzero(as_tracer(mask, arr).reshape(arr.shape))
+    count = chosen[0].size
+    if count:
         if not flat.size:
             raise ValueError("Cannot insert from an empty array!")
-        arr[mask.reshape(arr.shape).astype(bool)] = flat[np.arange(chosen.size) % flat.size]
+        arr[chosen] = flat[np.arange(count) % flat.size]
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.scatter import Concatenate, Place, PlaceDiagonal
+from tapegrad.primitives.scatter import Concatenate, Place, PlaceDiagonal, SetItem
 from tapegrad.primitives.views import (
     BroadcastTo,
     Diagonal,
@@ -22,23 +21,30 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
-from tapegrad.tracing.frontend.indexing import as_tracer
+from tapegrad.tracing.frontend.indexing import as_tracer, recorded
+from tapegrad.tracing.frontend.ufuncs import cast, check_dtype
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 
-def _ints(x: Any) -> tuple[int, ...]:
-    """A shape or a list of axes: one integer, or several. Traced integers are guarded."""
-    if hasattr(x, "__index__") and not isinstance(x, (tuple, list)):
+def ints(x: Any, like: Any) -> tuple[int, ...]:
+    """A shape, a list of axes or of counts: one integer, or several. Those that are traced, or in
+    an array from outside, are guarded; `like` is a tracer of the trace that does it."""
+    if isinstance(x, np.ndarray) and isinstance(like, Tracer):
+        x = as_tracer(x, like)
+    if np.ndim(x) == 0:
         return (x.__index__(),)
     return tuple(k.__index__() for k in x)
 
 
 def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None) -> Any:
     """np.reshape."""
-    if order == "A":
-        order = "C"
-    dims = list(_ints(shape))
+    if order not in ("C", "F"):
+        raise UnsupportedError(
+            f"the order {order!r} depends on how an array lies in memory, which a trace doesn't "
+            f"follow{at_line()}. Use 'C' or 'F'"
+        )
+    dims = list(ints(shape, x))
     if dims.count(-1) == 1:
         known = int(np.prod([n for n in dims if n != -1], dtype=int))
         if known == 0 or x.size % known:
@@ -48,14 +54,12 @@ def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None)
         raise ValueError(f"cannot reshape array of size {x.size} into shape {tuple(dims)}")
     if order == "F":
         return transpose(Reshape(tuple(reversed(dims)))(transpose(x)))
-    if tuple(dims) == x.shape:
-        return GetItem(tuple(Slice(0, n) for n in dims))(x)
     return Reshape(tuple(dims))(x)
 
 
 def ravel(x: Any, order: str = "C") -> Any:
     """np.ravel."""
-    return reshape(x, -1, "F" if order == "F" else "C")
+    return reshape(x, -1, order)
 
 
 def flatten(x: Any, order: str = "C") -> Any:
@@ -68,7 +72,7 @@ def transpose(x: Any, axes: Any = None) -> Any:
     if axes is None:
         order = tuple(reversed(range(x.ndim)))
     else:
-        order = tuple(normalize_axis_index(a, x.ndim) for a in _ints(axes))
+        order = tuple(normalize_axis_index(a, x.ndim) for a in ints(axes, x))
         if sorted(order) != list(range(x.ndim)):
             raise ValueError("axes don't match array")
     return Transpose(order)(x)
@@ -118,33 +122,33 @@ def expand_dims(x: Any, axis: Any) -> Any:
     return ExpandDims(tuple(sorted(normalize_axis_tuple(axes, x.ndim + len(axes)))))(x)
 
 
-def atleast_1d(*xs: Any) -> Any:
-    """np.atleast_1d."""
-    done = tuple(reshape(x, 1) if np.ndim(x) == 0 else x for x in xs)
-    return done[0] if len(done) == 1 else done
+def _at_least(grow: Callable[[Any], Any]) -> Callable[..., Any]:
+    """atleast_1d and its relatives: one array, or a tuple of several."""
+
+    def function(*xs: Any) -> Any:
+        done = tuple(grow(as_tracer(x, *xs)) for x in xs)
+        return done[0] if len(done) == 1 else done
+
+    return function
 
 
-def atleast_2d(*xs: Any) -> Any:
-    """np.atleast_2d."""
-    done = tuple(x if np.ndim(x) >= 2 else reshape(x, (1, -1)) for x in xs)
-    return done[0] if len(done) == 1 else done
+def _grown_to_3(x: Any) -> Any:
+    if x.ndim >= 3:
+        return x
+    return expand_dims(x, 2) if x.ndim == 2 else reshape(x, (1, -1, 1))
 
 
-def atleast_3d(*xs: Any) -> Any:
-    """np.atleast_3d."""
-
-    def grow(x: Any) -> Any:
-        if np.ndim(x) >= 3:
-            return x
-        return expand_dims(x, 2) if np.ndim(x) == 2 else reshape(x, (1, -1, 1))
-
-    done = tuple(grow(x) for x in xs)
-    return done[0] if len(done) == 1 else done
+atleast_1d = _at_least(lambda x: x if x.ndim else reshape(x, 1))
+atleast_2d = _at_least(lambda x: x if x.ndim >= 2 else reshape(x, (1, -1)))
+atleast_3d = _at_least(_grown_to_3)
 
 
 def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
     """np.broadcast_to."""
-    return BroadcastTo(_ints(shape))(x)
+    shape = ints(shape, x)
+    if len(shape) < x.ndim or np.broadcast_shapes(x.shape, shape) != shape:
+        raise ValueError(f"cannot broadcast an array of shape {x.shape} to shape {shape}")
+    return BroadcastTo(shape)(x)
 
 
 def broadcast_arrays(*xs: Any, subok: bool = False) -> tuple[Any, ...]:
@@ -167,11 +171,9 @@ def rot90(x: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
         return reshape(x, x.shape)
     if k == 2:
         return flip(x, tuple(axes))
-    return (
-        swapaxes(flip(x, second), first, second)
-        if k == 1
-        else flip(swapaxes(x, first, second), second)
-    )
+    if k == 1:
+        return swapaxes(flip(x, second), first, second)
+    return flip(swapaxes(x, first, second), second)
 
 
 def roll(x: Any, shift: Any, axis: Any = None) -> Any:
@@ -179,11 +181,10 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     axes = normalize_axis_tuple(axis, x.ndim, allow_duplicate=True)
-    shifts = _ints(shift)
-    shifts = shifts * len(axes) if len(shifts) == 1 else shifts
-    for a, s in zip(axes, shifts, strict=True):
+    for axis, shift in np.broadcast(axes, ints(shift, x)):
+        a = int(axis)
         n = x.shape[a]
-        s = s % n if n else 0
+        s = int(shift) % n if n else 0
         if s:
             before = [Slice(0, m) for m in x.shape]
             after = list(before)
@@ -194,7 +195,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 
 def tile(x: Any, reps: Any) -> Any:
     """np.tile: the array broadcast along new axes, which reshaping merges."""
-    times = list(_ints(reps))
+    times = list(ints(reps, x))
     ndim = max(x.ndim, len(times))
     times = [1] * (ndim - len(times)) + times
     x = reshape(x, (1,) * (ndim - x.ndim) + x.shape)
@@ -217,52 +218,116 @@ def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
         merged = list(x.shape)
         merged[axis] *= times
         return reshape(broadcast_to(grown, shape), merged)
-    counts = np.array([int(r) for r in repeats])
-    picks = np.repeat(np.arange(x.shape[axis]), counts)
+    picks = np.repeat(np.arange(x.shape[axis]), ints(repeats, x))
     return x[(slice(None),) * axis + (picks,)]
 
 
+def resize(a: Any, new_shape: Any) -> Any:
+    """np.resize: the elements in row-major order, repeated as often as needed."""
+    shape = ints(new_shape, a)
+    flat = ravel(a)
+    if flat.size == 0:
+        return np.zeros_like(a, shape=shape)
+    count = int(np.prod(shape, dtype=int))
+    return flat[np.arange(count) % flat.size].reshape(shape)
+
+
+def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+    """np.apply_along_axis: the function runs once for each vector, so it's recorded that often."""
+    axis = normalize_axis_index(axis, arr.ndim)
+    vectors = np.moveaxis(arr, axis, -1)
+    lead = vectors.shape[:-1]
+    results = [as_tracer(func1d(vectors[k], *args, **kwargs), arr) for k in np.ndindex(lead)]
+    if not results:
+        raise ValueError("Cannot apply_along_axis when any iteration dimensions are 0")
+    whole = np.stack(results).reshape(lead + results[0].shape)
+    extra = range(len(lead), whole.ndim)
+    return np.moveaxis(whole, tuple(extra), tuple(range(axis, axis + len(extra))))
+
+
+def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
+    """np.apply_over_axes."""
+    for axis in ints(axes, a):
+        result = func(a, axis)
+        a = result if result.ndim == a.ndim else expand_dims(result, axis)
+    return a
+
+
+_STATISTICS = {"mean": np.mean, "maximum": np.max, "minimum": np.min}
+
+
 def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
-    """np.pad, in the modes constant, edge, reflect, symmetric and wrap."""
+    """np.pad, in all modes but empty and median, and with statistics over whole axes."""
     if isinstance(pad_width, dict):
         pad_width = [pad_width.get(a, pad_width.get(a - x.ndim, 0)) for a in range(x.ndim)]
         pad_width = [(w, w) if np.ndim(w) == 0 else w for w in pad_width]
     widths = [tuple(map(int, w)) for w in np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))]
+    if any(w < 0 for pair in widths for w in pair):
+        raise ValueError("index can't contain negative values")
     if mode == "constant":
         return _pad_constant(x, widths, kwargs.get("constant_values", 0))
-    if mode not in ("edge", "reflect", "symmetric", "wrap") or kwargs:
-        raise UnsupportedError(
-            f"np.pad with mode={mode!r} {kwargs or ''} isn't supported{at_line()}"
-        )
-    for axis, (before, after) in enumerate(widths):
-        if before or after:
-            picks = np.pad(np.arange(x.shape[axis]), (before, after), mode=mode)  # type: ignore[call-overload]
-            x = x[(slice(None),) * axis + (picks,)]
-    return x
+    if kwargs.get("reflect_type") == "even":
+        del kwargs["reflect_type"]
+    if mode in ("edge", "reflect", "symmetric", "wrap") and not kwargs:
+        for axis, (before, after) in enumerate(widths):
+            if before or after:
+                picks = np.pad(np.arange(x.shape[axis]), (before, after), mode=mode)  # type: ignore[call-overload]
+                x = x[(slice(None),) * axis + (picks,)]
+        return x
+    if mode == "linear_ramp":
+        return _pad_ramp(x, widths, kwargs.get("end_values", 0))
+    if mode in _STATISTICS and not kwargs and (x.dtype.kind == "f" or mode != "mean"):
+        statistic = _STATISTICS[mode]
+        for axis, pair in enumerate(widths):
+            value = statistic(x, axis=axis, keepdims=True)
+            x = _pad_axis(x, axis, [_stretched(value, axis, width) for width in pair])
+        return x
+    raise UnsupportedError(f"np.pad with mode={mode!r} {kwargs or ''} isn't supported{at_line()}")
+
+
+def _stretched(value: Any, axis: int, extent: int) -> Any:
+    """An axis of extent 1 repeated."""
+    return broadcast_to(value, [extent if a == axis else n for a, n in enumerate(value.shape)])
+
+
+def _pad_axis(x: Any, axis: int, fillers: Sequence[Any]) -> Any:
+    """`x` between its two fillers along an axis."""
+    before, after = fillers
+    parts = [p for p in (before, x, after) if p.shape[axis] or p is x]
+    return Concatenate(axis)(*parts) if len(parts) > 1 else x
 
 
 def _pad_constant(x: Any, widths: list[tuple[int, ...]], values: Any) -> Any:
     shape = tuple(n + sum(w) for n, w in zip(x.shape, widths, strict=True))
     index = tuple(Slice(w[0], n) for n, w in zip(x.shape, widths, strict=True))
-    if not isinstance(values, Tracer) and not np.any(values):
+    if not isinstance(values, Tracer) and np.ndim(values) == 0 and values == 0:
         return Place(shape, index)(x)
-    if np.ndim(values) == 0:
-        from tapegrad.primitives.scatter import SetItem
-        from tapegrad.tracing.frontend.ufuncs import cast
-        from tapegrad.tracing.tracer import record
+    values = as_tracer(values, x).astype(x.dtype)
+    if values.ndim == 0:
+        return SetItem(index)(BroadcastTo(shape)(values), x)
+    ends = np.broadcast_to(values, (x.ndim, 2))
+    for axis, pair in enumerate(widths):
+        row = [n if a != axis else 1 for a, n in enumerate(x.shape)]
+        fillers = [
+            _stretched(broadcast_to(ends[axis, side], row), axis, width)
+            for side, width in enumerate(pair)
+        ]
+        x = _pad_axis(x, axis, fillers)
+    return x
 
-        full = record(x._trace, BroadcastTo(shape), [cast(values, x.dtype)])
-        return SetItem(index)(full, x)
-    pairs = np.broadcast_to(np.asarray(values), (x.ndim, 2))
+
+def _pad_ramp(x: Any, widths: list[tuple[int, ...]], values: Any) -> Any:
+    """From the edge, straight to the end values, which are reached at the far end."""
+    ends = np.broadcast_to(as_tracer(values, x).astype(x.dtype), (x.ndim, 2))
     for axis, (before, after) in enumerate(widths):
-        parts = [x]
-        for width, value, at in ((before, pairs[axis][0], 0), (after, pairs[axis][1], 1)):
-            if width:
-                block = list(x.shape)
-                block[axis] = width
-                filler = full_like(x, value, shape=block)
-                parts.insert(0 if at == 0 else len(parts), filler)
-        x = Concatenate(axis)(*parts) if len(parts) > 1 else x
+        column = [-1 if a == axis else 1 for a in range(x.ndim)]
+        edges = [x[(slice(None),) * axis + (k,)] for k in (slice(0, 1), slice(-1, None))]
+        fillers = []
+        for side, width in enumerate((before, after)):
+            along = np.arange(width) / max(width, 1)  # 0 at the far end
+            along = (along if side == 0 else along[::-1]).astype(x.dtype).reshape(column)
+            fillers.append(ends[axis, side] + (edges[side] - ends[axis, side]) * along)
+        x = _pad_axis(x, axis, fillers)
     return x
 
 
@@ -298,14 +363,12 @@ def trace(
 
 def tril(m: Any, k: int = 0) -> Any:
     """np.tril."""
-    mask = np.tri(m.shape[-2], m.shape[-1], k, dtype=bool)
-    return ew.where(mask, m, Literal(m.dtype.type(0)))
+    return np.where(np.tri(*m.shape[-2:], k=k, dtype=bool), m, m.dtype.type(0))
 
 
 def triu(m: Any, k: int = 0) -> Any:
     """np.triu."""
-    mask = ~np.tri(m.shape[-2], m.shape[-1], k - 1, dtype=bool)
-    return ew.where(mask, m, Literal(m.dtype.type(0)))
+    return np.where(np.tri(*m.shape[-2:], k=k - 1, dtype=bool), m.dtype.type(0), m)
 
 
 # ---- copies and arrays like another
@@ -316,12 +379,33 @@ def copy(x: Any, order: str = "K", subok: bool = False) -> Any:
     return ew.copy(x)
 
 
-def astype(x: Any, dtype: Any, *args: Any, copy: bool = True, **kwargs: Any) -> Any:
-    """ndarray.astype."""
-    from tapegrad.tracing.frontend.ufuncs import check_dtype
+def view(x: Any, dtype: Any = None, type: Any = None) -> Any:
+    """ndarray.view, of the same dtype."""
+    if type is not None or (dtype is not None and np.dtype(dtype) != x.dtype):
+        raise UnsupportedError(
+            f"ndarray.view as another type reads the bits of an array, which a trace doesn't "
+            f"follow{at_line()}. Use astype"
+        )
+    return Reshape(x.shape)(x)
 
+
+def astype(
+    x: Any,
+    dtype: Any,
+    order: str = "K",
+    casting: Any = "unsafe",
+    subok: bool = True,
+    copy: bool = True,
+    *,
+    device: Any = None,
+) -> Any:
+    """ndarray.astype."""
     dtype = np.dtype(dtype)
     check_dtype(dtype)
+    if not np.can_cast(x.dtype, dtype, casting):
+        raise TypeError(
+            f"Cannot cast array data from {x.dtype!r} to {dtype!r} according to the rule {casting!r}"
+        )
     if dtype == x.dtype:
         return ew.copy(x) if copy else x
     return ew.AsType(dtype)(x)
@@ -337,35 +421,26 @@ def full_like(
     **kwargs: Any,
 ) -> Any:
     """np.full_like: a traced array, so it can be written to with traced values."""
-    from tapegrad.tracing.frontend.ufuncs import cast
-    from tapegrad.tracing.tracer import record
-
-    dtype = x.dtype if dtype is None else np.dtype(dtype)
-    dims = x.shape if shape is None else _ints(shape)
-    trace = (x if isinstance(x, Tracer) else fill_value)._trace
-    out = record(trace, BroadcastTo(tuple(dims)), [cast(fill_value, dtype)])
-    return record(trace, ew.copy, [out])
+    x = as_tracer(x, fill_value)
+    dims = x.shape if shape is None else ints(shape, x)
+    value = cast(as_tracer(fill_value, x), x.dtype if dtype is None else np.dtype(dtype))
+    # A view of one value isn't writable, but a copy of it is. A Python number is a literal.
+    return recorded(x, ew.copy, recorded(x, BroadcastTo(dims), value))
 
 
-def zeros_like(
-    x: Any,
-    dtype: Any = None,
-    order: str = "K",
-    subok: bool = True,
-    shape: Any = None,
-    **kwargs: Any,
-) -> Any:
-    """np.zeros_like."""
-    return full_like(x, 0, dtype, shape=shape)
+def _filled_like(value: int) -> Callable[..., Any]:
+    def function(
+        x: Any,
+        dtype: Any = None,
+        order: str = "K",
+        subok: bool = True,
+        shape: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        return full_like(x, value, dtype, shape=shape)
+
+    return function
 
 
-def ones_like(
-    x: Any,
-    dtype: Any = None,
-    order: str = "K",
-    subok: bool = True,
-    shape: Any = None,
-    **kwargs: Any,
-) -> Any:
-    """np.ones_like."""
-    return full_like(x, 1, dtype, shape=shape)
+zeros_like = _filled_like(0)
+ones_like = _filled_like(1)

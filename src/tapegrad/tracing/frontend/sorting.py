@@ -26,9 +26,7 @@ def argsort(
     return ArgSort(normalize_axis_index(axis, a.ndim), bool(stable) or kind == "stable")(a)
 
 
-def sort(
-    a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
-) -> Any:
+def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     """np.sort."""
     if axis is None:
         a, axis = ravel(a), 0

@@ -131,7 +131,9 @@ def promoted(ufunc: np.ufunc, *xs: Any) -> list[Any]:
     loop = _loop_dtypes(ufunc, xs)
     strong = [k for k, x in enumerate(xs) if isinstance(x, (Tracer, np.ndarray, np.generic))]
     done = list(xs)
-    for k, x in zip(strong, cast_all([xs[k] for k in strong], [loop[k] for k in strong]), strict=True):
+    for k, x in zip(
+        strong, cast_all([xs[k] for k in strong], [loop[k] for k in strong]), strict=True
+    ):
         done[k] = x.value if isinstance(x, Literal) else x
     return done
 

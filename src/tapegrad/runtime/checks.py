@@ -1,0 +1,57 @@
+"""Whether what a traced function returned can be differentiated."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tapegrad.errors import GradientError
+from tapegrad.ir.tape import Tape
+from tapegrad.tracing.run import Traced
+from tapegrad.trees import unflatten
+
+
+def check_scalar_result(traced: Traced, name: str, has_aux: bool = False) -> None:
+    """A GradientError unless the function that was traced returned a real scalar first."""
+    if has_aux:
+        result = unflatten(traced.structure, list(range(len(traced.outputs))))
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise GradientError(
+                f"grad with has_aux=True: {name} must return a pair (value, aux), and it "
+                f"returned {type(result).__name__}"
+            )
+        if not isinstance(result[0], int):
+            raise GradientError(f"grad: the value that {name} returned isn't a single array")
+    elif len(traced.outputs) != 1:
+        raise GradientError(
+            f"grad: {name} returned {len(traced.outputs)} values, but grad needs one scalar. "
+            "Return (value, aux) with has_aux=True, or use vjp for several outputs"
+        )
+    at = traced.outputs[0]
+    leaf = traced.leaves[0]
+    if at is None:
+        if not isinstance(leaf, (float, np.floating)) or isinstance(leaf, bool):
+            raise GradientError(
+                f"grad: {name} returned {leaf!r} ({type(leaf).__name__}), but grad needs a real "
+                "scalar that depends on its arguments. Is a return missing?"
+            )
+        return
+    aval = traced.tape.outputs[at].aval
+    src = _source_of(traced.tape, at)
+    if aval.shape != ():
+        raise GradientError(
+            f"grad: {name} returned {aval}, but grad needs a scalar{src}. Sum it, or use vjp "
+            "with a cotangent of that shape"
+        )
+    if aval.dtype.kind != "f":
+        raise GradientError(
+            f"grad: {name} returned a scalar of dtype {aval.dtype}{src}, which has no "
+            "derivative. Return a float"
+        )
+
+
+def _source_of(tape: Tape, at: int) -> str:
+    output = tape.outputs[at]
+    for call in tape.calls:
+        if output in call.outs and call.src:
+            return f" ({call.src}: `{call.src.text}`)"
+    return ""

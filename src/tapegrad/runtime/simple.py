@@ -1,0 +1,81 @@
+"""Gradient functions that stand alone: `simplegrad`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tapegrad.emit.standalone import Text, is_float_leaf, mirrored, standalone
+from tapegrad.pipeline import gradient, schedule
+from tapegrad.runtime.checks import check_scalar_result
+from tapegrad.signature import argument_names, check_leaf, describe, leaf_names
+from tapegrad.tracing.run import trace_function
+from tapegrad.trees import flatten, is_traced
+
+
+class SimpleGradient:
+    """A compiled gradient function for arguments of fixed shapes; see `tapegrad.simplegrad`.
+
+    `source` is its readable Python source; `save(path)` writes a file that runs without tapegrad.
+    """
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+        self.__name__ = text.name
+        self.__doc__ = text.doc
+        self._function = self._compiled()
+
+    def _compiled(self) -> Callable[..., Any]:
+        from tapegrad.emit import support
+
+        names = dict(vars(support))
+        names["__name__"] = f"tapegrad.generated.{self._text.name}"
+        exec(compile(self._text.source, f"<tapegrad {self._text.name}>", "exec"), names)
+        exec(compile(self._text.compiling, f"<tapegrad {self._text.name}>", "exec"), names)
+        return names[self._text.name]  # type: ignore[no-any-return]
+
+    def __call__(self, *args: Any) -> Any:
+        return self._function(*args)
+
+    @property
+    def source(self) -> str:
+        """The kernels and the function that calls them."""
+        return self._text.source
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a Python file with this function in it, which needs NumPy, numba and SciPy only."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self._text.whole())
+
+    def __reduce__(self) -> Any:
+        return SimpleGradient, (self._text,)
+
+    def __repr__(self) -> str:
+        return f"<tapegrad {self.__name__}>"
+
+
+def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
+    """Trace, differentiate, schedule and compile; no cache."""
+    names, words = leaf_names(f, args, {})
+    leaves, _ = flatten(tuple(args))
+    for leaf, word in zip(leaves, words, strict=True):
+        check_leaf(leaf, f"simplegrad: {word}")
+    traced = trace_function(f, args, {}, names)
+    check_scalar_result(traced, describe(f))
+    inputs = [x for x in leaves if is_traced(x)]
+    wrt = [k for k, x in enumerate(inputs) if is_float_leaf(x)]
+    program = schedule(gradient(traced.tape, wrt, keep=[0]))
+    parameters = argument_names(f, len(args))
+    name = f"grad_{program.plan.name.removeprefix('grad_')}"
+
+    def result(outputs: Sequence[str]) -> str:
+        gradients = iter(outputs[1:])
+        each = iter([next(gradients) if k in wrt else "None" for k in range(len(inputs))])
+        parts = [mirrored(p, a, each) for p, a in zip(parameters, args, strict=True)]
+        return f"{outputs[0]}, {', '.join(parts)}"
+
+    doc = f"The value of {describe(f)} and its gradients with respect to each argument."
+    return SimpleGradient(
+        standalone(program, name, parameters, args, traced.hidden, result, doc)
+    )
