@@ -90,6 +90,7 @@ def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
     The tape's inputs are the arrays and numbers among the arguments, then the arrays that `f`
     reached without being passed them.
     """
+    from tapegrad.pipeline import TRACED, run_passes
     from tapegrad.signature import check_leaf, leaf_names
     from tapegrad.tracing.run import trace_function
     from tapegrad.trees import flatten
@@ -98,7 +99,8 @@ def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
     for leaf, word in zip(flatten((args, kwargs))[0], words, strict=True):
         check_leaf(leaf, f"trace: {word}")
     traced = trace_function(f, args, kwargs, names)
-    return traced.rebuild(_output_values(traced)), traced.bound_tape()
+    tape = run_passes(traced.bound_tape(), TRACED)
+    return traced.rebuild(_output_values(traced)), tape
 
 
 def _output_values(traced: Any) -> list[Any]:
@@ -152,8 +154,8 @@ def defvjp(f: Function, *rules: Function | None, **named: Function | None) -> An
     `rule(ct, out, *args)` returns the cotangent of its argument, with that argument's shape: the
     cotangent `ct` of the result `out`, times the derivative of the result with respect to the
     argument, summed over the elements of the result. None says that there is no derivative; an
-    argument without a rule is an error when its derivative is wanted. Keyword arguments are passed
-    on to the rule.
+    argument without a rule is an error when its derivative is wanted. Rules get the arguments that
+    the call gave, so a rule repeats the defaults of its function: `lambda ct, out, x, n=2: ...`.
 
         defvjp(scale, lambda ct, out, x, k: k * ct, None)
         defvjp(scale, x=lambda ct, out, x, k: k * ct)

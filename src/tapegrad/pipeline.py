@@ -28,8 +28,12 @@ from tapegrad.optimize.stops import drop_stops
 from tapegrad.schedule.contract import contract, recompute
 from tapegrad.schedule.fuse import fuse
 from tapegrad.schedule.lower import lower
+from tapegrad.schedule.tile import tile
 
 Pass = Callable[[Tape], Tape]
+
+# A tape that a user looks at: nothing twice, and nothing in vain.
+TRACED: tuple[Pass, ...] = (eliminate_common, remove_dead)
 
 # Before differentiating: what is gone here is gone twice.
 BEFORE: tuple[Pass, ...] = (
@@ -93,6 +97,7 @@ def schedule(tape: Tape) -> Program:
     plan = contract(plan)  # tells which temporaries would be stored ...
     plan = recompute(plan)  # ... so that the cheap ones aren't
     plan = contract(plan)  # and what is left only where it is needed
+    plan = tile(plan)  # registers between inner loops become rows, so it comes after contracting
     return emit(plan)
 
 

@@ -32,20 +32,31 @@ def describe(f: Callable[..., Any]) -> str:
     return getattr(f, "__name__", type(f).__name__)
 
 
+class _Identity:
+    """Stands for an object that can't be hashed, and is equal for that very object only."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and self.x is other.x
+
+    def __hash__(self) -> int:
+        return id(self.x)
+
+
 def leaf_key(x: Any) -> Any:
     """What the compiled code depends on in one leaf."""
-    if isinstance(x, np.ndarray):
+    if type(x) is np.ndarray:
         return x.shape, x.dtype
-    if isinstance(x, np.generic):
-        return (), x.dtype
-    if isinstance(x, float):
-        return float
-    if isinstance(x, int) and not isinstance(x, bool):
-        return int
+    if is_traced(x):
+        if is_number(x):
+            return float if isinstance(x, float) else int
+        return type(x), x.shape, x.dtype
     try:
         hash(x)
     except TypeError:
-        return type(x), id(x)
+        return type(x), _Identity(x)
     return type(x), x
 
 
@@ -58,19 +69,24 @@ def check_leaf(x: Any, where: str) -> None:
         )
     if isinstance(x, complex) and not isinstance(x, (int, float)):
         raise ArgumentError(f"{where} is complex, and complex numbers can't be traced yet")
-    if isinstance(x, (np.ndarray, np.generic)):
+    if isinstance(x, (np.ndarray, np.generic)) and not isinstance(x, np.character):
         dtype = x.dtype
-        native = dtype.kind in "fiub" and dtype.itemsize <= 8 and dtype != np.float16
+        native = dtype.kind in "fiub" and dtype.itemsize <= 8 and dtype.isnative
         if dtype == object:
             raise ArgumentError(
                 f"{where} is an array of dtype object, which holds Python objects and no numbers. "
                 "It often comes from nested lists of unequal lengths. Make it float64"
             )
-        if not native:
+        if not native or dtype == np.float16:
             raise ArgumentError(
                 f"{where} has dtype {dtype}, and tapegrad traces booleans, integers, float32 and "
-                "float64. Convert it first with astype"
+                "float64 in the machine's byte order. Convert it first with astype"
             )
+    if isinstance(x, (set, bytearray)):
+        raise ArgumentError(
+            f"{where} is a {type(x).__name__}, which can change without notice, so a derivative "
+            "can't be kept for it. Pass a frozenset, a tuple or bytes"
+        )
 
 
 def leaf_names(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[str], list[str]]:

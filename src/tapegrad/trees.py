@@ -7,11 +7,14 @@ namespace of tapegrad's own, so nobody else's trees change.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import threading
 from typing import Any
 
 import numpy as np
 import optree
+
+from tapegrad.primitives.base import Value
 
 NAMESPACE = "tapegrad"
 _registered: set[type] = set()
@@ -67,13 +70,16 @@ def unflatten(structure: Any, leaves: Any) -> Any:
 
 
 def is_number(x: Any) -> bool:
-    """Whether a leaf is traced as a scalar: a Python int or float, not a bool."""
-    return isinstance(x, (int, float)) and not isinstance(x, (bool, np.generic))
+    """Whether a leaf is traced as a scalar: a Python int or float, not a bool or an enum's."""
+    return isinstance(x, (int, float)) and not isinstance(x, (bool, np.generic, enum.Enum))
 
 
 def is_traced(x: Any) -> bool:
-    """Whether a leaf is traced: an array, a NumPy scalar or a Python number. Others are static."""
-    return isinstance(x, (np.ndarray, np.generic)) or is_number(x) or hasattr(x, "bind")
+    """Whether a leaf is traced: an array, a NumPy scalar, a Python number, or a traced value of an
+    outer function. Others are static."""
+    if isinstance(x, (np.ndarray, np.generic)):
+        return not isinstance(x, np.character)  # a string
+    return is_number(x) or isinstance(x, Value)
 
 
 def array_leaves(tree: Any) -> list[Any]:

@@ -28,6 +28,11 @@ def source_line(value: Any) -> str | None:
     return text.removeprefix("lambda ")
 
 
+def name_of(f: Any) -> str:
+    """The text of a table's lambda; the name of another function."""
+    return source_line(f) or getattr(f, "__name__", "")
+
+
 def normal(*shape: int, seed: int = 0, dtype: Any = np.float64) -> np.ndarray:
     """Random numbers, a different draw for each shape."""
     return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
@@ -36,6 +41,11 @@ def normal(*shape: int, seed: int = 0, dtype: Any = np.float64) -> np.ndarray:
 def positive(*shape: int, seed: int = 0) -> np.ndarray:
     """Random numbers between a half and three halves."""
     return np.random.default_rng([seed, *shape]).uniform(0.5, 1.5, shape)
+
+
+def builtin_kind(error: type[BaseException]) -> type[BaseException]:
+    """Python's own class that an exception is of: NumPy has subclasses for its details."""
+    return next(c for c in error.__mro__ if c.__module__ == "builtins")
 
 
 def leaves(result: Any) -> list[Any]:
@@ -72,6 +82,16 @@ def check_value(f: Callable[..., Any], *args: Any) -> None:
         np.testing.assert_array_equal(x, y)
 
 
+def moved(args: Sequence[Any], k: int, step: Any) -> list[Any]:
+    """The arguments with a step added to one of them, which keeps its layout in memory."""
+    done = [np.array(x) if np.ndim(x) else x for x in args]
+    if np.ndim(done[k]):
+        done[k] += step
+    else:
+        done[k] = np.float64(done[k] + step)
+    return done
+
+
 def check_gradient(
     f: Callable[..., Any], *args: Any, wrt: Sequence[int] | None = None, atol: float = 1e-7
 ) -> None:
@@ -82,31 +102,34 @@ def check_gradient(
     if not wrt:
         return
     rng = np.random.default_rng(1)
-    shapes = [np.shape(r) for r in leaves(f(*[np.array(x) for x in args]))]
-    weights = [rng.standard_normal(shape) for shape in shapes]
+    wide = [np.array(x, np.float64) if np.asarray(x).dtype.kind == "f" else x for x in args]
+    results = leaves(f(*[np.array(x) if np.ndim(x) else x for x in wide]))
+    weights = [rng.standard_normal(np.shape(r)) for r in results]
+    # A function that makes float32 of float64 has steps, which the difference must span.
+    coarse = any(getattr(r, "dtype", None) == np.float32 for r in results) or "f4" in name_of(f)
+    h = 1e-2 if coarse else 1e-6
 
     def weighted(*xs: Any) -> Any:
         total: Any = 0.0
         for w, r in zip(weights, leaves(f(*xs)), strict=True):
-            if np.asarray(r).dtype.kind == "f":
+            if getattr(r, "dtype", np.dtype(bool)).kind == "f":
                 total = total + np.sum(r * w.astype(r.dtype))
         return total
 
     gradients = grad(weighted, argnums=tuple(wrt), compile="never")(*args)
-    wide = [np.array(x, np.float64) if np.asarray(x).dtype.kind == "f" else x for x in args]
     single = any(np.asarray(args[k]).dtype == np.float32 for k in wrt)
     for k, g in zip(wrt, gradients, strict=True):
         x = np.asarray(args[k])
         assert np.shape(g) == x.shape
         assert np.asarray(g).dtype == x.dtype
         direction = rng.standard_normal(x.shape)
-        h = 1e-6
-        ahead, behind = list(wide), list(wide)
-        ahead[k], behind[k] = wide[k] + h * direction, wide[k] - h * direction
-        expected = (weighted(*ahead) - weighted(*behind)) / (2 * h)
+        expected = (
+            weighted(*moved(wide, k, h * direction)) - weighted(*moved(wide, k, -h * direction))
+        ) / (2 * h)
         size = 1 + np.sum(np.abs(np.float64(g) * direction))
         found = np.sum(np.float64(g) * direction)
-        assert abs(found - expected) <= (1e-5 if single else atol) * size, (found, expected)
+        tolerance = 1e-3 if coarse else 1e-5 if single else atol
+        assert abs(found - expected) <= tolerance * size, (found, expected)
 
 
 def check(f: Callable[..., Any], *args: Any, atol: float = 1e-7) -> None:

@@ -54,7 +54,7 @@ def test_calls_know_their_line_and_their_half():
     df(1.0)
     calls = [d for _, d in df.tapes[0].to_networkx().nodes(data=True) if d["kind"] == "call"]
     assert {data["backward"] for data in calls} == {True, False}
-    assert all(data["src"].text.startswith("df = tg.grad") for data in calls)
+    assert calls[0]["src"].text.startswith("df = tg.grad")
     assert all(data["backward"] == ("cotangent" in data["reason"]) for data in calls)
 
 

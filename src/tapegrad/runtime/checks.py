@@ -21,6 +21,10 @@ def check_scalar_result(traced: Traced, name: str, has_aux: bool = False) -> Non
             )
         if not isinstance(result[0], int):
             raise GradientError(f"grad: the value that {name} returned isn't a single array")
+    elif not traced.outputs:
+        raise GradientError(
+            f"grad: {name} returned no array, but grad needs one scalar. Is a return missing?"
+        )
     elif len(traced.outputs) != 1:
         raise GradientError(
             f"grad: {name} returned {len(traced.outputs)} values, but grad needs one scalar. "

@@ -221,13 +221,13 @@ class Derived:
         names, words = leaf_names(self.f, args, kwargs)
         leaves, _ = flatten((args, kwargs))
         for leaf, word in zip(leaves, words, strict=True):
-            check_leaf(leaf, f"{self.__name__}: {word}")
+            check_leaf(leaf, f"{self.recipe.kind} of {describe(self.f)}: {word}")
         wrt, structures, counts = self._with_respect_to(args, words)
         traced = trace_function(self.f, args, kwargs, names)
         if self.recipe.kind == "jit":
             kept = list(range(len(traced.tape.outputs)))
             tape = optimized(traced.tape) if final else traced.tape
-            return Variant(tape, traced, self.recipe, [], [], kept)
+            return Variant(tape, traced.without_values(), self.recipe, [], [], kept)
         check_scalar_result(traced, describe(self.f), self.recipe.has_aux)
         kept = self._kept(traced)
         if traced.outputs[0] is None:  # a constant loss: no input matters
@@ -237,7 +237,7 @@ class Derived:
             # Arrays that users' derivative rules reached are hidden inputs like the function's own.
             traced = replace(traced, hidden=(*traced.hidden, *tape.captured))
             tape = replace(tape, captured=())
-        return Variant(tape, traced, self.recipe, structures, counts, kept)
+        return Variant(tape, traced.without_values(), self.recipe, structures, counts, kept)
 
     def _with_respect_to(
         self, args: Sequence[Any], words: Sequence[str]
@@ -326,8 +326,9 @@ class BoundDerived:
 def _position(p: int, count: int, derived: Derived) -> int:
     if not -count <= p < count:
         raise ArgumentError(
-            f"{derived.__name__}: argnums is {derived.recipe.argnums}, and only {count} positional "
-            "arguments were passed. Arguments to differentiate are passed by position"
+            f"{derived.recipe.kind} of {describe(derived.f)}: argnums is "
+            f"{derived.recipe.argnums}, and {count} positional arguments were passed. Arguments to "
+            "differentiate are passed by position"
         )
     return p % count
 

@@ -50,8 +50,7 @@ class CustomPrimitive(Operation):
         if not tracing_depth():
             return self.function(*args, **kwargs)
         if self.signature is not None:
-            bound = self.signature.bind(*args, **kwargs)
-            bound.apply_defaults()
+            bound = self.signature.bind(*args, **kwargs)  # puts what can be in its position
             args, kwargs = bound.args, bound.kwargs
         self.traced = True
         return apply(self, args, kwargs)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,8 @@ from tapegrad.errors import (
     TraceError,
     UnsupportedError,
 )
-from tapegrad.ir.tape import Aval, Literal, Source
+from tapegrad.ir.tape import Aval, Literal, Source, Tape, Var
+from tapegrad.optimize.dce import remove_dead
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.control import CallTape, Custom, Missing, Opaque
 from tapegrad.signature import check_leaf
@@ -113,14 +114,14 @@ class _Tree:
             found.append(Tracer(trace, operand, value, weak=self.avals[k].weak))
         return self.fill(found)
 
-    def plain(self, values: Sequence[Any]) -> Any:
-        """The tree with arrays that must not be written to; scalars as NumPy or Python has them."""
+    def plain(self, values: Sequence[Any]) -> list[Any]:
+        """Values for `fill`: arrays that can't be written to, scalars as NumPy or Python has them."""
         found = []
-        for value, aval in zip(values, self.avals, strict=False):
+        for value, aval in zip(values, self.avals, strict=True):
             array = np.asarray(value).view()
             array.flags.writeable = False
             found.append(array.item() if aval.weak else array if aval.shape else array[()])
-        return self.fill(found)
+        return found
 
     @property
     def constants(self) -> list[Any]:
@@ -231,66 +232,71 @@ class _Call:
 
     def record(self, operands: Sequence[Any], body: Traced) -> Any:
         """Record the traced body as one call."""
-        on_tape = [at is not None for at in body.outputs]
-        values = _chosen(body.leaves, on_tape)
-        avals = [
-            Aval(x.shape, x.dtype, weak)
-            for x, weak in zip(body.tape.outputs, _chosen(body.weak, on_tape), strict=True)
-        ]
-        results = _tree(body.structure, body.leaves, on_tape, avals)
         inputs = [*operands, *body.hidden]
-        visible = sum(on_tape[: body.structure.child(0).num_leaves])
-        if not visible:
-            return results.fill(values)[0]
+        results, saved = _trees_of(body)
+        count = len(results.avals)
+        outputs, kept = body.tape.outputs[:count], body.tape.outputs[count:]
+        values = _chosen(body.leaves, [at is not None for at in body.outputs])
+        if not outputs:
+            return results.fill([])
         if not self.operation.has_rule():
-            return _recorded(CallTape(body.tape), inputs, results, values)
+            whole = CallTape(replace(body.tape, outputs=outputs))
+            return results.fill(_record(whole, inputs, results.avals, values))
         _refuse_tracers(self.operation, body.hidden)
-        rule = _Backward(self, results, visible, again=False)
-        primitive = Custom(self.operation.label, body.tape, visible, rule)
-        return _recorded(primitive, inputs, results, values)
+        sources = _sources(kept, body.tape.inputs, outputs)
+        own = [source[0] == "residual" for source in sources]
+        residuals: Sequence[Any] = ()
+        if any(own):
+            # What the rule reads of the body is computed beside the call and not by it. So it is
+            # differentiated as the body is, when the rule is.
+            part = remove_dead(replace(body.tape, outputs=tuple(_chosen(kept, own)), guards=()))
+            avals, found = _chosen(saved.avals, own), _chosen(values[count:], own)
+            residuals = _record(CallTape(part), inputs, avals, found)
+        tape = _with_inputs(replace(body.tape, outputs=outputs), [x.aval for x in residuals])
+        rule = _Backward(self, results, saved, sources)
+        primitive = Custom(self.operation.label, tape, rule)
+        return results.fill(_record(primitive, [*inputs, *residuals], results.avals, values))
 
     def record_opaque(self, operands: Sequence[Any], error: Exception) -> Any:
         """Record a call of NumPy, since the body couldn't be traced."""
-        label = self.operation.label
-        result, saved = self._returned([_value(x) for x in operands])
+        label, values = self.operation.label, [_value(x) for x in operands]
+        known = all(value is not None for value in values)
+        first = self._returned(values) if known else self._returned_on_ones(values)
         # What can't be kept in arrays is made again, by running the function before its rule.
-        again = not all(map(self._is_kept, flatten(saved)[0]))
-        leaves, structure = flatten((result, () if again else saved))
-        _refuse_tracers(self.operation, leaves)
-        for leaf in leaves:
+        again = not all(map(self._is_kept, first.saved.leaves))
+        if again:
+            first = first.without_saved()
+        _refuse_tracers(self.operation, [*first.result.leaves, *first.saved.leaves])
+        for leaf in first.result.leaves:
             check_leaf(leaf, f"the result of {label}")
-        on_tape = [isinstance(x, (np.ndarray, np.generic, int, float)) for x in leaves]
-        arrays = [np.asarray(x) for x in _chosen(leaves, on_tape)]
-        avals = tuple(
-            Aval(array.shape, array.dtype, weak=is_number(x))
-            for array, x in zip(arrays, _chosen(leaves, on_tape), strict=True)
-        )
-        results = _tree(structure, leaves, on_tape, avals)
-        visible = sum(on_tape[: structure.child(0).num_leaves])
-        if not visible:
-            return result
+        results, saved, arrays = first.result.tree(), first.saved.tree(), first.arrays
+        if not results.avals:
+            return results.fill([])
 
         def function(*values: Any) -> Any:
-            result, saved = self.run_plainly(values)
-            found, now = flatten((result, () if again else saved))
-            if now != structure or not all(
-                yes or _same(x, y) for x, y, yes in zip(found, results.static, on_tape, strict=True)
-            ):
+            found = self._returned(values)
+            found = found.without_saved() if again else found
+            if not found.is_like(first):
                 raise TraceError(
                     f"{label} returned something of another structure than when it was traced"
                     f"{at_source(self.src)}. NumPy runs it between compiled code, so what isn't an "
                     "array must be the same at each call"
                 )
-            return _chosen(found, on_tape)
+            return found.arrays
 
         function.__name__ = label
-        rule = _Backward(self, results, visible, again) if self.operation.has_rule() else None
-        primitive = Opaque(label, function, avals, visible, rule, _reason(error))
-        return _recorded(primitive, operands, results, [array[()] for array in arrays])
+        rule = None
+        if self.operation.has_rule():
+            rule = _Backward(self, results, saved, first.sources, again)
+        avals = [aval_of_leaf(x) for x in arrays]
+        count = len(results.avals)
+        primitive = Opaque(label, function, tuple(avals), count, rule, _reason(error))
+        arrays = [np.asarray(x)[()] for x in arrays]
+        return results.fill(_record(primitive, operands, avals, arrays)[:count])
 
     def run_plainly(self, values: Sequence[Any]) -> tuple[Any, Any]:
-        """The result and what is saved, on the operands' values."""
-        args, kwargs = self.arguments.plain(values)
+        """The result and what is saved, for plain values of the operands."""
+        args, kwargs = self.arguments.fill(values)
         try:
             return self.operation.run(args, kwargs)
         except ValueError as error:
@@ -298,19 +304,21 @@ class _Call:
                 raise self._writes("arguments") from error
             raise
 
-    def _returned(self, values: list[Any]) -> tuple[Any, Any]:
-        """The result and what is saved, when the call is recorded.
+    def _returned(self, values: Sequence[Any]) -> _Returned:
+        given = self.arguments.plain(values)
+        result, saved = self.run_plainly(given)
+        kept = _Leaves.of(saved)
+        found = _Leaves.of(result)
+        return _Returned(found, kept, _sources(kept.on_tape, given, found.on_tape))
 
-        Inside a derivative rule no values are known, and the result's type is found with ones.
-        """
-        if all(value is not None for value in values):
-            return self.run_plainly(values)
+    def _returned_on_ones(self, values: Sequence[Any]) -> _Returned:
+        """In a derivative rule no values are known: ones show the type of the result."""
         stand_ins = [
             np.ones(aval.shape, aval.dtype) if value is None else value
             for value, aval in zip(values, self.arguments.avals, strict=True)
         ]
         try:
-            return self.run_plainly(stand_ins)
+            return self._returned(stand_ins)
         except Exception as error:
             raise TraceError(
                 f"{self.operation.label} is called in a derivative rule, where no values are known"
@@ -332,15 +340,132 @@ class _Call:
         )
 
 
-def _recorded(primitive: Any, inputs: Sequence[Any], results: _Tree, values: Sequence[Any]) -> Any:
-    """Record the call; its visible results, put together as the user's function returns them."""
+@dataclass(frozen=True, eq=False)
+class _Leaves:
+    """A tree of plain values, taken apart."""
+
+    structure: Any
+    leaves: list[Any]
+
+    @staticmethod
+    def of(tree: Any) -> _Leaves:
+        leaves, structure = flatten(tree)
+        return _Leaves(structure, leaves)
+
+    @property
+    def is_array(self) -> list[bool]:
+        return [isinstance(x, (np.ndarray, np.generic, int, float)) for x in self.leaves]
+
+    @property
+    def on_tape(self) -> list[Any]:
+        """The leaves that can be on a tape."""
+        return _chosen(self.leaves, self.is_array)
+
+    def tree(self) -> _Tree:
+        avals = [aval_of_leaf(x) for x in self.on_tape]
+        return _tree(self.structure, self.leaves, self.is_array, avals)
+
+    def is_like(self, other: _Leaves) -> bool:
+        """Whether the structure is the same, and what isn't an array too."""
+        return (
+            self.structure == other.structure
+            and self.is_array == other.is_array
+            and all(
+                array or _same(x, y)
+                for x, y, array in zip(self.leaves, other.leaves, self.is_array, strict=True)
+            )
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Returned:
+    """What a user's function returned on plain arrays, and where what it saved comes from."""
+
+    result: _Leaves
+    saved: _Leaves
+    sources: list[Where]
+
+    @property
+    def arrays(self) -> list[Any]:
+        """The results, then the residuals."""
+        own = [kind == "residual" for kind, _ in self.sources]
+        return [*self.result.on_tape, *_chosen(self.saved.on_tape, own)]
+
+    def without_saved(self) -> _Returned:
+        return _Returned(self.result, _Leaves.of(()), [])
+
+    def is_like(self, other: _Returned) -> bool:
+        return (
+            self.result.is_like(other.result)
+            and self.saved.is_like(other.saved)
+            and self.sources == other.sources
+        )
+
+
+def aval_of_leaf(x: Any) -> Aval:
+    """The type of a result on the tape; a Python number is weak."""
+    array = np.asarray(x)
+    return Aval(array.shape, array.dtype, weak=is_number(x))
+
+
+# Where something saved is found when the rule runs: "input" or "result" k of the call, or
+# "residual" k, which is kept for the rule alone.
+Where = tuple[str, int]
+
+
+def _sources(saved: Sequence[Any], inputs: Sequence[Any], results: Sequence[Any]) -> list[Where]:
+    """Where each of the saved values is found.
+
+    Derivatives of a rule go on through inputs and results of its function, so a saved value that
+    is one of them, the very object or variable, is read from there.
+    """
+    found: list[Where] = []
+    residuals = 0
+    for x in saved:
+        known = [("input", k) for k, y in enumerate(inputs) if x is y]
+        known += [("result", k) for k, y in enumerate(results) if x is y]
+        if known and not isinstance(x, (int, bool, Literal)):  # small integers are one object
+            found.append(known[0])
+        else:
+            found.append(("residual", residuals))
+            residuals += 1
+    return found
+
+
+def _trees_of(body: Traced) -> tuple[_Tree, _Tree]:
+    """The trees of the result and of what is saved, of a traced body."""
+    on_tape = [at is not None for at in body.outputs]
+    avals = [
+        Aval(x.shape, x.dtype, weak)
+        for x, weak in zip(body.tape.outputs, _chosen(body.weak, on_tape), strict=True)
+    ]
+    result, saved = body.structure.children()
+    end = result.num_leaves
+    count = sum(on_tape[:end])
+    return (
+        _tree(result, body.leaves[:end], on_tape[:end], avals[:count]),
+        _tree(saved, body.leaves[end:], on_tape[end:], avals[count:]),
+    )
+
+
+def _with_inputs(tape: Tape, avals: Sequence[Aval]) -> Tape:
+    """The tape with further inputs, which it doesn't read."""
+    ids = [v.id for v in tape.inputs] + [v.id for c in tape.calls for v in c.outs]
+    extra = tuple(Var(max(ids, default=0) + 1 + k, aval) for k, aval in enumerate(avals))
+    names = (*tape.names, *[f"saved{k}" for k in range(len(extra))])
+    return remove_dead(replace(tape, inputs=(*tape.inputs, *extra), names=names))
+
+
+def _record(
+    primitive: Any, inputs: Sequence[Any], avals: Sequence[Aval], values: Sequence[Any]
+) -> list[Tracer]:
+    """Record a call whose results' values are known already."""
     trace = innermost(inputs)
     outs = trace.record(primitive, [to_operand(trace, x)[0] for x in inputs])
-    tracers = [
+    return [
         Tracer(trace, out, value, aval.weak)
-        for out, value, aval in zip(outs, values, results.avals, strict=True)
+        for out, value, aval in zip(outs, values, avals, strict=False)
     ]
-    return results.fill(tracers)[0]
 
 
 def _same(x: Any, y: Any) -> bool:
@@ -359,29 +484,38 @@ def _reason(error: Exception) -> str:
 class _Backward:
     """A user's rule as the differentiator calls it, for one call of the function.
 
-    `results` is the tree of (result, saved); its first `visible` values have cotangents. With
-    `again`, nothing was saved: the rule runs on plain arrays, after the function.
+    `sources` tells where the leaves of `saved` are found. With `again`, nothing was saved: the
+    rule runs on plain arrays, after the function.
     """
 
     call: _Call
     results: _Tree
-    visible: int
-    again: bool
+    saved: _Tree
+    sources: list[Where]
+    again: bool = False
 
     @property
     def __name__(self) -> str:
         return f"{self.call.operation.label}.backward"
 
     def __call__(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> Sequence[Any]:
-        """Cotangents of all operands `xs`, as nodes; the hidden ones at the end have none."""
+        """Cotangents of all operands `xs`, as nodes; hidden ones and residuals have none."""
         writer: Writer = cts[0].writer
-        visible_xs = xs[: len(self.call.arguments.avals)]
+        args = xs[: len(self.call.arguments.avals)]
+        results = outs[: len(self.results.avals)]
+        # Residuals are the last operands of a traced function, and the last results of another.
+        residuals = [*xs, *outs[len(results) :]]
+        residuals = residuals[
+            len(residuals) - sum(kind == "residual" for kind, _ in self.sources) :
+        ]
+        places = {"input": xs, "result": results, "residual": residuals}
+        saved = [places[kind][k] for kind, k in self.sources]
         found: list[Any] | None = None
         why = "what its forward pass keeps isn't made of arrays"
         if not self.again:
-            found, why = self._traced(writer, cts, outs, visible_xs)
+            found, why = self._traced(writer, cts, results, args, saved)
         if found is None:
-            found = self._opaque(writer, cts, outs, visible_xs, why)
+            found = self._opaque(writer, cts, results, args, saved, why)
         missing = self._missing()
         found = [ct if gap is None else gap for ct, gap in zip(found, missing, strict=True)]
         return found + [None] * (len(xs) - len(found))
@@ -393,7 +527,12 @@ class _Backward:
         return self._spread(self.call.operation.missing(args, kwargs))
 
     def _traced(
-        self, writer: Writer, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]
+        self,
+        writer: Writer,
+        cts: Sequence[Any],
+        outs: Sequence[Any],
+        xs: Sequence[Any],
+        kept: Sequence[Any],
     ) -> tuple[list[Any] | None, str]:
         """The cotangents, or None and why the rule can't be traced."""
         builder = writer.builder
@@ -403,8 +542,8 @@ class _Backward:
         with trace:
             try:
                 args, kwargs = self.call.arguments.tracers(trace, xs)
-                result, saved = self.results.tracers(trace, outs)
-                ct, _ = self._cotangent_tree().tracers(trace, cts)
+                result, saved = self.results.tracers(trace, outs), self.saved.tracers(trace, kept)
+                ct = self._cotangent_tree().tracers(trace, cts)
                 found = [
                     None if x is None else writer.node(to_operand(trace, x)[0])
                     for x in self._cotangents(ct, result, args, kwargs, saved)
@@ -431,21 +570,22 @@ class _Backward:
         cts: Sequence[Any],
         outs: Sequence[Any],
         xs: Sequence[Any],
+        kept: Sequence[Any],
         why: str,
     ) -> list[Any]:
         """The cotangents as results of one call of NumPy."""
-        call, results, visible = self.call, self.results, self.visible
-        avals = call.arguments.avals
+        call, avals = self.call, self.call.arguments.avals
         wanted = [k for k, aval in enumerate(avals) if aval.dtype.kind == "f"]
+        first, second, third = len(cts), len(cts) + len(outs), len(cts) + len(outs) + len(xs)
 
         def function(*values: Any) -> Any:
-            cts, rest = values[:visible], values[visible:]
-            outs, xs = rest[: len(results.avals)], rest[len(results.avals) :]
-            args, kwargs = call.arguments.plain(xs)
-            result, saved = results.plain(outs)
+            given = call.arguments.plain(values[second:third])
+            args, kwargs = call.arguments.fill(given)
+            result = self.results.fill(self.results.plain(values[first:second]))
+            saved = self.saved.fill(self.saved.plain(values[third:]))
             if self.again:
-                _, saved = call.run_plainly(xs)
-            ct, _ = self._cotangent_tree().fill([np.array(v)[()] for v in cts])
+                _, saved = call.run_plainly(given)
+            ct = self._cotangent_tree().fill([np.array(v)[()] for v in values[:first]])
             found = self._cotangents(ct, result, args, kwargs, saved)
             return [
                 np.broadcast_to(0.0 if found[k] is None else found[k], avals[k].shape)
@@ -455,20 +595,19 @@ class _Backward:
         function.__name__ = self.__name__
         types = tuple(Aval(avals[k].shape, avals[k].dtype) for k in wanted)
         primitive = Opaque(self.__name__, function, types, len(wanted), None, why)
-        nodes = writer.apply(primitive, [*cts, *outs, *xs])
+        nodes = writer.apply(primitive, [*cts, *outs, *xs, *kept])
         found: list[Any] = [None] * len(avals)
         for k, node in zip(wanted, nodes if isinstance(nodes, tuple) else (nodes,), strict=True):
             found[k] = node
         return found
 
     def _cotangent_tree(self) -> _Tree:
-        """The tree of the results' cotangents: None for results that have none, and for `saved`."""
+        """The tree of the results' cotangents: None for results that have none."""
         tree = self.results
         at = tuple(
-            k if k is not None and k < self.visible and tree.avals[k].dtype.kind == "f" else None
-            for k in tree.at
+            k if k is not None and tree.avals[k].dtype.kind == "f" else None for k in tree.at
         )
-        return _Tree(tree.structure, at, (None,) * len(at), tree.avals, {})
+        return replace(tree, at=at, static=(None,) * len(at), known={})
 
     def _cotangents(self, ct: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
         """What the rule returns for each operand: None, a number, an array or a tracer."""

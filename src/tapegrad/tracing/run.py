@@ -10,8 +10,6 @@ import numpy as np
 
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
-from tapegrad.optimize.cse import eliminate_common
-from tapegrad.optimize.dce import remove_dead
 from tapegrad.tracing.trace import Trace, to_operand
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_number, is_traced, unflatten
@@ -42,6 +40,14 @@ class Traced:
             for at, leaf in zip(self.outputs, self.leaves, strict=True)
         ]
         return unflatten(self.structure, found)
+
+    def without_values(self) -> Traced:
+        """The same without the values of this run, for keeping: they may be large."""
+        leaves = [
+            leaf if at is None else None
+            for at, leaf in zip(self.outputs, self.leaves, strict=True)
+        ]
+        return replace(self, leaves=leaves)
 
     def bound_tape(self) -> Tape:
         """The tape with the hidden inputs' values bound to it: it plays by itself."""
@@ -110,7 +116,9 @@ def trace_function(
         outputs: list[int | None] = []
         operands: list[Operand] = []
         for leaf in out_leaves:
-            if isinstance(leaf, (Tracer, np.ndarray)):
+            if isinstance(leaf, Tracer) or (
+                isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiub"
+            ):
                 outputs.append(len(operands))
                 operands.append(to_operand(trace, leaf)[0])
             else:
@@ -119,7 +127,6 @@ def trace_function(
     raw = builder.finish(operands)
     hidden = tuple(outside for _, outside in trace.hidden.values())
     tape = _with_hidden_inputs(raw, [var for var, _ in trace.hidden.values()])
-    tape = remove_dead(eliminate_common(tape))
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
     return Traced(tape, hidden, out_structure, outputs, values, weak)
 

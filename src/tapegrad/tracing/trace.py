@@ -44,6 +44,7 @@ class Trace:
         # its id from being given to another.
         self.hidden: dict[int, tuple[Var, Any]] = {}
         self._pins: dict[Var, Tracer] = {}
+        self._guarded: set[Guard] = set()
 
     def __enter__(self) -> Trace:
         self.level = tracing_depth() + 1
@@ -91,7 +92,8 @@ class Trace:
             return
         found = Literal(operand.dtype.type(expected))
         entry = Guard(operand, found, what, user_source())
-        if entry not in self.builder.guards:
+        if entry not in self._guarded:
+            self._guarded.add(entry)
             self.builder.guards.append(entry)
 
 

@@ -172,7 +172,7 @@ class Index:
                 self.axes += range(axis, axis + len(arrays))
                 axis += len(arrays)
                 runs.append(place)
-        self.shape = broadcast_shapes(*[getattr(a, "shape", ()) for a in found]) if found else ()
+        self.shape = _index_shape([a.shape for a in found if not isinstance(a, int)])
         self.arrays = [_index_array(a, self.shape, x) for a in found]
         adjacent = bool(runs) and runs == list(range(runs[0], runs[-1] + 1))
         self.target = self.axes[0] if adjacent else 0
@@ -231,9 +231,12 @@ class Index:
         return recorded(x, Transpose(tuple(int(a) for a in np.argsort(order))), value)
 
 
-def parse(x: Tracer, index: Any) -> Index:
-    """An index taken apart."""
-    return Index(x, index)
+def _index_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The one shape of several index arrays."""
+    try:
+        return broadcast_shapes((), *shapes)
+    except ValueError as error:
+        raise IndexError(f"shape mismatch: indexing arrays: {error}") from None
 
 
 def _index_array(array: Any, shape: tuple[int, ...], x: Tracer) -> Any:

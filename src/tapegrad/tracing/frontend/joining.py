@@ -142,7 +142,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
 
 
 def block(arrays: Any) -> Any:
-    """np.block: the innermost lists are joined along the last axis, the next along the one before."""
+    """np.block: the innermost lists are joined along the last axis, those outside along others."""
 
     def depth(x: Any) -> int:
         return 1 + max(map(depth, x), default=0) if isinstance(x, list) else 0

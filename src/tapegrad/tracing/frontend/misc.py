@@ -39,8 +39,8 @@ def clip(
     low = min if a_min is _MISSING else a_min
     high = max if a_max is _MISSING else a_max
     bounds = [plain(b) for b in (low, high) if b is not _MISSING and b is not None]
-    dtype = common_dtype(plain(a), *bounds)
-    result = cast(as_tracer(a, *bounds), dtype)
+    a = as_tracer(a, *bounds)
+    result = cast(a, common_dtype(a, *bounds))
     if low is not _MISSING and low is not None:
         result = np.maximum(result, low)
     if high is not _MISSING and high is not None:

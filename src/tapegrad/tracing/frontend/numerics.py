@@ -12,7 +12,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.tracing.frontend.indexing import as_tracer
-from tapegrad.tracing.frontend.ufuncs import cast, common_dtype, promoted
+from tapegrad.tracing.frontend.ufuncs import cast, common_dtype
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -218,7 +218,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
     """np.piecewise: each function gets the elements where its condition holds, and is recorded
     with their count, which is guarded."""
-    if not isinstance(condlist, (list, tuple)) or np.ndim(condlist[0]) == 0 and x.ndim:
+    if not isinstance(condlist, (list, tuple)) or (np.ndim(condlist[0]) == 0 and x.ndim):
         condlist = [condlist]
     if len(funclist) == len(condlist) + 1:
         rest = np.logical_not(np.logical_or.reduce(np.stack(condlist), axis=0))
@@ -258,6 +258,7 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     if x.ndim != 1:
         raise ValueError("x must be a one-dimensional array or sequence.")
     n = x.shape[0] if N is None else int(N)
+    x = cast(x, np.promote_types(x.dtype, int))
     columns = [np.ones_like(x)]
     for _ in range(n - 1):
         columns.append(columns[-1] * x)
@@ -320,7 +321,8 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 def sinc(x: Any) -> Any:
     """np.sinc: sin(pi x) / (pi x); near 0 by its series, which can be differentiated there."""
-    (x,) = promoted(np.sin, x)
+    if x.dtype.kind != "f":
+        x = cast(x, np.float64)
     y = np.pi * x
     away = y != 0
     safe = np.where(away, y, 1.0)

@@ -71,7 +71,7 @@ def _like(initial: Any, result: Any) -> Any:
     """`initial=` in the dtype of the result, which it never widens."""
     if isinstance(initial, Tracer):
         return cast(initial, result.dtype)
-    return result.dtype.type(initial)
+    return np.asarray(initial).astype(result.dtype)[()]
 
 
 def _fold(primitive: Any, neutral: Any, combine: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.primitives.scatter import ScatterAdd
-from tapegrad.tracing.frontend.indexing import as_tracer, fit, parse, recorded
+from tapegrad.tracing.frontend.indexing import Index, as_tracer, fit, recorded
 from tapegrad.tracing.frontend.ufuncs import plain
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -28,7 +28,7 @@ def ufunc_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
     if ufunc not in (np.add, np.subtract):
         raise UnsupportedError(f"np.{ufunc.__name__}.at isn't supported{at_line()}")
     (value,) = values
-    found = parse(x, index)
+    found = Index(x, index)
     if not found.advanced:
         x[index] = ufunc(x[index], value)
         return

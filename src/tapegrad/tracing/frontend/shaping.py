@@ -32,9 +32,9 @@ def ints(x: Any, like: Any) -> tuple[int, ...]:
     an array from outside, are guarded; `like` is a tracer of the trace that does it."""
     if isinstance(x, np.ndarray) and isinstance(like, Tracer):
         x = as_tracer(x, like)
-    if np.ndim(x) == 0:
-        return (x.__index__(),)
-    return tuple(k.__index__() for k in x)
+    if isinstance(x, (tuple, list)) or np.ndim(x):
+        return tuple(k.__index__() for k in x)
+    return (x.__index__(),)
 
 
 def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None) -> Any:
@@ -181,10 +181,9 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     axes = normalize_axis_tuple(axis, x.ndim, allow_duplicate=True)
-    for axis, shift in np.broadcast(axes, ints(shift, x)):
-        a = int(axis)
+    for a, by in zip(*np.broadcast_arrays(axes, ints(shift, x)), strict=True):
         n = x.shape[a]
-        s = int(shift) % n if n else 0
+        s = int(by) % n if n else 0
         if s:
             before = [Slice(0, m) for m in x.shape]
             after = list(before)
@@ -404,7 +403,8 @@ def astype(
     check_dtype(dtype)
     if not np.can_cast(x.dtype, dtype, casting):
         raise TypeError(
-            f"Cannot cast array data from {x.dtype!r} to {dtype!r} according to the rule {casting!r}"
+            f"Cannot cast array data from {x.dtype!r} to {dtype!r} according to the rule "
+            f"{casting!r}"
         )
     if dtype == x.dtype:
         return ew.copy(x) if copy else x

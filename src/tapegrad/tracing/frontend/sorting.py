@@ -12,7 +12,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.sorting import ArgSort, SearchSorted
 from tapegrad.tracing.frontend.indexing import as_tracer, take_along_axis
 from tapegrad.tracing.frontend.shaping import ravel
-from tapegrad.tracing.frontend.ufuncs import cast, common_dtype, store
+from tapegrad.tracing.frontend.ufuncs import cast, common_dtype, is_weak, store
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -81,6 +81,7 @@ def quantile(
             "np.quantile and np.percentile are supported on traced arrays with plain q, the "
             f"method 'linear' and no weights{at_line()}"
         )
+    weak = is_weak(q)
     q = np.asarray(q)
     if not np.all((q >= 0) & (q <= 1)):
         raise ValueError("Quantiles must be in the range [0, 1]")
@@ -91,7 +92,8 @@ def quantile(
     place = q * (x.shape[-1] - 1)
     low = np.floor(place).astype(np.intp)
     high = np.minimum(low + 1, x.shape[-1] - 1)
-    share = (place - low).reshape(q.shape + (1,) * (x.ndim - 1)).astype(common_dtype(x, q))
+    dtype = x.dtype if weak else common_dtype(x, q)
+    share = (place - low).reshape(q.shape + (1,) * (x.ndim - 1)).astype(dtype)
     below, above = ordered[low], ordered[high]
     step = above - below
     # As NumPy does it: from the nearer end, so that rounding doesn't leave the interval.
@@ -105,7 +107,7 @@ def quantile(
 
 def percentile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
     """np.percentile."""
-    return quantile(a, np.true_divide(q, 100), *args, **kwargs)
+    return quantile(a, q / 100 if is_weak(q) else np.true_divide(q, 100), *args, **kwargs)
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:

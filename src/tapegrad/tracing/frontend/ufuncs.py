@@ -77,7 +77,7 @@ def dtype_of(x: Any) -> Any:
 
 def common_dtype(*xs: Any) -> np.dtype:
     """The dtype that operands are promoted to: np.result_type, where Python numbers are weak."""
-    return np.result_type(*[t(0) if t in (int, float) else t for t in map(dtype_of, xs)])
+    return np.result_type(*[t(0) if isinstance(t, type) else t for t in map(dtype_of, xs)])
 
 
 def cast(x: Any, dtype: Any) -> Any:
@@ -112,7 +112,7 @@ def _loop_dtypes(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> tuple
     given = tuple(dtype_of(x) for x in xs)
     if dtype is not None:
         loop = (np.dtype(dtype),) * (ufunc.nin + ufunc.nout)
-    elif all(t in (int, float) for t in given):
+    elif all(isinstance(t, type) for t in given):
         loop = _resolved(ufunc, tuple(np.dtype(t) for t in given))
     else:
         loop = _resolved(ufunc, given)
@@ -177,6 +177,8 @@ def _short_power(x: Any, y: Any) -> Tracer:
         exponent = int(y)  # guarded: an integer exponent decides which code is best
         y = exponent
     floating = isinstance(x, Tracer) and x.dtype.kind == "f"
+    if exponent == 2 and isinstance(x, Tracer) and isinstance(y, int):
+        return apply(ew.square, np.square, [x])
     if floating and (is_weak(y) or dtype_of(y) == x.dtype):
         if exponent == 2:
             return apply(ew.square, np.square, [x])
@@ -215,24 +217,20 @@ def _heaviside(x: Any, h: Any) -> Any:
 
 
 def _pseudo_huber(delta: Any, r: Any) -> Any:
-    delta, r = promoted(np.hypot, delta, r)
     return delta * delta * np.expm1(0.5 * np.log1p(np.square(r / delta)))
 
 
 def _huber(delta: Any, r: Any) -> Any:
-    delta, r = promoted(np.hypot, delta, r)
     size = np.abs(r)
     return np.where(size <= delta, 0.5 * np.square(r), delta * (size - 0.5 * delta))
 
 
 def _ndtr(x: Any) -> Any:
-    (x,) = promoted(np.exp, x)
     return special.erfc(x * -math.sqrt(0.5)) * 0.5
 
 
 def _loggamma(x: Any) -> Any:
     """The principal branch: not a number for negative numbers, unlike gammaln."""
-    (x,) = promoted(np.exp, x)
     return np.where(x < 0, np.nan, special.gammaln(x))
 
 
@@ -260,10 +258,10 @@ def _truth(primitive: Any, ufunc: np.ufunc) -> Handler:
 def _contraction(name: str) -> Handler:
     """matmul and its relatives are ufuncs; the module that has them imports this one."""
 
-    def handler(x: Any, y: Any) -> Any:
+    def handler(x: Any, y: Any, **kwargs: Any) -> Any:
         from tapegrad.tracing.frontend import contracting
 
-        return getattr(contracting, name)(x, y)
+        return getattr(contracting, name)(x, y, **kwargs)
 
     return handler
 
@@ -404,7 +402,7 @@ _SPECIAL: dict[str, Any] = {
     "psi": special.digamma,
 }
 _SPECIAL_COMPOSED: dict[str, Handler] = {
-    "exp10": lambda x: _power(10.0, *promoted(np.exp, x)),
+    "exp10": lambda x: _power(10.0, x),
     "huber": _huber,
     "loggamma": _loggamma,
     "ndtr": _ndtr,
@@ -433,8 +431,8 @@ def supported_ufuncs() -> list[Any]:
     return [*_DIRECT, *_COMPOSED]
 
 
-def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Any:
-    """`ufunc(*xs)` on tracers, without out= and where=."""
+def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None, **kwargs: Any) -> Any:
+    """`ufunc(*xs)` on tracers, without out= and where=; `kwargs` are those of vecdot."""
     xs = [plain(x) for x in xs]
     if not any(isinstance(x, Tracer) for x in xs):
         return ufunc(*xs, dtype=dtype)  # only out= is traced
@@ -443,6 +441,7 @@ def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Any:
     if getattr(np, ufunc.__name__, None) is not ufunc:  # NumPy's own are known by identity
         primitive = _SPECIAL.get(ufunc.__name__)
         handler = _SPECIAL_COMPOSED.get(ufunc.__name__)
+        xs = xs if handler is None else promoted(ufunc, *xs)
     if primitive is not None:
         return apply(primitive, ufunc, xs, dtype)
     if handler is None:
@@ -450,7 +449,7 @@ def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Any:
             f"{ufunc.__name__} has no derivative rule in tapegrad{at_line()}. Write it with "
             "functions that have one, or declare it with tapegrad.primitive and defvjp"
         )
-    out = handler(*xs)
+    out = handler(*xs, **kwargs)
     return out if dtype is None else cast(out, np.dtype(dtype))
 
 
@@ -458,13 +457,14 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
     """What NumPy calls for a ufunc, or a method of it, with a tracer among its arguments."""
     out = kwargs.pop("out", None)
     where = kwargs.pop("where", True)
-    kwargs.pop("casting", None)
+    casting = kwargs.pop("casting", "same_kind")
     kwargs.pop("subok", None)
     kwargs.pop("order", None)
     if method == "__call__":
         dtype = kwargs.pop("dtype", None)
-        _no_more(ufunc, kwargs)
-        result = call_plain(ufunc, inputs, dtype)
+        if ufunc is not np.vecdot or set(kwargs) != {"axis"}:
+            _no_more(ufunc, kwargs)
+        result = call_plain(ufunc, inputs, dtype, **kwargs)
     else:
         from tapegrad.tracing.frontend.reducing import ufunc_method
 
@@ -482,12 +482,12 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
     outs = out if isinstance(out, tuple) else (out,)
     results = result if isinstance(result, tuple) else (result,)
     stored = tuple(
-        r if o is None else store(o, r, where) for o, r in zip(outs, results, strict=True)
+        r if o is None else store(o, r, where, casting) for o, r in zip(outs, results, strict=True)
     )
     return stored[0] if len(stored) == 1 else stored
 
 
-def store(out: Any, result: Any, where: Any = True) -> Any:
+def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") -> Any:
     """Write a result into `out`, as out= does; a plain array can't hold a traced value."""
     from tapegrad.tracing.frontend.indexing import setitem
 
@@ -504,10 +504,10 @@ def store(out: Any, result: Any, where: Any = True) -> Any:
             f"non-broadcastable output operand with shape {out.shape} doesn't match the "
             f"broadcast shape {broadcast_shapes(out.shape, result.shape)}"
         )
-    if not np.can_cast(result.dtype, out.dtype, "same_kind"):
+    if not np.can_cast(result.dtype, out.dtype, casting):
         raise TypeError(
             f"Cannot cast ufunc output from {result.dtype!r} to {out.dtype!r} with casting rule "
-            "'same_kind'"
+            f"{casting!r}"
         )
     if where is not True:
         result = np.where(where, result, out)

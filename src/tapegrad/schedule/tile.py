@@ -1,0 +1,176 @@
+"""Tiling: a loop over rows that computes costly scalars between inner loops is cut into tiles.
+
+    for i in range(n):                        for i0 in range(0, n, 64):
+        t = 0                                     for i in range(i0, min(i0 + 64, n)):
+        for j: t += x[i, j] * w[j]                    t = 0
+        r = expit(t) - y[i]           -->             for j: t += x[i, j] * w[j]
+        for j: g[j] += x[i, j] * r                    z[i - i0] = t
+                                                  for i in range(i0, min(i0 + 64, n)):
+                                                      r[i - i0] = expit(z[i - i0]) - y[i]
+                                                  for i in range(i0, min(i0 + 64, n)):
+                                                      for j: g[j] += x[i, j] * r[i - i0]
+
+One row at a time, a function of a scalar can't be vectorised. In a tile it is computed for all rows
+in one loop, which LLVM vectorises, while the tile's rows stay in the cache. It is always allowed:
+fused iterations only need what their own iteration made, and sums keep their order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tapegrad.ir.plan import (
+    Affine,
+    ArgUpdate,
+    At,
+    Cell,
+    CheckGuard,
+    CheckRange,
+    Compute,
+    Gemm,
+    Index,
+    Indirect,
+    Loop,
+    Plan,
+    Read,
+    Step,
+)
+from tapegrad.primitives.elementwise import FUNCTION, copy
+
+ROWS = 64  # of a tile
+WORTH = 4  # a tile pays when its scalars cost at least 1/WORTH of the inner loops
+
+
+def tile(plan: Plan) -> Plan:
+    """Cut the outermost loops that compute costly scalars between inner loops."""
+    plan.steps = [_tiled(s) if isinstance(s, Loop) else s for s in plan.steps]
+    return plan
+
+
+def _tiled(loop: Loop) -> Loop:
+    if loop.index.extent < 4 * ROWS or not _pays(loop.body):
+        return loop
+    segments = _segments(loop.body)
+    if len(segments) < 2:
+        return loop
+    crossing = _crossing(segments)
+    if crossing is None:
+        return loop
+    start = Index(loop.index.extent)
+    offset = Affine(((loop.index, 1), (start, -1)))
+    rows = {
+        cell: Cell((ROWS,), cell.dtype, hint=cell.hint, src=cell.src, stored=True)
+        for cell in crossing
+    }
+    body: list[Step] = []
+    for segment in segments:
+        made = [c for c in crossing if _starts_here(c, [segment])]
+        later = {c: row for c, row in rows.items() if c not in made}
+        steps = [_moved(s, later, offset) for s in segment]
+        steps += [Compute(rows[c], (offset,), copy, (Read(c, ()),), src=c.src) for c in made]
+        body.append(Loop(loop.index, steps, start=start, step=ROWS))
+    return Loop(start, body, step=ROWS)
+
+
+def _pays(body: list[Step]) -> bool:
+    if not any(isinstance(s, Loop) for s in body):
+        return False
+    scalars = [s for s in body if isinstance(s, Compute)]
+    costs = [getattr(s.primitive, "cost", 1) for s in scalars]
+    costly = sum(c for c in costs if c >= FUNCTION)
+    inner = sum(_work(s) for s in body if isinstance(s, Loop))
+    return costly > 0 and WORTH * costly >= inner
+
+
+def _work(step: Step) -> int:
+    if isinstance(step, Loop):
+        return step.index.extent * sum(_work(s) for s in step.body)
+    return getattr(getattr(step, "primitive", None), "cost", 1)
+
+
+def _segments(body: list[Step]) -> list[list[Step]]:
+    """Runs of scalar steps, and of inner loops with the fills in front of them."""
+    segments: list[list[Step]] = []
+    kind = ""
+    fills: list[Step] = []
+    for step in body:
+        if isinstance(step, Compute) and _fills(step):
+            fills.append(step)
+            continue
+        here = "loops" if isinstance(step, Loop) else "scalars"
+        if here != kind:
+            segments.append([])
+            kind = here
+        segments[-1] += [*fills, step]
+        fills = []
+    if fills:
+        segments[-1] += fills
+    return segments
+
+
+def _fills(step: Compute) -> bool:
+    return not step.combine and all(r.literal is not None for r in step.reads)
+
+
+def _crossing(segments: list[list[Step]]) -> set[Cell] | None:
+    """The registers that several segments use; None if anything else would have to be tiled."""
+    homes: dict[Cell, set[int]] = {}
+    written: dict[Cell, set[int]] = {}
+    for number, segment in enumerate(segments):
+        for step in segment:
+            for cell, at, writes in step.accesses():
+                if at is None:
+                    return None
+                homes.setdefault(cell, set()).add(number)
+                if writes:
+                    written.setdefault(cell, set()).add(number)
+    inside = {cell for cell in written if _starts_here(cell, segments)}
+    crossing = {cell for cell in inside if len(homes[cell]) > 1}
+    if any(not cell.in_register for cell in crossing):
+        return None
+    return crossing
+
+
+def _starts_here(cell: Cell, segments: list[list[Step]]) -> bool:
+    """Whether a temporary gets its first value in this body, not before the loop."""
+    if cell.role != "temporary":
+        return False
+    for segment in segments:
+        for step in segment:
+            found = _first_write(cell, step)
+            if found is not None:
+                return not found.combine
+    return False
+
+
+def _first_write(cell: Cell, step: Step) -> Compute | None:
+    if isinstance(step, Loop):
+        found = (_first_write(cell, s) for s in step.body)
+        return next((f for f in found if f is not None), None)
+    return step if isinstance(step, Compute) and step.cell is cell else None
+
+
+def _moved(step: Step, rows: dict[Cell, Cell], offset: Affine) -> Step:
+    """The step with registers that an earlier segment made replaced by their row of the tile."""
+
+    def read(r: Read) -> Read:
+        if r.cell in rows:
+            return Read(rows[r.cell], (offset,))
+        return Read(r.cell, place(r.at), r.literal)
+
+    def place(at: At) -> At:
+        return tuple(
+            Indirect(read(k.read), k.extent) if isinstance(k, Indirect) else k for k in at
+        )
+
+    if isinstance(step, Loop):
+        return replace(step, body=[_moved(s, rows, offset) for s in step.body])
+    if isinstance(step, Compute):
+        reads = tuple(map(read, step.reads))
+        if step.cell in rows:
+            return replace(step, cell=rows[step.cell], at=(offset,), reads=reads)
+        return replace(step, at=place(step.at), reads=reads)
+    if isinstance(step, ArgUpdate):
+        return replace(step, read=read(step.read))
+    assert not isinstance(step, (Gemm, CheckGuard, CheckRange))
+    return step

@@ -1,0 +1,274 @@
+"""The cache: what makes a call a new one, and who shares."""
+
+from __future__ import annotations
+
+import enum
+import gc
+import weakref
+from collections import OrderedDict, namedtuple
+from functools import wraps
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import ArgumentError
+from tapegrad.runtime import cache
+
+
+def grad(f, **options):
+    return tg.grad(f, compile="never", **options)
+
+
+def fresh(f):
+    """Another function that does the same, with a cache of its own."""
+
+    @wraps(f)
+    def again(*args, **kwargs):
+        return f(*args, **kwargs)
+
+    return again
+
+
+def total(x, *rest, **options):
+    """A function of anything: the sum of the arrays and numbers in x."""
+    if isinstance(x, dict):
+        x = list(x.values())
+    return sum(map(total, x)) if isinstance(x, (list, tuple)) else np.sum(x * 1.0)
+
+
+X = np.ones((2, 3))
+Pair = namedtuple("Pair", "a b")
+
+
+class Mode(enum.IntEnum):
+    FAST = 1
+    EXACT = 2
+
+
+# Pairs of calls that need tapes of their own.
+DIFFERENT = {
+    "shape": ((X,), (np.ones((3, 2)),)),
+    "rank": ((X,), (np.ones(6),)),
+    "dtype": ((X,), (X.astype(np.float32),)),
+    "dtype of another argument": ((X, np.arange(2)), (X, np.arange(2.0))),
+    "array and 0-d array": ((np.ones(1),), (np.array(1.0),)),
+    "0-d array and NumPy scalar": ((np.array(1.0),), (np.float64(1.0),)),
+    "NumPy scalar and Python number": ((np.float64(1.0),), (1.0,)),
+    "0-d array and Python number": ((np.array(1.0),), (1.0,)),
+    "integer and float": ((X, 2), (X, 2.0)),
+    "integer and boolean": ((X, 1), (X, True)),
+    "number and array": ((X, 2.0), (X, X)),
+    "list and tuple": (([X, X],), ((X, X),)),
+    "tuple and named tuple": (((X, X),), (Pair(X, X),)),
+    "dict and ordered dict": (({"a": X},), (OrderedDict(a=X),)),
+    "length": (([X],), ([X, X],)),
+    "nesting": (([X, X],), ([[X, X]],)),
+    "dict keys": (({"a": X},), ({"b": X},)),
+    "kinds of dict keys": (({1: X},), ({"1": X},)),
+    "strings": ((X, "mean"), (X, "sum")),
+    "booleans": ((X, True), (X, False)),
+    "None and False": ((X, None), (X, False)),
+    "None and a number": ((X, None), (X, 1.0)),
+    "enumerations": ((X, Mode.FAST), (X, Mode.EXACT)),
+    "enumeration and integer": ((X, Mode.FAST), (X, 1)),
+    "NumPy strings": ((X, np.str_("ab")), (X, np.str_("cd"))),
+    "functions": ((X, np.sin), (X, np.cos)),
+    "number of arguments": ((X,), (X, 1.0)),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT.values(), ids=DIFFERENT)
+def test_calls_that_differ_are_traced_apart(one, other):
+    df = grad(fresh(total))
+    for _ in range(3):
+        df(*one)
+        df(*other)
+    assert df.cache_info() == (4, 2, 2, 0, 0, 2)
+
+
+def test_keyword_and_positional_arguments_are_traced_apart():
+    df = grad(fresh(total))
+    df(X, 1.0)
+    df(X, y=1.0)
+    df(X, z=1.0)
+    assert df.cache_info().traces == 3
+
+
+# Pairs of calls that one tape answers.
+ALIKE = {
+    "values": ((X,), (2 * X,)),
+    "Python floats": ((1.0,), (2.0,)),
+    "layout": ((np.ones((2, 3)),), (np.ones((3, 2)).T,)),
+    "stride": ((np.ones(3),), (np.ones(6)[::2],)),
+    "read-only": ((np.ones(3),), (np.broadcast_to(1.0, (3,)),)),
+    "order of dict keys": (({"a": X, "b": 1.0},), ({"b": 1.0, "a": X},)),
+    "equal strings": ((X, "a b"), (X, " ".join("ab"))),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE.values(), ids=ALIKE)
+def test_calls_that_differ_in_values_alone_share_a_tape(one, other):
+    df = grad(fresh(total))
+    df(*one)
+    df(*other)
+    assert df.cache_info() == (1, 1, 1, 0, 0, 1)
+
+
+def test_an_unused_integer_may_change():
+    df = grad(lambda x, n: x * n)
+    assert [df(2.0, n) for n in (3, 4, 5)] == [3.0, 4.0, 5.0]
+    assert df.cache_info().traces == 1
+
+
+def test_objects_are_told_apart_even_if_they_cant_be_hashed():
+    class Settings:
+        __hash__ = None
+
+        def __init__(self, factor):
+            self.factor = factor
+
+    df = grad(lambda x, s: x * s.factor)
+    assert [df(1.0, Settings(k)) for k in (2.0, 3.0, 4.0)] == [2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("changeable", [{1, 2}, bytearray(b"ab")], ids=repr)
+def test_values_that_change_unnoticed_are_refused(changeable):
+    with pytest.raises(ArgumentError, match="which can change without notice"):
+        grad(total)(X, changeable)
+
+
+def test_matrices_are_refused_even_after_an_array_of_the_same_shape():
+    df = grad(fresh(total))
+    df(X)
+    with pytest.raises(ArgumentError, match="matrix"):
+        df(np.asmatrix(X))
+
+
+# ---- who shares a cache
+
+
+def test_grad_of_one_function_is_one_derivative():
+    f = fresh(total)
+    for _ in range(3):
+        grad(f)(X)
+    assert tg.cache_info(f).traces == 1
+    assert grad(f).cache_info() == tg.cache_info(f)
+
+
+def test_other_options_are_another_derivative():
+    f = fresh(total)
+    grad(f)(X)
+    grad(f, argnums=(0,))(X)
+    tg.value_and_grad(f, compile="never")(X)
+    tg.jit(f, compile="never")(X)
+    assert tg.cache_info(f).traces == 4
+
+
+def test_a_wrapper_doesnt_share_with_what_it_wraps():
+    """`functools.wraps` copies a function's attributes."""
+    f = fresh(total)
+
+    @wraps(f)
+    def doubled(x):
+        return 2 * f(x)
+
+    assert grad(f)(1.0) == 1.0
+    assert grad(doubled)(1.0) == 2.0
+
+
+def test_a_method_shares_with_itself_and_not_with_those_of_equal_objects():
+    class Scale:
+        def __init__(self, factor):
+            self.factor = np.array(factor)
+
+        def __eq__(self, other):
+            return True
+
+        def __hash__(self):
+            return 1
+
+        def times(self, x):
+            return x * self.factor
+
+    two, three = Scale(2.0), Scale(3.0)
+    for _ in range(2):
+        assert grad(two.times)(1.0) == 2.0
+        assert grad(three.times)(1.0) == 3.0
+    assert grad(two.times).cache_info() == (1, 1, 1, 0, 0, 1)
+
+
+def test_a_cache_is_freed_with_its_function():
+    def once():
+        captured = np.ones(1000)
+
+        def f(x):
+            return (x * captured).sum()
+
+        assert grad(f)(np.ones(1000)).sum() == 1000
+        grad(grad(f, argnums=(0,)) if False else f)(np.ones(1000))
+        return weakref.ref(f)
+
+    before = len(cache.caches_of())
+    assert [once()() for _ in range(3) if gc.collect() >= 0] != None
+    gc.collect()
+    assert len(cache.caches_of()) == before
+
+
+def test_the_arrays_of_the_first_call_are_not_kept():
+    def f(x):
+        return x.sum(), {"aux": x * 2}
+
+    x = np.ones(3)
+    alive = weakref.ref(x)
+    df = grad(f, has_aux=True)
+    df(x)
+    del x
+    gc.collect()
+    assert alive() is None
+    assert all(leaf is None for v in df.cache.all_variants() for leaf in v.traced.leaves)
+
+
+# ---- its size, its counts, and clearing it
+
+
+def test_only_the_most_recent_signatures_are_kept(monkeypatch):
+    monkeypatch.setattr(cache, "MAX_SIGNATURES", 3)
+    df = grad(fresh(total))
+    for n in range(1, 6):
+        df(np.ones(n))
+    assert df.cache_info().variants == 3
+    df(np.ones(5))
+    df(np.ones(1))
+    assert df.cache_info()[:3] == (1, 6, 6)
+
+
+def test_clearing_forgets_everything():
+    f, g = fresh(total), fresh(total)
+    for h in (f, g):
+        grad(h)(X)
+    tg.clear_cache(f)
+    assert tg.cache_info(f) == (0, 0, 0, 0, 0, 0)
+    assert tg.cache_info(g).traces == 1
+    df = grad(g)
+    df.clear_cache()
+    assert df.cache_info().variants == 0
+    np.testing.assert_array_equal(df(X), X)
+    assert df.cache_info().traces == 1
+
+
+def test_all_caches_together():
+    tg.clear_cache()
+    f, g = fresh(total), fresh(total)
+    for h in (f, g, f):
+        grad(h)(X)
+    assert tg.cache_info() == (1, 2, 2, 0, 0, 2)
+    tg.clear_cache()
+    assert tg.cache_info() == (0, 0, 0, 0, 0, 0)
+
+
+def test_the_tapes_are_there_to_be_looked_at():
+    df = grad(lambda x: np.sin(x).sum())
+    df(np.ones(2))
+    df(np.ones(3))
+    assert [str(tape.inputs[0].aval) for tape in df.tapes] == ["f8[3]", "f8[2]"]

@@ -1,0 +1,285 @@
+"""grad, value_and_grad and jit: their options, and what they return."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import ArgumentError, GradientError
+
+X, Y = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])
+
+
+def product(x, y, scale=1.0):
+    return np.sum(x * y) * scale
+
+
+def grad(f, *args, **options):
+    return tg.grad(f, *args, compile="never", **options)
+
+
+def equal(found, expected):
+    np.testing.assert_array_equal(found, expected)
+
+
+# ---- argnums
+
+
+def test_the_first_argument_is_the_default():
+    equal(grad(product)(X, Y), Y)
+
+
+@pytest.mark.parametrize(("argnums", "expected"), [(0, Y), (1, X), (-1, X), (-2, Y)])
+def test_argnums_chooses_an_argument(argnums, expected):
+    equal(grad(product, argnums)(X, Y), expected)
+
+
+@pytest.mark.parametrize(
+    ("argnums", "expected"),
+    [((0,), (Y,)), ((0, 1), (Y, X)), ((1, 0), (X, Y)), ((0, -1, 0), (Y, X, Y)), ((), ())],
+)
+def test_several_argnums_give_a_tuple(argnums, expected):
+    found = grad(product, argnums)(X, Y)
+    assert isinstance(found, tuple)
+    assert len(found) == len(expected)
+    for g, e in zip(found, expected, strict=True):
+        equal(g, e)
+
+
+def test_argnums_may_be_a_list():
+    equal(grad(product, [1, 0])(X, Y)[0], X)
+
+
+@pytest.mark.parametrize("argnums", ["x", 1.0, (0, "y"), None, True])
+def test_argnums_are_integers(argnums):
+    with pytest.raises(ArgumentError, match="argnums is an integer or a tuple of integers"):
+        grad(product, argnums)
+
+
+@pytest.mark.parametrize("argnums", [2, -3])
+def test_argnums_must_be_there(argnums):
+    with pytest.raises(ArgumentError, match="argnums is .* 2 positional arguments were passed"):
+        grad(product, argnums)(X, Y)
+
+
+# ---- value and aux
+
+
+def test_value_and_grad_gives_both():
+    value, gradient = tg.value_and_grad(product, compile="never")(X, Y)
+    assert value == 32.0
+    equal(gradient, Y)
+
+
+def with_aux(x):
+    hidden = np.tanh(x)
+    return hidden.sum(), {"hidden": hidden, "label": "aux", "shape": x.shape}
+
+
+def test_has_aux_hands_other_results_through():
+    gradient, aux = grad(with_aux, has_aux=True)(X)
+    np.testing.assert_allclose(gradient, 1 - np.tanh(X) ** 2, rtol=1e-15)
+    equal(aux["hidden"], np.tanh(X))
+    assert (aux["label"], aux["shape"]) == ("aux", (3,))
+
+
+def test_value_and_grad_with_aux_gives_all_three():
+    (value, aux), gradient = tg.value_and_grad(with_aux, has_aux=True, compile="never")(X)
+    assert value == pytest.approx(np.tanh(X).sum())
+    equal(aux["hidden"], np.tanh(X))
+    assert gradient.shape == X.shape
+
+
+def test_aux_may_hold_the_argument_itself():
+    """And still the caller's arrays and the results are different arrays."""
+    gradient, aux = grad(lambda x: (x.sum(), (x, x, X)), has_aux=True)(X)
+    assert len({id(a) for a in (*aux, X, gradient)}) == 5
+    assert not any(np.shares_memory(a, X) for a in aux)
+
+
+def test_has_aux_needs_a_pair():
+    with pytest.raises(GradientError, match="must return a pair"):
+        grad(lambda x: x.sum(), has_aux=True)(X)
+
+
+# ---- what doesn't matter, and what isn't floating point
+
+
+def test_an_input_that_doesnt_matter_gets_zeros_of_its_shape_and_dtype():
+    unused = np.ones((2, 3), np.float32)
+    found = grad(lambda x, y, z: x.sum(), (1, 2))(X, unused, 2.0)
+    equal(found[0], np.zeros((2, 3)))
+    assert found[0].dtype == np.float32
+    assert found[1] == 0.0
+
+
+def test_a_constant_function_has_a_gradient_of_zeros():
+    value, gradient = tg.value_and_grad(lambda x: 3.5, compile="never")(X)
+    assert value == 3.5
+    equal(gradient, np.zeros(3))
+
+
+def test_a_stopped_gradient_is_zero():
+    equal(grad(lambda x: (tg.stop_gradient(x) * x).sum())(X), X)
+    equal(grad(lambda x: tg.stop_gradient(x).sum())(X), np.zeros(3))
+
+
+def test_float32_stays_float32():
+    x = X.astype(np.float32)
+    value, gradient = tg.value_and_grad(lambda x: np.exp(x * 0.5).mean(), compile="never")(x)
+    assert gradient.dtype == np.float32
+    assert value.dtype == np.float32
+
+
+def test_each_gradient_has_its_arguments_dtype():
+    x32 = X.astype(np.float32)
+    found = grad(lambda x, y: (x * y).sum(), (0, 1))(x32, Y)
+    assert [g.dtype for g in found] == [np.float32, np.float64]
+
+
+def test_python_numbers_are_arguments_too():
+    assert grad(lambda x: x**3)(2.0) == 12.0
+    assert grad(lambda x, n: x**n)(2.0, 3) == 12.0
+    assert grad(lambda x, flag: x if flag else -x)(2.0, False) == -1.0
+
+
+def test_0d_arrays_and_numpy_scalars_are_arguments_too():
+    assert grad(np.square)(np.array(3.0)) == 6.0
+    assert grad(np.square)(np.float64(3.0)) == 6.0
+    assert grad(np.square)(np.float32(3.0)).dtype == np.float32
+
+
+@pytest.mark.parametrize("x", [3, True, np.arange(3), np.array([True])], ids=repr)
+def test_integers_and_booleans_have_no_gradient(x):
+    with pytest.raises(ArgumentError, match="integers or booleans|which has no derivative"):
+        grad(lambda x: np.sum(x * 1.0))(x)
+
+
+def test_integers_may_be_other_arguments():
+    equal(grad(lambda x, k: x[k] * k)(X, 2), [0.0, 0.0, 2.0])
+    equal(grad(lambda x, k: x[k].sum())(X, np.array([0, 0, 2])), [2.0, 0.0, 1.0])
+
+
+# ---- forms of calling
+
+
+def test_keyword_arguments_and_defaults():
+    df = grad(product)
+    equal(df(X, Y), Y)
+    equal(df(X, Y, 2.0), 2 * Y)
+    equal(df(X, y=Y, scale=3.0), 3 * Y)
+    equal(df(X, scale=3.0, y=Y), 3 * Y)
+    with pytest.raises(ArgumentError, match="0 positional arguments were passed"):
+        df(x=X, y=Y)
+
+
+def test_variable_arguments():
+    def total(x, *rest, **options):
+        return x * sum(rest) * options["factor"]
+
+    assert grad(total)(2.0, 3.0, 4.0, factor=5.0) == 35.0
+
+
+def test_as_a_decorator():
+    @tg.grad
+    def plain(x):
+        """A square."""
+        return x**2
+
+    @tg.value_and_grad(argnums=1, compile="never")
+    def chosen(x, y):
+        return x * y
+
+    assert plain(3.0) == 6.0
+    assert chosen(2.0, 3.0) == (6.0, 2.0)
+    assert (plain.__name__, plain.__doc__) == ("grad_plain", "A square.")
+    assert plain.__wrapped__(3.0) == 9.0
+    assert repr(chosen) == "<tapegrad value_and_grad of chosen>"
+
+
+def test_lambdas_partials_and_callable_objects():
+    from functools import partial
+
+    class Cube:
+        def __call__(self, x):
+            return x**3
+
+    assert grad(lambda x: x**3)(2.0) == 12.0
+    assert grad(partial(product, Y))(X).tolist() == Y.tolist()
+    assert grad(Cube())(2.0) == 12.0
+
+
+class Regression:
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def loss(self, w):
+        return ((self.x * w - self.y) ** 2).sum()
+
+    @tg.grad(argnums=1, compile="never")
+    def slope(self, w):
+        return ((self.x * w - self.y) ** 2).sum()
+
+
+def test_methods():
+    """Of a bound method the first argument is the one after `self`; a decorator counts `self`."""
+    one, two = Regression(X, Y), Regression(Y, X)
+    for model in (one, two, one):
+        expected = np.sum(2 * model.x * (model.x * 0.5 - model.y))
+        assert grad(model.loss)(0.5) == pytest.approx(expected)
+        assert model.slope(0.5) == pytest.approx(expected)
+    assert Regression.slope(one, 0.5) == one.slope(0.5)
+    assert one.slope.cache_info().variants == 2
+
+
+def test_only_functions_can_be_differentiated():
+    with pytest.raises(ArgumentError, match="grad needs a function, not 3.0"):
+        tg.grad(3.0)
+    with pytest.raises(ArgumentError, match='compile is "auto", "always" or "never"'):
+        tg.grad(product, compile="sometimes")
+
+
+# ---- results are the caller's own
+
+
+def test_results_share_no_memory_with_arguments_or_each_other():
+    x = X.copy()
+    first = grad(lambda x, y: (x + y).sum(), (0, 1))(x, x)
+    again = tg.jit(lambda x: (x, x[1:], x[::-1], x), compile="never")(x)
+    arrays = [x, *first, *again]
+    for k, a in enumerate(arrays):
+        assert not any(np.shares_memory(a, b) for b in arrays[k + 1 :])
+    assert all(a.flags.writeable and a.flags.c_contiguous for a in (*first, *again))
+
+
+def test_arguments_are_not_written_to():
+    def f(x):
+        x[0] = 5.0
+        x *= 2
+        return (x * x).sum()
+
+    x = X.copy()
+    equal(grad(f)(x), [0.0, 16.0, 24.0])
+    equal(x, X)
+
+
+# ---- jit
+
+
+def test_jit_is_the_function_itself():
+    fast = tg.jit(product, compile="never")
+    assert fast(X, Y) == 32.0
+    assert fast(X, Y, scale=0.5) == 16.0
+    assert fast.cache_info().traces == 2
+
+
+def test_jit_returns_whatever_the_function_returns():
+    assert tg.jit(lambda x: None, compile="never")(X) is None
+    assert tg.jit(lambda x: ("a", 1, x.sum() > 3), compile="never")(X) == ("a", 1, True)
+    equal(tg.jit(lambda x: np.arange(3), compile="never")(X), [0, 1, 2])
+
+
+def test_jit_of_integers_and_booleans():
+    equal(tg.jit(lambda k: k * 2 + 1, compile="never")(np.arange(3)), [1, 3, 5])
+    equal(tg.jit(lambda x: ~(x > 1.5), compile="never")(X), [True, False, False])

@@ -1,0 +1,133 @@
+"""Arguments are trees: gradients have their structure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, namedtuple
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import ArgumentError
+from tapegrad.trees import flatten, path_name, unflatten
+
+A, B = np.array([1.0, 2.0]), np.array([[3.0], [4.0]])
+
+Layer = namedtuple("Layer", "weights bias")
+
+
+@dataclass
+class Model:
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True)
+class Frozen:
+    scale: np.ndarray
+    name: str = "frozen"
+    extra: list = field(default_factory=list)
+
+
+def leaves_of(x: Any) -> list[np.ndarray]:
+    """The arrays of the containers of this file, in an order of their own."""
+    if isinstance(x, dict):
+        return [leaf for key in sorted(x) for leaf in leaves_of(x[key])]
+    if isinstance(x, (list, tuple)):
+        return [leaf for element in x for leaf in leaves_of(element)]
+    if isinstance(x, Model):
+        return leaves_of([x.first, x.second])
+    return [x]
+
+
+def loss(tree: Any) -> Any:
+    """Each array has a gradient of its own: k * x for the k-th."""
+    return sum(k * (x * x).sum() / 2 for k, x in enumerate(leaves_of(tree), start=1))
+
+
+TREES = {
+    "array": A,
+    "list": [A, B],
+    "tuple": (A, B),
+    "tuple of one": (A,),
+    "dict": {"w": A, "b": B},
+    "dict of integers": {2: A, 1: B},
+    "named tuple": Layer(A, B),
+    "dataclass": Model(A, B),
+    "nested": {"layers": [Layer(A, (B, A)), Model({"x": B}, [A])], "out": (A, {"b": B})},
+    "ordered dict": OrderedDict(b=A, a=B),
+    "default dict": defaultdict(list, b=A, a=B),
+}
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_a_gradient_has_the_structure_of_its_argument(tree):
+    gradient = tg.grad(loss, compile="never")(tree)
+    assert type(gradient) is type(tree)
+    assert flatten(gradient)[1] == flatten(tree)[1]
+    for k, (g, x) in enumerate(zip(leaves_of(gradient), leaves_of(tree), strict=True), start=1):
+        np.testing.assert_array_equal(g, k * x)
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_a_tree_is_put_together_as_it_was(tree):
+    leaves, structure = flatten(tree)
+    again = unflatten(structure, leaves)
+    assert type(again) is type(tree)
+    assert [id(x) for x in leaves_of(again)] == [id(x) for x in leaves_of(tree)]
+
+
+def test_empty_containers_stay_where_they_are():
+    tree = {"a": A, "none": [], "nothing": None, "more": {}}
+    gradient = tg.grad(lambda t: (t["a"] ** 2).sum(), compile="never")(tree)
+    assert gradient.keys() == tree.keys()
+    assert (gradient["none"], gradient["nothing"], gradient["more"]) == ([], None, {})
+    np.testing.assert_array_equal(gradient["a"], 2 * A)
+
+
+def test_the_function_gets_the_containers_it_was_given():
+    def f(model, layer):
+        assert isinstance(model, Model)
+        assert isinstance(layer, Layer)
+        return (model.first * layer.weights).sum()
+
+    gradient = tg.grad(f, compile="never")(Model(A, [B]), Layer(A, None))
+    np.testing.assert_array_equal(gradient.first, A)
+    np.testing.assert_array_equal(gradient.second[0], np.zeros((2, 1)))
+
+
+def test_a_dataclass_may_be_frozen_and_hold_settings():
+    def f(x, settings):
+        assert settings.name == "frozen"
+        return (x * settings.scale).sum()
+
+    gradient = tg.grad(f, compile="never")(A, Frozen(np.array([3.0, 5.0])))
+    np.testing.assert_array_equal(gradient, [3.0, 5.0])
+
+
+def test_a_string_among_the_parameters_is_an_error_that_names_it():
+    with pytest.raises(ArgumentError, match=r"argument 'tree'\['name'\] is 'net' \(str\)"):
+        tg.grad(loss, compile="never")({"w": A, "name": "net"})
+
+
+def test_results_may_be_trees_too():
+    def f(x):
+        return {"double": 2 * x, "pair": (x.sum(), "text"), "none": None}
+
+    result = tg.jit(f, compile="never")(A)
+    np.testing.assert_array_equal(result["double"], 2 * A)
+    assert result["pair"] == (3.0, "text")
+    assert result["none"] is None
+
+
+def test_inputs_are_named_after_their_place():
+    _, made = tg.trace(
+        lambda params, y: params["W"] * params["layers"][0]["W"] + y,
+        {"W": 1.0, "layers": [{"W": 2.0}]},
+        3.0,
+    )
+    assert made.names == ("params_W", "params_layers_0_W", "y")
+    assert path_name(("größe", 1)) == "größe_1"
+    assert path_name((0, "a b")) == "x0_a_b"
