@@ -577,15 +577,35 @@ def test_a_saved_result_has_the_derivative_of_the_result(function):
 
 class OpaqueCube(Function):
     @staticmethod
-    def forward(ctx, x, keep_square):
-        x = np.asarray(x)
-        ctx.save_for_backward(x * x if keep_square else x)
-        return x**3
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return np.asarray(x) ** 3
 
     @staticmethod
     def backward(ctx, ct):
-        (kept,) = ctx.saved_tensors
-        return 3 * (kept if ctx.needs_input_grad[1:] == () else kept) * ct, None
+        (x,) = ctx.saved_tensors
+        return 3 * x * x * ct
+
+
+class OpaqueCubeWithSquare(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.square = np.asarray(x) ** 2
+        return np.asarray(x) ** 3
+
+    @staticmethod
+    def backward(ctx, ct):
+        return 3 * ctx.square * ct
+
+
+def test_a_saved_argument_of_an_opaque_function_is_the_argument():
+    np.testing.assert_allclose(nth_derivative(OpaqueCube.apply, 3)(X), np.full(4, 6.0))
+
+
+def test_what_an_opaque_function_computed_has_no_derivative():
+    np.testing.assert_allclose(nth_derivative(OpaqueCubeWithSquare.apply, 1)(X), 3 * X**2)
+    with pytest.raises(GradientError, match="Keep only arguments and results"):
+        nth_derivative(OpaqueCubeWithSquare.apply, 2)(X)
 
 
 def test_function_on_plain_arrays_runs_forward():

@@ -25,7 +25,9 @@ def _derive(f: Any, recipe: Recipe, compile: str) -> Any:
 def _checked(argnums: int | Sequence[int]) -> int | tuple[int, ...]:
     if isinstance(argnums, (int, np.integer)) and not isinstance(argnums, bool):
         return int(argnums)
-    if isinstance(argnums, (tuple, list)) and all(isinstance(a, (int, np.integer)) for a in argnums):
+    if isinstance(argnums, (tuple, list)) and all(
+        isinstance(a, (int, np.integer)) for a in argnums
+    ):
         return tuple(int(a) for a in argnums)
     raise ArgumentError(f"argnums is an integer or a tuple of integers, not {argnums!r}")
 
@@ -232,5 +234,3 @@ def stop_gradient(x: Any) -> Any:
     leaves, structure = flatten(x)
     stopped = [elementwise.stop_gradient(v) if isinstance(v, Tracer) else v for v in leaves]
     return unflatten(structure, stopped)
-
-

@@ -17,6 +17,7 @@ import numpy as np
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.emit.names import user_names
 from tapegrad.emit.numba_source import Program, emit, store_shared
+from tapegrad.emit.numpy_source import numpy_source
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.verify import verify
 from tapegrad.optimize.cse import eliminate_common
@@ -104,6 +105,11 @@ def schedule(tape: Tape) -> Program:
 def source_of(tape: Tape) -> str:
     """The readable source of a tape as a function of its inputs."""
     return _text(tape).source
+
+
+def numpy_source_of(tape: Tape) -> str:
+    """The reference source of a tape: NumPy, call by call."""
+    return numpy_source(inline_custom(tape))
 
 
 def compile_tape(tape: Tape) -> Callable[..., Any]:

@@ -34,7 +34,7 @@ def test_a_captured_array_that_is_cast_or_indexed_is_read_anew_too():
 
 def test_a_captured_array_decides_a_branch():
     flag = np.array([1.0])
-    df = grad(lambda x: x * 2 if x * flag[0] > 0 else x)
+    df = grad(lambda x: x * 2 if (x * flag)[0] > 0 else x)
     assert df(1.0) == 2.0
     flag[0] = -1.0
     assert df(1.0) == 1.0
@@ -43,8 +43,9 @@ def test_a_captured_array_decides_a_branch():
 
 def test_a_captured_array_is_captured_once():
     c = np.array([1.0, 2.0])
-    _, made = tg.trace(lambda x: (x * c + c - c[::-1] * x).sum(), X)
-    assert made.captured == (c,) or len(made.captured) <= 2
+    _, made = tg.trace(lambda x: (x * c + c - c / x).sum(), X)
+    assert len(made.captured) == 1
+    assert made.captured[0] is c
 
 
 def test_captured_arrays_of_integers_and_of_booleans():

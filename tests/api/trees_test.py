@@ -108,7 +108,7 @@ def test_a_dataclass_may_be_frozen_and_hold_settings():
 
 
 def test_a_string_among_the_parameters_is_an_error_that_names_it():
-    with pytest.raises(ArgumentError, match=r"argument 'tree'\['name'\] is 'net' \(str\)"):
+    with pytest.raises(ArgumentError, match=r"tree\['name'\] is 'net' \(str\)"):
         tg.grad(loss, compile="never")({"w": A, "name": "net"})
 
 

@@ -100,7 +100,6 @@ CASES = [
     lambda x, y: written(x * 1, lambda t: np.fill_diagonal(t, y[0, 0])),
     lambda x, y: written(x * 1, lambda t: np.fill_diagonal(t, [1.0, 2.0, 3.0, 4.0])),
     lambda x, y: written(x * 1, lambda t: np.put_along_axis(t, np.argmax(t, 1)[:, None], 0.0, 1)),
-    lambda x, y: written(x * 1, lambda t: np.put_along_axis(t, np.array([1, 2]), y[0, :2], None)),
     lambda x, y: written(x * 1, lambda t: np.add.at(t, I, y[:3])),
     lambda x, y: written(x * 1, lambda t: np.add.at(t, I, 1.0)),
     lambda x, y: written(x * 1, lambda t: np.add.at(t, (I, I), y[0, :3])),

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-
 from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.primitives.base import Node, Writer

@@ -19,7 +19,7 @@ import numpy as np
 
 from tapegrad.emit.names import RESERVED, Names, user_names
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Source, Tape, Var
-from tapegrad.primitives import control, contractions, reductions, scatter, sorting, views
+from tapegrad.primitives import contractions, control, reductions, scatter, sorting, views
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise, Slice
 from tapegrad.primitives.special import Polygamma
@@ -47,10 +47,9 @@ def numpy_function(tape: Tape) -> Callable[..., list[Any]]:
     function = writer.functions[writer.name]
 
     def run(*values: Any) -> list[Any]:
-        given = [*values, *tape.captured]
-        scalars = [v.dtype.type(x) if v.shape == () else x for v, x in zip(tape.inputs, given)]
+        pairs = zip(tape.inputs, [*values, *tape.captured], strict=True)
         with np.errstate(all="ignore"):
-            found = function(*scalars)
+            found = function(*[v.dtype.type(x) if v.shape == () else x for v, x in pairs])
         return [found] if len(tape.outputs) == 1 else list(found)
 
     return run
@@ -95,28 +94,22 @@ class _Writer:
 
     # ---- operands
 
-    def _operand(self, x: Operand) -> str:
-        """A variable's name, or a constant beside a variable, which decides the dtype."""
-        if isinstance(x, Var):
-            return self.names[x]
-        plain = x.dtype in (np.float64, np.int64) and np.isfinite(x.value)
-        return repr(x.value.item()) if plain else self._alone(x)
-
     def _alone(self, x: Operand) -> str:
         """A variable's name, or a constant that says its dtype."""
         if isinstance(x, Var):
             return self.names[x]
         if x.dtype == np.bool_:
-            return f"np.{x.value}_".lower()
-        value = x.value.item()
-        text = repr(value) if np.isfinite(value) else f"np.{value}".replace("np.-", "-np.")
-        if x.dtype == np.float32 and np.isfinite(value):
-            text = str(x.value)
-        return f"np.{x.dtype.name}({text})"
+            return f"np.{bool(x.value)}_"
+        return f"np.{x.dtype.name}({_number(x.value)})"
 
     def _operands(self, call: Call) -> list[str]:
-        alone = not any(isinstance(x, Var) and x.dtype == call.operands[-1].dtype for x in call.operands)
-        return [self._alone(x) if alone else self._operand(x) for x in call.operands]
+        """Names and constants; beside a variable of its dtype, a constant is a plain number."""
+        kinds = {x.dtype for x in call.operands if isinstance(x, Var)}
+        plain = kinds & {np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool)}
+        return [
+            _number(x.value) if isinstance(x, Literal) and x.dtype in plain else self._alone(x)
+            for x in call.operands
+        ]
 
     # ---- statements
 
@@ -153,6 +146,16 @@ class _Writer:
         line = f" ({guard.src})" if guard.src else ""
         message = f"traced where {guard.what or 'a value'} was {guard.expected}{line}"
         self.lines.append(f"{INDENT}raise ValueError({message!r})")
+
+
+def _number(value: np.generic) -> str:
+    """The shortest text that is this number."""
+    text = str(value)
+    return (
+        f"{'-' * (text[0] == '-')}np.{text.strip('-')}"
+        if text.strip("-") in ("nan", "inf")
+        else text
+    )
 
 
 # ---- elementwise
@@ -203,7 +206,9 @@ def _axes(p: Any, x: Operand) -> str:
 
 def _index(index: Sequence[int | Slice], shape: tuple[int, ...]) -> str:
     """`[1:, 0]`; whole axes at the end need no mention."""
-    entries = [str(k) if isinstance(k, int) else _slice(k, n) for k, n in zip(index, shape, strict=True)]
+    entries = [
+        str(k) if isinstance(k, int) else _slice(k, n) for k, n in zip(index, shape, strict=True)
+    ]
     while len(entries) > 1 and entries[-1] == ":":
         entries.pop()
     return f"[{', '.join(entries) or '()'}]"
@@ -215,11 +220,6 @@ def _slice(k: Slice, extent: int) -> str:
     start = "" if s.start == first else s.start
     stop = "" if s.stop == last or (s.step > 1 and s.stop >= extent) else s.stop
     return f"{start}:{stop}" + ("" if s.step == 1 else f":{s.step}")
-
-
-def _arrays(operands: Sequence[str]) -> str:
-    """Index arrays, one for each axis."""
-    return ", ".join(operands)
 
 
 # ---- primitives that are an expression: (primitive, operands as text, the call) -> text
@@ -241,7 +241,9 @@ def _expand(p: Any, xs: Sequence[str], call: Call) -> str:
 def _fold(name: str) -> Callable[..., str]:
     def expression(p: Any, xs: Sequence[str], call: Call) -> str:
         (x,) = call.operands
-        kind = x.dtype if name in ("sum", "prod") and x.dtype not in (np.float32, np.int64) else None
+        kind = (
+            x.dtype if name in ("sum", "prod") and x.dtype not in (np.float32, np.int64) else None
+        )
         dtype = "" if kind is None else _dtype(kind, ", dtype=")
         return f"np.{name}({xs[0]}{_axes(p, x)}{dtype})"
 
@@ -293,7 +295,7 @@ EXPRESSIONS: dict[type, Callable[[Any, Sequence[str], Call], str]] = {
     views.GetItem: lambda p, xs, call: xs[0] + _index(p.index, call.operands[0].shape),
     views.Diagonal: _diagonal,
     scatter.Concatenate: lambda p, xs, call: f"np.concatenate([{', '.join(xs)}], {p.axis})",
-    scatter.Gather: lambda p, xs, call: f"{xs[0]}[{_arrays(xs[1:])}]",
+    scatter.Gather: lambda p, xs, call: f"{xs[0]}[{', '.join(xs[1:])}]",
     contractions.MatMul: lambda p, xs, call: f"{xs[0]} @ {xs[1]}",
     sorting.ArgSort: _argsort,
     sorting.SearchSorted: lambda p, xs, call: (
@@ -325,17 +327,17 @@ def _setitem(p: Any, out: str, xs: Sequence[str], call: Call) -> list[str]:
 
 
 def _scatter_add(p: Any, out: str, xs: Sequence[str], call: Call) -> list[str]:
-    index = f"({_arrays(xs[1:])},)" if len(xs) == 2 else f"({_arrays(xs[1:])})"
+    index = f"({', '.join(xs[1:])}{',' * (len(xs) == 2)})"
     return [_zeros(out, call), f"np.add.at({out}, {index}, {xs[0]})"]
 
 
 def _scatter_set(p: Any, out: str, xs: Sequence[str], call: Call) -> list[str]:
-    return [f"{out} = np.array({xs[0]})", f"{out}[{_arrays(xs[2:])}] = {xs[1]}"]
+    return [f"{out} = np.array({xs[0]})", f"{out}[{', '.join(xs[2:])}] = {xs[1]}"]
 
 
 def _winners(p: Any, out: str, xs: Sequence[str], call: Call) -> list[str]:
     """Each write leaves its number: those found afterwards were not overwritten."""
-    index, shape = _arrays(xs), call.out.shape
+    index, shape = ", ".join(xs), call.out.shape
     numbers = f"np.arange({call.out.aval.size})"
     if len(shape) != 1:
         numbers += f".reshape({_shape(shape)})"

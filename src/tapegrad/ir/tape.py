@@ -277,6 +277,13 @@ class Tape:
 
         return source_of(self)
 
+    @property
+    def numpy_source(self) -> str:
+        """The tape as plain NumPy, one statement a call: what the compiled loops must agree with."""
+        from tapegrad.pipeline import numpy_source_of
+
+        return numpy_source_of(self)
+
     def to_networkx(self) -> Any:
         """The tape as a `networkx.DiGraph`: a node for each variable and call, edges along data."""
         from tapegrad.ir.graph import to_networkx

@@ -39,6 +39,7 @@ class Cache:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.recent: tuple[Any, ...] = ()
+        self.fast_hits = 0  # of entries in `recent`; counted without the lock, so roughly
         self._signatures: OrderedDict[Any, list[Any]] = OrderedDict()
         self._counts = dict.fromkeys(("hits", "misses", "traces", "compiles", "guard_failures"), 0)
 
@@ -82,13 +83,14 @@ class Cache:
 
     def info(self) -> CacheInfo:
         with self.lock:
-            return CacheInfo(**self._counts, variants=len(self.all_variants()))
+            counts = {**self._counts, "hits": self._counts["hits"] + self.fast_hits}
+            return CacheInfo(**counts, variants=len(self.all_variants()))
 
     def clear(self) -> None:
         """Forget everything, and set the counts to zero."""
         with self.lock:
             self._signatures.clear()
-            self.recent = ()
+            self.recent, self.fast_hits = (), 0
             self._counts = dict.fromkeys(self._counts, 0)
 
 

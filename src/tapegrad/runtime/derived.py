@@ -10,8 +10,10 @@ choice, without knowing how many calls will come (the ski-rental rule).
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,10 +34,14 @@ from tapegrad.signature import (
     leaf_key,
     leaf_names,
 )
+from tapegrad.tracing import trace as traces
 from tapegrad.tracing.run import Traced, plain_value, replay, trace_function
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_traced, unflatten
+
+
+MAX_COMPILED_CALLS = 4000  # straight-line code beyond this takes numba minutes
 
 
 @dataclass(frozen=True)
@@ -144,11 +150,15 @@ class Derived:
     # ---- calling
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        for entry in self.cache.recent:
-            try:
-                return entry.call(*args, **kwargs)
-            except Miss:
-                continue
+        # While a trace runs, this function may reach its tracers without being passed them.
+        if not kwargs and not traces.running:
+            for entry in self.cache.recent:
+                try:
+                    result = entry.call(*args)
+                except Miss:
+                    continue
+                self.cache.fast_hits += 1
+                return result
         return self._slow(args, kwargs)
 
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -274,7 +284,20 @@ class Derived:
         with variant.lock:
             if variant.entry is not None:
                 return
-            entry = Entry.build(variant, args, kwargs)
+            try:
+                entry = Entry.build(variant, args, kwargs)
+            except Exception as error:
+                if self.compile == "always":
+                    raise
+                # The tape is right without being compiled; it only stays slower.
+                variant.played = -np.inf
+                warnings.warn(
+                    f"{self.__name__} couldn't be compiled and is played with NumPy instead. "
+                    f"Please report this as a fault of tapegrad: {error}",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+                return
             self.cache.count("compiles")
             variant.entry = entry
         with self.cache.lock:
@@ -344,5 +367,9 @@ def _out(x: Any) -> Any:
 
 
 def estimated_compile_seconds(tape: Tape) -> float:
-    """What compiling a tape is expected to cost: a start, and a bit for each call."""
-    return 0.05 + 0.004 * len(tape.calls)
+    """What compiling a tape is expected to cost: a start, a bit for each call, and what the first
+    use of numba in a process takes. A loop unrolled to thousands of calls is never compiled."""
+    if len(tape.calls) > MAX_COMPILED_CALLS:
+        return np.inf
+    start = 0.05 if "numba" in sys.modules else 0.8
+    return start + 0.004 * len(tape.calls)

@@ -115,7 +115,7 @@ class _Tree:
         return self.fill(found)
 
     def plain(self, values: Sequence[Any]) -> list[Any]:
-        """Values for `fill`: arrays that can't be written to, scalars as NumPy or Python has them."""
+        """Values for `fill`: arrays that can't be written to, and scalars as NumPy has them."""
         found = []
         for value, aval in zip(values, self.avals, strict=True):
             array = np.asarray(value).view()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tapegrad.tracing.tracer import Tracer
 
 _levels = threading.local()
+_running_lock = threading.Lock()
+running = 0  # traces under way in any thread: cheap to look at before each call
 
 
 def tracing_depth() -> int:
@@ -47,13 +49,19 @@ class Trace:
         self._guarded: set[Guard] = set()
 
     def __enter__(self) -> Trace:
+        global running
         self.level = tracing_depth() + 1
         _levels.depth = self.level
+        with _running_lock:
+            running += 1
         return self
 
     def __exit__(self, *exc: object) -> None:
+        global running
         self.alive = False
         _levels.depth = self.level - 1
+        with _running_lock:
+            running -= 1
 
     def check_alive(self) -> None:
         if not self.alive:

@@ -1,0 +1,330 @@
+"""Bad input: each message says what the user did, at which line, why it can't work, and the fix."""
+
+import math
+import re
+import traceback
+
+import numpy as np
+import pytest
+
+import tapegrad.errors
+from tapegrad import grad, jit, trace, value_and_grad, vjp
+from tapegrad.errors import (
+    ArgumentError,
+    ConversionError,
+    GradientError,
+    LeakedTracerError,
+    TapegradError,
+    UnsupportedError,
+)
+
+X = np.arange(1.0, 4.0)
+
+
+def message(error, f, *args, **options):
+    """The message of this error, which the gradient of `f` raises."""
+    with pytest.raises(error) as caught:
+        grad(f, **options)(*args)
+    return str(caught.value)
+
+
+def says(text, *parts):
+    """Whether each of the parts is in the text, in this order."""
+    return re.search(".*".join(map(re.escape, parts)), text, re.DOTALL) is not None
+
+
+# ---- wrong shapes: NumPy's own message, at the user's line
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: x + np.ones(4),
+        lambda x: x * np.ones((2, 2)),
+        lambda x: x.reshape(2, 2),
+        lambda x: x[5],
+        lambda x: x[0, 0],
+        lambda x: np.sum(x, axis=1),
+    ],
+)
+def test_wrong_shapes(operation):
+    with pytest.raises((ValueError, IndexError)) as plain:
+        operation(X)
+    with pytest.raises(type(plain.value)) as caught:
+        grad(lambda x: np.sum(operation(x)))(X)
+    assert str(caught.value) == str(plain.value)
+    lines = [frame.line for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert any("lambda x: np.sum(operation(x))" in line for line in lines)
+
+
+def test_wrong_shapes_of_a_product():
+    found = message(ValueError, lambda x: np.sum(x @ np.ones((4, 4))), X)
+    assert says(found, "matmul", "mismatch in its core dimension 0", "4", "3")
+
+
+# ---- what the function returns
+
+
+def test_the_loss_is_a_scalar():
+    found = message(GradientError, lambda x: x * 2, X)
+    assert says(
+        found, "returned f8[3]", "needs a scalar", "errors_test.py", "lambda x: x * 2", "Sum it"
+    )
+
+
+def test_the_loss_is_one_value():
+    found = message(GradientError, lambda x: (x[0], x[1]), X)
+    assert says(found, "returned 2 values", "needs one scalar", "has_aux=True", "vjp")
+
+
+def test_the_loss_is_real():
+    found = message(GradientError, lambda x: np.argmax(x), X)
+    assert says(found, "scalar of dtype int64", "errors_test.py", "no derivative", "Return a float")
+
+
+def test_a_missing_return():
+    def loss(x):
+        np.sum(x)
+
+    found = message(GradientError, loss, X)
+    assert says(found, "loss returned no array", "Is a return missing?")
+
+
+def test_aux_comes_in_a_pair():
+    found = message(GradientError, lambda x: np.sum(x), X, has_aux=True)
+    assert says(found, "has_aux=True", "must return a pair (value, aux)")
+
+
+# ---- what can't be differentiated
+
+
+def test_an_integer_array():
+    def loss(x):
+        return np.sum(x)
+
+    found = message(ArgumentError, loss, np.arange(3))
+    assert says(
+        found, "grad of loss", "argument 'x'", "dtype int64", "no derivative", "x.astype(float)"
+    )
+
+
+def test_a_python_integer():
+    found = message(ArgumentError, lambda x: x * 2.0, 3)
+    assert says(found, "argument 'x' is an integer (3)", "write 3.0 instead of 3", "argnums")
+
+
+def test_a_boolean_array():
+    found = message(ArgumentError, lambda x: np.sum(x), np.array([True]))
+    assert says(found, "dtype bool", "integers or booleans")
+
+
+def test_an_object_array():
+    found = message(ArgumentError, lambda x: np.sum(x), np.array([1.0, None], dtype=object))
+    assert says(found, "argument 'x'", "dtype object", "no numbers", "Make it float64")
+
+
+@pytest.mark.parametrize("dtype", [complex, np.float16, np.longdouble, "U1", "M8[s]"])
+def test_other_dtypes(dtype):
+    array = np.zeros(2, dtype)
+    found = message(ArgumentError, lambda x: np.sum(x), array)
+    assert says(found, "argument 'x' has dtype", str(array.dtype), "float64", "astype")
+
+
+@pytest.mark.parametrize("array", [X.reshape(1, 3).view(np.matrix), np.ma.masked_array(X)])
+def test_subclasses_with_operators_of_their_own(array):
+    found = message(ArgumentError, lambda x: np.sum(x), array)
+    assert says(found, type(array).__name__, "operators differ", "np.asarray(x)")
+
+
+def test_a_leaf_that_is_no_array():
+    params = {"w": X, "layers": [{"name": "dense"}]}
+    found = message(ArgumentError, lambda params: np.sum(params["w"]), params)
+    assert says(
+        found,
+        "argument params['layers'][0]['name'] is 'dense' (str)",
+        "no derivative",
+        "separate argument",
+    )
+
+
+def test_an_integer_leaf_is_named():
+    found = message(ArgumentError, lambda p: np.sum(p["w"]), {"w": X, "n": 3})
+    assert says(found, "argument p['n'] is an integer (3)")
+
+
+def test_bad_dtypes_in_other_arguments_and_functions():
+    z = X * 1j
+    for call in (lambda: grad(lambda x, z: np.sum(x))(X, z), lambda: jit(np.sin)(z)):
+        with pytest.raises(ArgumentError, match="complex128"):
+            call()
+    for call in (lambda: trace(np.sin, z), lambda: vjp(np.sin, z)):
+        with pytest.raises(ArgumentError, match="complex128"):
+            call()
+
+
+# ---- how derivatives are asked for
+
+
+def test_argnums():
+    f = np.sum
+    assert says(message(ArgumentError, f, X, argnums=2), "argnums is 2", "1 positional arguments")
+    with pytest.raises(
+        ArgumentError, match="argnums is an integer or a tuple of integers, not 'x'"
+    ):
+        grad(f, argnums="x")
+
+
+def test_no_function():
+    with pytest.raises(ArgumentError, match="value_and_grad needs a function, not 3"):
+        value_and_grad(3)
+    with pytest.raises(ArgumentError, match="vjp needs a function, not 3"):
+        vjp(3, X)
+    with pytest.raises(ArgumentError, match='"always" or "never", not True'):
+        grad(np.sum, compile=True)
+
+
+# ---- what a trace can't follow
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("np.unwrap", lambda x: np.unwrap(x)),
+        ("np.convolve", lambda x: np.convolve(x, x)),
+        ("np.linalg.eig", lambda x: np.linalg.eig(np.outer(x, x))),
+    ],
+)
+def test_functions_without_a_rule(name, function):
+    found = message(UnsupportedError, lambda x: np.sum(function(x)), X)
+    assert says(
+        found, f"{name} has no derivative rule", "errors_test.py", name, "tapegrad.primitive"
+    )
+
+
+def test_methods_without_a_rule():
+    found = message(UnsupportedError, lambda x: x.tobytes(), X)
+    assert says(found, "ndarray.tobytes", "errors_test.py", "x.tobytes()", "tapegrad.primitive")
+
+
+def test_attributes_that_arrays_do_not_have():
+    found = message(AttributeError, lambda x: x.shpae, X)
+    assert says(found, "'shpae'")
+
+
+def test_functions_of_the_math_module():
+    found = message(ConversionError, lambda x: math.exp(x[0]), X)
+    assert says(found, "plain Python float", "errors_test.py", "math.exp(x[0])")
+    assert says(found, "carries no derivative", "use np.exp instead of math.exp")
+
+
+@pytest.mark.parametrize("convert", [lambda x: float(x[0]), lambda x: x[0].item()])
+def test_conversion_to_float(convert):
+    found = message(ConversionError, convert, X)
+    assert says(found, "plain Python float", "carries no derivative", "drop float(...)")
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda x: np.array([x[0], x[1]]),
+        lambda x: np.array([x, x]),
+        lambda x: np.asarray(x),
+        lambda x: np.zeros(3) + np.array(x),
+    ],
+)
+def test_arrays_made_of_traced_values(convert):
+    found = message(ConversionError, lambda x: np.sum(convert(x)), X)
+    assert says(
+        found, "a traced array (f8[", "plain NumPy array", "errors_test.py", "lambda x: np."
+    )
+    assert says(found, "carries no derivative", "np.stack([a, b])", "tapegrad.primitive")
+
+
+def test_assignment_of_an_element_into_a_plain_array():
+    def loss(x):
+        out = np.zeros(3)
+        for k in range(3):
+            out[k] = x[k] ** 2
+        return np.sum(out)
+
+    found = message(ConversionError, loss, X)
+    assert says(found, "a traced value (f8[]) is assigned into a plain NumPy array")
+    assert says(found, "errors_test.py", "out[k] = x[k] ** 2", "np.zeros_like(x, shape=...)")
+
+
+def test_assignment_of_a_slice_into_a_plain_array():
+    def loss(x):
+        out = np.zeros(4)
+        out[1:] = x
+        return np.sum(out)
+
+    found = message(ConversionError, loss, X)
+    assert says(found, "a traced value (f8[3]) is assigned", "out[1:] = x", "np.concatenate")
+
+
+def test_the_advice_for_assignments_works():
+    def loss(x):
+        out = np.zeros_like(x, shape=4)
+        for k in range(3):
+            out[k] = x[k] ** 2
+        return np.sum(out)
+
+    np.testing.assert_array_equal(grad(loss, compile="never")(X), 2 * X)
+
+
+def test_in_place_operators_on_a_plain_array():
+    def loss(x):
+        out = np.zeros(3)
+        out += x
+        return np.sum(out)
+
+    found = message(ConversionError, loss, X)
+    assert says(found, "can't be written into a plain NumPy array", "out += x", "y = y + x")
+
+
+# ---- leaks
+
+
+def test_a_value_that_outlives_its_trace():
+    kept = []
+
+    def loss(x):
+        kept.append(x)
+        return np.sum(x)
+
+    grad(loss)(X)
+    (leaked,) = kept
+    for use in (
+        lambda: leaked * 2,
+        lambda: np.sum(leaked),
+        lambda: leaked[0],
+        lambda: float(leaked[0]),
+        lambda: np.asarray(leaked),
+        lambda: grad(lambda x: np.sum(x * leaked))(X),
+    ):
+        with pytest.raises(LeakedTracerError) as caught:
+            use()
+        found = str(caught.value)
+        assert says(
+            found, "traced in loss", "after that trace had ended", "errors_test.py", "leaked"
+        )
+        assert says(found, "list, an attribute or a global", "has_aux=True")
+
+
+# ---- the exceptions themselves
+
+
+def test_one_base_class_and_the_classes_that_python_users_catch():
+    public = [v for v in vars(tapegrad.errors).values() if isinstance(v, type)]
+    assert all(issubclass(cls, TapegradError) for cls in public)
+    assert all(cls.__doc__ for cls in public)
+    assert issubclass(UnsupportedError, NotImplementedError)
+    assert issubclass(ConversionError, TypeError)
+    assert issubclass(ArgumentError, TypeError)
+    assert issubclass(tapegrad.errors.GradcheckError, AssertionError)
+
+
+def test_the_tree_in_the_documentation_is_the_tree():
+    listed = re.findall(r"[├└]── (\w+)", tapegrad.errors.__doc__)
+    classes = [v.__name__ for v in vars(tapegrad.errors).values() if isinstance(v, type)]
+    assert sorted(listed) == sorted(set(classes) - {"TapegradError"})

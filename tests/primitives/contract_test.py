@@ -1,0 +1,332 @@
+"""What every primitive promises, checked on every sample.
+
+The type is that of the value; the value is that of a plain computation; both derivative rules
+agree with differences and with each other, once and twice, for arrays that are broadcast, read
+twice, laid out oddly, in single precision. All on tapes of a few calls, played.
+
+The adjoint identity <ct, J t> = <J' ct, t> is exact, but says nothing where both rules come from
+one formula; differences find every wrong formula, but only to some digits. So both are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.primitives.samples import Sample, all_samples, samples
+
+from tapegrad.differentiate.forward import forward
+from tapegrad.differentiate.reverse import reverse
+from tapegrad.errors import GradientError
+from tapegrad.ir.tape import Builder, Tape, aval_of
+from tapegrad.ir.verify import verify
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives import primitives
+from tapegrad.runtime.play import run
+
+EVERY = all_samples()
+REVERSE = [s for s in EVERY if s.reverse]
+SMOOTH = [s for s in REVERSE if s.smooth and s.floats]
+BOTH = [s for s in REVERSE if s.forward and s.floats]
+STEP = 1e-6
+
+
+def over(chosen: Sequence[Sample]) -> Any:
+    return pytest.mark.parametrize("sample", chosen, ids=str)
+
+
+def tape_of(sample: Sample, operands: Sequence[Any] | None = None) -> Tape:
+    """The tape of the one call; its outputs are the results."""
+    builder = Builder("f")
+    xs = [builder.input(aval_of(x), f"x{k}") for k, x in enumerate(operands or sample.operands)]
+    return builder.finish(builder.call(sample.primitive, xs))
+
+
+def play(tape: Tape, *values: Any) -> list[Any]:
+    with np.errstate(all="ignore"):
+        results, broken = run(verify(tape), values)
+    assert broken is None
+    return results
+
+
+def evaluate(sample: Sample, operands: Sequence[Any]) -> list[Any]:
+    """The results as arrays, float ones only."""
+    with np.errstate(all="ignore"):
+        result = sample.primitive.evaluate(*operands)
+    results = result if isinstance(result, tuple) else (result,)
+    return [np.asarray(r) for r in results]
+
+
+def random_like(x: Any, seed: int) -> Any:
+    """Random numbers of the type of an array."""
+    draw = np.random.default_rng(seed).standard_normal(np.shape(x))
+    return draw.astype(x.dtype)[()] if np.ndim(x) == 0 else draw.astype(x.dtype)
+
+
+def cotangents(sample: Sample, operands: Sequence[Any]) -> list[Any]:
+    """Random cotangents of the results; zeros for those without derivative."""
+    results = evaluate(sample, operands)
+    return [
+        random_like(r[()], k) if r.dtype.kind == "f" else np.zeros_like(r)[()]
+        for k, r in enumerate(results)
+    ]
+
+
+def pulled_back(sample: Sample, operands: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+    """The cotangents of the operands that have derivatives."""
+    count = len(tape_of(sample, operands).outputs)
+    tape = reverse(tape_of(sample, operands), sample.floats, seed=True)
+    return play(tape, *operands, *cts)[count:]
+
+
+def inner(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+    """<xs, ys>, over arrays of floats."""
+    pairs = [(np.asarray(x), np.asarray(y)) for x, y in zip(xs, ys, strict=True)]
+    return sum(float(np.sum(x.astype(float) * y)) for x, y in pairs if x.dtype.kind == "f")
+
+
+def stepped(operands: Sequence[Any], k: int, step: Any) -> list[Any]:
+    """The operands with a step added to one of them."""
+    return [x + step if n == k else x for n, x in enumerate(operands)]
+
+
+# ---- type and value
+
+
+def test_every_primitive_has_samples() -> None:
+    missing = [name for name, found in samples().items() if not found]
+    assert not missing, f"no samples in tests/primitives/samples.py for {missing}"
+    assert samples().keys() == primitives().keys()
+
+
+@over(EVERY)
+def test_the_type_is_that_of_the_value(sample: Sample) -> None:
+    avals = sample.primitive.avals(*[aval_of(x) for x in sample.operands])
+    results = evaluate(sample, sample.operands)
+    assert len(avals) == len(results) == sample.primitive.results
+    for aval, result in zip(avals, results, strict=True):
+        assert aval.shape == result.shape
+        assert aval.dtype == result.dtype
+
+
+@over(EVERY)
+def test_the_value_is_that_of_a_plain_computation(sample: Sample) -> None:
+    with np.errstate(all="ignore"):
+        expected = sample.reference(*sample.operands)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for result, wanted in zip(evaluate(sample, sample.operands), expected, strict=True):
+        np.testing.assert_allclose(result, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_an_instance_is_a_key() -> None:
+    """Equal and hashable, as caches and the elimination of common calls need it; and it prints."""
+    for sample in EVERY:
+        again = replace(sample.primitive) if is_dataclass(sample.primitive) else sample.primitive
+        assert again == sample.primitive
+        assert hash(again) == hash(sample.primitive)
+        assert str(tape_of(sample))
+
+
+LAYOUTS = (
+    np.asfortranarray,
+    lambda x: np.repeat(x, 2, axis=-1)[..., ::2],  # strided
+    lambda x: np.ascontiguousarray(x[::-1])[::-1],  # reversed
+    lambda x: np.broadcast_to(x, x.shape),  # read-only
+)
+
+
+@over([s for s in REVERSE if s.smooth and any(np.ndim(x) for x in s.operands)])
+def test_layout_makes_no_difference(sample: Sample) -> None:
+    """Up to the last digit, which NumPy's vectorised loops round in other ways."""
+    count = sample.primitive.results
+    tape = reverse(tape_of(sample), sample.floats, seed=True)
+    cts = cotangents(sample, sample.operands)
+    expected = play(tape, *sample.operands, *cts)
+    for layout in LAYOUTS:
+        operands = [layout(x) if np.ndim(x) else x for x in sample.operands]
+        before = [np.array(x) for x in operands]
+        found = play(tape, *operands, *cts)
+        assert len(found) == count + len(sample.floats)
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-14, atol=1e-14)
+        for x, y in zip(operands, before, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+# ---- reverse rules
+
+
+@over(REVERSE)
+def test_cotangents_have_the_operands_types(sample: Sample) -> None:
+    found = pulled_back(sample, sample.operands, cotangents(sample, sample.operands))
+    for k, ct in zip(sample.floats, found, strict=True):
+        assert np.shape(ct) == sample.operands[k].shape
+        assert np.asarray(ct).dtype == sample.operands[k].dtype
+
+
+@over(SMOOTH)
+def test_reverse_rule_against_differences(sample: Sample) -> None:
+    cts = cotangents(sample, sample.operands)
+    found = pulled_back(sample, sample.operands, cts)
+    for k, ct in zip(sample.floats, found, strict=True):
+        t = random_like(sample.operands[k], 100 + k)
+        ahead = evaluate(sample, stepped(sample.operands, k, STEP * t))
+        behind = evaluate(sample, stepped(sample.operands, k, -STEP * t))
+        change = [
+            (a - b) / (2 * STEP) if a.dtype.kind == "f" else a
+            for a, b in zip(ahead, behind, strict=True)
+        ]
+        assert_close(inner([ct], [t]), inner(cts, change), scale=inner([np.abs(ct)], [np.abs(t)]))
+
+
+def assert_close(found: float, expected: float, scale: float, tolerance: float = 1e-8) -> None:
+    """Equal up to `tolerance` times the size of what was added up."""
+    assert abs(found - expected) <= tolerance * (1 + scale + abs(expected)), (found, expected)
+
+
+@over([s for s in SMOOTH if s.analytic])
+def test_reverse_rule_against_complex_steps(sample: Sample) -> None:
+    """f(x + ih) = f(x) + ih f'(x) + O(h^2): no difference is taken, so h may be 1e-30."""
+    cts = cotangents(sample, sample.operands)
+    found = pulled_back(sample, sample.operands, cts)
+    for k, ct in zip(sample.floats, found, strict=True):
+        t = random_like(sample.operands[k], 100 + k)
+        ufunc = sample.primitive.ufunc
+        moved = ufunc(*stepped(sample.operands, k, 1e-30j * t))
+        expected = inner(cts, [np.asarray(moved).imag / 1e-30])
+        scale = inner([np.abs(ct)], [np.abs(t)])
+        assert_close(inner([ct], [t]), expected, scale, tolerance=1e-13)
+
+
+@over(SMOOTH)
+def test_an_operand_read_twice_gets_both_cotangents(sample: Sample) -> None:
+    """p(x) + p(x) through two calls, and p(x, x) where the operands are of one type."""
+    cts = cotangents(sample, sample.operands)
+    once = pulled_back(sample, sample.operands, cts)
+    builder = Builder("twice")
+    xs = [builder.input(aval_of(x)) for x in sample.operands]
+    first = builder.call(sample.primitive, xs)
+    second = builder.call(sample.primitive, xs)
+    sums = [
+        builder.call(ew.add, [a, b])[0] if a.dtype.kind == "f" else a
+        for a, b in zip(first, second, strict=True)
+    ]
+    tape = reverse(builder.finish(sums), sample.floats, seed=True)
+    for a, b in zip(play(tape, *sample.operands, *cts)[len(sums) :], once, strict=True):
+        np.testing.assert_allclose(a, 2 * np.asarray(b), rtol=1e-13)
+
+
+@over([s for s in SMOOTH if len(s.operands) == 2 and s.floats == [0, 1]])
+def test_one_variable_as_both_operands(sample: Sample) -> None:
+    x, y = sample.operands
+    if x.shape != y.shape or sample.primitive.name in ("maximum", "minimum", "fmax", "fmin"):
+        return  # of equal operands these have a kink
+    cts = cotangents(sample, (x, x))
+    parts = pulled_back(sample, (x, x), cts)
+    builder = Builder("both")
+    var = builder.input(aval_of(x))
+    tape = reverse(builder.finish(builder.call(sample.primitive, [var, var])), [0], seed=True)
+    np.testing.assert_allclose(play(tape, x, *cts)[-1], parts[0] + parts[1], rtol=1e-12, atol=1e-12)
+
+
+# ---- forward rules
+
+
+@over(BOTH)
+def test_adjoint_identity(sample: Sample) -> None:
+    """<ct, J t> = <J' ct, t>, with all tangents together and one at a time."""
+    cts = cotangents(sample, sample.operands)
+    back = pulled_back(sample, sample.operands, cts)
+    chosen = [sample.floats, *[[k] for k in sample.floats]]
+    for wrt in chosen:
+        ts = [random_like(sample.operands[k], 100 + k) for k in wrt]
+        tape = forward(tape_of(sample), wrt)
+        tangents = play(tape, *sample.operands, *ts)[len(cts) :]
+        for r, t in zip(evaluate(sample, sample.operands), tangents, strict=True):
+            assert np.shape(t) == r.shape
+            assert np.asarray(t).dtype == r.dtype
+        if not all(np.all(np.isfinite(np.asarray(t, float))) for t in [*tangents, *back]):
+            continue  # an infinite slope: the sums say nothing
+        found = [ct for k, ct in zip(sample.floats, back, strict=True) if k in wrt]
+        scale = inner([np.abs(c) for c in cts], [np.abs(t) for t in tangents])
+        assert_close(
+            inner(found, ts), inner(cts, tangents), scale, 1e-5 if single(sample) else 1e-13
+        )
+
+
+def single(sample: Sample) -> bool:
+    """Whether single precision takes part."""
+    avals = sample.primitive.avals(*[aval_of(x) for x in sample.operands])
+    types = [x.dtype for x in (*sample.operands, *avals)]
+    return np.dtype(np.float32) in types
+
+
+def test_what_has_no_rule_says_so() -> None:
+    for sample in EVERY:
+        if not sample.reverse:
+            with pytest.raises(GradientError, match="rule"):
+                reverse(tape_of(sample), sample.floats, seed=True)
+        if not sample.forward:
+            with pytest.raises(GradientError, match="rule"):
+                forward(tape_of(sample), sample.floats)
+
+
+# ---- second order
+
+
+@over(SMOOTH)
+def test_the_rule_differentiates(sample: Sample) -> None:
+    """The reverse rule's own derivative, along random directions, against its differences."""
+    operands, wrt = sample.operands, sample.floats
+    cts = cotangents(sample, operands)
+    count = len(cts)
+    once = reverse(tape_of(sample), wrt, seed=True)
+    ts = [random_like(operands[k], 200 + k) for k in wrt]
+    keep = [np.zeros_like(r)[()] for r in evaluate(sample, operands)]
+    # Cotangents of the first tape's outputs: nothing for the results, `ts` for the cotangents.
+    twice = reverse(once, range(len(once.inputs)), seed=True)
+    found = play(twice, *operands, *cts, *keep, *ts)[len(once.outputs) :]
+    inputs = [*operands, *cts]
+    for k in [*wrt, *range(len(operands), len(inputs))]:
+        if inputs[k].dtype.kind != "f":
+            continue
+        d = random_like(inputs[k], 300 + k)
+        ahead = play(once, *stepped(inputs, k, STEP * d))[count:]
+        behind = play(once, *stepped(inputs, k, -STEP * d))[count:]
+        expected = (inner(ahead, ts) - inner(behind, ts)) / (2 * STEP)
+        scale = inner([np.abs(found[k])], [np.abs(d)]) + inner(
+            [np.abs(a) for a in ahead], [np.abs(t) for t in ts]
+        )
+        assert_close(inner([found[k]], [d]), expected, scale, 1e-7)
+
+
+# ---- single precision
+
+
+@over(
+    [
+        s
+        for s in SMOOTH
+        if all(s.operands[k].dtype == np.float64 for k in s.floats)
+        and s.primitive.name not in ("astype", "custom", "opaque")
+    ]
+)
+def test_float32_stays_float32(sample: Sample) -> None:
+    """Results, cotangents and the constants in the rules: nothing is widened on the way."""
+    narrow = [x.astype(np.float32) if x.dtype.kind == "f" else x for x in sample.operands]
+    wide = [x.astype(np.float64) if x.dtype.kind == "f" else x for x in narrow]
+    tape = reverse(tape_of(sample, narrow), sample.floats, seed=True)
+    for call in tape.calls:
+        for out in call.outs:
+            assert out.dtype != np.float64, call
+    for a, b in zip(evaluate(sample, narrow), evaluate(sample, wide), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    cts = cotangents(sample, narrow)
+    wide_cts = [np.float64(c) if c.dtype.kind == "f" else c for c in cts]
+    expected = pulled_back(sample, wide, wide_cts)
+    for a, b in zip(pulled_back(sample, narrow, cts), expected, strict=True):
+        scale = 1 + np.max(np.abs(b), initial=0)
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5 * scale)

@@ -1,0 +1,816 @@
+"""Samples of every primitive: operands that the contract is checked on.
+
+One entry a primitive, chosen to hurt: broadcast, square and not, a repeated index, a negative
+step, ties, zeros, infinities, nothing at all. `samples()` lists them for any test that wants to
+run over all primitives; `contract_test.py` fails if a primitive has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import scipy.special as sp
+
+from tapegrad.ir.tape import Aval, Builder, Tape
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives import primitives, special
+from tapegrad.primitives.base import Elementwise, Primitive, Slice
+from tapegrad.primitives.contractions import MatMul
+from tapegrad.primitives.control import CallTape, Custom, Opaque
+from tapegrad.primitives.reductions import (
+    All,
+    Any_,
+    ArgMax,
+    ArgMin,
+    CumProd,
+    CumSum,
+    Max,
+    Min,
+    Prod,
+    Sum,
+)
+from tapegrad.primitives.scatter import (
+    Concatenate,
+    Gather,
+    Nonzero,
+    Place,
+    PlaceDiagonal,
+    ScatterAdd,
+    ScatterSet,
+    SetItem,
+    Winners,
+)
+from tapegrad.primitives.sorting import ArgSort, SearchSorted
+from tapegrad.primitives.views import (
+    BroadcastTo,
+    Diagonal,
+    ExpandDims,
+    GetItem,
+    Reshape,
+    Squeeze,
+    Transpose,
+)
+
+Reference = Callable[..., Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A primitive applied to operands.
+
+    `smooth`: differences exist here, in both directions and twice. `analytic`: NumPy evaluates it
+    on complex operands, so a complex step gives derivatives to the last digit. `reverse` and
+    `forward`: it has that rule. `reference` computes the result another way.
+    """
+
+    primitive: Primitive
+    operands: tuple[Any, ...]
+    reference: Reference
+    smooth: bool = True
+    analytic: bool = False
+    reverse: bool = True
+    forward: bool = True
+    label: str = ""
+
+    def __str__(self) -> str:
+        shapes = ",".join(f"{x.dtype}{list(x.shape)}" for x in self.operands)
+        return f"{self.primitive.name}-{self.label or shapes}"
+
+    @property
+    def floats(self) -> list[int]:
+        """The numbers of the operands that have derivatives."""
+        return [k for k, x in enumerate(self.operands) if x.dtype.kind == "f"]
+
+    def with_operands(self, operands: Sequence[Any], label: str) -> Sample:
+        return replace(self, operands=tuple(operands), label=label)
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    """Random numbers that stay clear of 0 and of each other, where kinks and ties are."""
+    rng = np.random.default_rng([seed, len(shape), *shape])
+    size = int(np.prod(shape, dtype=int))
+    spread = (np.arange(size) + 0.5 + 0.2 * rng.uniform(-1, 1, size)) / max(size, 1) - 0.5
+    values = rng.permutation(3 * spread + np.where(spread < 0, -0.1, 0.1))
+    return values.reshape(shape)[()]
+
+
+def within(low: float, high: float) -> Callable[..., Any]:
+    """Random numbers of an open interval."""
+
+    def draw(*shape: int, seed: int = 0) -> Any:
+        rng = np.random.default_rng([seed, len(shape), *shape])
+        return np.asarray(rng.uniform(low, high, shape))[()]
+
+    return draw
+
+
+positive = within(0.5, 2.0)
+inside = within(-0.9, 0.9)
+
+
+def each(function: Callable[..., Any], *dtype: Any) -> Reference:
+    """A function of Python scalars, over arrays."""
+
+    def over(*xs: Any) -> Any:
+        arrays = np.broadcast_arrays(*xs)
+        found = [function(*map(scalar, row)) for row in zip(*map(np.ravel, arrays), strict=True)]
+        kind = dtype[0] if dtype else np.result_type(*xs)
+        return np.array(found, kind).reshape(arrays[0].shape)
+
+    def scalar(x: Any) -> Any:
+        return x.item()
+
+    return over
+
+
+# ---- elementwise: name -> (how operands are drawn, a function of Python's scalars)
+
+_NAMES = """
+    add sub mul div neg square reciprocal power sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan
+    arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh
+"""
+ANALYTIC = frozenset(_NAMES.split())
+
+
+def _sign_of(x: float) -> float:
+    return (x > 0) - (x < 0)
+
+
+ONE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "neg": (normal, lambda x: -x),
+    "square": (normal, lambda x: x * x),
+    "reciprocal": (normal, lambda x: 1 / x),
+    "sqrt": (positive, math.sqrt),
+    "cbrt": (normal, lambda x: math.copysign(abs(x) ** (1 / 3), x)),
+    "exp": (normal, math.exp),
+    "exp2": (normal, lambda x: 2**x),
+    "expm1": (normal, math.expm1),
+    "log": (positive, math.log),
+    "log2": (positive, math.log2),
+    "log10": (positive, math.log10),
+    "log1p": (positive, math.log1p),
+    "sin": (normal, math.sin),
+    "cos": (normal, math.cos),
+    "tan": (inside, math.tan),
+    "arcsin": (inside, math.asin),
+    "arccos": (inside, math.acos),
+    "arctan": (normal, math.atan),
+    "sinh": (normal, math.sinh),
+    "cosh": (normal, math.cosh),
+    "tanh": (normal, math.tanh),
+    "arcsinh": (normal, math.asinh),
+    "arccosh": (within(1.2, 3), math.acosh),
+    "arctanh": (inside, math.atanh),
+    "abs": (normal, abs),
+    "sign": (normal, _sign_of),
+    "floor": (normal, math.floor),
+    "ceil": (normal, math.ceil),
+    "trunc": (normal, math.trunc),
+    "rint": (normal, round),
+    "expit": (normal, lambda x: 1 / (1 + math.exp(-x))),
+    "log_expit": (normal, lambda x: -math.log1p(math.exp(-x))),
+    "logit": (within(0.1, 0.9), lambda x: math.log(x / (1 - x))),
+    "erf": (normal, math.erf),
+    "erfc": (normal, math.erfc),
+    "erfcx": (normal, lambda x: math.exp(x * x) * math.erfc(x)),
+    "erfinv": (within(-0.7, 0.7), lambda x: sp.ndtri((x + 1) / 2) / math.sqrt(2)),
+    "erfcinv": (within(0.3, 1.7), lambda x: -sp.ndtri(x / 2) / math.sqrt(2)),
+    "log_ndtr": (normal, lambda x: math.log(0.5 * math.erfc(-x / math.sqrt(2)))),
+    "ndtri": (within(0.1, 0.9), lambda x: math.sqrt(2) * sp.erfinv(2 * x - 1)),
+    "gamma": (positive, math.gamma),
+    "gammaln": (positive, math.lgamma),
+    "digamma": (positive, lambda x: sp.digamma(x + 1) - 1 / x),
+    "entr": (positive, lambda x: -x * math.log(x)),
+    "i0": (normal, lambda x: sp.iv(0, x)),
+    "i1": (normal, lambda x: sp.iv(1, x)),
+    "i0e": (normal, lambda x: sp.iv(0, x) * math.exp(-abs(x))),
+    "i1e": (normal, lambda x: sp.iv(1, x) * math.exp(-abs(x))),
+    "stop_gradient": (normal, lambda x: x),
+    "copy": (normal, lambda x: x),
+}
+
+TWO: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "add": (normal, lambda x, y: x + y),
+    "sub": (normal, lambda x, y: x - y),
+    "mul": (normal, lambda x, y: x * y),
+    "div": (normal, lambda x, y: x / y),
+    "power": (positive, lambda x, y: x**y),
+    "mod": (normal, lambda x, y: x % y),
+    "fmod": (normal, math.fmod),
+    "floor_divide": (normal, lambda x, y: x // y),
+    "logaddexp": (normal, lambda x, y: math.log(math.exp(x) + math.exp(y))),
+    "arctan2": (normal, math.atan2),
+    "hypot": (normal, math.hypot),
+    "copysign": (normal, math.copysign),
+    "maximum": (normal, max),
+    "minimum": (normal, min),
+    "fmax": (normal, max),
+    "fmin": (normal, min),
+    "xlogy": (positive, lambda x, y: x * math.log(y)),
+    "xlog1py": (positive, lambda x, y: x * math.log1p(y)),
+    "beta": (positive, lambda x, y: math.exp(math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y))),
+    "betaln": (positive, lambda x, y: math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)),
+    "rel_entr": (positive, lambda x, y: x * math.log(x / y)),
+    "kl_div": (positive, lambda x, y: x * math.log(x / y) - x + y),
+}
+
+COMPARE: dict[str, Callable[..., Any]] = {
+    "less": lambda x, y: x < y,
+    "less_equal": lambda x, y: x <= y,
+    "greater": lambda x, y: x > y,
+    "greater_equal": lambda x, y: x >= y,
+    "equal": lambda x, y: x == y,
+    "not_equal": lambda x, y: x != y,
+}
+
+LOGIC: dict[str, Callable[..., Any]] = {
+    "logical_and": lambda x, y: x and y,
+    "logical_or": lambda x, y: x or y,
+    "logical_xor": lambda x, y: x != y,
+    "logical_not": lambda x: not x,
+}
+
+TESTS: dict[str, Callable[..., Any]] = {
+    "isnan": math.isnan,
+    "isinf": math.isinf,
+    "isfinite": math.isfinite,
+    "signbit": lambda x: math.copysign(1, x) < 0,
+}
+
+INTEGERS: dict[str, Callable[..., Any]] = {
+    "bitwise_and": lambda x, y: x & y,
+    "bitwise_or": lambda x, y: x | y,
+    "bitwise_xor": lambda x, y: x ^ y,
+    "invert": lambda x: ~x,
+    "left_shift": lambda x, y: x << y,
+    "right_shift": lambda x, y: x >> y,
+    "gcd": math.gcd,
+    "lcm": math.lcm,
+    "bitwise_count": lambda x: x.bit_count(),
+}
+
+# Steps and copies without derivative: differences see the steps' zero slope, so these are smooth.
+KINKED = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, 2.5])
+
+
+def _elementwise(name: str, entry: Elementwise) -> Iterator[Sample]:
+    special_values = KINKED if name != "bitwise" else None
+    if name in ONE:
+        draw, scalar = ONE[name]
+        reference = each(scalar)
+        # stop_gradient is the identity to differences, and a constant to the rules.
+        smooth = name != "stop_gradient"
+        base = Sample(entry, (draw(2, 3),), reference, smooth, analytic=name in ANALYTIC)
+        yield base
+        yield base.with_operands([draw()], "scalar")
+        yield base.with_operands([draw(3, 0)], "empty")
+        yield base.with_operands([draw(1, 1)], "one")
+        plain = getattr(np, name, None) or getattr(sp, name, None) or entry.ufunc
+        yield Sample(entry, (special_values,), plain, smooth=False, label="special")
+    elif name in TWO:
+        draw, scalar = TWO[name]
+        base = Sample(
+            entry, (draw(2, 3), draw(2, 3, seed=1)), each(scalar), analytic=name in ANALYTIC
+        )
+        yield base
+        yield base.with_operands([draw(4, 1), draw(3, seed=1)], "outer")
+        yield base.with_operands([draw(2, 1, 3), draw(2, 1, seed=1)], "crossed")
+        yield base.with_operands([draw(), draw(2, 3, seed=1)], "scalar left")
+        yield base.with_operands([draw(2, 3), draw(seed=1)], "scalar right")
+        yield base.with_operands([draw(0, 3), draw(1, seed=1)], "empty")
+        names = {"sub": "subtract", "mul": "multiply", "div": "divide"}
+        plain = getattr(np, names.get(name, name), None) or getattr(sp, name)
+        pair = (KINKED[:, None], KINKED)
+        yield Sample(entry, pair, plain, smooth=False, label="special")
+    elif name in COMPARE:
+        reference = each(COMPARE[name], bool)
+        yield Sample(entry, (normal(2, 3), normal(3, seed=1)), reference)
+        yield Sample(entry, (KINKED[:, None], KINKED), reference, smooth=False, label="special")
+        yield Sample(entry, (np.arange(3), np.array([[1], [2]])), reference, label="integers")
+    elif name in LOGIC:
+        flags = (np.array([[True], [False]]), np.array([True, False, True]))
+        operands = flags[:1] if name == "logical_not" else flags
+        yield Sample(entry, operands, each(LOGIC[name], bool))
+    elif name in TESTS:
+        yield Sample(entry, (KINKED,), each(TESTS[name], bool), smooth=False, label="special")
+        yield Sample(entry, (normal(2, 3),), each(TESTS[name], bool))
+    elif name in INTEGERS:
+        pair = (np.array([[1], [6], [12]]), np.array([1, 2, 3]))
+        operands = pair[:1] if name in ("invert", "bitwise_count") else pair
+        dtype = (np.uint8,) if name == "bitwise_count" else ()
+        yield Sample(entry, operands, each(INTEGERS[name], *dtype))
+    elif name == "where":
+        mask = np.array([[True, False, True], [False, False, True]])
+        reference = each(lambda c, x, y: x if c else y, float)
+        base = Sample(entry, (mask, normal(2, 3), normal(2, 3, seed=1)), reference)
+        yield base
+        yield base.with_operands([mask, normal(3), normal(2, 1, seed=1)], "crossed")
+        yield base.with_operands([mask[0], normal(), normal(2, 3, seed=1)], "scalar")
+        yield base.with_operands([np.bool_(True), normal(2, 3), normal(seed=1)], "one condition")
+        yield base.with_operands([mask, normal(1, 3), normal(seed=1)], "condition is largest")
+        yield base.with_operands([mask[:0], normal(3), normal(3)], "empty")
+        nan = np.full(3, np.nan)
+        yield replace(base, operands=(mask, normal(3), nan), smooth=False, label="nan not taken")
+
+
+# ---- structural primitives
+
+A, B = normal(3, 4), normal(2, 3, 4)
+BACK = (Slice(2, 2, -2), Slice(0, 4))
+I = np.array([2, 0, 2, -1])
+J = np.array([1, 1, 1, 3])
+
+
+def _loop_sum(x: Any, axes: Sequence[int], start: float, step: Callable[..., Any]) -> Any:
+    """A fold written as a loop over elements."""
+    kept = [k for k in range(x.ndim) if k not in axes]
+    out = np.full([x.shape[k] for k in kept], start, x.dtype)
+    for at in np.ndindex(x.shape):
+        place = tuple(at[k] for k in kept)
+        out[place] = step(out[place], x[at])
+    return out
+
+
+def _folds(make: Callable[..., Primitive], start: float, step: Any) -> Iterator[Sample]:
+    for x, axes in (
+        (B, (0,)),
+        (B, (2,)),
+        (B, (0, 2)),
+        (B, (0, 1, 2)),
+        (A, ()),
+        (normal(3, 1), (1,)),
+        (normal(5), (0,)),
+        (normal(7), (0,)),
+    ):
+        yield Sample(
+            make(axes),
+            (x,),
+            lambda x, axes=axes: _loop_sum(x, axes, start, step),
+            label=f"{x.shape}{axes}",
+        )
+
+
+def _sum() -> Iterator[Sample]:
+    yield from _folds(Sum, 0.0, lambda a, x: a + x)
+    reference = each(lambda x: x)
+    yield Sample(Sum((0,)), (normal(0, 3),), lambda x: np.zeros(3), label="empty")
+    yield Sample(Sum((1,)), (np.arange(6).reshape(2, 3),), lambda x: np.array([3, 12]))
+    yield Sample(Sum(()), (normal(3),), reference, label="no axes")
+
+
+def _prod() -> Iterator[Sample]:
+    yield from _folds(Prod, 1.0, lambda a, x: a * x)
+    yield Sample(Prod((0,)), (normal(0, 3),), lambda x: np.ones(3), label="empty")
+    zeros = np.array([[2.0, 0.0, 3.0], [0.0, 0.0, 5.0], [4.0, 7.0, 1.0]])
+    for axes in ((0,), (1,), (0, 1)):
+        yield Sample(
+            Prod(axes),
+            (zeros,),
+            lambda x, axes=axes: _loop_sum(x, axes, 1.0, lambda a, b: a * b),
+            label=f"zeros{axes}",
+        )
+
+
+def _extremum(make: Callable[..., Primitive], pick: Any, start: float) -> Iterator[Sample]:
+    yield from _folds(make, start, pick)
+    ties = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
+    plain = lambda x: pick_over_rows(x, pick)  # noqa: E731
+    yield Sample(make((1,)), (ties,), plain, smooth=False, label="ties")
+    edge = np.array([[-np.inf, -np.inf], [np.inf, 1.0], [-np.inf, 2.0]])
+    yield Sample(make((1,)), (edge,), plain, smooth=False, label="infinities")
+
+
+def pick_over_rows(x: Any, pick: Any) -> Any:
+    out = x[:, 0]
+    for k in range(1, x.shape[1]):
+        out = np.array([pick(a, b) for a, b in zip(out, x[:, k], strict=True)])
+    return out
+
+
+def _flags(make: Callable[..., Primitive], fold: Any) -> Iterator[Sample]:
+    flags = np.array([[True, False], [True, True], [False, False]])
+    yield Sample(make((1,)), (flags,), lambda x: np.array([fold(row) for row in x]))
+    yield Sample(make((0, 1)), (flags,), lambda x: np.bool_(fold(x.ravel())))
+    yield Sample(make((0,)), (flags[:0],), lambda x: np.array([fold([])] * 2))
+
+
+def _arg(make: Callable[..., Primitive], sign: int) -> Iterator[Sample]:
+    def reference(x: Any, axis: int) -> Any:
+        rows = np.moveaxis(x, axis, -1)
+        found = [
+            max(range(rows.shape[-1]), key=lambda k: (sign * row[k], -k))
+            for row in rows.reshape(-1, rows.shape[-1])
+        ]
+        return np.array(found).reshape(rows.shape[:-1])
+
+    for x, axis in ((B, 0), (B, 2), (np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]]), 1)):
+        yield Sample(make(axis), (x,), lambda x, axis=axis: reference(x, axis))
+
+
+def _running(make: Callable[..., Primitive], step: Any) -> Iterator[Sample]:
+    def reference(x: Any, axis: int, reverse: bool) -> Any:
+        rows = np.moveaxis(np.array(x), axis, 0)
+        rows = rows[::-1] if reverse else rows
+        for k in range(1, len(rows)):
+            rows[k] = step(rows[k - 1], rows[k])
+        return np.moveaxis(rows[::-1] if reverse else rows, 0, axis)
+
+    backward = [False, True] if make is CumSum else [False]
+    for x, axis in ((B, 0), (B, 2), (normal(7), 0), (normal(3, 0), 1), (normal(3, 1), 1)):
+        for r in backward:
+            primitive = CumSum(axis, r) if make is CumSum else CumProd(axis)
+            yield Sample(
+                primitive,
+                (x,),
+                lambda x, axis=axis, r=r: reference(x, axis, r),
+                label=f"{x.shape}{axis}{'-reverse' * r}",
+            )
+    if make is CumProd:
+        zeros = np.array([2.0, 0.0, 3.0, 0.0, 5.0])
+        yield Sample(CumProd(0), (zeros,), lambda x: reference(x, 0, False), label="zeros")
+
+
+def _indexed(x: Any, function: Callable[..., Any], shape: Sequence[int]) -> Any:
+    """An array of this shape, whose element at an index is that of `x` at `function(index)`."""
+    out = np.empty(shape, x.dtype)
+    for at in np.ndindex(*shape):
+        out[at] = x[function(*at)]
+    return out
+
+
+def _views() -> dict[type, list[Sample]]:
+    return {
+        Transpose: [
+            Sample(
+                Transpose((2, 0, 1)),
+                (B,),
+                lambda x: _indexed(x, lambda i, j, k: (j, k, i), (4, 2, 3)),
+            ),
+            Sample(Transpose((1, 0)), (A,), lambda x: _indexed(x, lambda i, j: (j, i), (4, 3))),
+            Sample(Transpose((1, 0)), (normal(0, 2),), lambda x: np.empty((2, 0))),
+            Sample(Transpose(()), (normal(),), lambda x: x),
+        ],
+        BroadcastTo: [
+            Sample(BroadcastTo((2, 3)), (normal(3),), lambda x: np.stack([x, x])),
+            Sample(BroadcastTo((3, 2)), (normal(3, 1),), lambda x: np.concatenate([x, x], 1)),
+            Sample(BroadcastTo((2, 3, 4)), (normal(),), lambda x: np.full((2, 3, 4), x)),
+            Sample(BroadcastTo((2, 3, 2)), (normal(3, 1),), lambda x: x * np.ones((2, 3, 2))),
+            Sample(BroadcastTo((0, 3)), (normal(1, 3),), lambda x: np.empty((0, 3))),
+            Sample(BroadcastTo((2, 3)), (normal(2, 3),), lambda x: x),
+        ],
+        Reshape: [
+            Sample(Reshape((4, 3)), (A,), lambda x: np.array(x.ravel().tolist()).reshape(4, 3)),
+            Sample(Reshape((24,)), (B,), lambda x: np.array(list(x.flat))),
+            Sample(Reshape((1, 1)), (normal(),), lambda x: np.array([[x]])),
+            Sample(Reshape(()), (normal(1, 1),), lambda x: x[0, 0]),
+            Sample(Reshape((2, 0)), (normal(0, 3),), lambda x: np.empty((2, 0))),
+        ],
+        ExpandDims: [
+            Sample(ExpandDims((0, 2)), (A,), lambda x: x[None, :, None]),
+            Sample(ExpandDims((2,)), (A,), lambda x: x[..., None]),
+            Sample(ExpandDims((0,)), (normal(),), lambda x: np.array([x])),
+        ],
+        Squeeze: [
+            Sample(Squeeze((0, 2)), (normal(1, 3, 1),), lambda x: x[0, :, 0]),
+            Sample(Squeeze((0,)), (normal(1),), lambda x: x[0]),
+        ],
+        GetItem: [
+            Sample(GetItem((Slice(1, 2), 2)), (A,), lambda x: x[1:3, 2]),
+            Sample(GetItem(BACK), (A,), lambda x: x[2::-2]),
+            Sample(GetItem((Slice(2, 3, -1), Slice(0, 2, 3))), (A,), lambda x: x[::-1, ::3]),
+            Sample(GetItem((1, 0, 3)), (B,), lambda x: x[1, 0, 3]),
+            Sample(GetItem((Slice(0, 0), 1)), (A,), lambda x: x[:0, 1]),
+            Sample(GetItem((0, Slice(0, 3), Slice(3, 2, -3))), (B,), lambda x: x[0, :, ::-3]),
+        ],
+        Diagonal: [
+            Sample(Diagonal(0), (A,), lambda x: np.array([x[k, k] for k in range(3)])),
+            Sample(Diagonal(2), (B,), lambda x: np.stack([x[:, 0, 2], x[:, 1, 3]], -1)),
+            Sample(Diagonal(-1), (A,), lambda x: np.array([x[1, 0], x[2, 1]])),
+            Sample(Diagonal(9), (A,), lambda x: np.empty(0)),
+        ],
+    }
+
+
+def _placed(x: Any, shape: Sequence[int], places: Callable[..., Any], add: bool = False) -> Any:
+    out = np.zeros(shape, x.dtype)
+    for at in np.ndindex(x.shape):
+        out[places(*at)] = x[at] + (out[places(*at)] if add else 0)
+    return out
+
+
+def _written(x: Any, y: Any, places: Callable[..., Any]) -> Any:
+    out = np.array(x)
+    for at in np.ndindex(y.shape):
+        out[places(*at)] = y[at]
+    return out
+
+
+def _scatters() -> dict[type, list[Sample]]:
+    y2 = normal(2, 4, seed=2)
+    return {
+        Place: [
+            Sample(
+                Place((3, 4), BACK),
+                (y2,),
+                lambda x: _placed(x, (3, 4), lambda i, j: (2 - 2 * i, j)),
+            ),
+            Sample(
+                Place((3, 4), (1, 2)),
+                (normal(),),
+                lambda x: _placed(np.asarray(x), (3, 4), lambda: (1, 2)),
+            ),
+            Sample(Place((3, 4), (Slice(0, 0), 1)), (normal(0),), lambda x: np.zeros((3, 4))),
+        ],
+        PlaceDiagonal: [
+            Sample(
+                PlaceDiagonal((3, 3), 0),
+                (normal(3),),
+                lambda x: _placed(x, (3, 3), lambda i: (i, i)),
+            ),
+            Sample(
+                PlaceDiagonal((3, 4), 2),
+                (normal(2, 2),),
+                lambda x: _placed(x, (2, 3, 4), lambda b, i: (b, i, i + 2)),
+            ),
+            Sample(
+                PlaceDiagonal((3, 4), -1),
+                (normal(2),),
+                lambda x: _placed(x, (3, 4), lambda i: (i + 1, i)),
+            ),
+        ],
+        SetItem: [
+            Sample(
+                SetItem(BACK), (A, y2), lambda x, y: _written(x, y, lambda i, j: (2 - 2 * i, j))
+            ),
+            Sample(
+                SetItem((1, 2)),
+                (A, normal(seed=3)),
+                lambda x, y: _written(x, np.asarray(y), lambda: (1, 2)),
+            ),
+            Sample(SetItem((Slice(0, 0), 1)), (A, normal(0)), lambda x, y: x),
+            Sample(SetItem((Slice(0, 3), Slice(0, 4))), (A, normal(3, 4, seed=4)), lambda x, y: y),
+        ],
+        Concatenate: [
+            Sample(Concatenate(0), (A, y2), lambda x, y: np.array([*x, *y])),
+            Sample(
+                Concatenate(1),
+                (A, normal(3, 1), A),
+                lambda x, y, z: np.array([[*a, *b, *c] for a, b, c in zip(x, y, z, strict=True)]),
+            ),
+            Sample(Concatenate(0), (normal(0, 4), A), lambda x, y: y),
+            Sample(Concatenate(0), (A,), lambda x: x),
+        ],
+        Gather: [
+            Sample(
+                Gather(), (A, I), lambda x, i: np.array([x[k] for k in i]), label="rows, repeated"
+            ),
+            Sample(
+                Gather(),
+                (A, I, J),
+                lambda x, i, j: np.array([x[a, b] for a, b in zip(i, j, strict=True)]),
+                label="elements, repeated",
+            ),
+            Sample(
+                Gather(),
+                (B, np.array([[0, 1], [1, 1]])),
+                lambda x, i: np.array([[x[b] for b in a] for a in i]),
+                label="matrix of indices",
+            ),
+            Sample(Gather(), (A, I[:0]), lambda x, i: np.empty((0, 4)), label="none"),
+            Sample(Gather(), (A, np.intp(1)), lambda x, i: x[1], label="scalar"),
+        ],
+        ScatterAdd: [
+            Sample(
+                ScatterAdd((3, 4)),
+                (normal(4, 4), I),
+                lambda y, i: _placed(y, (3, 4), lambda a, b: (i[a], b), True),
+                label="rows, repeated",
+            ),
+            Sample(
+                ScatterAdd((3, 4)),
+                (normal(4), I, J),
+                lambda y, i, j: _placed(y, (3, 4), lambda a: (i[a], j[a]), True),
+                label="elements, repeated",
+            ),
+            Sample(
+                ScatterAdd((3, 4)),
+                (normal(0, 4), I[:0]),
+                lambda y, i: np.zeros((3, 4)),
+                label="none",
+            ),
+        ],
+        ScatterSet: [
+            Sample(
+                ScatterSet(),
+                (A, normal(4, 4), I),
+                lambda x, y, i: _written(x, y, lambda a, b: (i[a], b)),
+                label="rows, repeated",
+            ),
+            Sample(
+                ScatterSet(),
+                (A, normal(4), I, J),
+                lambda x, y, i, j: _written(x, y, lambda a: (i[a], j[a])),
+                label="elements, repeated",
+            ),
+            Sample(ScatterSet(), (A, normal(0, 4), I[:0]), lambda x, y, i: x, label="none"),
+        ],
+        Winners: [
+            Sample(
+                Winners((3, 4)),
+                (I,),
+                lambda i: _winners(i % 3),
+            ),
+            Sample(Winners((3, 4)), (I, J), lambda i, j: _winners(i % 3, j % 4)),
+        ],
+        Nonzero: [
+            Sample(Nonzero(2, 1), (np.array([True, False, True]),), lambda m: np.array([0, 2])),
+            Sample(
+                Nonzero(3, 2),
+                (np.array([[True, False], [True, True]]),),
+                lambda m: (np.array([0, 1, 1]), np.array([0, 0, 1])),
+            ),
+            Sample(Nonzero(0, 1), (np.array([False]),), lambda m: np.empty(0, int)),
+        ],
+    }
+
+
+def _winners(*indices: Any) -> Any:
+    """Which write is the last one at its place."""
+    places = list(zip(*[i.tolist() for i in indices], strict=True))
+    return np.array([place not in places[k + 1 :] for k, place in enumerate(places)])
+
+
+def _products() -> list[Sample]:
+    def reference(x: Any, y: Any) -> Any:
+        lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        x = np.broadcast_to(x, lead + x.shape[-2:])
+        y = np.broadcast_to(y, lead + y.shape[-2:])
+        out = np.zeros((*lead, x.shape[-2], y.shape[-1]))
+        for at in np.ndindex(out.shape):
+            *b, i, j = at
+            out[at] = sum(x[(*b, i, k)] * y[(*b, k, j)] for k in range(x.shape[-1]))
+        return out
+
+    shapes = [
+        ((2, 3), (3, 4)),
+        ((3, 3), (3, 3)),
+        ((1, 3), (3, 1)),
+        ((2, 0), (0, 3)),
+        ((5, 2, 3), (5, 3, 2)),
+        ((5, 2, 3), (3, 2)),
+        ((2, 3), (5, 3, 2)),
+        ((4, 1, 2, 3), (5, 3, 2)),
+        ((1, 2, 3), (5, 3, 2)),
+    ]
+    return [Sample(MatMul(), (normal(*a), normal(*b, seed=1)), reference) for a, b in shapes]
+
+
+def small_tape() -> Tape:
+    """f(x, y) = (x * y, sin(x))."""
+    builder = Builder("f")
+    x = builder.input(Aval((3,), np.dtype(float)), "x")
+    y = builder.input(Aval((3,), np.dtype(float)), "y")
+    (z,) = builder.call(ew.mul, [x, y])
+    (s,) = builder.call(ew.sin, [x])
+    return builder.finish([z, s])
+
+
+def exp_tape() -> Tape:
+    builder = Builder("my_exp")
+    x = builder.input(Aval((3,), np.dtype(float)), "x")
+    (y,) = builder.call(ew.exp, [x])
+    return builder.finish([y])
+
+
+def exp_backward(cts: Any, outs: Any, xs: Any) -> Any:
+    """The reverse rule of the exponential function, as a user's."""
+    return [cts[0] * outs[0]]
+
+
+def numpy_exp(x: Any) -> Any:
+    return (np.exp(x),)
+
+
+def _calls() -> dict[type, list[Sample]]:
+    x = normal(3)
+    pair = (x, normal(3, seed=1))
+    types = (Aval((3,), np.dtype(float)),)
+    exp = each(math.exp)
+    return {
+        # The `inline` pass puts the sub-tape's calls in its place before any rule runs.
+        CallTape: [
+            Sample(
+                CallTape(small_tape()),
+                pair,
+                lambda x, y: (x * y, np.sin(x)),
+                reverse=False,
+                forward=False,
+            )
+        ],
+        Custom: [Sample(Custom("my_exp", exp_tape(), exp_backward), (x,), exp, forward=False)],
+        Opaque: [
+            Sample(Opaque("my_exp", numpy_exp, types, 1, exp_backward), (x,), exp, forward=False),
+            Sample(
+                Opaque("my_exp", numpy_exp, types, 1),
+                (x,),
+                exp,
+                reverse=False,
+                forward=False,
+                label="no rule",
+            ),
+        ],
+    }
+
+
+def _other() -> dict[Any, list[Sample]]:
+    flags = np.array([True, False])
+    f4 = np.dtype(np.float32)
+    ordered = np.array([0.5, 1.0, 1.0, 3.0])
+    ties = np.array([[1.0, 0.0, 1.0], [np.nan, 2.0, -1.0]])
+    return {
+        Sum: list(_sum()),
+        Prod: list(_prod()),
+        Max: list(_extremum(Max, max, -np.inf)),
+        Min: list(_extremum(Min, min, np.inf)),
+        Any_: list(_flags(Any_, any)),
+        All: list(_flags(All, all)),
+        ArgMax: list(_arg(ArgMax, 1)),
+        ArgMin: list(_arg(ArgMin, -1)),
+        CumSum: list(_running(CumSum, lambda a, x: a + x)),
+        CumProd: list(_running(CumProd, lambda a, x: a * x)),
+        MatMul: _products(),
+        ArgSort: [
+            Sample(
+                ArgSort(1),
+                (A,),
+                lambda x: np.array([sorted(range(4), key=row.__getitem__) for row in x]),
+            ),
+            Sample(
+                ArgSort(0),
+                (A,),
+                lambda x: np.array([sorted(range(3), key=c.__getitem__) for c in x.T]).T,
+            ),
+            Sample(
+                ArgSort(1, True),
+                (ties,),
+                lambda x: np.array([[1, 0, 2], [2, 1, 0]]),
+                smooth=False,
+                label="ties, nan",
+            ),
+        ],
+        SearchSorted: [
+            Sample(
+                SearchSorted(r),
+                (ordered, np.array([[0.0, 1.0], [2.0, 9.0]])),
+                lambda a, v, r=r: np.array([[0, 3 if r else 1], [3, 4]]),
+                smooth=False,
+                label=f"right={r}",
+            )
+            for r in (False, True)
+        ],
+        ew.AsType: [
+            # Differences can't see a slope through the steps of float32.
+            Sample(ew.AsType(f4), (normal(2, 3),), lambda x: x.astype("f4"), smooth=False),
+            Sample(
+                ew.AsType(np.dtype(float)),
+                (normal(2, 3).astype("f4"),),
+                lambda x: x.astype("f8"),
+                smooth=False,
+            ),
+            Sample(ew.AsType(np.dtype(float)), (flags,), lambda x: np.array([1.0, 0.0])),
+            Sample(ew.AsType(np.dtype(np.int64)), (normal(3),), each(int, np.int64)),
+            Sample(ew.AsType(np.dtype(bool)), (KINKED,), each(bool, bool), smooth=False),
+            Sample(ew.AsType(f4), (normal(),), lambda x: np.float32(x), smooth=False),
+        ],
+        special.Polygamma: [
+            Sample(
+                special.Polygamma(n),
+                (positive(2, 3),),
+                lambda x, n=n: (-1.0) ** (n + 1) * math.factorial(n) * sp.zeta(n + 1, x),
+            )
+            for n in (1, 2)
+        ],
+    }
+
+
+@cache
+def samples() -> dict[str, list[Sample]]:
+    """The samples of each primitive, by its name; an empty list for one that has none."""
+    structural: dict[Any, list[Sample]] = {**_views(), **_scatters(), **_calls(), **_other()}
+    found = {}
+    for name, entry in primitives().items():
+        if isinstance(entry, Elementwise):
+            found[name] = list(_elementwise(name, entry))
+        else:
+            found[name] = structural.get(entry, [])
+    return found
+
+
+def all_samples() -> list[Sample]:
+    """Every sample of every primitive."""
+    return [sample for each_of in samples().values() for sample in each_of]

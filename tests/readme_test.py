@@ -1,0 +1,166 @@
+"""What the documents say is true: their Python runs, and prints what they show.
+
+The Python blocks of a document run in order, in one namespace. A ```text block right after one
+shows what it prints; `make golden` rewrites it. A block marked ```python raises ends with an
+error, whose message, wrapped, is what the text block shows. A name after the language, as in
+```python loss.py, is the file that the block pretends to be: tapes show it with their lines.
+"""
+
+import contextlib
+import io
+import linecache
+import re
+import subprocess
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import tapegrad
+import tapegrad.errors
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+BLOCK = re.compile(r"^```python([^\n]*)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
+
+
+@dataclass
+class Block:
+    """A piece of Python in a document, and what it is shown to print, None if that isn't shown."""
+
+    code: str
+    file: str
+    raises: bool
+    shown: str | None
+    line: int
+
+    def run(self, folder, namespace):
+        """What the block prints, or the message of the error that it raises."""
+        path = str(folder / f"line{self.line}" / self.file)  # tapes print the last part
+        linecache.cache[path] = (len(self.code), None, self.code.splitlines(True), path)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            if self.raises:
+                with pytest.raises(Exception) as caught:
+                    exec(compile(self.code, path, "exec"), namespace)
+                message = f"{caught.type.__name__}: {caught.value}"
+                print(textwrap.fill(message, 88, break_long_words=False, break_on_hyphens=False))
+            else:
+                exec(compile(self.code, path, "exec"), namespace)
+        return "".join(line.rstrip() + "\n" for line in printed.getvalue().splitlines())
+
+
+def blocks(text):
+    """The blocks of a document, with the places of what they are shown to print."""
+    for match in BLOCK.finditer(text):
+        words = match[1].split()
+        line = text.count("\n", 0, match.start()) + 2
+        files = [word for word in words if word.endswith(".py")]
+        raises = "raises" in words
+        yield Block(match[2], files[0] if files else "example.py", raises, match[3], line), match
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_python_runs_and_prints_what_is_shown(path, tmp_path, monkeypatch, request):
+    text = path.read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)  # for what the blocks save
+    namespace = {"__name__": "document"}
+    shown, printed = [], []
+    for block, match in blocks(text):
+        found = block.run(tmp_path, namespace)
+        if block.shown is not None:
+            shown.append((block.line, block.shown))
+            printed.append((block.line, found, match.span(3)))
+    if request.config.getoption("--update-golden", default=False):
+        for _, found, (start, end) in reversed(printed):
+            text = text[:start] + found + text[end:]
+        path.write_text(text, encoding="utf-8")
+        return
+    assert [(line, found) for line, found, _ in printed] == shown
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (path.parent / target).exists(), target
+
+
+def test_every_public_name_is_in_the_readme():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in tapegrad.__all__ if f"`{name}" not in text] == []
+
+
+def test_every_error_is_explained():
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    assert [name for name in public_errors() if f"## {name}" not in text] == []
+
+
+def public_errors():
+    return [
+        name
+        for name, value in vars(tapegrad.errors).items()
+        if isinstance(value, type) and value.__module__ == tapegrad.errors.__name__
+    ]
+
+
+def test_commands_are_targets_of_the_makefile():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    for path in DOCUMENTS:
+        for command in re.findall(r"\bmake ([a-z]+)", commands(path.read_text(encoding="utf-8"))):
+            assert command in targets, f"make {command}, in {path.name}"
+
+
+def commands(text):
+    """What a document shows to be typed: indented lines, and what stands between backquotes."""
+    indented = re.findall(r"^ {4}(.*)$", text, re.M)
+    return "\n".join([*indented, *re.findall(r"`([^`\n]+)`", text)])
+
+
+def test_the_readme_starts_with_the_two_commands():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    before_the_first_heading = text.split("\n## ")[0]
+    assert "    make demo" in before_the_first_heading
+    assert "    make test" in before_the_first_heading
+
+
+def test_ci_runs_check_and_test():
+    script = (ROOT / ".ci" / "run").read_text()
+    assert re.findall(r"^make (\w+)$", script, re.M) == ["check", "test"]
+
+
+# Paths of one machine, and hosts that packages are taken from: spelled so that this file has none.
+FORBIDDEN = re.compile(
+    r"(?<![\w.~/-])/(?:work|tmp|home|root|Users|mnt)(?:/|\b)"
+    r"|\.\./shared|\bpypi\.|\bpythonhosted\b|\bfiles\.python|--index-url|--extra-index"
+)
+
+
+def test_nothing_belongs_to_one_machine():
+    found = []
+    for path in repository_files():
+        if path == Path(__file__):
+            continue
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(lines, start=1):
+            if match := FORBIDDEN.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {match[0]}")
+    assert found == []
+
+
+def repository_files():
+    """The files that git has or would take."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listing.returncode:
+        pytest.skip("not in a git repository")
+    names = listing.stdout.decode().split("\0")
+    return [ROOT / name for name in names if name and (ROOT / name).is_file()]
