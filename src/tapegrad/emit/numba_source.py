@@ -52,6 +52,7 @@ EXPANDED = {
     "log_expit": (
         "-where(-{0} == 0.0, 0.6931471805599453, maximum(-{0}, 0.0) + log1p(exp(-abs({0}))))"
     ),
+    "gammaln": "where({0} == -inf, {0}, lgamma({0}))",
 }
 
 
@@ -401,10 +402,7 @@ class _KernelEmitter:
             exponent = float(step.reads[1].literal.value)
             if step.cell.dtype.kind == "f" and exponent in (3.0, 4.0):
                 return " * ".join(["{0}"] * int(exponent))
-        template: str = primitive.scalar
-        match = re.fullmatch(r"(\w+)\(\{0\}(, \{1\})?\)", template)
-        if match and match[1] in EXPANDED:
-            template = EXPANDED[match[1]]
+        template = EXPANDED.get(str(primitive.name), primitive.scalar)
         dtype = step.cell.dtype
         if dtype.kind in "iu":
             template = _INTEGER.get(template, template)
@@ -534,5 +532,10 @@ class _KernelEmitter:
         return " ".join(parts)
 
 
-# Integer forms of templates that are written for floats.
-_INTEGER = {"power({0}, {1})": "{0} ** {1}", "1.0 / {0}": "1 // {0}"}
+# Integer forms of templates that are written for floats, and shifts out of the machine's range.
+_INTEGER = {
+    "power({0}, {1})": "{0} ** {1}",
+    "1.0 / {0}": "where(abs({0}) == 1, {0}, 0)",
+    "{0} << {1}": "where(({1} >= 0) & ({1} < 64), {0} << {1}, 0)",
+    "{0} >> {1}": "{0} >> where(({1} >= 0) & ({1} < 64), {1}, 63)",
+}

@@ -328,7 +328,6 @@ sinh, cosh, tanh = _libm("sinh"), _libm("cosh"), _libm("tanh")
 asinh, acosh, atanh = _libm("asinh"), _libm("acosh"), _libm("atanh")
 erf, erfc, cbrt = _libm("erf"), _libm("erfc"), _libm("cbrt")
 lgamma = _libm("lgamma", vectorised=False)
-fmod = _libm("fmod", 2, vectorised=False)
 power, atan2, hypot = _libm("pow", 2), _libm("atan2", 2), _libm("hypot", 2)
 sqrt, floor, ceil, trunc, rint = map(_llvm, ("sqrt", "floor", "ceil", "trunc", "rint"))
 copysign = _llvm("copysign", 2)
@@ -420,16 +419,88 @@ def sign(typingctx: Any, x: Any) -> Any:
         (value,) = args
         zero, one = ir.Constant(lltype, 0), ir.Constant(lltype, 1)
         if isinstance(x, types.Float):
-            above, below = builder.fcmp_ordered(">", value, zero), builder.fcmp_ordered("<", value, zero)
+            above, below = (builder.fcmp_ordered(order, value, zero) for order in "><")
             rest = builder.select(builder.fcmp_ordered("==", value, zero), zero, value)
+        elif x.signed:
+            above, below = (builder.icmp_signed(order, value, zero) for order in "><")
+            rest = zero
         else:
-            above = builder.icmp_signed(">", value, zero)
-            below = builder.icmp_signed("<", value, zero) if x.signed else cgutils.false_bit
+            above, below = builder.icmp_unsigned(">", value, zero), cgutils.false_bit
             rest = zero
         minus = ir.Constant(lltype, -1)
         return builder.select(above, one, builder.select(below, minus, rest))
 
     return signature(x, x), codegen
+
+
+def _division(name: str, of_floats: Any, of_integers: Any) -> Any:
+    """mod and its relatives, of two numbers of one type."""
+
+    def emit(typingctx: Any, x: Any, y: Any) -> Any:
+        kind = types.unliteral(x if x == y else typingctx.unify_types(x, y))
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            make = of_floats if isinstance(kind, types.Float) else of_integers
+            return make(builder, kind, context.get_data_type(kind), *args)
+
+        return signature(kind, kind, kind), codegen
+
+    emit.__name__ = name
+    return intrinsic(emit)
+
+
+def _fmod_of_floats(b: Any, kind: Any, lltype: Any, x: Any, y: Any) -> Any:
+    name = "fmodf" if kind == types.float32 else "fmod"
+    function_type = ir.FunctionType(lltype, [lltype, lltype])
+    return b.call(cgutils.get_or_insert_function(b.module, function_type, name), [x, y])
+
+
+def _divided_floats(b: Any, kind: Any, lltype: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """NumPy's quotient, rounded down, and remainder, with the sign of the divisor."""
+    zero, one = ir.Constant(lltype, 0.0), ir.Constant(lltype, 1.0)
+
+    def unary(name: str, *xs: Any) -> Any:
+        kinds = ir.FunctionType(lltype, [lltype] * len(xs))
+        return b.call(b.module.declare_intrinsic(f"llvm.{name}", [lltype], kinds), xs)
+
+    rest = _fmod_of_floats(b, kind, lltype, x, y)
+    left = b.fcmp_unordered("!=", rest, zero)
+    other = b.xor(b.fcmp_ordered("<", y, zero), b.fcmp_ordered("<", rest, zero))
+    moved = b.and_(left, other)
+    exact = b.fdiv(b.fsub(x, rest), y)
+    exact = b.select(moved, b.fsub(exact, one), exact)
+    down = unary("floor", exact)
+    near = b.fcmp_ordered(">", b.fsub(exact, down), ir.Constant(lltype, 0.5))
+    down = b.select(near, b.fadd(down, one), down)
+    down = b.select(b.fcmp_unordered("!=", exact, zero), down, unary("copysign", zero, b.fdiv(x, y)))
+    down = b.select(b.fcmp_ordered("==", y, zero), b.fdiv(x, y), down)
+    rest = b.select(moved, b.fadd(rest, y), rest)
+    return down, b.select(left, rest, unary("copysign", zero, y))
+
+
+def _divided_integers(b: Any, kind: Any, lltype: Any, x: Any, y: Any) -> tuple[Any, Any, Any]:
+    """The quotient rounded down, its remainder, and C's remainder. Division by 0 gives 0, as in
+    NumPy, and nothing traps."""
+    zero, one = ir.Constant(lltype, 0), ir.Constant(lltype, 1)
+    by_zero = b.icmp_signed("==", y, zero)
+    if not kind.signed:
+        safe = b.select(by_zero, one, y)
+        rest = b.urem(x, safe)
+        return b.select(by_zero, zero, b.udiv(x, safe)), rest, rest
+    by_minus_one = b.icmp_signed("==", y, ir.Constant(lltype, -1))
+    safe = b.select(b.or_(by_zero, by_minus_one), one, y)
+    down, rest = b.sdiv(x, safe), b.srem(x, safe)
+    other = b.xor(b.icmp_signed("<", y, zero), b.icmp_signed("<", rest, zero))
+    moved = b.and_(b.icmp_signed("!=", rest, zero), other)
+    down = b.select(moved, b.sub(down, one), b.select(by_minus_one, b.neg(down), down))
+    return b.select(by_zero, zero, down), b.select(moved, b.add(rest, y), rest), rest
+
+
+mod = _division("mod", lambda *xs: _divided_floats(*xs)[1], lambda *xs: _divided_integers(*xs)[1])
+fmod = _division("fmod", _fmod_of_floats, lambda *xs: _divided_integers(*xs)[2])
+floor_divide = _division(
+    "floor_divide", lambda *xs: _divided_floats(*xs)[0], lambda *xs: _divided_integers(*xs)[0]
+)
 
 
 def _cast(name: str, kind: Any) -> Any:

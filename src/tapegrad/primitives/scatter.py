@@ -205,7 +205,9 @@ class ScatterSet(Scatter):
         return xs[0].with_shape(xs[0].shape)
 
     def evaluate(self, *xs: Any) -> Any:
-        x, y, *indices = xs
+        # NumPy walks through memory, backwards where strides are negative: in row-major order the
+        # last write is the one that `Winners` finds.
+        x, y, *indices = (np.asarray(v, order="C") for v in xs)
         out = np.array(x)
         out[tuple(indices)] = y
         return out
@@ -243,10 +245,11 @@ class Winners(Library):
         return xs[0].with_dtype(bool)
 
     def evaluate(self, *xs: Any) -> Any:
-        order = np.arange(xs[0].size).reshape(xs[0].shape)
-        last = np.full(self.shape[: len(xs)], -1)
-        last[tuple(xs)] = order
-        return last[tuple(xs)] == order
+        indices = tuple(np.asarray(k, order="C") for k in xs)
+        order = np.arange(indices[0].size).reshape(indices[0].shape)
+        last = np.full(self.shape[: len(indices)], -1)
+        last[indices] = order
+        return last[indices] == order
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return [None] * len(xs)

@@ -10,7 +10,6 @@ choice, without knowing how many calls will come (the ski-rental rule).
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 import warnings
@@ -23,6 +22,7 @@ import numpy as np
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.pipeline import gradient, optimized
+from tapegrad.runtime import warm
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.checks import check_scalar_result
@@ -141,6 +141,9 @@ class Derived:
     def __repr__(self) -> str:
         return f"<tapegrad {self.recipe.kind} of {describe(self.f)}>"
 
+    def __reduce__(self) -> Any:
+        return Derived, (self.f, self.recipe, self.compile)
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As a decorated method: bound to the instance, as functions are."""
         if instance is None:
@@ -201,8 +204,12 @@ class Derived:
             return None
         values = own(variant.tape, values, inputs)
         variant.played += time.perf_counter() - start
-        if self.compile == "auto" and variant.played > estimated_compile_seconds(variant.tape):
-            self._compile(variant, args, kwargs)
+        if self.compile == "auto":
+            price = estimated_compile_seconds(variant.tape)
+            if variant.played > price:
+                self._compile(variant, args, kwargs)
+            elif price != np.inf:
+                warm.start()
         return (variant.assemble(values),)
 
     def _trace(
@@ -210,6 +217,8 @@ class Derived:
     ) -> Any:
         """The result of a new variant; `known` are those that don't answer these arguments."""
         variant = self._derive(args, kwargs)
+        if variant.traced.has_tracers:  # called in a thread of a traced function's own
+            return self._nested(args, kwargs)
         self.cache.count("traces")
         traced_leaves = [x for x in leaves if is_traced(x)]
         # Another thread may have traced the same in the meantime; then its variant is kept.
@@ -284,6 +293,7 @@ class Derived:
         with variant.lock:
             if variant.entry is not None:
                 return
+            warm.wait()
             try:
                 entry = Entry.build(variant, args, kwargs)
             except Exception as error:
@@ -367,9 +377,11 @@ def _out(x: Any) -> Any:
 
 
 def estimated_compile_seconds(tape: Tape) -> float:
-    """What compiling a tape is expected to cost: a start, a bit for each call, and what the first
-    use of numba in a process takes. A loop unrolled to thousands of calls is never compiled."""
+    """What compiling a tape is expected to cost: a start, and a bit for each call.
+
+    numba's own start isn't in it: that goes on in the background from the first played call. A
+    loop unrolled to thousands of calls is never compiled.
+    """
     if len(tape.calls) > MAX_COMPILED_CALLS:
         return np.inf
-    start = 0.05 if "numba" in sys.modules else 0.8
-    return start + 0.004 * len(tape.calls)
+    return 0.02 + 0.003 * len(tape.calls)

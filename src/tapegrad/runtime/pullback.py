@@ -195,8 +195,7 @@ class Pullback:
         if aval.dtype.kind != "f" and ct is None:
             return np.zeros(aval.shape, aval.dtype)
         if not isinstance(ct, Tracer):
-            found = np.asarray(ct)
-            ct = found if found.ndim else found[()]
+            ct = np.asarray(ct)
         if ct.shape != aval.shape:
             raise ArgumentError(
                 f"pullback of {self.name}: the cotangent{which} has shape {ct.shape}, and the "
@@ -207,4 +206,5 @@ class Pullback:
                 f"pullback of {self.name}: the cotangent{which} has dtype {ct.dtype}, and the "
                 f"value has dtype {aval.dtype}. A cotangent is an array of real numbers"
             )
-        return ct if ct.dtype == aval.dtype else ct.astype(aval.dtype)
+        ct = ct if ct.dtype == aval.dtype else ct.astype(aval.dtype)
+        return ct if isinstance(ct, Tracer) or aval.shape else ct[()]

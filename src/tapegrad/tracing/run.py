@@ -124,6 +124,7 @@ def trace_function(
             else:
                 outputs.append(None)
         values = [leaf.read()[1] if isinstance(leaf, Tracer) else leaf for leaf in out_leaves]
+    trace.check_captured()
     raw = builder.finish(operands)
     hidden = tuple(outside for _, outside in trace.hidden.values())
     tape = _with_hidden_inputs(raw, [var for var, _ in trace.hidden.values()])

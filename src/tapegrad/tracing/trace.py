@@ -7,13 +7,15 @@ the inner one, so no trace ever mixes its calls into another.
 
 from __future__ import annotations
 
+import itertools
 import threading
+import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.errors import LeakedTracerError
+from tapegrad.errors import LeakedTracerError, TraceError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
 from tapegrad.tracing.source import at_line, user_source
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from tapegrad.tracing.tracer import Tracer
 
 _levels = threading.local()
+_levels_made = itertools.count(1)  # an inner trace starts later than the outer, in any thread
 _running_lock = threading.Lock()
 running = 0  # traces under way in any thread: cheap to look at before each call
 
@@ -39,19 +42,19 @@ class Trace:
         self.builder = builder
         self.label = label or builder.name
         self.alive = True
-        self.level = 0
+        self.level = next(_levels_made)
         self.src: Source | None = None
         self.reason = ""
         # Hidden inputs: id of the outside object -> (variable, object). Holding the object keeps
         # its id from being given to another.
         self.hidden: dict[int, tuple[Var, Any]] = {}
         self._pins: dict[Var, Tracer] = {}
+        self._captured: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
 
     def __enter__(self) -> Trace:
         global running
-        self.level = tracing_depth() + 1
-        _levels.depth = self.level
+        _levels.depth = tracing_depth() + 1
         with _running_lock:
             running += 1
         return self
@@ -59,7 +62,7 @@ class Trace:
     def __exit__(self, *exc: object) -> None:
         global running
         self.alive = False
-        _levels.depth = self.level - 1
+        _levels.depth = tracing_depth() - 1
         with _running_lock:
             running -= 1
 
@@ -87,7 +90,22 @@ class Trace:
             # the inputs when the tape is finished.
             var = self.builder._fresh(aval)
             known = self.hidden[id(outside)] = (var, outside)
+            if isinstance(outside, np.ndarray):
+                self._captured.append((outside, _checksum(outside), user_source()))
         return known[0]
+
+    def check_captured(self) -> None:
+        """A TraceError if a captured array was written to since: a later call reads it as it is
+        then, so no use of it would see what it held before."""
+        for array, before, src in self._captured:
+            if _checksum(array) != before:
+                where = f" ({src}: `{src.text}`)" if src else ""
+                raise TraceError(
+                    f"an array that {self.label} uses{where} was written to while {self.label} "
+                    "ran. Such an array is read anew at each call, so what it held in between "
+                    "would be lost. Use a copy of it, or make it with np.zeros_like(x) of a traced "
+                    "x, which follows what is written"
+                )
 
     def record(self, primitive: Any, operands: Sequence[Operand]) -> tuple[Var, ...]:
         src = self.src or user_source()
@@ -103,6 +121,10 @@ class Trace:
         if entry not in self._guarded:
             self._guarded.add(entry)
             self.builder.guards.append(entry)
+
+
+def _checksum(array: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8))
 
 
 def innermost(values: Sequence[Any]) -> Trace:

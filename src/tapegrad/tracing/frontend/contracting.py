@@ -16,9 +16,8 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.contractions import matmul as strict_matmul
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import Diagonal, ExpandDims, Reshape, Squeeze, Transpose
-from tapegrad.tracing.frontend.indexing import as_tracer
+from tapegrad.tracing.frontend.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import moveaxis
-from tapegrad.tracing.frontend.ufuncs import cast, store
 from tapegrad.tracing.tracer import Tracer
 
 

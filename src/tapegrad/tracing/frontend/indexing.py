@@ -28,35 +28,16 @@ from tapegrad.primitives.views import (
     Transpose,
     indexed_shape,
 )
-from tapegrad.tracing.frontend.ufuncs import cast, cast_all, check_dtype, plain
+from tapegrad.tracing.frontend.operands import (
+    as_tracer,
+    cast,
+    cast_all,
+    check_dtype,
+    plain,
+    recorded,
+)
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import innermost, to_operand
-from tapegrad.tracing.tracer import Tracer, record, unwrap
-
-
-def as_tracer(x: Any, *others: Any) -> Tracer:
-    """`x` as a traced array, recorded in the trace of the tracers among `others`."""
-    x = plain(x)
-    if isinstance(x, Tracer):
-        return x
-    trace = innermost([o for o in _flat(others) if isinstance(o, Tracer)])
-    value = x if isinstance(x, np.ndarray) else np.asarray(x)[()]
-    check_dtype(value.dtype)
-    operand, _ = to_operand(trace, value)
-    return Tracer(trace, operand, value)
-
-
-def _flat(xs: Any) -> list[Any]:
-    if isinstance(xs, (list, tuple)):
-        return [e for x in xs for e in _flat(x)]
-    return [xs]
-
-
-def recorded(x: Tracer, primitive: Any, *operands: Any) -> Any:
-    """Apply a primitive to operands that may all be plain, in the innermost trace among theirs and
-    that of `x`."""
-    return record(innermost([x, *operands]), primitive, operands)
-
+from tapegrad.tracing.tracer import Tracer, unwrap
 
 # ---- taking an index apart
 

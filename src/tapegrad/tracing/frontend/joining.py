@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.primitives.scatter import Concatenate
-from tapegrad.tracing.frontend.indexing import as_tracer
+from tapegrad.tracing.frontend.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import (
     atleast_1d,
     atleast_2d,
@@ -18,7 +18,6 @@ from tapegrad.tracing.frontend.shaping import (
     ints,
     ravel,
 )
-from tapegrad.tracing.frontend.ufuncs import cast, store
 from tapegrad.tracing.tracer import Tracer
 
 

@@ -10,8 +10,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.tracing.frontend.contracting import einsum
-from tapegrad.tracing.frontend.indexing import as_tracer
-from tapegrad.tracing.frontend.ufuncs import cast
+from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.source import at_line
 
 

@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives import elementwise as ew
-from tapegrad.tracing.frontend.indexing import as_tracer, nonzero
-from tapegrad.tracing.frontend.ufuncs import cast, cast_all, common_dtype, dtype_of, plain, store
+from tapegrad.tracing.frontend.indexing import nonzero
+from tapegrad.tracing.frontend.operands import (
+    as_tracer,
+    cast,
+    cast_all,
+    common_dtype,
+    dtype_of,
+    plain,
+    store,
+)
 
 _MISSING = np._NoValue  # type: ignore[attr-defined]
 

@@ -11,8 +11,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.scatter import ScatterAdd
-from tapegrad.tracing.frontend.indexing import as_tracer
-from tapegrad.tracing.frontend.ufuncs import cast, common_dtype
+from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 

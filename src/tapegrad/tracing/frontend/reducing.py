@@ -23,9 +23,8 @@ from tapegrad.primitives.reductions import (
     Sum,
 )
 from tapegrad.primitives.views import ExpandDims
-from tapegrad.tracing.frontend.indexing import as_tracer
+from tapegrad.tracing.frontend.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import ravel
-from tapegrad.tracing.frontend.ufuncs import cast, store
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 

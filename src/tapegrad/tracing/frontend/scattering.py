@@ -8,8 +8,8 @@ import numpy as np
 
 from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.primitives.scatter import ScatterAdd
-from tapegrad.tracing.frontend.indexing import Index, as_tracer, fit, recorded
-from tapegrad.tracing.frontend.ufuncs import plain
+from tapegrad.tracing.frontend.indexing import Index, fit
+from tapegrad.tracing.frontend.operands import as_tracer, plain, recorded
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 

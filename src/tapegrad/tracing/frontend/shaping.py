@@ -21,8 +21,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
-from tapegrad.tracing.frontend.indexing import as_tracer, recorded
-from tapegrad.tracing.frontend.ufuncs import cast, check_dtype
+from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, recorded
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -37,6 +36,11 @@ def ints(x: Any, like: Any) -> tuple[int, ...]:
     return (x.__index__(),)
 
 
+def _shown(shape: Sequence[int]) -> str:
+    """A shape as NumPy's messages write it."""
+    return str(tuple(shape)).replace(" ", "")
+
+
 def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None) -> Any:
     """np.reshape."""
     if order not in ("C", "F"):
@@ -48,10 +52,10 @@ def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None)
     if dims.count(-1) == 1:
         known = int(np.prod([n for n in dims if n != -1], dtype=int))
         if known == 0 or x.size % known:
-            raise ValueError(f"cannot reshape array of size {x.size} into shape {tuple(dims)}")
+            raise ValueError(f"cannot reshape array of size {x.size} into shape {_shown(dims)}")
         dims[dims.index(-1)] = x.size // known
     if int(np.prod(dims, dtype=int)) != x.size or any(n < 0 for n in dims):
-        raise ValueError(f"cannot reshape array of size {x.size} into shape {tuple(dims)}")
+        raise ValueError(f"cannot reshape array of size {x.size} into shape {_shown(dims)}")
     if order == "F":
         return transpose(Reshape(tuple(reversed(dims)))(transpose(x)))
     return Reshape(tuple(dims))(x)

@@ -10,9 +10,9 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.sorting import ArgSort, SearchSorted
-from tapegrad.tracing.frontend.indexing import as_tracer, take_along_axis
+from tapegrad.tracing.frontend.indexing import take_along_axis
+from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, is_weak, store
 from tapegrad.tracing.frontend.shaping import ravel
-from tapegrad.tracing.frontend.ufuncs import cast, common_dtype, is_weak, store
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 

@@ -8,139 +8,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
-from tapegrad.ir.tape import Literal
+from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import special
-from tapegrad.primitives.base import Elementwise, broadcast_shapes
-from tapegrad.primitives.views import BroadcastTo
+from tapegrad.primitives.base import Elementwise
+from tapegrad.tracing.frontend.operands import (
+    cast,
+    cast_all,
+    dtype_of,
+    is_weak,
+    loop_dtypes,
+    plain,
+    promoted,
+    store,
+)
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import innermost
-from tapegrad.tracing.tracer import Tracer, record
-
-# ---- operands
-
-
-def is_weak(x: Any) -> bool:
-    """Whether `x` is a Python number, which takes the dtype of what it meets."""
-    if isinstance(x, Tracer):
-        return x._weak
-    return isinstance(x, (int, float)) and not isinstance(x, (bool, np.generic))
-
-
-def plain(x: Any) -> Any:
-    """A tracer, array or number as it is; lists and tuples become arrays."""
-    if isinstance(x, (Tracer, np.ndarray, np.generic, int, float, bool)):
-        return x
-    if isinstance(x, complex):
-        raise ArgumentError(f"complex numbers can't be traced yet{at_line()}")
-    if isinstance(x, (list, tuple)) and has_tracer(x):
-        from tapegrad.tracing.frontend.joining import stack
-
-        return stack([plain(e) for e in x])
-    array = np.asarray(x)
-    check_dtype(array.dtype)
-    return array
-
-
-def has_tracer(x: Any) -> bool:
-    """Whether a nested list or tuple has a traced value in it."""
-    if isinstance(x, (list, tuple)):
-        return any(has_tracer(e) for e in x)
-    return isinstance(x, Tracer)
-
-
-def check_dtype(dtype: np.dtype) -> None:
-    """An error for dtypes that have no rules: object, complex, strings, dates, float16, ..."""
-    if dtype.kind not in "fiub" or dtype.itemsize not in (1, 2, 4, 8) or dtype == np.float16:
-        raise ArgumentError(
-            f"an array of dtype {dtype} can't be traced{at_line()}; tapegrad knows booleans, "
-            "integers, float32 and float64. Convert it first with astype"
-        )
-
-
-def dtype_of(x: Any) -> Any:
-    """The dtype of an operand; for a Python number, its type, as `resolve_dtypes` wants it."""
-    if is_weak(x):
-        if isinstance(x, Tracer):
-            return float if x.dtype.kind == "f" else int
-        return type(x)
-    if isinstance(x, bool):
-        return np.dtype(bool)
-    return x.dtype
-
-
-def common_dtype(*xs: Any) -> np.dtype:
-    """The dtype that operands are promoted to: np.result_type, where Python numbers are weak."""
-    return np.result_type(*[t(0) if isinstance(t, type) else t for t in map(dtype_of, xs)])
-
-
-def cast(x: Any, dtype: Any) -> Any:
-    """A tracer or a number with this dtype: a recorded cast, or a literal."""
-    dtype = np.dtype(dtype)
-    if isinstance(x, Tracer):
-        return x if x.dtype == dtype else ew.AsType(dtype)(x)
-    return Literal(np.asarray(x, dtype)[()])
-
-
-def cast_all(xs: Sequence[Any], dtypes: Sequence[np.dtype]) -> list[Any]:
-    """Operands with these dtypes. A captured array is cast on the tape, so that what is written
-    to it between calls is seen."""
-    trace = innermost([x for x in xs if isinstance(x, Tracer)])
-    done = []
-    for x, dtype in zip(xs, dtypes, strict=False):
-        if isinstance(x, np.ndarray):
-            check_dtype(x.dtype)
-            done.append(x if x.dtype == dtype else record(trace, ew.AsType(dtype), [x]))
-        else:
-            done.append(cast(x, dtype))
-    return done
-
-
-@cache
-def _resolved(ufunc: np.ufunc, given: tuple[Any, ...]) -> tuple[np.dtype, ...]:
-    return ufunc.resolve_dtypes((*given, *(None,) * ufunc.nout))
-
-
-def _loop_dtypes(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> tuple[np.dtype, ...]:
-    """The dtypes of the operands and results that NumPy runs `ufunc(*xs)` in."""
-    given = tuple(dtype_of(x) for x in xs)
-    if dtype is not None:
-        loop = (np.dtype(dtype),) * (ufunc.nin + ufunc.nout)
-    elif all(isinstance(t, type) for t in given):
-        loop = _resolved(ufunc, tuple(np.dtype(t) for t in given))
-    else:
-        loop = _resolved(ufunc, given)
-    for t in loop:
-        if t.kind not in "fiub" or t == np.float16:
-            raise UnsupportedError(
-                f"np.{ufunc.__name__} of {', '.join(map(str, given))} works in {t}, which can't "
-                f"be traced{at_line()}"
-            )
-    return loop
-
-
-def promoted(ufunc: np.ufunc, *xs: Any) -> list[Any]:
-    """The operands of a composed function in the dtype that NumPy runs it in; Python numbers as
-    they are."""
-    loop = _loop_dtypes(ufunc, xs)
-    strong = [k for k, x in enumerate(xs) if isinstance(x, (Tracer, np.ndarray, np.generic))]
-    done = list(xs)
-    for k, x in zip(
-        strong, cast_all([xs[k] for k in strong], [loop[k] for k in strong]), strict=True
-    ):
-        done[k] = x.value if isinstance(x, Literal) else x
-    return done
+from tapegrad.tracing.tracer import Tracer
 
 
 def apply(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Tracer:
     """`primitive(*xs)` with the dtypes that NumPy gives `ufunc(*xs)`."""
-    loop = _loop_dtypes(ufunc, xs, dtype)
+    loop = loop_dtypes(ufunc, xs, dtype)
     if loop[0] == np.bool_:
         primitive = _OF_BOOLEANS.get(ufunc, primitive)
     try:
@@ -274,7 +166,7 @@ def _whole_already(primitive: Any, ufunc: np.ufunc) -> Handler:
     """floor, ceil, trunc of integers and abs of unsigned ones: nothing is left to do."""
 
     def handler(x: Any) -> Any:
-        kind = _loop_dtypes(ufunc, [x])[0].kind
+        kind = loop_dtypes(ufunc, [x])[0].kind
         done = kind in "bu" or (kind == "i" and ufunc is not np.absolute)
         return apply(ew.copy if done else primitive, ufunc, [x])
 
@@ -485,36 +377,6 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
         r if o is None else store(o, r, where, casting) for o, r in zip(outs, results, strict=True)
     )
     return stored[0] if len(stored) == 1 else stored
-
-
-def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") -> Any:
-    """Write a result into `out`, as out= does; a plain array can't hold a traced value."""
-    from tapegrad.tracing.frontend.indexing import setitem
-
-    if not isinstance(out, Tracer):
-        raise ConversionError(
-            f"a traced value can't be written into a plain NumPy array{at_line()}, by out= or an "
-            "in-place operator. Make the array with np.zeros_like(x) of a traced x, or write "
-            "y = y + x instead of y += x"
-        )
-    if out.is_scalar():
-        return result  # `s += x` on a scalar binds the name anew
-    if broadcast_shapes(out.shape, result.shape) != out.shape:
-        raise ValueError(
-            f"non-broadcastable output operand with shape {out.shape} doesn't match the "
-            f"broadcast shape {broadcast_shapes(out.shape, result.shape)}"
-        )
-    if not np.can_cast(result.dtype, out.dtype, casting):
-        raise TypeError(
-            f"Cannot cast ufunc output from {result.dtype!r} to {out.dtype!r} with casting rule "
-            f"{casting!r}"
-        )
-    if where is not True:
-        result = np.where(where, result, out)
-    if result.shape != out.shape:
-        result = BroadcastTo(out.shape)(result)
-    setitem(out, Ellipsis, result)
-    return out
 
 
 def _no_more(ufunc: np.ufunc, kwargs: dict[str, Any]) -> None:
