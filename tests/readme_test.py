@@ -49,7 +49,7 @@ class Block:
                 print(textwrap.fill(message, 88, break_long_words=False, break_on_hyphens=False))
             else:
                 exec(compile(self.code, path, "exec"), namespace)
-        return "".join(line.rstrip() + "\n" for line in printed.getvalue().splitlines())
+        return "\n".join(map(str.rstrip, printed.getvalue().rstrip().splitlines())) + "\n"
 
 
 def blocks(text):

@@ -141,7 +141,7 @@ def primitive(f: F) -> F:
     Without a rule from `defvjp`, a traced body is differentiated through; one that can't be traced
     is a `GradientError` when a derivative passes it. Arguments and results may be nested; numbers,
     strings and other arguments that aren't arrays are passed on as they are. The function must not
-    write to its arguments.
+    write to its arguments, and may run more than once while it is traced.
     """
     from tapegrad.tracing.custom import CustomPrimitive
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.emit.names import user_names
-from tapegrad.emit.numba_source import Program, emit, store_shared
+from tapegrad.emit.numba_source import emit
 from tapegrad.emit.numpy_source import numpy_source
+from tapegrad.emit.program import Program
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.verify import verify
 from tapegrad.optimize.cse import eliminate_common
@@ -26,9 +27,11 @@ from tapegrad.optimize.fold import fold_constants
 from tapegrad.optimize.inline import inline_calls, inline_custom
 from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
+from tapegrad.schedule.buffers import assign
 from tapegrad.schedule.contract import contract, recompute
 from tapegrad.schedule.fuse import fuse
 from tapegrad.schedule.lower import lower
+from tapegrad.schedule.share import store_shared
 from tapegrad.schedule.tile import tile
 
 Pass = Callable[[Tape], Tape]
@@ -94,12 +97,12 @@ def schedule(tape: Tape) -> Program:
     """The program of an optimised tape: loops fused, memory planned, source emitted."""
     plan = lower(tape, user_names(tape))  # one nest a call; views are indices
     plan = fuse(plan)  # nests over the same range become one
-    store_shared(plan)  # what crosses a call of NumPy is in memory
+    plan = store_shared(plan)  # what crosses a call of NumPy is in memory
     plan = contract(plan)  # tells which temporaries would be stored ...
     plan = recompute(plan)  # ... so that the cheap ones aren't
     plan = contract(plan)  # and what is left only where it is needed
     plan = tile(plan)  # registers between inner loops become rows, so it comes after contracting
-    return emit(plan)
+    return emit(plan, assign(plan))
 
 
 def source_of(tape: Tape) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,14 +82,18 @@ def check_leaf(x: Any, where: str) -> None:
                 f"{where} has dtype {dtype}, and tapegrad traces booleans, integers, float32 and "
                 "float64 in the machine's byte order. Convert it first with astype"
             )
-    if isinstance(x, (set, bytearray)):
+    if isinstance(x, (set, bytearray, Iterator)):
         raise ArgumentError(
             f"{where} is a {type(x).__name__}, which can change without notice, so a derivative "
-            "can't be kept for it. Pass a frozenset, a tuple or bytes"
+            "can't be kept for it. Pass a tuple (or a frozenset, or bytes)"
         )
+    if isinstance(x, int) and is_number(x) and not -(2**63) <= x < 2**63:
+        raise ArgumentError(f"{where} is {x}, which doesn't fit in 64 bits. Pass it as a float")
 
 
-def leaf_names(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[str], list[str]]:
+def leaf_names(
+    f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[list[str], list[str]]:
     """A name for each traced leaf, and the words that messages use for each leaf of any kind."""
     long: list[str] = []
     short: list[str] = []
@@ -130,7 +134,9 @@ def check_differentiable(f: Callable[..., Any], x: Any, where: str) -> None:
             f"grad of {name}: {where} is {x!r} ({type(x).__name__}), which has no derivative. Pass "
             "it as a separate argument, or choose other argnums"
         )
-    kind = "i" if is_number(x) and not isinstance(x, float) else "f" if is_number(x) else x.dtype.kind
+    kind = (
+        "i" if is_number(x) and not isinstance(x, float) else "f" if is_number(x) else x.dtype.kind
+    )
     if kind in "iub":
         what = f"an integer ({x!r})" if is_number(x) else f"an array of dtype {x.dtype}"
         raise ArgumentError(

@@ -22,13 +22,27 @@ _lock = threading.Lock()
 
 
 def _register(cls: type) -> None:
-    names = tuple(f.name for f in dataclasses.fields(cls) if f.init)
+    """Make a dataclass a kind of tree: its fields are the branches.
 
-    def flatten(x: Any) -> tuple[list[Any], tuple[str, ...], tuple[str, ...]]:
-        return [getattr(x, n) for n in names], names, names
+    An instance is put together without calling `__init__`, as `copy.copy` does it: `__post_init__`
+    has done its work on the fields already. What that counts and notes (fields with `init=False`
+    that hold no array) is carried along.
+    """
+    fields = dataclasses.fields(cls)
 
-    def unflatten(keys: tuple[str, ...], children: Any) -> Any:
-        return cls(**dict(zip(keys, children, strict=True)))
+    def flatten(x: Any) -> tuple[list[Any], Any, tuple[str, ...]]:
+        given = [f for f in fields if hasattr(x, f.name)]
+        notes = [f for f in given if not f.init and isinstance(getattr(x, f.name), (int, str))]
+        names = tuple(f.name for f in given if f not in notes)
+        noted = tuple((f.name, getattr(x, f.name)) for f in notes)
+        return [getattr(x, n) for n in names], (names, noted), names
+
+    def unflatten(data: Any, children: Any) -> Any:
+        names, noted = data
+        x = object.__new__(cls)
+        for name, value in (*zip(names, children, strict=True), *noted):
+            object.__setattr__(x, name, value)
+        return x
 
     with _lock:
         if cls not in _registered:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import tapegrad as tg
+from tapegrad.errors import TraceError
 
 X = np.array([1.0, 2.0])
 
@@ -85,3 +87,27 @@ def test_an_array_made_inside_is_made_anew_only_by_a_new_trace():
     np.testing.assert_array_equal(df(X), [0.0, 1.0])
     np.testing.assert_array_equal(df(X), [0.0, 1.0])
     assert df.cache_info().traces == 1
+
+
+def test_an_array_that_the_function_fills_while_it_is_in_use_is_an_error():
+    """At a later call, each use would see what was written last."""
+
+    def f(x):
+        buffer, total = np.zeros(2), 0.0
+        for k in range(2):
+            buffer[0] = k
+            total = total + (x * buffer).sum()
+        return total
+
+    with pytest.raises(TraceError, match=r"total = total \+ .* was written to while f ran"):
+        grad(f)(X)
+
+
+def test_an_array_that_was_filled_before_its_use_is_fine():
+    def f(x):
+        buffer = np.zeros(2)
+        for k in range(2):
+            buffer[k] = k + 1
+        return (x * buffer).sum()
+
+    np.testing.assert_array_equal(grad(f)(X), [1.0, 2.0])

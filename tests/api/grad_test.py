@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -156,6 +159,17 @@ def test_integers_and_booleans_have_no_gradient(x):
         grad(lambda x: np.sum(x * 1.0))(x)
 
 
+def test_an_integer_beyond_64_bits_is_an_error():
+    with pytest.raises(ArgumentError, match="doesn't fit in 64 bits"):
+        grad(lambda x, n: x * n)(2.0, 2**70)
+
+
+@pytest.mark.parametrize("wrap", [lambda x: [x], lambda x: {"loss": x}, lambda x: (x,)])
+def test_the_result_is_a_scalar_and_no_container(wrap):
+    with pytest.raises(GradientError, match="with one value, but grad needs the scalar itself"):
+        grad(lambda x: wrap(x.sum()))(X)
+
+
 def test_integers_may_be_other_arguments():
     equal(grad(lambda x, k: x[k] * k)(X, 2), [0.0, 0.0, 2.0])
     equal(grad(lambda x, k: x[k].sum())(X, np.array([0, 0, 2])), [2.0, 0.0, 1.0])
@@ -231,6 +245,11 @@ def test_methods():
         assert model.slope(0.5) == pytest.approx(expected)
     assert Regression.slope(one, 0.5) == one.slope(0.5)
     assert one.slope.cache_info().variants == 2
+
+
+def test_a_derivative_can_be_pickled_and_copied():
+    for again in (pickle.loads(pickle.dumps(grad(product))), copy.deepcopy(grad(product))):
+        equal(again(X, Y), Y)
 
 
 def test_only_functions_can_be_differentiated():

@@ -96,3 +96,16 @@ def test_clearing_while_others_call():
         return True
 
     assert all(together(work))
+
+
+def test_a_traced_function_may_use_threads_itself():
+    """A derivative taken in one of them belongs to the trace of the values it reaches."""
+
+    def f(x):
+        with ThreadPoolExecutor(2) as pool:
+            inner = tg.grad(lambda y: x * y**2, compile="never")
+            return sum(pool.map(inner, [1.0, 2.0, 3.0]))  # 12 x
+
+    df = tg.grad(f, compile="never")
+    assert [df(x) for x in (1.0, 2.0)] == [12.0, 12.0]
+    assert tg.grad(lambda x: x * f(x), compile="never")(3.0) == 72.0

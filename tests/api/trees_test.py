@@ -107,6 +107,28 @@ def test_a_dataclass_may_be_frozen_and_hold_settings():
     np.testing.assert_array_equal(gradient, [3.0, 5.0])
 
 
+@dataclass
+class Table:
+    """Notes its length, and doubles what it is given: once."""
+
+    entries: Any
+    count: int = field(init=False)
+
+    def __post_init__(self):
+        self.entries = np.asarray(self.entries) * 2.0
+        self.count = len(self.entries)
+
+
+def test_a_dataclass_is_put_together_without_its_post_init():
+    table = Table(A)
+    value, gradient = tg.value_and_grad(lambda t: (t.entries**2).sum() / t.count, compile="never")(
+        table
+    )
+    assert value == ((2 * A) ** 2).sum() / 2
+    np.testing.assert_array_equal(gradient.entries, 2 * A)
+    assert gradient.count == 2
+
+
 def test_a_string_among_the_parameters_is_an_error_that_names_it():
     with pytest.raises(ArgumentError, match=r"tree\['name'\] is 'net' \(str\)"):
         tg.grad(loss, compile="never")({"w": A, "name": "net"})

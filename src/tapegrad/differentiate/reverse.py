@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tapegrad.differentiate.masks import Masks
 from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.primitives.base import Node, Writer
@@ -47,12 +48,13 @@ def reverse(
         if isinstance(output, Var) and output.dtype.kind == "f":
             cts.setdefault(output, []).append(writer.node(given))
 
+    masks = Masks(builder)
     active = _depends_on(tape, wrt)
     for call in reversed(tape.calls):
         if not any(out in cts for out in call.outs):
             continue
         if any(out in active for out in call.outs):
-            _pull_back(call, rewriter, writer, cts, active)
+            _pull_back(call, rewriter, writer, cts, active, masks)
 
     writer.src, writer.reason = None, ""
     gradients = [_input_cotangent(tape.inputs[k], cts.get(tape.inputs[k]), writer) for k in wrt]
@@ -104,7 +106,12 @@ def _depends_on(tape: Tape, wrt: Sequence[int]) -> set[Var]:
 
 
 def _pull_back(
-    call: Call, rewriter: Rewriter, writer: Writer, cts: dict[Var, list[Node]], active: set[Var]
+    call: Call,
+    rewriter: Rewriter,
+    writer: Writer,
+    cts: dict[Var, list[Node]],
+    active: set[Var],
+    masks: Masks,
 ) -> None:
     """Add this call's contributions to the cotangents of its operands."""
     if isinstance(call.primitive, Opaque):
@@ -131,6 +138,8 @@ def _pull_back(
             f"{error}{_at(call)}. Declare one with tapegrad.defvjp, or keep the derivative out "
             "with tapegrad.stop_gradient"
         ) from None
+    if single:
+        contributions = masks.keep(call, summed[0], contributions)
     for x, ct in zip(call.operands, contributions, strict=True):
         if ct is not None and isinstance(x, Var) and x in active:
             if isinstance(ct, Missing):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tapegrad.emit.names import RESERVED, Names
+from tapegrad.emit.program import INDENT, LINE, Kernel, Program
 from tapegrad.ir.plan import (
     Affine,
     ArgUpdate,
@@ -29,16 +29,15 @@ from tapegrad.ir.plan import (
     Plan,
     PythonCall,
     Read,
+    Slot,
     Step,
+    segments,
     walk,
 )
 from tapegrad.ir.tape import Literal, Source, dtype_name
 from tapegrad.primitives import elementwise as ew
-from tapegrad.schedule.buffers import Slot, assign
 
-INDENT = "    "
 ROLLED = range(8, 257)  # extents of inner sums that LLVM must not unroll
-LINE = 96  # expressions are nested up to this width
 
 # Scalar expressions of functions that numba has no single call for. `{0}` and `{1}` are names.
 EXPANDED = {
@@ -56,122 +55,8 @@ EXPANDED = {
 }
 
 
-@dataclass
-class Kernel:
-    """One compiled function: its name, its parameters, and its source."""
-
-    name: str
-    parameters: list[Cell | Slot]
-    names: list[str]
-    text: str
-
-    def type_of(self, k: int) -> tuple[str, tuple[int, ...], np.dtype]:
-        """How parameter k is passed: ("scalar" or "array", shape, dtype)."""
-        p = self.parameters[k]
-        if isinstance(p, Slot):
-            return "array", (p.size,), p.dtype
-        return ("scalar" if p.scalar else "array"), p.shape, p.dtype
-
-
-@dataclass
-class Program:
-    """A plan as source: kernels, the scratch memory they need, and the driver that calls them."""
-
-    plan: Plan
-    kernels: list[Kernel]
-    slots: list[Slot]
-    names: dict[Any, str]
-    constants: dict[str, Any] = field(default_factory=dict)
-
-    def calls(self) -> list[PythonCall]:
-        """The calls of NumPy between the kernels."""
-        return [s for s in self.plan.steps if isinstance(s, PythonCall)]
-
-    def driver_lines(self) -> list[str]:
-        """The body of the function that allocates, calls and returns; a status other than 0 of a
-        kernel means that an assumption of the trace doesn't hold."""
-        lines = []
-        for cell in self.plan.outputs:
-            lines.append(f"{self.names[cell]} = empty({_shape(cell.shape)}, {dtype_name(cell.dtype)})")
-        if self.slots:
-            scratch = ", ".join(self.names[s] for s in self.slots)
-            lines.append(f"({scratch},) = scratch()" if len(self.slots) == 1 else f"{scratch} = scratch()")
-        kernels = iter(self.kernels)
-        for segment in segments(self.plan.steps):
-            if isinstance(segment, PythonCall):
-                lines += self._python_lines(segment)
-            else:
-                kernel = next(kernels)
-                lines += _called(kernel)
-        return lines
-
-    def _python_lines(self, call: PythonCall) -> list[str]:
-        name = self.names[call]
-        arguments = []
-        for x in call.reads:
-            if isinstance(x, Literal):
-                arguments.append(f"{dtype_name(x.dtype)}({x.value})")
-            else:
-                arguments.append(self._whole(x))
-        called = f"{name}({', '.join(arguments)})"
-        comment = f"  # {call.src}" if call.src else ""
-        targets = [f"{self._whole(out)}[...]" for out in call.outs]
-        return [f"{', '.join(targets)} = {called}{comment}"]
-
-    def _whole(self, cell: Cell) -> str:
-        """A cell as a NumPy array: a view of scratch memory, for a temporary."""
-        root = cell.root
-        name = self.names[root]
-        if root.role == "temporary":
-            slot = next(s for s in self.slots if root in s.cells)
-            size = int(np.prod(root.left, dtype=int))
-            return f"{self.names[slot]}[:{size}].reshape({_shape(cell.shape)})"
-        return name if cell is root else f"{name}.reshape({_shape(cell.shape)})"
-
-
-def _called(kernel: Kernel) -> list[str]:
-    arguments = ", ".join(kernel.names)
-    call = f"if {kernel.name}({arguments}):"
-    if len(call) + 4 <= LINE:
-        return [call, f"{INDENT}raise Stale"]
-    wrapped = textwrap.wrap(arguments, LINE - 8)
-    inner = [INDENT + line for line in wrapped]
-    return [f"status = {kernel.name}(", *inner, ")", "if status:", f"{INDENT}raise Stale"]
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return str(tuple(int(n) for n in shape))
-
-
-def segments(steps: list[Step]) -> list[list[Step] | PythonCall]:
-    """Steps between calls of NumPy, each run of which is a kernel."""
-    found: list[list[Step] | PythonCall] = []
-    for step in steps:
-        if isinstance(step, PythonCall):
-            found.append(step)
-        elif found and isinstance(found[-1], list):
-            found[-1].append(step)
-        else:
-            found.append([step])
-    return found
-
-
-def store_shared(plan: Plan) -> None:
-    """Mark the cells that several kernels, or a call of NumPy, use: they must be in memory."""
-    seen: dict[Cell, int] = {}
-    for number, segment in enumerate(segments(plan.steps)):
-        steps = [segment] if isinstance(segment, PythonCall) else segment
-        for step in steps:
-            for cell, at, _ in step.accesses():
-                root = cell.root
-                if seen.setdefault(root, number) != number or (at is None and cell.shape == ()):
-                    root.stored = True
-                    root.axes = None
-
-
-def emit(plan: Plan) -> Program:
-    """The program of a scheduled plan."""
-    slots = assign(plan)
+def emit(plan: Plan, slots: list[Slot]) -> Program:
+    """The program of a scheduled plan whose stored temporaries live in `slots`."""
     names = Names(RESERVED)
     given: dict[Any, str] = {}
     for cell in plan.inputs:

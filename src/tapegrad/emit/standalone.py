@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.numba_source import INDENT, Program
+from tapegrad.emit.program import INDENT, Program
 from tapegrad.ir.plan import Cell
 from tapegrad.ir.tape import dtype_name
 from tapegrad.trees import is_number, is_traced
@@ -66,9 +66,7 @@ def standalone(
     for parameter, arg in zip(parameters, args, strict=True):
         writer.unpack(parameter, arg)
     body = [*writer.lines, *program.driver_lines()]
-    failures = "; ".join(
-        f"{k}: {f.what()}" for k, f in enumerate(program.plan.failures, start=1)
-    )
+    failures = "; ".join(f"{k}: {f.what()}" for k, f in enumerate(program.plan.failures, start=1))
     outputs = [program.names[c] + ("" if c.shape else "[()]") for c in program.plan.outputs]
     lines = [f"def {name}({', '.join(parameters)}):", f'{INDENT}"""{doc}"""']
     lines += [INDENT + line for line in body]
@@ -81,11 +79,17 @@ def standalone(
         comma = "," if len(program.slots) == 1 else ""
         head += ["", "", "def scratch():", f"{INDENT}return {sizes}{comma}"]
     compiling = ["f4, f8, i8, b1 = np.float32, np.float64, np.int64, np.bool_"]
-    compiling += ["i1, i2, i4, u1, u2, u4, u8 = (", "    np.int8, np.int16, np.int32, np.uint8, np.uint16, np.uint32, np.uint64", ")"]
+    compiling += [
+        "i1, i2, i4, u1, u2, u4, u8 = (",
+        "    np.int8, np.int16, np.int32, np.uint8, np.uint16, np.uint32, np.uint64",
+        ")",
+    ]
     compiling += ["nan, inf, empty = np.nan, np.inf, np.empty"]
     compiling += [f"{n} = np.{np.dtype(type(v)).name}({v})" for n, v in program.constants.items()]
     compiling += ["", "", "class Stale(ValueError):"]
-    compiling += [f'{INDENT}"""The function was traced under assumptions that do not hold here. {failures}"""']
+    compiling += [
+        f'{INDENT}"""The function was traced under assumptions that do not hold here. {failures}"""'
+    ]
     compiling += ["", ""]
     for kernel in program.kernels:
         types = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 import platform
 from typing import Any
 
@@ -20,7 +21,13 @@ import numpy as np
 from llvmlite import binding, ir
 from numba import njit, types
 from numba.core import cgutils, compiler
-from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
+from numba.core.typing.templates import (
+    AbstractTemplate,
+    AttributeTemplate,
+    infer_getattr,
+    infer_global,
+    signature,
+)
 from numba.extending import (
     NativeValue,
     get_cython_function_address,
@@ -31,7 +38,6 @@ from numba.extending import (
     register_model,
     unbox,
 )
-import operator
 
 _word = ir.IntType(64)
 _int = ir.IntType(32)
@@ -300,7 +306,9 @@ def _llvm(name: str, arity: int = 1) -> Any:
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             lltype = context.get_data_type(kind)
-            function = builder.module.declare_intrinsic(f"llvm.{name}", [lltype], ir.FunctionType(lltype, [lltype] * arity))
+            function = builder.module.declare_intrinsic(
+                f"llvm.{name}", [lltype], ir.FunctionType(lltype, [lltype] * arity)
+            )
             return builder.call(function, args)
 
         return signature(kind, *[kind] * arity), codegen
@@ -472,7 +480,9 @@ def _divided_floats(b: Any, kind: Any, lltype: Any, x: Any, y: Any) -> tuple[Any
     down = unary("floor", exact)
     near = b.fcmp_ordered(">", b.fsub(exact, down), ir.Constant(lltype, 0.5))
     down = b.select(near, b.fadd(down, one), down)
-    down = b.select(b.fcmp_unordered("!=", exact, zero), down, unary("copysign", zero, b.fdiv(x, y)))
+    down = b.select(
+        b.fcmp_unordered("!=", exact, zero), down, unary("copysign", zero, b.fdiv(x, y))
+    )
     down = b.select(b.fcmp_ordered("==", y, zero), b.fdiv(x, y), down)
     rest = b.select(moved, b.fadd(rest, y), rest)
     return down, b.select(left, rest, unary("copysign", zero, y))

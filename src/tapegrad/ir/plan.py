@@ -361,3 +361,26 @@ def walk(steps: list[Step]) -> Iterator[Step]:
         yield step
         if isinstance(step, Loop):
             yield from walk(step.body)
+
+
+def segments(steps: list[Step]) -> list[list[Step] | PythonCall]:
+    """Steps between calls of NumPy, each run of which is a kernel."""
+    found: list[list[Step] | PythonCall] = []
+    for step in steps:
+        if isinstance(step, PythonCall):
+            found.append(step)
+        elif found and isinstance(found[-1], list):
+            found[-1].append(step)
+        else:
+            found.append([step])
+    return found
+
+
+@dataclass(eq=False)
+class Slot:
+    """A piece of scratch memory, and the temporaries that live in it one after another."""
+
+    dtype: np.dtype
+    size: int
+    free_from: int = 0
+    cells: list[Cell] = field(default_factory=list)

@@ -71,8 +71,8 @@ class _Extremum(Reduction):
         if ts[0] is None:
             return None
         ties, count = self._shares(out, xs[0])
-        chosen = where(ties, ts[0], out.constant(0))
-        return Sum(self.axes)(chosen) / count
+        share = ts[0] / _restored(count, self.axes)
+        return Sum(self.axes)(where(ties, share, out.constant(0)))
 
 
 @dataclass(frozen=True)

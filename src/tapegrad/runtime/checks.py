@@ -25,6 +25,11 @@ def check_scalar_result(traced: Traced, name: str, has_aux: bool = False) -> Non
         raise GradientError(
             f"grad: {name} returned no array, but grad needs one scalar. Is a return missing?"
         )
+    elif len(traced.outputs) == 1 and not traced.structure.is_leaf():
+        kind = type(unflatten(traced.structure, [0])).__name__
+        raise GradientError(
+            f"grad: {name} returned a {kind} with one value, but grad needs the scalar itself"
+        )
     elif len(traced.outputs) != 1:
         raise GradientError(
             f"grad: {name} returned {len(traced.outputs)} values, but grad needs one scalar. "

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.numba_source import Program
+from tapegrad.emit.program import Program
 
 _count = 0
 

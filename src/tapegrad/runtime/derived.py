@@ -24,8 +24,8 @@ from tapegrad.ir.tape import Literal, Tape
 from tapegrad.pipeline import gradient, optimized
 from tapegrad.runtime import warm
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
-from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.checks import check_scalar_result
+from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.play import run
 from tapegrad.signature import (
     check_differentiable,
@@ -39,7 +39,6 @@ from tapegrad.tracing.run import Traced, plain_value, replay, trace_function
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_traced, unflatten
-
 
 MAX_COMPILED_CALLS = 4000  # straight-line code beyond this takes numba minutes
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.emit.numba_source import INDENT, Program
+from tapegrad.emit.program import INDENT, Program
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime.play import checked_inputs, run, stale
 from tapegrad.trees import is_number, is_traced

@@ -76,6 +76,4 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
         return f"{outputs[0]}, {', '.join(parts)}"
 
     doc = f"The value of {describe(f)} and its gradients with respect to each argument."
-    return SimpleGradient(
-        standalone(program, name, parameters, args, traced.hidden, result, doc)
-    )
+    return SimpleGradient(standalone(program, name, parameters, args, traced.hidden, result, doc))

@@ -7,21 +7,7 @@ one is opened.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-import numpy as np
-
-from tapegrad.ir.plan import Cell, Plan
-
-
-@dataclass(eq=False)
-class Slot:
-    """A piece of scratch memory, and the temporaries that live in it one after another."""
-
-    dtype: np.dtype
-    size: int
-    free_from: int
-    cells: list[Cell] = field(default_factory=list)
+from tapegrad.ir.plan import Cell, Plan, Slot
 
 
 def extent(cell: Cell) -> int:
@@ -45,9 +31,7 @@ def assign(plan: Plan) -> list[Slot]:
     slots: list[Slot] = []
     for cell in sorted(first, key=lambda c: first[c]):
         size = extent(cell)
-        fitting = [
-            s for s in slots if s.dtype == cell.dtype and s.free_from <= first[cell]
-        ]
+        fitting = [s for s in slots if s.dtype == cell.dtype and s.free_from <= first[cell]]
         # The smallest that is large enough; else the largest, grown.
         fitting.sort(key=lambda s: (s.size < size, s.size if s.size >= size else -s.size))
         slot = fitting[0] if fitting else Slot(cell.dtype, size, 0)

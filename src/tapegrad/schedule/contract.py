@@ -127,7 +127,11 @@ def _without_unread(steps: list[Step], read: set[Cell]) -> tuple[list[Step], boo
             dropped |= inner
             if body:
                 kept.append(Loop(step.index, body))
-        elif isinstance(step, Compute) and step.cell.role == "temporary" and step.cell.root not in read:
+        elif (
+            isinstance(step, Compute)
+            and step.cell.role == "temporary"
+            and step.cell.root not in read
+        ):
             dropped = True
         else:
             kept.append(step)
@@ -197,9 +201,7 @@ class _Recompute:
             elif isinstance(step, Compute):
                 reads = tuple(self._again(r, done, here) for r in step.reads)
                 done.append(replace(step, reads=reads))
-            elif isinstance(step, ArgUpdate):
-                done.append(replace(step, read=self._again(step.read, done, here)))
-            elif isinstance(step, CheckGuard):
+            elif isinstance(step, (ArgUpdate, CheckGuard)):
                 done.append(replace(step, read=self._again(step.read, done, here)))
             else:
                 done.append(step)

@@ -138,7 +138,7 @@ def _join(items: list[_Item], item: _Item) -> bool:
                 items.remove(c)
             items[position:position] = reversed(carried)
             # What was grown may now share cells with a loop further up.
-            before = items[:items.index(other)]
+            before = items[: items.index(other)]
             if _join(before, other):
                 after = items[items.index(other) + 1 :]
                 items[:] = before + after

@@ -159,9 +159,7 @@ def _moved(step: Step, rows: dict[Cell, Cell], offset: Affine) -> Step:
         return Read(r.cell, place(r.at), r.literal)
 
     def place(at: At) -> At:
-        return tuple(
-            Indirect(read(k.read), k.extent) if isinstance(k, Indirect) else k for k in at
-        )
+        return tuple(Indirect(read(k.read), k.extent) if isinstance(k, Indirect) else k for k in at)
 
     if isinstance(step, Loop):
         return replace(step, body=[_moved(s, rows, offset) for s in step.body])

@@ -1,10 +1,8 @@
-"""A call of a user's primitive on tracers, and the user's rule for it.
+"""A call of a user's primitive on tracers.
 
 The body is traced into a sub-tape of its own, so it fuses with what is around it; a body that
-can't be traced stays a call of NumPy between the compiled parts. Rules are users' NumPy code too.
-They run when the tape is differentiated, on tracers that know types and no values, and leave their
-calls on the tape of the gradient, where they can be differentiated in turn. A rule that can't be
-traced becomes a call of NumPy as well.
+can't be traced stays a call of NumPy between the compiled parts. `tracing.custom_rule` has the
+rules.
 
 Names: `operands` are the tracers and arrays among the arguments' leaves, every other leaf is
 static; `saved` is what a forward pass keeps for its rule.
@@ -12,41 +10,32 @@ static; `saved` is what a forward pass keeps for its rule.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tapegrad.errors import (
-    ArgumentError,
-    GradientError,
-    InternalError,
-    LeakedTracerError,
-    RuleError,
-    TraceError,
-    UnsupportedError,
-)
-from tapegrad.ir.tape import Aval, Literal, Source, Tape, Var
-from tapegrad.optimize.dce import remove_dead
-from tapegrad.primitives.base import Node, Writer
+from tapegrad.errors import ArgumentError, GradientError, TraceError
+from tapegrad.ir.tape import Aval, Rewriter, Source, Tape, Var
 from tapegrad.primitives.control import CallTape, Custom, Missing, Opaque
 from tapegrad.signature import check_leaf
+from tapegrad.tracing.custom_rule import FINAL, Backward, WritesArgument, first_sentence
+from tapegrad.tracing.mixed import (
+    MixedTree,
+    PlainTree,
+    Where,
+    aval_of_leaf,
+    chosen,
+    mixed_tree,
+    sources_of,
+    value_of,
+)
 from tapegrad.tracing.run import Traced, input_aval, trace_function
 from tapegrad.tracing.source import at_line, at_source, user_source
-from tapegrad.tracing.trace import Trace, innermost, to_operand, tracing_depth
+from tapegrad.tracing.trace import innermost, to_operand, tracing_depth
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.trees import flatten, is_number, is_traced, unflatten
-
-
-class WritesArgument(UnsupportedError):
-    """A user's primitive wrote to one of its arguments in place."""
-
-
-# Faults that running the function on plain arrays wouldn't mend.
-_FINAL = (InternalError, LeakedTracerError, RuleError, WritesArgument)
-
+from tapegrad.trees import flatten, is_traced
 
 # ---- what a trace needs to know of a user's function
 
@@ -80,79 +69,6 @@ class Operation:
         raise NotImplementedError
 
 
-# ---- trees whose leaves are partly on a tape
-
-
-@dataclass(frozen=True, eq=False)
-class _Tree:
-    """A tree of values: leaf k is number `at[k]` of those on a tape, or `static[k]`.
-
-    `avals` are the types of those on the tape. `known` holds the values of integers and booleans
-    that a trace saw: a rule may use them, at the price of a guard.
-    """
-
-    structure: Any
-    at: tuple[int | None, ...]
-    static: tuple[Any, ...]
-    avals: tuple[Aval, ...]
-    known: dict[int, Any]
-
-    def fill(self, values: Sequence[Any]) -> Any:
-        """The tree with these values of what is on the tape."""
-        leaves = [
-            static if at is None else values[at]
-            for at, static in zip(self.at, self.static, strict=True)
-        ]
-        return unflatten(self.structure, leaves)
-
-    def tracers(self, trace: Trace, nodes: Sequence[Node]) -> Any:
-        """The tree with tracers for nodes of a tape that is being differentiated."""
-        found = []
-        for k, node in enumerate(nodes):
-            operand = node.operand
-            value = operand.value if isinstance(operand, Literal) else self.known.get(k)
-            found.append(Tracer(trace, operand, value, weak=self.avals[k].weak))
-        return self.fill(found)
-
-    def plain(self, values: Sequence[Any]) -> list[Any]:
-        """Values for `fill`: arrays that can't be written to, and scalars as NumPy has them."""
-        found = []
-        for value, aval in zip(values, self.avals, strict=True):
-            array = np.asarray(value).view()
-            array.flags.writeable = False
-            found.append(array.item() if aval.weak else array if aval.shape else array[()])
-        return found
-
-    @property
-    def constants(self) -> list[Any]:
-        """The leaves that aren't on the tape."""
-        return [x for x, at in zip(self.static, self.at, strict=True) if at is None]
-
-
-def _tree(
-    structure: Any, leaves: Sequence[Any], on_tape: Sequence[bool], avals: Sequence[Aval]
-) -> _Tree:
-    """The tree with these leaves, of which some are on a tape and have the types `avals`."""
-    at: list[int | None] = [None] * len(leaves)
-    known: dict[int, Any] = {}
-    for number, place in enumerate(k for k, yes in enumerate(on_tape) if yes):
-        at[place] = number
-        aval, value = avals[number], _value(leaves[place])
-        if aval.shape == () and aval.dtype.kind in "iub" and value is not None:
-            known[number] = aval.dtype.type(value)
-    static = tuple(None if yes else leaf for leaf, yes in zip(leaves, on_tape, strict=True))
-    return _Tree(structure, tuple(at), static, tuple(avals), known)
-
-
-def _value(x: Any) -> Any:
-    """The value of a tracer, None where it isn't known; anything else itself."""
-    return x.read()[1] if isinstance(x, Tracer) else x
-
-
-def _chosen(entries: Sequence[Any], yes: Sequence[bool]) -> list[Any]:
-    return [entry for entry, chosen in zip(entries, yes, strict=True) if chosen]
-
-
 # ---- calling
 
 
@@ -165,15 +81,15 @@ def apply(operation: Operation, args: Any, kwargs: Any) -> Any:
             _refuse_tracers(operation, flatten(result)[0])
         return result
     on_tape = [_is_operand(x) for x in leaves]
-    operands = _chosen(leaves, on_tape)
-    arguments = _tree(structure, leaves, on_tape, [input_aval(x) for x in operands])
+    operands = chosen(leaves, on_tape)
+    arguments = mixed_tree(structure, leaves, on_tape, [input_aval(x) for x in operands])
     names, words = operation.names(args, kwargs)
     named = iter(names)
-    names = _chosen([next(named) if is_traced(x) else "" for x in leaves], on_tape)
-    call = _Call(operation, arguments, _chosen(words, on_tape), user_source())
+    names = chosen([next(named) if is_traced(x) else "" for x in leaves], on_tape)
+    call = CustomCall(operation, arguments, chosen(words, on_tape), user_source())
     try:
         body = call.trace(operands, names)
-    except _FINAL:
+    except FINAL:
         raise
     except Exception as error:
         # Whatever kept the body from being traced: where it is the user's own mistake, the body
@@ -205,14 +121,14 @@ def _refuse_tracers(operation: Operation, values: Sequence[Any]) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Call:
+class CustomCall:
     """One call of a user's function on tracers, without their values.
 
     `words` are what messages call the operands; `src` is the line of the call.
     """
 
     operation: Operation
-    arguments: _Tree
+    arguments: MixedTree
     words: list[str]
     src: Source | None
 
@@ -236,30 +152,30 @@ class _Call:
         results, saved = _trees_of(body)
         count = len(results.avals)
         outputs, kept = body.tape.outputs[:count], body.tape.outputs[count:]
-        values = _chosen(body.leaves, [at is not None for at in body.outputs])
+        values = chosen(body.leaves, [at is not None for at in body.outputs])
         if not outputs:
             return results.fill([])
         if not self.operation.has_rule():
             whole = CallTape(replace(body.tape, outputs=outputs))
             return results.fill(_record(whole, inputs, results.avals, values))
         _refuse_tracers(self.operation, body.hidden)
-        sources = _sources(kept, body.tape.inputs, outputs)
+        sources = sources_of(kept, body.tape.inputs, outputs)
         own = [source[0] == "residual" for source in sources]
         residuals: Sequence[Any] = ()
         if any(own):
             # What the rule reads of the body is computed beside the call and not by it. So it is
             # differentiated as the body is, when the rule is.
-            part = remove_dead(replace(body.tape, outputs=tuple(_chosen(kept, own)), guards=()))
-            avals, found = _chosen(saved.avals, own), _chosen(values[count:], own)
+            part = replace(body.tape, outputs=tuple(chosen(kept, own)), guards=())
+            avals, found = chosen(saved.avals, own), chosen(values[count:], own)
             residuals = _record(CallTape(part), inputs, avals, found)
         tape = _with_inputs(replace(body.tape, outputs=outputs), [x.aval for x in residuals])
-        rule = _Backward(self, results, saved, sources)
+        rule = Backward(self, results, saved, sources)
         primitive = Custom(self.operation.label, tape, rule)
         return results.fill(_record(primitive, [*inputs, *residuals], results.avals, values))
 
     def record_opaque(self, operands: Sequence[Any], error: Exception) -> Any:
         """Record a call of NumPy, since the body couldn't be traced."""
-        label, values = self.operation.label, [_value(x) for x in operands]
+        label, values = self.operation.label, [value_of(x) for x in operands]
         known = all(value is not None for value in values)
         first = self._returned(values) if known else self._returned_on_ones(values)
         # What can't be kept in arrays is made again, by running the function before its rule.
@@ -272,11 +188,12 @@ class _Call:
         results, saved, arrays = first.result.tree(), first.saved.tree(), first.arrays
         if not results.avals:
             return results.fill([])
+        expected = first.without_values()
 
         def function(*values: Any) -> Any:
             found = self._returned(values)
             found = found.without_saved() if again else found
-            if not found.is_like(first):
+            if not found.is_like(expected):
                 raise TraceError(
                     f"{label} returned something of another structure than when it was traced"
                     f"{at_source(self.src)}. NumPy runs it between compiled code, so what isn't an "
@@ -287,10 +204,10 @@ class _Call:
         function.__name__ = label
         rule = None
         if self.operation.has_rule():
-            rule = _Backward(self, results, saved, first.sources, again)
+            rule = Backward(self, results, saved, expected.sources, again)
         avals = [aval_of_leaf(x) for x in arrays]
         count = len(results.avals)
-        primitive = Opaque(label, function, tuple(avals), count, rule, _reason(error))
+        primitive = Opaque(label, function, tuple(avals), count, rule, first_sentence(error))
         arrays = [np.asarray(x)[()] for x in arrays]
         return results.fill(_record(primitive, operands, avals, arrays)[:count])
 
@@ -306,10 +223,8 @@ class _Call:
 
     def _returned(self, values: Sequence[Any]) -> _Returned:
         given = self.arguments.plain(values)
-        result, saved = self.run_plainly(given)
-        kept = _Leaves.of(saved)
-        found = _Leaves.of(result)
-        return _Returned(found, kept, _sources(kept.on_tape, given, found.on_tape))
+        result, saved = map(PlainTree.of, self.run_plainly(given))
+        return _Returned(result, saved, sources_of(saved.on_tape, given, result.on_tape))
 
     def _returned_on_ones(self, values: Sequence[Any]) -> _Returned:
         """In a derivative rule no values are known: ones show the type of the result."""
@@ -330,7 +245,7 @@ class _Call:
         """Whether something that an opaque function saved can be kept: arrays, and constants."""
         if isinstance(x, (np.ndarray, np.generic)):
             return _is_operand(np.asarray(x))
-        constants = (int, float, str, bytes, type, types.FunctionType, np.dtype, np.ufunc)
+        constants = (int, float, str, bytes, type, np.dtype, np.ufunc)
         return isinstance(x, constants) or any(x is y for y in self.arguments.constants)
 
     def _writes(self, what: str) -> WritesArgument:
@@ -341,58 +256,25 @@ class _Call:
 
 
 @dataclass(frozen=True, eq=False)
-class _Leaves:
-    """A tree of plain values, taken apart."""
-
-    structure: Any
-    leaves: list[Any]
-
-    @staticmethod
-    def of(tree: Any) -> _Leaves:
-        leaves, structure = flatten(tree)
-        return _Leaves(structure, leaves)
-
-    @property
-    def is_array(self) -> list[bool]:
-        return [isinstance(x, (np.ndarray, np.generic, int, float)) for x in self.leaves]
-
-    @property
-    def on_tape(self) -> list[Any]:
-        """The leaves that can be on a tape."""
-        return _chosen(self.leaves, self.is_array)
-
-    def tree(self) -> _Tree:
-        avals = [aval_of_leaf(x) for x in self.on_tape]
-        return _tree(self.structure, self.leaves, self.is_array, avals)
-
-    def is_like(self, other: _Leaves) -> bool:
-        """Whether the structure is the same, and what isn't an array too."""
-        return (
-            self.structure == other.structure
-            and self.is_array == other.is_array
-            and all(
-                array or _same(x, y)
-                for x, y, array in zip(self.leaves, other.leaves, self.is_array, strict=True)
-            )
-        )
-
-
-@dataclass(frozen=True, eq=False)
 class _Returned:
     """What a user's function returned on plain arrays, and where what it saved comes from."""
 
-    result: _Leaves
-    saved: _Leaves
+    result: PlainTree
+    saved: PlainTree
     sources: list[Where]
 
     @property
     def arrays(self) -> list[Any]:
         """The results, then the residuals."""
         own = [kind == "residual" for kind, _ in self.sources]
-        return [*self.result.on_tape, *_chosen(self.saved.on_tape, own)]
+        return [*self.result.on_tape, *chosen(self.saved.on_tape, own)]
 
     def without_saved(self) -> _Returned:
-        return _Returned(self.result, _Leaves.of(()), [])
+        return _Returned(self.result, PlainTree.of(()), [])
+
+    def without_values(self) -> _Returned:
+        """What `is_like` compares, which doesn't keep arrays alive."""
+        return _Returned(self.result.without_values(), self.saved.without_values(), self.sources)
 
     def is_like(self, other: _Returned) -> bool:
         return (
@@ -402,49 +284,19 @@ class _Returned:
         )
 
 
-def aval_of_leaf(x: Any) -> Aval:
-    """The type of a result on the tape; a Python number is weak."""
-    array = np.asarray(x)
-    return Aval(array.shape, array.dtype, weak=is_number(x))
-
-
-# Where something saved is found when the rule runs: "input" or "result" k of the call, or
-# "residual" k, which is kept for the rule alone.
-Where = tuple[str, int]
-
-
-def _sources(saved: Sequence[Any], inputs: Sequence[Any], results: Sequence[Any]) -> list[Where]:
-    """Where each of the saved values is found.
-
-    Derivatives of a rule go on through inputs and results of its function, so a saved value that
-    is one of them, the very object or variable, is read from there.
-    """
-    found: list[Where] = []
-    residuals = 0
-    for x in saved:
-        known = [("input", k) for k, y in enumerate(inputs) if x is y]
-        known += [("result", k) for k, y in enumerate(results) if x is y]
-        if known and not isinstance(x, (int, bool, Literal)):  # small integers are one object
-            found.append(known[0])
-        else:
-            found.append(("residual", residuals))
-            residuals += 1
-    return found
-
-
-def _trees_of(body: Traced) -> tuple[_Tree, _Tree]:
+def _trees_of(body: Traced) -> tuple[MixedTree, MixedTree]:
     """The trees of the result and of what is saved, of a traced body."""
     on_tape = [at is not None for at in body.outputs]
     avals = [
         Aval(x.shape, x.dtype, weak)
-        for x, weak in zip(body.tape.outputs, _chosen(body.weak, on_tape), strict=True)
+        for x, weak in zip(body.tape.outputs, chosen(body.weak, on_tape), strict=True)
     ]
     result, saved = body.structure.children()
     end = result.num_leaves
     count = sum(on_tape[:end])
     return (
-        _tree(result, body.leaves[:end], on_tape[:end], avals[:count]),
-        _tree(saved, body.leaves[end:], on_tape[end:], avals[count:]),
+        mixed_tree(result, body.leaves[:end], on_tape[:end], avals[:count]),
+        mixed_tree(saved, body.leaves[end:], on_tape[end:], avals[count:]),
     )
 
 
@@ -453,7 +305,10 @@ def _with_inputs(tape: Tape, avals: Sequence[Aval]) -> Tape:
     ids = [v.id for v in tape.inputs] + [v.id for c in tape.calls for v in c.outs]
     extra = tuple(Var(max(ids, default=0) + 1 + k, aval) for k, aval in enumerate(avals))
     names = (*tape.names, *[f"saved{k}" for k in range(len(extra))])
-    return remove_dead(replace(tape, inputs=(*tape.inputs, *extra), names=names))
+    rewriter = Rewriter(replace(tape, inputs=(*tape.inputs, *extra), names=names))
+    for call in tape.calls:
+        rewriter.copy(call)
+    return rewriter.finish()
 
 
 def _record(
@@ -466,198 +321,3 @@ def _record(
         Tracer(trace, out, value, aval.weak)
         for out, value, aval in zip(outs, values, avals, strict=False)
     ]
-
-
-def _same(x: Any, y: Any) -> bool:
-    return x is y or (type(x) is type(y) and bool(x == y))
-
-
-def _reason(error: Exception) -> str:
-    """The first sentence of a message."""
-    return str(error).split(". ")[0]
-
-
-# ---- rules
-
-
-@dataclass(eq=False)
-class _Backward:
-    """A user's rule as the differentiator calls it, for one call of the function.
-
-    `sources` tells where the leaves of `saved` are found. With `again`, nothing was saved: the
-    rule runs on plain arrays, after the function.
-    """
-
-    call: _Call
-    results: _Tree
-    saved: _Tree
-    sources: list[Where]
-    again: bool = False
-
-    @property
-    def __name__(self) -> str:
-        return f"{self.call.operation.label}.backward"
-
-    def __call__(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> Sequence[Any]:
-        """Cotangents of all operands `xs`, as nodes; hidden ones and residuals have none."""
-        writer: Writer = cts[0].writer
-        args = xs[: len(self.call.arguments.avals)]
-        results = outs[: len(self.results.avals)]
-        # Residuals are the last operands of a traced function, and the last results of another.
-        residuals = [*xs, *outs[len(results) :]]
-        residuals = residuals[
-            len(residuals) - sum(kind == "residual" for kind, _ in self.sources) :
-        ]
-        places = {"input": xs, "result": results, "residual": residuals}
-        saved = [places[kind][k] for kind, k in self.sources]
-        found: list[Any] | None = None
-        why = "what its forward pass keeps isn't made of arrays"
-        if not self.again:
-            found, why = self._traced(writer, cts, results, args, saved)
-        if found is None:
-            found = self._opaque(writer, cts, results, args, saved, why)
-        missing = self._missing()
-        found = [ct if gap is None else gap for ct, gap in zip(found, missing, strict=True)]
-        return found + [None] * (len(xs) - len(found))
-
-    def _missing(self) -> list[Any]:
-        """`Missing` for each operand of an argument without a rule."""
-        arguments = self.call.arguments
-        args, kwargs = arguments.fill([None] * len(arguments.avals))
-        return self._spread(self.call.operation.missing(args, kwargs))
-
-    def _traced(
-        self,
-        writer: Writer,
-        cts: Sequence[Any],
-        outs: Sequence[Any],
-        xs: Sequence[Any],
-        kept: Sequence[Any],
-    ) -> tuple[list[Any] | None, str]:
-        """The cotangents, or None and why the rule can't be traced."""
-        builder = writer.builder
-        calls, guards, hidden = len(builder.calls), len(builder.guards), dict(writer.hidden)
-        trace = Trace(builder, label=f"the rule of {self.call.operation.label}")
-        trace.src, trace.reason, trace.hidden = writer.src, writer.reason, writer.hidden
-        with trace:
-            try:
-                args, kwargs = self.call.arguments.tracers(trace, xs)
-                result, saved = self.results.tracers(trace, outs), self.saved.tracers(trace, kept)
-                ct = self._cotangent_tree().tracers(trace, cts)
-                found = [
-                    None if x is None else writer.node(to_operand(trace, x)[0])
-                    for x in self._cotangents(ct, result, args, kwargs, saved)
-                ]
-            except _FINAL:
-                raise
-            except Exception as error:
-                del builder.calls[calls:], builder.guards[guards:]
-                writer.hidden.clear()
-                writer.hidden.update(hidden)
-                return None, _reason(error)
-        for _, outside in writer.hidden.values():
-            if isinstance(outside, Tracer):
-                raise RuleError(
-                    f"the rule of {self.call.operation.label} uses a traced value "
-                    f"({outside.aval}) that its function wasn't passed{at_source(self.call.src)}. "
-                    "Pass it as an argument"
-                )
-        return found, ""
-
-    def _opaque(
-        self,
-        writer: Writer,
-        cts: Sequence[Any],
-        outs: Sequence[Any],
-        xs: Sequence[Any],
-        kept: Sequence[Any],
-        why: str,
-    ) -> list[Any]:
-        """The cotangents as results of one call of NumPy."""
-        call, avals = self.call, self.call.arguments.avals
-        wanted = [k for k, aval in enumerate(avals) if aval.dtype.kind == "f"]
-        first, second, third = len(cts), len(cts) + len(outs), len(cts) + len(outs) + len(xs)
-
-        def function(*values: Any) -> Any:
-            given = call.arguments.plain(values[second:third])
-            args, kwargs = call.arguments.fill(given)
-            result = self.results.fill(self.results.plain(values[first:second]))
-            saved = self.saved.fill(self.saved.plain(values[third:]))
-            if self.again:
-                _, saved = call.run_plainly(given)
-            ct = self._cotangent_tree().fill([np.array(v)[()] for v in values[:first]])
-            found = self._cotangents(ct, result, args, kwargs, saved)
-            return [
-                np.broadcast_to(0.0 if found[k] is None else found[k], avals[k].shape)
-                for k in wanted
-            ]
-
-        function.__name__ = self.__name__
-        types = tuple(Aval(avals[k].shape, avals[k].dtype) for k in wanted)
-        primitive = Opaque(self.__name__, function, types, len(wanted), None, why)
-        nodes = writer.apply(primitive, [*cts, *outs, *xs, *kept])
-        found: list[Any] = [None] * len(avals)
-        for k, node in zip(wanted, nodes if isinstance(nodes, tuple) else (nodes,), strict=True):
-            found[k] = node
-        return found
-
-    def _cotangent_tree(self) -> _Tree:
-        """The tree of the results' cotangents: None for results that have none."""
-        tree = self.results
-        at = tuple(
-            k if k is not None and tree.avals[k].dtype.kind == "f" else None for k in tree.at
-        )
-        return replace(tree, at=at, static=(None,) * len(at), known={})
-
-    def _cotangents(self, ct: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
-        """What the rule returns for each operand: None, a number, an array or a tracer."""
-        try:
-            returned = self._spread(self.call.operation.pull_back(ct, out, args, kwargs, saved))
-            return [
-                None if x is None or aval.dtype.kind != "f" else self._fitting(x, aval, word)
-                for x, aval, word in zip(
-                    returned, self.call.arguments.avals, self.call.words, strict=True
-                )
-            ]
-        except RuleError as error:
-            raise RuleError(f"{error}{at_source(self.call.src)}") from None
-
-    def _spread(self, entries: Sequence[Any]) -> list[Any]:
-        """One entry an argument, each put together as that is --> one entry an operand."""
-        arguments = self.call.arguments
-        positional, named = arguments.structure.children()
-        found: list[Any] = []
-        start = 0
-        for spec, entry in zip([*positional.children(), *named.children()], entries, strict=True):
-            at = arguments.at[start : start + spec.num_leaves]
-            start += spec.num_leaves
-            leaves = [entry] * len(at)
-            if not (entry is None or isinstance(entry, Missing) or all(k is None for k in at)):
-                try:
-                    leaves = spec.flatten_up_to(entry)
-                except ValueError as error:
-                    raise RuleError(
-                        f"the rule of {self.call.operation.label} returned a cotangent that isn't "
-                        f"put together as its argument is: {error}"
-                    ) from None
-            found += [leaf for leaf, k in zip(leaves, at, strict=True) if k is not None]
-        return found
-
-    def _fitting(self, ct: Any, aval: Aval, word: str) -> Any:
-        """A cotangent of an operand; a plain number stands for all its elements."""
-        rule = f"the rule of {self.call.operation.label} for {word}"
-        if is_number(ct):
-            return aval.dtype.type(ct)
-        if not isinstance(ct, (Tracer, np.ndarray, np.generic)) or ct.dtype.kind not in "fiub":
-            kind = f"of dtype {ct.dtype}" if hasattr(ct, "dtype") else f"{ct!r}"
-            raise RuleError(
-                f"{rule} returned a cotangent {kind}. A cotangent is a real array of shape "
-                f"{aval.shape}, or None where there is no derivative"
-            )
-        if ct.shape != aval.shape:
-            raise RuleError(
-                f"{rule} returned a cotangent of shape {ct.shape}, and the argument has shape "
-                f"{aval.shape}. They must be the same: sum over axes along which the argument was "
-                "broadcast, and use np.broadcast_to where it was summed"
-            )
-        return ct

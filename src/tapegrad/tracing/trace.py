@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegrad.errors import LeakedTracerError, TraceError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
-from tapegrad.tracing.source import at_line, user_source
+from tapegrad.tracing.source import at_line, at_source, user_source
 
 if TYPE_CHECKING:
     from tapegrad.tracing.tracer import Tracer
@@ -99,12 +99,11 @@ class Trace:
         then, so no use of it would see what it held before."""
         for array, before, src in self._captured:
             if _checksum(array) != before:
-                where = f" ({src}: `{src.text}`)" if src else ""
                 raise TraceError(
-                    f"an array that {self.label} uses{where} was written to while {self.label} "
-                    "ran. Such an array is read anew at each call, so what it held in between "
-                    "would be lost. Use a copy of it, or make it with np.zeros_like(x) of a traced "
-                    "x, which follows what is written"
+                    f"an array that {self.label} uses{at_source(src)} was written to while "
+                    f"{self.label} ran. Such an array is read anew at each call, so what it held "
+                    "in between would be lost. Use a copy of it, or make it with np.zeros_like(x) "
+                    "of a traced x, which follows what is written"
                 )
 
     def record(self, primitive: Any, operands: Sequence[Operand]) -> tuple[Var, ...]:

@@ -38,16 +38,15 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
     """A traced array or number. Use it as you would the ndarray that it stands for."""
 
     __slots__ = (
-        "_trace",
-        "_operand",
-        "_value",
-        "_aval",
-        "_weak",
-        "_root",
-        "_chain",
-        "_version",
-        "_owned",
         "__weakref__",
+        "_aval",
+        "_chain",
+        "_operand",
+        "_root",
+        "_trace",
+        "_value",
+        "_version",
+        "_weak",
     )
     __array_priority__ = 1000.0
     __hash__ = None  # type: ignore[assignment]
@@ -61,7 +60,6 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         self._root: Tracer | None = None
         self._chain: tuple[View, ...] = ()
         self._version = 0
-        self._owned = False
 
     # ---- reading and writing
 

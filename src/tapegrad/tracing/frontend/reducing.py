@@ -412,11 +412,12 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 
 
 def _log_sum_exp(x: Any, axis: Any = 0, **kwargs: Any) -> Any:
-    """logaddexp.reduce: the largest is taken out, so that nothing overflows."""
+    """logaddexp.reduce: the largest is taken out, so that nothing overflows. Equal infinities are
+    as far apart as equal numbers are."""
     top = max(x, axis, None, True)
-    top = np.where(np.isfinite(top), top, 0.0)
-    total = sum(np.exp(x - top), axis, None, None, kwargs.get("keepdims", False))
-    return np.log(total) + (top if kwargs.get("keepdims") else top.reshape(total.shape))
+    apart = np.where(np.isfinite(top), x - top, np.where(x == top, 0.0, -np.inf))
+    total = sum(np.exp(apart), axis, None, None, kwargs.get("keepdims", False))
+    return np.log(total) + np.reshape(top, total.shape)
 
 
 def _root_of_squares(x: Any, axis: Any = 0, **kwargs: Any) -> Any:

@@ -318,11 +318,6 @@ _KEEPS_WEAK = frozenset(
 )
 
 
-def supported_ufuncs() -> list[Any]:
-    """The ufuncs of NumPy that have a rule."""
-    return [*_DIRECT, *_COMPOSED]
-
-
 def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None, **kwargs: Any) -> Any:
     """`ufunc(*xs)` on tracers, without out= and where=; `kwargs` are those of vecdot."""
     xs = [plain(x) for x in xs]

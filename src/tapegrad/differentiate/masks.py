@@ -1,0 +1,106 @@
+"""Zeros that stand: the cotangents of what a program doesn't take.
+
+`where` gives the branch not taken the cotangent 0, and so does indexing to the elements not read.
+The chain rule then multiplies by slopes, and where a slope is infinite or not a number, as that of
+the logarithm of a 0 which `where` has replaced, 0 * inf would bring back what the program avoided:
+
+    np.where(x > 0, np.log(x), 0.0)     # at x = 0 the logarithm has cotangent 0 and slope inf
+
+Behind such a call elementwise rules therefore keep zeros. What isn't behind one is left alone, so
+programs without a choice pay nothing, and an infinite slope that counts is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Builder, Call, Literal, Operand, Var
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.base import Elementwise, Node, View
+from tapegrad.primitives.reductions import Sum
+from tapegrad.primitives.scatter import (
+    Concatenate,
+    Gather,
+    Place,
+    PlaceDiagonal,
+    ScatterAdd,
+    ScatterSet,
+    SetItem,
+)
+
+_MASKING = (Place, PlaceDiagonal, ScatterAdd, ScatterSet, SetItem)
+_CARRYING = (View, Gather, Concatenate, Sum, ew.AsType)
+
+# Their rules choose and never multiply.
+_CHOOSING = frozenset(
+    [
+        ew.add,
+        ew.sub,
+        ew.neg,
+        ew.copy,
+        ew.where,
+        ew.absolute,
+        ew.copysign,
+        ew.maximum,
+        ew.minimum,
+        ew.fmax,
+        ew.fmin,
+    ]
+)
+
+
+class Masks:
+    """Which of the cotangents on a tape under construction have zeros that stand."""
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+        self._seen = len(builder.calls)
+        self._masked: set[Operand] = set()
+
+    def keep(self, call: Call, ct: Node, contributions: Sequence[Any]) -> Sequence[Any]:
+        """The contributions of a call with the cotangent `ct`, zero where a masked `ct` is."""
+        primitive = call.primitive
+        if not isinstance(primitive, Elementwise) or primitive in _CHOOSING or _scales(call):
+            return contributions
+        if not self._is_masked(ct):
+            return contributions
+        taken = ew.not_equal(ct, ct.constant(0))
+        return [
+            ew.where(taken, c, c.constant(0)) if isinstance(c, Node) else c for c in contributions
+        ]
+
+    def _is_masked(self, ct: Node) -> bool:
+        for call in self._builder.calls[self._seen :]:
+            if self._masks(call):
+                self._masked.update(call.outs)
+        self._seen = len(self._builder.calls)
+        return ct.operand in self._masked
+
+    def _masks(self, call: Call) -> bool:
+        """Whether zeros in the result of a call stand, as those of its operands do."""
+        primitive, xs = call.primitive, call.operands
+        if isinstance(primitive, _MASKING):
+            return True
+        masked = [x in self._masked for x in xs]
+        if primitive is ew.where:
+            return any(masked) or any(isinstance(x, Literal) and x.value == 0 for x in xs[1:])
+        if primitive in (ew.add, ew.sub):
+            return all(masked)
+        if primitive is ew.div:
+            return masked[0]
+        carrying = isinstance(primitive, _CARRYING) or primitive in (ew.mul, ew.neg)
+        return carrying and any(masked)
+
+
+def _scales(call: Call) -> bool:
+    """Whether a call multiplies or divides by a constant, whose slope is finite."""
+    numbers = [x for x in call.operands if isinstance(x, Literal)]
+    variables = [x for x in call.operands if isinstance(x, Var)]
+    if call.primitive not in (ew.mul, ew.div) or not numbers or not variables:
+        return False
+    if call.primitive is ew.div and call.operands[1] is not numbers[0]:
+        return False
+    return bool(np.isfinite(numbers[0].value)) and numbers[0].value != 0

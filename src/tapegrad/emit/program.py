@@ -1,0 +1,108 @@
+"""A program: the source of a plan's kernels, and of the driver that calls them."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.plan import Cell, Plan, PythonCall, Slot, segments
+from tapegrad.ir.tape import Literal, dtype_name
+
+INDENT = "    "
+LINE = 96  # the width that source is kept to
+
+
+@dataclass
+class Kernel:
+    """One compiled function: its name, its parameters, and its source."""
+
+    name: str
+    parameters: list[Cell | Slot]
+    names: list[str]
+    text: str
+
+    def type_of(self, k: int) -> tuple[str, tuple[int, ...], np.dtype]:
+        """How parameter k is passed: ("scalar" or "array", shape, dtype)."""
+        p = self.parameters[k]
+        if isinstance(p, Slot):
+            return "array", (p.size,), p.dtype
+        return ("scalar" if p.scalar else "array"), p.shape, p.dtype
+
+
+@dataclass
+class Program:
+    """A plan as source: kernels, the scratch memory they need, and the driver that calls them."""
+
+    plan: Plan
+    kernels: list[Kernel]
+    slots: list[Slot]
+    names: dict[Any, str]
+    constants: dict[str, Any] = field(default_factory=dict)
+
+    def calls(self) -> list[PythonCall]:
+        """The calls of NumPy between the kernels."""
+        return [s for s in self.plan.steps if isinstance(s, PythonCall)]
+
+    def driver_lines(self) -> list[str]:
+        """The body of the function that allocates, calls and returns; a status other than 0 of a
+        kernel means that an assumption of the trace doesn't hold."""
+        lines = []
+        for cell in self.plan.outputs:
+            lines.append(
+                f"{self.names[cell]} = empty({_shape(cell.shape)}, {dtype_name(cell.dtype)})"
+            )
+        if self.slots:
+            scratch = ", ".join(self.names[s] for s in self.slots)
+            lines.append(
+                f"({scratch},) = scratch()" if len(self.slots) == 1 else f"{scratch} = scratch()"
+            )
+        kernels = iter(self.kernels)
+        for segment in segments(self.plan.steps):
+            if isinstance(segment, PythonCall):
+                lines += self._python_lines(segment)
+            else:
+                kernel = next(kernels)
+                lines += _called(kernel)
+        return lines
+
+    def _python_lines(self, call: PythonCall) -> list[str]:
+        name = self.names[call]
+        arguments = []
+        for x in call.reads:
+            if isinstance(x, Literal):
+                arguments.append(f"{dtype_name(x.dtype)}({x.value})")
+            elif x.scalar:
+                arguments.append(f"{dtype_name(x.dtype)}({self.names[x]})")
+            else:
+                arguments.append(self._whole(x) + ("" if x.shape else "[()]"))
+        called = f"{name}({', '.join(arguments)})"
+        comment = f"  # {call.src}" if call.src else ""
+        targets = [f"{self._whole(out)}[...]" for out in call.outs]
+        return [f"{', '.join(targets)} = {called}{comment}"]
+
+    def _whole(self, cell: Cell) -> str:
+        """A cell as a NumPy array: a view of scratch memory, for a temporary."""
+        root = cell.root
+        if root.role == "temporary":
+            slot = next(s for s in self.slots if root in s.cells)
+            size = int(np.prod(root.left, dtype=int))
+            return f"{self.names[slot]}[:{size}].reshape({_shape(cell.shape)})"
+        name = self.names[root]
+        return name if cell is root else f"{name}.reshape({_shape(cell.shape)})"
+
+
+def _called(kernel: Kernel) -> list[str]:
+    arguments = ", ".join(kernel.names)
+    call = f"if {kernel.name}({arguments}):"
+    if len(call) + 4 <= LINE:
+        return [call, f"{INDENT}raise Stale"]
+    wrapped = textwrap.wrap(arguments, LINE - 8)
+    inner = [INDENT + line for line in wrapped]
+    return [f"status = {kernel.name}(", *inner, ")", "if status:", f"{INDENT}raise Stale"]
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return str(tuple(int(n) for n in shape))

@@ -1,0 +1,238 @@
+"""Lowering of calls that fill their result in order: elementwise, reductions, products, running
+sums, and what only NumPy can evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.plan import (
+    Affine,
+    ArgUpdate,
+    At,
+    Cell,
+    Compute,
+    Gemm,
+    PythonCall,
+    Read,
+    Step,
+)
+from tapegrad.ir.tape import Call, Literal, Operand, Var
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.reductions import CumSum
+from tapegrad.primitives.views import Transpose
+from tapegrad.schedule.access import (
+    at_indices,
+    fastest,
+    identity_of,
+    indices_for,
+    nest,
+    store,
+)
+from tapegrad.schedule.lowering import Lowering
+
+# Products of at most this many multiplications are loops: a BLAS call costs more.
+SMALL_PRODUCT = 512
+
+
+def elementwise(low: Lowering, call: Call) -> None:
+    cell = low.result(call)
+    indices = indices_for(cell.shape)
+    at = at_indices(indices)
+    reads = tuple(low.read_broadcast(x, at) for x in call.operands)
+    low.steps += nest(indices, [Compute(cell, at, call.primitive, reads, src=call.src)])
+
+
+def reduction(low: Lowering, call: Call) -> None:
+    """Kept axes before the reduced ones accumulate in a register, others in the result."""
+    (x,) = call.operands
+    primitive: Any = call.primitive
+    fold(low, call, x.shape, primitive.axes, primitive.name, ew.copy, lambda at: (low.read(x, at),))
+
+
+def fold(
+    low: Lowering,
+    call: Call,
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    combine: str,
+    primitive: Any,
+    reads: Callable[[At], tuple[Read, ...]],
+    order: Sequence[int] | None = None,
+) -> None:
+    """Fold `primitive(reads)` over `axes` of an iteration space, looping in this order."""
+    cell = low.result(call)
+    indices = indices_for(shape)
+    at = at_indices(indices)
+    order = list(range(len(shape)) if order is None else order)
+    kept = [a for a in range(len(shape)) if a not in axes]
+    target = tuple(at[a] for a in kept)
+    # Reduced loops inside all kept ones, then the rest.
+    inner: list[int] = []
+    while order and order[-1] in axes:
+        inner.insert(0, order.pop())
+    outer = order
+    wide = cell.dtype == np.float32 and combine == "sum"
+    split = any(a in axes for a in outer)
+    identity = identity_of(combine, cell.dtype)
+    if not split:
+        acc = cell
+        if wide or (inner and outer):  # a register, whatever becomes of the result
+            acc = Cell(cell.shape, np.dtype(np.float64) if wide else cell.dtype, src=call.src)
+        body: list[Step] = [store(acc, target, identity_of(combine, acc.dtype), call.src)]
+        body += nest(
+            [indices[a] for a in inner],
+            [Compute(acc, target, primitive, reads(at), combine, call.src)],
+        )
+        if acc is not cell:
+            done = ew.AsType(cell.dtype) if wide else ew.copy
+            body.append(Compute(cell, target, done, (Read(acc, target),), src=call.src))
+        low.steps += nest([indices[a] for a in outer], body)
+        return
+    fill = indices_for(cell.shape)
+    low.steps += nest(fill, [store(cell, at_indices(fill), identity, call.src)])
+    if not inner:
+        body = [Compute(cell, target, primitive, reads(at), combine, call.src)]
+    else:
+        part = Cell(shape, cell.dtype, src=call.src)
+        part_at = tuple(at[a] if a in outer else Affine() for a in range(len(shape)))
+        part = replace(part, shape=tuple(n if a in outer else 1 for a, n in enumerate(shape)))
+        body = [store(part, part_at, identity, call.src)]
+        body += nest(
+            [indices[a] for a in inner],
+            [Compute(part, part_at, primitive, reads(at), combine, call.src)],
+        )
+        body.append(Compute(cell, target, ew.copy, (Read(part, part_at),), combine, call.src))
+    low.steps += nest([indices[a] for a in outer], body)
+
+
+def matmul(low: Lowering, call: Call) -> None:
+    x = call.operands[0]
+    *batch, rows, columns = call.out.shape
+    depth = x.shape[-1]
+    small = rows * columns * depth <= SMALL_PRODUCT or 1 in (rows, columns, depth)
+    if small or depth == 0 or call.out.dtype.kind != "f":
+        product_loops(low, call, tuple(batch), rows, columns, depth)
+    else:
+        gemm(low, call, tuple(batch))
+
+
+def product_loops(
+    low: Lowering, call: Call, batch: tuple[int, ...], rows: int, columns: int, depth: int
+) -> None:
+    """The product as a sum over (batch, i, j, k), in the order that reads memory along rows."""
+    x, y = call.operands
+    nb = len(batch)
+    i, j, k = nb, nb + 1, nb + 2
+
+    def reads(at: At) -> tuple[Read, ...]:
+        left = low.read_broadcast(x, (*at[:nb], at[i], at[k]))
+        right = low.read_broadcast(y, (*at[:nb], at[k], at[j]))
+        return left, right
+
+    if depth == 1:  # an outer product sums nothing
+        cell = low.result(call)
+        indices = indices_for(cell.shape)
+        at = at_indices(indices)
+        step = Compute(cell, at, ew.mul, reads((*at, Affine())), src=call.src)
+        low.steps += nest(indices, [step])
+        return
+    probe = indices_for((*batch, rows, columns, depth))
+    left, right = (fastest(r) for r in reads(at_indices(probe)))
+    # The result's rows, and those of x and y, are read and written along memory if possible.
+    if columns > 1 and right is probe[j]:
+        order = [*range(nb), k, i, j] if left is probe[i] else [*range(nb), i, k, j]
+    elif left is probe[i] and rows > 1:
+        order = [*range(nb), k, j, i]
+    else:
+        order = [*range(nb), i, j, k]
+    shape = (*batch, rows, columns, depth)
+    fold(low, call, shape, (k,), "sum", ew.mul, reads, order)
+
+
+def gemm(low: Lowering, call: Call, batch: tuple[int, ...]) -> None:
+    x, y = call.operands
+    cell_x, x_swapped = matrix(low, x)
+    cell_y, y_swapped = matrix(low, y)
+    cell = low.result(call)
+    indices = indices_for(batch)
+    at = at_indices(indices)
+
+    def batch_at(shape: tuple[int, ...]) -> At:
+        own = shape[:-2]
+        mine = at[len(at) - len(own) :]
+        return tuple(Affine() if n == 1 else k for k, n in zip(mine, own, strict=True))
+
+    step = Gemm(
+        cell, cell_x, cell_y, at, batch_at(x.shape), batch_at(y.shape), x_swapped, y_swapped,
+        call.src,
+    )  # fmt: skip
+    low.steps += nest(indices, [step])
+
+
+def matrix(low: Lowering, x: Operand) -> tuple[Cell, bool]:
+    """A cell for a BLAS operand, and whether its last two axes stand swapped in it."""
+    if isinstance(x, Var) and x not in low.cells:
+        call = low.made[x]
+        if isinstance(call.primitive, Transpose):
+            n = len(x.shape)
+            if call.primitive.axes == (*range(n - 2), n - 1, n - 2):
+                cell, swapped = matrix(low, call.operands[0])
+                return cell, not swapped
+    return low.materialized(x), False
+
+
+def running(low: Lowering, call: Call) -> None:
+    """Running sums and products: one register carried along the axis."""
+    (x,) = call.operands
+    primitive: Any = call.primitive
+    combine = "add" if isinstance(primitive, CumSum) else "prod"
+    axis, reverse = primitive.axis, getattr(primitive, "reverse", False)
+    cell = low.result(call)
+    indices = indices_for(cell.shape)
+    at = list(at_indices(indices))
+    if reverse:
+        at[axis] = at[axis].scaled(-1, cell.shape[axis] - 1)  # type: ignore[union-attr]
+    order = [a for a in range(len(at)) if a != axis]
+    acc = Cell(tuple(cell.shape[a] for a in order), cell.dtype, src=call.src)
+    acc_at = tuple(at[a] for a in order)
+    step: list[Step] = [
+        Compute(acc, acc_at, ew.copy, (low.read(x, tuple(at)),), combine, call.src),
+        Compute(cell, tuple(at), ew.copy, (Read(acc, acc_at),), src=call.src),
+    ]
+    body = [store(acc, acc_at, identity_of(combine, cell.dtype), call.src)]
+    body += nest([indices[axis]], step)
+    low.steps += nest([indices[a] for a in order], body)
+
+
+def arg(low: Lowering, call: Call) -> None:
+    (x,) = call.operands
+    primitive: Any = call.primitive
+    cell = low.result(call)
+    indices = indices_for(x.shape)
+    at = at_indices(indices)
+    order = [a for a in range(len(at)) if a != primitive.axis]
+    target = tuple(at[a] for a in order)
+    start = tuple(Affine() if a == primitive.axis else k for a, k in enumerate(at))
+    best = Cell(cell.shape, x.dtype, src=call.src)
+    body: list[Step] = [
+        Compute(best, target, ew.copy, (low.read(x, start),), src=call.src),
+        store(cell, target, 0, call.src),
+    ]
+    position = at[primitive.axis]
+    assert isinstance(position, Affine)
+    update = ArgUpdate(cell, best, target, low.read(x, at), position, primitive.better, call.src)
+    body += nest([indices[primitive.axis]], [update])
+    low.steps += nest([indices[a] for a in order], body)
+
+
+def python_call(low: Lowering, call: Call) -> None:
+    reads = tuple(x if isinstance(x, Literal) else low.materialized(x) for x in call.operands)
+    outs = []
+    for out in call.outs:
+        low.cells[out] = Cell(out.shape, out.dtype, src=call.src)
+        outs.append(low.cells[out])
+    low.steps.append(PythonCall(call.primitive, tuple(outs), reads, call.src))

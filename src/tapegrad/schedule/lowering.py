@@ -1,0 +1,152 @@
+"""What lowering knows while it goes through a tape: cells, steps, and how operands are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tapegrad.ir.plan import (
+    Affine,
+    At,
+    Cell,
+    CheckGuard,
+    Compute,
+    Failure,
+    Plan,
+    Read,
+    Step,
+)
+from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.views import Reshape
+from tapegrad.schedule.access import (
+    THROUGH,
+    at_indices,
+    indices_for,
+    nest,
+)
+
+
+class Lowering:
+    """The state of lowering one tape; the rules for calls are functions of it."""
+
+    def __init__(self, tape: Tape, hints: Mapping[Var, str]) -> None:
+        self.tape = tape
+        self.hints = hints
+        self.made: dict[Var, Call] = {out: c for c in tape.calls for out in c.outs}
+        self.uses: dict[Var, int] = {}
+        for call in tape.calls:
+            for x in call.operands:
+                if isinstance(x, Var):
+                    self.uses[x] = self.uses.get(x, 0) + 1
+        for x in (*tape.outputs, *(g.operand for g in tape.guards)):
+            if isinstance(x, Var):
+                self.uses[x] = self.uses.get(x, 0) + 1
+        self.cells: dict[Var, Cell] = {}
+        self.copies: dict[Var, Cell] = {}
+        self.steps: list[Step] = []
+        self.failures: list[Failure] = []
+        self.checked: set[tuple[Var, int]] = set()
+        # Sums of scatters: their terms, and what is added in place without a cell of its own.
+        self.scattered: dict[Var, list[Operand]] = {}
+        self.absorbed: set[Var] = set()
+        names = tape.names or ("",) * len(tape.inputs)
+        for var, name in zip(tape.inputs, names, strict=True):
+            scalar = var.shape == ()
+            self.cells[var] = Cell(var.shape, var.dtype, "input", name, scalar=scalar)
+
+    def plan(self) -> Plan:
+        """The plan, once every call is lowered: the guards are checked and outputs made whole."""
+        for guard in self.tape.guards:
+            self._guard(guard)
+        inputs = [self.cells[var] for var in self.tape.inputs]
+        return Plan(self.tape.name, inputs, self._outputs(), self.steps, self.failures)
+
+    def _outputs(self) -> list[Cell]:
+        """A cell of its own for each output: computed into where possible, else copied into."""
+        outputs, taken = [], set()
+        names = self.tape.output_names or ("",) * len(self.tape.outputs)
+        for x, name in zip(self.tape.outputs, names, strict=True):
+            cell = self.cells.get(x) if isinstance(x, Var) else None
+            own = cell is not None and cell.role == "temporary" and cell.alias is None
+            if cell is not None and own and x.shape and x not in taken:
+                cell.role = "output"
+                cell.hint = name or cell.hint
+                taken.add(x)
+            else:
+                cell = Cell(x.shape, x.dtype, "output", name or "out")
+                self.copy_into(cell, lambda at, x=x: self.read(x, at))
+            outputs.append(cell)
+        return outputs
+
+    def copy_into(self, cell: Cell, read: Callable[[At], Read], src: Any = None) -> None:
+        indices = indices_for(cell.shape)
+        at = at_indices(indices)
+        self.steps += nest(indices, [Compute(cell, at, ew.copy, (read(at),), src=src)])
+
+    def _guard(self, guard: Any) -> None:
+        self.failures.append(Failure("guard", guard.what, guard.src))
+        read = self.read(guard.operand, ())
+        self.steps.append(CheckGuard(read, guard.expected, len(self.failures), guard.src))
+
+    def read(self, x: Operand, at: At) -> Read:
+        """`x` at an index, through the views that define it."""
+        while isinstance(x, Var) and x not in self.cells:
+            call = self.made[x]
+            through = THROUGH.get(type(call.primitive))
+            moved = through and through(call.primitive, at, call.operands[0].shape)
+            if moved is None:
+                break
+            at, x = moved, call.operands[0]
+        if isinstance(x, Literal):
+            return Read(None, (), x)
+        return Read(self.cell(x), at)
+
+    def read_broadcast(self, x: Operand, at: At) -> Read:
+        """`x` at an index of what it is broadcast to."""
+        mine = at[len(at) - len(x.shape) :]
+        return self.read(
+            x, tuple(Affine() if n == 1 else k for k, n in zip(mine, x.shape, strict=True))
+        )
+
+    def cell(self, x: Var) -> Cell:
+        """The cell of a variable; a reshape shares its operand's memory."""
+        if x in self.cells:
+            return self.cells[x]
+        call = self.made[x]
+        assert isinstance(call.primitive, Reshape), call
+        (operand,) = call.operands
+        base = self.materialized(operand)
+        self.cells[x] = Cell(x.shape, x.dtype, "temporary", base.hint, call.src, alias=base)
+        return self.cells[x]
+
+    def materialized(self, x: Operand) -> Cell:
+        """A cell that holds `x` whole, in row-major order: its own, or a copy."""
+        if isinstance(x, Var) and x in self.cells:
+            return self.cells[x]
+        if isinstance(x, Var) and isinstance(self.made[x].primitive, Reshape):
+            return self.cell(x)
+        if isinstance(x, Var) and x in self.copies:
+            return self.copies[x]
+        cell = Cell(x.shape, x.dtype, src=self.made[x].src if isinstance(x, Var) else None)
+        self.copy_into(cell, lambda at: self.read(x, at), cell.src)
+        if isinstance(x, Var):
+            self.copies[x] = cell
+        return cell
+
+    def result(self, call: Call) -> Cell:
+        hint = self.hints.get(call.out, "ct" if call.reason.startswith("cotangent") else "")
+        cell = Cell(call.out.shape, call.out.dtype, hint=hint, src=call.src)
+        self.cells[call.out] = cell
+        return cell
+
+    def writable(self, call: Call, x: Operand) -> Cell:
+        """A cell that starts with the values of `x`: its own if nobody reads it again."""
+        old = self.cells.get(x) if isinstance(x, Var) else None
+        dead = isinstance(x, Var) and self.uses[x] == 1
+        if old is not None and dead and old.role == "temporary" and old.alias is None:
+            self.cells[call.out] = old
+            return old
+        cell = self.result(call)
+        self.copy_into(cell, lambda at: self.read(x, at), call.src)
+        return cell

@@ -1,0 +1,223 @@
+"""A user's derivative rule, as the differentiator calls it.
+
+Rules are users' NumPy code. They run when the tape is differentiated, on tracers that know types
+and no values, and leave their calls on the tape of the gradient, where they can be differentiated
+in turn. A rule that can't be traced becomes a call of NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.errors import InternalError, LeakedTracerError, RuleError, UnsupportedError
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import Writer
+from tapegrad.primitives.control import Missing, Opaque
+from tapegrad.tracing.mixed import MixedTree, Where
+from tapegrad.tracing.source import at_source
+from tapegrad.tracing.trace import Trace, to_operand
+from tapegrad.tracing.tracer import Tracer
+from tapegrad.trees import is_number
+
+if TYPE_CHECKING:
+    from tapegrad.tracing.custom_call import CustomCall
+
+
+class WritesArgument(UnsupportedError):
+    """A user's primitive wrote to one of its arguments in place."""
+
+
+# Faults that running a function on plain arrays wouldn't mend.
+FINAL = (InternalError, LeakedTracerError, RuleError, WritesArgument)
+
+
+@dataclass(eq=False)
+class Backward:
+    """A user's rule as the differentiator calls it, for one call of the function.
+
+    `sources` tells where the leaves of `saved` are found. With `again`, nothing was saved: the
+    rule runs on plain arrays, after the function.
+    """
+
+    call: CustomCall
+    results: MixedTree
+    saved: MixedTree
+    sources: list[Where]
+    again: bool = False
+
+    @property
+    def __name__(self) -> str:
+        return f"{self.call.operation.label}.backward"
+
+    def __call__(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> Sequence[Any]:
+        """Cotangents of all operands `xs`, as nodes; hidden ones and residuals have none."""
+        writer: Writer = cts[0].writer
+        args = xs[: len(self.call.arguments.avals)]
+        results = outs[: len(self.results.avals)]
+        # Residuals are the last operands of a traced function, and the last results of another.
+        residuals = [*xs, *outs[len(results) :]]
+        residuals = residuals[
+            len(residuals) - sum(kind == "residual" for kind, _ in self.sources) :
+        ]
+        places = {"input": xs, "result": results, "residual": residuals}
+        saved = [places[kind][k] for kind, k in self.sources]
+        found: list[Any] | None = None
+        why = "what its forward pass keeps isn't made of arrays"
+        if not self.again:
+            found, why = self._traced(writer, cts, results, args, saved)
+        if found is None:
+            found = self._opaque(writer, cts, results, args, saved, why)
+        missing = self._missing()
+        found = [ct if gap is None else gap for ct, gap in zip(found, missing, strict=True)]
+        return found + [None] * (len(xs) - len(found))
+
+    def _missing(self) -> list[Any]:
+        """`Missing` for each operand of an argument without a rule."""
+        arguments = self.call.arguments
+        args, kwargs = arguments.fill([None] * len(arguments.avals))
+        return self._spread(self.call.operation.missing(args, kwargs))
+
+    def _traced(
+        self,
+        writer: Writer,
+        cts: Sequence[Any],
+        outs: Sequence[Any],
+        xs: Sequence[Any],
+        kept: Sequence[Any],
+    ) -> tuple[list[Any] | None, str]:
+        """The cotangents, or None and why the rule can't be traced."""
+        builder = writer.builder
+        calls, guards, hidden = len(builder.calls), len(builder.guards), dict(writer.hidden)
+        trace = Trace(builder, label=f"the rule of {self.call.operation.label}")
+        trace.src, trace.reason, trace.hidden = writer.src, writer.reason, writer.hidden
+        with trace:
+            try:
+                args, kwargs = self.call.arguments.tracers(trace, xs)
+                result, saved = self.results.tracers(trace, outs), self.saved.tracers(trace, kept)
+                ct = self._cotangent_tree().tracers(trace, cts)
+                found = [
+                    None if x is None else writer.node(to_operand(trace, x)[0])
+                    for x in self._cotangents(ct, result, args, kwargs, saved)
+                ]
+            except FINAL:
+                raise
+            except Exception as error:
+                del builder.calls[calls:], builder.guards[guards:]
+                writer.hidden.clear()
+                writer.hidden.update(hidden)
+                return None, first_sentence(error)
+        for _, outside in writer.hidden.values():
+            if isinstance(outside, Tracer):
+                raise RuleError(
+                    f"the rule of {self.call.operation.label} uses a traced value "
+                    f"({outside.aval}) that its function wasn't passed{at_source(self.call.src)}. "
+                    "Pass it as an argument"
+                )
+        return found, ""
+
+    def _opaque(
+        self,
+        writer: Writer,
+        cts: Sequence[Any],
+        outs: Sequence[Any],
+        xs: Sequence[Any],
+        kept: Sequence[Any],
+        why: str,
+    ) -> list[Any]:
+        """The cotangents as results of one call of NumPy."""
+        call, avals = self.call, self.call.arguments.avals
+        wanted = [k for k, aval in enumerate(avals) if aval.dtype.kind == "f"]
+        first, second, third = len(cts), len(cts) + len(outs), len(cts) + len(outs) + len(xs)
+
+        def function(*values: Any) -> Any:
+            given = call.arguments.plain(values[second:third])
+            args, kwargs = call.arguments.fill(given)
+            result = self.results.fill(self.results.plain(values[first:second]))
+            saved = self.saved.fill(self.saved.plain(values[third:]))
+            if self.again:
+                _, saved = call.run_plainly(given)
+            ct = self._cotangent_tree().fill([np.array(v)[()] for v in values[:first]])
+            found = self._cotangents(ct, result, args, kwargs, saved)
+            return [
+                np.broadcast_to(0.0 if found[k] is None else found[k], avals[k].shape)
+                for k in wanted
+            ]
+
+        function.__name__ = self.__name__
+        types = tuple(Aval(avals[k].shape, avals[k].dtype) for k in wanted)
+        primitive = Opaque(self.__name__, function, types, len(wanted), None, why)
+        nodes = writer.apply(primitive, [*cts, *outs, *xs, *kept])
+        found: list[Any] = [None] * len(avals)
+        for k, node in zip(wanted, nodes if isinstance(nodes, tuple) else (nodes,), strict=True):
+            found[k] = node
+        return found
+
+    def _cotangent_tree(self) -> MixedTree:
+        """The tree of the results' cotangents: None for results that have none."""
+        tree = self.results
+        at = tuple(
+            k if k is not None and tree.avals[k].dtype.kind == "f" else None for k in tree.at
+        )
+        return replace(tree, at=at, static=(None,) * len(at), known={})
+
+    def _cotangents(self, ct: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
+        """What the rule returns for each operand: None, a number, an array or a tracer."""
+        try:
+            returned = self._spread(self.call.operation.pull_back(ct, out, args, kwargs, saved))
+            return [
+                None if x is None or aval.dtype.kind != "f" else self._fitting(x, aval, word)
+                for x, aval, word in zip(
+                    returned, self.call.arguments.avals, self.call.words, strict=True
+                )
+            ]
+        except RuleError as error:
+            raise RuleError(f"{error}{at_source(self.call.src)}") from None
+
+    def _spread(self, entries: Sequence[Any]) -> list[Any]:
+        """One entry an argument, each put together as that is --> one entry an operand."""
+        arguments = self.call.arguments
+        positional, named = arguments.structure.children()
+        found: list[Any] = []
+        start = 0
+        for spec, entry in zip([*positional.children(), *named.children()], entries, strict=True):
+            at = arguments.at[start : start + spec.num_leaves]
+            start += spec.num_leaves
+            leaves = [entry] * len(at)
+            if not (entry is None or isinstance(entry, Missing) or all(k is None for k in at)):
+                try:
+                    leaves = spec.flatten_up_to(entry)
+                except ValueError as error:
+                    raise RuleError(
+                        f"the rule of {self.call.operation.label} returned a cotangent that isn't "
+                        f"put together as its argument is: {error}"
+                    ) from None
+            found += [leaf for leaf, k in zip(leaves, at, strict=True) if k is not None]
+        return found
+
+    def _fitting(self, ct: Any, aval: Aval, word: str) -> Any:
+        """A cotangent of an operand; a plain number stands for all its elements."""
+        rule = f"the rule of {self.call.operation.label} for {word}"
+        if is_number(ct):
+            return aval.dtype.type(ct)
+        if not isinstance(ct, (Tracer, np.ndarray, np.generic)) or ct.dtype.kind not in "fiub":
+            kind = f"of dtype {ct.dtype}" if hasattr(ct, "dtype") else f"{ct!r}"
+            raise RuleError(
+                f"{rule} returned a cotangent {kind}. A cotangent is a real array of shape "
+                f"{aval.shape}, or None where there is no derivative"
+            )
+        if ct.shape != aval.shape:
+            raise RuleError(
+                f"{rule} returned a cotangent of shape {ct.shape}, and the argument has shape "
+                f"{aval.shape}. They must be the same: sum over axes along which the argument was "
+                "broadcast, and use np.broadcast_to where it was summed"
+            )
+        return ct
+
+
+def first_sentence(error: Exception) -> str:
+    """The first sentence of a message."""
+    return str(error).split(". ")[0]

@@ -1,0 +1,159 @@
+"""Trees of values that are partly on a tape: arguments and results of users' functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval, Literal
+from tapegrad.primitives.base import Node
+from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.tracer import Tracer
+from tapegrad.trees import flatten, is_number, unflatten
+
+
+@dataclass(frozen=True, eq=False)
+class MixedTree:
+    """A tree of values: leaf k is number `at[k]` of those on a tape, or `static[k]`.
+
+    `avals` are the types of those on the tape. `known` holds the values of integers and booleans
+    that a trace saw: a rule may use them, at the price of a guard.
+    """
+
+    structure: Any
+    at: tuple[int | None, ...]
+    static: tuple[Any, ...]
+    avals: tuple[Aval, ...]
+    known: dict[int, Any]
+
+    def fill(self, values: Sequence[Any]) -> Any:
+        """The tree with these values of what is on the tape."""
+        leaves = [
+            static if at is None else values[at]
+            for at, static in zip(self.at, self.static, strict=True)
+        ]
+        return unflatten(self.structure, leaves)
+
+    def tracers(self, trace: Trace, nodes: Sequence[Node]) -> Any:
+        """The tree with tracers for nodes of a tape that is being differentiated."""
+        found = []
+        for k, node in enumerate(nodes):
+            operand = node.operand
+            value = operand.value if isinstance(operand, Literal) else self.known.get(k)
+            found.append(Tracer(trace, operand, value, weak=self.avals[k].weak))
+        return self.fill(found)
+
+    def plain(self, values: Sequence[Any]) -> list[Any]:
+        """Values for `fill`: arrays that can't be written to, and scalars as NumPy has them."""
+        found = []
+        for value, aval in zip(values, self.avals, strict=True):
+            array = np.asarray(value).view()
+            array.flags.writeable = False
+            found.append(array.item() if aval.weak else array if aval.shape else array[()])
+        return found
+
+    @property
+    def constants(self) -> list[Any]:
+        """The leaves that aren't on the tape."""
+        return [x for x, at in zip(self.static, self.at, strict=True) if at is None]
+
+
+def mixed_tree(
+    structure: Any, leaves: Sequence[Any], on_tape: Sequence[bool], avals: Sequence[Aval]
+) -> MixedTree:
+    """The tree with these leaves, of which some are on a tape and have the types `avals`."""
+    at: list[int | None] = [None] * len(leaves)
+    known: dict[int, Any] = {}
+    for number, place in enumerate(k for k, yes in enumerate(on_tape) if yes):
+        at[place] = number
+        aval, value = avals[number], value_of(leaves[place])
+        if aval.shape == () and aval.dtype.kind in "iub" and value is not None:
+            known[number] = aval.dtype.type(value)
+    static = tuple(None if yes else leaf for leaf, yes in zip(leaves, on_tape, strict=True))
+    return MixedTree(structure, tuple(at), static, tuple(avals), known)
+
+
+def value_of(x: Any) -> Any:
+    """The value of a tracer, None where it isn't known; anything else itself."""
+    return x.read()[1] if isinstance(x, Tracer) else x
+
+
+def chosen(entries: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """The entries where the mask is true."""
+    return [entry for entry, yes in zip(entries, mask, strict=True) if yes]
+
+
+@dataclass(frozen=True, eq=False)
+class PlainTree:
+    """A tree of plain values, taken apart; `is_array` marks the leaves that can be on a tape."""
+
+    structure: Any
+    leaves: list[Any]
+    is_array: list[bool]
+
+    @staticmethod
+    def of(tree: Any) -> PlainTree:
+        leaves, structure = flatten(tree)
+        is_array = [isinstance(x, (np.ndarray, np.generic, int, float)) for x in leaves]
+        return PlainTree(structure, leaves, is_array)
+
+    @property
+    def on_tape(self) -> list[Any]:
+        return chosen(self.leaves, self.is_array)
+
+    def without_values(self) -> PlainTree:
+        """The tree with nothing in the place of arrays: what `is_like` compares."""
+        leaves = [None if yes else x for x, yes in zip(self.leaves, self.is_array, strict=True)]
+        return PlainTree(self.structure, leaves, self.is_array)
+
+    def tree(self) -> MixedTree:
+        avals = [aval_of_leaf(x) for x in self.on_tape]
+        return mixed_tree(self.structure, self.leaves, self.is_array, avals)
+
+    def is_like(self, other: PlainTree) -> bool:
+        """Whether the structure is the same, and what isn't an array too."""
+        return (
+            self.structure == other.structure
+            and self.is_array == other.is_array
+            and all(
+                array or _same(x, y)
+                for x, y, array in zip(self.leaves, other.leaves, self.is_array, strict=True)
+            )
+        )
+
+
+def aval_of_leaf(x: Any) -> Aval:
+    """The type of a result on the tape; a Python number is weak."""
+    array = np.asarray(x)
+    return Aval(array.shape, array.dtype, weak=is_number(x))
+
+
+def _same(x: Any, y: Any) -> bool:
+    return x is y or (type(x) is type(y) and bool(x == y))
+
+
+# Where something saved is found when the rule runs: "input" or "result" k of the call, or
+# "residual" k, which is kept for the rule alone.
+Where = tuple[str, int]
+
+
+def sources_of(saved: Sequence[Any], inputs: Sequence[Any], results: Sequence[Any]) -> list[Where]:
+    """Where each of the saved values is found.
+
+    Derivatives of a rule go on through inputs and results of its function, so a saved value that
+    is one of them, the very object or variable, is read from there.
+    """
+    found: list[Where] = []
+    residuals = 0
+    for x in saved:
+        known = [("input", k) for k, y in enumerate(inputs) if x is y]
+        known += [("result", k) for k, y in enumerate(results) if x is y]
+        if known and not isinstance(x, (int, bool, Literal)):  # small integers are one object
+            found.append(known[0])
+        else:
+            found.append(("residual", residuals))
+            residuals += 1
+    return found
