@@ -1,4 +1,8 @@
-"""What all tests share."""
+"""What all tests share: tapes are verified after each pass, and golden texts can be rewritten."""
+
+import os
+
+os.environ.setdefault("TAPEGRAD_DEBUG", "1")  # before tapegrad is imported, which reads it
 
 
 def pytest_addoption(parser):

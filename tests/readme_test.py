@@ -67,18 +67,19 @@ def test_python_runs_and_prints_what_is_shown(path, tmp_path, monkeypatch, reque
     text = path.read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)  # for what the blocks save
     namespace = {"__name__": "document"}
-    shown, printed = [], []
+    printed, places = [], []
     for block, match in blocks(text):
         found = block.run(tmp_path, namespace)
         if block.shown is not None:
-            shown.append((block.line, block.shown))
-            printed.append((block.line, found, match.span(3)))
+            printed.append((block.line, found, block.shown))
+            places.append(match.span(3))
     if request.config.getoption("--update-golden", default=False):
-        for _, found, (start, end) in reversed(printed):
+        for (_, found, _), (start, end) in zip(printed[::-1], places[::-1], strict=True):
             text = text[:start] + found + text[end:]
         path.write_text(text, encoding="utf-8")
         return
-    assert [(line, found) for line, found, _ in printed] == shown
+    for line, found, expected in printed:
+        assert found == expected, f"{path.name}:{line} prints something else"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

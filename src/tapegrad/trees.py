@@ -39,7 +39,7 @@ def _register(cls: type) -> None:
 
     def unflatten(data: Any, children: Any) -> Any:
         names, noted = data
-        x = object.__new__(cls)
+        x: Any = object.__new__(cls)
         for name, value in (*zip(names, children, strict=True), *noted):
             object.__setattr__(x, name, value)
         return x

@@ -340,7 +340,8 @@ class _KernelEmitter:
         return self._target(read.cell, read.at)
 
     def _literal(self, literal: Literal) -> str:
-        value, dtype = literal.value, literal.dtype
+        value: Any = literal.value
+        dtype = literal.dtype
         if dtype.kind == "b":
             return str(bool(value))
         if dtype == np.int64:

@@ -33,19 +33,15 @@ class Text:
 
     def whole(self) -> str:
         """The saved file: the readable part, then what it stands on."""
-        import inspect
-
         from tapegrad.emit import support
 
-        body = inspect.getsource(support)
-        body = body[body.index('"""', 3) + 3 :].replace("from __future__ import annotations\n", "")
         return "\n\n".join(
             [
                 f'"""{self.doc}"""\n\nfrom __future__ import annotations',
                 self.source.strip(),
-                "# ---- what the functions above stand on, written by tapegrad: fixed arrays, scalar\n"
-                "# functions and BLAS for numba",
-                body.strip(),
+                "# ---- what the functions above stand on, written by tapegrad:\n"
+                "# fixed arrays, scalar functions and BLAS for numba",
+                support.text(),
                 self.compiling.strip() + "\n",
             ]
         )
@@ -174,7 +170,7 @@ def _children(place: str, x: Any) -> list[tuple[str, Any]]:
 def mirrored(place: str, x: Any, leaves: Any) -> str:
     """The expression of a gradient with the structure of `x`; `leaves` yields its leaves'."""
     if is_traced(x):
-        return next(leaves)  # type: ignore[no-any-return]
+        return next(leaves)
     if isinstance(x, dict):
         order = {k: mirrored(f"{place}[{k!r}]", x[k], leaves) for k in sorted(x)}
         return "{" + ", ".join(f"{k!r}: {order[k]}" for k in x) + "}"

@@ -64,7 +64,7 @@ class Value:
 class Primitive:
     """Base of all primitives; the docstring of this module says what each method answers."""
 
-    name: ClassVar[str] | str
+    name: Any  # a string, on the class or on the instance
     results: ClassVar[int] = 1
 
     def aval(self, *xs: Aval) -> Any:

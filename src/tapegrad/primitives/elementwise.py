@@ -115,7 +115,7 @@ mod = Elementwise(
 fmod = Elementwise(
     "fmod", np.fmod, "fmod({0}, {1})", lambda out, x, y: (1, -trunc(x / y)), cost=DIVISION
 )
-floor_divide = Elementwise("floor_divide", np.floor_divide, "floor_divide({0}, {1})", cost=DIVISION)
+floor_divide: Elementwise = Elementwise("floor_divide", np.floor_divide, "floor_divide({0}, {1})", cost=DIVISION)
 
 # ---- exponentials and logarithms
 
@@ -160,7 +160,7 @@ logaddexp = Elementwise(
 # ---- trigonometric and hyperbolic
 
 sin = Elementwise("sin", np.sin, "sin({0})", lambda out, x: (cos(x),), cost=FUNCTION)
-cos = Elementwise("cos", np.cos, "cos({0})", lambda out, x: (-sin(x),), cost=FUNCTION)
+cos: Elementwise = Elementwise("cos", np.cos, "cos({0})", lambda out, x: (-sin(x),), cost=FUNCTION)
 tan = Elementwise("tan", np.tan, "tan({0})", lambda out, x: (out * out + 1,), cost=FUNCTION)
 arcsin = Elementwise(
     "arcsin",
@@ -192,7 +192,7 @@ arctan2 = Elementwise(
     "arctan2", np.arctan2, "atan2({0}, {1})", _arctan2_partials, cost=2 * FUNCTION
 )
 sinh = Elementwise("sinh", np.sinh, "sinh({0})", lambda out, x: (cosh(x),), cost=FUNCTION)
-cosh = Elementwise("cosh", np.cosh, "cosh({0})", lambda out, x: (sinh(x),), cost=FUNCTION)
+cosh: Elementwise = Elementwise("cosh", np.cosh, "cosh({0})", lambda out, x: (sinh(x),), cost=FUNCTION)
 tanh = Elementwise("tanh", np.tanh, "tanh({0})", lambda out, x: (1 - out * out,), cost=FUNCTION)
 arcsinh = Elementwise(
     "arcsinh", np.arcsinh, "asinh({0})", lambda out, x: (1 / sqrt(x * x + 1),), cost=FUNCTION
@@ -238,7 +238,7 @@ absolute = Elementwise(
 sign = Elementwise("sign", np.sign, "sign({0})")
 floor = Elementwise("floor", np.floor, "floor({0})")
 ceil = Elementwise("ceil", np.ceil, "ceil({0})")
-trunc = Elementwise("trunc", np.trunc, "trunc({0})")
+trunc: Elementwise = Elementwise("trunc", np.trunc, "trunc({0})")
 rint = Elementwise("rint", np.rint, "rint({0})")
 
 
@@ -282,7 +282,7 @@ minimum = _choice("minimum", np.minimum)
 fmax = _choice("fmax", np.fmax)
 fmin = _choice("fmin", np.fmin)
 
-where = Elementwise(
+where: Elementwise = Elementwise(
     "where",
     np.where,
     "where({0}, {1}, {2})",
@@ -305,7 +305,7 @@ less_equal = Elementwise("less_equal", np.less_equal, "{0} <= {1}", dtype=bool)
 greater = Elementwise("greater", np.greater, "{0} > {1}", dtype=bool)
 greater_equal = Elementwise("greater_equal", np.greater_equal, "{0} >= {1}", dtype=bool)
 equal = Elementwise("equal", np.equal, "{0} == {1}", dtype=bool)
-not_equal = Elementwise("not_equal", np.not_equal, "{0} != {1}", dtype=bool)
+not_equal: Elementwise = Elementwise("not_equal", np.not_equal, "{0} != {1}", dtype=bool)
 logical_and = Elementwise("logical_and", np.logical_and, "{0} & {1}", dtype=bool)
 logical_or = Elementwise("logical_or", np.logical_or, "{0} | {1}", dtype=bool)
 logical_xor = Elementwise("logical_xor", np.logical_xor, "{0} ^ {1}", dtype=bool)

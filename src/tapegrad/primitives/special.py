@@ -70,7 +70,7 @@ gammaln = Elementwise(
     lambda out, x: (digamma(x),),
     cost=2 * FUNCTION,
 )
-digamma = Elementwise(
+digamma: Elementwise = Elementwise(
     "digamma",
     _scipy("digamma"),
     "",
@@ -147,7 +147,7 @@ def _at_zero(x: Any, value: float, elsewhere: Any) -> Any:
 
 
 i0 = Elementwise("i0", _scipy("i0"), "", lambda out, x: (i1(x),), cost=2 * FUNCTION)
-i1 = Elementwise(
+i1: Elementwise = Elementwise(
     "i1",
     _scipy("i1"),
     "",
@@ -157,7 +157,7 @@ i1 = Elementwise(
 i0e = Elementwise(
     "i0e", _scipy("i0e"), "", lambda out, x: (i1e(x) - sign(x) * out,), cost=2 * FUNCTION
 )
-i1e = Elementwise(
+i1e: Elementwise = Elementwise(
     "i1e",
     _scipy("i1e"),
     "",

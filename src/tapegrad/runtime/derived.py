@@ -130,7 +130,8 @@ class Derived:
         self.compile = compile
         # A derivative of a derivative belongs to the function at the bottom: `grad(f)` may be
         # made anew at each call.
-        self.owner, path = (f.owner, f.path) if isinstance(f, Derived) else owner_of(f)
+        owner, path = (f.owner, f.path) if isinstance(f, Derived) else owner_of(f)
+        self.owner: Any = owner
         self.path: tuple[Any, ...] = (*path, recipe, compile)
         self.cache: Cache = shared_cache(self.owner, self.path)
         self.__wrapped__ = f
@@ -261,7 +262,8 @@ class Derived:
         self, args: Sequence[Any], words: Sequence[str]
     ) -> tuple[list[int], list[Any], list[int]]:
         """Numbers of the tape's inputs to differentiate, and the structures of the gradients."""
-        wrt, structures, counts = [], [], []
+        wrt: list[int] = []
+        structures, counts = [], []
         if self.recipe.kind == "jit":
             return [], [], []
         positions = [_position(p, len(args), self) for p in self.recipe.positions]

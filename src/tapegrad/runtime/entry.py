@@ -113,7 +113,7 @@ class Entry:
         lines += [INDENT + line for line in (*self._hidden(), *self._body())]
         lines.append(f"{INDENT}return [{', '.join(results(self.program))}]")
         exec("\n".join(lines), self.names)
-        return self.names["flat"]  # type: ignore[no-any-return]
+        return self.names["flat"]
 
     def call_flat(self, leaves: Sequence[Any]) -> Any:
         """The result for traced leaves of any layout; `Miss` if a guard doesn't hold."""

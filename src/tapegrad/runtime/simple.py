@@ -29,11 +29,11 @@ class SimpleGradient:
     def _compiled(self) -> Callable[..., Any]:
         from tapegrad.emit import support
 
-        names = dict(vars(support))
+        names = support.namespace()
         names["__name__"] = f"tapegrad.generated.{self._text.name}"
         exec(compile(self._text.source, f"<tapegrad {self._text.name}>", "exec"), names)
         exec(compile(self._text.compiling, f"<tapegrad {self._text.name}>", "exec"), names)
-        return names[self._text.name]  # type: ignore[no-any-return]
+        return names[self._text.name]
 
     def __call__(self, *args: Any) -> Any:
         return self._function(*args)

@@ -48,7 +48,7 @@ def _load() -> None:
         "        t = plus(t, where(y[i] < 1.0, y[i], 0.0))\n"
         "    return int(t)\n"
     )
-    names = {**vars(support), "__name__": "tapegrad.generated.first"}
+    names = {**support.namespace(), "__name__": "tapegrad.generated.first"}
     exec(text, names)
     support.compiled(names["first"], [("array", (4,), "float64")] * 2)
 

@@ -193,9 +193,9 @@ def running(low: Lowering, call: Call) -> None:
     axis, reverse = primitive.axis, getattr(primitive, "reverse", False)
     cell = low.result(call)
     indices = indices_for(cell.shape)
-    at = list(at_indices(indices))
+    at: list[Any] = list(at_indices(indices))
     if reverse:
-        at[axis] = at[axis].scaled(-1, cell.shape[axis] - 1)  # type: ignore[union-attr]
+        at[axis] = at[axis].scaled(-1, cell.shape[axis] - 1)
     order = [a for a in range(len(at)) if a != axis]
     acc = Cell(tuple(cell.shape[a] for a in order), cell.dtype, src=call.src)
     acc_at = tuple(at[a] for a in order)
@@ -203,7 +203,7 @@ def running(low: Lowering, call: Call) -> None:
         Compute(acc, acc_at, ew.copy, (low.read(x, tuple(at)),), combine, call.src),
         Compute(cell, tuple(at), ew.copy, (Read(acc, acc_at),), src=call.src),
     ]
-    body = [store(acc, acc_at, identity_of(combine, cell.dtype), call.src)]
+    body: list[Step] = [store(acc, acc_at, identity_of(combine, cell.dtype), call.src)]
     body += nest([indices[axis]], step)
     low.steps += nest([indices[a] for a in order], body)
 

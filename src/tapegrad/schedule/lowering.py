@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from tapegrad.ir.plan import (
@@ -75,7 +76,7 @@ class Lowering:
                 taken.add(x)
             else:
                 cell = Cell(x.shape, x.dtype, "output", name or "out")
-                self.copy_into(cell, lambda at, x=x: self.read(x, at))
+                self.copy_into(cell, partial(self.read, x))
             outputs.append(cell)
         return outputs
 

@@ -32,9 +32,10 @@ from tapegrad.schedule.lowering import Lowering
 
 
 def place(low: Lowering, call: Call) -> None:
+    primitive: Any = call.primitive
     cell = low.result(call)
-    fill_around(low, cell, call.primitive.index, call.src)
-    into(low, cell, call.primitive.index, call.operands[0], "", call.src)
+    fill_around(low, cell, primitive.index, call.src)
+    into(low, cell, primitive.index, call.operands[0], "", call.src)
 
 
 def into(low: Lowering, cell: Cell, index: Any, x: Operand, combine: str, src: Any) -> None:
@@ -132,13 +133,13 @@ def check_ranges(
         indices = indices_for(array.shape)
         at = at_indices(indices)
         low.steps.append(store(flag, (), False, call.src))
-        low, high = (Read(None, (), Literal(np.int64(v))) for v in (-n, n))
+        least, most = (Read(None, (), Literal(np.int64(v))) for v in (-n, n))
         entry = low.read(array, at)
         low.steps += nest(
             indices,
             [
-                Compute(flag, (), ew.less, (entry, low), "any", call.src),
-                Compute(flag, (), ew.greater_equal, (entry, high), "any", call.src),
+                Compute(flag, (), ew.less, (entry, least), "any", call.src),
+                Compute(flag, (), ew.greater_equal, (entry, most), "any", call.src),
             ],
         )
         low.steps.append(CheckRange(flag, len(low.failures), call.src))

@@ -150,11 +150,12 @@ def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
     def value(x: Operand) -> Any:
         return x if isinstance(x, Literal) else env[x]
 
-    for call in tape.calls:
-        results = _applied(call.primitive, [value(x) for x in call.operands])
-        if call.primitive.results == 1 and not isinstance(results, tuple):
-            results = (results,)
-        env.update(zip(call.outs, results, strict=True))
+    with np.errstate(all="ignore"):  # the user's own calls warned when they were traced
+        for call in tape.calls:
+            results = _applied(call.primitive, [value(x) for x in call.operands])
+            if call.primitive.results == 1 and not isinstance(results, tuple):
+                results = (results,)
+            env.update(zip(call.outs, results, strict=True))
     for guard in tape.guards:
         found = value(guard.operand)
         if isinstance(found, Tracer):

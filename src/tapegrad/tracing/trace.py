@@ -123,7 +123,7 @@ class Trace:
 
 
 def _checksum(array: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8))
+    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data)
 
 
 def innermost(values: Sequence[Any]) -> Trace:

@@ -30,7 +30,8 @@ def _is_float(x: Operand) -> bool:
 
 
 def _minus(x: Literal) -> Literal:
-    return Literal(-x.value)
+    value: Any = x.value
+    return Literal(-value)
 
 
 # ---- shapes

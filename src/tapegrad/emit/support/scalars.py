@@ -1,210 +1,22 @@
-"""What the emitted loops call: arrays of fixed shape, scalar functions, and BLAS, for numba.
+"""Scalar functions for the emitted loops.
 
-This file is also the tail of every saved gradient function, so it imports NumPy, numba and SciPy
-(which numba's linear algebra needs) and nothing of tapegrad.
-
-A `FixedArray` is a bare pointer whose shape and strides are part of its type: indexing is constant
-arithmetic, without bounds, reference counts or wraparound. It is checked once, when a function is
-called. Scalar functions go to LLVM's intrinsics or to libm; on x86-64 with glibc they carry the
-names of libmvec's vector variants, and LLVM vectorises the loops around them.
+They go to LLVM's intrinsics or to libm; on x86-64 with glibc they carry the names of libmvec's
+vector variants, and LLVM vectorises the loops around them.
 """
 
 from __future__ import annotations
 
 import ctypes
-import math
-import operator
 import platform
 from typing import Any
 
-import numpy as np
 from llvmlite import binding, ir
-from numba import njit, types
-from numba.core import cgutils, compiler
-from numba.core.typing.templates import (
-    AbstractTemplate,
-    AttributeTemplate,
-    infer_getattr,
-    infer_global,
-    signature,
-)
-from numba.extending import (
-    NativeValue,
-    get_cython_function_address,
-    intrinsic,
-    lower_builtin,
-    lower_getattr_generic,
-    models,
-    register_model,
-    unbox,
-)
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import signature
+from numba.extending import intrinsic
 
-_word = ir.IntType(64)
-_int = ir.IntType(32)
-_byte = ir.IntType(8)
-
-# ---- arrays of fixed shape
-
-
-class FixedArray(types.Type):
-    """A pointer to elements of one dtype, with shape and strides (in elements) in the type."""
-
-    def __init__(self, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None = None):
-        if strides is None:
-            strides = tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
-        self.dtype, self.shape, self.strides = dtype, shape, strides
-        super().__init__(f"FixedArray({dtype}, {shape}, {strides})")
-
-
-@register_model(FixedArray)
-class FixedArrayModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: FixedArray) -> None:
-        element = manager.lookup(kind.dtype).get_data_type()
-        super().__init__(manager, kind, element.as_pointer())
-
-
-def _rank(index: Any) -> int:
-    return len(index) if isinstance(index, types.BaseTuple) else 1
-
-
-def _is_index(index: Any) -> bool:
-    entries = list(index) if isinstance(index, types.BaseTuple) else [index]
-    return all(isinstance(e, types.Integer) for e in entries)
-
-
-@infer_global(operator.getitem)
-class FixedArrayGetItem(AbstractTemplate):
-    def generic(self, args: Any, kws: Any) -> Any:
-        array, index = args
-        if not isinstance(array, FixedArray) or not _is_index(index):
-            return None
-        rank = _rank(index)
-        if rank == len(array.shape):
-            return signature(array.dtype, array, index)
-        rest = FixedArray(array.dtype, array.shape[rank:], array.strides[rank:])
-        return signature(rest, array, index)
-
-
-@infer_global(operator.setitem)
-class FixedArraySetItem(AbstractTemplate):
-    def generic(self, args: Any, kws: Any) -> Any:
-        array, index, _ = args
-        if isinstance(array, FixedArray) and _rank(index) == len(array.shape):
-            return signature(types.none, array, index, array.dtype)
-        return None
-
-
-def _address(context: Any, builder: Any, kinds: Any, array: Any, index: Any) -> Any:
-    kind, index_kind = kinds[0], kinds[1]
-    if isinstance(index_kind, types.BaseTuple):
-        entries = list(zip(cgutils.unpack_tuple(builder, index, len(index_kind)), index_kind))
-    else:
-        entries = [(index, index_kind)]
-    offset = None
-    for (entry, entry_kind), stride in zip(entries, kind.strides):
-        entry = context.cast(builder, entry, entry_kind, types.int64)
-        term = entry if stride == 1 else builder.mul(entry, _word(stride), flags=("nsw",))
-        offset = term if offset is None else builder.add(offset, term, flags=("nsw",))
-    return array if offset is None else builder.gep(array, [offset], inbounds=True)
-
-
-@lower_builtin(operator.getitem, FixedArray, types.Any)
-def _lower_getitem(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    place = _address(context, builder, sig.args, *args)
-    if isinstance(sig.return_type, FixedArray):
-        return place
-    return context.unpack_value(builder, sig.args[0].dtype, place)
-
-
-@lower_builtin(operator.setitem, FixedArray, types.Any, types.Any)
-def _lower_setitem(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-    array, index, value = args
-    place = _address(context, builder, sig.args, array, index)
-    context.pack_value(builder, sig.args[0].dtype, value, place)
-    return context.get_dummy_value()
-
-
-@infer_getattr
-class FixedArrayAttributes(AttributeTemplate):
-    key = FixedArray
-
-    def resolve_T(self, array: FixedArray) -> FixedArray:
-        return FixedArray(array.dtype, array.shape[::-1], array.strides[::-1])
-
-
-@lower_getattr_generic(FixedArray)
-def _lower_attribute(context: Any, builder: Any, kind: Any, value: Any, name: str) -> Any:
-    return value  # a transpose is the same pointer under another type
-
-
-@intrinsic(prefer_literal=True)
-def reshaped(typingctx: Any, array: Any, shape: Any) -> Any:
-    """The start of a row-major array under another shape."""
-    dims = tuple(e.literal_value for e in shape)
-    kind = FixedArray(array.dtype, dims)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return args[0]
-
-    return signature(kind, array, shape), codegen
-
-
-# The fields of NumPy's array object and dtype that are read here are public C structures.
-_DATA, _NDIM, _DIMENSIONS, _STRIDES, _DTYPE, _FLAGS = 16, 24, 32, 40, 56, 64
-_BYTEORDER, _TYPE_NUMBER = 26, 28
-_ALIGNED = 0x0100
-binding.add_symbol("tapegrad_ndarray_type", id(np.ndarray))
-
-
-def _load(builder: Any, base: Any, offset: int, kind: Any) -> Any:
-    place = builder.gep(base, [_word(offset)])
-    return builder.load(builder.bitcast(place, kind.as_pointer()))
-
-
-@unbox(FixedArray)
-def _unbox_fixed_array(kind: Any, value: Any, c: Any) -> Any:
-    """The data pointer of an ndarray of exactly this type; a BufferError for anything else."""
-    b = c.builder
-    pointer = _byte.as_pointer()
-    base = b.bitcast(value, pointer)
-    name = "tapegrad_ndarray_type"
-    if name in b.module.globals:
-        wanted = b.module.globals[name]
-    else:
-        wanted = ir.GlobalVariable(b.module, _byte, name)
-    ok = b.icmp_unsigned("==", _load(b, base, 8, pointer), wanted)
-    result = cgutils.alloca_once_value(b, c.context.get_constant_null(kind))
-    failed = cgutils.alloca_once_value(b, cgutils.true_bit)
-    with b.if_then(ok):
-        fits = b.icmp_signed("==", _load(b, base, _NDIM, _int), _int(len(kind.shape)))
-        with b.if_then(fits):
-            dtype = _load(b, base, _DTYPE, pointer)
-            number = np.dtype(str(kind.dtype) if kind.dtype != types.boolean else "bool").num
-            fits = b.icmp_signed("==", _load(b, dtype, _TYPE_NUMBER, _int), _int(number))
-            swapped = b.icmp_signed("==", _load(b, dtype, _BYTEORDER, _byte), _byte(ord(">")))
-            fits = b.and_(fits, b.not_(swapped))
-            aligned = b.and_(_load(b, base, _FLAGS, _int), _int(_ALIGNED))
-            fits = b.and_(fits, b.icmp_signed("!=", aligned, _int(0)))
-            dims = _load(b, base, _DIMENSIONS, pointer)
-            steps = _load(b, base, _STRIDES, pointer)
-            width = c.context.get_abi_sizeof(c.context.get_data_type(kind.dtype))
-            for k, (n, stride) in enumerate(zip(kind.shape, kind.strides)):
-                same = b.icmp_signed("==", _load(b, dims, 8 * k, _word), _word(n))
-                fits = b.and_(fits, same)
-                if n != 1 and 0 not in kind.shape:
-                    same = b.icmp_signed("==", _load(b, steps, 8 * k, _word), _word(stride * width))
-                    fits = b.and_(fits, same)
-            with b.if_then(fits):
-                data = _load(b, base, _DATA, pointer)
-                b.store(b.bitcast(data, c.context.get_value_type(kind)), result)
-                b.store(cgutils.false_bit, failed)
-    is_error = b.load(failed)
-    with b.if_then(is_error, likely=False):
-        c.pyapi.err_set_string("PyExc_BufferError", "another array than the compiled one")
-    return NativeValue(b.load(result), is_error=is_error)
-
-
-# ---- scalar functions
+from tapegrad.emit.support.arrays import BYTE, WORD
 
 
 def _vector_library() -> bool:
@@ -247,7 +59,7 @@ def _declare_variants(module: Any, name: str, lltype: Any, arity: int, bits: int
 
 def _keep(module: Any, function: Any) -> None:
     """Put a declaration on the list of what LLVM may not drop."""
-    name, pointer = "llvm.compiler.used", _byte.as_pointer()
+    name, pointer = "llvm.compiler.used", BYTE.as_pointer()
     kept = [*module.globals[name].initializer.constant] if name in module.globals else []
     kept.append(function.bitcast(pointer))
     kind = ir.ArrayType(pointer, len(kept))
@@ -378,7 +190,7 @@ def _extremum(name: str, function: str, order: str) -> Any:
                     f"llvm.{function}", [lltype], ir.FunctionType(lltype, [lltype, lltype])
                 )
                 return builder.call(call, args)
-            signed = isinstance(kind, types.Integer) and kind.signed
+            signed = isinstance(kind, types.Integer) and bool(getattr(kind, "signed", True))
             compare = builder.icmp_signed if signed else builder.icmp_unsigned
             return builder.select(compare(order, a, b), a, b)
 
@@ -543,7 +355,7 @@ def rolled(typingctx: Any, extent: Any) -> Any:
     and then gathers elements across rows, ten times slower than vectorising along the row."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.asm(ir.FunctionType(_word, [_word]), "", "=r,0", args, False)
+        return builder.asm(ir.FunctionType(WORD, [WORD]), "", "=r,0", args, False)
 
     return signature(types.int64, types.int64), codegen
 
@@ -554,116 +366,6 @@ def wrapped(typingctx: Any, k: Any, extent: Any) -> Any:
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         at, n = args
-        return builder.select(builder.icmp_signed("<", at, _word(0)), builder.add(at, n), at)
+        return builder.select(builder.icmp_signed("<", at, WORD(0)), builder.add(at, n), at)
 
     return signature(types.int64, types.int64, types.int64), codegen
-
-
-# ---- BLAS
-
-_BLAS_NAMES = {types.float64: "dgemm", types.float32: "sgemm"}
-
-
-def _blas(kind: Any) -> str:
-    """The symbol of SciPy's gemm for this type, registered with LLVM at its first use."""
-    name = _BLAS_NAMES[kind]
-    symbol = f"tapegrad_{name}"
-    if binding.address_of_symbol(symbol) is None:
-        binding.add_symbol(symbol, get_cython_function_address("scipy.linalg.cython_blas", name))
-    return symbol
-
-
-def load_blas() -> None:
-    """Register all BLAS symbols: code that was compiled earlier calls them by name."""
-    for kind in _BLAS_NAMES:
-        _blas(kind)
-
-
-@intrinsic
-def matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
-    """out = x @ y for matrices; x and y may be transposes of row-major ones."""
-
-    def flag(matrix: Any) -> tuple[str, int]:
-        (rows, columns), (down, along) = matrix.shape, matrix.strides
-        if along == 1 and (rows == 1 or down >= columns):
-            return "N", max(down, columns)
-        return "T", max(along, rows)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        lltype = context.get_data_type(out.dtype)
-        pointer, integer, char = lltype.as_pointer(), _int.as_pointer(), _byte.as_pointer()
-        function = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(
-                ir.VoidType(),
-                [char, char, integer, integer, integer, pointer, pointer, integer, pointer, integer,
-                 pointer, pointer, integer],
-            ),
-            _blas(out.dtype),
-        )  # fmt: skip
-
-        def number(value: int) -> Any:
-            return cgutils.alloca_once_value(builder, _int(value))
-
-        def letter(value: str) -> Any:
-            return cgutils.alloca_once_value(builder, _byte(ord(value)))
-
-        def real(value: float) -> Any:
-            return cgutils.alloca_once_value(builder, ir.Constant(lltype, value))
-
-        # BLAS counts columns first, so it is asked for out.T = y.T @ x.T.
-        (m, k), n = x.shape, y.shape[1]
-        (flag_x, lead_x), (flag_y, lead_y) = flag(x), flag(y)
-        builder.call(
-            function,
-            [letter(flag_y), letter(flag_x), number(n), number(m), number(k), real(1.0), args[1],
-             number(lead_y), args[0], number(lead_x), real(0.0), args[2], number(out.strides[0])],
-        )  # fmt: skip
-        return context.get_dummy_value()
-
-    return signature(types.none, x, y, out), codegen
-
-
-# ---- arguments
-
-
-def argument(x: Any, shape: tuple[int, ...], dtype: Any, name: str) -> Any:
-    """`x` as a row-major array of this dtype, if it has this shape; a ValueError if not."""
-    array = np.asarray(x)
-    if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise ValueError(
-            f"{name} has shape {array.shape} and dtype {array.dtype}, but this function was made "
-            f"for shape {shape} and dtype {np.dtype(dtype)}"
-        )
-    return np.require(array, dtype, ["C", "A"])
-
-
-# ---- compiling
-
-
-class Compiler(compiler.CompilerBase):
-    """numba's pipeline, told that no two arguments overlap; the caller sees to that."""
-
-    def define_pipelines(self) -> Any:
-        self.state.flags.noalias = True
-        return [compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)]
-
-
-def kernel_type(passed: str, shape: tuple[int, ...], dtype: Any) -> Any:
-    """numba's type of a parameter that is passed as a "scalar" or as an "array"."""
-    element = types.boolean if np.dtype(dtype) == np.bool_ else getattr(types, np.dtype(dtype).name)
-    return element if passed == "scalar" else FixedArray(element, tuple(shape))
-
-
-def compiled(function: Any, parameters: Any) -> Any:
-    """The machine code of a kernel, as a plain callable that takes exactly these types."""
-    kinds = tuple(kernel_type(*p) for p in parameters)
-    dispatcher = njit(
-        [types.int64(*kinds)],
-        pipeline_class=Compiler,
-        error_model="numpy",
-        nogil=True,
-        _nrt=False,
-        no_cfunc_wrapper=True,
-    )(function)
-    return dispatcher.overloads[kinds].entry_point, dispatcher

@@ -1,0 +1,34 @@
+"""What the emitted loops call: arrays of fixed shape, scalar functions, and BLAS, for numba.
+
+These files are also the tail of every saved gradient function, so they import NumPy, numba and
+SciPy (whose BLAS numba uses too) and nothing else of tapegrad.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+from tapegrad.emit.support import arrays, blas, scalars
+from tapegrad.emit.support.blas import compiled
+
+MODULES = (arrays, scalars, blas)
+
+
+def namespace() -> dict[str, Any]:
+    """The names that emitted functions see."""
+    return {**vars(arrays), **vars(scalars), **vars(blas)}
+
+
+def text() -> str:
+    """The source of all of it, as one file without tapegrad."""
+    parts = []
+    for module in MODULES:
+        body = inspect.getsource(module).split('"""', 2)[2]
+        body = re.sub(r"from __future__ import annotations\n|from tapegrad[^\n]*\n", "", body)
+        parts.append(body.strip())
+    return "\n\n\n".join(parts)
+
+
+__all__ = ["compiled", "namespace", "text"]

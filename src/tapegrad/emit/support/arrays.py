@@ -1,0 +1,206 @@
+"""Arrays of fixed shape.
+
+A `FixedArray` is a bare pointer whose shape and strides are part of its type: indexing is constant
+arithmetic, without bounds, reference counts or wraparound. It is checked once, when a function is
+called.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import (
+    AbstractTemplate,
+    AttributeTemplate,
+    infer_getattr,
+    infer_global,
+    signature,
+)
+from numba.extending import (
+    NativeValue,
+    intrinsic,
+    lower_builtin,
+    lower_getattr_generic,
+    models,
+    register_model,
+    unbox,
+)
+
+WORD, INT, BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
+
+
+class FixedArray(types.Type):
+    """A pointer to elements of one dtype, with shape and strides (in elements) in the type."""
+
+    def __init__(self, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None = None):
+        if strides is None:
+            strides = tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
+        self.dtype, self.shape, self.strides = dtype, shape, strides
+        super().__init__(f"FixedArray({dtype}, {shape}, {strides})")
+
+
+@register_model(FixedArray)
+class FixedArrayModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: FixedArray) -> None:
+        element = manager.lookup(kind.dtype).get_data_type()
+        super().__init__(manager, kind, element.as_pointer())
+
+
+def _rank(index: Any) -> int:
+    return len(index) if isinstance(index, types.BaseTuple) else 1
+
+
+def _is_index(index: Any) -> bool:
+    entries: Any = index if isinstance(index, types.BaseTuple) else [index]
+    return all(isinstance(e, types.Integer) for e in entries)
+
+
+@infer_global(operator.getitem)
+class FixedArrayGetItem(AbstractTemplate):
+    def generic(self, args: Any, kws: Any) -> Any:
+        array, index = args
+        if not isinstance(array, FixedArray) or not _is_index(index):
+            return None
+        rank = _rank(index)
+        if rank == len(array.shape):
+            return signature(array.dtype, array, index)
+        rest = FixedArray(array.dtype, array.shape[rank:], array.strides[rank:])
+        return signature(rest, array, index)
+
+
+@infer_global(operator.setitem)
+class FixedArraySetItem(AbstractTemplate):
+    def generic(self, args: Any, kws: Any) -> Any:
+        array, index, _ = args
+        if isinstance(array, FixedArray) and _rank(index) == len(array.shape):
+            return signature(types.none, array, index, array.dtype)
+        return None
+
+
+def _address(context: Any, builder: Any, kinds: Any, array: Any, index: Any) -> Any:
+    kind, index_kind = kinds[0], kinds[1]
+    if isinstance(index_kind, types.BaseTuple):
+        kinds_of: Any = index_kind
+        parts = cgutils.unpack_tuple(builder, index, len(kinds_of))
+        entries = list(zip(parts, kinds_of, strict=True))
+    else:
+        entries = [(index, index_kind)]
+    offset = None
+    for (entry, entry_kind), stride in zip(entries, kind.strides, strict=False):
+        entry = context.cast(builder, entry, entry_kind, types.int64)
+        term = entry if stride == 1 else builder.mul(entry, WORD(stride), flags=("nsw",))
+        offset = term if offset is None else builder.add(offset, term, flags=("nsw",))
+    return array if offset is None else builder.gep(array, [offset], inbounds=True)
+
+
+@lower_builtin(operator.getitem, FixedArray, types.Any)
+def _lower_getitem(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    place = _address(context, builder, sig.args, *args)
+    if isinstance(sig.return_type, FixedArray):
+        return place
+    return context.unpack_value(builder, sig.args[0].dtype, place)
+
+
+@lower_builtin(operator.setitem, FixedArray, types.Any, types.Any)
+def _lower_setitem(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+    array, index, value = args
+    place = _address(context, builder, sig.args, array, index)
+    context.pack_value(builder, sig.args[0].dtype, value, place)
+    return context.get_dummy_value()
+
+
+@infer_getattr
+class FixedArrayAttributes(AttributeTemplate):
+    key = FixedArray
+
+    def resolve_T(self, array: FixedArray) -> FixedArray:
+        return FixedArray(array.dtype, array.shape[::-1], array.strides[::-1])
+
+
+@lower_getattr_generic(FixedArray)
+def _lower_attribute(context: Any, builder: Any, kind: Any, value: Any, name: str) -> Any:
+    return value  # a transpose is the same pointer under another type
+
+
+@intrinsic(prefer_literal=True)
+def reshaped(typingctx: Any, array: Any, shape: Any) -> Any:
+    """The start of a row-major array under another shape."""
+    dims = tuple(e.literal_value for e in shape)
+    kind = FixedArray(array.dtype, dims)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return args[0]
+
+    return signature(kind, array, shape), codegen
+
+
+# The fields of NumPy's array object and dtype that are read here are public C structures.
+_DATA, _NDIM, _DIMENSIONS, _STRIDES, _DTYPE, _FLAGS = 16, 24, 32, 40, 56, 64
+_BYTEORDER, _TYPE_NUMBER = 26, 28
+_ALIGNED = 0x0100
+binding.add_symbol("tapegrad_ndarray_type", id(np.ndarray))
+
+
+def _load(builder: Any, base: Any, offset: int, kind: Any) -> Any:
+    place = builder.gep(base, [WORD(offset)])
+    return builder.load(builder.bitcast(place, kind.as_pointer()))
+
+
+@unbox(FixedArray)
+def _unbox_fixed_array(kind: Any, value: Any, c: Any) -> Any:
+    """The data pointer of an ndarray of exactly this type; a BufferError for anything else."""
+    b = c.builder
+    pointer = BYTE.as_pointer()
+    base = b.bitcast(value, pointer)
+    name = "tapegrad_ndarray_type"
+    if name in b.module.globals:
+        wanted = b.module.globals[name]
+    else:
+        wanted = ir.GlobalVariable(b.module, BYTE, name)
+    ok = b.icmp_unsigned("==", _load(b, base, 8, pointer), wanted)
+    result = cgutils.alloca_once_value(b, c.context.get_constant_null(kind))
+    failed = cgutils.alloca_once_value(b, cgutils.true_bit)
+    with b.if_then(ok):
+        fits = b.icmp_signed("==", _load(b, base, _NDIM, INT), INT(len(kind.shape)))
+        with b.if_then(fits):
+            dtype = _load(b, base, _DTYPE, pointer)
+            number = np.dtype(str(kind.dtype) if kind.dtype != types.boolean else "bool").num
+            fits = b.icmp_signed("==", _load(b, dtype, _TYPE_NUMBER, INT), INT(number))
+            swapped = b.icmp_signed("==", _load(b, dtype, _BYTEORDER, BYTE), BYTE(ord(">")))
+            fits = b.and_(fits, b.not_(swapped))
+            aligned = b.and_(_load(b, base, _FLAGS, INT), INT(_ALIGNED))
+            fits = b.and_(fits, b.icmp_signed("!=", aligned, INT(0)))
+            dims = _load(b, base, _DIMENSIONS, pointer)
+            steps = _load(b, base, _STRIDES, pointer)
+            width = c.context.get_abi_sizeof(c.context.get_data_type(kind.dtype))
+            for k, (n, stride) in enumerate(zip(kind.shape, kind.strides, strict=True)):
+                same = b.icmp_signed("==", _load(b, dims, 8 * k, WORD), WORD(n))
+                fits = b.and_(fits, same)
+                if n != 1 and 0 not in kind.shape:
+                    same = b.icmp_signed("==", _load(b, steps, 8 * k, WORD), WORD(stride * width))
+                    fits = b.and_(fits, same)
+            with b.if_then(fits):
+                data = _load(b, base, _DATA, pointer)
+                b.store(b.bitcast(data, c.context.get_value_type(kind)), result)
+                b.store(cgutils.false_bit, failed)
+    is_error = b.load(failed)
+    with b.if_then(is_error, likely=False):
+        c.pyapi.err_set_string("PyExc_BufferError", "another array than the compiled one")
+    return NativeValue(b.load(result), is_error=is_error)
+
+
+def argument(x: Any, shape: tuple[int, ...], dtype: Any, name: str) -> Any:
+    """`x` as a row-major array of this dtype, if it has this shape; a ValueError if not."""
+    array = np.asarray(x)
+    if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ValueError(
+            f"{name} has shape {array.shape} and dtype {array.dtype}, but this function was made "
+            f"for shape {shape} and dtype {np.dtype(dtype)}"
+        )
+    return np.require(array, dtype, ["C", "A"])
