@@ -15,6 +15,7 @@ from tapegrad import (
     gradcheck,
     jit,
     primitive,
+    simplegrad,
     stop_gradient,
     trace,
     value_and_grad,
@@ -285,6 +286,13 @@ def test_arrays_that_a_rule_reaches_are_read_at_each_call(mode):
     np.testing.assert_array_equal(
         nth_derivative(lambda x: nth_derivative(f, 1)(x) * x, 1)(X), table
     )
+
+
+def test_arrays_that_a_rule_reaches_are_part_of_a_stand_alone_function():
+    table = np.arange(4.0)
+    f = defvjp(primitive(lambda x: x), lambda ct, out, x: ct * table)
+    _, dx = simplegrad(lambda x: np.sum(f(x)), X)(X)
+    np.testing.assert_array_equal(dx, table)
 
 
 @pytest.mark.parametrize("argument", [lambda x: 2 * x, lambda x: np.ones(4)])

@@ -7,6 +7,7 @@ error, whose message, wrapped, is what the text block shows. A name after the la
 """
 
 import contextlib
+import doctest
 import io
 import linecache
 import re
@@ -15,10 +16,13 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tapegrad
+import tapegrad.api
 import tapegrad.errors
+import tapegrad.testing
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -88,6 +92,33 @@ def test_links_lead_somewhere(path):
         assert target.startswith("https://") or (path.parent / target).exists(), target
 
 
+# Folders whose files the picture of the source tree leaves out.
+UNDRAWN = {"frontend", "rewrites", "support"}
+
+
+def test_the_picture_of_the_source_tree_is_complete():
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    picture = text.partition("    src/tapegrad/\n")[2].partition("\n\n")[0]
+    folders = [("", -1)]
+    drawn = set()
+    for line in picture.splitlines():
+        depth = re.match(r" {4}((?:│   |    )*)(?:├── |└── )(\S+)", line)
+        level, name = len(depth[1]) // 4, depth[2]
+        folders = folders[: level + 1]
+        path = folders[-1][0] + name
+        drawn.add(path)
+        if name.endswith("/"):
+            folders.append((path, level))
+    source = ROOT / "src" / "tapegrad"
+    there = set()
+    for file in source.rglob("*.py"):
+        parts = file.relative_to(source).parts
+        if UNDRAWN.isdisjoint(parts) and (file.name != "__init__.py" or len(parts) == 1):
+            there.add("/".join(parts))
+        there.update("/".join(parts[:k]) + "/" for k in range(1, len(parts)))
+    assert drawn == there
+
+
 def test_every_public_name_is_in_the_readme():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name in tapegrad.__all__ if f"`{name}" not in text] == []
@@ -104,6 +135,13 @@ def public_errors():
         for name, value in vars(tapegrad.errors).items()
         if isinstance(value, type) and value.__module__ == tapegrad.errors.__name__
     ]
+
+
+def test_examples_in_docstrings():
+    names = {"np": np, **{name: getattr(tapegrad, name) for name in tapegrad.__all__}}
+    for module in (tapegrad.api, tapegrad.testing):
+        found = doctest.testmod(module, extraglobs=names)
+        assert found.failed == 0
 
 
 def test_commands_are_targets_of_the_makefile():

@@ -1,7 +1,7 @@
 """Derivatives of plain NumPy functions, compiled.
 
-    from tapegrad import grad
-    dloss = grad(loss)
+from tapegrad import grad
+dloss = grad(loss)
 """
 
 from tapegrad.api import (

@@ -45,6 +45,12 @@ def grad(
     for a dict, and so on through lists, tuples, named tuples and dataclasses. Shapes and dtypes are
     those of the arguments.
 
+        >>> grad(lambda x: np.sum(x**2))(np.array([1.0, 2.0]))
+        array([2., 4.])
+
+    What is derived is kept with `f`, so `grad(f)` may be written where it is called. It may be
+    differentiated again, and be called from several threads.
+
     Parameters
     ----------
     f : a function written with NumPy that returns a real scalar. Works as a decorator too.
@@ -52,7 +58,7 @@ def grad(
         tuple of gradients.
     has_aux : `f` returns `(value, aux)`; the result is then `(gradient, aux)`.
     compile : "auto" plays the tape with NumPy until compiling pays, "always" compiles at the first
-        call, "never" only plays.
+        call, "never" only plays and doesn't load numba.
 
     Raises
     ------
@@ -75,14 +81,19 @@ def value_and_grad(
 ) -> Any:
     """Like `grad`, with the function's value: returns `(value, gradient)`.
 
-    With `has_aux` the result is `((value, aux), gradient)`. The value costs nothing extra, since
-    the gradient needs it on the way.
+    With `has_aux` the result is `((value, aux), gradient)`. Both come from one pass, so this is
+    cheaper than calling `f` and `grad(f)`. It is what `scipy.optimize.minimize(..., jac=True)`
+    wants to be given.
     """
     return _derive(f, Recipe("value_and_grad", _checked(argnums), has_aux), compile)
 
 
 def jit(f: Function | None = None, *, compile: str = "auto") -> Any:
-    """The function itself, traced, optimised and compiled, without derivative."""
+    """The function itself, traced, optimised and compiled, without derivative.
+
+    It may return anything; nested arrays come back nested. `compile` is that of `grad`. Like a
+    gradient it is traced again for other shapes and for other paths through `f`.
+    """
     return _derive(f, Recipe("jit"), compile)
 
 
@@ -90,7 +101,8 @@ def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
     """Run `f` once and return `(value, tape)`: its result, and the tape of what it did.
 
     The tape's inputs are the arrays and numbers among the arguments, then the arrays that `f`
-    reached without being passed them.
+    reached without being passed them. It prints, and has `play`, `compile`, `source`, `to_dot`,
+    `to_networkx` and `memory_report`.
     """
     from tapegrad.pipeline import TRACED, run_passes
     from tapegrad.signature import check_leaf, leaf_names
@@ -118,6 +130,12 @@ def vjp(f: Function, *args: Any) -> tuple[Any, Function]:
 
     `pullback(ct)` takes a cotangent with the structure and shapes of the value and returns a tuple
     with a cotangent for each argument: ct^T J. Integer arguments get None.
+
+        >>> value, pullback = vjp(lambda x: x**2, np.array([1.0, 2.0]))
+        >>> pullback(np.array([1.0, 10.0]))
+        (array([ 2., 40.]),)
+
+    `f` is traced at each call of `vjp`; the pullback may be called as often as needed.
     """
     from tapegrad.runtime.pullback import vjp as run
 

@@ -46,9 +46,10 @@ class _Identity:
 
 
 def leaf_key(x: Any) -> Any:
-    """What the compiled code depends on in one leaf."""
+    """What a trace depends on in one leaf. The memory layout is part of it: whether a reshape is
+    a view, which a write goes through, or a copy, depends on it."""
     if type(x) is np.ndarray:
-        return x.shape, x.dtype
+        return x.shape, x.dtype, None if x.flags.c_contiguous else x.strides
     if is_traced(x):
         if is_number(x):
             return float if isinstance(x, float) else int
@@ -72,7 +73,7 @@ def check_leaf(x: Any, where: str) -> None:
     if isinstance(x, (np.ndarray, np.generic)) and not isinstance(x, np.character):
         dtype = x.dtype
         native = dtype.kind in "fiub" and dtype.itemsize <= 8 and dtype.isnative
-        if dtype == object:
+        if dtype.kind == "O":
             raise ArgumentError(
                 f"{where} is an array of dtype object, which holds Python objects and no numbers. "
                 "It often comes from nested lists of unequal lengths. Make it float64"

@@ -40,8 +40,12 @@ def gradcheck(
     Parameters
     ----------
     f : a function of arrays whose value is an array, or nested tuples, lists and dicts of them.
-    args : its arguments, as a tuple; one argument may stand alone. Real arrays and floats are
-        checked, nested ones too; integers, strings and the like are passed on as they are.
+    args : its arguments, as a tuple or list; one that is neither may stand alone. Real arrays and
+        floats are checked, nested ones too; integers, strings and the like are passed on as they
+        are.
+    eps : the step of the differences.
+    atol, rtol : how far the derivative may be off.
+    seed : of the random direction.
 
     Raises
     ------

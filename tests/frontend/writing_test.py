@@ -249,14 +249,14 @@ def bubble_sort(x: Any) -> Any:
     return y
 
 
-def written_in_a_helper(x: Any) -> Any:
-    def helper(a: Any) -> None:
+def written_in_another_function(x: Any) -> Any:
+    def write(a: Any) -> None:
         a[0] *= 2
         a[1] = a[0] + 1
 
     y = x + 0
-    helper(y)
-    helper(y[1:])
+    write(y)
+    write(y[1:])
     return y
 
 
@@ -300,7 +300,7 @@ PROGRAMS = [
     accumulated_in_place,
     gauss_seidel,
     bubble_sort,
-    written_in_a_helper,
+    written_in_another_function,
     argument_written,
     aliased_names,
     in_place_on_a_scalar,

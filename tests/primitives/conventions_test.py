@@ -13,6 +13,7 @@ import scipy.special as sp
 
 from tapegrad import grad, trace
 from tapegrad.differentiate.forward import forward
+from tapegrad.differentiate.reverse import reverse
 from tapegrad.runtime.play import run
 
 NAN, INF = np.nan, np.inf
@@ -287,3 +288,15 @@ def test_forward_mode(one: Case) -> None:
                 (_, found), _ = run(pushed, [*values, t])
                 if np.isfinite(wanted).all():
                     np.testing.assert_allclose(found, wanted[at], rtol=1e-12, atol=1e-12)
+
+
+def test_what_is_behind_no_choice_pays_nothing() -> None:
+    """Only cotangents that come from a choice are compared with 0."""
+
+    def names(f: Any) -> set[str]:
+        _, tape = trace(f, np.array([1.0, 2.0]))
+        return {str(call.primitive) for call in reverse(tape, [0]).calls}
+
+    assert "not_equal" not in names(lambda x: np.sum(np.log(x) / np.exp(x)))
+    assert "not_equal" not in names(lambda x: np.sum(np.where(x > 0, x, 0.1 * x)))
+    assert "not_equal" in names(lambda x: np.sum(np.where(x > 0, np.log(x), x)))

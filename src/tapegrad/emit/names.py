@@ -9,11 +9,27 @@ from __future__ import annotations
 import ast
 import builtins
 import keyword
-from functools import lru_cache
+import re
+from functools import cache, lru_cache
 
 from tapegrad.ir.tape import Source, Tape, Var
 
-RESERVED = frozenset([*keyword.kwlist, *dir(builtins), "np", "plus", "where"])
+# What emitted code says besides the scalar expressions of the primitives.
+_WORDS = """
+    np nan inf empty argument scratch status Stale Miss plus where rolled wrapped reshaped matmul
+    maximum minimum f4 f8 b1 i1 i2 i4 i8 u1 u2 u4 u8 compiled ndarray asarray args call flat
+"""
+
+
+@cache
+def reserved() -> frozenset[str]:
+    """Identifiers that no variable of emitted code may take: Python's, and the emitter's own."""
+    from tapegrad.primitives import primitives
+
+    expressions = " ".join(str(getattr(p, "scalar", "")) for p in primitives().values())
+    said = set(re.findall(r"[A-Za-z_]\w*", expressions + _WORDS))
+    casts = {f"as_{kind}" for kind in ("f4", "f8", "b1", "i1", "i2", "i4", "i8")}
+    return frozenset([*keyword.kwlist, *dir(builtins), *said, *casts])
 
 
 @lru_cache(maxsize=4096)
@@ -50,8 +66,8 @@ def user_names(tape: Tape) -> dict[Var, str]:
 class Names:
     """Hands out distinct identifiers."""
 
-    def __init__(self, taken: frozenset[str] = RESERVED) -> None:
-        self._taken = set(taken)
+    def __init__(self, taken: frozenset[str] | None = None) -> None:
+        self._taken = set(reserved() if taken is None else taken)
         self._next: dict[str, int] = {}
 
     def fresh(self, wanted: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.names import RESERVED, Names
+from tapegrad.emit.names import Names
 from tapegrad.emit.program import INDENT, LINE, Kernel, Program
 from tapegrad.ir.plan import (
     Affine,
@@ -57,7 +57,7 @@ EXPANDED = {
 
 def emit(plan: Plan, slots: list[Slot]) -> Program:
     """The program of a scheduled plan whose stored temporaries live in `slots`."""
-    names = Names(RESERVED)
+    names = Names()
     given: dict[Any, str] = {}
     for cell in plan.inputs:
         given[cell] = names.fresh(cell.hint or "x")

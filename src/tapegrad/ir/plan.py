@@ -5,7 +5,8 @@ nest for each call of the tape; fusing merges nests; contracting shrinks the cel
 need all their axes, down to a scalar in a register.
 
 Indices are affine in the loops' indices, so views cost nothing: they are composed into the index
-with which the operand is read. Short names: `i`, `j` loop indices; `at` an index, one entry an axis.
+with which the operand is read. Short names: `i`, `j` loop indices; `at` an index, one entry for
+each axis.
 """
 
 from __future__ import annotations

@@ -279,7 +279,7 @@ class Tape:
 
     @property
     def numpy_source(self) -> str:
-        """The tape as plain NumPy, one statement a call: what the compiled loops must agree with."""
+        """The tape as plain NumPy, one statement a call; the compiled loops must agree with it."""
         from tapegrad.pipeline import numpy_source_of
 
         return numpy_source_of(self)
@@ -297,7 +297,7 @@ class Tape:
         return to_dot(self)
 
     def memory_report(self) -> MemoryReport:
-        """Counts and bytes of parameters, constants and intermediates, and the peak of live ones."""
+        """Counts and bytes of parameters, constants and intermediates, and their peak."""
         from tapegrad.ir.report import memory_report
 
         return memory_report(self)

@@ -115,7 +115,9 @@ mod = Elementwise(
 fmod = Elementwise(
     "fmod", np.fmod, "fmod({0}, {1})", lambda out, x, y: (1, -trunc(x / y)), cost=DIVISION
 )
-floor_divide: Elementwise = Elementwise("floor_divide", np.floor_divide, "floor_divide({0}, {1})", cost=DIVISION)
+floor_divide: Elementwise = Elementwise(
+    "floor_divide", np.floor_divide, "floor_divide({0}, {1})", cost=DIVISION
+)
 
 # ---- exponentials and logarithms
 
@@ -192,7 +194,9 @@ arctan2 = Elementwise(
     "arctan2", np.arctan2, "atan2({0}, {1})", _arctan2_partials, cost=2 * FUNCTION
 )
 sinh = Elementwise("sinh", np.sinh, "sinh({0})", lambda out, x: (cosh(x),), cost=FUNCTION)
-cosh: Elementwise = Elementwise("cosh", np.cosh, "cosh({0})", lambda out, x: (sinh(x),), cost=FUNCTION)
+cosh: Elementwise = Elementwise(
+    "cosh", np.cosh, "cosh({0})", lambda out, x: (sinh(x),), cost=FUNCTION
+)
 tanh = Elementwise("tanh", np.tanh, "tanh({0})", lambda out, x: (1 - out * out,), cost=FUNCTION)
 arcsinh = Elementwise(
     "arcsinh", np.arcsinh, "asinh({0})", lambda out, x: (1 / sqrt(x * x + 1),), cost=FUNCTION

@@ -164,7 +164,7 @@ class Diagonal(Linear, View):
     def transpose(self, ct: Any, x: Aval) -> Any:
         from tapegrad.primitives.scatter import PlaceDiagonal
 
-        return PlaceDiagonal(x.shape[-2:], self.offset)(ct)
+        return PlaceDiagonal((x.shape[-2], x.shape[-1]), self.offset)(ct)
 
 
 def diagonal_length(rows: int, columns: int, offset: int) -> int:

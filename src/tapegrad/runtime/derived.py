@@ -318,7 +318,7 @@ class Derived:
     # ---- inside another trace
 
     def _nested(self, args: Any, kwargs: Any) -> Any:
-        """Record this function's tape in the trace that its arguments, or what it reaches, are of."""
+        """Record this function's tape in the trace of its arguments, or of what it reaches."""
         variant = self._derive(args, kwargs, final=False)
         self.cache.count("traces")
         leaves, _ = flatten((args, kwargs))

@@ -240,6 +240,8 @@ class _Unpacker:
             raise _NotSimple
 
     def _leaf(self, place: str, x: Any) -> None:
+        if isinstance(x, np.ndarray) and not _is_plain(x):
+            raise _NotSimple  # a plain array would be answered too, but has its own variant
         cell = next(self.inputs)
         name = self.entry.program.names[cell]
         self.lines.append(f"{name} = {place}")

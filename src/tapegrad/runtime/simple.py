@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from tapegrad.emit.names import reserved
 from tapegrad.emit.standalone import Text, is_float_leaf, mirrored, standalone
+from tapegrad.ir.tape import Literal
 from tapegrad.pipeline import gradient, schedule
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.signature import argument_names, check_leaf, describe, leaf_names
@@ -65,8 +70,13 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
     check_scalar_result(traced, describe(f))
     inputs = [x for x in leaves if is_traced(x)]
     wrt = [k for k, x in enumerate(inputs) if is_float_leaf(x)]
-    program = schedule(gradient(traced.tape, wrt, keep=[0]))
-    parameters = argument_names(f, len(args))
+    whole = traced.tape
+    if traced.outputs[0] is None:  # a constant: no argument matters
+        whole = replace(whole, outputs=(Literal(np.float64(traced.leaves[0])),))
+    tape = gradient(whole, wrt, keep=[0])
+    hidden = (*traced.hidden, *tape.captured)  # the rules' own arrays come last
+    program = schedule(tape)
+    parameters = [p + "_" if p in reserved() else p for p in argument_names(f, len(args))]
     name = f"grad_{program.plan.name.removeprefix('grad_')}"
 
     def result(outputs: Sequence[str]) -> str:
@@ -76,4 +86,4 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
         return f"{outputs[0]}, {', '.join(parts)}"
 
     doc = f"The value of {describe(f)} and its gradients with respect to each argument."
-    return SimpleGradient(standalone(program, name, parameters, args, traced.hidden, result, doc))
+    return SimpleGradient(standalone(program, name, parameters, args, hidden, result, doc))

@@ -37,7 +37,8 @@ class CustomPrimitive(Operation):
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self.label = getattr(function, "__name__", type(function).__name__)
+        name = getattr(function, "__name__", type(function).__name__)
+        self.label = "lambda" if name == "<lambda>" else name
         self.rules: dict[str, Rule | None] = {}
         self.joint: Rule | None = None
         self.traced = False

@@ -44,8 +44,7 @@ class Traced:
     def without_values(self) -> Traced:
         """The same without the values of this run, for keeping: they may be large."""
         leaves = [
-            leaf if at is None else None
-            for at, leaf in zip(self.outputs, self.leaves, strict=True)
+            leaf if at is None else None for at, leaf in zip(self.outputs, self.leaves, strict=True)
         ]
         return replace(self, leaves=leaves)
 

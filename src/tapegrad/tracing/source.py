@@ -20,6 +20,7 @@ def _folder(package: str) -> str:
 
 # The user calls NumPy and SciPy; their own lines tell nothing about the user's program.
 _OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy")))
+_DEMO = os.path.join(_OWN[0], "demo.py")  # a user's program, though it lies here
 _foreign: dict[CodeType, bool] = {}
 
 
@@ -27,7 +28,8 @@ def _is_users(code: CodeType) -> bool:
     known = _foreign.get(code)
     if known is None:
         file = code.co_filename
-        known = _foreign[code] = not file.startswith((*_OWN, "<__array_function__"))
+        inside = file.startswith((*_OWN, "<__array_function__"))
+        known = _foreign[code] = not inside or file == _DEMO
     return known
 
 

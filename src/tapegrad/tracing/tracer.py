@@ -198,7 +198,7 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         return self._guarded_int("int(...)")
 
     def __round__(self, digits: int | None = None) -> Any:
-        return int(np.rint(self)) if digits is None else np.round(self, digits)  # type: ignore[call-overload]
+        return int(np.rint(self)) if digits is None else np.round(self, digits)
 
     def __floor__(self) -> int:
         return int(np.floor(self))
@@ -271,11 +271,11 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def T(self) -> Any:
-        return np.transpose(self)  # type: ignore[call-overload]
+        return np.transpose(self)
 
     @property
     def mT(self) -> Any:
-        return np.swapaxes(self, -1, -2)  # type: ignore[call-overload]
+        return np.swapaxes(self, -1, -2)
 
     @property
     def real(self) -> Any:
@@ -283,7 +283,7 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def imag(self) -> Any:
-        return np.zeros_like(self)  # type: ignore[call-overload]
+        return np.zeros_like(self)
 
     @property
     def nbytes(self) -> int:

@@ -64,7 +64,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.iscomplexobj: lambda x: False,
     np.isrealobj: lambda x: True,
     np.result_type: lambda *xs: np.result_type(*[getattr(x, "dtype", x) for x in xs]),
-    np.can_cast: lambda a, to, casting="safe": np.can_cast(getattr(a, "dtype", a), to, casting),
+    np.can_cast: lambda a, to, casting="safe": np.can_cast(a.dtype, to, casting),
     # matrices
     np.diag: shaping.diag,
     np.diagflat: shaping.diagflat,

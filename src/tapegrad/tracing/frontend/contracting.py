@@ -82,7 +82,7 @@ def vdot(a: Any, b: Any) -> Any:
 
 def vecdot(x1: Any, x2: Any, axis: int = -1) -> Any:
     """np.vecdot."""
-    x, y = np.moveaxis(as_tracer(x1, x2), axis, -1), np.moveaxis(as_tracer(x2, x1), axis, -1)
+    x, y = moveaxis(as_tracer(x1, x2), axis, -1), moveaxis(as_tracer(x2, x1), axis, -1)
     if x.shape[-1] != y.shape[-1]:
         raise ValueError(f"vecdot: the vectors' lengths differ: {x.shape[-1]} and {y.shape[-1]}")
     return np.sum(np.multiply(x, y), axis=-1)
@@ -165,7 +165,7 @@ def einsum(
         needed = set(output).union(*[labels for _, labels in terms]) if terms else set(output)
         while len(chosen) > 2:
             chosen[:2] = [_join(chosen[0], chosen[1], needed.union(*[c[1] for c in chosen[2:]]))]
-        terms.append(_join(*chosen, needed) if len(chosen) == 2 else chosen[0])
+        terms.append(_join(chosen[0], chosen[1], needed) if len(chosen) == 2 else chosen[0])
     ((x, labels),) = terms
     x, labels = _sum_out(x, labels, set(output))
     missing = [k for k in output if k not in labels]
@@ -174,9 +174,7 @@ def einsum(
             f"einstein sum subscripts string included output subscript {missing[0]!r} "
             "which never appeared in an input"
         )
-    order = tuple(labels.index(k) for k in output)
-    result = x if order == tuple(range(len(order))) else Transpose(order)(x)
-    return _done(result, out)
+    return _done(_ordered(x, labels, output), out)
 
 
 def _parse_einsum(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:

@@ -71,7 +71,7 @@ def _entries(index: Any, ndim: int) -> list[Any]:
         raise IndexError(
             f"too many indices for array: array is {ndim}-dimensional, but {used} were indexed"
         )
-    fill = [slice(None)] * (ndim - used)
+    fill: list[Any] = [slice(None)] * (ndim - used)
     places = [n for n, k in enumerate(entries) if k is Ellipsis]
     if not places:
         return entries + fill

@@ -18,7 +18,7 @@ from tapegrad.tracing.frontend.operands import (
     store,
 )
 
-_MISSING = np._NoValue  # type: ignore[attr-defined]
+_MISSING = np._NoValue
 
 
 def where(condition: Any, *xs: Any) -> Any:

@@ -15,7 +15,7 @@ from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
-_MISSING = np._NoValue  # type: ignore[attr-defined]
+_MISSING = np._NoValue
 
 
 def _along(axis: int, k: Any) -> tuple[Any, ...]:

@@ -77,7 +77,7 @@ def cast(x: Any, dtype: Any) -> Any:
     dtype = np.dtype(dtype)
     if isinstance(x, Tracer):
         return x if x.dtype == dtype else ew.AsType(dtype)(x)
-    return Literal(np.asarray(x, dtype)[()])
+    return Literal(dtype.type(x))
 
 
 def cast_all(xs: Sequence[Any], dtypes: Sequence[np.dtype]) -> list[Any]:

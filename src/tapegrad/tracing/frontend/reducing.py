@@ -28,7 +28,7 @@ from tapegrad.tracing.frontend.shaping import ravel
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
-_MISSING = np._NoValue  # type: ignore[attr-defined]
+_MISSING = np._NoValue
 
 
 def _axes(x: Any, axis: Any) -> tuple[int, ...]:

@@ -256,7 +256,7 @@ def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
     return a
 
 
-_STATISTICS = {"mean": np.mean, "maximum": np.max, "minimum": np.min}
+_STATISTICS: dict[str, Callable[..., Any]] = {"mean": np.mean, "maximum": np.max, "minimum": np.min}
 
 
 def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
@@ -361,17 +361,23 @@ def trace(
     a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
 ) -> Any:
     """np.trace."""
-    return np.sum(diagonal(a, offset, axis1, axis2), -1, dtype, out)  # type: ignore[call-overload]
+    return np.sum(diagonal(a, offset, axis1, axis2), -1, dtype, out)
 
 
 def tril(m: Any, k: int = 0) -> Any:
     """np.tril."""
-    return np.where(np.tri(*m.shape[-2:], k=k, dtype=bool), m, m.dtype.type(0))
+    return np.where(_below(m, k), m, m.dtype.type(0))
+
+
+def _below(m: Any, k: int) -> np.ndarray:
+    """Which elements of a matrix are on or below a diagonal; a vector is a matrix's equal rows."""
+    rows, columns = m.shape[-2:] if m.ndim > 1 else (m.shape[0],) * 2
+    return np.tri(rows, columns, k, dtype=bool)
 
 
 def triu(m: Any, k: int = 0) -> Any:
     """np.triu."""
-    return np.where(np.tri(*m.shape[-2:], k=k - 1, dtype=bool), m.dtype.type(0), m)
+    return np.where(_below(m, k - 1), m.dtype.type(0), m)
 
 
 # ---- copies and arrays like another
