@@ -7,3 +7,11 @@ os.environ.setdefault("TAPEGRAD_DEBUG", "1")  # before tapegrad is imported, whi
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden texts")
+
+
+def pytest_configure(config):
+    # numba is loaded before the tests, so that no thread is importing while they look around.
+    from tapegrad.runtime import warm
+
+    warm.start()
+    warm.wait()

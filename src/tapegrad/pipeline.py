@@ -53,7 +53,6 @@ AFTER: tuple[Pass, ...] = (
     simplify,
     eliminate_common,  # the backward half reads much of what the forward half computed
     simplify,  # what merging made alike
-    fold_constants,
     remove_dead,  # last: rules return every cotangent, and few are wanted
 )
 

@@ -99,9 +99,7 @@ def test_keyword_and_positional_arguments_are_traced_apart():
 ALIKE = {
     "values": ((X,), (2 * X,)),
     "Python floats": ((1.0,), (2.0,)),
-    "layout": ((np.ones((2, 3)),), (np.ones((3, 2)).T,)),
-    "stride": ((np.ones(3),), (np.ones(6)[::2],)),
-    "read-only": ((np.ones(3),), (np.broadcast_to(1.0, (3,)),)),
+    "read-only": ((np.ones(3),), (np.frombuffer(np.ones(3).tobytes()),)),
     "order of dict keys": (({"a": X, "b": 1.0},), ({"b": 1.0, "a": X},)),
     "equal strings": ((X, "a b"), (X, " ".join("ab"))),
 }
@@ -274,3 +272,22 @@ def test_the_tapes_are_there_to_be_looked_at():
     df(np.ones(2))
     df(np.ones(3))
     assert [str(tape.inputs[0].aval) for tape in df.tapes] == ["f8[3]", "f8[2]"]
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_a_write_through_a_reshape_depends_on_the_layout(compile):
+    """A reshape of a Fortran-ordered array is a copy, so NumPy's write doesn't reach the array."""
+
+    def f(x):
+        y = x * 1.0
+        y.reshape(-1)[0] = 0.0
+        return np.sum(y**2)
+
+    rows = np.array([[1.0, 2.0], [3.0, 4.0]])
+    columns = np.asfortranarray(rows)
+    df = tg.value_and_grad(f, compile=compile)
+    for x in (rows, columns, rows):
+        value, gradient = df(x)
+        assert value == f(x)
+        assert gradient[0, 0] == (0.0 if x is rows else 2.0)
+    assert df.cache_info().traces == 2

@@ -101,4 +101,5 @@ def compiled(function: Any, parameters: Any) -> Any:
         "no_cfunc_wrapper": True,
     }
     dispatcher = njit([types.int64(*kinds)], **options)(function)
-    return dispatcher.overloads[kinds].entry_point, dispatcher
+    result: Any = dispatcher.overloads[kinds]
+    return result.entry_point, dispatcher
