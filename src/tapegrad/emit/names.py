@@ -17,7 +17,8 @@ from tapegrad.ir.tape import Source, Tape, Var
 # What emitted code says besides the scalar expressions of the primitives.
 _WORDS = """
     np nan inf empty argument scratch status Stale Miss plus where rolled wrapped reshaped matmul
-    maximum minimum f4 f8 b1 i1 i2 i4 i8 u1 u2 u4 u8 compiled ndarray asarray args call flat
+    maximum minimum compiled ndarray asarray args call flat float32 float64 bool_ int8 int16 int32
+    int64 uint8 uint16 uint32 uint64
 """
 
 

@@ -9,10 +9,35 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.plan import Cell, Plan, PythonCall, Slot, segments
-from tapegrad.ir.tape import Literal, dtype_name
+from tapegrad.ir.tape import Literal
 
 INDENT = "    "
 LINE = 96  # the width that source is kept to
+
+
+DTYPES = [
+    "bool_",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+]
+
+
+def numpy_name(dtype: np.dtype) -> str:
+    """The name of a dtype's scalar type in NumPy: what drivers call it."""
+    return dtype.type.__name__ if dtype != np.bool_ else "bool_"
+
+
+def dtypes() -> dict[str, Any]:
+    """The scalar types that drivers name."""
+    return {name: getattr(np, name) for name in DTYPES}
 
 
 @dataclass
@@ -52,7 +77,7 @@ class Program:
         lines = []
         for cell in self.plan.outputs:
             lines.append(
-                f"{self.names[cell]} = empty({_shape(cell.shape)}, {dtype_name(cell.dtype)})"
+                f"{self.names[cell]} = empty({_shape(cell.shape)}, {numpy_name(cell.dtype)})"
             )
         if self.slots:
             scratch = ", ".join(self.names[s] for s in self.slots)
@@ -73,9 +98,9 @@ class Program:
         arguments = []
         for x in call.reads:
             if isinstance(x, Literal):
-                arguments.append(f"{dtype_name(x.dtype)}({x.value})")
+                arguments.append(f"{numpy_name(x.dtype)}({x.value})")
             elif x.scalar:
-                arguments.append(f"{dtype_name(x.dtype)}({self.names[x]})")
+                arguments.append(f"{numpy_name(x.dtype)}({self.names[x]})")
             else:
                 arguments.append(self._whole(x) + ("" if x.shape else "[()]"))
         called = f"{name}({', '.join(arguments)})"

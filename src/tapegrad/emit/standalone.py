@@ -14,11 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.program import INDENT, Program
+from tapegrad.emit.program import INDENT, Program, numpy_name
 from tapegrad.ir.plan import Cell
-from tapegrad.ir.tape import dtype_name
 from tapegrad.trees import is_number, is_traced
 
+_STALE = (
+    "this function was traced where something held that doesn't hold for these arguments, so its "
+    "result would be wrong. Make it anew with simplegrad for such arguments, or use grad, which "
+    "traces again by itself. What was taken for granted: "
+)
 INLINE = 16  # captured arrays of up to this many elements are written as lists
 
 
@@ -67,26 +71,24 @@ def standalone(
     lines = [f"def {name}({', '.join(parameters)}):", f'{INDENT}"""{doc}"""']
     lines += [INDENT + line for line in body]
     lines.append(f"{INDENT}return {result(outputs)}")
-    head = ["import numpy as np", ""]
+    used = sorted({numpy_name(c.dtype) for c in (*program.plan.inputs, *program.plan.outputs)})
+    head = ["import numpy as np", f"from numpy import {', '.join(['empty', *used])}"]
+    if hidden:
+        head.append("")
     for cell, array in zip(_hidden_cells(program, hidden), hidden, strict=True):
         head.append(f"{program.names[cell]} = {_array_text(array)}")
     if program.slots:
         sizes = ", ".join(f"np.empty({s.size}, np.{s.dtype.name})" for s in program.slots)
         comma = "," if len(program.slots) == 1 else ""
         head += ["", "", "def scratch():", f"{INDENT}return {sizes}{comma}"]
-    compiling = ["f4, f8, i8, b1 = np.float32, np.float64, np.int64, np.bool_"]
-    compiling += [
-        "i1, i2, i4, u1, u2, u4, u8 = (",
-        "    np.int8, np.int16, np.int32, np.uint8, np.uint16, np.uint32, np.uint64",
-        ")",
-    ]
-    compiling += ["nan, inf, empty = np.nan, np.inf, np.empty"]
+    compiling = ["nan, inf = np.nan, np.inf"]
     compiling += [f"{n} = np.{np.dtype(type(v)).name}({v})" for n, v in program.constants.items()]
     compiling += ["", "", "class Stale(ValueError):"]
-    compiling += [
-        f'{INDENT}"""The function was traced under assumptions that do not hold here. {failures}"""'
-    ]
-    compiling += ["", ""]
+    compiling += [f'{INDENT}"""The function was traced under assumptions that do not hold here."""']
+    compiling += ["", f"{INDENT}def __init__(self):"]
+    compiling += [f"{INDENT * 2}super().__init__("]
+    compiling += [f"{INDENT * 3}" + repr(_STALE + failures)]
+    compiling += [f"{INDENT * 2})", "", ""]
     for kernel in program.kernels:
         types = []
         for k in range(len(kernel.parameters)):
@@ -147,7 +149,7 @@ class _Writer:
             cell = next(self.inputs)
             name = self.program.names[cell]
             if cell.shape:
-                dtype = dtype_name(cell.dtype)
+                dtype = numpy_name(cell.dtype)
                 self.lines.append(f"{name} = argument({place}, {cell.shape}, {dtype}, {place!r})")
             else:
                 kind = {"f": "float", "i": "int", "u": "int", "b": "bool"}[cell.dtype.kind]

@@ -13,14 +13,11 @@ _count = 0
 
 
 def namespace(program: Program) -> dict[str, Any]:
-    """What the emitted functions see: the support module, constants, dtypes by short name."""
+    """What the emitted functions see: the support module, and constants."""
     from tapegrad.emit import support
 
     names = support.namespace()
     names.update({"nan": np.nan, "inf": np.inf, "empty": np.empty})
-    for kind in ("f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"):
-        names[kind] = np.dtype(kind).type
-    names["b1"] = np.bool_
     names.update(program.constants)
     return names
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.emit.program import INDENT, Program
+from tapegrad.emit.program import INDENT, Program, dtypes
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime.play import checked_inputs, run, stale
 from tapegrad.trees import is_number, is_traced
@@ -34,12 +34,10 @@ class Scratch(threading.local):
 
 
 def driver_namespace(program: Program, kernels: dict[str, Any]) -> dict[str, Any]:
-    """What a generated driver sees: kernels, scratch memory, dtypes by short name."""
+    """What a generated driver sees: kernels, scratch memory, dtypes."""
     names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, "Miss": Miss, **kernels}
     names["nan"], names["inf"] = np.nan, np.inf
-    for kind in ("f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"):
-        names[kind] = np.dtype(kind).type
-    names["b1"] = np.bool_
+    names.update(dtypes())
     sizes = [(s.size, s.dtype) for s in program.slots]
     if program.calls():  # a user's function may call back into this one, so nothing is shared
         names["scratch"] = lambda: tuple(np.empty(n, t) for n, t in sizes)

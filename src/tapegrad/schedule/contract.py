@@ -24,6 +24,7 @@ from tapegrad.ir.plan import (
     Indirect,
     Loop,
     Plan,
+    PythonCall,
     Read,
     Step,
 )
@@ -204,6 +205,8 @@ class _Recompute:
             elif isinstance(step, (ArgUpdate, CheckGuard)):
                 done.append(replace(step, read=self._again(step.read, done, here)))
             else:
+                if isinstance(step, PythonCall):
+                    here.clear()  # registers end with the kernel
                 done.append(step)
         return done
 

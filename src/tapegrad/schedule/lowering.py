@@ -125,9 +125,9 @@ class Lowering:
         """A cell that holds `x` whole, in row-major order: its own, or a copy."""
         if isinstance(x, Var) and x in self.cells:
             return self.cells[x]
-        if isinstance(x, Var) and isinstance(self.made[x].primitive, Reshape):
-            if x.aval.size != 1:  # a single element may come by value
-                return self.cell(x)
+        large = x.aval.size != 1  # a single element may have come by value
+        if large and isinstance(x, Var) and isinstance(self.made[x].primitive, Reshape):
+            return self.cell(x)
         if isinstance(x, Var) and x in self.copies:
             return self.copies[x]
         cell = Cell(x.shape, x.dtype, src=self.made[x].src if isinstance(x, Var) else None)
