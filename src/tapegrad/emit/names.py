@@ -16,9 +16,9 @@ from tapegrad.ir.tape import Source, Tape, Var
 
 # What emitted code says besides the scalar expressions of the primitives.
 _WORDS = """
-    np nan inf empty argument scratch status Stale Miss plus where rolled wrapped reshaped matmul
-    maximum minimum compiled ndarray asarray args call flat float32 float64 bool_ int8 int16 int32
-    int64 uint8 uint16 uint32 uint64
+    np nan inf empty argument scratch scratch_of status Stale Miss plus where rolled wrapped
+    reshaped matmul maximum minimum compiled ndarray asarray args call flat float32 float64
+    bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64
 """
 
 
@@ -70,6 +70,10 @@ class Names:
     def __init__(self, taken: frozenset[str] | None = None) -> None:
         self._taken = set(reserved() if taken is None else taken)
         self._next: dict[str, int] = {}
+
+    def is_free(self, name: str) -> bool:
+        """Whether `name` hasn't been handed out, and isn't reserved."""
+        return name not in self._taken
 
     def fresh(self, wanted: str) -> str:
         """`wanted`, or `wanted` with the first number that makes it new."""

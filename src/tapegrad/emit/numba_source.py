@@ -54,6 +54,8 @@ EXPANDED = {
     "gammaln": "where({0} == -inf, {0}, lgamma({0}))",
 }
 
+LOOPS = "ijklmnpqrst"  # the names of loop indices
+
 
 def emit(plan: Plan, slots: list[Slot]) -> Program:
     """The program of a scheduled plan whose stored temporaries live in `slots`."""
@@ -69,12 +71,20 @@ def emit(plan: Plan, slots: list[Slot]) -> Program:
         if isinstance(step, PythonCall):
             given[step] = names.fresh(str(step.primitive))
     program = Program(plan, [], slots, given)
+    letters = [n for n in LOOPS if names.is_free(n)][: _depth(plan.steps)]
+    for letter in letters:  # no variable may be called like the loop that it is in
+        names.fresh(letter)
     base = names.fresh(f"{_identifier(plan.name)}_kernel")
     parts = [s for s in segments(plan.steps) if not isinstance(s, PythonCall)]
     for number, steps in enumerate(parts):
         name = base if len(parts) == 1 else f"{base}{number}"
-        program.kernels.append(_KernelEmitter(program, names, slots, steps, name).kernel())
+        program.kernels.append(_KernelEmitter(program, names, letters, steps, name).kernel())
     return program
+
+
+def _depth(steps: list[Step]) -> int:
+    """How deep loops are nested."""
+    return max((1 + _depth(s.body) for s in steps if isinstance(s, Loop)), default=0)
 
 
 def _identifier(name: str) -> str:
@@ -84,12 +94,13 @@ def _identifier(name: str) -> str:
 
 class _KernelEmitter:
     def __init__(
-        self, program: Program, names: Names, slots: list[Slot], steps: list[Step], name: str
+        self, program: Program, names: Names, letters: list[str], steps: list[Step], name: str
     ) -> None:
         self.program = program
         self.shared = program.names
         self.names = names
-        self.slots = slots
+        self.letters = letters
+        self.slots = program.slots
         self.steps = steps
         self.name = name
         self.lines: list[str] = []
@@ -99,7 +110,7 @@ class _KernelEmitter:
         self.writes: dict[Cell, int] = {}
         self.pending: dict[Cell, tuple[str, bool]] = {}  # registers to be nested where they're read
         self.last_src: Source | None = None
-        self.slot_of = {c: s for s in slots for c in s.cells}
+        self.slot_of = {c: s for s in self.slots for c in s.cells}
 
     def kernel(self) -> Kernel:
         touched: dict[Cell, None] = {}
@@ -166,10 +177,9 @@ class _KernelEmitter:
         self.last_src = src if len(sources) == 1 else None
 
     def _loop(self, loop: Loop) -> None:
-        taken = set(self.loops.values())
-        if loop.step != 1 and loop.start is None:
-            taken = set("ijklmnpqrst")  # the rows of a tile get the short name
-        name = next((n for n in "ijklmnpqrst" if n not in taken and self._is_free(n)), None)
+        tiles = loop.step != 1 and loop.start is None  # the rows of a tile get the short name
+        taken = self.loops.values()
+        name = next((n for n in self.letters if n not in taken and not tiles), None)
         name = name or self.names.fresh("first" if loop.step != 1 else "i0")
         self.loops[loop.index] = name
         extent = loop.index.extent
@@ -198,9 +208,6 @@ class _KernelEmitter:
                 for s in loop.body
             )
         )
-
-    def _is_free(self, name: str) -> bool:
-        return name not in self.shared.values() and name not in self.local.values()
 
     def _compute(self, step: Compute, after: list[Step]) -> None:
         cell = step.cell

@@ -36,6 +36,7 @@ from tapegrad.signature import (
 )
 from tapegrad.tracing import trace as traces
 from tapegrad.tracing.run import Traced, plain_value, replay, trace_function
+from tapegrad.tracing.state import State, watch
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_traced, unflatten
@@ -66,6 +67,7 @@ class Variant:
     gradient_structures: list[Any]
     gradient_counts: list[int]
     kept: list[int]
+    state: State | None = None  # what the function found outside; a variant holds while it does
     played: float = 0.0
     entry: Entry | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -133,6 +135,7 @@ class Derived:
         owner, path = (f.owner, f.path) if isinstance(f, Derived) else owner_of(f)
         self.owner: Any = owner
         self.path: tuple[Any, ...] = (*path, recipe, compile)
+        self.root: Any = f.root if isinstance(f, Derived) else f
         self.cache: Cache = shared_cache(self.owner, self.path)
         self.__wrapped__ = f
         self.__name__ = describe(f) if recipe.kind == "jit" else f"{recipe.kind}_{describe(f)}"
@@ -156,6 +159,9 @@ class Derived:
         # While a trace runs, this function may reach its tracers without being passed them.
         if not kwargs and not traces.running:
             for entry in self.cache.recent:
+                state = entry.state
+                if state is not None and not state.holds(self.root, args):
+                    continue
                 try:
                     result = entry.call(*args)
                 except Miss:
@@ -179,7 +185,8 @@ class Derived:
     ) -> tuple[Any] | None:
         """The result of the first variant whose guards hold, in a 1-tuple; None if none do."""
         for variant in variants:
-            found = self._run(variant, leaves, args, kwargs)
+            holds = variant.state is None or variant.state.holds(self.root, args)
+            found = self._run(variant, leaves, args, kwargs) if holds else None
             if found is not None:
                 self.cache.used(key, variant)
                 return found
@@ -199,7 +206,10 @@ class Derived:
                 return None
         start = time.perf_counter()
         inputs = [*map(plain_value, leaves), *variant.traced.hidden]
-        values, broken = run(variant.tape, inputs)
+        try:
+            values, broken = run(variant.tape, inputs)
+        except IndexError:  # a new trace tells the user where, or takes the path without it
+            return None
         if broken is not None:
             return None
         values = own(variant.tape, values, inputs)
@@ -216,7 +226,9 @@ class Derived:
         self, key: Any, known: Sequence[Variant], leaves: list[Any], args: Any, kwargs: Any
     ) -> Any:
         """The result of a new variant; `known` are those that don't answer these arguments."""
+        watcher = watch(self.root, args)
         variant = self._derive(args, kwargs)
+        variant.state = watcher.state(variant.traced.hidden)
         if variant.traced.has_tracers:  # called in a thread of a traced function's own
             return self._nested(args, kwargs)
         self.cache.count("traces")

@@ -63,6 +63,7 @@ class Entry:
 
     def __init__(self, variant: Variant, program: Program, kernels: dict[str, Any]) -> None:
         self.variant = variant
+        self.state = variant.state
         self.program = program
         self.names = driver_namespace(program, kernels)
         self._flat = self._generate_flat()

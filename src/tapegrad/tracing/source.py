@@ -24,7 +24,7 @@ _DEMO = os.path.join(_OWN[0], "demo.py")  # a user's program, though it lies her
 _foreign: dict[CodeType, bool] = {}
 
 
-def _is_users(code: CodeType) -> bool:
+def is_users(code: CodeType) -> bool:
     known = _foreign.get(code)
     if known is None:
         file = code.co_filename
@@ -36,7 +36,7 @@ def _is_users(code: CodeType) -> bool:
 def _user_frame() -> FrameType | None:
     """The innermost frame that isn't tapegrad's, NumPy's or SciPy's."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_users(frame.f_code):
+    while frame is not None and not is_users(frame.f_code):
         frame = frame.f_back
     return frame
 

@@ -71,6 +71,20 @@ def _keep(module: Any, function: Any) -> None:
     variable.initializer = ir.Constant(kind, kept)
 
 
+def _intrinsic(emit: Any, name: str, arity: int) -> Any:
+    """An intrinsic of one or two operands; numba counts the parameters of the function itself."""
+
+    def one(typingctx: Any, x: Any) -> Any:
+        return emit(typingctx, x)
+
+    def two(typingctx: Any, x: Any, y: Any) -> Any:
+        return emit(typingctx, x, y)
+
+    function: Any = one if arity == 1 else two
+    function.__name__ = name
+    return intrinsic(function)
+
+
 def _libm(name: str, arity: int = 1, vectorised: bool = True) -> Any:
     """A function of libm, of one width in and out."""
 
@@ -95,19 +109,7 @@ def _libm(name: str, arity: int = 1, vectorised: bool = True) -> Any:
 
         return signature(kind, *[kind] * arity), codegen
 
-    if arity == 1:
-
-        def one(typingctx: Any, x: Any) -> Any:
-            return emit(typingctx, x)
-
-        one.__name__ = name
-        return intrinsic(one)
-
-    def two(typingctx: Any, x: Any, y: Any) -> Any:
-        return emit(typingctx, x, y)
-
-    two.__name__ = name
-    return intrinsic(two)
+    return _intrinsic(emit, name, arity)
 
 
 def _llvm(name: str, arity: int = 1) -> Any:
@@ -125,19 +127,7 @@ def _llvm(name: str, arity: int = 1) -> Any:
 
         return signature(kind, *[kind] * arity), codegen
 
-    if arity == 1:
-
-        def one(typingctx: Any, x: Any) -> Any:
-            return emit(typingctx, x)
-
-        one.__name__ = name
-        return intrinsic(one)
-
-    def two(typingctx: Any, x: Any, y: Any) -> Any:
-        return emit(typingctx, x, y)
-
-    two.__name__ = name
-    return intrinsic(two)
+    return _intrinsic(emit, name, arity)
 
 
 exp, exp2, expm1 = _libm("exp"), _libm("exp2"), _libm("expm1")
