@@ -109,6 +109,7 @@ class _KernelEmitter:
         self.reads_left: dict[Cell, int] = {}
         self.writes: dict[Cell, int] = {}
         self.pending: dict[Cell, tuple[str, bool]] = {}  # registers to be nested where they're read
+        self.nested: dict[Cell, set[Cell]] = {}  # the cells that a pending register reads
         self.last_src: Source | None = None
         self.slot_of = {c: s for s in self.slots for c in s.cells}
 
@@ -241,8 +242,8 @@ class _KernelEmitter:
             return False
         if len(value) > LINE // 2:
             return False
-        sources = {r.cell.root for r in step.reads if r.cell is not None}
-        sources |= {c.root for c in self._beneath(step)}
+        read = {c for c, _, writes in step.accesses() if not writes} | self._beneath(step)
+        sources = {self._memory(c) for c in read}
         for later in after:
             if not isinstance(later, Compute):
                 return False
@@ -251,19 +252,17 @@ class _KernelEmitter:
                 template = self._template(later)
                 place = reads.index(cell)
                 return template.count(f"{{{place}}}") == 1
-            if later.cell.root in sources and not later.cell.in_register:
-                return False
-            if later.cell in sources and later.combine:
+            if self._memory(later.cell) in sources:
                 return False
         return False
+
+    def _memory(self, cell: Cell) -> Cell | Slot:
+        """What a write to the cell overwrites: other cells live in its slot before and after."""
+        return self.slot_of.get(cell.root, cell.root)
 
     def _beneath(self, step: Compute) -> set[Cell]:
         """The cells that nested operands read."""
         return set().union(*[self.nested.get(r.cell, set()) for r in step.reads if r.cell])
-
-    @property
-    def nested(self) -> dict[Cell, set[Cell]]:
-        return self.__dict__.setdefault("_nested", {})
 
     def _gemm(self, step: Gemm) -> None:
         def matrix(cell: Cell, at: At, swapped: bool = False) -> str:
@@ -294,8 +293,10 @@ class _KernelEmitter:
             exponent = float(step.reads[1].literal.value)
             if step.cell.dtype.kind == "f" and exponent in (3.0, 4.0):
                 return " * ".join(["{0}"] * int(exponent))
-        template = EXPANDED.get(str(primitive.name), primitive.scalar)
         dtype = step.cell.dtype
+        if primitive is ew.sub and step.reads[0] == step.reads[1] and dtype.kind == "f":
+            return "where(isfinite({0}), 0.0, nan)"  # LLVM takes x - x in a sum for 0
+        template = EXPANDED.get(str(primitive.name), primitive.scalar)
         if dtype.kind in "iu":
             template = _INTEGER.get(template, template)
             if dtype != np.int64:

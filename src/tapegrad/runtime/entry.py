@@ -96,9 +96,9 @@ class Entry:
             name = self.program.names[cell]
             if not cell.shape or not _is_plain(array):
                 self.names[f"{name}_given"] = array
-                value = f"asarray({name}_given, {name}_dtype, order='C')"
+                value = f"require({name}_given, {name}_dtype, ['C', 'A'])"
                 self.names[f"{name}_dtype"] = cell.dtype
-                self.names["asarray"] = np.asarray
+                self.names["require"] = np.require
                 lines.append(f"{name} = {value}{'' if cell.shape else '.item()'}")
             else:
                 self.names[name] = array

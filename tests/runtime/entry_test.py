@@ -1,0 +1,313 @@
+"""The entry of a compiled variant: what it answers, and that nobody's memory is shared."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import ArgumentError
+from tapegrad.runtime import derived
+
+X = np.array([[0.5, -1.0, 2.0], [1.5, 3.0, -0.5]])
+
+
+def grad(f, **options):
+    return tg.grad(f, compile="always", **options)
+
+
+class Tagged(np.ndarray):
+    """An array of the user's own class."""
+
+
+# ---- what the generated entry takes apart
+
+
+def loss(x, *rest, **options):
+    """A function of any tree: its arrays and numbers, each squared, and summed."""
+    if isinstance(x, dict):
+        x = list(x.values())
+    if isinstance(x, (list, tuple)):
+        return sum(map(loss, x))
+    return np.sum(x * x)
+
+
+FAST = {
+    "array": ((X,), 2 * X),
+    "number": ((3.0,), 6.0),
+    "0-d array": ((np.array(3.0),), 6.0),
+    "NumPy scalar": ((np.float64(3.0),), 6.0),
+    "float32 scalar": ((np.float32(3.0),), np.float32(6.0)),
+    "list": (([X, 3.0],), [2 * X, 6.0]),
+    "tuple": (((X, 3.0),), (2 * X, 6.0)),
+    "tuple of one": (((X,),), (2 * X,)),
+    "dict": (({"w": X, "b": 3.0},), {"w": 2 * X, "b": 6.0}),
+    "dict with numbers for keys": (({1: X, 0: 3.0},), {0: 6.0, 1: 2 * X}),
+    "nested": (({"layers": [(X, X), {"a": X}]},), {"layers": [(2 * X, 2 * X), {"a": 2 * X}]}),
+    "None": ((X, None), 2 * X),
+    "string": ((X, "it's"), 2 * X),
+    "bytes": ((X, b"mean"), 2 * X),
+    "boolean": ((X, True), 2 * X),
+    "integer": ((X, 3), 2 * X),
+    "integer array": ((X, np.arange(3)), 2 * X),
+    "empty containers": ((X, (), [], {}), 2 * X),
+}
+
+
+def assert_same_tree(found, expected):
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for k in expected:
+            assert_same_tree(found[k], expected[k])
+    elif isinstance(expected, (list, tuple)):
+        assert type(found) is type(expected) and len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_same_tree(one, other)
+    else:
+        np.testing.assert_allclose(found, expected)
+        assert np.asarray(found).dtype == np.asarray(expected).dtype
+
+
+@pytest.mark.parametrize(("args", "expected"), FAST.values(), ids=FAST)
+def test_trees_are_answered_by_the_generated_entry(args, expected):
+    df = grad(lambda *args: loss(*args))
+    for _ in range(3):
+        assert_same_tree(df(*args), expected)
+    assert len(df.cache.recent) == 1
+    assert df.cache.fast_hits == 2
+    assert df.cache_info() == (2, 1, 1, 1, 0, 1)
+
+
+# Second calls that the entry of the first must leave to another variant.
+OTHERS = {
+    "string": ((X, "sum"), (X, "mean")),
+    "boolean": ((X, True), (X, False)),
+    "boolean and integer": ((X, True), (X, 1)),
+    "None and a number": ((X, None), (X, 1.0)),
+    "list and tuple": (([X],), ((X,),)),
+    "length": (([X],), ([X, X],)),
+    "key": (({"a": X},), ({"b": X},)),
+    "more keys": (({"a": X},), ({"a": X, "b": X},)),
+    "number and 0-d array": ((3.0,), (np.array(3.0),)),
+    "dtype": ((X,), (X.astype(np.float32),)),
+    "dtype of a 0-d array": ((np.array(3.0),), (np.array(3.0, np.float32),)),
+    "shape": ((X,), (X.reshape(3, 2),)),
+    "more arguments": ((X,), (X, X)),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), OTHERS.values(), ids=OTHERS)
+def test_the_entry_answers_for_its_own_structure_only(one, other):
+    df, slow = grad(lambda *args: loss(*args)), tg.grad(loss, compile="never")
+    for args in (one, other, one, other):
+        assert_same_tree(df(*args), slow(*args))
+    assert df.cache_info().traces == 2
+
+
+# ---- arrays of any layout
+
+
+def unaligned(x):
+    data = np.zeros(x.nbytes + 1, np.uint8)
+    data[1:] = np.frombuffer(x.tobytes(), np.uint8)
+    return data[1:].view(x.dtype).reshape(x.shape)
+
+
+def read_only(x):
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+LAYOUTS = {
+    "non-contiguous": lambda x: np.repeat(np.repeat(x, 2, 0), 2, 1)[::2, ::2],
+    "Fortran": np.asfortranarray,
+    "transposed": lambda x: x.T.copy().T,
+    "reversed": lambda x: x[::-1, ::-1].copy()[::-1, ::-1],
+    "broadcast": lambda x: np.broadcast_to(x[:1], x.shape),
+    "unaligned": unaligned,
+    "read-only": read_only,
+    "subclass": lambda x: x.copy().view(Tagged),
+}
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "after a plain one"])
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_arrays_of_any_layout(layout, first):
+    df = grad(lambda x: np.sum(np.exp(x) @ np.cumsum(x, axis=1).T))
+    slow = tg.grad(df.f, compile="never")
+    if not first:
+        df(X)
+    x = layout(X)
+    before = np.array(x)
+    expected = slow(np.array(x))
+    for _ in range(2):
+        found = df(x)
+        assert type(found) is np.ndarray
+        np.testing.assert_allclose(found, expected)
+        np.testing.assert_allclose(df(X), slow(X))
+    np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_another_byte_order_is_refused(warm):
+    df = grad(lambda x: np.sum(x * x))
+    if warm:
+        df(X)
+    with pytest.raises(ArgumentError, match="byte order"):
+        df(X.astype(X.dtype.newbyteorder()))
+    np.testing.assert_allclose(df(X), 2 * X)
+
+
+# ---- whose memory is whose
+
+
+def arrays_of(tree):
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, (list, tuple)):
+        return [a for part in tree for a in arrays_of(part)]
+    return [tree] if isinstance(tree, np.ndarray) else []
+
+
+# Functions whose results are made of few arrays, if nobody takes care.
+SHARING = {
+    "the argument itself": lambda x, y: (x, x, y),
+    "views": lambda x, y: (x.T, x[0], x.reshape(-1)),
+    "one value twice": lambda x, y: [x + y] * 2,
+    "views of a value": lambda x, y: {"a": (z := x * y), "b": z.T, "c": z[0]},
+    "scratch memory": lambda x, y: (np.cumsum(x @ y.T), np.sort(x * y)),
+    "a constant": lambda x, y: (np.ones(3), x * 1.0),
+}
+
+
+@pytest.mark.parametrize("f", SHARING.values(), ids=SHARING)
+def test_results_are_fresh(f):
+    jf = tg.jit(f, compile="always")
+    args = (X.copy(), 2 * X)
+    calls = [arrays_of(jf(*args)) for _ in range(3)]
+    for found in calls:
+        for one, other in zip(found, arrays_of(f(*args)), strict=True):
+            np.testing.assert_allclose(one, other)
+    held = [*args, *(a for found in calls for a in found)]
+    for k, one in enumerate(held):
+        assert not any(np.shares_memory(one, other) for other in held[:k])
+
+
+def test_equal_gradients_are_fresh():
+    df = grad(lambda x, y: np.sum(x + y), argnums=(0, 1))
+    (a, b), (c, d) = df(X, X), df(X, X)
+    a[:] = 7.0
+    for other in (b, c, d):
+        np.testing.assert_array_equal(other, np.ones_like(X))
+
+
+def test_arguments_are_never_written():
+    def f(x, parts):
+        y = x
+        y += 1.0
+        parts["w"][0] = 0.0
+        return np.sum(y * parts["w"])
+
+    x, w = X.copy(), X + 1
+
+    def pure(x, w):
+        return f(x.copy(), {"w": w.copy()})
+
+    df = grad(pure, argnums=(0, 1))
+    for _ in range(3):
+        df(x, w)
+    np.testing.assert_array_equal(x, X)
+    np.testing.assert_array_equal(w, X + 1)
+
+
+@pytest.mark.parametrize(
+    "layout", [np.array, np.asfortranarray, unaligned], ids=lambda f: f.__name__
+)
+def test_captured_arrays_are_read_at_each_call(layout):
+    w, bias = layout(X), np.array(1.0)
+    df = grad(lambda x: np.sum(x * w * bias))
+    np.testing.assert_allclose(df(X), X)
+    w[0, 1] = 9.0
+    bias[()] = 2.0
+    for _ in range(2):
+        np.testing.assert_allclose(df(X), 2 * w)
+    assert df.cache_info().traces == 1
+
+
+def test_scratch_memory_is_one_threads_own():
+    df = grad(lambda x: np.sum(np.tanh(x @ x.T) @ x))
+    slow = tg.grad(df.f, compile="never")
+    inputs = [np.random.default_rng(k).normal(size=(40, 40)) / 6 for k in range(2)]
+    expected = [slow(x) for x in inputs]
+    df(inputs[0])
+    assert df.cache.recent[0].program.slots  # there is scratch memory to be shared by mistake
+    barrier = threading.Barrier(2)
+
+    def work(k):
+        barrier.wait()
+        return all(np.allclose(df(inputs[k]), expected[k]) for _ in range(200))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(work, range(2)))
+
+
+# ---- other variants, and errors
+
+
+def test_a_guard_that_fails_goes_to_another_variant_and_back():
+    df = grad(lambda x: np.sum(x**2) if x[0] > 0 else np.sum(-x))
+    up, down = np.array([1.0, 2.0]), np.array([-1.0, 2.0])
+    for _ in range(3):
+        np.testing.assert_allclose(df(up), 2 * up)
+        np.testing.assert_allclose(df(down), [-1.0, -1.0])
+    info = df.cache_info()
+    assert (info.traces, info.compiles, info.hits) == (2, 2, 4)
+    assert len(df.cache.recent) == 2
+
+
+def test_more_paths_than_are_tried_first():
+    df = grad(lambda x: x ** int(x))
+    for _ in range(2):
+        for n in range(1, 7):
+            assert df(n + 0.5) == pytest.approx(n * (n + 0.5) ** (n - 1))
+    assert df.cache_info().traces == 6
+
+
+def test_an_index_out_of_range_is_numpys_error():
+    df = grad(lambda x, i: np.sum(x[i] ** 2))
+    good = np.array([0, 2])
+    expected = np.array([2.0, 0.0, 6.0])
+    x = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(df(x, good), expected)
+    for bad in ([0, 3], [-4, 0]):
+        with pytest.raises(IndexError, match="out of bounds for axis 0 with size 3"):
+            df(x, np.array(bad))
+        np.testing.assert_allclose(df(x, good), expected)
+    assert df.cache_info().variants == 1
+
+
+def test_keyword_arguments():
+    df = grad(lambda x, *, scale, w=None: np.sum(x * scale if w is None else x * w))
+    for _ in range(2):
+        np.testing.assert_allclose(df(X, scale=2.0), np.full_like(X, 2.0))
+        np.testing.assert_allclose(df(X, scale=3.0), np.full_like(X, 3.0))
+        np.testing.assert_allclose(df(X, scale=3.0, w=X), X)
+    assert df.cache_info().traces == 2
+
+
+def test_auto_compiles_once_playing_has_cost_as_much(monkeypatch):
+    price = np.inf
+    monkeypatch.setattr(derived, "estimated_compile_seconds", lambda tape: price)
+    df = tg.grad(lambda x: np.sum(np.sin(x)), compile="auto")
+    for _ in range(3):
+        np.testing.assert_allclose(df(X), np.cos(X))
+    assert df.cache_info().compiles == 0 and not df.cache.recent
+    price = 0
+    for _ in range(3):
+        np.testing.assert_allclose(df(X), np.cos(X))
+    assert df.cache_info() == (5, 1, 1, 1, 0, 1)
+    assert df.cache.fast_hits == 2

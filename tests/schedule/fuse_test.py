@@ -1,0 +1,129 @@
+"""Which loops become one: those whose iterations need nothing but each other's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.tapes import tape
+
+from tapegrad.ir.plan import Compute, Loop, Step
+from tapegrad.schedule.fuse import fuse
+from tapegrad.schedule.lower import lower
+
+
+def nested(steps: list[Step]) -> list[Any]:
+    """Loops as lists; of each step, the primitive it computes, `0` for a fill."""
+    found: list[Any] = []
+    for step in steps:
+        if isinstance(step, Loop):
+            found.append(nested(step.body))
+        elif isinstance(step, Compute):
+            fills = all(r.literal is not None for r in step.reads)
+            found.append("0" if fills else f"{step.combine} {step.primitive}".strip())
+    return found
+
+
+CASES: dict[str, tuple[str, str, list[Any], list[Any]]] = {
+    "aligned": (
+        "f8[5]",
+        """
+        %2 = exp(%1) : f8[5]
+        %3 = neg(%2) : f8[5]
+        out %3
+        """,
+        [["exp"], ["neg"]],
+        [["exp", "neg"]],
+    ),
+    "two axes": (
+        "f8[3,4]",
+        """
+        %2 = exp(%1) : f8[3,4]
+        %3 = neg(%2) : f8[3,4]
+        out %3
+        """,
+        [[["exp"]], [["neg"]]],
+        [[["exp", "neg"]]],
+    ),
+    "a shifted read is not fused": (
+        "f8[5]",
+        """
+        %2 = exp(%1) : f8[5]
+        %3 = getitem(%2, index=(Slice(4, 5, -1),)) : f8[5]
+        %4 = neg(%3) : f8[5]
+        out %4
+        """,
+        [["exp"], ["neg"]],
+        [["exp"], ["neg"]],
+    ),
+    "a transposed read is not fused": (
+        "f8[3,3]",
+        """
+        %2 = exp(%1) : f8[3,3]
+        %3 = transpose(%2, axes=(1, 0)) : f8[3,3]
+        %4 = neg(%3) : f8[3,3]
+        out %4
+        """,
+        [[["exp"]], [["neg"]]],
+        [[["exp"]], [["neg"]]],
+    ),
+    "loops of different lengths": (
+        "f8[5]",
+        """
+        %2 = exp(%1) : f8[5]
+        %3 = getitem(%2, index=(Slice(0, 4, 1),)) : f8[4]
+        %4 = neg(%3) : f8[4]
+        out %4
+        """,
+        [["exp"], ["neg"]],
+        [["exp"], ["neg"]],
+    ),
+    "loops that share nothing": (
+        "f8[5] f8[5]",
+        """
+        %3 = exp(%1) : f8[5]
+        %4 = neg(%2) : f8[5]
+        out %3, %4
+        """,
+        [["exp"], ["neg"]],
+        [["exp"], ["neg"]],
+    ),
+    "a sum is not read inside its own loop": (
+        "f8[5]",
+        """
+        %2 = sum(%1, axes=(0,)) : f8[]
+        %3 = div(%1, %2) : f8[5]
+        out %3
+        """,
+        ["0", ["sum copy"], ["div"]],
+        ["0", ["sum copy"], ["div"]],
+    ),
+    "but a row's sum is, under the rows' loop": (
+        "f8[3,4]",
+        """
+        %2 = sum(%1, axes=(1,)) : f8[3]
+        %3 = neg(%2) : f8[3]
+        out %3
+        """,
+        [["0", ["sum copy"], "copy"], ["neg"]],  # summed in a register, then copied
+        [["0", ["sum copy"], "copy", "neg"]],
+    ),
+    "a fill is carried along": (
+        "f8[5]",
+        """
+        %2 = exp(%1) : f8[5]
+        %3 = sum(%2, axes=(0,)) : f8[]
+        out %3
+        """,
+        [["exp"], "0", ["sum copy"], "copy"],
+        ["0", ["exp", "sum copy"], "copy"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fusing(name):
+    inputs, body, before, after = CASES[name]
+    plan = lower(tape(inputs, body))
+    assert nested(plan.steps) == before
+    assert nested(fuse(plan).steps) == after
