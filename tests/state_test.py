@@ -89,9 +89,12 @@ def test_attributes_and_what_is_in_them(compile):
     class Model:
         def __init__(self):
             self.rate = 2.0
+            self.offset = None
             self.parts = {"on": True, "weights": [1.0, 2.0]}
 
         def loss(self, x):
+            if self.offset is not None:
+                x = x * self.offset
             factor = self.parts["weights"][0] if self.parts["on"] else 0.0
             return self.rate * factor * np.sum(x)
 
@@ -102,6 +105,8 @@ def test_attributes_and_what_is_in_them(compile):
     check(df, X, expected=[3.0, 3.0])
     model.parts["weights"][0] = 4.0
     check(df, X, expected=[12.0, 12.0])
+    model.offset = 2.0
+    check(df, X, expected=[24.0, 24.0])
     model.parts["on"] = False
     check(df, X, expected=[0.0, 0.0])
 

@@ -283,7 +283,7 @@ def test_an_index_out_of_range_is_numpys_error():
     expected = np.array([2.0, 0.0, 6.0])
     x = np.array([1.0, 2.0, 3.0])
     np.testing.assert_allclose(df(x, good), expected)
-    for bad in ([0, 3], [-4, 0]):
+    for bad in ([0, 3], [-4, 0], [10**15, 0]):
         with pytest.raises(IndexError, match="out of bounds for axis 0 with size 3"):
             df(x, np.array(bad))
         np.testing.assert_allclose(df(x, good), expected)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.emit.names import reserved
+from tapegrad.emit.program import Program
 from tapegrad.emit.standalone import Text, is_float_leaf, mirrored, standalone
 from tapegrad.ir.tape import Literal
 from tapegrad.pipeline import gradient, schedule
@@ -76,7 +77,7 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
     tape = gradient(whole, wrt, keep=[0])
     hidden = (*traced.hidden, *tape.captured)  # the rules' own arrays come last
     program = schedule(tape)
-    parameters = [p + "_" if p in reserved() else p for p in argument_names(f, len(args))]
+    parameters = _parameters(f, args, program)
     name = f"grad_{program.plan.name.removeprefix('grad_')}"
 
     def result(outputs: Sequence[str]) -> str:
@@ -87,3 +88,17 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
 
     doc = f"The value of {describe(f)} and its gradients with respect to each argument."
     return SimpleGradient(standalone(program, name, parameters, args, hidden, result, doc))
+
+
+def _parameters(f: Callable[..., Any], args: Sequence[Any], program: Program) -> list[str]:
+    """The user's names, with underscores where generated code says them of something else."""
+    cells = iter(program.plan.inputs)
+    taken = {*reserved(), *program.names.values(), *(k.name for k in program.kernels)}
+    parameters = []
+    for p, arg in zip(argument_names(f, len(args)), args, strict=True):
+        own = [program.names[next(cells)] for x in flatten(arg)[0] if is_traced(x)]
+        while p in taken and not (is_traced(arg) and own == [p]):
+            p += "_"
+        taken.add(p)
+        parameters.append(p)
+    return parameters

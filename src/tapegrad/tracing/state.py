@@ -26,6 +26,7 @@ MOST = 200  # facts about one function
 SMALL = 4096  # bytes of an array whose content is compared at each call
 DEEPEST = 4  # of containers in containers, and attributes of attributes
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_ABSENT = object()
 _DATA = (*_PLAIN, np.ndarray, np.generic, dict, list, tuple)
 
 
@@ -190,11 +191,11 @@ class Watcher:
             return
         self._seen.add(id(x))
         for name in sorted(self.names):
-            found = inspect.getattr_static(x, name, None)
+            found = inspect.getattr_static(x, name, _ABSENT)
             if isinstance(found, types.MemberDescriptorType):  # of __slots__
-                found = getattr(x, name, None)
+                found = getattr(x, name, _ABSENT)
             of_class = name not in getattr(x, "__dict__", {})
-            if found is None or (of_class and not isinstance(found, _DATA)):
+            if found is _ABSENT or (of_class and not isinstance(found, _DATA)):
                 continue  # methods and properties; their code is looked through by name
             self.value(f"{place}.{name}", found, depth + 1)
 

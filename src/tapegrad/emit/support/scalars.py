@@ -352,10 +352,12 @@ def rolled(typingctx: Any, extent: Any) -> Any:
 
 @intrinsic
 def wrapped(typingctx: Any, k: Any, extent: Any) -> Any:
-    """An index that may count from the end, as one that counts from the start."""
+    """An index that may count from the end, as one that counts from the start. One out of range
+    is 0: the kernel reports it in the end, and touches nobody's memory until then."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         at, n = args
-        return builder.select(builder.icmp_signed("<", at, WORD(0)), builder.add(at, n), at)
+        at = builder.select(builder.icmp_signed("<", at, WORD(0)), builder.add(at, n), at)
+        return builder.select(builder.icmp_unsigned("<", at, n), at, WORD(0))
 
     return signature(types.int64, types.int64, types.int64), codegen
