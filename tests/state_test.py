@@ -164,7 +164,9 @@ def test_the_instance_of_a_decorated_method(compile):
 
 
 def test_partial_arguments_and_defaults(compile):
-    def f(a, x, *, b=[2.0]):
+    weights = [2.0]
+
+    def f(a, x, *, b=weights):
         return a["k"] * b[0] * np.sum(x)
 
     options = {"k": 3.0}
@@ -172,7 +174,7 @@ def test_partial_arguments_and_defaults(compile):
     check(df, X, expected=[6.0, 6.0])
     options["k"] = 1.0
     check(df, X, expected=[2.0, 2.0])
-    f.__kwdefaults__["b"][0] = 5.0
+    weights[0] = 5.0
     check(df, X, expected=[5.0, 5.0])
 
 
