@@ -293,6 +293,8 @@ class _KernelEmitter:
             exponent = float(step.reads[1].literal.value)
             if step.cell.dtype.kind == "f" and exponent in (3.0, 4.0):
                 return " * ".join(["{0}"] * int(exponent))
+            if exponent == 0.5:  # NumPy takes the root too
+                return "sqrt({0})"
         dtype = step.cell.dtype
         if primitive is ew.sub and step.reads[0] == step.reads[1] and dtype.kind == "f":
             return "where(isfinite({0}), 0.0, nan)"  # LLVM takes x - x in a sum for 0
