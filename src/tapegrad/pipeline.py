@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.differentiate.reverse import reverse
-from tapegrad.emit.names import user_names
+from tapegrad.emit.names import Names, user_names
 from tapegrad.emit.numba_source import emit
 from tapegrad.emit.numpy_source import numpy_source
 from tapegrad.emit.program import Program
@@ -125,6 +125,7 @@ def _text(tape: Tape) -> Any:
     from tapegrad.emit.standalone import standalone
 
     program = schedule(optimized(tape))
+    name = Names().fresh(tape.name)
     names = [program.names[c] for c in program.plan.inputs]
     free = len(tape.free_inputs)
     examples = [np.zeros(v.shape, v.dtype) for v in tape.free_inputs]
@@ -133,4 +134,4 @@ def _text(tape: Tape) -> Any:
         return ", ".join(outputs)
 
     doc = f"The tape {tape.name}."
-    return standalone(program, tape.name, names[:free], examples, tape.captured, result, doc)
+    return standalone(program, name, names[:free], examples, tape.captured, result, doc)

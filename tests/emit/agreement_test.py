@@ -17,9 +17,11 @@ from tests.tapes import awkward
 from tapegrad import gradcheck, value_and_grad
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.ir.tape import Builder, aval_of
+from tapegrad.optimize.cse import eliminate_common
+from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.inline import inline_custom
 
-EXAMPLES = int(os.environ.get("TAPEGRAD_FUZZ_EXAMPLES", "15"))
+EXAMPLES = int(os.environ.get("TAPEGRAD_FUZZ_EXAMPLES", "50"))
 few = settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -63,7 +65,7 @@ def together(samples, derivatives):
         rng = np.random.default_rng(0)
         wrt = [k for k, v in enumerate(tape.inputs) if v.dtype.kind == "f"]
         values += [rng.standard_normal(o.shape).astype(o.dtype) for o in outputs]
-        tape = reverse(tape, wrt, seed=True)
+        tape = remove_dead(eliminate_common(reverse(tape, wrt, seed=True, keep=())))
     return inline_custom(tape), values
 
 

@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.emit.check import assert_agree, assert_close
+from tests.tapes import tape
 
-from tapegrad import trace
-from tapegrad.emit.numpy_source import numpy_function
-from tapegrad.ir.tape import Tape
+from tapegrad import primitive, trace
+from tapegrad.emit.numpy_source import EXPRESSIONS, STATEMENTS, numpy_function
+from tapegrad.ir.tape import Tape, Var
 from tapegrad.pipeline import gradient, numpy_source_of, optimized
+from tapegrad.primitives import primitives
+from tapegrad.primitives.control import CallTape, Custom, Opaque
+from tapegrad.primitives.scatter import Nonzero
+from tapegrad.runtime.play import run
 
 X = np.random.default_rng(0).normal(size=(3, 4))
 
@@ -98,3 +103,121 @@ def test_a_guard_raises():
     )
     with pytest.raises(ValueError, match="traced where a condition was True"):
         numpy_function(tape)(-up)
+
+
+# ---- all primitives
+
+
+def line_of(call: str, *types: str) -> list[str]:
+    """The lines that a call of operands of these types becomes; they give what it gives."""
+    results = call.rpartition(" : ")[2].count("[")
+    outs = [f"%{len(types) + 1 + k}" for k in range(results)]
+    small = tape(" ".join(types), f"{', '.join(outs)} = {call}\nout {', '.join(outs)}")
+    assert_close(numpy_function(small)(*map(value, small.inputs)), played(small))
+    lines = numpy_source_of(small).splitlines()
+    return [line.strip() for line in lines[lines.index("") + 3 : -1]]
+
+
+def value(var: Var) -> np.ndarray:
+    return np.arange(var.aval.size).reshape(var.shape).astype(var.dtype)
+
+
+def played(small: Tape) -> list[Any]:
+    return run(small, list(map(value, small.inputs)))[0]
+
+
+CALLS = {
+    # constants say their dtype where nothing beside them does
+    "add(%1, 0.5) : f8[3]": (["f8[3]"], ["t = x + 0.5"]),
+    "add(%1, f4(0.5)) : f4[3]": (["f4[3]"], ["t = x + np.float32(0.5)"]),
+    "exp(0.5) : f8[]": (["f8[3]"], ["t = np.exp(np.float64(0.5))"]),
+    "maximum(%1, f8(-inf)) : f8[3]": (["f8[3]"], ["t = np.maximum(x, -np.inf)"]),
+    "where(%1, 1.0, f8(nan)) : f8[3]": (
+        ["b1[3]"],
+        ["t = np.where(x, np.float64(1.0), np.float64(np.nan))"],
+    ),
+    "logical_xor(%1, True) : b1[3]": (["b1[3]"], ["t = np.logical_xor(x, True)"]),
+    "astype(%1, dtype=f4) : f4[3]": (["b1[3]"], ["t = x.astype(np.float32)"]),
+    # dtypes that NumPy would widen
+    "sum(%1, axes=(0,)) : i4[4]": (["i4[3,4]"], ["t = np.sum(x, axis=0, dtype=np.int32)"]),
+    "cumsum(%1, axis=1, reverse=True) : f8[3,4]": (
+        ["f8[3,4]"],
+        ["t = np.flip(np.cumsum(np.flip(x, 1), 1), 1)"],
+    ),
+    # views
+    "transpose(%1, axes=(0, 2, 1)) : f8[2,4,3]": (
+        ["f8[2,3,4]"],
+        ["t = np.transpose(x, (0, 2, 1))"],
+    ),
+    "expand_dims(%1, axes=(0, 2)) : f8[1,3,1]": (["f8[3]"], ["t = x[None, :, None]"]),
+    "getitem(%1, index=(2, Slice(3, 4, -1))) : f8[4]": (["f8[3,4]"], ["t = x[2, ::-1]"]),
+    "getitem(%1, index=(Slice(1, 2, 1), Slice(0, 4, 1))) : f8[2,4]": (["f8[3,4]"], ["t = x[1:]"]),
+    "getitem(%1, index=(Slice(0, 3, 2),)) : f8[3]": (["f8[6]"], ["t = x[::2]"]),
+    "getitem(%1, index=()) : f8[]": (["f8[]"], ["t = x[()]"]),
+    "diagonal(%1, offset=1) : f8[2]": (["f8[3,3]"], ["t = np.diagonal(x, 1)"]),
+    # writes
+    "place(%1, shape=(5,), index=(Slice(1, 3, 1),)) : f8[5]": (
+        ["f8[3]"],
+        ["t = np.zeros((5,))", "t[1:4] = x"],
+    ),
+    "setitem(%1, %2, index=(0, Slice(0, 4, 1))) : f4[3,4]": (
+        ["f4[3,4]", "f4[4]"],
+        ["t = np.array(x)", "t[0] = x1"],
+    ),
+    "place_diagonal(%1, shape=(3, 4), offset=1) : f8[2,3,4]": (
+        ["f8[2,3]"],
+        ["t = np.zeros((2, 3, 4))", "t[..., np.arange(3), np.arange(1, 4)] = x"],
+    ),
+    "scatter_add(%1, %2, shape=(3,)) : f4[3]": (
+        ["f4[2]", "i8[2]"],
+        ["t = np.zeros((3,), np.float32)", "np.add.at(t, (x1,), x)"],
+    ),
+    "scatter_set(%1, %2, %3) : f8[3]": (
+        ["f8[3]", "f8[2]", "i8[2]"],
+        ["t = np.array(x)", "t[x2] = x1"],
+    ),
+    "winners(%1, shape=(3,)) : b1[2]": (
+        ["i8[2]"],
+        ["t = np.full((3,), -1)", "t[x] = np.arange(2)", "t = t[x] == np.arange(2)"],
+    ),
+    "concatenate(%1, %2, axis=0) : f8[5]": (
+        ["f8[2]", "f8[3]"],
+        ["t = np.concatenate([x, x1], 0)"],
+    ),
+    # calls
+    "nonzero(%1, count=3, ndim=2) : i8[3], i8[3]": (["b1[2,2]"], ["(t, t1,) = np.nonzero(x)"]),
+    "expit(%1) : f8[3]": (["f8[3]"], ["t = scipy.special.expit(x)"]),
+    "searchsorted(%1, %2, right=True) : i8[3]": (
+        ["f8[2]", "f8[3]"],
+        ["t = np.searchsorted(x, x1, 'right')"],
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_calls(call):
+    types, lines = CALLS[call]
+    assert line_of(call, *types) == lines
+
+
+def test_every_primitive_has_a_template():
+    inlined, by_name = {CallTape, Custom}, {Opaque, Nonzero}
+    classes = {p for p in primitives().values() if isinstance(p, type)}
+    assert classes - inlined - by_name == {*EXPRESSIONS, *STATEMENTS}
+
+
+def test_a_function_that_only_numpy_can_run_is_called_by_name():
+    @primitive
+    def backwards(x):
+        return np.array([float(v) for v in x[::-1]])
+
+    tape = trace(lambda x: 2.0 * backwards(x), X[0])[1]
+    assert "    t = backwards(x)\n    t1 = 2.0 * t\n" in tape.numpy_source
+    assert_agree(tape, (X[0],))
+
+
+def test_names_stay_those_of_python_and_the_user():
+    """A lambda and a function called like a word of Python become what can be defined."""
+    tape = trace(lambda np: np * 2.0, X)[1]
+    assert "def lambda_(np1):" in tape.numpy_source
+    compile(tape.source, "source", "exec")

@@ -40,6 +40,8 @@ def assigned_name(text: str) -> str:
         (statement,) = ast.parse(text).body
     except (SyntaxError, ValueError):
         return ""
+    if any(isinstance(node, ast.Lambda) for node in ast.walk(statement)):
+        return ""  # what is assigned is the function, and the line of its body is the same
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target = statement.targets[0]
         return target.id if isinstance(target, ast.Name) else ""
@@ -77,7 +79,8 @@ class Names:
 
     def fresh(self, wanted: str) -> str:
         """`wanted`, or `wanted` with the first number that makes it new."""
-        base = wanted if wanted.isidentifier() and not keyword.iskeyword(wanted) else "v"
+        base = wanted if wanted.isidentifier() else "v"
+        base += "_" * keyword.iskeyword(base)
         if base not in self._taken:
             self._taken.add(base)
             return base

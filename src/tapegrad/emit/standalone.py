@@ -98,21 +98,20 @@ def standalone(
         compiling.append(f"{INDENT}{kernel.name},")
         compiling.append(f"{INDENT}[{', '.join(types)}],")
         compiling.append(")[0]")
-    for call in program.calls():
-        raise_if_foreign(call)
     parts = ["\n".join(head), *[k.text for k in program.kernels], "\n".join(lines)]
     source = "\n\n\n".join(part.strip() for part in parts)
     return Text(name, source + "\n", "\n".join(compiling), doc)
 
 
-def raise_if_foreign(call: Any) -> None:
+def refuse_foreign_calls(program: Program) -> None:
     """A saved function can't hold what only tapegrad, or the user's program, can run."""
     from tapegrad.errors import UnsupportedError
 
-    raise UnsupportedError(
-        f"{call.primitive} can't be compiled ({call.src}), so the function can't stand alone. Use "
-        "grad, which calls it between the compiled parts"
-    )
+    for call in program.calls():
+        raise UnsupportedError(
+            f"{call.primitive} can't be compiled ({call.src}), so the function can't stand alone. "
+            "Use grad, which calls it between the compiled parts"
+        )
 
 
 def _hidden_cells(program: Program, hidden: Sequence[Any]) -> list[Cell]:

@@ -11,7 +11,13 @@ import numpy as np
 
 from tapegrad.emit.names import reserved
 from tapegrad.emit.program import Program
-from tapegrad.emit.standalone import Text, is_float_leaf, mirrored, standalone
+from tapegrad.emit.standalone import (
+    Text,
+    is_float_leaf,
+    mirrored,
+    refuse_foreign_calls,
+    standalone,
+)
 from tapegrad.ir.tape import Literal
 from tapegrad.pipeline import gradient, schedule
 from tapegrad.runtime.checks import check_scalar_result
@@ -77,6 +83,7 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
     tape = gradient(whole, wrt, keep=[0])
     hidden = (*traced.hidden, *tape.captured)  # the rules' own arrays come last
     program = schedule(tape)
+    refuse_foreign_calls(program)
     parameters = _parameters(f, args, program)
     name = f"grad_{program.plan.name.removeprefix('grad_')}"
 
