@@ -35,8 +35,8 @@ from tapegrad.signature import (
     leaf_names,
 )
 from tapegrad.tracing import trace as traces
-from tapegrad.tracing.run import Traced, plain_value, replay, trace_function
-from tapegrad.tracing.state import State, watch
+from tapegrad.tracing.run import Traced, plain_value, replay, trace_function, trace_to_keep
+from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_traced, unflatten
@@ -185,7 +185,7 @@ class Derived:
     ) -> tuple[Any] | None:
         """The result of the first variant whose guards hold, in a 1-tuple; None if none do."""
         for variant in variants:
-            holds = variant.state is None or variant.state.holds(self.root, args)
+            holds = variant.state is None or variant.state.holds(self.root, args, kwargs)
             found = self._run(variant, leaves, args, kwargs) if holds else None
             if found is not None:
                 self.cache.used(key, variant)
@@ -226,9 +226,7 @@ class Derived:
         self, key: Any, known: Sequence[Variant], leaves: list[Any], args: Any, kwargs: Any
     ) -> Any:
         """The result of a new variant; `known` are those that don't answer these arguments."""
-        watcher = watch(self.root, args)
         variant = self._derive(args, kwargs)
-        variant.state = watcher.state(variant.traced.hidden)
         if variant.traced.has_tracers:  # called in a thread of a traced function's own
             return self._nested(args, kwargs)
         self.cache.count("traces")
@@ -248,17 +246,22 @@ class Derived:
         return found[0]
 
     def _derive(self, args: Any, kwargs: Any, final: bool = True) -> Variant:
-        """Trace, check, differentiate and optimise; `final` as in `pipeline.gradient`."""
+        """Trace, check, differentiate and optimise; a tape that isn't `final` becomes part of
+        another one, in whose trace this is called."""
         names, words = leaf_names(self.f, args, kwargs)
         leaves, _ = flatten((args, kwargs))
         for leaf, word in zip(leaves, words, strict=True):
             check_leaf(leaf, f"{self.recipe.kind} of {describe(self.f)}: {word}")
         wrt, structures, counts = self._with_respect_to(args, words)
-        traced = trace_function(self.f, args, kwargs, names)
+        state = None
+        if final:
+            traced, state = trace_to_keep(self.f, args, kwargs, names, self.root)
+        else:
+            traced = trace_function(self.f, args, kwargs, names)
         if self.recipe.kind == "jit":
             kept = list(range(len(traced.tape.outputs)))
             tape = optimized(traced.tape) if final else traced.tape
-            return Variant(tape, traced.without_values(), self.recipe, [], [], kept)
+            return Variant(tape, traced.without_values(), self.recipe, [], [], kept, state)
         check_scalar_result(traced, describe(self.f), self.recipe.has_aux)
         kept = self._kept(traced)
         if traced.outputs[0] is None:  # a constant loss: no input matters
@@ -268,7 +271,8 @@ class Derived:
             # Arrays that users' derivative rules reached are hidden inputs like the function's own.
             traced = replace(traced, hidden=(*traced.hidden, *tape.captured))
             tape = replace(tape, captured=())
-        return Variant(tape, traced.without_values(), self.recipe, structures, counts, kept)
+        traced = traced.without_values()
+        return Variant(tape, traced, self.recipe, structures, counts, kept, state)
 
     def _with_respect_to(
         self, args: Sequence[Any], words: Sequence[str]

@@ -6,6 +6,7 @@ import dis
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from types import CodeType, FrameType
 
 from tapegrad.ir.tape import Source
@@ -24,12 +25,15 @@ _DEMO = os.path.join(_OWN[0], "demo.py")  # a user's program, though it lies her
 _foreign: dict[CodeType, bool] = {}
 
 
+def is_users_path(file: str) -> bool:
+    """Whether a file is none of tapegrad's, NumPy's and SciPy's."""
+    return not file.startswith((*_OWN, "<__array_function__")) or file == _DEMO
+
+
 def is_users(code: CodeType) -> bool:
     known = _foreign.get(code)
     if known is None:
-        file = code.co_filename
-        inside = file.startswith((*_OWN, "<__array_function__"))
-        known = _foreign[code] = not inside or file == _DEMO
+        known = _foreign[code] = is_users_path(code.co_filename)
     return known
 
 
@@ -39,6 +43,15 @@ def _user_frame() -> FrameType | None:
     while frame is not None and not is_users(frame.f_code):
         frame = frame.f_back
     return frame
+
+
+def user_frames() -> Iterator[FrameType]:
+    """The frames of the user's program, innermost first."""
+    frame = _user_frame()
+    while frame is not None:
+        if is_users(frame.f_code):
+            yield frame
+        frame = frame.f_back
 
 
 def user_source() -> Source | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from tapegrad.errors import LeakedTracerError, TraceError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
+from tapegrad.tracing.mentions import Meetings
 from tapegrad.tracing.source import at_line, at_source, user_source
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Trace:
         self._pins: dict[Var, Tracer] = {}
         self._captured: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
+        self.meetings = Meetings()
 
     def __enter__(self) -> Trace:
         global running
@@ -84,6 +86,8 @@ class Trace:
 
     def capture(self, outside: Any, aval: Aval) -> Var:
         """The hidden input that stands for an array or tracer from outside."""
+        if isinstance(outside, np.ndarray):
+            self.meetings.note(outside)
         known = self.hidden.get(id(outside))
         if known is None:
             # Inputs come first on a tape, so a hidden one is given its number now and moved to

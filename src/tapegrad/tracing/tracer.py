@@ -126,6 +126,8 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         from tapegrad.tracing.frontend.ufuncs import call_ufunc
 
+        if any(isinstance(x, np.generic) for x in inputs):
+            self._trace.meetings.strange = True
         return call_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
