@@ -27,6 +27,7 @@ from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.play import run
+from tapegrad.runtime.retracing import warn_of_retracing
 from tapegrad.signature import (
     check_differentiable,
     check_leaf,
@@ -39,7 +40,7 @@ from tapegrad.tracing.run import Traced, plain_value, replay, trace_function, tr
 from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.trees import flatten, is_traced, unflatten
+from tapegrad.trees import flatten, is_traced, key_orders, unflatten
 
 MAX_COMPILED_CALLS = 4000  # straight-line code beyond this takes numba minutes
 
@@ -175,7 +176,7 @@ class Derived:
         if tracing_depth() or any(isinstance(x, Tracer) for x in leaves):
             return self._nested(args, kwargs)
         traced_leaves = [x for x in leaves if is_traced(x)]
-        key = (structure, tuple(leaf_key(x) for x in leaves))
+        key = (structure, key_orders((args, kwargs)), tuple(leaf_key(x) for x in leaves))
         known = self.cache.variants(key)
         found = self._answer(known, key, traced_leaves, args, kwargs)
         return self._trace(key, known, leaves, args, kwargs) if found is None else found[0]
@@ -236,7 +237,9 @@ class Derived:
         found = self._answer(since, key, traced_leaves, args, kwargs)
         if found is None:
             self.cache.count("misses")
-            self.cache.add(key, variant)
+            if self.cache.add(key, variant):
+                last = known[0] if known else None
+                warn_of_retracing(self.__name__, last, self.root, traced_leaves, args, kwargs)
             found = self._run(variant, traced_leaves, args, kwargs)
         if found is None:
             raise GradientError(

@@ -217,17 +217,14 @@ class _Unpacker:
             self.count += 1
             self.lines.append(f"{name} = {place}")
             kind = type(x).__name__
-            self._check(f"type({name}) is not {kind} or len({name}) != {len(x)}")
             if isinstance(x, dict):
-                try:
-                    keys = sorted(x)
-                except TypeError:
-                    raise _NotSimple from None
-                if not all(type(k) in (str, int) for k in keys):
+                if {type(k) for k in x} not in (set(), {str}, {int}):
                     raise _NotSimple
-                for key in keys:
+                self._check(f"type({name}) is not dict or [*{name}] != {list(x)!r}")
+                for key in sorted(x):
                     self.unpack(f"{name}[{key!r}]", x[key])
             else:
+                self._check(f"type({name}) is not {kind} or len({name}) != {len(x)}")
                 for position, element in enumerate(x):
                     self.unpack(f"{name}[{position}]", element)
         elif x is None:

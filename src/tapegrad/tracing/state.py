@@ -42,18 +42,36 @@ _GONE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 class State:
     """Facts about what a function reaches: `holds(f, args, kwargs)` tells whether they still do.
 
-    `words` says of each place what the user calls it.
+    `facts` are conditions, each with what the user calls the place, and among them assignments of
+    short names, which have no word.
     """
 
-    def __init__(self, lines: Sequence[str], values: dict[str, Any], words: dict[str, str]) -> None:
+    def __init__(self, facts: Sequence[tuple[str, str]], values: dict[str, Any]) -> None:
+        self._facts, self._values = facts, {**values, **_HELPERS}
+        self.count = sum(bool(word) for _, word in facts)
         text = ["def holds(f, args, kwargs=None):", "    try:"]
-        text += [f"        {line}" for line in lines]
+        for line, word in facts:
+            text.append(f"        if not ({line}): return False" if word else f"        {line}")
         # What was there may be gone, or of another kind: then the facts don't hold either.
         text += ["        return True", "    except _GONE:", "        return False"]
-        self.count = sum(line.startswith("if ") for line in lines)
-        names = {**values, **_HELPERS}
+        names = dict(self._values)
         exec("\n".join(text), names)
         self.holds: Callable[..., bool] = names["holds"]
+
+    def broken(self, f: Any, args: Any, kwargs: Any) -> str:
+        """What the user calls the first thing that has changed; empty if nothing has."""
+        names = {**self._values, "f": f, "args": args, "kwargs": kwargs}
+        last = "something"
+        for line, word in self._facts:
+            last = word or last
+            try:
+                if not word:
+                    exec(line, names)
+                elif not eval(line, names):
+                    return word
+            except _GONE:
+                return last
+        return ""
 
 
 def watch(f: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Watcher:
@@ -85,9 +103,8 @@ class Watcher:
     def __init__(self, reach: Reach) -> None:
         self.reach = reach
         self.generators: list[Any] = []  # of random numbers
-        self._lines: list[str] = []
+        self._facts: list[tuple[str, str]] = []
         self._values: dict[str, Any] = {}
-        self._words: dict[str, str] = {}
         self._arrays: list[tuple[str, str, np.ndarray, bytes]] = []
         self._seen: set[Any] = set()
 
@@ -99,30 +116,30 @@ class Watcher:
                 meetings.strange = True
         for name, place, x, content in self._arrays:
             if not meetings.prove(x, name, self.reach.codes):
-                self._fact(f"same_bytes({place}, {{}})", content, place)
+                self._fact(f"same_bytes({place}, {{}})", content, name)
         if len(self._values) > MOST:
-            self._lines.append("return False")
-        return State(self._lines, self._values, self._words) if self._lines else None
+            self._facts.append(("False", f"one of more than {MOST} things that it can reach"))
+        return State(self._facts, self._values) if self._facts else None
 
     # ---- facts
 
-    def _fact(self, condition: str, value: Any, place: str) -> None:
+    def _fact(self, condition: str, value: Any, word: str) -> None:
         """`condition`, in which `{}` stands for the value seen now."""
         name = f"v{len(self._values)}"
         self._values[name] = value
-        self._lines.append(f"if not ({condition.format(name)}): return False")
+        self._facts.append((condition.format(name), word or "something"))
 
     def _held(self, place: str) -> str:
         """A short name for a place that others are reached from."""
-        name = f"x{len(self._lines)}"
-        self._lines.append(f"{name} = {place}")
+        name = f"x{len(self._facts)}"
+        self._facts.append((f"{name} = {place}", ""))
         return name
 
-    def _same_object(self, place: str, x: Any) -> None:
+    def _same_object(self, place: str, x: Any, word: str) -> None:
         try:
-            self._fact(f"{place} is {{0}}()", weakref.ref(x), place)
+            self._fact(f"{place} is {{0}}()", weakref.ref(x), word)
         except TypeError:
-            self._fact(f"{place} is {{0}}", x, place)
+            self._fact(f"{place} is {{0}}", x, word)
 
     def _first(self, *key: Any) -> bool:
         """Whether this is seen for the first time; and not more than can be checked."""
@@ -136,8 +153,8 @@ class Watcher:
         """What a function reaches."""
         if isinstance(f, functools.partial):
             self.function(f"{place}.func", f.func)
-            self.value(f"{place}.args", f.args)
-            self.value(f"{place}.keywords", f.keywords)
+            self.value(f"{place}.args", f.args, "an argument of the partial")
+            self.value(f"{place}.keywords", f.keywords, "an argument of the partial")
         elif isinstance(f, types.MethodType):
             self.function(f"{place}.__func__", f.__func__)
             self.attributes(f"{place}.__self__", f.__self__)
@@ -171,38 +188,38 @@ class Watcher:
             else:
                 self.attributes(place, x)
 
-    def value(self, place: str, x: Any, name: str = "") -> None:
+    def value(self, place: str, x: Any, name: str) -> None:
         """What a place holds, which `name` stands for in the code."""
         if isinstance(x, PLAIN):
-            self._plain(place, x)
+            self._plain(place, x, name)
         elif isinstance(x, np.generic):
             same = f"type({place}) is type({{0}}) and {place}.tobytes() == {{0}}.tobytes()"
-            self._fact(same, x, place)
+            self._fact(same, x, name)
         elif isinstance(x, np.ndarray):
-            self._same_object(place, x)
+            self._same_object(place, x, name)
             if x.dtype.hasobject:
-                self._fact("{0}", False, place)
+                self._fact("{0}", False, name)
             else:
                 self._arrays.append((name, place, x, x.tobytes()))
         elif isinstance(x, (dict, list, tuple, set, frozenset, collections.deque)):
             self._container(place, x, name)
         elif isinstance(x, (types.FunctionType, types.MethodType, functools.partial)):
             if isinstance(x, types.FunctionType):
-                self._same_object(place, x)
+                self._same_object(place, x, name)
             self.function(place, x)
         elif isinstance(x, types.ModuleType):
             self.attributes(place, x)
         elif isinstance(x, _EQUAL):
-            self._fact(f"type({place}) is type({{0}}) and {place} == {{0}}", x, place)
+            self._fact(f"type({place}) is type({{0}}) and {place} == {{0}}", x, name)
         elif isinstance(x, (bytearray, memoryview, array.array)):
-            self._fact(f"bytes({place}) == {{0}}", bytes(x), place)
+            self._fact(f"bytes({place}) == {{0}}", bytes(x), name)
         elif isinstance(x, _GENERATORS):
-            self._same_object(place, x)
+            self._same_object(place, x, name)
             self.generators.append(x)
         elif isinstance(x, collections.abc.Iterator):
-            self._fact("{0}", False, place)  # whether it has moved on can't be seen
+            self._fact("{0}", False, name)  # whether it has moved on can't be seen
         else:
-            self._same_object(place, x)
+            self._same_object(place, x, name)
             self.attributes(place, x)
 
     def attributes(self, place: str, x: Any) -> None:
@@ -210,7 +227,7 @@ class Watcher:
         if isinstance(x, _GENERATORS):
             self.generators.append(x)
         wrapped = wrapped_by(x)
-        if isinstance(wrapped, (types.FunctionType, types.MethodType, functools.partial)):
+        if wrapped is not None:
             self.function(f"{place}.__wrapped__", wrapped)
         if not self.reach.is_open(x) or not self._first("attributes", id(x)):
             return
@@ -222,7 +239,7 @@ class Watcher:
             else:
                 of_class = f"type({held})"
             if isinstance(found, types.FunctionType) and name not in own:
-                self._same_object(f"{of_class}.{name}", found)
+                self._same_object(f"{of_class}.{name}", found, name)
                 self.function(f"{of_class}.{name}", found)
             elif isinstance(found, property):
                 if isinstance(found.fget, types.FunctionType):
@@ -234,13 +251,13 @@ class Watcher:
 
     # ---- kinds of values
 
-    def _plain(self, place: str, x: Any) -> None:
+    def _plain(self, place: str, x: Any, name: str) -> None:
         kind = f"kind{len(self._values)}"
         self._values[kind] = type(x)
         same = f"{place} is {{0}} or (type({place}) is {kind} and {place} == {{0}}"
         if isinstance(x, float):  # 0.0 is not -0.0
             same += f" and signbit({place}) == signbit({{0}})"
-        self._fact(f"{same})", x, place)
+        self._fact(f"{same})", x, name)
 
     def _container(self, place: str, x: Any, name: str) -> None:
         try:
@@ -248,18 +265,18 @@ class Watcher:
         except ValueError:
             pass
         else:
-            self._fact(f"marshalled({place}, 2) == {{0}}", content, place)
+            self._fact(f"marshalled({place}, 2) == {{0}}", content, name)
             return
         if not self._first("container", id(x)):
             return
         held = self._held(place)
         if isinstance(x, (set, frozenset)):
-            self._fact(f"type({held}) is type({{0}}) and {held} == {{0}}", x.copy(), place)
+            self._fact(f"type({held}) is type({{0}}) and {held} == {{0}}", x.copy(), name)
             return
         if isinstance(x, dict):
-            self._fact(f"list({held}) == {{0}}", list(x), place)
+            self._fact(f"list({held}) == {{0}}", list(x), name)
         else:
-            self._fact(f"len({held}) == {{0}}", len(x), place)
+            self._fact(f"len({held}) == {{0}}", len(x), name)
         for key in x if isinstance(x, dict) else range(len(x)):
             self.value(f"{held}[{self._key(key)}]", x[key], name)
 
