@@ -30,7 +30,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
-from tapegrad.tracing.source import assigns_item, at_line
+from tapegrad.tracing.source import assigns_item, at_line, formats_text
 from tapegrad.tracing.trace import Trace, innermost, to_operand
 
 
@@ -177,6 +177,8 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
 
     def _guarded_int(self, what: str) -> int:
         value = self._scalar_value("int")
+        if formats_text():
+            return int(value)
         self._trace.check_alive()
         whole = self._as_scalar()
         if self.dtype.kind == "f":
@@ -209,6 +211,8 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         return int(np.ceil(self))
 
     def __float__(self) -> float:
+        if formats_text():
+            return float(self._scalar_value("float"))
         if self.dtype.kind in "iub":
             value = self._scalar_value("float")
             self._trace.guard(self._as_scalar(), value, "float(...)")
