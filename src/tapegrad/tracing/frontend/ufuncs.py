@@ -90,7 +90,7 @@ def _divmod(x: Any, y: Any) -> tuple[Any, Any]:
 def _modf(x: Any) -> tuple[Any, Any]:
     (x,) = promoted(np.modf, x)
     whole = np.trunc(x)
-    return np.where(np.isinf(x), 0.0, x - whole), whole
+    return np.copysign(np.where(np.isinf(x), 0.0, x - whole), x), whole
 
 
 def _logaddexp2(x: Any, y: Any) -> Any:
