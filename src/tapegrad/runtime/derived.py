@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.arrays import native
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.pipeline import gradient, optimized
@@ -71,6 +72,14 @@ class Variant:
     played: float = 0.0
     entry: Entry | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fits_outside(self) -> bool:
+        """Whether the arrays from outside have the shapes and dtypes that they were traced with:
+        both can be changed in place."""
+        hidden = self.traced.hidden
+        inputs = self.tape.inputs[len(self.tape.inputs) - len(hidden) :]
+        pairs = zip(hidden, inputs, strict=True)
+        return all(x.shape == v.shape and native(x.dtype) == v.dtype for x, v in pairs)
 
     def assemble(self, values: Sequence[Any]) -> Any:
         """The result in the user's terms, of the values of the tape's outputs."""
@@ -205,6 +214,8 @@ class Derived:
             except Miss:
                 return None
         start = time.perf_counter()
+        if not variant.fits_outside():
+            return None
         inputs = [*map(plain_value, leaves), *variant.traced.hidden]
         try:
             values, broken = run(variant.tape, inputs)

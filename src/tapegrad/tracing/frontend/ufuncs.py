@@ -65,7 +65,7 @@ def _short_power(x: Any, y: Any) -> Tracer:
     exponent = None
     if isinstance(y, (int, float, np.generic)) and not isinstance(y, bool):
         exponent = float(y)
-    elif isinstance(y, Tracer) and y._weak and y.dtype.kind in "iu":
+    elif isinstance(x, Tracer) and isinstance(y, Tracer) and y._weak and y.dtype.kind in "iu":
         exponent = int(y)  # guarded: an integer exponent decides which code is best
         y = exponent
     floating = isinstance(x, Tracer) and x.dtype.kind == "f"
