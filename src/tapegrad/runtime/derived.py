@@ -203,9 +203,15 @@ class Derived:
         return None
 
     def _run(
-        self, variant: Variant, leaves: Sequence[Any], args: Any, kwargs: Any
+        self,
+        variant: Variant,
+        leaves: Sequence[Any],
+        args: Any,
+        kwargs: Any,
+        fresh: bool = False,
     ) -> tuple[Any] | None:
-        """The result in a 1-tuple, or None if one of the variant's guards doesn't hold."""
+        """The result in a 1-tuple, or None if one of the variant's guards doesn't hold; a `fresh`
+        one was just traced with these arguments."""
         if self.compile == "always" and variant.entry is None:
             self._compile(variant, args, kwargs)
         if variant.entry is not None:
@@ -219,8 +225,10 @@ class Derived:
         inputs = [*map(plain_value, leaves), *variant.traced.hidden]
         try:
             values, broken = run(variant.tape, inputs)
-        except IndexError:  # a new trace tells the user where, or takes the path without it
-            return None
+        except (IndexError, ValueError):
+            if fresh:
+                raise
+            return None  # a new trace tells the user where, or takes the path without it
         if broken is not None:
             return None
         values = own(variant.tape, values, inputs)
@@ -250,7 +258,7 @@ class Derived:
         if found is None:
             self.cache.count("misses")
             self.cache.add(key, variant)
-            found = self._run(variant, traced_leaves, args, kwargs)
+            found = self._run(variant, traced_leaves, args, kwargs, fresh=True)
         if found is None:
             raise GradientError(
                 f"{describe(self.f)} took another path when it was run again on the same "

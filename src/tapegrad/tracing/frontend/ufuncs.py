@@ -17,6 +17,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import special
 from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.frontend.operands import (
+    as_tracer,
     cast,
     cast_all,
     dtype_of,
@@ -80,6 +81,12 @@ def _short_power(x: Any, y: Any) -> Tracer:
             return apply(ew.sqrt, np.sqrt, [x])
         if exponent == -1:
             return apply(ew.reciprocal, np.reciprocal, [x])
+    if isinstance(y, (Tracer, np.ndarray)) and loop_dtypes(np.power, [x, y])[0].kind == "i":
+        powers = as_tracer(y, x)
+        result = apply(ew.power, np.power, [x, powers])  # NumPy refuses negative ones
+        valid: Any = np.all(powers >= 0)
+        valid._trace.guard(valid, True, "the sign of integer exponents")
+        return result
     return apply(ew.power, np.power, [x, y])
 
 
