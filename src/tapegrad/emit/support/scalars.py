@@ -148,8 +148,8 @@ def plus(typingctx: Any, x: Any, y: Any) -> Any:
     """x + y for sums whose order is free: LLVM may keep many partial sums.
 
     Not "nsz", which would do no more than lose the sign of a zero, but for which LLVM also takes
-    apart the terms x and y themselves: x - x becomes 0 where x is infinite, and a compensated sum
-    loses its compensation.
+    apart the terms x and y themselves: x - x becomes 0 where x is infinite, and the factors of
+    products are multiplied first, which may overflow.
     """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
