@@ -296,12 +296,10 @@ class _KernelEmitter:
             if exponent == 0.5:  # NumPy takes the root too
                 return "sqrt({0})"
         dtype = step.cell.dtype
-        if primitive is ew.sub and step.reads[0] == step.reads[1] and dtype.kind == "f":
-            return "where(isfinite({0}), 0.0, nan)"  # LLVM takes x - x in a sum for 0
         template = EXPANDED.get(str(primitive.name), primitive.scalar)
         if dtype.kind in "iu":
             template = _INTEGER.get(template, template)
-            if dtype != np.int64:
+            if dtype != np.int64 or primitive is ew.reciprocal:  # which divides floats
                 template = f"as_{dtype_name(dtype)}({template})"
         return template
 
@@ -428,10 +426,5 @@ class _KernelEmitter:
         return " ".join(parts)
 
 
-# Integer forms of templates that are written for floats, and shifts out of the machine's range.
-_INTEGER = {
-    "power({0}, {1})": "{0} ** {1}",
-    "1.0 / {0}": "where(abs({0}) == 1, {0}, 0)",
-    "{0} << {1}": "where(({1} >= 0) & ({1} < 64), {0} << {1}, 0)",
-    "{0} >> {1}": "{0} >> where(({1} >= 0) & ({1} < 64), {1}, 63)",
-}
+# Integer forms of templates that are written for floats.
+_INTEGER = {"power({0}, {1})": "{0} ** {1}"}

@@ -241,6 +241,8 @@ def _expand(p: Any, xs: Sequence[str], call: Call) -> str:
 def _fold(name: str) -> Callable[..., str]:
     def expression(p: Any, xs: Sequence[str], call: Call) -> str:
         (x,) = call.operands
+        if name == "sum" and p.is_wide(x):
+            return f"np.sum({xs[0]}{_axes(p, x)}, dtype=np.float64).astype(np.float32)"
         kind = (
             x.dtype if name in ("sum", "prod") and x.dtype not in (np.float32, np.int64) else None
         )

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.arrays import native
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.pipeline import gradient, optimized
@@ -72,6 +73,14 @@ class Variant:
     played: float = 0.0
     entry: Entry | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fits_outside(self) -> bool:
+        """Whether the arrays from outside have the shapes and dtypes that they were traced with:
+        both can be changed in place."""
+        hidden = self.traced.hidden
+        inputs = self.tape.inputs[len(self.tape.inputs) - len(hidden) :]
+        pairs = zip(hidden, inputs, strict=True)
+        return all(x.shape == v.shape and native(x.dtype) == v.dtype for x, v in pairs)
 
     def assemble(self, values: Sequence[Any]) -> Any:
         """The result in the user's terms, of the values of the tape's outputs."""
@@ -195,9 +204,15 @@ class Derived:
         return None
 
     def _run(
-        self, variant: Variant, leaves: Sequence[Any], args: Any, kwargs: Any
+        self,
+        variant: Variant,
+        leaves: Sequence[Any],
+        args: Any,
+        kwargs: Any,
+        fresh: bool = False,
     ) -> tuple[Any] | None:
-        """The result in a 1-tuple, or None if one of the variant's guards doesn't hold."""
+        """The result in a 1-tuple, or None if one of the variant's guards doesn't hold; a `fresh`
+        one was just traced with these arguments."""
         if self.compile == "always" and variant.entry is None:
             self._compile(variant, args, kwargs)
         if variant.entry is not None:
@@ -206,11 +221,15 @@ class Derived:
             except Miss:
                 return None
         start = time.perf_counter()
+        if not variant.fits_outside():
+            return None
         inputs = [*map(plain_value, leaves), *variant.traced.hidden]
         try:
             values, broken = run(variant.tape, inputs)
-        except IndexError:  # a new trace tells the user where, or takes the path without it
-            return None
+        except (IndexError, ValueError):
+            if fresh:
+                raise
+            return None  # a new trace tells the user where, or takes the path without it
         if broken is not None:
             return None
         values = own(variant.tape, values, inputs)
@@ -240,7 +259,7 @@ class Derived:
             if self.cache.add(key, variant):
                 last = known[0] if known else None
                 warn_of_retracing(self.__name__, last, self.root, traced_leaves, args, kwargs)
-            found = self._run(variant, traced_leaves, args, kwargs)
+            found = self._run(variant, traced_leaves, args, kwargs, fresh=True)
         if found is None:
             raise GradientError(
                 f"{describe(self.f)} took another path when it was run again on the same "

@@ -96,7 +96,7 @@ class Entry:
             name = self.program.names[cell]
             if not cell.shape or not _is_plain(array):
                 self.names[f"{name}_given"] = array
-                value = f"require({name}_given, {name}_dtype, ['C', 'A'])"
+                value = f"require({name}_given, {name}_dtype, ['C', 'A', 'E'])"
                 self.names[f"{name}_dtype"] = cell.dtype
                 self.names["require"] = np.require
                 lines.append(f"{name} = {value}{'' if cell.shape else '.item()'}")
@@ -120,7 +120,10 @@ class Entry:
             _prepared(leaf, var)
             for leaf, var in zip(leaves, self.variant.tape.inputs, strict=False)
         ]
-        return self.variant.assemble(self._flat(*values))
+        try:
+            return self.variant.assemble(self._flat(*values))
+        except BufferError:  # an array from outside has got another shape
+            raise Miss from None
 
     # ---- the fast entry
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.arrays import native, plain
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.signature import describe
@@ -73,7 +74,7 @@ def input_aval(x: Any) -> Aval:
         return Aval(x.shape, x.dtype, weak=x._weak)
     if is_number(x):
         return Aval((), np.dtype(np.float64 if isinstance(x, float) else np.int64), weak=True)
-    return Aval(x.shape, x.dtype)
+    return Aval(x.shape, native(x.dtype))
 
 
 def plain_value(x: Any) -> Any:
@@ -82,7 +83,7 @@ def plain_value(x: Any) -> Any:
         return x.read()[1]
     if is_number(x):
         return np.float64(x) if isinstance(x, float) else np.int64(x)
-    return x
+    return plain(x)
 
 
 def trace_function(
@@ -173,7 +174,7 @@ def _with_hidden_inputs(tape: Tape, hidden: Sequence[Var]) -> Tape:
 
 def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
     """Record a tape's calls again on the tracers and arrays given as inputs, in their trace."""
-    env: dict[Var, Any] = dict(zip(tape.inputs, inputs, strict=True))
+    env: dict[Var, Any] = dict(zip(tape.inputs, map(plain, inputs), strict=True))
 
     def value(x: Operand) -> Any:
         return x if isinstance(x, Literal) else env[x]

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.errors import LeakedTracerError, TraceError
+from tapegrad.arrays import native, objection, plain
+from tapegrad.errors import ArgumentError, LeakedTracerError, TraceError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
 from tapegrad.tracing.mentions import Meetings
 from tapegrad.tracing.source import at_line, at_source, user_source
@@ -90,6 +91,9 @@ class Trace:
             self.meetings.note(outside)
         known = self.hidden.get(id(outside))
         if known is None:
+            if isinstance(outside, np.ndarray) and (found := objection(outside)):
+                what, advice = found
+                raise ArgumentError(f"an array that {self.label} uses {what}{at_line()}{advice}")
             # Inputs come first on a tape, so a hidden one is given its number now and moved to
             # the inputs when the tape is finished.
             var = self.builder._fresh(aval)
@@ -160,5 +164,5 @@ def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
     if isinstance(x, Literal):
         return x, x.value
     if isinstance(x, np.ndarray):
-        return trace.capture(x, Aval(x.shape, x.dtype)), x
+        return trace.capture(x, Aval(x.shape, native(x.dtype))), plain(x)
     return Literal(x), x
