@@ -8,16 +8,29 @@ from typing import Any
 from tapegrad.primitives import (
     contractions,
     control,
+    decompositions,
     elementwise,
     reductions,
     scatter,
+    solving,
     sorting,
     special,
     views,
 )
 from tapegrad.primitives.base import Elementwise, Parametric
 
-_MODULES = (elementwise, special, reductions, views, scatter, contractions, sorting, control)
+_MODULES = (
+    elementwise,
+    special,
+    reductions,
+    views,
+    scatter,
+    contractions,
+    solving,
+    decompositions,
+    sorting,
+    control,
+)
 
 
 def _declared() -> dict[str, Any]:
