@@ -220,21 +220,7 @@ class CholeskyPullback(Library):
         return factor
 
     def evaluate(self, *xs: Any) -> Any:
-        factor, ct = xs
-        n = factor.shape[-1]
-        if n <= BLOCK:
-            s = between(factor, halved(matmul(swapped(lower(factor)), lower(ct))))
-            return halved(s + swapped(s))
-        k = (n // BLOCK + 1) // 2 * BLOCK
-        done = np.zeros_like(ct)
-        done[..., k:, k:] = self.evaluate(factor[..., k:, k:], ct[..., k:, k:])
-        corner = done[..., k:, k:] + swapped(done[..., k:, k:])
-        side = ct[..., k:, :k] - matmul(corner, factor[..., k:, :k])
-        side = swapped(solve_upper(swapped(factor[..., :k, :k]), swapped(side)))
-        top = ct[..., :k, :k] - matmul(swapped(side), factor[..., k:, :k])
-        done[..., k:, :k] = side
-        done[..., :k, :k] = self.evaluate(factor[..., :k, :k], top)
-        return done
+        return over_batch(_pulled_back, (2, 2), *xs)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         """Of S: W = Phi(Z) + Phi(Z)^T for the cotangent Z, and Q = Phi(L^-1 W L^-T), each factor
@@ -262,6 +248,32 @@ class CholeskyPullback(Library):
             moved = halved(s)
             tangent = moved if tangent is None else tangent + moved
         return tangent
+
+
+def _pulled_back(factor: Any, ct: Any) -> Any:
+    """By halves: the lower right block, the block left of it, then the upper left one."""
+    n = len(factor)
+    if n <= BLOCK:
+        s = between(factor, halved(_product(lower(factor).T, lower(ct))))
+        return halved(s + s.T)
+    k = (n // BLOCK + 1) // 2 * BLOCK
+    done = np.zeros_like(ct)
+    done[k:, k:] = corner = _pulled_back(factor[k:, k:], ct[k:, k:])
+    side = ct[k:, :k] - _product(corner + corner.T, factor[k:, :k])
+    done[k:, :k] = side = solve_upper(factor[:k, :k].T, side.T).T
+    top = ct[:k, :k] - _product(side.T, factor[k:, :k])
+    done[:k, :k] = _pulled_back(factor[:k, :k], top)
+    return done
+
+
+def _product(x: Any, y: Any) -> Any:
+    """By SciPy's BLAS, as triangular solves are: NumPy's has threads of its own, and the two would
+    wait for each other."""
+    from scipy.linalg import blas
+
+    if x.size == 0:
+        return np.zeros((len(x), y.shape[1]), y.dtype)
+    return (blas.sgemm if y.dtype == np.float32 else blas.dgemm)(1.0, y.T, x.T).T
 
 
 cholesky = Cholesky()
