@@ -240,7 +240,10 @@ def det(a: Any) -> Any:
     u, s, vt, failed = SVD()(a)
     raise_if(failed, "SVD did not converge")
     turn, _ = strict_slogdet(*factored(u @ vt))
-    return np.where(sign == 0, turn * np.prod(s, -1), sign * np.exp(logarithm))
+    flat = sign == 0  # the others of the batch are as they were
+    rest = np.where(flat[..., None, None], np.eye(a.shape[-1], dtype=a.dtype), a)
+    sign, logarithm = strict_slogdet(*factored(rest))
+    return np.where(flat, turn * np.prod(s, -1), sign * np.exp(logarithm))
 
 
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
@@ -381,7 +384,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     cut = eps * max(a.shape) if rcond is None else rcond
     x = _pseudoinverse(a, cut if cut >= 0 else eps, "lstsq", "rcond") @ b
     s = SVD()(a)[1]
-    rank = np.count_nonzero(s > cut * s[:1])
+    rank = cast(np.count_nonzero(s > cut * s[:1]), np.int32)
     return x, Residuals(), rank, s
 
 
