@@ -16,10 +16,11 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+from numpy import matrix_transpose
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.primitives.decompositions import Expm
 from tapegrad.primitives.solving import Cholesky, Triangle, TriangularSolve
+from tapegrad.primitives.spectral import Expm
 from tapegrad.tracing.frontend.linalg import (
     check_square,
     factored,
@@ -27,9 +28,6 @@ from tapegrad.tracing.frontend.linalg import (
     is_singular,
     raise_if,
     solved,
-)
-from tapegrad.tracing.frontend.linalg import (
-    transposed as flipped,
 )
 from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.source import at_line
@@ -63,9 +61,9 @@ def cholesky(
     has all of the derivative."""
     (a,) = floating(a)
     check_square(a)
-    factor, failed = Cholesky()(a if lower else flipped(a))
+    factor, failed = Cholesky()(a if lower else matrix_transpose(a))
     raise_if(failed, "the matrix is not positive definite")
-    return factor if lower else flipped(factor)
+    return factor if lower else matrix_transpose(factor)
 
 
 @_scipys
@@ -86,8 +84,8 @@ def cho_solve(
     factor, b = floating(factor, b)
     check_square(factor)
     if not lower:
-        factor = flipped(factor)
-    return _by_triangles(b, [(True, factor), (False, flipped(factor))])
+        factor = matrix_transpose(factor)
+    return _by_triangles(b, [(True, factor), (False, matrix_transpose(factor))])
 
 
 @_scipys
@@ -109,7 +107,7 @@ def solve_triangular(
         singular = np.any(np.diagonal(a, 0, -2, -1) == 0)
         raise_if(singular, "singular matrix: a diagonal element is 0")
     if trans not in (0, "N"):
-        a, lower = flipped(a), not lower
+        a, lower = matrix_transpose(a), not lower
     return _by_triangles(b, [(lower, a)], unit_diagonal)
 
 
@@ -150,7 +148,7 @@ def solve(
     check_square(a)
     if kind not in ("gen", "general"):
         off = Triangle(bool(lower), -1 if lower else 1)(a)
-        a = Triangle(bool(lower))(a) + flipped(off)
+        a = Triangle(bool(lower))(a) + matrix_transpose(off)
     if b.ndim == 0 or b.shape[-2 if b.ndim > 1 else 0] != a.shape[-1]:
         raise ValueError("Input b has to have same number of rows as input a")
     system = factored(a)

@@ -204,7 +204,7 @@ def test_calls(call):
 def test_every_primitive_has_a_template():
     inlined, by_name = {CallTape, Custom}, {Opaque, Nonzero}
     classes = {p for p in primitives().values() if isinstance(p, type)}
-    matrices = {p for p in classes if p.__module__.endswith(("solving", "decompositions"))}
+    matrices = {p for p in classes if p.__module__.endswith(("solving", "spectral"))}
     by_name |= matrices - {Triangle}
     assert classes - inlined - by_name == {*EXPRESSIONS, *STATEMENTS}
 

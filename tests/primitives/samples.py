@@ -22,7 +22,6 @@ from tapegrad.primitives import primitives, special
 from tapegrad.primitives.base import Elementwise, Primitive, Slice
 from tapegrad.primitives.contractions import MatMul
 from tapegrad.primitives.control import CallTape, Custom, Opaque
-from tapegrad.primitives.decompositions import QR, SVD, EigH, Expm, PInv
 from tapegrad.primitives.reductions import (
     All,
     Any_,
@@ -57,6 +56,7 @@ from tapegrad.primitives.solving import (
     TriangularSolve,
 )
 from tapegrad.primitives.sorting import ArgSort, SearchSorted
+from tapegrad.primitives.spectral import QR, SVD, EigH, Expm, PInv
 from tapegrad.primitives.views import (
     BroadcastTo,
     Diagonal,
@@ -904,7 +904,7 @@ def _strictly_above(x: Any) -> Any:
     return x - np.tril(x)
 
 
-def _decompositions() -> dict[type, list[Sample]]:
+def _spectral() -> dict[type, list[Sample]]:
     square = [(3, 3), (1, 1), (2, 3, 3)]
     shapes = [*square, (4, 2), (2, 4), (2, 4, 3)]
     return {
@@ -1073,7 +1073,7 @@ def samples() -> dict[str, list[Sample]]:
         **_calls(),
         **_other(),
         **_systems(),
-        **_decompositions(),
+        **_spectral(),
     }
     found = {}
     for name, entry in primitives().items():

@@ -8,13 +8,13 @@ from typing import Any
 from tapegrad.primitives import (
     contractions,
     control,
-    decompositions,
     elementwise,
     reductions,
     scatter,
     solving,
     sorting,
     special,
+    spectral,
     views,
 )
 from tapegrad.primitives.base import Elementwise, Parametric
@@ -27,7 +27,7 @@ _MODULES = (
     scatter,
     contractions,
     solving,
-    decompositions,
+    spectral,
     sorting,
     control,
 )

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.primitives.decompositions import QR, SVD, EigH, PInv
 from tapegrad.primitives.solving import LU, Cholesky, LUSolve, inverse_t
 from tapegrad.primitives.solving import slogdet as strict_slogdet
+from tapegrad.primitives.spectral import QR, SVD, EigH, PInv
 from tapegrad.tracing.frontend.contracting import einsum
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.source import at_line
@@ -273,7 +273,7 @@ def tensorinv(a: Any, ind: int = 2) -> Any:
     return inv(a.reshape(size, -1)).reshape(a.shape[ind:] + a.shape[:ind])
 
 
-# ---- decompositions
+# ---- eigenvalues, singular values, orthogonal factors
 
 
 def eigh(a: Any, UPLO: str = "L") -> Any:
