@@ -28,8 +28,8 @@ def _symbol(library: str, name: str) -> str:
 class Fortran:
     """Calls of BLAS and LAPACK for one dtype, in a function under construction.
 
-    Arguments go by reference: letters, integers and floats are put into memory here, pointers are
-    passed as they are.
+    Arguments go by reference: letters, integers and floats become constants in memory, pointers
+    are passed as they are.
     """
 
     def __init__(self, context: Any, builder: Any, dtype: Any) -> None:
@@ -38,14 +38,19 @@ class Fortran:
         self.real = context.get_data_type(dtype)
 
     def reference(self, value: Any) -> Any:
-        """A pointer to a letter, an integer or a float."""
+        """A pointer to a constant: a letter, an integer or a float."""
         if isinstance(value, str):
             constant = BYTE(ord(value))
         elif isinstance(value, int):
             constant = INT(value)
         else:
             constant = ir.Constant(self.real, value)
-        return cgutils.alloca_once_value(self.builder, constant)
+        module, name = self.builder.module, f"fortran {constant}"
+        if name not in module.globals:
+            place = ir.GlobalVariable(module, constant.type, name)
+            place.linkage, place.global_constant = "internal", True
+            place.initializer = constant
+        return module.globals[name]
 
     def call(self, library: str, name: str, *args: Any) -> None:
         """Call a routine, named without the letter of its dtype."""
@@ -60,7 +65,7 @@ class Fortran:
 
     def lapack(self, name: str, *args: Any) -> Any:
         """Call a routine of LAPACK; returns its `info`, which is the last argument."""
-        info = self.reference(0)
+        info = cgutils.alloca_once(self.builder, INT)
         self.call("lapack", name, *args, info)
         return self.builder.load(info)
 

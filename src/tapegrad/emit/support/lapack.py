@@ -18,14 +18,7 @@ from numba.extending import intrinsic
 from tapegrad.emit.support.arrays import INT, WORD, FixedArray
 from tapegrad.emit.support.blas import Fortran
 
-BLOCK, BLOCKS = 32, 64  # pulled back at once: rows of a diagonal block; at most so many blocks
-
-
-def _inner(context: Any, builder: Any, function: Any, arrays: Any, size: int) -> None:
-    """Call `function(*arrays, size)`, compiled into the same module; arrays are (type, pointer)."""
-    kinds, pointers = zip(*arrays, strict=True)
-    sig = signature(types.none, *kinds, types.int64)
-    context.compile_internal(builder, function, sig, (*pointers, WORD(size)))
+BLOCK, BLOCKS = 32, 32  # pulled back at once: so many rows, or more if there were more blocks
 
 
 def _no_number_if(builder: Any, failed: Any, kind: FixedArray, array: Any) -> None:
@@ -36,13 +29,17 @@ def _no_number_if(builder: Any, failed: Any, kind: FixedArray, array: Any) -> No
         builder.store(nan, builder.gep(array, [loop.index], inbounds=True))
 
 
+def _clear_above(builder: Any, kind: FixedArray, array: Any) -> None:
+    """Make the elements above the diagonal 0."""
+    n, zero = kind.shape[0], ir.Constant(array.type.pointee, 0.0)
+    with cgutils.for_range(builder, WORD(n)) as loop:
+        row, after = builder.mul(loop.index, WORD(n)), builder.add(loop.index, WORD(1))
+        with cgutils.for_range_slice(builder, after, WORD(n), WORD(1)) as (column, _):
+            place = builder.add(row, column)
+            builder.store(zero, builder.gep(array, [place], inbounds=True))
+
+
 # ---- Cholesky's factor
-
-
-def _clear_above(x: Any, n: int) -> None:
-    for i in range(n):
-        for j in range(i + 1, n):
-            x[i, j] = 0.0
 
 
 @intrinsic
@@ -54,7 +51,7 @@ def cholesky(typingctx: Any, x: Any) -> Any:
         fortran = Fortran(context, builder, x.dtype)
         info = fortran.lapack("potrf", "U", n, args[0], max(n, 1))
         failed = builder.icmp_signed("!=", info, INT(0))
-        _inner(context, builder, _clear_above, [(x, args[0])], n)
+        _clear_above(builder, x, args[0])
         _no_number_if(builder, failed, x, args[0])
         return failed
 
@@ -79,13 +76,6 @@ def _pull_back_block(factor: Any, ct: Any, n: int) -> None:
                 ct[i, k] -= c * factor[j, k]
 
 
-def _finish_pullback(ct: Any, n: int) -> None:
-    for i in range(n):
-        ct[i, i] /= 2
-        for j in range(i + 1, n):
-            ct[i, j] = 0.0
-
-
 @intrinsic
 def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
     """Put the cotangent of A in place of that of its factor, by blocks (arXiv:1602.07527, 4.2).
@@ -99,16 +89,18 @@ def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
         block = max(BLOCK, -(-n // BLOCKS))
         fortran = Fortran(context, builder, ct.dtype)
         cts, lower = args
+        corner = FixedArray(ct.dtype, (block, block), (n, 1))  # of any size: it is passed
+        inner = signature(types.none, corner, corner, types.int64)
 
         def at(array: Any, row: int, column: int) -> Any:
             return builder.gep(array, [WORD(row * n + column)], inbounds=True)
 
         def pull_back(first: int, last: int) -> None:
             if last - first <= block:
-                shape = (last - first, last - first)
-                kind = FixedArray(ct.dtype, shape, (n, 1))
-                arrays = [(kind, at(x, first, first)) for x in (lower, cts)]
-                _inner(context, builder, _pull_back_block, arrays, last - first)
+                corners = [at(x, first, first) for x in (lower, cts)]
+                context.compile_internal(
+                    builder, _pull_back_block, inner, [*corners, WORD(last - first)]
+                )
                 return
             half = ((last - first) // block + 1) // 2 * block
             middle, rows = first + half, last - first - half
@@ -123,7 +115,11 @@ def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
             pull_back(first, middle)
 
         pull_back(0, n)
-        _inner(context, builder, _finish_pullback, [(ct, cts)], n)
+        with cgutils.for_range(builder, WORD(n)) as loop:
+            place = builder.gep(cts, [builder.mul(loop.index, WORD(n + 1))], inbounds=True)
+            half = ir.Constant(fortran.real, 0.5)
+            builder.store(builder.fmul(builder.load(place), half), place)
+        _clear_above(builder, ct, cts)
         return context.get_dummy_value()
 
     return signature(types.none, ct, factor), codegen
