@@ -356,11 +356,13 @@ class Loop(Step):
 
 @dataclass
 class Failure:
-    """What a status that a kernel returns means: a guard that failed, or an index out of range."""
+    """What a status that a kernel returns means: a guard that failed, or an index out of range.
+    `error` is that of NumPy which is raised then, as Python."""
 
     kind: str  # "guard" or "index"
     message: str
     src: Source | None
+    error: str = ""
 
     def what(self) -> str:
         """The assumption in words, with the user's line."""

@@ -86,7 +86,7 @@ class Lowering:
         self.steps += nest(indices, [Compute(cell, at, ew.copy, (read(at),), src=src)])
 
     def _guard(self, guard: Any) -> None:
-        self.failures.append(Failure("guard", guard.what, guard.src))
+        self.failures.append(Failure("guard", guard.what, guard.src, guard.error))
         read = self.read(guard.operand, ())
         self.steps.append(CheckGuard(read, guard.expected, len(self.failures), guard.src))
 

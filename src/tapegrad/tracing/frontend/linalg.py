@@ -157,7 +157,7 @@ def raise_if(failed: Any, message: str) -> None:
     if value is None:
         return
     flag._trace.check_alive()
-    flag._trace.guard(flag, bool(value), f"the failure {message!r}")
+    flag._trace.guard(flag, bool(value), f"LinAlgError({message!r})")
     if value:
         raise LinAlgError(message)
 
