@@ -172,16 +172,17 @@ def gemm(low: Lowering, call: Call, batch: tuple[int, ...]) -> None:
     indices = indices_for(batch)
     at = at_indices(indices)
 
-    def batch_at(shape: tuple[int, ...]) -> At:
-        own = shape[:-2]
-        mine = at[len(at) - len(own) :]
-        return tuple(Affine() if n == 1 else k for k, n in zip(mine, own, strict=True))
-
     step = Gemm(
-        cell, cell_x, cell_y, at, batch_at(x.shape), batch_at(y.shape), x_swapped, y_swapped,
-        call.src,
+        cell, cell_x, cell_y, at, batch_at(at, x.shape[:-2]), batch_at(at, y.shape[:-2]),
+        x_swapped, y_swapped, call.src,
     )  # fmt: skip
     low.steps += nest(indices, [step])
+
+
+def batch_at(at: At, own: tuple[int, ...]) -> At:
+    """The index of an operand's batch, at an index of the batch that it is broadcast to."""
+    mine = at[len(at) - len(own) :]
+    return tuple(Affine() if n == 1 else k for k, n in zip(mine, own, strict=True))
 
 
 def matrix(low: Lowering, x: Operand) -> tuple[Cell, bool]:

@@ -62,6 +62,16 @@ def user_source() -> Source | None:
     return Source(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
+def called_by_scipy() -> bool:
+    """Whether the user's program has called SciPy, which is at work."""
+    frame, users = sys._getframe(1), _user_frame()
+    while frame is not users and frame is not None:
+        if frame.f_code.co_filename.startswith(_OWN[2]):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
 def assigns_item() -> bool:
     """Whether the user's program is in the middle of an assignment `a[k] = x`."""
     frame = _user_frame()

@@ -30,7 +30,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
-from tapegrad.tracing.source import assigns_item, at_line, formats_text
+from tapegrad.tracing.source import assigns_item, at_line, called_by_scipy, formats_text
 from tapegrad.tracing.trace import Trace, innermost, to_operand
 
 
@@ -139,6 +139,13 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         self._trace.check_alive()
         if assigns_item():
             raise self._assigned()
+        if called_by_scipy():
+            raise ConversionError(
+                f"SciPy makes a plain NumPy array of a traced one ({self.aval}){at_line()}, which "
+                "carries no derivative. Functions of scipy.linalg that can be traced are in "
+                "tapegrad.linalg, under SciPy's names; numpy.linalg can be traced too. Others can "
+                "be declared with tapegrad.primitive and defvjp"
+            )
         raise ConversionError(
             f"a traced array ({self.aval}) can't become a plain NumPy array{at_line()}, which "
             "carries no derivative. Instead of np.array([a, b]) of traced values, use "
