@@ -33,7 +33,7 @@ from tapegrad.tracing.mixed import (
 )
 from tapegrad.tracing.run import Traced, input_aval, trace_function
 from tapegrad.tracing.source import at_line, at_source, user_source
-from tapegrad.tracing.trace import innermost, to_operand, tracing_depth
+from tapegrad.tracing.trace import innermost, to_operand, tracing_depth, untraced
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_traced
 
@@ -76,9 +76,11 @@ def apply(operation: Operation, args: Any, kwargs: Any) -> Any:
     """Call a user's function: run it on plain arrays, record it where tracers are among them."""
     leaves, structure = flatten((args, kwargs))
     if not any(isinstance(x, Tracer) for x in leaves):
-        result, _ = operation.run(args, kwargs)
-        if operation.has_rule() and tracing_depth():
-            _refuse_tracers(operation, flatten(result)[0])
+        if not (operation.has_rule() and tracing_depth()):
+            return operation.run(args, kwargs)[0]
+        with untraced():
+            result, _ = operation.run(args, kwargs)
+        _refuse_tracers(operation, flatten(result)[0])
         return result
     on_tape = [_is_operand(x) for x in leaves]
     operands = chosen(leaves, on_tape)
@@ -215,7 +217,8 @@ class CustomCall:
         """The result and what is saved, for plain values of the operands."""
         args, kwargs = self.arguments.fill(values)
         try:
-            return self.operation.run(args, kwargs)
+            with untraced():
+                return self.operation.run(args, kwargs)
         except ValueError as error:
             if "read-only" in str(error):
                 raise self._writes("arguments") from error

@@ -27,10 +27,13 @@ _foreign: dict[CodeType, bool] = {}
 def is_users(code: CodeType) -> bool:
     known = _foreign.get(code)
     if known is None:
-        file = code.co_filename
-        inside = file.startswith((*_OWN, "<__array_function__"))
-        known = _foreign[code] = not inside or file == _DEMO
+        known = _foreign[code] = is_users_file(code.co_filename)
     return known
+
+
+def is_users_file(file: str) -> bool:
+    """Whether a file is neither tapegrad's, NumPy's nor SciPy's."""
+    return not file.startswith((*_OWN, "<__array_function__")) or file == _DEMO
 
 
 def _user_frame() -> FrameType | None:

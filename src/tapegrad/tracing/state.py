@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tracing.source import is_users
+from tapegrad.tracing.source import is_users, is_users_file
 
 MOST = 200  # facts about one function
 SMALL = 4096  # bytes of an array whose content is compared at each call
@@ -221,4 +221,5 @@ def _is_watched(code: types.CodeType) -> bool:
 
 def _is_users_file(file: str | None) -> bool:
     """Whether a module belongs to the user's program and not to an installed package."""
-    return file is not None and "site-packages" not in file and "/lib/python" not in file
+    installed = file is None or "site-packages" in file or "/lib/python" in file
+    return not installed and is_users_file(file)

@@ -7,10 +7,11 @@ the inner one, so no trace ever mixes its calls into another.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,16 @@ from tapegrad.tracing.source import at_line, at_source, user_source
 if TYPE_CHECKING:
     from tapegrad.tracing.tracer import Tracer
 
-_levels = threading.local()
+
+
+class _UnderWay(threading.local):
+    """The traces under way in this thread, the innermost last; None sets all before it aside."""
+
+    def __init__(self) -> None:
+        self.stack: list[Trace | None] = []
+
+
+_under_way = _UnderWay()
 _levels_made = itertools.count(1)  # an inner trace starts later than the outer, in any thread
 _running_lock = threading.Lock()
 running = 0  # traces under way in any thread: cheap to look at before each call
@@ -30,7 +40,22 @@ running = 0  # traces under way in any thread: cheap to look at before each call
 
 def tracing_depth() -> int:
     """How many traces are running in this thread."""
-    return getattr(_levels, "depth", 0)
+    return len(_under_way.stack)
+
+
+def current_trace() -> Trace | None:
+    """The innermost trace that is running in this thread."""
+    return _under_way.stack[-1] if _under_way.stack else None
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """What runs in here works on plain arrays, whatever trace is under way around it."""
+    _under_way.stack.append(None)
+    try:
+        yield
+    finally:
+        _under_way.stack.pop()
 
 
 class Trace:
@@ -54,7 +79,7 @@ class Trace:
 
     def __enter__(self) -> Trace:
         global running
-        _levels.depth = tracing_depth() + 1
+        _under_way.stack.append(self)
         with _running_lock:
             running += 1
         return self
@@ -62,7 +87,7 @@ class Trace:
     def __exit__(self, *exc: object) -> None:
         global running
         self.alive = False
-        _levels.depth = tracing_depth() - 1
+        _under_way.stack.pop()
         with _running_lock:
             running -= 1
 
