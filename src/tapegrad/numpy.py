@@ -23,6 +23,7 @@ import numpy
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer
+from tapegrad.trees import is_array
 
 
 def __getattr__(name: str) -> Any:
@@ -75,7 +76,7 @@ def _with_contents(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def made(*args: Any, **kwargs: Any) -> Any:
         plain, trace = function(*args, **kwargs), current_trace()
-        if trace is None or not isinstance(plain, numpy.ndarray) or plain.dtype.kind != "f":
+        if trace is None or not is_array(plain) or plain.dtype.kind != "f":
             return plain
         return from_contents(trace, plain)
 
@@ -85,10 +86,18 @@ def _with_contents(function: Callable[..., Any]) -> Callable[..., Any]:
 eye = _with_contents(numpy.eye)
 identity = _with_contents(numpy.identity)
 tri = _with_contents(numpy.tri)
-arange = _with_contents(numpy.arange)
 linspace = _with_contents(numpy.linspace)
 logspace = _with_contents(numpy.logspace)
 geomspace = _with_contents(numpy.geomspace)
+
+
+_arange = _with_contents(numpy.arange)
+
+
+@functools.wraps(numpy.arange)
+def arange(*bounds: Any, **kwargs: Any) -> Any:
+    whole = [isinstance(x, Tracer) and x.dtype.kind in "iu" for x in bounds]
+    return _arange(*[int(x) if yes else x for x, yes in zip(bounds, whole, strict=True)], **kwargs)
 
 
 @functools.wraps(numpy.array)
@@ -110,7 +119,7 @@ def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def converted(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         trace = current_trace()
-        if trace is None or isinstance(a, numpy.ndarray):
+        if trace is None or is_array(a):
             return function(a, dtype, *args, **kwargs)
         return from_contents(trace, a, dtype)
 

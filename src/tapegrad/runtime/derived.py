@@ -35,6 +35,7 @@ from tapegrad.signature import (
     leaf_names,
 )
 from tapegrad.tracing import trace as traces
+from tapegrad.tracing.aliasing import check_apart
 from tapegrad.tracing.run import Traced, plain_value, replay, trace_function
 from tapegrad.tracing.state import State, watch
 from tapegrad.tracing.trace import tracing_depth
@@ -197,6 +198,10 @@ class Derived:
         self, variant: Variant, leaves: Sequence[Any], args: Any, kwargs: Any
     ) -> tuple[Any] | None:
         """The result in a 1-tuple, or None if one of the variant's guards doesn't hold."""
+        traced = variant.traced
+        if traced.written:
+            names = traced.tape.names[: len(leaves)]
+            check_apart(describe(self.f), traced.written, names, [*leaves, *traced.hidden])
         if self.compile == "always" and variant.entry is None:
             self._compile(variant, args, kwargs)
         if variant.entry is not None:
@@ -324,7 +329,7 @@ class Derived:
             self.cache.count("compiles")
             variant.entry = entry
         with self.cache.lock:
-            if entry.fast:
+            if entry.fast and not variant.traced.written:  # `_run` looks whether arguments overlap
                 self.cache.recent = (entry, *self.cache.recent)[:4]
 
     # ---- inside another trace

@@ -26,7 +26,7 @@ from tapegrad.runtime.play import run
 from tapegrad.signature import check_leaf, describe, leaf_names
 from tapegrad.tracing.run import Traced, input_aval, plain_value, replay, trace_function
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.trees import flatten, is_traced, unflatten
+from tapegrad.trees import flatten, is_array, is_traced, unflatten
 
 
 def vjp(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Pullback]:
@@ -89,11 +89,9 @@ def _plain(x: Any) -> Any:
 
 def _snapshot(values: Sequence[Any], given: Sequence[Any]) -> list[Any]:
     """Values that stay as they are when the caller writes to the arguments."""
-    arrays = [x for x in given if isinstance(x, np.ndarray)]
+    arrays = [x for x in given if is_array(x)]
     return [
-        x.copy()
-        if isinstance(x, np.ndarray) and any(np.may_share_memory(x, a) for a in arrays)
-        else x
+        x.copy() if is_array(x) and any(np.may_share_memory(x, a) for a in arrays) else x
         for x in values
     ]
 

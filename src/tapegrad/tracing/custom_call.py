@@ -35,7 +35,7 @@ from tapegrad.tracing.run import Traced, input_aval, trace_function
 from tapegrad.tracing.source import at_line, at_source, user_source
 from tapegrad.tracing.trace import innermost, to_operand, tracing_depth, untraced
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.trees import flatten, is_traced
+from tapegrad.trees import flatten, is_array, is_traced
 
 # ---- what a trace needs to know of a user's function
 
@@ -102,7 +102,7 @@ def apply(operation: Operation, args: Any, kwargs: Any) -> Any:
 
 def _is_operand(x: Any) -> bool:
     """Whether an argument's leaf goes onto the tape; complex arrays and such are static."""
-    if not isinstance(x, np.ndarray):
+    if not is_array(x):
         return isinstance(x, Tracer)
     try:
         check_leaf(x, "")
@@ -246,6 +246,8 @@ class CustomCall:
 
     def _is_kept(self, x: Any) -> bool:
         """Whether something that an opaque function saved can be kept: arrays, and constants."""
+        if isinstance(x, Tracer):
+            return False
         if isinstance(x, (np.ndarray, np.generic)):
             return _is_operand(np.asarray(x))
         constants = (int, float, str, bytes, type, np.dtype, np.ufunc)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
+from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.trace import Trace, to_operand
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_number, is_traced, unflatten
@@ -23,7 +24,7 @@ class Traced:
     being passed them, or tracers of an outer trace. `outputs` has an entry for each leaf of the
     result: the position of a tape output, or None for a leaf that isn't traced, whose value
     `leaves` then holds. The leaves are those of this very run; `weak` tells which are Python
-    numbers.
+    numbers, and `written` which inputs the function wrote to.
     """
 
     tape: Tape
@@ -32,6 +33,7 @@ class Traced:
     outputs: list[int | None]
     leaves: list[Any]
     weak: list[bool]
+    written: Written = ()
 
     def rebuild(self, values: Sequence[Any]) -> Any:
         """The function's result, of the values of the tape's outputs."""
@@ -94,12 +96,14 @@ def trace_function(
     builder = Builder(name)
     with Trace(builder) as trace:
         tracers, position = [], 0
+        given: list[Any] = []
         for leaf in leaves:
             if not is_traced(leaf):
                 tracers.append(leaf)
                 continue
             label = names[position] if position < len(names) else ""
             position += 1
+            given.append(leaf)
             aval = input_aval(leaf)
             var = builder.input(aval, label)
             tracers.append(Tracer(trace, var, plain_value(leaf), weak=aval.weak))
@@ -128,7 +132,9 @@ def trace_function(
     hidden = tuple(outside for _, outside in trace.hidden.values())
     tape = _with_hidden_inputs(raw, [var for var, _ in trace.hidden.values()])
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
-    return Traced(tape, hidden, out_structure, outputs, values, weak)
+    written = trace.written([x for x in tracers if isinstance(x, Tracer) and x._trace is trace])
+    check_apart(name, written, tape.names[: len(given)], [*given, *hidden])
+    return Traced(tape, hidden, out_structure, outputs, values, weak, written)
 
 
 def _with_hidden_inputs(tape: Tape, hidden: Sequence[Var]) -> Tape:

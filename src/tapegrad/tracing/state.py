@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.primitives.base import Value
 from tapegrad.tracing.source import is_users, is_users_file
 
 MOST = 200  # facts about one function
@@ -156,6 +157,8 @@ class Watcher:
             self.attributes(place, f, 0)
 
     def value(self, place: str, x: Any, depth: int) -> None:
+        if isinstance(x, Value):
+            return  # of another trace, which watches by itself
         if isinstance(x, _PLAIN):
             kind = f"v{len(self.values)}_kind"
             self.values[kind] = type(x)
@@ -221,5 +224,6 @@ def _is_watched(code: types.CodeType) -> bool:
 
 def _is_users_file(file: str | None) -> bool:
     """Whether a module belongs to the user's program and not to an installed package."""
-    installed = file is None or "site-packages" in file or "/lib/python" in file
-    return not installed and is_users_file(file)
+    if file is None or "site-packages" in file or "/lib/python" in file:
+        return False
+    return is_users_file(file)

@@ -18,11 +18,13 @@ import numpy as np
 
 from tapegrad.errors import LeakedTracerError, TraceError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.elementwise import AsType
 from tapegrad.tracing.source import at_line, at_source, user_source
+from tapegrad.trees import is_array
 
 if TYPE_CHECKING:
     from tapegrad.tracing.tracer import Tracer
-
 
 
 class _UnderWay(threading.local):
@@ -31,6 +33,9 @@ class _UnderWay(threading.local):
     def __init__(self) -> None:
         self.stack: list[Trace | None] = []
 
+
+# Operations whose result IEEE 754 defines to the last bit
+_ROUNDED = (ew.add, ew.sub, ew.mul, ew.div, ew.neg, ew.sqrt)
 
 _under_way = _UnderWay()
 _levels_made = itertools.count(1)  # an inner trace starts later than the outer, in any thread
@@ -76,6 +81,7 @@ class Trace:
         self._pins: dict[Var, Tracer] = {}
         self._captured: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
+        self._written: dict[int, tuple[Tracer, Source | None]] = {}
 
     def __enter__(self) -> Trace:
         global running
@@ -115,7 +121,7 @@ class Trace:
             # the inputs when the tape is finished.
             var = self.builder._fresh(aval)
             known = self.hidden[id(outside)] = (var, outside)
-            if isinstance(outside, np.ndarray):
+            if is_array(outside):
                 self._captured.append((outside, _checksum(outside), user_source()))
         return known[0]
 
@@ -134,6 +140,33 @@ class Trace:
     def record(self, primitive: Any, operands: Sequence[Operand]) -> tuple[Var, ...]:
         src = self.src or user_source()
         return self.builder.call(primitive, operands, src, self.reason)
+
+    def note_write(self, tracer: Tracer) -> None:
+        """`tracer`, which is no view, is written to in place."""
+        self._written.setdefault(id(tracer), (tracer, user_source()))
+
+    def written(self, tracers: Sequence[Tracer]) -> tuple[tuple[int, Source | None], ...]:
+        """Which of these tracers were written to, and where that was done first."""
+        return tuple(
+            (k, self._written[id(x)][1]) for k, x in enumerate(tracers) if id(x) in self._written
+        )
+
+    def is_of_integers(self, operand: Operand) -> bool:
+        """Whether a number comes of integers by arithmetic alone: no derivative goes through it,
+        and compiled code computes the same bits, so it can be guarded."""
+        made = {out: call for call in self.builder.calls for out in call.outs}
+        waiting = [operand]
+        while waiting:
+            x = waiting.pop()
+            if isinstance(x, Literal) or x.dtype.kind != "f":
+                continue
+            call = made.get(x)
+            if call is None or not (
+                call.primitive in _ROUNDED or isinstance(call.primitive, AsType)
+            ):
+                return False
+            waiting += call.operands
+        return True
 
     def guard(self, tracer: Tracer, expected: Any, what: str) -> None:
         """Record that the traced function took the value of a scalar for granted."""

@@ -11,7 +11,7 @@ variable; a view that has become stale is read through its chain again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -30,11 +30,31 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
+from tapegrad.tracing.python_numbers import PythonArithmetic
 from tapegrad.tracing.source import assigns_item, at_line
 from tapegrad.tracing.trace import Trace, innermost, to_operand
 
 
-class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
+class _OfArrays:
+    """A method that scalars don't have: programs tell them from arrays by `hasattr(x, "__len__")`.
+    `__iter__` can't be such a method, since Python would try indices instead."""
+
+    def __init__(self, method: Callable[[Any], Any]) -> None:
+        self._method = method
+
+    def __get__(self, x: Any, owner: Any = None) -> Any:
+        if x is None:
+            return self
+        if x.is_scalar():
+            raise NotAnArray(f"a traced {x.__class__.__name__} has no length")
+        return partial(self._method, x)
+
+
+class NotAnArray(TypeError, AttributeError):
+    """A scalar was used as an array: Python's own error is either, depending on how it's asked."""
+
+
+class Tracer(Value, PythonArithmetic):
     """A traced array or number. Use it as you would the ndarray that it stands for."""
 
     __slots__ = (
@@ -98,6 +118,14 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         """Whether plain NumPy would have a scalar here, which can't be written to."""
         return self._root is None and isinstance(self._value, (np.generic, int, float))
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """What NumPy or Python would have here, so that `isinstance` says what it says untraced."""
+        if self._weak:
+            return float if self.dtype.kind == "f" else int
+        scalar = self.is_scalar() if self._value is not None else self._aval.shape == ()
+        return self._aval.dtype.type if scalar else np.ndarray
+
     def write(self, primitive: Any, *operands: Any) -> None:
         """Make this tracer stand for `primitive(self, *operands)` from now on, and its root and
         all other views of that follow."""
@@ -109,6 +137,7 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
             )
         new = record(trace, primitive, [self, *operands])
         root = self._root
+        trace.note_write(self if root is None else root)
         if root is None:
             self._operand, self._value = new._operand, new._value
             self._version += 1
@@ -135,21 +164,23 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         self._trace.check_alive()
+        if self.ndim == 0 and self.dtype.kind in "iub":
+            return np.array(self._guarded("an integer or a boolean in a plain array"))
         if assigns_item():
             raise self._assigned()
         raise ConversionError(
             f"a traced array ({self.aval}) can't become a plain NumPy array{at_line()}, which "
-            "carries no derivative. Instead of np.array([a, b]) of traced values, use "
-            "np.stack([a, b]); drop np.array(x) and np.asarray(x) of one. A function that needs "
-            "plain arrays can be declared with tapegrad.primitive"
+            "carries no derivative. For np.array([a, b]) of traced values, import tapegrad.numpy "
+            "as np, or use np.stack([a, b]); drop np.array(x) and np.asarray(x) of one. A function "
+            "that needs plain arrays can be declared with tapegrad.primitive"
         )
 
     def _assigned(self) -> ConversionError:
         """The error for `a[k] = self` where `a` is a plain array."""
         return ConversionError(
             f"a traced value ({self.aval}) is assigned into a plain NumPy array{at_line()}, which "
-            "carries no derivative. Make that array with np.zeros_like(x, shape=...) of a traced "
-            "x, or put the parts together with np.stack or np.concatenate"
+            "carries no derivative. Import tapegrad.numpy as np, whose np.zeros can hold it, or "
+            "make the array with np.zeros_like(x, shape=...) of a traced x"
         )
 
     # ---- what Python takes for granted
@@ -173,18 +204,16 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         self._trace.guard(condition, found, "a condition")
         return found
 
-    def _guarded_int(self, what: str) -> int:
-        value = self._scalar_value("int")
+    def _guarded(self, what: str) -> Any:
+        """The value of a number without a derivative, which is taken for granted from here on."""
+        value = self._scalar_value(what)
         self._trace.check_alive()
-        whole = self._as_scalar()
-        if self.dtype.kind == "f":
-            from tapegrad.primitives.elementwise import trunc
+        self._trace.guard(self._as_scalar(), value, what)
+        return value
 
-            whole = trunc(whole)
-            self._trace.guard(whole, np.trunc(value), what)
-        else:
-            self._trace.guard(whole, value, what)
-        return int(value)
+    def _guarded_int(self, what: str) -> int:
+        whole: Any = self if self.dtype.kind != "f" else np.trunc(self)
+        return int(whole._guarded(what))
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iu":
@@ -207,10 +236,8 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         return int(np.ceil(self))
 
     def __float__(self) -> float:
-        if self.dtype.kind in "iub":
-            value = self._scalar_value("float")
-            self._trace.guard(self._as_scalar(), value, "float(...)")
-            return float(value)
+        if self.dtype.kind in "iub" or self._trace.is_of_integers(self.read()[0]):
+            return float(self._guarded("float(...)"))
         self._trace.check_alive()
         if assigns_item():
             raise self._assigned()
@@ -235,6 +262,7 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         """Nested lists of traced numbers."""
         return self if self.ndim == 0 else [x.tolist() for x in self]
 
+    @_OfArrays
     def __len__(self) -> int:
         if self.ndim == 0:
             raise TypeError("len() of unsized object")
@@ -268,6 +296,15 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         raise ConversionError(f"a traced array can't be pickled{at_line()}")
 
     # ---- attributes
+
+    def _in_place(self, value: Any) -> None:
+        raise UnsupportedError(
+            f"the shape or dtype of a traced array is set in place{at_line()}, which a trace "
+            "doesn't follow. Make another array: y = x.reshape(...) or y = x.astype(...)"
+        )
+
+    shape = property(Value.shape.fget, _in_place)  # type: ignore[attr-defined]
+    dtype = property(Value.dtype.fget, _in_place)  # type: ignore[attr-defined]
 
     @property
     def T(self) -> Any:
@@ -309,9 +346,10 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         method = METHODS.get(name)
         if method is not None:
             return partial(method, self)
-        if hasattr(np.ndarray, name):
+        kind = self.__class__
+        if hasattr(kind, name):
             raise UnsupportedAttribute(
-                f"ndarray.{name} isn't supported on a traced array{at_line()}. Use a NumPy "
+                f"{kind.__name__}.{name} isn't supported on a traced array{at_line()}. Use a NumPy "
                 "function that has a rule, or declare one with tapegrad.primitive"
             )
         raise AttributeError(f"a traced array has no attribute {name!r}")

@@ -130,6 +130,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.searchsorted: sorting.searchsorted,
     np.digitize: sorting.digitize,
     # numerical recipes
+    np.linspace: numerics.linspace,
     np.diff: numerics.diff,
     np.ediff1d: numerics.ediff1d,
     np.gradient: numerics.gradient,

@@ -14,6 +14,7 @@ from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.frontend.shaping import reshape
 from tapegrad.tracing.trace import Trace, to_operand
 from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.trees import is_array
 
 
 def is_traceable(dtype: np.dtype) -> bool:
@@ -52,7 +53,7 @@ def from_contents(trace: Trace, x: Any, dtype: Any = None) -> Any:
 def _holds_arrays(x: Any) -> bool:
     """Whether arrays are among the entries of a nested list."""
     if isinstance(x, (list, tuple)):
-        return any(isinstance(part, np.ndarray) or _holds_arrays(part) for part in x)
+        return any(is_array(part) or _holds_arrays(part) for part in x)
     return False
 
 
