@@ -66,7 +66,7 @@ def test_the_foundation_knows_no_stage():
 
 def test_every_part_has_its_place():
     """A new folder is a stage, or it is on the way from the pipeline to the user."""
-    above = {"pipeline", "runtime", "api", "testing", "demo", "__main__", "__init__"}
+    above = {"pipeline", "runtime", "api", "testing", "numpy", "demo", "__main__", "__init__"}
     assert {part(file) for file in FILES} <= {*FOUNDATION, *STAGES, *above}
 
 

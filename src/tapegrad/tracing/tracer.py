@@ -30,7 +30,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
-from tapegrad.tracing.python_numbers import PythonArithmetic
+from tapegrad.tracing.weak import PythonArithmetic
 from tapegrad.tracing.source import assigns_item, at_line
 from tapegrad.tracing.trace import Trace, innermost, to_operand
 
@@ -179,8 +179,9 @@ class Tracer(Value, PythonArithmetic):
         """The error for `a[k] = self` where `a` is a plain array."""
         return ConversionError(
             f"a traced value ({self.aval}) is assigned into a plain NumPy array{at_line()}, which "
-            "carries no derivative. Import tapegrad.numpy as np, whose np.zeros can hold it, or "
-            "make the array with np.zeros_like(x, shape=...) of a traced x"
+            "carries no derivative. Import tapegrad.numpy as np, whose np.zeros can hold it, "
+            "make the array with np.zeros_like(x, shape=...) of a traced x, or put the parts "
+            "together with np.stack or np.concatenate"
         )
 
     # ---- what Python takes for granted
