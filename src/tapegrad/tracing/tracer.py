@@ -30,9 +30,9 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
-from tapegrad.tracing.weak import PythonArithmetic
 from tapegrad.tracing.source import assigns_item, at_line
 from tapegrad.tracing.trace import Trace, innermost, to_operand
+from tapegrad.tracing.weak import PythonArithmetic
 
 
 class _OfArrays:
