@@ -422,7 +422,8 @@ def _unview(trace: Trace, view: View, below: Tracer, new: Tracer) -> Tracer:
     if isinstance(view, Squeeze):
         return record(trace, ExpandDims(view.axes), [new])
     assert isinstance(view, (BroadcastTo, Diagonal))
-    raise ValueError("assignment destination is read-only")
+    instead = ". Use np.fill_diagonal" if isinstance(view, Diagonal) else ""
+    raise ValueError(f"assignment destination is read-only{at_line()}{instead}")
 
 
 def unwrap(x: Any) -> Any:
