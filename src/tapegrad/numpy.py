@@ -109,7 +109,7 @@ def array(
         return numpy.array(object, dtype, copy=copy, ndmin=ndmin, **kwargs)
     made = from_contents(trace, object, dtype)
     if made is object and copy:
-        made = made.copy()
+        made = numpy.copy(made)
     return made.reshape((1,) * (ndmin - made.ndim) + made.shape) if ndmin > made.ndim else made
 
 

@@ -36,7 +36,7 @@ from tapegrad.signature import (
 )
 from tapegrad.tracing import trace as traces
 from tapegrad.tracing.aliasing import check_apart
-from tapegrad.tracing.run import Traced, plain_value, replay, trace_function
+from tapegrad.tracing.run import Traced, own_result, plain_value, replay, trace_function
 from tapegrad.tracing.state import State, watch
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
@@ -342,7 +342,7 @@ class Derived:
         inputs = [x for x in leaves if is_traced(x)]
         inputs = [x if isinstance(x, Tracer) else plain_value(x) for x in inputs]
         inputs += variant.traced.hidden
-        return variant.assemble([_out(x) for x in replay(variant.tape, inputs)])
+        return variant.assemble([own_result(x) for x in replay(variant.tape, inputs)])
 
     # ---- the cache
 
@@ -388,10 +388,6 @@ def _constant(tape: Tape, wrt: Sequence[int]) -> Tape:
     """The tape of zeros for each input: the function's result depends on none of them."""
     zeros = replace(tape, outputs=(Literal(np.float64(0)), *tape.outputs))
     return gradient(zeros, wrt, keep=range(1, len(zeros.outputs)))
-
-
-def _out(x: Any) -> Any:
-    return x.value if isinstance(x, Literal) else x
 
 
 def estimated_compile_seconds(tape: Tape) -> float:

@@ -27,7 +27,7 @@ def check_apart(label: str, written: Written, names: Sequence[str], inputs: Sequ
     """
     for k, src in written:
         for other, x in enumerate(inputs):
-            if other != k and _overlap(inputs[k], x):
+            if other != k and share_memory(inputs[k], x):
                 what = f"argument {names[other]}" if other < len(names) else "an array that it uses"
                 raise ArgumentError(
                     f"{label} writes to its argument {names[k]}{at_source(src)}, which shares "
@@ -36,7 +36,8 @@ def check_apart(label: str, written: Written, names: Sequence[str], inputs: Sequ
                 )
 
 
-def _overlap(x: Any, y: Any) -> bool:
+def share_memory(x: Any, y: Any) -> bool:
+    """Whether two arrays, traced or not, lie in the same memory."""
     x, y = (v.read()[1] if isinstance(v, Tracer) else v for v in (x, y))
     if not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
         return False

@@ -20,7 +20,9 @@ from tapegrad.errors import ArgumentError, GradientError, TraceError
 from tapegrad.ir.tape import Aval, Rewriter, Source, Tape, Var
 from tapegrad.primitives.control import CallTape, Custom, Missing, Opaque
 from tapegrad.signature import check_leaf
+from tapegrad.tracing.aliasing import share_memory
 from tapegrad.tracing.custom_rule import FINAL, Backward, WritesArgument, first_sentence
+from tapegrad.tracing.layout import make_twins
 from tapegrad.tracing.mixed import (
     MixedTree,
     PlainTree,
@@ -322,7 +324,14 @@ def _record(
     """Record a call whose results' values are known already."""
     trace = innermost(inputs)
     outs = trace.record(primitive, [to_operand(trace, x)[0] for x in inputs])
-    return [
+    results = [
         Tracer(trace, out, value, aval.weak)
         for out, value, aval in zip(outs, values, avals, strict=False)
     ]
+    # On plain arrays the function may return its argument, or one array twice.
+    others = [x.root for x in inputs if isinstance(x, Tracer)]
+    for k, x in enumerate(results):
+        for other in (*others, *results[:k]):
+            if share_memory(x, other):
+                make_twins(x, other)
+    return results

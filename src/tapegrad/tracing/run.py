@@ -106,7 +106,9 @@ def trace_function(
             given.append(leaf)
             aval = input_aval(leaf)
             var = builder.input(aval, label)
-            tracers.append(Tracer(trace, var, plain_value(leaf), weak=aval.weak))
+            tracer = Tracer(trace, var, plain_value(leaf), weak=aval.weak)
+            tracer._ordered = leaf.root._ordered if isinstance(leaf, Tracer) else True
+            tracers.append(tracer)
         run_args, run_kwargs = unflatten(structure, tracers)
         try:
             result = f(*run_args, **run_kwargs)
@@ -166,6 +168,13 @@ def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
         if isinstance(found, Tracer):
             found._trace.guard(found, guard.expected.value, guard.what)
     return [value(x) for x in tape.outputs]
+
+
+def own_result(x: Any) -> Any:
+    """An output of `replay` as a derivative returns it: no result is a view of anything."""
+    if isinstance(x, Literal):
+        return x.value
+    return x.detached() if isinstance(x, Tracer) else x
 
 
 def _applied(primitive: Any, operands: Sequence[Any]) -> Any:

@@ -20,6 +20,7 @@ from tapegrad.errors import LeakedTracerError, TraceError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
+from tapegrad.tracing.layout import note_twins_write
 from tapegrad.tracing.source import at_line, at_source, user_source
 from tapegrad.trees import is_array
 
@@ -143,7 +144,9 @@ class Trace:
 
     def note_write(self, tracer: Tracer) -> None:
         """`tracer`, which is no view, is written to in place."""
-        self._written.setdefault(id(tracer), (tracer, user_source()))
+        src = user_source()
+        self._written.setdefault(id(tracer), (tracer, src))
+        note_twins_write(tracer, src)
 
     def written(self, tracers: Sequence[Tracer]) -> tuple[tuple[int, Source | None], ...]:
         """Which of these tracers were written to, and where that was done first."""

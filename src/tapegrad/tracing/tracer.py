@@ -30,6 +30,13 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
+from tapegrad.tracing.layout import (
+    is_doubtful,
+    is_ordered,
+    laid_out_like,
+    make_twins,
+    refuse_doubtful,
+)
 from tapegrad.tracing.source import assigns_item, at_line
 from tapegrad.tracing.trace import Trace, innermost, to_operand
 from tapegrad.tracing.weak import PythonArithmetic
@@ -61,9 +68,12 @@ class Tracer(Value, PythonArithmetic):
         "__weakref__",
         "_aval",
         "_chain",
+        "_doubt",
         "_operand",
+        "_ordered",
         "_root",
         "_trace",
+        "_twins",
         "_value",
         "_version",
         "_weak",
@@ -80,6 +90,9 @@ class Tracer(Value, PythonArithmetic):
         self._root: Tracer | None = None
         self._chain: tuple[View, ...] = ()
         self._version = 0
+        self._ordered = True  # these three: see `tracing.layout`
+        self._twins: list[Any] = []
+        self._doubt = ""
 
     # ---- reading and writing
 
@@ -87,9 +100,16 @@ class Tracer(Value, PythonArithmetic):
     def aval(self) -> Aval:  # type: ignore[override]
         return self._aval
 
+    @property
+    def root(self) -> Tracer:
+        """The array that owns the memory: itself, if it isn't a view."""
+        return self if self._root is None else self._root
+
     def read(self) -> tuple[Operand, Any]:
         """The operand and value that this tracer stands for now."""
         root = self._root
+        if (self if root is None else root)._doubt:
+            refuse_doubtful(self.root)
         if root is not None and self._version != root._version:
             current = Tracer(root._trace, root._operand, root._value)
             for view in self._chain:
@@ -137,9 +157,9 @@ class Tracer(Value, PythonArithmetic):
             )
         new = record(trace, primitive, [self, *operands])
         root = self._root
-        trace.note_write(self if root is None else root)
+        trace.note_write(self.root)
         if root is None:
-            self._operand, self._value = new._operand, new._value
+            self._operand, self._value = new._operand, laid_out_like(new._value, self._value)
             self._version += 1
             return
         levels = [Tracer(trace, root._operand, root._value)]
@@ -147,8 +167,15 @@ class Tracer(Value, PythonArithmetic):
             levels.append(record(trace, view, [levels[-1]]))
         for view, below in zip(reversed(self._chain), reversed(levels), strict=True):
             new = _unview(trace, view, below, new)
-        root._operand, root._value = new._operand, new._value
+        root._operand, root._value = new._operand, laid_out_like(new._value, root._value)
         root._version += 1
+
+    def detached(self) -> Tracer:
+        """The same value as a new row-major array: what is written to either stays there."""
+        operand, value = self.read()
+        if getattr(value, "ndim", 0) > 1:
+            value = np.ascontiguousarray(value)
+        return Tracer(self._trace, operand, value, self._weak)
 
     # ---- NumPy's protocols
 
@@ -288,10 +315,10 @@ class Tracer(Value, PythonArithmetic):
         return str(self) if self._value is None else format(self.value, spec)
 
     def __deepcopy__(self, memo: Any) -> Any:
-        return self.copy()
+        return np.copy(self)
 
     def __copy__(self) -> Any:
-        return self.copy()
+        return np.copy(self)
 
     def __reduce__(self) -> Any:
         raise ConversionError(f"a traced array can't be pickled{at_line()}")
@@ -342,11 +369,11 @@ class Tracer(Value, PythonArithmetic):
         self.flat[:] = value
 
     def __getattr__(self, name: str) -> Any:
-        from tapegrad.tracing.frontend.methods import METHODS
+        from tapegrad.tracing.frontend.methods import METHODS, call_method
 
         method = METHODS.get(name)
         if method is not None:
-            return partial(method, self)
+            return partial(call_method, method, self)
         kind = self.__class__
         if hasattr(kind, name):
             raise UnsupportedAttribute(
@@ -387,6 +414,9 @@ def record(trace: Trace, primitive: Any, operands: Any) -> Any:
             results = (results,)
     outs = trace.record(primitive, plain)
     tracers = tuple(Tracer(trace, out, r) for out, r in zip(outs, results, strict=True))
+    if not is_ordered(primitive, operands, values):
+        for tracer in tracers:
+            tracer._ordered = False
     if primitive.results != 1:
         return tracers
     if isinstance(primitive, View):
@@ -398,12 +428,15 @@ def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:
     """Make `out` a view of `operand`, if NumPy made one: then writes to either reach the other."""
     if not isinstance(operand, Tracer) or operand._trace is not out._trace:
         return
+    root = operand.root
+    if is_doubtful(view, root, operand):
+        make_twins(out, root)
+        return
     if out._value is None or not isinstance(value, np.ndarray):
         aliased = out._value is None
     else:
         aliased = np.may_share_memory(out._value, value)
     if aliased and isinstance(out._value, (np.ndarray, type(None))):
-        root = operand if operand._root is None else operand._root
         out._root, out._chain = root, (*operand._chain, view)
         out._version = root._version
 
