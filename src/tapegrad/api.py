@@ -115,7 +115,7 @@ def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
         check_leaf(leaf, f"trace: {word}")
     traced = trace_function(f, args, kwargs, names)
     tape = run_passes(traced.bound_tape(), TRACED)
-    values = {at: leaf for at, leaf in zip(traced.outputs, traced.leaves, strict=True)}
+    values = dict(zip(traced.outputs, traced.leaves, strict=True))
     found = [values[at] for at in range(len(tape.outputs))]
     return traced.rebuild(own(tape, found, [*array_leaves((args, kwargs)), *traced.hidden])), tape
 

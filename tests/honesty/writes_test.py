@@ -10,7 +10,7 @@ import pytest
 from tests.honesty.check import assert_apart, refused
 
 import tapegrad.numpy as tnp
-from tapegrad import grad, jit, simplegrad, trace, value_and_grad, vjp
+from tapegrad import grad, jit, primitive, simplegrad, trace, value_and_grad, vjp
 
 X = np.array([1.0, -2.0, 3.0, 0.5])
 M = np.arange(1.0, 13.0).reshape(3, 4) / 4
@@ -254,6 +254,60 @@ def test_views_that_are_only_read():
         f(X)
     with refused(ValueError, "read-only", "y[0] = 1.0"):
         grad(f)(X)
+
+
+def test_reshapes_in_other_memory_orders(derivative):
+    """`y.ravel()` is a copy where `y` lies in column order, and is written to -> as NumPy does"""
+
+    def f(x):
+        total = 0.0
+        for k, y in enumerate(
+            [
+                x.T * 1,
+                x.T.copy(),
+                np.copy(x.T),
+                np.exp(x.T) + x.T[0],
+                np.zeros_like(x.T),
+                x.T.astype(float),
+                np.where(x.T > 1.1, x.T, 2.0),
+                +x[::-1].T,
+            ]
+        ):
+            y[1] *= 2  # a write doesn't change how an array lies
+            y.ravel()[:2] = x[0, 0] ** 2
+            y.reshape(2, 6)[1] = 3 * x[1, 1]
+            total = total + (k + 1) * np.sum(y @ W[:3] * W)
+        return total
+
+    df = derivative(f)
+    df.at(M)
+    df.at(M.reshape(4, 3).T)
+
+
+def test_memory_orders_that_are_not_followed():
+    """a reshape whose memory isn't followed is written to, and its base read -> error"""
+
+    def f(x):
+        y = np.sort(x.T, axis=0)
+        y.ravel()[0] = 5.0
+        return np.sum(y)
+
+    def g(x):
+        y = np.einsum("ij,jk->ki", x, x.T)
+        flat = y.reshape(-1)
+        y[0] = 5.0
+        return np.sum(flat)
+
+    def h(x):
+        y = np.sort(x.T, axis=0).ravel()  # nobody sees whether this is a copy
+        y[0] = 5.0
+        return np.sum(y)
+
+    with refused(NotImplementedError, "np.sum(y)", "y.ravel()[0] = 5.0", "lie in memory"):
+        grad(f)(M)
+    with refused(NotImplementedError, "np.sum(flat)", "y[0] = 5.0", "Write to a copy"):
+        grad(g)(M)
+    np.testing.assert_array_equal(grad(h)(M).ravel()[:2], [0, 1])
 
 
 def test_copies_do_not_follow(derivative):
@@ -506,6 +560,50 @@ def test_results_share_no_memory(compile):
     for _ in range(3):
         check(d(X))
     check(vjp(f, X)[0])
+
+
+def test_results_inside_a_function_share_no_memory(derivative):
+    """results of derivatives inside a function are written to -> nothing else changes"""
+
+    def f(x):
+        y = x * 1
+        same, tail = jit(lambda a: (a, a[1:]))(y)
+        twice, again = jit(lambda a: (a * 2,) * 2)(y)
+        slope, aux = grad(lambda a: (np.sum(a * y), {"a": a, "tail": a[1:]}), has_aux=True)(y)
+        value, pullback = vjp(lambda a: a, y)
+        ct = y * 3
+        (d_y,) = pullback(ct)
+        everything = [y, same, tail, twice, again, slope, *aux.values(), value, ct, d_y]
+        for k, z in enumerate(everything):
+            z *= k / 10
+            z[0] += x[1] ** 2
+        everything += pullback(ct)
+        return sum((k + 1) * np.sum(z * W[: z.size]) for k, z in enumerate(everything))
+
+    df = derivative(f)
+    df.at(X)
+    df.at(-X)
+
+
+def test_a_primitive_returns_its_argument():
+    """a primitive returns its argument, and one of the two is written to -> error with the line"""
+    same = primitive(lambda a: a)
+
+    def f(x):
+        y = x * 1
+        z = same(y)
+        z += 1
+        return np.sum(y)
+
+    with refused(NotImplementedError, "z += 1", "what a primitive returns"):
+        grad(f)(X)
+    np.testing.assert_array_equal(grad(lambda x: np.sum(same(x) * x))(X), 2 * X)
+
+
+def test_the_value_of_a_trace():
+    """`trace` returns the argument itself, or a view of it -> a copy"""
+    for f in (lambda x: x, lambda x: x[1:], lambda x: x * 1):
+        assert_apart([trace(f, X)[0]], [X])
 
 
 @pytest.mark.parametrize("compile", ALL)

@@ -87,9 +87,9 @@ def note_twins_write(x: Tracer, src: Source | None) -> None:
 def refuse_doubtful(x: Tracer) -> None:
     """The error for reading an array that a write may have reached, or not."""
     raise UnsupportedError(
-        f"an array is read{at_line()} after a write{x._doubt} that may have reached it: whether "
-        "one of the two is a view of the other depends on how arrays lie in memory, which a trace "
-        "doesn't follow here. Write to a copy, or to the array itself and reshape it afterwards"
+        f"an array is read{at_line()} after a write{x._doubt} that may have reached it. Whether "
+        "the two share memory depends on how arrays lie in memory, or on what a primitive returns, "
+        "which a trace doesn't follow here. Write to a copy, or reshape after the write"
     )
 
 
