@@ -299,6 +299,14 @@ def test_arithmetic_of_integers_becomes_a_float(derivative):
         df.at(1.5, n)
 
 
+def test_an_integer_exponent(derivative):
+    """an integer argument as an exponent, of any sign -> guarded; an array's power is recorded"""
+    base = np.array([2.0, 3.0])
+    df = derivative(lambda x, n: x**n * 2**n + np.sum(x * base**n))
+    for n in (2, -1, 0, 3, 2):
+        df.at(1.5, n)
+
+
 def test_a_float_of_a_traced_number():
     """`float(x)`, `x.item()` and `math.exp(x)` of a traced real -> error with the line"""
     for f in (lambda x: float(x) ** 2, lambda x: x.item() ** 2, lambda x: math.exp(x)):
