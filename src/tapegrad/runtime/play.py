@@ -39,6 +39,18 @@ def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
     def value(x: Operand) -> Any:
         return x.value if isinstance(x, Literal) else env[x.id]
 
+    # A guard is checked as soon as its variable is known: calls after it may only work if it holds.
+    guards: dict[Operand, list[Guard]] = {}
+    for guard in tape.guards:
+        guards.setdefault(guard.operand, []).append(guard)
+
+    def broken(xs: Sequence[Operand]) -> Guard | None:
+        waiting = (g for x in xs for g in guards.get(x, ()))
+        return next((g for g in waiting if not same_bits(value(g.operand), g.expected)), None)
+
+    found = broken([x for x in guards if isinstance(x, Literal) or x in tape.inputs])
+    if found is not None:
+        return [], found
     with np.errstate(all="ignore"):
         for position, call in enumerate(tape.calls):
             result = call.primitive.evaluate(*[value(x) for x in call.operands])
@@ -46,11 +58,11 @@ def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
                 result = (result,)
             for out, x in zip(call.outs, result, strict=True):
                 env[out.id] = x
+            found = broken(call.outs) if guards else None
+            if found is not None:
+                return [], found
             for gone in dead.get(position, ()):
                 del env[gone]
-    for guard in tape.guards:
-        if not same_bits(value(guard.operand), guard.expected):
-            return [], guard
     return [value(x) for x in tape.outputs], None
 
 

@@ -201,7 +201,7 @@ class _Recompute:
                 continue
             elif isinstance(step, Compute):
                 reads = tuple(self._again(r, done, here) for r in step.reads)
-                done.append(replace(step, reads=reads))
+                done.append(replace(step, at=self._index(step.at, done, here), reads=reads))
             elif isinstance(step, (ArgUpdate, CheckGuard)):
                 done.append(replace(step, read=self._again(step.read, done, here)))
             else:
@@ -210,11 +210,20 @@ class _Recompute:
                 done.append(step)
         return done
 
+    def _index(self, at: At, done: list[Step], here: dict[tuple[Cell, At], Read]) -> At:
+        """The index, with the values of index arrays computed again too."""
+        return tuple(
+            replace(k, read=self._again(k.read, done, here)) if isinstance(k, Indirect) else k
+            for k in at
+        )
+
     def _again(
         self, read: Read, done: list[Step], here: dict[tuple[Cell, At], Read], inner: bool = False
     ) -> Read:
         """The read itself, or a register that holds the value, computed just before."""
         cell = read.cell
+        if any(isinstance(k, Indirect) for k in read.at):
+            read = replace(read, at=self._index(read.at, done, here))
         if cell is None or not (cell in self.chosen or (inner and cell.in_register)):
             return read
         key = (cell, read.at)

@@ -48,6 +48,7 @@ def lower(tape: Tape, hints: Mapping[Var, str] | None = None) -> Plan:
         rule = _rule(low, call)
         if rule is not None:
             rule(low, call)
+        low.defined.update(call.outs)
     return low.plan()
 
 

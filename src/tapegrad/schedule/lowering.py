@@ -17,7 +17,7 @@ from tapegrad.ir.plan import (
     Read,
     Step,
 )
-from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
+from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import Reshape
 from tapegrad.schedule.access import (
@@ -43,6 +43,8 @@ class Lowering:
         for x in (*tape.outputs, *(g.operand for g in tape.guards)):
             if isinstance(x, Var):
                 self.uses[x] = self.uses.get(x, 0) + 1
+        self.defined: set[Var] = set(tape.inputs)
+        self.unchecked = list(tape.guards)
         self.cells: dict[Var, Cell] = {}
         self.copies: dict[Var, Cell] = {}
         self.steps: list[Step] = []
@@ -58,8 +60,7 @@ class Lowering:
 
     def plan(self) -> Plan:
         """The plan, once every call is lowered: the guards are checked and outputs made whole."""
-        for guard in self.tape.guards:
-            self._guard(guard)
+        self.check_guards()
         inputs = [self.cells[var] for var in self.tape.inputs]
         return Plan(self.tape.name, inputs, self._outputs(), self.steps, self.failures)
 
@@ -85,7 +86,15 @@ class Lowering:
         at = at_indices(indices)
         self.steps += nest(indices, [Compute(cell, at, ew.copy, (read(at),), src=src)])
 
-    def _guard(self, guard: Any) -> None:
+    def check_guards(self) -> None:
+        """Check the guards whose variables are defined by now, and that weren't checked yet."""
+        known = self.defined
+        ready = [g for g in self.unchecked if isinstance(g.operand, Literal) or g.operand in known]
+        self.unchecked = [g for g in self.unchecked if g not in ready]
+        for guard in ready:
+            self._guard(guard)
+
+    def _guard(self, guard: Guard) -> None:
         self.failures.append(Failure("guard", guard.what, guard.src, guard.error))
         read = self.read(guard.operand, ())
         self.steps.append(CheckGuard(read, guard.expected, len(self.failures), guard.src))

@@ -13,6 +13,7 @@ from tapegrad.tracing.frontend import (
     shaping,
     sorting,
 )
+from tapegrad.tracing.layout import settle
 
 
 def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
@@ -23,6 +24,15 @@ def _transpose(x: Any, *axes: Any) -> Any:
     if len(axes) == 1 and (axes[0] is None or not hasattr(axes[0], "__index__")):
         axes = axes[0]
     return shaping.transpose(x, axes or None)
+
+
+def _copy(x: Any, order: str = "C") -> Any:
+    return shaping.copy(x, order)
+
+
+def call_method(method: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """`method` of the table below, of `x`."""
+    return settle(method(x, *args, **kwargs), (x, *args), certain=True)
 
 
 METHODS: dict[str, Any] = {
@@ -39,7 +49,7 @@ METHODS: dict[str, Any] = {
     ),
     "conj": shaping.copy,
     "conjugate": shaping.copy,
-    "copy": shaping.copy,
+    "copy": _copy,
     "cumprod": reducing.cumprod,
     "cumsum": reducing.cumsum,
     "diagonal": shaping.diagonal,

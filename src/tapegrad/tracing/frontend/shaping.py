@@ -22,6 +22,7 @@ from tapegrad.primitives.views import (
     Transpose,
 )
 from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, recorded
+from tapegrad.tracing.layout import laid_out_like, lay_out
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -385,7 +386,7 @@ def triu(m: Any, k: int = 0) -> Any:
 
 def copy(x: Any, order: str = "K", subok: bool = False) -> Any:
     """np.copy."""
-    return ew.copy(x)
+    return lay_out(ew.copy(x), order)
 
 
 def view(x: Any, dtype: Any = None, type: Any = None) -> Any:
@@ -435,7 +436,11 @@ def full_like(
     dims = x.shape if shape is None else ints(shape, x)
     value = cast(as_tracer(fill_value, x), x.dtype if dtype is None else np.dtype(dtype))
     # A view of one value isn't writable, but a copy of it is. A Python number is a literal.
-    return recorded(x, ew.copy, recorded(x, BroadcastTo(dims), value))
+    out = recorded(x, ew.copy, recorded(x, BroadcastTo(dims), value))
+    if order == "K" and x._value is not None:
+        out._value = laid_out_like(out._value, np.empty_like(x._value, shape=dims))
+    out._ordered = x.root._ordered and x._value is not None
+    return lay_out(out, order)
 
 
 def _filled_like(value: int) -> Callable[..., Any]:
@@ -447,7 +452,7 @@ def _filled_like(value: int) -> Callable[..., Any]:
         shape: Any = None,
         **kwargs: Any,
     ) -> Any:
-        return full_like(x, value, dtype, shape=shape)
+        return full_like(x, value, dtype, order, shape=shape)
 
     return function
 
