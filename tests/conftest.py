@@ -4,6 +4,9 @@ import os
 
 os.environ.setdefault("TAPEGRAD_DEBUG", "1")  # before tapegrad is imported, which reads it
 
+# OpenBLAS's threads wait busily for each other; as many processes as there are cores would stall.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden texts")

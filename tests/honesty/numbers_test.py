@@ -374,10 +374,25 @@ def test_rounding():
 
 
 def test_python_integers(derivative):
-    """a Python integer as an argument -> is a NumPy int64: 2**n, n // 2 and x**n as with that"""
+    """a Python integer as an argument -> `2**n`, `n // 2` and `x**n` as with a plain one"""
     df = derivative(lambda x, n: x**n * 2**n + n // 2 + x / n)
     for n in (3, 2, 5, 1):
         df.at(1.5, n)
+
+
+def test_python_integers_that_grow(derivative):
+    """Python integers that get large -> right as long as 64 bits hold them, else an error: they
+    don't wrap around"""
+    df = derivative(lambda x, n: x**2 * (n * n - 3) / 2**40 + x**3 * n**3 / 2**60)
+    for n in (7, 2**20, 3, -(2**20), 2**20 + 1):  # n**3 grows up to 2**60
+        df.at(1.5, n)
+    with pytest.raises(ConversionError, match="integer gets larger than 64 bits.*numbers_test"):
+        df.at(1.5, 10**10)
+    df.at(1.5, 11)
+    for f, n in [(lambda n: n + n, 2**62), (lambda n: n << 60, 8), (lambda n: 2**62 - n, -(2**62))]:
+        with pytest.raises(ConversionError, match="float"):
+            jit(f)(n)
+        assert jit(f)(1) == f(1)
 
 
 # ---- choices, kinks and singular points

@@ -196,7 +196,7 @@ def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
     for guard in tape.guards:
         found = value(guard.operand)
         if isinstance(found, Tracer):
-            found._trace.guard(found, guard.expected.value, guard.what)
+            found._trace.guard(found, guard.expected.value, guard.what, guard.src)
     return [value(x) for x in tape.outputs]
 
 

@@ -85,6 +85,7 @@ class Trace:
         self._captured: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
         self.meetings = Meetings()
+        self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self._written: dict[int, tuple[Tracer, Source | None]] = {}
 
     def __enter__(self) -> Trace:
@@ -179,13 +180,14 @@ class Trace:
             waiting += call.operands
         return True
 
-    def guard(self, tracer: Tracer, expected: Any, what: str) -> None:
-        """Record that the traced function took the value of a scalar for granted."""
+    def guard(self, tracer: Tracer, expected: Any, what: str, src: Source | None = None) -> None:
+        """Record that the traced function took the value of a scalar for granted, at `src` or at
+        the line that runs now."""
         operand, _ = tracer.read()
         if isinstance(operand, Literal):
             return
         found = Literal(operand.dtype.type(expected))
-        entry = Guard(operand, found, what, user_source())
+        entry = Guard(operand, found, what, src or user_source())
         if entry not in self._guarded:
             self._guarded.add(entry)
             self.builder.guards.append(entry)

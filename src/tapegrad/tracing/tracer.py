@@ -182,7 +182,7 @@ class Tracer(Value, PythonArithmetic):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         from tapegrad.tracing.frontend.ufuncs import call_ufunc
 
-        if any(isinstance(x, np.generic) for x in inputs):
+        if any(isinstance(x, np.generic) and not isinstance(x, Tracer) for x in inputs):
             self._trace.meetings.strange = True
         return call_ufunc(ufunc, method, inputs, kwargs)
 
