@@ -97,7 +97,7 @@ def standalone(
         compiling.append(f"{kernel.name} = compiled(")
         compiling.append(f"{INDENT}{kernel.name},")
         compiling.append(f"{INDENT}[{', '.join(types)}],")
-        compiling.append(")[0]")
+        compiling.append(")")
     parts = ["\n".join(head), *[k.text for k in program.kernels], "\n".join(lines)]
     source = "\n\n\n".join(part.strip() for part in parts)
     return Text(name, source + "\n", "\n".join(compiling), doc)

@@ -32,8 +32,7 @@ def compile_program(program: Program) -> dict[str, Any]:
     for kernel in program.kernels:
         exec(_code(kernel.text, kernel.name), names)
         types = [kernel.type_of(k) for k in range(len(kernel.parameters))]
-        done[kernel.name], keep = support.compiled(names[kernel.name], types)
-        done[f"{kernel.name} is kept alive by"] = keep
+        done[kernel.name] = support.compiled(names[kernel.name], types)
     return done
 
 

@@ -10,15 +10,16 @@ import inspect
 import re
 from typing import Any
 
-from tapegrad.emit.support import arrays, blas, scalars
-from tapegrad.emit.support.blas import compiled
+from tapegrad.emit import linking
+from tapegrad.emit.support import arrays, blas, compiling, scalars
+from tapegrad.emit.support.compiling import compiled, object_code
 
-MODULES = (arrays, scalars, blas)
+MODULES = (linking, arrays, scalars, blas, compiling)
 
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
-    return {**vars(arrays), **vars(scalars), **vars(blas)}
+    return {**vars(arrays), **vars(scalars), **vars(blas), **vars(compiling)}
 
 
 def text() -> str:
@@ -31,4 +32,4 @@ def text() -> str:
     return "\n\n\n".join(parts)
 
 
-__all__ = ["compiled", "namespace", "text"]
+__all__ = ["compiled", "namespace", "object_code", "text"]

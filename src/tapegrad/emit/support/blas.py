@@ -1,34 +1,18 @@
-"""Matrix products by SciPy's BLAS, called without copies; and compiling a kernel."""
+"""Matrix products by SciPy's BLAS, called without copies."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from llvmlite import binding, ir
-from numba import njit, types
-from numba.core import cgutils, compiler
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
 from numba.core.typing.templates import signature
-from numba.extending import get_cython_function_address, intrinsic
+from numba.extending import intrinsic
 
-from tapegrad.emit.support.arrays import BYTE, INT, FixedArray
+from tapegrad.emit.support.arrays import BYTE, INT
 
-_BLAS_NAMES = {types.float64: "dgemm", types.float32: "sgemm"}
-
-
-def _blas(kind: Any) -> str:
-    """The symbol of SciPy's gemm for this type, registered with LLVM at its first use."""
-    name = _BLAS_NAMES[kind]
-    symbol = f"tapegrad_{name}"
-    if binding.address_of_symbol(symbol) is None:
-        binding.add_symbol(symbol, get_cython_function_address("scipy.linalg.cython_blas", name))
-    return symbol
-
-
-def load_blas() -> None:
-    """Register all BLAS symbols: code that was compiled earlier calls them by name."""
-    for kind in _BLAS_NAMES:
-        _blas(kind)
+_BLAS = {types.float64: "tapegrad_dgemm", types.float32: "tapegrad_sgemm"}  # see emit.linking
 
 
 @intrinsic
@@ -51,7 +35,7 @@ def matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
                 [char, char, integer, integer, integer, pointer, pointer, integer, pointer, integer,
                  pointer, pointer, integer],
             ),
-            _blas(out.dtype),
+            _BLAS[out.dtype],
         )  # fmt: skip
 
         def number(value: int) -> Any:
@@ -74,32 +58,3 @@ def matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
         return context.get_dummy_value()
 
     return signature(types.none, x, y, out), codegen
-
-
-class Compiler(compiler.CompilerBase):
-    """numba's pipeline, told that no two arguments overlap; the caller sees to that."""
-
-    def define_pipelines(self) -> Any:
-        self.state.flags.noalias = True
-        return [compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)]
-
-
-def kernel_type(passed: str, shape: tuple[int, ...], dtype: Any) -> Any:
-    """numba's type of a parameter that is passed as a "scalar" or as an "array"."""
-    element = types.boolean if np.dtype(dtype) == np.bool_ else getattr(types, np.dtype(dtype).name)
-    return element if passed == "scalar" else FixedArray(element, tuple(shape))
-
-
-def compiled(function: Any, parameters: Any) -> Any:
-    """The machine code of a kernel, as a plain callable that takes exactly these types."""
-    kinds = tuple(kernel_type(*p) for p in parameters)
-    options: Any = {
-        "pipeline_class": Compiler,
-        "error_model": "numpy",
-        "nogil": True,
-        "_nrt": False,
-        "no_cfunc_wrapper": True,
-    }
-    dispatcher = njit([types.int64(*kinds)], **options)(function)
-    result: Any = dispatcher.overloads[kinds]
-    return result.entry_point, dispatcher
