@@ -78,7 +78,7 @@ def test_trees_are_answered_by_the_generated_entry(args, expected):
         assert_same_tree(df(*args), expected)
     assert len(df.cache.recent) == 1
     assert df.cache.fast_hits == 2
-    assert df.cache_info() == (2, 1, 1, 1, 0, 1)
+    assert df.cache_info() == (2, 1, 1, 1, 0, 1, 0)
 
 
 # Second calls that the entry of the first must leave to another variant.
@@ -244,7 +244,7 @@ def test_scratch_memory_is_one_threads_own():
     inputs = [np.random.default_rng(k).normal(size=(40, 40)) / 6 for k in range(2)]
     expected = [slow(x) for x in inputs]
     df(inputs[0])
-    assert df.cache.recent[0].program.slots  # there is scratch memory to be shared by mistake
+    assert df.cache.recent[0].driver.scratch  # there is scratch memory to be shared by mistake
     barrier = threading.Barrier(2)
 
     def work(k):
@@ -309,5 +309,5 @@ def test_auto_compiles_once_playing_has_cost_as_much(monkeypatch):
     price = 0
     for _ in range(3):
         np.testing.assert_allclose(df(X), np.cos(X))
-    assert df.cache_info() == (5, 1, 1, 1, 0, 1)
+    assert df.cache_info() == (5, 1, 1, 1, 0, 1, 0)
     assert df.cache.fast_hits == 2

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.plan import Cell, Plan, PythonCall, Slot, segments
-from tapegrad.ir.tape import Literal
+from tapegrad.ir.tape import Literal, Tape
 
 INDENT = "    "
 LINE = 96  # the width that source is kept to
@@ -57,6 +57,34 @@ class Kernel:
         return ("scalar" if p.scalar else "array"), p.shape, p.dtype
 
 
+@dataclass(frozen=True)
+class Place:
+    """An argument or a result of a driver: what it is called there, its shape and dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class Driver:
+    """How the kernels of a program are called: plain data, which can be kept on disk.
+
+    `scratch` is the sizes and dtypes of scratch memory. `calls` are the functions that NumPy runs
+    between the kernels: the name, and the number of the call on the tape whose primitive it is.
+    """
+
+    inputs: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+    scratch: tuple[tuple[int, np.dtype], ...]
+    calls: tuple[tuple[str, int], ...]
+    lines: tuple[str, ...]
+
+    def results(self) -> list[str]:
+        """The outputs' expressions: scalars leave as NumPy scalars."""
+        return [x.name + ("" if x.shape else "[()]") for x in self.outputs]
+
+
 @dataclass
 class Program:
     """A plan as source: kernels, the scratch memory they need, and the driver that calls them."""
@@ -70,6 +98,21 @@ class Program:
     def calls(self) -> list[PythonCall]:
         """The calls of NumPy between the kernels."""
         return [s for s in self.plan.steps if isinstance(s, PythonCall)]
+
+    def driver(self, tape: Tape) -> Driver:
+        """The driver of this program, which was made of the tape."""
+        primitives = [call.primitive for call in tape.calls]
+
+        def places(cells: list[Cell]) -> tuple[Place, ...]:
+            return tuple(Place(self.names[c], c.shape, c.dtype) for c in cells)
+
+        return Driver(
+            places(self.plan.inputs),
+            places(self.plan.outputs),
+            tuple((s.size, s.dtype) for s in self.slots),
+            tuple((self.names[c], primitives.index(c.primitive)) for c in self.calls()),
+            tuple(self.driver_lines()),
+        )
 
     def driver_lines(self) -> list[str]:
         """The body of the function that allocates, calls and returns; a status other than 0 of a

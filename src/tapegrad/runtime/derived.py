@@ -22,9 +22,10 @@ import numpy as np
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.pipeline import gradient, optimized
-from tapegrad.runtime import warm
+from tapegrad.runtime import kept, warm
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.checks import check_scalar_result
+from tapegrad.runtime.compile import compiled
 from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.play import run
 from tapegrad.signature import (
@@ -69,6 +70,7 @@ class Variant:
     kept: list[int]
     state: State | None = None  # what the function found outside; a variant holds while it does
     played: float = 0.0
+    sought: bool = False  # on disk
     entry: Entry | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -197,8 +199,10 @@ class Derived:
         self, variant: Variant, leaves: Sequence[Any], args: Any, kwargs: Any
     ) -> tuple[Any] | None:
         """The result in a 1-tuple, or None if one of the variant's guards doesn't hold."""
-        if self.compile == "always" and variant.entry is None:
-            self._compile(variant, args, kwargs)
+        if variant.entry is None and self.compile != "never":
+            self._load(variant, args, kwargs)
+            if self.compile == "always":
+                self._compile(variant, args, kwargs)
         if variant.entry is not None:
             try:
                 return (variant.entry.call_flat(leaves),)
@@ -302,13 +306,32 @@ class Derived:
             wanted = [at for at in wanted if at != first] if self.recipe.has_aux else []
         return sorted(set(wanted))
 
+    def _load(self, variant: Variant, args: Any, kwargs: Any) -> None:
+        """Use the code that an earlier process left for this tape, if there is any."""
+        with variant.lock:
+            if variant.sought:
+                return
+            variant.sought = True
+            if self.compile == "auto" and estimated_compile_seconds(variant.tape) == np.inf:
+                return
+            try:
+                executable = kept.find(variant.tape)
+                if executable is None:
+                    return
+                entry = Entry(variant, executable, args, kwargs)
+            except Exception:  # whatever is wrong with the file: the code is compiled anew
+                return
+            self.cache.count("loads")
+            self._enter(variant, entry)
+
     def _compile(self, variant: Variant, args: Any, kwargs: Any) -> None:
         with variant.lock:
             if variant.entry is not None:
                 return
             warm.wait()
             try:
-                entry = Entry.build(variant, args, kwargs)
+                executable = compiled(variant.tape)
+                entry = Entry(variant, executable, args, kwargs)
             except Exception as error:
                 if self.compile == "always":
                     raise
@@ -322,9 +345,13 @@ class Derived:
                 )
                 return
             self.cache.count("compiles")
-            variant.entry = entry
-        with self.cache.lock:
-            if entry.fast:
+            self._enter(variant, entry)
+            kept.keep(variant.tape, executable)
+
+    def _enter(self, variant: Variant, entry: Entry) -> None:
+        variant.entry = entry
+        if entry.fast:
+            with self.cache.lock:
                 self.cache.recent = (entry, *self.cache.recent)[:4]
 
     # ---- inside another trace
