@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,8 +11,6 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError
 from tapegrad.trees import flatten_with_paths, is_number, is_traced, path_name
-
-_REFUSED = (np.matrix, np.ma.MaskedArray)
 
 
 def argument_names(f: Callable[..., Any], count: int) -> list[str]:
@@ -61,9 +60,15 @@ def leaf_key(x: Any) -> Any:
     return type(x), x
 
 
+def _is_masked(x: Any) -> bool:
+    """Whether `x` is a masked array; there is none before their module is imported."""
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(x, masked.MaskedArray)
+
+
 def check_leaf(x: Any, where: str) -> None:
     """An ArgumentError if this leaf can't be traced."""
-    if isinstance(x, _REFUSED):
+    if isinstance(x, np.matrix) or _is_masked(x):
         raise ArgumentError(
             f"{where} is a {type(x).__name__}, whose operators differ from an ndarray's, so "
             "tapegrad can't follow them. Pass np.asarray(x) (for a masked array, its data and mask)"

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.program import INDENT, Program, numpy_name
+from tapegrad.emit.driver import INDENT, numpy_name
+from tapegrad.emit.program import Program
 from tapegrad.ir.plan import Cell
 from tapegrad.trees import is_number, is_traced
 

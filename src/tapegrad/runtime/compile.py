@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import linecache
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.emit.program import Driver, Program
+from tapegrad.emit.driver import Driver
 from tapegrad.ir.tape import Tape
+
+if TYPE_CHECKING:
+    from tapegrad.emit.program import Program
 
 _count = 0
 

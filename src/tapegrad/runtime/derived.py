@@ -21,11 +21,9 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Literal, Tape
-from tapegrad.pipeline import gradient, optimized
-from tapegrad.runtime import kept, warm
+from tapegrad.runtime import warm
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.checks import check_scalar_result
-from tapegrad.runtime.compile import compiled
 from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.play import run
 from tapegrad.signature import (
@@ -253,6 +251,8 @@ class Derived:
 
     def _derive(self, args: Any, kwargs: Any, final: bool = True) -> Variant:
         """Trace, check, differentiate and optimise; `final` as in `pipeline.gradient`."""
+        from tapegrad.pipeline import gradient, optimized
+
         names, words = leaf_names(self.f, args, kwargs)
         leaves, _ = flatten((args, kwargs))
         for leaf, word in zip(leaves, words, strict=True):
@@ -308,6 +308,8 @@ class Derived:
 
     def _load(self, variant: Variant, args: Any, kwargs: Any) -> None:
         """Use the code that an earlier process left for this tape, if there is any."""
+        from tapegrad.runtime import kept
+
         with variant.lock:
             if variant.sought:
                 return
@@ -325,6 +327,9 @@ class Derived:
             self._enter(variant, entry)
 
     def _compile(self, variant: Variant, args: Any, kwargs: Any) -> None:
+        from tapegrad.runtime import kept
+        from tapegrad.runtime.compile import compiled
+
         with variant.lock:
             if variant.entry is not None:
                 return
@@ -408,6 +413,8 @@ def _position(p: int, count: int, derived: Derived) -> int:
 
 def _constant(tape: Tape, wrt: Sequence[int]) -> Tape:
     """The tape of zeros for each input: the function's result depends on none of them."""
+    from tapegrad.pipeline import gradient
+
     zeros = replace(tape, outputs=(Literal(np.float64(0)), *tape.outputs))
     return gradient(zeros, wrt, keep=range(1, len(zeros.outputs)))
 

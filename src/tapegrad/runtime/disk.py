@@ -9,6 +9,7 @@ code that isn't found is compiled.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -103,10 +104,8 @@ def _trusted(folder: str | None, make: bool = False) -> str | None:
     try:
         if make:
             os.makedirs(os.path.dirname(folder), exist_ok=True)
-            try:
+            with contextlib.suppress(FileExistsError):
                 os.mkdir(folder, 0o700)
-            except FileExistsError:
-                pass
         fault = _mistrust(os.stat(folder))
     except FileNotFoundError:
         return None
@@ -197,11 +196,9 @@ def _files(folder: str) -> Iterator[tuple[float, int, str]]:
 
 
 def _remove(path: str) -> None:
-    try:
+    with contextlib.suppress(OSError):
         os.unlink(path)
         os.rmdir(os.path.dirname(path))  # unless there is more in it
-    except OSError:
-        pass
 
 
 def _trim(folder: str, written: int) -> None:

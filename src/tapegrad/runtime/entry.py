@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.emit.program import INDENT, dtypes
+from tapegrad.emit.driver import INDENT, dtypes
 from tapegrad.ir.tape import Tape, Var
-from tapegrad.pipeline import optimized
 from tapegrad.runtime.compile import Executable, compiled
 from tapegrad.runtime.play import checked_inputs, run, stale
 from tapegrad.trees import is_number, is_traced
@@ -146,6 +145,8 @@ def flat_function(tape: Tape) -> Callable[..., list[Any]]:
 
 def compiled_tape(tape: Tape) -> Callable[..., Any]:
     """A tape compiled by itself: takes what `tape.play` takes, and returns what it returns."""
+    from tapegrad.pipeline import optimized
+
     call = flat_function(optimized(tape))
 
     def checked(*args: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.program import Driver, Place
+from tapegrad.emit.driver import Driver, Place
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime import disk
 from tapegrad.runtime.compile import Executable

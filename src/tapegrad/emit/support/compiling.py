@@ -57,7 +57,7 @@ def object_code(function: Any, parameters: Any) -> bytes:
     typing, target = cpu_target.typing_context, cpu_target.target_context
     typing.refresh()
     target.refresh()
-    flags = compiler.Flags()
+    flags: Any = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, OPTIONS)
     flags.no_compile = True
     library = Library(target.codegen(), function.__name__)

@@ -17,7 +17,6 @@ from numba.extending import intrinsic
 from tapegrad.emit.linking import vector_library
 from tapegrad.emit.support.arrays import BYTE, WORD
 
-
 VECTORISED = vector_library()
 _VARIANTS = {"d": {64: 4, 32: 8}, "e": {64: 8, 32: 16}}  # AVX2 and AVX-512: lanes for a width
 
