@@ -42,7 +42,10 @@ def _linker() -> Any:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     vector_library()
-    return binding.create_lljit_compiler()
+    linker = binding.create_lljit_compiler()
+    # Never freed: at exit it might go before the code that it linked, which needs it to go.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(linker))
+    return linker
 
 
 def _cython_blas() -> Any:
@@ -94,7 +97,6 @@ class _Code:
     """Linked machine code: the `self` of its function, so it is freed after that."""
 
     def __init__(self, name: str, code: bytes) -> None:
-        self.linker = _linker()
         library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
         library.export_symbol(ENTRY)
         for symbol, x in OBJECTS.items():
@@ -102,7 +104,7 @@ class _Code:
         for symbol, function in BLAS.items():
             if symbol.encode() in code:
                 library.import_symbol(symbol, _blas(function))
-        self.tracker = library.link(self.linker, f"tapegrad{next(_numbers)}")
+        self.tracker = library.link(_linker(), f"tapegrad{next(_numbers)}")
         self.definition = _Definition(name.encode(), self.tracker[ENTRY], _FASTCALL, None)
 
 

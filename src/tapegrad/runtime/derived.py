@@ -198,7 +198,8 @@ class Derived:
     ) -> tuple[Any] | None:
         """The result in a 1-tuple, or None if one of the variant's guards doesn't hold."""
         if variant.entry is None and self.compile != "never":
-            self._load(variant, args, kwargs)
+            if not variant.sought:
+                self._load(variant, args, kwargs)
             if self.compile == "always":
                 self._compile(variant, args, kwargs)
         if variant.entry is not None:

@@ -55,9 +55,10 @@ def read(name: str) -> bytes | None:
             head, _, content = file.read().partition(b"\n")
         if head != _head(name, content):
             return None
-        os.utime(path)  # it was used
     except OSError:
         return None
+    with contextlib.suppress(OSError):  # the folder may be there to be read only
+        os.utime(path)  # it was used
     return content
 
 
@@ -175,7 +176,7 @@ def info() -> DiskInfo:
 
 def clear() -> None:
     """Remove all that is kept, and nothing else that is in the folder."""
-    folder = location()
+    folder = _trusted(location())
     for _, _, path in list(_files(folder)) if folder else []:
         _remove(path)
 
@@ -183,14 +184,15 @@ def clear() -> None:
 def _files(folder: str) -> Iterator[tuple[float, int, str]]:
     """When each file was last used, its size and path."""
     try:
-        groups = [g.path for g in os.scandir(folder) if _GROUP.fullmatch(g.name)]
+        found = [g for g in os.scandir(folder) if _GROUP.fullmatch(g.name)]
+        groups = [g.path for g in found if g.is_dir(follow_symlinks=False)]
     except OSError:
         return
     for group in groups:
         try:
             for file in os.scandir(group):
-                found = file.stat(follow_symlinks=False)
-                yield found.st_mtime, found.st_size, file.path
+                state = file.stat(follow_symlinks=False)
+                yield state.st_mtime, state.st_size, file.path
         except OSError:
             continue  # another process removed it
 

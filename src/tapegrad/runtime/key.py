@@ -22,6 +22,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Parametric, Primitive, Slice
 from tapegrad.primitives.control import Opaque
+from tapegrad.runtime import LOADED
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -64,7 +65,7 @@ def _digest(data: bytes) -> str:
 @cache
 def _sources() -> str:
     """A digest of tapegrad's own sources, and of the versions of what it stands on; empty if the
-    sources can't be read."""
+    sources can't be read, or aren't those that run: one was changed since."""
     seen = hashlib.blake2b(digest_size=20)
     paths = sorted(
         os.path.join(folder, file)
@@ -79,6 +80,8 @@ def _sources() -> str:
     try:
         for path in paths:
             with open(path, "rb") as file:
+                if os.fstat(file.fileno()).st_ctime > LOADED:
+                    return ""
                 content = file.read()
             seen.update(f"{os.path.basename(path)} {len(content)}\n".encode() + content)
     except OSError:
