@@ -492,6 +492,10 @@ for _ in range(3):
     np.testing.assert_allclose(df(x), expected)
 info = df.cache_info()
 print(info.compiles, info.loads, "numba" in sys.modules)
+
+import scipy.linalg.cython_blas  # tapegrad's way to BLAS leaves it as it is for others
+
+assert scipy.linalg.cython_blas.__pyx_capi__
 """
 
 

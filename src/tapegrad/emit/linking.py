@@ -11,6 +11,7 @@ import importlib.machinery
 import importlib.util
 import itertools
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -50,16 +51,19 @@ def _linker() -> Any:
 
 def _cython_blas() -> Any:
     """SciPy's BLAS: that module by itself, since the rest of scipy.linalg loads for as long as
-    numba does."""
+    numba does. Who imports it later gets it with the rest, as if it hadn't been here."""
     name = "scipy.linalg.cython_blas"
-    spec = importlib.util.find_spec("scipy")
+    if name in sys.modules:
+        return sys.modules[name]
     try:
+        spec = importlib.util.find_spec("scipy")
         folders = [os.path.join(top, "linalg") for top in spec.submodule_search_locations]  # type: ignore[union-attr]
         spec = importlib.machinery.PathFinder.find_spec(name, folders)
         module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
         spec.loader.exec_module(module)  # type: ignore[union-attr]
+        sys.modules.pop(name, None)
         return module
-    except (AttributeError, ImportError, TypeError):
+    except Exception:  # the long way, whatever is wrong with the short one
         return importlib.import_module(name)
 
 
