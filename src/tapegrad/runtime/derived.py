@@ -197,11 +197,10 @@ class Derived:
         self, variant: Variant, leaves: Sequence[Any], args: Any, kwargs: Any
     ) -> tuple[Any] | None:
         """The result in a 1-tuple, or None if one of the variant's guards doesn't hold."""
-        if variant.entry is None and self.compile != "never":
-            if not variant.sought:
-                self._load(variant, args, kwargs)
-            if self.compile == "always":
-                self._compile(variant, args, kwargs)
+        if variant.entry is None and self.compile == "always":
+            self._compile(variant, args, kwargs)
+        elif not variant.sought and self.compile == "auto":
+            self._load(variant, args, kwargs)
         if variant.entry is not None:
             try:
                 return (variant.entry.call_flat(leaves),)
@@ -312,10 +311,8 @@ class Derived:
         from tapegrad.runtime import kept
 
         with variant.lock:
-            if variant.sought:
-                return
             variant.sought = True
-            if self.compile == "auto" and estimated_compile_seconds(variant.tape) == np.inf:
+            if variant.entry is not None:
                 return
             try:
                 executable = kept.find(variant.tape)
@@ -331,6 +328,7 @@ class Derived:
         from tapegrad.runtime import kept
         from tapegrad.runtime.compile import compiled
 
+        self._load(variant, args, kwargs)  # another process may have been faster
         with variant.lock:
             if variant.entry is not None:
                 return

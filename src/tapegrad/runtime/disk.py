@@ -104,7 +104,7 @@ def _trusted(folder: str | None, make: bool = False) -> str | None:
         return None
     try:
         if make:
-            os.makedirs(os.path.dirname(folder), exist_ok=True)
+            os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder, 0o700)
         fault = _mistrust(os.stat(folder))
