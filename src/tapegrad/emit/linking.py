@@ -29,7 +29,7 @@ _numbers = itertools.count()
 @cache
 def vector_library() -> bool:
     """Whether glibc's libmvec is here; code that calls it finds it then."""
-    if os.name != "posix" or not binding.get_process_triple().startswith("x86_64-unknown-linux"):
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
         return False
     try:
         library = ctypes.CDLL("libmvec.so.1", ctypes.RTLD_GLOBAL)
