@@ -505,9 +505,35 @@ assert scipy.linalg.cython_blas.__pyx_capi__
 """
 
 
-def process(compile):
+# The evidence of a Gaussian process: Cholesky's factor, triangles, LU factors, matrix products.
+EVIDENCE = """
+import sys
+import numpy as np
+from tapegrad import linalg, value_and_grad
+
+
+def evidence(p, x, y):
+    d = x[:, None] - x
+    K = p["scale"] * np.exp(-((d / p["length"]) ** 2)) + 0.1 * np.eye(len(x), dtype=x.dtype)
+    L = np.linalg.cholesky(K)
+    z = linalg.solve_triangular(L, y, lower=True)
+    return z @ z + np.linalg.slogdet(K)[1] + np.trace(np.linalg.inv(K)) + y @ np.linalg.solve(K, y)
+
+
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(2, 40)).astype(sys.argv[2])
+p = {"scale": np.ones((), x.dtype), "length": np.ones((), x.dtype)}
+df = value_and_grad(evidence, compile=sys.argv[1])
+value, found = df(p, x, y)
+print(*[np.asarray(v).tobytes().hex() for v in (value, found["scale"], found["length"])])
+info = df.cache_info()
+print(info.compiles, info.loads, "numba" in sys.modules)
+"""
+
+
+def process(*arguments, program=PROGRAM):
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, compile], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True
     )
 
 
@@ -522,3 +548,16 @@ def test_eight_processes_at_once_and_one_after_them(folder):
         assert answer(started) in {("1", "0", "True"), ("0", "1", "False")}
     assert len(files(folder)) == 1
     assert answer(process("auto")) == ("0", "1", "False")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_lapack_is_found_in_another_process(dtype, folder):
+    """Routines stand in the code as names: each process has them at other addresses."""
+    first = answer(process("always", dtype, program=EVIDENCE))
+    assert first[3:] == ("1", "0", "True")
+    code = b"".join(path.read_bytes() for path in files(folder))
+    letter = {"float64": "d", "float32": "s"}[dtype]
+    for name in ("potrf", "getrf", "getri", "getrs", "trsv", "trsm", "symm", "gemm"):
+        assert f"tapegrad_{letter}{name}".encode() in code
+    second = answer(process("auto", dtype, program=EVIDENCE))
+    assert second == (*first[:3], "0", "1", "False")

@@ -20,9 +20,15 @@ import numpy as np
 from llvmlite import binding
 
 ENTRY = "tapegrad_entry"  # the function of an object file that Python calls
-# What machine code refers to by name: Python objects, whose addresses these symbols are, and BLAS.
+# What machine code refers to by name: Python objects, whose addresses these symbols are, and the
+# routines of SciPy's BLAS and LAPACK, each for float64 and float32.
 OBJECTS = {f"tapegrad_{x.__name__}": x for x in (np.ndarray, BufferError, SystemError, TypeError)}
-BLAS = {"tapegrad_dgemm": "dgemm", "tapegrad_sgemm": "sgemm"}
+ROUTINES = {
+    f"tapegrad_{letter}{name}": (library, letter + name)
+    for library, names in (("blas", "gemm symm trsm trsv"), ("lapack", "getrf getri getrs potrf"))
+    for name in names.split()
+    for letter in "ds"
+}
 _numbers = itertools.count()
 
 
@@ -49,10 +55,11 @@ def _linker() -> Any:
     return linker
 
 
-def _cython_blas() -> Any:
-    """SciPy's BLAS: that module by itself, since the rest of scipy.linalg loads for as long as
-    numba does. Who imports it later gets it with the rest, as if it hadn't been here."""
-    name = "scipy.linalg.cython_blas"
+@cache
+def _cython_module(library: str) -> Any:
+    """SciPy's BLAS or LAPACK: that module by itself, since the rest of scipy.linalg loads for as
+    long as numba does. Who imports it later gets it with the rest, as if it hadn't been here."""
+    name = f"scipy.linalg.cython_{library}"
     if name in sys.modules:
         return sys.modules[name]
     try:
@@ -68,9 +75,9 @@ def _cython_blas() -> Any:
 
 
 @cache
-def _blas(name: str) -> int:
-    """The address of a function of SciPy's BLAS."""
-    capsule = _cython_blas().__pyx_capi__[name]
+def _routine(library: str, name: str) -> int:
+    """The address of a routine of SciPy's BLAS or LAPACK."""
+    capsule = _cython_module(library).__pyx_capi__[name]
     python = ctypes.pythonapi
     name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)
     pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
@@ -105,9 +112,9 @@ class _Code:
         library.export_symbol(ENTRY)
         for symbol, x in OBJECTS.items():
             library.import_symbol(symbol, id(x))
-        for symbol, function in BLAS.items():
+        for symbol, routine in ROUTINES.items():
             if symbol.encode() in code:
-                library.import_symbol(symbol, _blas(function))
+                library.import_symbol(symbol, _routine(*routine))
         self.tracker = library.link(_linker(), f"tapegrad{next(_numbers)}")
         self.definition = _Definition(name.encode(), self.tracker[ENTRY], _FASTCALL, None)
 

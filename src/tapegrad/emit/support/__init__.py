@@ -1,7 +1,8 @@
-"""What the emitted loops call: arrays of fixed shape, scalar functions, and BLAS, for numba.
+"""What the emitted loops call: arrays of fixed shape, scalar functions, BLAS and LAPACK, for
+numba.
 
 These files are also the tail of every saved gradient function, so they import NumPy, numba and
-SciPy (whose BLAS numba uses too) and nothing else of tapegrad.
+SciPy (whose BLAS and LAPACK numba uses too) and nothing else of tapegrad.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import re
 from typing import Any
 
 from tapegrad.emit import linking
-from tapegrad.emit.support import arrays, blas, compiling, scalars
+from tapegrad.emit.support import arrays, blas, compiling, lapack, scalars
 from tapegrad.emit.support.compiling import compiled, object_code
 
-MODULES = (linking, arrays, scalars, blas, compiling)
+MODULES = (linking, arrays, scalars, blas, lapack, compiling)
 
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
-    return {**vars(arrays), **vars(scalars), **vars(blas), **vars(compiling)}
+    return {**vars(arrays), **vars(scalars), **vars(blas), **vars(lapack), **vars(compiling)}
 
 
 def text() -> str:

@@ -10,9 +10,53 @@ from numba.core import cgutils
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
+from tapegrad.emit.linking import ROUTINES
 from tapegrad.emit.support.arrays import BYTE, INT
 
-_BLAS = {types.float64: "tapegrad_dgemm", types.float32: "tapegrad_sgemm"}  # see emit.linking
+_LETTERS = {types.float64: "d", types.float32: "s"}
+
+
+class Fortran:
+    """Calls of BLAS and LAPACK for one dtype, in a function under construction.
+
+    Arguments go by reference: letters, integers and floats become constants in memory, pointers
+    are passed as they are.
+    """
+
+    def __init__(self, context: Any, builder: Any, dtype: Any) -> None:
+        self.builder = builder
+        self.letter = _LETTERS[dtype]
+        self.real = context.get_data_type(dtype)
+
+    def reference(self, value: Any) -> Any:
+        """A pointer to a constant: a letter, an integer or a float."""
+        if isinstance(value, str):
+            constant = BYTE(ord(value))
+        elif isinstance(value, int):
+            constant = INT(value)
+        else:
+            constant = ir.Constant(self.real, value)
+        module, name = self.builder.module, f"fortran {constant}"
+        if name not in module.globals:
+            place = ir.GlobalVariable(module, constant.type, name)
+            place.linkage, place.global_constant = "internal", True
+            place.initializer = constant
+        return module.globals[name]
+
+    def call(self, name: str, *args: Any) -> None:
+        """Call a routine, named without the letter of its dtype. The linker knows where it is."""
+        given = [x if isinstance(x, ir.Value) else self.reference(x) for x in args]
+        kind = ir.FunctionType(ir.VoidType(), [x.type for x in given])
+        symbol = f"tapegrad_{self.letter}{name}"
+        assert symbol in ROUTINES, symbol
+        function = cgutils.get_or_insert_function(self.builder.module, kind, symbol)
+        self.builder.call(function, given)
+
+    def checked(self, name: str, *args: Any) -> Any:
+        """Call a routine of LAPACK; returns its `info`, which is the last argument."""
+        info = cgutils.alloca_once(self.builder, INT)
+        self.call(name, *args, info)
+        return self.builder.load(info)
 
 
 @intrinsic
@@ -26,34 +70,12 @@ def matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
         return "T", max(along, rows)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        lltype = context.get_data_type(out.dtype)
-        pointer, integer, char = lltype.as_pointer(), INT.as_pointer(), BYTE.as_pointer()
-        function = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(
-                ir.VoidType(),
-                [char, char, integer, integer, integer, pointer, pointer, integer, pointer, integer,
-                 pointer, pointer, integer],
-            ),
-            _BLAS[out.dtype],
-        )  # fmt: skip
-
-        def number(value: int) -> Any:
-            return cgutils.alloca_once_value(builder, INT(value))
-
-        def letter(value: str) -> Any:
-            return cgutils.alloca_once_value(builder, BYTE(ord(value)))
-
-        def real(value: float) -> Any:
-            return cgutils.alloca_once_value(builder, ir.Constant(lltype, value))
-
         # BLAS counts columns first, so it is asked for out.T = y.T @ x.T.
         (m, k), n = x.shape, y.shape[1]
         (flag_x, lead_x), (flag_y, lead_y) = flag(x), flag(y)
-        builder.call(
-            function,
-            [letter(flag_y), letter(flag_x), number(n), number(m), number(k), real(1.0), args[1],
-             number(lead_y), args[0], number(lead_x), real(0.0), args[2], number(out.strides[0])],
+        Fortran(context, builder, out.dtype).call(
+            "gemm", flag_y, flag_x, n, m, k, 1.0, args[1], lead_y, args[0], lead_x, 0.0, args[2],
+            out.strides[0],
         )  # fmt: skip
         return context.get_dummy_value()
 
