@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from tests.primitives.samples import all_samples
 
 import tapegrad as tg
 from tapegrad.__main__ import main
 from tapegrad.ir.tape import Aval, Builder, Tape
+from tapegrad.primitives.base import Control
 from tapegrad.primitives.control import Opaque
 from tapegrad.runtime import disk, kept, key
 
@@ -194,6 +197,16 @@ def test_programs_that_differ_never_share_code():
     assert len(set(keys.values())) == len(keys)
 
 
+def test_primitives_that_differ_never_share_a_name():
+    """And each has one: there is nothing whose code can't be kept."""
+    found = {}
+    for sample in all_samples():
+        p = sample.primitive
+        if not isinstance(p, (Control, Opaque)):
+            assert found.setdefault(key._name(p), p) == p
+    assert len(found) == len(set(found.values())) > 200
+
+
 def test_constants_that_differ_in_the_last_bit_are_told_apart(folder):
     for factor in (1.0, np.nextafter(1.0, 2.0)):
         found, how = run(lambda x, factor=factor: np.sum(factor * x), X)
@@ -352,6 +365,22 @@ def test_a_folder_that_others_could_have_filled_is_refused(theirs, folder, monke
     assert [path.stat().st_mtime_ns for path in files(folder)] == before
 
 
+def test_a_file_that_another_user_owns_is_not_read(folder, monkeypatch):
+    """In a folder of the user's own, as after somebody moved it there."""
+
+    def theirs(file, fstat=os.fstat):
+        found = list(fstat(file))
+        found[stat.ST_UID] += 1
+        return os.stat_result(found)
+
+    run(cubes(), X)
+    (path,) = files(folder)
+    name = f"{path.parent.name}/{path.name}"
+    assert disk.read(name) is not None
+    monkeypatch.setattr(os, "fstat", theirs)
+    assert disk.read(name) is None
+
+
 def test_only_the_user_may_read_and_write(folder):
     run(cubes(), X)
     (path,) = files(folder)
@@ -394,6 +423,22 @@ def test_a_folder_that_can_not_be_made(tmp_path, folder, monkeypatch):
     monkeypatch.delenv("TAPEGRAD_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert run(cubes(), X)[1] == (1, 0)
+
+
+@pytest.mark.parametrize("why", [errno.EROFS, errno.EACCES])
+def test_a_home_that_can_not_be_written_to(why, tmp_path, monkeypatch):
+    """Nobody asked for a cache there, so nobody is told that there is none."""
+
+    def fail(path, *args, **kwargs):
+        raise OSError(why, os.strerror(why), path)
+
+    for name in ("TAPEGRAD_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "mkdir", fail)
+    assert [run(cubes(), X)[1] for _ in range(2)] == [(1, 0)] * 2
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -503,6 +548,16 @@ import scipy.linalg.cython_blas  # tapegrad's way to BLAS leaves it as it is for
 
 assert scipy.linalg.cython_blas.__pyx_capi__
 """
+
+
+def test_the_command_line_in_a_process_of_its_own(folder):
+    fill("a")
+    command = [sys.executable, "-m", "tapegrad", "cache"]
+    info = subprocess.run([*command, "info"], capture_output=True, text=True, check=True)
+    assert str(folder) in info.stdout and "tapes   1" in info.stdout
+    cleared = subprocess.run([*command, "clear"], capture_output=True, text=True, check=True)
+    assert cleared.stdout == "removed 1 compiled tapes\n"
+    assert files(folder) == []
 
 
 # The evidence of a Gaussian process: Cholesky's factor, triangles, LU factors, matrix products.

@@ -45,6 +45,10 @@ FAST = {
     "tuple of one": (((X,),), (2 * X,)),
     "dict": (({"w": X, "b": 3.0},), {"w": 2 * X, "b": 6.0}),
     "dict with numbers for keys": (({1: X, 0: 3.0},), {0: 6.0, 1: 2 * X}),
+    "names like the entry's": (
+        ({"a": X, "b": {"a0": X, "a1": 3.0}, "constant": np.float32(3.0), "require": 3.0},),
+        {"a": 2 * X, "b": {"a0": 2 * X, "a1": 6.0}, "constant": np.float32(6.0), "require": 6.0},
+    ),
     "nested": (({"layers": [(X, X), {"a": X}]},), {"layers": [(2 * X, 2 * X), {"a": 2 * X}]}),
     "None": ((X, None), 2 * X),
     "string": ((X, "it's"), 2 * X),

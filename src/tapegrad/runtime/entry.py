@@ -7,6 +7,7 @@ together: no tree is walked at a call. Everything else goes through `call_flat`.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.emit.driver import INDENT, dtypes
+from tapegrad.emit.names import Names
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime.compile import Executable, compiled
 from tapegrad.runtime.play import checked_inputs, run, stale
@@ -66,10 +68,19 @@ class Entry:
         self.state = variant.state
         self.driver = executable.driver
         self.names = driver_namespace(executable, variant.tape)
+        # The driver's names are the user's, whatever they are, and the entry takes others.
+        said = re.findall(r"\w+", " ".join(self.driver.lines))
+        self.unused = Names(frozenset([*said, *(place.name for place in self.driver.inputs)]))
         self._flat = self._generate_flat()
         self.fast = False
         if not kwargs:
             self._generate_fast(args)
+
+    def constant(self, wanted: str, value: Any) -> str:
+        """A name under which the entry sees this value."""
+        name = self.unused.fresh(wanted)
+        self.names[name] = value
+        return name
 
     def _body(self) -> list[str]:
         lines = list(self.driver.lines)
@@ -85,10 +96,10 @@ class Entry:
         for place, array in zip(places, self.variant.traced.hidden, strict=True):
             name = place.name
             if not place.shape or not _is_plain(array):
-                self.names[f"{name}_given"] = array
-                value = f"require({name}_given, {name}_dtype, ['C', 'A', 'E'])"
-                self.names[f"{name}_dtype"] = place.dtype
-                self.names["require"] = np.require
+                given = self.constant(f"{name}_given", array)
+                dtype = self.constant(f"{name}_dtype", place.dtype)
+                require = self.constant("require", np.require)
+                value = f"{require}({given}, {dtype}, ['C', 'A', 'E'])"
                 lines.append(f"{name} = {value}{'' if place.shape else '.item()'}")
             else:
                 self.names[name] = array
@@ -188,7 +199,6 @@ class _Unpacker:
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.lines: list[str] = []
-        self.count = 0
         self.inputs = iter(entry.driver.inputs)
 
     def _check(self, condition: str) -> None:
@@ -197,10 +207,7 @@ class _Unpacker:
     def _constant(self, value: Any) -> str:
         if type(value) in (str, int, bool, type(None)):
             return repr(value)
-        name = f"constant{self.count}"
-        self.count += 1
-        self.entry.names[name] = value
-        return name
+        return self.entry.constant("constant", value)
 
     def unpack_arguments(self, args: Sequence[Any]) -> None:
         self._check(f"len(args) != {len(args)}")
@@ -211,8 +218,7 @@ class _Unpacker:
         if is_traced(x):
             self._leaf(place, x)
         elif type(x) in (dict, list, tuple):
-            name = f"a{self.count}"
-            self.count += 1
+            name = self.entry.unused.fresh("a")
             self.lines.append(f"{name} = {place}")
             kind = type(x).__name__
             if isinstance(x, dict):
