@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("TAPEGRAD_DEBUG", "1")  # before tapegrad is imported, which reads it
+os.environ["TAPEGRAD_CACHE_DIR"] = "off"  # what is compiled here is neither found nor left
 
 # OpenBLAS's threads wait busily for each other; as many processes as there are cores would stall.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

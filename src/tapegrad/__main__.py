@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from tapegrad.runtime import disk
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tapegrad", message="tapegrad %(version)s")
@@ -36,6 +38,31 @@ def demo(output: Path) -> None:
             'pip install "tapegrad[demo]" brings it'
         ) from error
     job.run(output)
+
+
+@main.group()
+def cache() -> None:
+    """Look at the compiled code that is kept on disk, or remove it."""
+
+
+@cache.command()
+def info() -> None:
+    """Say where compiled code is kept, and how much of it."""
+    found = disk.info()
+    if found.folder is None:
+        click.echo("nothing is kept: TAPEGRAD_CACHE_DIR is off, or there is no home folder")
+        return
+    click.echo(f"folder  {found.folder}")
+    click.echo(f"tapes   {found.files}")
+    click.echo(f"size    {found.bytes / 1e6:.1f} MB of {found.limit / 1e6:.0f} MB")
+
+
+@cache.command()
+def clear() -> None:
+    """Remove the compiled code that is kept on disk."""
+    before = disk.info()
+    disk.clear()
+    click.echo(f"removed {before.files - disk.info().files} compiled tapes")
 
 
 if __name__ == "__main__":

@@ -220,7 +220,8 @@ def cache_info(f: Any = None) -> CacheInfo:
     They are those of a derived function, of whatever was derived from a function, or of all.
     """
     infos = [cache.info() for cache in _caches(f)]
-    return CacheInfo(*[sum(column) for column in zip(CacheInfo(*[0] * 6), *infos, strict=True)])
+    nothing = CacheInfo(*[0] * len(CacheInfo._fields))
+    return CacheInfo(*[sum(column) for column in zip(nothing, *infos, strict=True)])
 
 
 def clear_cache(f: Any = None) -> None:

@@ -103,8 +103,8 @@ def run(output: Path) -> Result:
     click.echo(f"{len(losses)} steps in {seconds:.1f} s, loss {losses[0]:.3f} -> {losses[-1]:.3f}")
     click.echo(f"right on {accuracy:.1%} of {len(test_labels)} images that it has never seen")
     click.echo(
-        f"the loss was traced {times(cache.traces)} and compiled {times(cache.compiles)}; "
-        f"{cache.hits} calls found their code ready"
+        f"the loss was traced {times(cache.traces)}, compiled {times(cache.compiles)} and found "
+        f"on disk {times(cache.loads)}; {cache.hits} calls found their code ready"
     )
     plot_losses(losses, output)
     click.echo(f"the loss curve is in {output.resolve()}")

@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegrad.differentiate.reverse import reverse
-from tapegrad.emit.names import Names, user_names
-from tapegrad.emit.numba_source import emit
-from tapegrad.emit.numpy_source import numpy_source
-from tapegrad.emit.program import Program
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.verify import verify
 from tapegrad.optimize.cse import eliminate_common
@@ -27,12 +23,9 @@ from tapegrad.optimize.fold import fold_constants
 from tapegrad.optimize.inline import inline_calls, inline_custom
 from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
-from tapegrad.schedule.buffers import assign
-from tapegrad.schedule.contract import contract, recompute
-from tapegrad.schedule.fuse import fuse
-from tapegrad.schedule.lower import lower
-from tapegrad.schedule.share import store_shared
-from tapegrad.schedule.tile import tile
+
+if TYPE_CHECKING:
+    from tapegrad.emit.program import Program
 
 Pass = Callable[[Tape], Tape]
 
@@ -93,7 +86,19 @@ def gradient(
 
 
 def schedule(tape: Tape) -> Program:
-    """The program of an optimised tape: loops fused, memory planned, source emitted."""
+    """The program of an optimised tape: loops fused, memory planned, source emitted.
+
+    What does it is imported here: a process whose code is on disk needs none of it.
+    """
+    from tapegrad.emit.names import user_names
+    from tapegrad.emit.numba_source import emit
+    from tapegrad.schedule.buffers import assign
+    from tapegrad.schedule.contract import contract, recompute
+    from tapegrad.schedule.fuse import fuse
+    from tapegrad.schedule.lower import lower
+    from tapegrad.schedule.share import store_shared
+    from tapegrad.schedule.tile import tile
+
     plan = lower(tape, user_names(tape))  # one nest a call; views are indices
     plan = fuse(plan)  # nests over the same range become one
     plan = store_shared(plan)  # what crosses a call of NumPy is in memory
@@ -111,6 +116,8 @@ def source_of(tape: Tape) -> str:
 
 def numpy_source_of(tape: Tape) -> str:
     """The reference source of a tape: NumPy, call by call."""
+    from tapegrad.emit.numpy_source import numpy_source
+
     return numpy_source(inline_custom(tape))
 
 
@@ -122,6 +129,7 @@ def compile_tape(tape: Tape) -> Callable[..., Any]:
 
 
 def _text(tape: Tape) -> Any:
+    from tapegrad.emit.names import Names
     from tapegrad.emit.standalone import standalone
 
     program = schedule(optimized(tape))

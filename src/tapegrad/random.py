@@ -64,12 +64,12 @@ def _split(rng: np.random.Generator, count: int) -> np.ndarray:
     return np.stack([child.generate_state(2, np.uint64) for child in children])
 
 
-_DRAWS: dict[str, Callable[..., Any]] = {
-    "split": _split,
-    "normal": np.random.Generator.standard_normal,
-    "uniform": np.random.Generator.random,
-    "integers": np.random.Generator.integers,
-    "permutation": np.random.Generator.permutation,
+# Not the methods themselves: numpy.random loads when it is first named.
+_METHODS = {
+    "normal": "standard_normal",
+    "uniform": "random",
+    "integers": "integers",
+    "permutation": "permutation",
 }
 
 
@@ -78,7 +78,8 @@ def _draws(name: str, *options: Any) -> Callable[[Any], Any]:
     """What is drawn, as a function of the key: a primitive that NumPy runs, with no derivative."""
 
     def numbers(key: Any) -> Any:
-        return _DRAWS[name](np.random.default_rng(np.asarray(key)), *options)
+        rng = np.random.default_rng(np.asarray(key))
+        return _split(rng, *options) if name == "split" else getattr(rng, _METHODS[name])(*options)
 
     numbers.__name__ = name
     made = primitive(numbers)

@@ -1,7 +1,7 @@
 """Arguments as trees: nested dicts, lists, tuples, named tuples and dataclasses of leaves.
 
 optree does the work. Dataclasses are registered with it when they are first seen, under a
-namespace of tapegrad's own, so nobody else's trees change.
+namespace of tapegrad's own, so nobody else's trees change. It is imported with the first tree.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import threading
 from typing import Any
 
 import numpy as np
-import optree
 
 from tapegrad.primitives.base import Value
 
@@ -44,6 +43,8 @@ def _register(cls: type) -> None:
             object.__setattr__(x, name, value)
         return x
 
+    import optree
+
     with _lock:
         if cls not in _registered:
             optree.register_pytree_node(cls, flatten, unflatten, namespace=NAMESPACE)
@@ -69,6 +70,8 @@ def _check(x: Any) -> bool:
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
     """The leaves of a tree, and its structure."""
+    import optree
+
     while True:
         try:
             return optree.tree_flatten(tree, is_leaf=_check, namespace=NAMESPACE)
@@ -78,12 +81,16 @@ def flatten(tree: Any) -> tuple[list[Any], Any]:
 
 def flatten_with_paths(tree: Any) -> tuple[list[tuple[Any, ...]], list[Any], Any]:
     """The paths of the leaves (keys, positions, field names), the leaves, and the structure."""
+    import optree
+
     flatten(tree)  # registers dataclasses
     return optree.tree_flatten_with_path(tree, namespace=NAMESPACE)
 
 
 def unflatten(structure: Any, leaves: Any) -> Any:
     """The tree of this structure with these leaves."""
+    import optree
+
     return optree.tree_unflatten(structure, leaves)
 
 

@@ -10,9 +10,7 @@ import numpy as np
 
 from tapegrad.emit.numpy_source import numpy_function
 from tapegrad.ir.tape import Tape
-from tapegrad.pipeline import schedule
-from tapegrad.runtime.compile import compile_program
-from tapegrad.runtime.entry import INDENT, Miss, driver_namespace, results
+from tapegrad.runtime.entry import Miss, flat_function
 from tapegrad.runtime.play import run
 
 RTOL = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-4}
@@ -21,12 +19,7 @@ RTOL = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-4}
 def compiled(tape: Tape) -> Callable[..., list[Any] | None]:
     """The tape as it is, without passes, compiled: a function of the values of all inputs. It
     returns the outputs, or None if a guard doesn't hold or an index is out of range."""
-    program = schedule(tape)
-    names = driver_namespace(program, compile_program(program))
-    inputs = ", ".join(program.names[c] for c in program.plan.inputs)
-    lines = [f"def run({inputs}):", *[INDENT + line for line in program.driver_lines()]]
-    lines.append(f"{INDENT}return [{', '.join(results(program))}]")
-    exec("\n".join(lines), names)
+    function = flat_function(tape)
 
     def call(*values: Any) -> list[Any] | None:
         given = [
@@ -34,7 +27,7 @@ def compiled(tape: Tape) -> Callable[..., list[Any] | None]:
             for v, x in zip(tape.inputs, values, strict=True)
         ]
         try:
-            return names["run"](*given)
+            return function(*given)
         except Miss:
             return None
 

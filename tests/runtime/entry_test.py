@@ -45,6 +45,10 @@ FAST = {
     "tuple of one": (((X,),), (2 * X,)),
     "dict": (({"w": X, "b": 3.0},), {"w": 2 * X, "b": 6.0}),
     "dict with numbers for keys": (({1: X, 0: 3.0},), {0: 6.0, 1: 2 * X}),
+    "names like the entry's": (
+        ({"a": X, "b": {"a0": X, "a1": 3.0}, "constant": np.float32(3.0), "require": 3.0},),
+        {"a": 2 * X, "b": {"a0": 2 * X, "a1": 6.0}, "constant": np.float32(6.0), "require": 6.0},
+    ),
     "nested": (({"layers": [(X, X), {"a": X}]},), {"layers": [(2 * X, 2 * X), {"a": 2 * X}]}),
     "None": ((X, None), 2 * X),
     "string": ((X, "it's"), 2 * X),
@@ -77,7 +81,7 @@ def test_trees_are_answered_by_the_generated_entry(args, expected):
         assert_same_tree(df(*args), expected)
     assert len(df.cache.recent) == 1
     assert df.cache.fast_hits == 2
-    assert df.cache_info() == (2, 1, 1, 1, 0, 1)
+    assert df.cache_info() == (2, 1, 1, 1, 0, 1, 0)
 
 
 # Second calls that the entry of the first must leave to another variant.
@@ -244,7 +248,7 @@ def test_scratch_memory_is_one_threads_own():
     inputs = [np.random.default_rng(k).normal(size=(40, 40)) / 6 for k in range(2)]
     expected = [slow(x) for x in inputs]
     df(inputs[0])
-    assert df.cache.recent[0].program.slots  # there is scratch memory to be shared by mistake
+    assert df.cache.recent[0].driver.scratch  # there is scratch memory to be shared by mistake
     barrier = threading.Barrier(2)
 
     def work(k):
@@ -309,5 +313,5 @@ def test_auto_compiles_once_playing_has_cost_as_much(monkeypatch):
     price = 0
     for _ in range(3):
         np.testing.assert_allclose(df(X), np.cos(X))
-    assert df.cache_info() == (5, 1, 1, 1, 0, 1)
+    assert df.cache_info() == (5, 1, 1, 1, 0, 1, 0)
     assert df.cache.fast_hits == 2

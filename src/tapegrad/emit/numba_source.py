@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.emit.driver import INDENT
 from tapegrad.emit.names import Names
-from tapegrad.emit.program import INDENT, LINE, Kernel, Program
+from tapegrad.emit.program import LINE, Kernel, Program
 from tapegrad.ir.plan import (
     Affine,
     ArgUpdate,

@@ -9,36 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.emit.driver import INDENT, Driver, Place, numpy_name
 from tapegrad.ir.plan import Cell, Plan, PythonCall, Slot, segments
-from tapegrad.ir.tape import Literal
+from tapegrad.ir.tape import Literal, Tape
 
-INDENT = "    "
 LINE = 96  # the width that source is kept to
-
-
-DTYPES = [
-    "bool_",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float32",
-    "float64",
-]
-
-
-def numpy_name(dtype: np.dtype) -> str:
-    """The name of a dtype's scalar type in NumPy: what drivers call it."""
-    return dtype.type.__name__ if dtype != np.bool_ else "bool_"
-
-
-def dtypes() -> dict[str, Any]:
-    """The scalar types that drivers name."""
-    return {name: getattr(np, name) for name in DTYPES}
 
 
 @dataclass
@@ -71,6 +46,21 @@ class Program:
     def calls(self) -> list[PythonCall]:
         """The calls of NumPy between the kernels."""
         return [s for s in self.plan.steps if isinstance(s, PythonCall)]
+
+    def driver(self, tape: Tape) -> Driver:
+        """The driver of this program, which was made of the tape."""
+        primitives = [call.primitive for call in tape.calls]
+
+        def places(cells: list[Cell]) -> tuple[Place, ...]:
+            return tuple(Place(self.names[c], c.shape, c.dtype) for c in cells)
+
+        return Driver(
+            places(self.plan.inputs),
+            places(self.plan.outputs),
+            tuple((s.size, s.dtype) for s in self.slots),
+            tuple((self.names[c], primitives.index(c.primitive)) for c in self.calls()),
+            tuple(self.driver_lines()),
+        )
 
     def errors(self) -> dict[int, str]:
         """NumPy's errors, by the status of a kernel that stands for them."""

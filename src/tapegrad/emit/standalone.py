@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.program import INDENT, Program, numpy_name
+from tapegrad.emit.driver import INDENT, numpy_name
+from tapegrad.emit.program import Program
 from tapegrad.ir.plan import Cell
 from tapegrad.trees import is_number, is_traced
 
@@ -100,7 +101,7 @@ def standalone(
         compiling.append(f"{kernel.name} = compiled(")
         compiling.append(f"{INDENT}{kernel.name},")
         compiling.append(f"{INDENT}[{', '.join(types)}],")
-        compiling.append(")[0]")
+        compiling.append(")")
     parts = ["\n".join(head), *[k.text for k in program.kernels], "\n".join(lines)]
     source = "\n\n\n".join(part.strip() for part in parts)
     return Text(name, source + "\n", "\n".join(compiling), doc)

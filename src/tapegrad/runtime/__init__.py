@@ -1,0 +1,3 @@
+import time
+
+LOADED = time.time()  # sources that were changed later aren't those that run

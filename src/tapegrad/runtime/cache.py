@@ -22,7 +22,8 @@ class CacheInfo(NamedTuple):
 
     `hits` calls answered by a known variant, `misses` calls that had to trace, `traces` runs of
     the user's function on tracers, `compiles` variants compiled, `guard_failures` variants passed
-    over because an assumption didn't hold, `variants` held now.
+    over because an assumption didn't hold, `variants` held now, `loads` variants whose code an
+    earlier process had compiled and left on disk.
     """
 
     hits: int
@@ -31,6 +32,10 @@ class CacheInfo(NamedTuple):
     compiles: int
     guard_failures: int
     variants: int
+    loads: int
+
+
+EVENTS = ("hits", "misses", "traces", "compiles", "guard_failures", "loads")
 
 
 class Cache:
@@ -42,7 +47,7 @@ class Cache:
         self.fast_hits = 0  # of entries in `recent`; counted without the lock, so roughly
         self._overflowed = False
         self._signatures: OrderedDict[Any, list[Any]] = OrderedDict()
-        self._counts = dict.fromkeys(("hits", "misses", "traces", "compiles", "guard_failures"), 0)
+        self._counts = dict.fromkeys(EVENTS, 0)
 
     def count(self, *events: str) -> None:
         """Add one to each of these counts."""

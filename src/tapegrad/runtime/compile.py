@@ -3,37 +3,48 @@
 from __future__ import annotations
 
 import linecache
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.emit.program import Program
+from tapegrad.emit.driver import Driver
+from tapegrad.ir.tape import Tape
+
+if TYPE_CHECKING:
+    from tapegrad.emit.program import Program
 
 _count = 0
 
 
-def namespace(program: Program) -> dict[str, Any]:
-    """What the emitted functions see: the support module, and constants."""
+@dataclass(frozen=True)
+class Executable:
+    """A tape compiled: the driver, and the machine code of the kernels by name."""
+
+    driver: Driver
+    kernels: dict[str, bytes]
+
+
+def compiled(tape: Tape) -> Executable:
+    """Schedule, emit and compile an optimised tape."""
+    from tapegrad.pipeline import schedule
+
+    program = schedule(tape)
+    return Executable(program.driver(tape), _machine_code(program))
+
+
+def _machine_code(program: Program) -> dict[str, bytes]:
     from tapegrad.emit import support
 
     names = support.namespace()
     names.update({"nan": np.nan, "inf": np.inf, "empty": np.empty})
     names.update(program.constants)
-    return names
-
-
-def compile_program(program: Program) -> dict[str, Any]:
-    """The kernels of a program by name, as callables that raise BufferError on other arrays."""
-    from tapegrad.emit import support
-
-    names = namespace(program)
     names["__name__"] = f"tapegrad.generated.{program.plan.name}"
     done = {}
     for kernel in program.kernels:
         exec(_code(kernel.text, kernel.name), names)
         types = [kernel.type_of(k) for k in range(len(kernel.parameters))]
-        done[kernel.name], keep = support.compiled(names[kernel.name], types)
-        done[f"{kernel.name} is kept alive by"] = keep
+        done[kernel.name] = support.object_code(names[kernel.name], types)
     return done
 
 

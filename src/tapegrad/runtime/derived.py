@@ -15,14 +15,13 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegrad.arrays import native
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Literal, Tape
-from tapegrad.pipeline import gradient, optimized
 from tapegrad.runtime import warm
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.checks import check_scalar_result
@@ -46,10 +45,12 @@ from tapegrad.tracing.run import (
     trace_function,
     trace_to_keep,
 )
-from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_traced, key_orders, unflatten
+
+if TYPE_CHECKING:
+    from tapegrad.tracing.state import State
 
 MAX_COMPILED_CALLS = 4000  # straight-line code beyond this takes numba minutes
 
@@ -79,6 +80,7 @@ class Variant:
     kept: list[int]
     state: State | None = None  # what the function found outside; a variant holds while it does
     played: float = 0.0
+    sought: bool = False  # on disk
     entry: Entry | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -225,8 +227,10 @@ class Derived:
         if traced.written:
             names = traced.tape.names[: len(leaves)]
             check_apart(describe(self.f), traced.written, names, [*leaves, *traced.hidden])
-        if self.compile == "always" and variant.entry is None:
+        if variant.entry is None and self.compile == "always":
             self._compile(variant, args, kwargs)
+        elif not variant.sought and self.compile == "auto":
+            self._load(variant, args, kwargs)
         if variant.entry is not None:
             try:
                 return (variant.entry.call_flat(leaves),)
@@ -282,6 +286,8 @@ class Derived:
     def _derive(self, args: Any, kwargs: Any, final: bool = True) -> Variant:
         """Trace, check, differentiate and optimise; a tape that isn't `final` becomes part of
         another one, in whose trace this is called."""
+        from tapegrad.pipeline import gradient, optimized
+
         names, words = leaf_names(self.f, args, kwargs)
         leaves, _ = flatten((args, kwargs))
         for leaf, word in zip(leaves, words, strict=True):
@@ -340,13 +346,36 @@ class Derived:
             wanted = [at for at in wanted if at != first] if self.recipe.has_aux else []
         return sorted(set(wanted))
 
+    def _load(self, variant: Variant, args: Any, kwargs: Any) -> None:
+        """Use the code that an earlier process left for this tape, if there is any."""
+        from tapegrad.runtime import kept
+
+        with variant.lock:
+            variant.sought = True
+            if variant.entry is not None:
+                return
+            try:
+                executable = kept.find(variant.tape)
+                if executable is None:
+                    return
+                entry = Entry(variant, executable, args, kwargs)
+            except Exception:  # whatever is wrong with the file: the code is compiled anew
+                return
+            self.cache.count("loads")
+            self._enter(variant, entry)
+
     def _compile(self, variant: Variant, args: Any, kwargs: Any) -> None:
+        from tapegrad.runtime import kept
+        from tapegrad.runtime.compile import compiled
+
+        self._load(variant, args, kwargs)  # another process may have been faster
         with variant.lock:
             if variant.entry is not None:
                 return
             warm.wait()
             try:
-                entry = Entry.build(variant, args, kwargs)
+                executable = compiled(variant.tape)
+                entry = Entry(variant, executable, args, kwargs)
             except Exception as error:
                 if self.compile == "always":
                     raise
@@ -360,9 +389,13 @@ class Derived:
                 )
                 return
             self.cache.count("compiles")
-            variant.entry = entry
-        with self.cache.lock:
-            if entry.fast and not variant.traced.written:  # `_run` looks whether arguments overlap
+            self._enter(variant, entry)
+            kept.keep(variant.tape, executable)
+
+    def _enter(self, variant: Variant, entry: Entry) -> None:
+        variant.entry = entry
+        if entry.fast and not variant.traced.written:  # `_run` looks whether arguments overlap
+            with self.cache.lock:
                 self.cache.recent = (entry, *self.cache.recent)[:4]
 
     # ---- inside another trace
@@ -419,6 +452,8 @@ def _position(p: int, count: int, derived: Derived) -> int:
 
 def _constant(tape: Tape, wrt: Sequence[int]) -> Tape:
     """The tape of zeros for each input: the function's result depends on none of them."""
+    from tapegrad.pipeline import gradient
+
     zeros = replace(tape, outputs=(Literal(np.float64(0)), *tape.outputs))
     return gradient(zeros, wrt, keep=range(1, len(zeros.outputs)))
 

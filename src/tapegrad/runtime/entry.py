@@ -7,14 +7,17 @@ together: no tree is walked at a call. Everything else goes through `call_flat`.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.emit.program import INDENT, Program, dtypes
+from tapegrad.emit.driver import INDENT, dtypes
+from tapegrad.emit.names import Names
 from tapegrad.ir.tape import Tape, Var
+from tapegrad.runtime.compile import Executable, compiled
 from tapegrad.runtime.play import checked_inputs, run, stale
 from tapegrad.trees import is_number, is_traced
 
@@ -33,26 +36,25 @@ class Scratch(threading.local):
         self.buffers = tuple(np.empty(size, dtype) for size, dtype in sizes)
 
 
-def driver_namespace(program: Program, kernels: dict[str, Any]) -> dict[str, Any]:
+def driver_namespace(executable: Executable, tape: Tape) -> dict[str, Any]:
     """What a generated driver sees: kernels, scratch memory, dtypes."""
-    names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, "Miss": Miss, **kernels}
+    from tapegrad.emit.linking import linked  # loads LLVM, which playing doesn't need
+
+    driver = executable.driver
+    names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, "Miss": Miss}
     names["nan"], names["inf"] = np.nan, np.inf
     names.update(dtypes())
-    sizes = [(s.size, s.dtype) for s in program.slots]
-    if program.calls():  # a user's function may call back into this one, so nothing is shared
+    names.update({name: linked(name, code) for name, code in executable.kernels.items()})
+    sizes = driver.scratch
+    if driver.calls:  # a user's function may call back into this one, so nothing is shared
         names["scratch"] = lambda: tuple(np.empty(n, t) for n, t in sizes)
     elif sizes:
         holder = Scratch(sizes)
         names["scratch"] = lambda: holder.buffers
         names["scratch_of"] = holder
-    for call in program.calls():
-        names[program.names[call]] = call.primitive.evaluate
+    for name, number in driver.calls:
+        names[name] = tape.calls[number].primitive.evaluate
     return names
-
-
-def results(program: Program) -> list[str]:
-    """The outputs' expressions: scalars leave as NumPy scalars."""
-    return [program.names[c] + ("" if c.shape else "[()]") for c in program.plan.outputs]
 
 
 class Entry:
@@ -61,28 +63,27 @@ class Entry:
     fast: bool
     call: Callable[..., Any]
 
-    def __init__(self, variant: Variant, program: Program, kernels: dict[str, Any]) -> None:
+    def __init__(self, variant: Variant, executable: Executable, args: Any, kwargs: Any) -> None:
         self.variant = variant
         self.state = variant.state
-        self.program = program
-        self.names = driver_namespace(program, kernels)
+        self.driver = executable.driver
+        self.names = driver_namespace(executable, variant.tape)
+        # The driver's names are the user's, whatever they are, and the entry takes others.
+        said = re.findall(r"\w+", " ".join(self.driver.lines))
+        self.unused = Names(frozenset([*said, *(place.name for place in self.driver.inputs)]))
         self._flat = self._generate_flat()
         self.fast = False
-
-    @staticmethod
-    def build(variant: Variant, args: Any, kwargs: Any) -> Entry:
-        """Schedule, emit and compile a variant's tape, and generate its entry."""
-        from tapegrad.pipeline import schedule
-        from tapegrad.runtime.compile import compile_program
-
-        program = schedule(variant.tape)
-        entry = Entry(variant, program, compile_program(program))
         if not kwargs:
-            entry._generate_fast(args)
-        return entry
+            self._generate_fast(args)
+
+    def constant(self, wanted: str, value: Any) -> str:
+        """A name under which the entry sees this value."""
+        name = self.unused.fresh(wanted)
+        self.names[name] = value
+        return name
 
     def _body(self) -> list[str]:
-        lines = self.program.driver_lines()
+        lines = list(self.driver.lines)
         if "scratch_of" in self.names:
             lines = [line.replace("scratch()", "scratch_of.buffers") for line in lines]
         return lines
@@ -91,26 +92,26 @@ class Entry:
         """Lines that make captured arrays what the kernels take; most are so already."""
         lines = []
         count = len(self.variant.traced.hidden)
-        cells = self.program.plan.inputs[len(self.program.plan.inputs) - count :]
-        for cell, array in zip(cells, self.variant.traced.hidden, strict=True):
-            name = self.program.names[cell]
-            if not cell.shape or not _is_plain(array):
-                self.names[f"{name}_given"] = array
-                value = f"require({name}_given, {name}_dtype, ['C', 'A', 'E'])"
-                self.names[f"{name}_dtype"] = cell.dtype
-                self.names["require"] = np.require
-                lines.append(f"{name} = {value}{'' if cell.shape else '.item()'}")
+        places = self.driver.inputs[len(self.driver.inputs) - count :]
+        for place, array in zip(places, self.variant.traced.hidden, strict=True):
+            name = place.name
+            if not place.shape or not _is_plain(array):
+                given = self.constant(f"{name}_given", array)
+                dtype = self.constant(f"{name}_dtype", place.dtype)
+                require = self.constant("require", np.require)
+                value = f"{require}({given}, {dtype}, ['C', 'A', 'E'])"
+                lines.append(f"{name} = {value}{'' if place.shape else '.item()'}")
             else:
                 self.names[name] = array
         return lines
 
     def _generate_flat(self) -> Callable[..., Any]:
-        cells = self.program.plan.inputs
-        count = len(cells) - len(self.variant.traced.hidden)
-        parameters = ", ".join(self.program.names[c] for c in cells[:count])
+        places = self.driver.inputs
+        count = len(places) - len(self.variant.traced.hidden)
+        parameters = ", ".join(place.name for place in places[:count])
         lines = [f"def flat({parameters}):"]
         lines += [INDENT + line for line in (*self._hidden(), *self._body())]
-        lines.append(f"{INDENT}return [{', '.join(results(self.program))}]")
+        lines.append(f"{INDENT}return [{', '.join(self.driver.results())}]")
         exec("\n".join(lines), self.names)
         return self.names["flat"]
 
@@ -145,29 +146,34 @@ class Entry:
         self.fast = True
 
 
+def flat_function(tape: Tape) -> Callable[..., list[Any]]:
+    """An optimised tape compiled: a function of prepared inputs that returns the outputs."""
+    executable = compiled(tape)
+    driver, names = executable.driver, driver_namespace(executable, tape)
+    inputs = ", ".join(place.name for place in driver.inputs)
+    lines = [f"def run({inputs}):", *[INDENT + line for line in driver.lines]]
+    lines.append(f"{INDENT}return [{', '.join(driver.results())}]")
+    exec("\n".join(lines), names)
+    return names["run"]
+
+
 def compiled_tape(tape: Tape) -> Callable[..., Any]:
     """A tape compiled by itself: takes what `tape.play` takes, and returns what it returns."""
-    from tapegrad.pipeline import optimized, schedule
-    from tapegrad.runtime.compile import compile_program
+    from tapegrad.pipeline import optimized
 
-    program = schedule(optimized(tape))
-    names = driver_namespace(program, compile_program(program))
-    inputs = ", ".join(program.names[c] for c in program.plan.inputs)
-    lines = [f"def run({inputs}):", *[INDENT + line for line in program.driver_lines()]]
-    lines.append(f"{INDENT}return [{', '.join(results(program))}]")
-    exec("\n".join(lines), names)
+    call = flat_function(optimized(tape))
 
-    def compiled(*args: Any) -> Any:
+    def checked(*args: Any) -> Any:
         values = checked_inputs(tape, args)
         prepared = [_prepared(x, v) for x, v in zip(values, tape.inputs, strict=True)]
         try:
-            found = names["run"](*prepared)
+            found = call(*prepared)
         except Miss:
             _, broken = run(tape, values)
             raise stale(tape, broken) from None
         return found[0] if len(found) == 1 else tuple(found)
 
-    return compiled
+    return checked
 
 
 def _is_plain(x: np.ndarray) -> bool:
@@ -193,8 +199,7 @@ class _Unpacker:
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
         self.lines: list[str] = []
-        self.count = 0
-        self.inputs = iter(entry.program.plan.inputs)
+        self.inputs = iter(entry.driver.inputs)
 
     def _check(self, condition: str) -> None:
         self.lines += [f"if {condition}:", f"{INDENT}raise Miss"]
@@ -202,10 +207,7 @@ class _Unpacker:
     def _constant(self, value: Any) -> str:
         if type(value) in (str, int, bool, type(None)):
             return repr(value)
-        name = f"constant{self.count}"
-        self.count += 1
-        self.entry.names[name] = value
-        return name
+        return self.entry.constant("constant", value)
 
     def unpack_arguments(self, args: Sequence[Any]) -> None:
         self._check(f"len(args) != {len(args)}")
@@ -216,8 +218,7 @@ class _Unpacker:
         if is_traced(x):
             self._leaf(place, x)
         elif type(x) in (dict, list, tuple):
-            name = f"a{self.count}"
-            self.count += 1
+            name = self.entry.unused.fresh("a")
             self.lines.append(f"{name} = {place}")
             kind = type(x).__name__
             if isinstance(x, dict):
@@ -241,10 +242,10 @@ class _Unpacker:
     def _leaf(self, place: str, x: Any) -> None:
         if isinstance(x, np.ndarray) and not _is_plain(x):
             raise _NotSimple  # a plain array would be answered too, but has its own variant
-        cell = next(self.inputs)
-        name = self.entry.program.names[cell]
+        given = next(self.inputs)
+        name = given.name
         self.lines.append(f"{name} = {place}")
-        if cell.shape:
+        if given.shape:
             return  # the kernel checks type, shape, dtype and layout
         kind = type(x)
         self.entry.names["ndarray"] = np.ndarray
@@ -265,7 +266,7 @@ class _Packer:
         self.entry = entry
 
     def expression(self) -> str:
-        names = iter(results(self.entry.program))
+        names = iter(self.entry.driver.results())
         variant = self.entry.variant
         marks = [_Mark(name) for name in names]
         assembled = variant.assemble(marks)

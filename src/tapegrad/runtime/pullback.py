@@ -20,7 +20,6 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Operand, Rewriter, Tape, Var
-from tapegrad.pipeline import gradient, optimized
 from tapegrad.runtime.derived import own
 from tapegrad.runtime.play import run
 from tapegrad.signature import check_leaf, describe, leaf_names
@@ -31,6 +30,8 @@ from tapegrad.trees import flatten, is_array, is_traced, unflatten
 
 def vjp(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Pullback]:
     """The value of `f(*args)` and its pullback; see `tapegrad.vjp`."""
+    from tapegrad.pipeline import gradient
+
     if not callable(f):
         raise ArgumentError(f"vjp needs a function, not {f!r}")
     names, words = leaf_names(f, args, {})
@@ -80,6 +81,8 @@ def _apply(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
 
 def _playable(tape: Tape) -> Tape:
     """The tape without users' rules and guards: they hold, since the arguments are fixed."""
+    from tapegrad.pipeline import optimized
+
     return replace(optimized(tape), guards=())
 
 

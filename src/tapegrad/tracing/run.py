@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,14 +13,14 @@ from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.signature import describe
 from tapegrad.tracing.aliasing import Written, check_apart
-from tapegrad.tracing.leaks import check_leaks
 from tapegrad.tracing.mentions import Meetings
-from tapegrad.tracing.randomness import no_draws
-from tapegrad.tracing.reach import Reach
-from tapegrad.tracing.state import State, watch
 from tapegrad.tracing.trace import Trace, to_operand
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_number, is_traced, unflatten
+
+if TYPE_CHECKING:
+    from tapegrad.tracing.reach import Reach
+    from tapegrad.tracing.state import State
 
 
 @dataclass
@@ -142,6 +142,8 @@ def trace_function(
     trace.check_captured()
     raw = builder.finish(operands)
     if reach is not None:
+        from tapegrad.tracing.leaks import check_leaks
+
         check_leaks(trace, reach, raw)
     hidden = tuple(outside for _, outside in trace.hidden.values())
     tape = _with_hidden_inputs(raw, [var for var, _ in trace.hidden.values()])
@@ -163,6 +165,9 @@ def trace_to_keep(
     `root` is what the user wrote, if `f` was derived from it. Random numbers would be the same in
     all calls, so drawing them is a RandomnessError.
     """
+    from tapegrad.tracing.randomness import no_draws  # loads numpy.random, which not all need
+    from tapegrad.tracing.state import watch
+
     watcher = watch(f if root is None else root, args, kwargs)
     with no_draws(describe(f), watcher.generators, watcher.reach.codes):
         traced = trace_function(f, args, kwargs, names, watcher.reach)

@@ -11,15 +11,16 @@ import inspect
 import re
 from typing import Any
 
-from tapegrad.emit.support import arrays, blas, lapack, scalars
-from tapegrad.emit.support.blas import compiled
+from tapegrad.emit import linking
+from tapegrad.emit.support import arrays, blas, compiling, lapack, scalars
+from tapegrad.emit.support.compiling import compiled, object_code
 
-MODULES = (arrays, scalars, blas, lapack)
+MODULES = (linking, arrays, scalars, blas, lapack, compiling)
 
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
-    return {**vars(arrays), **vars(scalars), **vars(blas), **vars(lapack)}
+    return {**vars(arrays), **vars(scalars), **vars(blas), **vars(lapack), **vars(compiling)}
 
 
 def text() -> str:
@@ -32,4 +33,4 @@ def text() -> str:
     return "\n\n\n".join(parts)
 
 
-__all__ = ["compiled", "namespace", "text"]
+__all__ = ["compiled", "namespace", "object_code", "text"]

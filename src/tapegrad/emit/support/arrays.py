@@ -12,7 +12,7 @@ import operator
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.typing.templates import (
@@ -31,6 +31,8 @@ from numba.extending import (
     register_model,
     unbox,
 )
+
+from tapegrad.emit.linking import OBJECTS
 
 WORD, INT, BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
 
@@ -144,12 +146,18 @@ def reshaped(typingctx: Any, array: Any, shape: Any) -> Any:
 _DATA, _NDIM, _DIMENSIONS, _STRIDES, _DTYPE, _FLAGS = 16, 24, 32, 40, 56, 64
 _BYTEORDER, _TYPE_NUMBER = 26, 28
 _ALIGNED = 0x0100
-binding.add_symbol("tapegrad_ndarray_type", id(np.ndarray))
 
 
 def _load(builder: Any, base: Any, offset: int, kind: Any) -> Any:
     place = builder.gep(base, [WORD(offset)])
     return builder.load(builder.bitcast(place, kind.as_pointer()))
+
+
+def python_object(module: Any, x: Any) -> Any:
+    """The address of one of the Python objects that machine code knows."""
+    name = f"tapegrad_{x.__name__}"
+    assert OBJECTS[name] is x
+    return module.globals.get(name) or ir.GlobalVariable(module, BYTE, name)
 
 
 @unbox(FixedArray)
@@ -158,12 +166,7 @@ def _unbox_fixed_array(kind: Any, value: Any, c: Any) -> Any:
     b = c.builder
     pointer = BYTE.as_pointer()
     base = b.bitcast(value, pointer)
-    name = "tapegrad_ndarray_type"
-    if name in b.module.globals:
-        wanted = b.module.globals[name]
-    else:
-        wanted = ir.GlobalVariable(b.module, BYTE, name)
-    ok = b.icmp_unsigned("==", _load(b, base, 8, pointer), wanted)
+    ok = b.icmp_unsigned("==", _load(b, base, 8, pointer), python_object(b.module, np.ndarray))
     result = cgutils.alloca_once_value(b, c.context.get_constant_null(kind))
     failed = cgutils.alloca_once_value(b, cgutils.true_bit)
     with b.if_then(ok):
@@ -191,7 +194,8 @@ def _unbox_fixed_array(kind: Any, value: Any, c: Any) -> Any:
                 b.store(cgutils.false_bit, failed)
     is_error = b.load(failed)
     with b.if_then(is_error, likely=False):
-        c.pyapi.err_set_string("PyExc_BufferError", "another array than the compiled one")
+        error = python_object(b.module, BufferError)
+        c.pyapi.err_set_string(error, "another array than the compiled one")
     return NativeValue(b.load(result), is_error=is_error)
 
 

@@ -49,7 +49,7 @@ def cholesky(typingctx: Any, x: Any) -> Any:
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         n = x.shape[0]
         fortran = Fortran(context, builder, x.dtype)
-        info = fortran.lapack("potrf", "U", n, args[0], max(n, 1))
+        info = fortran.checked("potrf", "U", n, args[0], max(n, 1))
         failed = builder.icmp_signed("!=", info, INT(0))
         _clear_above(builder, x, args[0])
         _no_number_if(builder, failed, x, args[0])
@@ -106,11 +106,11 @@ def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
             middle, rows = first + half, last - first - half
             pull_back(middle, last)
             side, ct_side = at(lower, middle, first), at(cts, middle, first)
-            fortran.blas("symm", "R", "U", half, rows, -1.0, at(cts, middle, middle), n,
+            fortran.call("symm", "R", "U", half, rows, -1.0, at(cts, middle, middle), n,
                          side, n, 1.0, ct_side, n)  # fmt: skip
-            fortran.blas("trsm", "L", "U", "N", "N", half, rows, 1.0, at(lower, first, first), n,
+            fortran.call("trsm", "L", "U", "N", "N", half, rows, 1.0, at(lower, first, first), n,
                          ct_side, n)  # fmt: skip
-            fortran.blas("gemm", "N", "T", half, half, rows, -1.0, side, n, ct_side, n,
+            fortran.call("gemm", "N", "T", half, half, rows, -1.0, side, n, ct_side, n,
                          1.0, at(cts, first, first), n)  # fmt: skip
             pull_back(first, middle)
 
@@ -140,10 +140,10 @@ def _triangular(lower: bool, unit: bool) -> Any:
             fortran = Fortran(context, builder, x.dtype)
             if n and columns == 1:
                 flag = "T" if stored else "N"
-                fortran.blas("trsv", uplo, flag, diagonal, n, args[1], lead, args[0], 1)
+                fortran.call("trsv", uplo, flag, diagonal, n, args[1], lead, args[0], 1)
             elif n and columns:  # asked for x.T: x.T @ t.T is given
                 flag = "N" if stored else "T"
-                fortran.blas("trsm", "R", uplo, flag, diagonal, columns, n, 1.0, args[1], lead,
+                fortran.call("trsm", "R", uplo, flag, diagonal, columns, n, 1.0, args[1], lead,
                              args[0], columns)  # fmt: skip
             return context.get_dummy_value()
 
@@ -166,7 +166,7 @@ def lu(typingctx: Any, x: Any, pivots: Any) -> Any:
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         n = x.shape[0]
         fortran = Fortran(context, builder, x.dtype)
-        fortran.lapack("getrf", n, n, args[0], max(n, 1), args[1])
+        fortran.checked("getrf", n, n, args[0], max(n, 1), args[1])
         return context.get_dummy_value()
 
     return signature(types.none, x, pivots), codegen
@@ -179,7 +179,7 @@ def _lu_solve(flag: str) -> Any:
             rows, n = x.shape
             if rows and n:
                 fortran = Fortran(context, builder, x.dtype)
-                fortran.lapack("getrs", flag, n, rows, args[1], n, args[2], args[0], n)
+                fortran.checked("getrs", flag, n, rows, args[1], n, args[2], args[0], n)
             return context.get_dummy_value()
 
         return signature(types.none, x, factors, pivots), codegen
@@ -199,7 +199,7 @@ def inverse_t(typingctx: Any, x: Any, work: Any, pivots: Any) -> Any:
         if not n:
             return context.get_dummy_value()
         fortran = Fortran(context, builder, x.dtype)
-        info = fortran.lapack("getri", n, args[0], n, args[2], args[1], work.shape[0])
+        info = fortran.checked("getri", n, args[0], n, args[2], args[1], work.shape[0])
         _no_number_if(builder, builder.icmp_signed("!=", info, INT(0)), x, args[0])
         return context.get_dummy_value()
 

@@ -6,32 +6,18 @@ vector variants, and LLVM vectorises the loops around them.
 
 from __future__ import annotations
 
-import ctypes
-import platform
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
+from tapegrad.emit.linking import vector_library
 from tapegrad.emit.support.arrays import BYTE, INT, WORD
 
-
-def _vector_library() -> bool:
-    """Whether glibc's libmvec is here, and loaded."""
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
-        return False
-    try:
-        ctypes.CDLL("libmvec.so.1")
-        binding.load_library_permanently("libmvec.so.1")
-    except (OSError, RuntimeError):
-        return False
-    return binding.address_of_symbol("_ZGVdN4v_tanh") is not None
-
-
-VECTORISED = _vector_library()
+VECTORISED = vector_library()
 _VARIANTS = {"d": {64: 4, 32: 8}, "e": {64: 8, 32: 16}}  # AVX2 and AVX-512: lanes for a width
 
 

@@ -1,0 +1,115 @@
+"""From a kernel's Python function to an object file, by numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import compiler
+from numba.core.codegen import CPUCodeLibrary
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+
+from tapegrad.emit.linking import ENTRY, linked
+from tapegrad.emit.support.arrays import BYTE, INT, WORD, FixedArray, python_object
+
+
+class Compiler(compiler.CompilerBase):
+    """numba's pipeline, told that no two arguments overlap; the caller sees to that."""
+
+    def define_pipelines(self) -> Any:
+        self.state.flags.noalias = True
+        return [compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)]
+
+
+class Library(CPUCodeLibrary):
+    """Code that is optimised, and stays out of numba's own linker, which never frees any."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    def object_code(self) -> bytes:
+        self.finalize()
+        return bytes(self._codegen._tm.emit_object(self._final_module))
+
+
+OPTIONS = {
+    "nopython": True,
+    "error_model": "numpy",
+    "_nrt": False,
+    "no_cfunc_wrapper": True,
+    "no_cpython_wrapper": True,
+}
+
+
+def kernel_type(passed: str, shape: tuple[int, ...], dtype: Any) -> Any:
+    """numba's type of a parameter that is passed as a "scalar" or as an "array"."""
+    element = types.boolean if np.dtype(dtype) == np.bool_ else getattr(types, np.dtype(dtype).name)
+    return element if passed == "scalar" else FixedArray(element, tuple(shape))
+
+
+@global_compiler_lock
+def object_code(function: Any, parameters: Any) -> bytes:
+    """The machine code of a kernel as an object file, whose entry takes exactly these types."""
+    kinds = tuple(kernel_type(*p) for p in parameters)
+    typing, target = cpu_target.typing_context, cpu_target.target_context
+    typing.refresh()
+    target.refresh()
+    flags: Any = compiler.Flags()
+    cpu_target.options.parse_as_flags(flags, OPTIONS)
+    flags.no_compile = True
+    library = Library(target.codegen(), function.__name__)
+    done = compiler.compile_extra(
+        typing, target, function, kinds, types.int64, flags, {}, library, Compiler
+    )
+    _add_entry(target, library, done.fndesc)
+    return library.object_code()
+
+
+def _add_entry(target: Any, library: Any, kernel: Any) -> None:
+    """What Python calls: takes the arguments out of their objects, and calls the kernel without
+    the global lock. A function of CPython's fast calling convention.
+
+    PyObject *entry(PyObject *self, PyObject *const *args, Py_ssize_t count)
+    """
+    module = target.create_module("entry")
+    pointer = BYTE.as_pointer()
+    kind = ir.FunctionType(pointer, [pointer, pointer.as_pointer(), WORD])
+    builder = ir.IRBuilder(ir.Function(module, kind, ENTRY).append_basic_block())
+    python = target.get_python_api(builder)
+    _, args, count = builder.function.args
+    null = ir.Constant(pointer, None)
+    wanted = len(kernel.argtypes)
+    with builder.if_then(builder.icmp_signed("!=", count, WORD(wanted)), likely=False):
+        python.err_set_string(python_object(module, TypeError), f"a kernel of {wanted} arguments")
+        builder.ret(null)
+    values = []
+    for k, argtype in enumerate(kernel.argtypes):
+        value = python.to_native_value(argtype, builder.load(builder.gep(args, [INT(k)])))
+        with builder.if_then(value.is_error, likely=False):
+            builder.ret(null)
+        values.append(value.value)
+    convention = target.call_conv
+    callee = ir.Function(
+        module,
+        convention.get_function_type(kernel.restype, kernel.argtypes),
+        kernel.llvm_func_name,
+    )
+    state = python.save_thread()
+    status, result = convention.call_function(
+        builder, callee, kernel.restype, kernel.argtypes, values, attrs=("noinline",)
+    )
+    python.restore_thread(state)
+    with builder.if_then(status.is_error, likely=False):
+        error = python_object(module, SystemError)
+        python.err_set_string(error, "a kernel raised an exception")
+        builder.ret(null)
+    builder.ret(python.long_from_longlong(result))
+    library.add_ir_module(module)
+
+
+def compiled(function: Any, parameters: Any) -> Any:
+    """A kernel as machine code: a plain callable that takes exactly these types."""
+    return linked(function.__name__, object_code(function, parameters))

@@ -1,0 +1,156 @@
+"""What compiled code depends on, to the last bit: the key under which it is kept on disk.
+
+The first part is about the program: the tape without names, lines and comments, the versions of
+all that took part in compiling it, and numba's settings. The second part is about the processor.
+They are apart because LLVM has to be loaded to know the second, and needn't be where nothing is
+kept under the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import struct
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval, Literal, Operand, Tape, Var
+from tapegrad.primitives.base import Elementwise, Parametric, Primitive, Slice
+from tapegrad.primitives.control import Opaque
+from tapegrad.runtime import LOADED
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class _Nameless(Exception):
+    """Something on the tape has no exact text, so its code can't be found again."""
+
+
+def program_key(tape: Tape) -> str | None:
+    """The key of an optimised tape's code, as far as it doesn't depend on the processor; None for
+    a tape whose code can't be kept."""
+    try:
+        lines = exact(tape)
+    except _Nameless:
+        return None
+    sources = _sources()
+    if not sources:
+        return None
+    settings = sorted(x for x in os.environ.items() if x[0].startswith("NUMBA_"))
+    return _digest("\n".join([sources, repr(settings), *lines]).encode())
+
+
+@cache
+def processor_key() -> str:
+    """What the machine code depends on besides. Loads LLVM."""
+    import llvmlite
+    from llvmlite import binding
+
+    from tapegrad.emit.linking import vector_library
+
+    features = binding.get_host_cpu_features().flatten()
+    parts = (llvmlite.__version__, binding.get_process_triple(), binding.get_host_cpu_name())
+    return _digest(repr((*parts, features, vector_library())).encode())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=20).hexdigest()
+
+
+@cache
+def _sources() -> str:
+    """A digest of tapegrad's own sources, and of the versions of what it stands on; empty if the
+    sources can't be read, or aren't those that run: one was changed since."""
+    seen = hashlib.blake2b(digest_size=20)
+    paths = sorted(
+        os.path.join(folder, file)
+        for folder, _, files in os.walk(PACKAGE)
+        for file in files
+        if file.endswith(".py")
+    )
+    numba = importlib.util.find_spec("numba")  # finds it without importing it
+    if not paths or numba is None or numba.origin is None:
+        return ""
+    paths.append(os.path.join(os.path.dirname(numba.origin), "_version.py"))
+    try:
+        for path in paths:
+            with open(path, "rb") as file:
+                if os.fstat(file.fileno()).st_ctime > LOADED:
+                    return ""
+                content = file.read()
+            seen.update(f"{os.path.basename(path)} {len(content)}\n".encode() + content)
+    except OSError:
+        return ""
+    versions = (sys.version, sys.implementation.cache_tag, np.__version__, platform.machine())
+    seen.update(repr((versions, sys.platform, struct.calcsize("P"))).encode())
+    return seen.hexdigest()
+
+
+# ---- the tape
+
+
+def exact(tape: Tape) -> list[str]:
+    """All that the code of a tape depends on, as text, line by line. Equal texts mean equal code;
+    variables are numbered in order."""
+    numbers: dict[Var, int] = {}
+    opaque: dict[Primitive, int] = {}
+
+    def define(var: Var) -> str:
+        numbers[var] = len(numbers)
+        return _type(var.aval)
+
+    def operand(x: Operand) -> str:
+        return _value(x) if isinstance(x, Literal) else f"%{numbers[x]}"
+
+    lines = [f"inp {define(var)}" for var in tape.inputs]
+    lines.append(f"cap {len(tape.captured)}")
+    for call in tape.calls:
+        given = ",".join(map(operand, call.operands))
+        types = ",".join(map(define, call.outs))
+        p = call.primitive
+        # NumPy runs an opaque function between the kernels, so only which are the same matters.
+        name = f"opaque{opaque.setdefault(p, len(opaque))}" if isinstance(p, Opaque) else _name(p)
+        lines.append(f"{name}({given}):{types}")
+    lines += [f"guard {operand(g.operand)}={_value(g.expected)}" for g in tape.guards]
+    lines.append("out " + ",".join(map(operand, tape.outputs)))
+    return lines
+
+
+def _type(aval: Aval) -> str:
+    return f"{aval.dtype.str}{list(aval.shape)}{'*' * aval.weak}"
+
+
+def _name(primitive: Primitive) -> str:
+    if isinstance(primitive, Elementwise):
+        return str(primitive.name)
+    if isinstance(primitive, Parametric):
+        kind = type(primitive)
+        parameters = [f"{name}={_value(x)}" for name, x in primitive.parameters()]
+        return f"{kind.__module__}.{kind.__qualname__}<{','.join(parameters)}>"
+    raise _Nameless
+
+
+def _value(x: Any) -> str:
+    """A parameter or literal: floats by their bits, everything with its type."""
+    if isinstance(x, Literal):
+        return _value(x.value)
+    if isinstance(x, np.generic):
+        return f"{x.dtype.str}:{x.tobytes().hex()}"
+    if type(x) in (bool, int, str, type(None)):
+        return repr(x)
+    if type(x) is float:
+        return f"float:{struct.pack('>d', x).hex()}"
+    if isinstance(x, np.dtype):
+        return f"dtype:{x.str}"
+    if type(x) is tuple:
+        return f"({','.join(map(_value, x))})"
+    if isinstance(x, Slice):
+        return str(x)
+    if isinstance(x, Tape):
+        return f"tape[{';'.join(exact(x))}]"
+    raise _Nameless
