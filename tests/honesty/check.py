@@ -45,6 +45,10 @@ class Derivative:
         leaves, _ = flatten(gradient)
         return sum(np.sum(w * g) for w, g in zip(_weights(leaves), leaves, strict=True))
 
+    def call(self, *args: Any) -> None:
+        """Take the derivative alone, where an error is expected."""
+        self.outer(*args) if self.how == "nested" else self.d(*args)
+
     def at(self, *args: Any, gradient: Any = None) -> None:
         """Hold the value and the gradient at `args` against NumPy and central differences.
 

@@ -102,7 +102,7 @@ def test_truth_of_an_array(derivative):
     df.at(np.array([2.0]))
     df.at(np.array([[-1.0]]))
     with pytest.raises(ValueError, match="truth value of an array with more than one element"):
-        df.at(np.array([1.0, 2.0]))
+        df.call(np.array([1.0, 2.0]))
 
 
 def test_all_and_any(derivative):
@@ -454,7 +454,7 @@ def test_assert(derivative):
     df = derivative(f)
     df.at(np.abs(X))
     with pytest.raises(AssertionError, match="x must be positive"):
-        df.at(X)
+        df.call(X)
     df.at(np.abs(Y))
 
 
@@ -470,7 +470,7 @@ def test_an_exception_that_is_raised(derivative):
     for _ in range(2):
         df.at(2.0)
         with pytest.raises(KeyError, match="negative"):
-            df.at(-2.0)
+            df.call(-2.0)
 
 
 def test_an_exception_that_is_caught(derivative):
@@ -589,6 +589,6 @@ def test_an_error_then_a_good_call(derivative):
     for x in (X + 9, X, X + 9, Y):
         if x[0] > 5:
             with pytest.raises(IndexError):
-                df.at(x)
+                df.call(x)
         else:
             df.at(x)

@@ -387,7 +387,7 @@ def test_python_integers_that_grow(derivative):
     for n in (7, 2**20, 3, -(2**20), 2**20 + 1):  # n**3 grows up to 2**60
         df.at(1.5, n)
     with pytest.raises(ConversionError, match=r"integer gets larger than 64 bits.*numbers_test"):
-        df.at(1.5, 10**10)
+        df.call(1.5, 10**10)
     df.at(1.5, 11)
     for f, n in [(lambda n: n + n, 2**62), (lambda n: n << 60, 8), (lambda n: 2**62 - n, -(2**62))]:
         with pytest.raises(ConversionError, match="float"):

@@ -56,6 +56,7 @@ def test_every_part_is_on_the_page():
     assert {p.name for p in HERE.glob("*_test.py")} == {
         *(f"{part}_test.py" for part in PARTS),
         Path(__file__).name,
+        "freezing_test.py",
     }
 
 
