@@ -267,15 +267,22 @@ class Derived:
             return self._nested(args, kwargs)
         self.cache.count("traces")
         traced_leaves = [x for x in leaves if is_traced(x)]
-        # Another thread may have traced the same in the meantime; then its variant is kept.
-        since = [v for v in self.cache.variants(key) if v not in known]
-        found = self._answer(since, key, traced_leaves, args, kwargs)
-        if found is None:
-            self.cache.count("misses")
-            if self.cache.add(key, variant):
-                last = known[0] if known else None
-                warn_of_retracing(self.__name__, last, self.root, traced_leaves, args, kwargs)
-            found = self._run(variant, traced_leaves, args, kwargs, fresh=True)
+        tried = list(known)
+        while True:  # another thread may have traced the same meanwhile; then its variant is kept
+            with self.cache.lock:
+                since = [v for v in self.cache.variants(key) if v not in tried]
+                is_full = not since and self.cache.add(key, variant)
+            if not since:
+                break
+            found = self._answer(since, key, traced_leaves, args, kwargs)
+            if found is not None:
+                return found[0]
+            tried += since
+        self.cache.count("misses")
+        if is_full:
+            last = known[0] if known else None
+            warn_of_retracing(self.__name__, last, self.root, traced_leaves, args, kwargs)
+        found = self._run(variant, traced_leaves, args, kwargs, fresh=True)
         if found is None:
             raise GradientError(
                 f"{describe(self.f)} took another path when it was run again on the same "
