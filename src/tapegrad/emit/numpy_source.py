@@ -77,13 +77,14 @@ class _Writer:
     def text(self) -> str:
         lines = [f"def {self.name}({', '.join(self.names.values())}):"]
         src: Source | None = None
+        waiting = list(self.tape.guards)
+        self._check(waiting)
         for call in self.tape.calls:
             if call.src is not None and call.src != src:
                 src = call.src
                 self.lines.append(f"# {src}: {src.text}" if src.text else f"# {src}")
             self._call(call)
-        for guard in self.tape.guards:
-            self._guard(guard)
+            self._check(waiting)
         outputs = ", ".join(map(self._alone, self.tape.outputs))
         self.lines.append(f"return {outputs or '()'}")
         body = "\n".join([*lines, *[INDENT + line for line in self.lines]])
@@ -138,8 +139,15 @@ class _Writer:
         self.functions[name] = primitive.evaluate
         self.lines.append(f"{', '.join(outs)} = {name}({', '.join(operands)})")
 
+    def _check(self, waiting: list[Guard]) -> None:
+        """Check the guards whose scalar is there by now: what comes after may depend on them."""
+        for guard in list(waiting):
+            if isinstance(guard.operand, Literal) or guard.operand in self.names:
+                self._guard(guard)
+                waiting.remove(guard)
+
     def _guard(self, guard: Guard) -> None:
-        """A fact that the trace took for granted, checked once all is computed."""
+        """A fact that the trace took for granted."""
         found, expected = self._alone(guard.operand), self._alone(guard.expected)
         nan = guard.expected.value != guard.expected.value
         self.lines.append(f"if {found} == {found}:" if nan else f"if {found} != {expected}:")

@@ -29,14 +29,37 @@ def last_uses(tape: Tape) -> dict[int, list[int]]:
     return dead
 
 
+def _guards_by_call(tape: Tape) -> dict[int, list[Guard]]:
+    """Position of a call -> guards of what it defines; those of inputs and literals are at -1."""
+    defined = {out: position for position, call in enumerate(tape.calls) for out in call.outs}
+    found: dict[int, list[Guard]] = {}
+    for guard in tape.guards:
+        position = defined.get(guard.operand, -1) if isinstance(guard.operand, Var) else -1
+        found.setdefault(position, []).append(guard)
+    return found
+
+
 def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
-    """The outputs for the values of all inputs, and the first guard that doesn't hold."""
+    """The outputs for the values of all inputs, and the first guard that doesn't hold.
+
+    A guard is checked as soon as its scalar is there: where it doesn't hold, what comes after may
+    not even have the shapes that were traced.
+    """
     env: dict[int, Any] = {v.id: x for v, x in zip(tape.inputs, values, strict=True)}
     dead = last_uses(tape)
+    guards = _guards_by_call(tape)
 
     def value(x: Operand) -> Any:
         return x.value if isinstance(x, Literal) else env[x.id]
 
+    def broken(position: int) -> Guard | None:
+        for guard in guards.get(position, ()):
+            if not same_bits(value(guard.operand), guard.expected):
+                return guard
+        return None
+
+    if (guard := broken(-1)) is not None:
+        return [], guard
     with np.errstate(all="ignore"):
         for position, call in enumerate(tape.calls):
             result = call.primitive.evaluate(*[value(x) for x in call.operands])
@@ -44,11 +67,10 @@ def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
                 result = (result,)
             for out, x in zip(call.outs, result, strict=True):
                 env[out.id] = x
+            if (guard := broken(position)) is not None:
+                return [], guard
             for gone in dead.get(position, ()):
                 del env[gone]
-    for guard in tape.guards:
-        if not same_bits(value(guard.operand), guard.expected):
-            return [], guard
     return [value(x) for x in tape.outputs], None
 
 

@@ -235,4 +235,5 @@ def python_call(low: Lowering, call: Call) -> None:
     for out in call.outs:
         low.cells[out] = Cell(out.shape, out.dtype, src=call.src)
         outs.append(low.cells[out])
+    low.check_guards()  # where they don't hold, what NumPy returns may not fit
     low.steps.append(PythonCall(call.primitive, tuple(outs), reads, call.src))

@@ -48,6 +48,8 @@ class Lowering:
         self.steps: list[Step] = []
         self.failures: list[Failure] = []
         self.checked: set[tuple[Var, int]] = set()
+        self.waiting = list(tape.guards)  # not checked yet
+        self.computed: set[Var] = set(tape.inputs)
         # Sums of scatters: their terms, and what is added in place without a cell of its own.
         self.scattered: dict[Var, list[Operand]] = {}
         self.absorbed: set[Var] = set()
@@ -58,8 +60,7 @@ class Lowering:
 
     def plan(self) -> Plan:
         """The plan, once every call is lowered: the guards are checked and outputs made whole."""
-        for guard in self.tape.guards:
-            self._guard(guard)
+        self.check_guards()
         inputs = [self.cells[var] for var in self.tape.inputs]
         return Plan(self.tape.name, inputs, self._outputs(), self.steps, self.failures)
 
@@ -84,6 +85,13 @@ class Lowering:
         indices = indices_for(cell.shape)
         at = at_indices(indices)
         self.steps += nest(indices, [Compute(cell, at, ew.copy, (read(at),), src=src)])
+
+    def check_guards(self) -> None:
+        """Check the guards whose scalars have been computed."""
+        for guard in list(self.waiting):
+            if isinstance(guard.operand, Literal) or guard.operand in self.computed:
+                self._guard(guard)
+                self.waiting.remove(guard)
 
     def _guard(self, guard: Any) -> None:
         self.failures.append(Failure("guard", guard.what, guard.src))

@@ -33,6 +33,7 @@ from tapegrad.tracing.frontend.operands import (
     cast,
     cast_all,
     check_dtype,
+    common_dtype,
     plain,
     recorded,
 )
@@ -176,9 +177,17 @@ class Index:
 
     def view(self, x: Tracer) -> Any:
         """The first step: integers, slices and None."""
+        if self.new_axes and not indexed_shape(self.explicit) and x.ndim:
+            # All axes are new ones: a view of one element, and not of a scalar that it is.
+            return Reshape((1,) * len(self.new_axes))(GetItem(self.cell)(x))
         whole = all(k == Slice(0, n) for k, n in zip(self.explicit, x.shape, strict=True))
         out = x if whole and self.new_axes else GetItem(self.explicit)(x)
         return ExpandDims(tuple(self.new_axes))(out) if self.new_axes else out
+
+    @property
+    def cell(self) -> tuple[Slice, ...]:
+        """The one element that integers stand for, as slices of extent 1: they make a view."""
+        return tuple(Slice(int(k), 1) for k in self.explicit)  # type: ignore[arg-type]
 
     def move_first(self, x: Tracer) -> Any:
         """The view with the axes to be indexed by arrays in front."""
@@ -239,8 +248,7 @@ def getitem(x: Tracer, index: Any) -> Any:
     dotted = index is Ellipsis or (isinstance(index, tuple) and any(k is Ellipsis for k in index))
     if dotted and not indexed_shape(found.explicit) and not found.new_axes and not x.is_scalar():
         # With an Ellipsis the result is a view even where it has no axes, and not a scalar.
-        cell = tuple(Slice(int(k), 1) for k in found.explicit)  # type: ignore[arg-type]
-        return Squeeze(tuple(range(x.ndim)))(GetItem(cell)(x)) if cell else Reshape(())(x)
+        return Reshape(())(GetItem(found.cell)(x) if found.cell else x)
     return found.view(x)
 
 
@@ -296,7 +304,9 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     if out is not None or mode != "raise":
         raise UnsupportedError(f"np.choose with out= or mode= isn't supported{at_line()}")
     a = as_tracer(a, *choices)
-    arrays = np.broadcast_arrays(a, *choices)
+    a = cast(a, np.intp)  # booleans choose as 0 and 1, and aren't a mask
+    dtype = common_dtype(*map(plain, choices))
+    arrays = np.broadcast_arrays(a, *[cast(as_tracer(c, a), dtype) for c in choices])
     stacked = np.stack(arrays[1:])
     return take_along_axis(stacked, arrays[0][None], 0)[0]
 

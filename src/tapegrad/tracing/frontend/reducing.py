@@ -286,6 +286,8 @@ def _arg(primitive: Any) -> Callable[..., Any]:
         if axis is None:
             result = primitive(0)(ravel(a))
             return _finish(result, tuple(range(a.ndim)), keep, out)
+        if a.ndim == 0 and axis in (0, -1):  # NumPy takes a scalar for a vector of one element
+            return reduce(a, None, out, keepdims=keepdims)
         axis = normalize_axis_index(axis, a.ndim)
         return _finish(primitive(axis)(a), (axis,), keep, out)
 
@@ -414,7 +416,7 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 def _log_sum_exp(x: Any, axis: Any = 0, **kwargs: Any) -> Any:
     """logaddexp.reduce: the largest is taken out, so that nothing overflows. Equal infinities are
     as far apart as equal numbers are."""
-    top = max(x, axis, None, True)
+    top = max(x, axis, None, True, initial=_MISSING if x.size else -np.inf)
     apart = np.where(np.isfinite(top), x - top, np.where(x == top, 0.0, -np.inf))
     total = sum(np.exp(apart), axis, None, None, kwargs.get("keepdims", False))
     return np.log(total) + np.reshape(top, total.shape)

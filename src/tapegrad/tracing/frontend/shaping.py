@@ -62,8 +62,16 @@ def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None)
 
 
 def ravel(x: Any, order: str = "C") -> Any:
-    """np.ravel."""
-    return reshape(x, -1, order)
+    """np.ravel: a view of an array that lies in memory in this order, else a copy."""
+    flat = reshape(x, -1, order)
+    value = x.read()[1]
+    lies = "F_CONTIGUOUS" if order == "F" else "C_CONTIGUOUS"
+    return flat if value is None or value.flags[lies] else unlinked(flat, x)
+
+
+def unlinked(out: Any, x: Any) -> Any:
+    """`out`, made of `x`, as an array of its own: where NumPy copies, a write reaches only one."""
+    return ew.copy(out) if out is x or out._root is not None else out
 
 
 def flatten(x: Any, order: str = "C") -> Any:
@@ -158,7 +166,8 @@ def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
 def broadcast_arrays(*xs: Any, subok: bool = False) -> tuple[Any, ...]:
     """np.broadcast_arrays."""
     shape = np.broadcast_shapes(*[np.shape(x) for x in xs])
-    return tuple(broadcast_to(as_tracer(x, *xs), shape) for x in xs)
+    arrays = [as_tracer(x, *xs) for x in xs]
+    return tuple(reshape(x, shape) if x.shape == shape else broadcast_to(x, shape) for x in arrays)
 
 
 def flip(x: Any, axis: Any = None) -> Any:
@@ -185,6 +194,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     axes = normalize_axis_tuple(axis, x.ndim, allow_duplicate=True)
+    given = x
     for a, by in zip(*np.broadcast_arrays(axes, ints(shift, x)), strict=True):
         n = x.shape[a]
         s = int(by) % n if n else 0
@@ -193,7 +203,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
             after = list(before)
             before[a], after[a] = Slice(n - s, s), Slice(0, n - s)
             x = Concatenate(a)(GetItem(tuple(before))(x), GetItem(tuple(after))(x))
-    return x
+    return unlinked(x, given)
 
 
 def tile(x: Any, reps: Any) -> Any:
@@ -205,7 +215,7 @@ def tile(x: Any, reps: Any) -> Any:
     apart = [n for t, m in zip(times, x.shape, strict=True) for n in (t, m)]
     grown = expand_dims(x, tuple(range(0, 2 * ndim, 2)))
     merged = [t * m for t, m in zip(times, x.shape, strict=True)]
-    return reshape(broadcast_to(grown, apart), merged)
+    return unlinked(reshape(broadcast_to(grown, apart), merged), x)
 
 
 def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
@@ -220,7 +230,7 @@ def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
         shape[axis + 1] = times
         merged = list(x.shape)
         merged[axis] *= times
-        return reshape(broadcast_to(grown, shape), merged)
+        return unlinked(reshape(broadcast_to(grown, shape), merged), x)
     picks = np.repeat(np.arange(x.shape[axis]), ints(repeats, x))
     return x[(slice(None),) * axis + (picks,)]
 
@@ -267,6 +277,10 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
     widths = [tuple(map(int, w)) for w in np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))]
     if any(w < 0 for pair in widths for w in pair):
         raise ValueError("index can't contain negative values")
+    return unlinked(_padded(x, widths, mode, kwargs), x)
+
+
+def _padded(x: Any, widths: list[tuple[int, ...]], mode: str, kwargs: dict[str, Any]) -> Any:
     if mode == "constant":
         return _pad_constant(x, widths, kwargs.get("constant_values", 0))
     if kwargs.get("reflect_type") == "even":

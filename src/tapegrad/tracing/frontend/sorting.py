@@ -23,6 +23,8 @@ def argsort(
     """np.argsort."""
     if axis is None:
         a, axis = ravel(a), 0
+    if a.ndim == 0:  # NumPy sorts a scalar as a vector of one element
+        a = ravel(a)
     return ArgSort(normalize_axis_index(axis, a.ndim), bool(stable) or kind == "stable")(a)
 
 
@@ -46,7 +48,8 @@ def _merged(a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     axes = every if axis is None else tuple(sorted(normalize_axis_tuple(axis, a.ndim)))
     kept = [k for k in every if k not in axes]
     moved = np.transpose(a, (*kept, *axes))
-    return moved.reshape([a.shape[k] for k in kept] + [-1]), axes
+    size = int(np.prod([a.shape[k] for k in axes], dtype=int))
+    return moved.reshape([a.shape[k] for k in kept] + [size]), axes
 
 
 def median(
