@@ -95,9 +95,9 @@ def test_a_guard_raises():
         def signed(x):
             t = np.sum(x)
             t1 = t > 0.0
-            t2 = x * 2.0
             if t1 != np.True_:
                 raise ValueError('traced where a condition was True ({where})')
+            t2 = x * 2.0
             return t2
         """,
     )

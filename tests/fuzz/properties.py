@@ -31,9 +31,15 @@ def narrow(program: Program) -> bool:
 
 
 def refused(error: Exception) -> bool:
-    """Whether it is said that a traced value goes where none can: into a plain array, or float16.
-    NumPy has words of its own for some of the former."""
-    words = ("plain NumPy array", "float16", "Error setting single item of array")
+    """Whether it is said what no trace can follow: a traced value goes into a plain array, for
+    which NumPy has words of its own, or into integers or float16; a plain array is written to."""
+    words = [
+        "plain NumPy array",
+        "Error setting single item of array",
+        "would be truncated",
+        "float16",
+        "was written to while",
+    ]
     return any(w in str(error) for w in words)
 
 

@@ -200,8 +200,9 @@ class _Recompute:
             elif isinstance(step, Compute) and step.cell in self.chosen:
                 continue
             elif isinstance(step, Compute):
+                at = self._indices_again(step.at, done, here)
                 reads = tuple(self._again(r, done, here) for r in step.reads)
-                done.append(replace(step, reads=reads))
+                done.append(replace(step, at=at, reads=reads))
             elif isinstance(step, (ArgUpdate, CheckGuard)):
                 done.append(replace(step, read=self._again(step.read, done, here)))
             else:
@@ -210,13 +211,24 @@ class _Recompute:
                 done.append(step)
         return done
 
+    def _indices_again(
+        self, at: At, done: list[Step], here: dict[tuple[Cell, At], Read]
+    ) -> At:
+        """The same for indices that are read themselves."""
+        return tuple(
+            Indirect(self._again(k.read, done, here), k.extent) if isinstance(k, Indirect) else k
+            for k in at
+        )
+
     def _again(
         self, read: Read, done: list[Step], here: dict[tuple[Cell, At], Read], inner: bool = False
     ) -> Read:
         """The read itself, or a register that holds the value, computed just before."""
         cell = read.cell
-        if cell is None or not (cell in self.chosen or (inner and cell.in_register)):
+        if cell is None:
             return read
+        if not (cell in self.chosen or (inner and cell.in_register)):
+            return replace(read, at=self._indices_again(read.at, done, here))
         key = (cell, read.at)
         if key in here:
             return here[key]

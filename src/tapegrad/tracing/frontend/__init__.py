@@ -54,7 +54,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: a.ndim,
     np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
-    np.copy: shaping.copy,
+    np.copy: shaping.copy_of,
     np.zeros_like: shaping.zeros_like,
     np.ones_like: shaping.ones_like,
     np.empty_like: shaping.zeros_like,

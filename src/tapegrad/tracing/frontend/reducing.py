@@ -23,7 +23,7 @@ from tapegrad.primitives.reductions import (
     Sum,
 )
 from tapegrad.primitives.views import ExpandDims
-from tapegrad.tracing.frontend.operands import as_tracer, cast, store
+from tapegrad.tracing.frontend.operands import as_tracer, cast, promoted, store
 from tapegrad.tracing.frontend.shaping import ravel
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -416,8 +416,9 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 def _log_sum_exp(x: Any, axis: Any = 0, **kwargs: Any) -> Any:
     """logaddexp.reduce: the largest is taken out, so that nothing overflows. Equal infinities are
     as far apart as equal numbers are."""
+    x, _ = promoted(np.logaddexp, x, x)
     top = max(x, axis, None, True, initial=_MISSING if x.size else -np.inf)
-    apart = np.where(np.isfinite(top), x - top, np.where(x == top, 0.0, -np.inf))
+    apart = np.where(np.isfinite(top), x - top, np.where(x == top, x.dtype.type(0), -np.inf))
     total = sum(np.exp(apart), axis, None, None, kwargs.get("keepdims", False))
     return np.log(total) + np.reshape(top, total.shape)
 

@@ -397,9 +397,22 @@ def triu(m: Any, k: int = 0) -> Any:
 # ---- copies and arrays like another
 
 
-def copy(x: Any, order: str = "K", subok: bool = False) -> Any:
-    """np.copy."""
-    return ew.copy(x)
+def copy(x: Any, order: str = "C") -> Any:
+    """ndarray.copy."""
+    return laid_out(ew.copy(x), order)
+
+
+def copy_of(x: Any, order: str = "K", subok: bool = False) -> Any:
+    """np.copy: of a scalar, an array of no axes, which can be written to."""
+    return Reshape(())(x) if x.is_scalar() else copy(x, order)
+
+
+def laid_out(out: Any, order: str) -> Any:
+    """A new array in the memory order that NumPy gives it: reshaping it is a view, or a copy, as
+    that has it."""
+    if isinstance(out._value, np.ndarray):
+        out._value = out._value.copy(order)  # type: ignore[call-overload]
+    return out
 
 
 def view(x: Any, dtype: Any = None, type: Any = None) -> Any:
@@ -449,7 +462,10 @@ def full_like(
     dims = x.shape if shape is None else ints(shape, x)
     value = cast(as_tracer(fill_value, x), x.dtype if dtype is None else np.dtype(dtype))
     # A view of one value isn't writable, but a copy of it is. A Python number is a literal.
-    return recorded(x, ew.copy, recorded(x, BroadcastTo(dims), value))
+    out = recorded(x, ew.copy, recorded(x, BroadcastTo(dims), value))
+    like = x.read()[1]
+    follows = order in "KA" and shape is None and isinstance(like, np.ndarray)
+    return laid_out(out, "F" if order == "F" or (follows and like.flags.fnc) else "C")
 
 
 def _filled_like(value: int) -> Callable[..., Any]:
@@ -461,7 +477,7 @@ def _filled_like(value: int) -> Callable[..., Any]:
         shape: Any = None,
         **kwargs: Any,
     ) -> Any:
-        return full_like(x, value, dtype, shape=shape)
+        return full_like(x, value, dtype, order, subok, shape)
 
     return function
 
