@@ -34,7 +34,7 @@ MAIN: dict[str, Callable[[Any], bool]] = {
     "n": lambda x: whole(x) and np.ndim(x) == 0,
 }
 
-# ---- arguments; the second group may be globals too
+# ---- what programs are given: real numbers first, which is what the first argument is
 
 INPUTS = [
     ["reals(SHAPE)", "reals(SHAPE)", "reals(SHAPE)", "reals(SHAPE, np.float32)", "number()"],
@@ -165,7 +165,7 @@ SHAPING = [
     "{x}.ravel()",
     "{x}.flatten()",
     "{x}.T",
-    "np.transpose({x}, {perm})",
+    "np.transpose({v}, {perm})",
     "np.swapaxes({m}, 0, -1)",
     "np.moveaxis({m}, 0, -1)",
     "{m}.mT",
@@ -337,7 +337,7 @@ WRITES = [
     "{w}[::-1] = {w}",
     "{w}[...] = {y}",
     "{w}[{fancy}] = {s}",
-    "{w}[{fancy}] = {x2}",
+    "{w}[{fancy}] = {y}",
     "{w}[{fancy}] += {s}",
     "{w}[{mask}] = {s}",
     "{w}[{mask}] *= {s}",
@@ -534,8 +534,10 @@ def places(hole: Any) -> str:
     return hole.one_of(str(found), str(found), f"[{found}]", *names)
 
 
-def fancy(hole: Any) -> str:
-    """An index with arrays in it."""
+def fancy(hole: Any) -> str | None:
+    """An index with arrays in it, of an array that isn't empty: NumPy writes anything there."""
+    if not hole.x.size:
+        return None
     found = [simple_entry(hole, n) for n in hole.x.shape]
     for k in range(len(found)):
         if k == 0 or hole.grower.chance(0.4):

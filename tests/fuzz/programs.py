@@ -114,7 +114,9 @@ class Grower:
         self.captured: dict[str, str] = {}
         self.lines: tuple[str, ...] = ()
         self.count = 0  # of names given so far
-        self.loops = 0  # that the cursor is in
+        # Either Python's numbers or float32: np.abs of a Python number is a float64, abs of it
+        # takes any dtype, and a trace doesn't tell them apart.
+        self.single = self.chance(0.3)
 
     def chance(self, p: float) -> bool:
         return self.rng.random() > 1 - p  # so that shrinking makes it False
@@ -147,7 +149,9 @@ class Grower:
         reached = [e for e in self.run([*self.lines, TAB * depth + "return locals()"]) if e]
         if not reached:
             return {}
-        common = [name for name in reached[0] if all(name in e for e in reached)]
+        common = [
+            n for n, x in reached[0].items() if all(n in e and _alike(e[n], x) for e in reached)
+        ]
         return {name: min((e[name] for e in reached), key=_is_writable) for name in common}
 
     def attempt(self, *lines: str) -> bool:
@@ -194,6 +198,32 @@ class Grower:
 
     # ---- growing
 
+    def inputs(self) -> None:
+        """Arguments, the first of them real, and globals."""
+        for k in range(1 + self.rng.randrange(3) + self.rng.randrange(3)):
+            text = self.rng.choice(INPUTS[0] if k == 0 else self.rng.choice(INPUTS))
+            text = text.replace("SHAPE", str(self.rng.choice(values.SHAPES)))
+            text = text.replace("number()", "reals(())") if self.single else text
+            text = text if self.single else text.replace(", np.float32", "")
+            name = self.fresh("x")
+            captured = k > 0 and "{" not in text and self.chance(0.2)
+            (self.captured if captured else self.arguments)[name] = text
+            if text.startswith("{"):
+                self.lines += (f"{name}a, {name}b = {name}['a'], {name}['b']",)
+
+    def result(self) -> str:
+        """The line that returns a few of the values, the last real one first."""
+        numbers = [n for n, x in self.env(0).items() if isinstance(x, KINDS)]
+        reals = [n for n in numbers if MAIN["x"](self.env(0)[n])]
+        found = [reals[-1]]
+        for pool in (reals, reals, numbers):
+            if self.chance(0.4):
+                found.append(self.recent(pool))
+        named = [f"'r{k}': {name}" for k, name in enumerate(found)]
+        listed = ", ".join(found)
+        forms = [listed, f"[{listed}]", f"{{{', '.join(named)}}}"]
+        return "return " + (self.rng.choice(forms) if len(found) > 1 else listed)
+
     def step(self, depth: int) -> bool:
         """Add a line, or a block of lines."""
         env = self.env(depth)
@@ -205,7 +235,7 @@ class Grower:
                     return True
                 continue
             template = self.rng.choice(self.rng.choice(STEPS))
-            line = self.fill(template, env)
+            line = self.fill(template, env) if self.single or "float32" not in template else None
             if line is None:
                 continue
             if _is_expression(line):
@@ -269,6 +299,11 @@ class Hole:
 KINDS = (np.ndarray, np.generic, float, int, complex)
 
 
+def _alike(x: Any, y: Any) -> bool:
+    """Whether a name holds the same kind of thing in two calls."""
+    return type(x) is type(y) and getattr(x, "dtype", None) == getattr(y, "dtype", None)
+
+
 def _is_writable(x: Any) -> bool:
     return isinstance(x, np.ndarray) and x.flags.writeable
 
@@ -300,32 +335,8 @@ def tame(x: Any) -> bool:
 def grow(rng: random.Random, longest: int = 10) -> Program:
     """A program of up to so many steps."""
     grower = Grower(rng)
-    for _ in range(1 + rng.randrange(3)):
-        grower.arguments[grower.fresh("x")] = rng.choice(INPUTS[0]).replace(
-            "SHAPE", values.shape_text(rng)
-        )
-    for _ in range(rng.randrange(3)):
-        name, text = grower.fresh("x"), rng.choice(rng.choice(INPUTS[1:]))
-        text = text.replace("SHAPE", values.shape_text(rng))
-        target = grower.captured if grower.chance(0.4) and "{" not in text else grower.arguments
-        target[name] = text
-    for name, text in grower.arguments.items():
-        if text.startswith("{"):
-            grower.lines += (f"{name}a, {name}b = {name}['a'], {name}['b']",)
+    grower.inputs()
     for _ in range(1 + rng.randrange(longest)):
         grower.step(0)
-    env = grower.env(0)
-    floats = [n for n, x in env.items() if isinstance(x, KINDS) and np.asarray(x).dtype.kind == "f"]
-    others = [n for n, x in env.items() if isinstance(x, KINDS) and n not in floats]
-    results = [floats[-1]]
-    for pool in (floats, floats, others):
-        if pool and grower.chance(0.4):
-            results.append(grower.recent(pool))
-    form = "{}" if len(results) == 1 else rng.choice(["{}", "[{}]", "{{'first': {}}}"])
-    if "first" in form:
-        results[1:] = [f"'rest{k}': {r}" for k, r in enumerate(results[1:])]
-    return Program(
-        grower.arguments,
-        grower.captured,
-        (*grower.lines, "return " + form.format(", ".join(results))),
-    )
+    lines = (*grower.lines, grower.result())
+    return Program(grower.arguments, grower.captured, lines)

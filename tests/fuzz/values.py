@@ -5,7 +5,6 @@ Real numbers stay away from 0 and from each other, where many functions have kin
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,6 @@ SHAPES = [
     (0,),
     (2, 0),
 ]
-
-
-def shape_text(rng: random.Random) -> str:
-    return str(rng.choice(SHAPES))
 
 
 def number(rng: Rng) -> float:

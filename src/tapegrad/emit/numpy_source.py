@@ -77,14 +77,17 @@ class _Writer:
     def text(self) -> str:
         lines = [f"def {self.name}({', '.join(self.names.values())}):"]
         src: Source | None = None
-        waiting = list(self.tape.guards)
-        self._check(waiting)
+        for guard in self.tape.guards:
+            if isinstance(guard.operand, Literal) or guard.operand in self.names:
+                self._guard(guard)
         for call in self.tape.calls:
             if call.src is not None and call.src != src:
                 src = call.src
                 self.lines.append(f"# {src}: {src.text}" if src.text else f"# {src}")
             self._call(call)
-            self._check(waiting)
+            for guard in self.tape.guards:
+                if guard.operand in call.outs:
+                    self._guard(guard)
         outputs = ", ".join(map(self._alone, self.tape.outputs))
         self.lines.append(f"return {outputs or '()'}")
         body = "\n".join([*lines, *[INDENT + line for line in self.lines]])
@@ -139,15 +142,8 @@ class _Writer:
         self.functions[name] = primitive.evaluate
         self.lines.append(f"{', '.join(outs)} = {name}({', '.join(operands)})")
 
-    def _check(self, waiting: list[Guard]) -> None:
-        """Check the guards whose scalar is there by now: what comes after may depend on them."""
-        for guard in list(waiting):
-            if isinstance(guard.operand, Literal) or guard.operand in self.names:
-                self._guard(guard)
-                waiting.remove(guard)
-
     def _guard(self, guard: Guard) -> None:
-        """A fact that the trace took for granted."""
+        """A fact that the trace took for granted, checked as soon as its variable is known."""
         found, expected = self._alone(guard.operand), self._alone(guard.expected)
         nan = guard.expected.value != guard.expected.value
         self.lines.append(f"if {found} == {found}:" if nan else f"if {found} != {expected}:")

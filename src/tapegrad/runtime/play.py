@@ -29,37 +29,26 @@ def last_uses(tape: Tape) -> dict[int, list[int]]:
     return dead
 
 
-def _guards_by_call(tape: Tape) -> dict[int, list[Guard]]:
-    """Position of a call -> guards of what it defines; those of inputs and literals are at -1."""
-    defined = {out: position for position, call in enumerate(tape.calls) for out in call.outs}
-    found: dict[int, list[Guard]] = {}
-    for guard in tape.guards:
-        position = defined.get(guard.operand, -1) if isinstance(guard.operand, Var) else -1
-        found.setdefault(position, []).append(guard)
-    return found
-
-
 def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
-    """The outputs for the values of all inputs, and the first guard that doesn't hold.
-
-    A guard is checked as soon as its scalar is there: where it doesn't hold, what comes after may
-    not even have the shapes that were traced.
-    """
+    """The outputs for the values of all inputs, and the first guard that doesn't hold."""
     env: dict[int, Any] = {v.id: x for v, x in zip(tape.inputs, values, strict=True)}
     dead = last_uses(tape)
-    guards = _guards_by_call(tape)
 
     def value(x: Operand) -> Any:
         return x.value if isinstance(x, Literal) else env[x.id]
 
-    def broken(position: int) -> Guard | None:
-        for guard in guards.get(position, ()):
-            if not same_bits(value(guard.operand), guard.expected):
-                return guard
-        return None
+    # A guard is checked as soon as its variable is known: calls after it may only work if it holds.
+    guards: dict[Operand, list[Guard]] = {}
+    for guard in tape.guards:
+        guards.setdefault(guard.operand, []).append(guard)
 
-    if (guard := broken(-1)) is not None:
-        return [], guard
+    def broken(xs: Sequence[Operand]) -> Guard | None:
+        waiting = (g for x in xs for g in guards.get(x, ()))
+        return next((g for g in waiting if not same_bits(value(g.operand), g.expected)), None)
+
+    found = broken([x for x in guards if isinstance(x, Literal) or x in tape.inputs])
+    if found is not None:
+        return [], found
     with np.errstate(all="ignore"):
         for position, call in enumerate(tape.calls):
             result = call.primitive.evaluate(*[value(x) for x in call.operands])
@@ -67,8 +56,9 @@ def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
                 result = (result,)
             for out, x in zip(call.outs, result, strict=True):
                 env[out.id] = x
-            if (guard := broken(position)) is not None:
-                return [], guard
+            found = broken(call.outs) if guards else None
+            if found is not None:
+                return [], found
             for gone in dead.get(position, ()):
                 del env[gone]
     return [value(x) for x in tape.outputs], None

@@ -200,9 +200,8 @@ class _Recompute:
             elif isinstance(step, Compute) and step.cell in self.chosen:
                 continue
             elif isinstance(step, Compute):
-                at = self._indices_again(step.at, done, here)
                 reads = tuple(self._again(r, done, here) for r in step.reads)
-                done.append(replace(step, at=at, reads=reads))
+                done.append(replace(step, at=self._index(step.at, done, here), reads=reads))
             elif isinstance(step, (ArgUpdate, CheckGuard)):
                 done.append(replace(step, read=self._again(step.read, done, here)))
             else:
@@ -211,12 +210,10 @@ class _Recompute:
                 done.append(step)
         return done
 
-    def _indices_again(
-        self, at: At, done: list[Step], here: dict[tuple[Cell, At], Read]
-    ) -> At:
-        """The same for indices that are read themselves."""
+    def _index(self, at: At, done: list[Step], here: dict[tuple[Cell, At], Read]) -> At:
+        """The index, with the values of index arrays computed again too."""
         return tuple(
-            Indirect(self._again(k.read, done, here), k.extent) if isinstance(k, Indirect) else k
+            replace(k, read=self._again(k.read, done, here)) if isinstance(k, Indirect) else k
             for k in at
         )
 
@@ -225,10 +222,10 @@ class _Recompute:
     ) -> Read:
         """The read itself, or a register that holds the value, computed just before."""
         cell = read.cell
-        if cell is None:
+        if any(isinstance(k, Indirect) for k in read.at):
+            read = replace(read, at=self._index(read.at, done, here))
+        if cell is None or not (cell in self.chosen or (inner and cell.in_register)):
             return read
-        if not (cell in self.chosen or (inner and cell.in_register)):
-            return replace(read, at=self._indices_again(read.at, done, here))
         key = (cell, read.at)
         if key in here:
             return here[key]

@@ -235,5 +235,6 @@ def python_call(low: Lowering, call: Call) -> None:
     for out in call.outs:
         low.cells[out] = Cell(out.shape, out.dtype, src=call.src)
         outs.append(low.cells[out])
-    low.check_guards()  # where they don't hold, what NumPy returns may not fit
+    # What a guard takes for granted, the number of indices for one, holds before NumPy is called.
+    low.check_guards()
     low.steps.append(PythonCall(call.primitive, tuple(outs), reads, call.src))

@@ -38,7 +38,7 @@ def lower(tape: Tape, hints: Mapping[Var, str] | None = None) -> Plan:
         rule = _rule(low, call)
         if rule is not None:
             rule(low, call)
-        low.computed.update(call.outs)
+        low.defined.update(call.outs)
     return low.plan()
 
 

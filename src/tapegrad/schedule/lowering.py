@@ -17,7 +17,7 @@ from tapegrad.ir.plan import (
     Read,
     Step,
 )
-from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
+from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import Reshape
 from tapegrad.schedule.access import (
@@ -43,13 +43,13 @@ class Lowering:
         for x in (*tape.outputs, *(g.operand for g in tape.guards)):
             if isinstance(x, Var):
                 self.uses[x] = self.uses.get(x, 0) + 1
+        self.defined: set[Var] = set(tape.inputs)
+        self.unchecked = list(tape.guards)
         self.cells: dict[Var, Cell] = {}
         self.copies: dict[Var, Cell] = {}
         self.steps: list[Step] = []
         self.failures: list[Failure] = []
         self.checked: set[tuple[Var, int]] = set()
-        self.waiting = list(tape.guards)  # not checked yet
-        self.computed: set[Var] = set(tape.inputs)
         # Sums of scatters: their terms, and what is added in place without a cell of its own.
         self.scattered: dict[Var, list[Operand]] = {}
         self.absorbed: set[Var] = set()
@@ -87,13 +87,14 @@ class Lowering:
         self.steps += nest(indices, [Compute(cell, at, ew.copy, (read(at),), src=src)])
 
     def check_guards(self) -> None:
-        """Check the guards whose scalars have been computed."""
-        for guard in list(self.waiting):
-            if isinstance(guard.operand, Literal) or guard.operand in self.computed:
-                self._guard(guard)
-                self.waiting.remove(guard)
+        """Check the guards whose variables are defined by now, and that weren't checked yet."""
+        known = self.defined
+        ready = [g for g in self.unchecked if isinstance(g.operand, Literal) or g.operand in known]
+        self.unchecked = [g for g in self.unchecked if g not in ready]
+        for guard in ready:
+            self._guard(guard)
 
-    def _guard(self, guard: Any) -> None:
+    def _guard(self, guard: Guard) -> None:
         self.failures.append(Failure("guard", guard.what, guard.src))
         read = self.read(guard.operand, ())
         self.steps.append(CheckGuard(read, guard.expected, len(self.failures), guard.src))

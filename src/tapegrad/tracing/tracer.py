@@ -110,7 +110,7 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         new = record(trace, primitive, [self, *operands])
         root = self._root
         if root is None:
-            self._operand, self._value = new._operand, new._value
+            self._operand, self._value = new._operand, _in_place_of(self._value, new._value)
             self._version += 1
             return
         levels = [Tracer(trace, root._operand, root._value)]
@@ -118,7 +118,7 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
             levels.append(record(trace, view, [levels[-1]]))
         for view, below in zip(reversed(self._chain), reversed(levels), strict=True):
             new = _unview(trace, view, below, new)
-        root._operand, root._value = new._operand, new._value
+        root._operand, root._value = new._operand, _in_place_of(root._value, new._value)
         root._version += 1
 
     # ---- NumPy's protocols
@@ -367,6 +367,18 @@ def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:
         root = operand if operand._root is None else operand._root
         out._root, out._chain = root, (*operand._chain, view)
         out._version = root._version
+
+
+def _in_place_of(old: Any, new: Any) -> Any:
+    """The value `new` in memory as `old` was: what of it is a view, and what a copy, stays so."""
+    if not isinstance(old, np.ndarray) or old.strides == new.strides or 0 in old.strides:
+        return new
+    low, high = np.lib.array_utils.byte_bounds(old)
+    offset = old.__array_interface__["data"][0] - low
+    memory = np.empty(high - low, np.uint8)
+    laid: np.ndarray = np.ndarray(old.shape, old.dtype, memory.data, offset, old.strides)
+    laid[...] = new
+    return laid
 
 
 def _unview(trace: Trace, view: View, below: Tracer, new: Tracer) -> Tracer:

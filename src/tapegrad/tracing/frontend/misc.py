@@ -48,6 +48,7 @@ def clip(
     high = max if a_max is _MISSING else a_max
     bounds = [plain(b) for b in (low, high) if b is not _MISSING and b is not None]
     a = as_tracer(a, *bounds)
+    a = ew.copy(a) if a._weak else a  # NumPy makes an array of it, whose dtype counts
     result = cast(a, common_dtype(a, *bounds))
     if low is not _MISSING and low is not None:
         result = np.maximum(result, low)
@@ -93,6 +94,7 @@ def isposinf(x: Any, out: Any = None) -> Any:
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     """np.isclose."""
+    b = cast(as_tracer(b, a), common_dtype(b, 1.0))
     close = np.abs(np.subtract(a, b)) <= atol + rtol * np.abs(b)
     result = np.where(np.isfinite(b), close, np.equal(a, b))
     if equal_nan:

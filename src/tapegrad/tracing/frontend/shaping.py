@@ -167,6 +167,7 @@ def broadcast_arrays(*xs: Any, subok: bool = False) -> tuple[Any, ...]:
     """np.broadcast_arrays."""
     shape = np.broadcast_shapes(*[np.shape(x) for x in xs])
     arrays = [as_tracer(x, *xs) for x in xs]
+    arrays = [copy_of(x) if x.is_scalar() else x for x in arrays]
     return tuple(reshape(x, shape) if x.shape == shape else broadcast_to(x, shape) for x in arrays)
 
 
@@ -398,20 +399,20 @@ def triu(m: Any, k: int = 0) -> Any:
 
 
 def copy(x: Any, order: str = "C") -> Any:
-    """ndarray.copy."""
-    return laid_out(ew.copy(x), order)
+    """ndarray.copy; a scalar's is a scalar."""
+    return ew.copy(x) if x.is_scalar() else copy_of(x, order)
 
 
 def copy_of(x: Any, order: str = "K", subok: bool = False) -> Any:
-    """np.copy: of a scalar, an array of no axes, which can be written to."""
-    return Reshape(())(x) if x.is_scalar() else copy(x, order)
+    """np.copy: of a scalar, too, an array that can be written to."""
+    return laid_out(ew.copy(x), order)
 
 
 def laid_out(out: Any, order: str) -> Any:
-    """A new array in the memory order that NumPy gives it: reshaping it is a view, or a copy, as
-    that has it."""
-    if isinstance(out._value, np.ndarray):
-        out._value = out._value.copy(order)  # type: ignore[call-overload]
+    """A new array in the memory order that NumPy gives it: whether reshaping it is a view or a
+    copy depends on that."""
+    if out._value is not None:
+        out._value = np.array(out._value, order=order)  # type: ignore[call-overload]
     return out
 
 
