@@ -241,10 +241,24 @@ class Grower:
             if _is_expression(line):
                 names = [n for n in env if n.startswith("v")]
                 rebind = names and self.chance(0.4 if depth else 0.1)
-                line = f"{self.rng.choice(names) if rebind else self.fresh('v')} = {line}"
+                name = self.rng.choice(names) if rebind else self.fresh("v")
+                line = f"{name} = {line}"
+                if rebind and depth and self.grows(name, line, env, depth):
+                    continue
             if self.attempt(TAB * depth + line):
                 return True
         return False
+
+    def grows(self, name: str, line: str, env: Env, depth: int) -> bool:
+        """Whether a line that a loop may repeat makes an array of many more elements."""
+        before = self.lines
+        self.lines = (*before, TAB * depth + line)
+        try:
+            return np.size(self.env(depth).get(name)) > np.size(env[name]) + 4
+        except Exception:
+            return True  # NumPy doesn't take it
+        finally:
+            self.lines = before
 
     def block(self, env: Env, depth: int) -> bool:
         """Add an `if` or a loop, with a body of a few lines."""

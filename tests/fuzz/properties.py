@@ -40,6 +40,7 @@ def refused(error: Exception) -> bool:
         "would be truncated",
         "float16",
         "was written to while",
+        "converted to a plain Python float",
         "a traced scalar does not support item assignment",
     ]
     return any(w in str(error) for w in words)

@@ -465,8 +465,10 @@ def full_like(
     # A view of one value isn't writable, but a copy of it is. A Python number is a literal.
     out = recorded(x, ew.copy, recorded(x, BroadcastTo(dims), value))
     like = x.read()[1]
-    follows = order in "KA" and shape is None and isinstance(like, np.ndarray)
-    return laid_out(out, "F" if order == "F" or (follows and like.flags.fnc) else "C")
+    if like is not None:  # NumPy's memory order: see `laid_out`
+        empty = np.empty_like(like, out.dtype, order, shape=dims)  # type: ignore[call-overload]
+        empty[...], out._value = out._value, empty
+    return out
 
 
 def _filled_like(value: int) -> Callable[..., Any]:
