@@ -4,6 +4,7 @@ from tapegrad import grad
 dloss = grad(loss)
 """
 
+from tapegrad import random as random
 from tapegrad.api import (
     cache_info,
     clear_cache,

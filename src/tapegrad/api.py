@@ -106,13 +106,13 @@ def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
     """
     from tapegrad.pipeline import TRACED, run_passes
     from tapegrad.signature import check_leaf, leaf_names
-    from tapegrad.tracing.run import trace_function
+    from tapegrad.tracing.run import trace_to_keep
     from tapegrad.trees import flatten
 
     names, words = leaf_names(f, args, kwargs)
     for leaf, word in zip(flatten((args, kwargs))[0], words, strict=True):
         check_leaf(leaf, f"trace: {word}")
-    traced = trace_function(f, args, kwargs, names)
+    traced, _ = trace_to_keep(f, args, kwargs, names)
     tape = run_passes(traced.bound_tape(), TRACED)
     return traced.rebuild(_output_values(traced)), tape
 

@@ -4,7 +4,8 @@
     ├── TraceError            the traced function did what a trace can't follow
     │   ├── UnsupportedError  a NumPy function, method or call form without a rule
     │   ├── ConversionError   a traced value was forced into a plain Python or NumPy value
-    │   └── LeakedTracerError a traced value was used after its trace had ended
+    │   ├── LeakedTracerError a traced value was used after its trace had ended
+    │   └── RandomnessError   random numbers were drawn while the function was traced
     ├── ArgumentError         what was passed can't be differentiated or traced
     ├── GradientError         the output can't be differentiated (not a real scalar, no rule)
     │   └── RuleError         a user's derivative rule returned what isn't a cotangent
@@ -41,6 +42,10 @@ class ConversionError(TraceError, TypeError):
 
 class LeakedTracerError(TraceError):
     """A traced value was kept somewhere and used after its trace had ended."""
+
+
+class RandomnessError(TraceError):
+    """Random numbers were drawn while a function was traced: each later call would repeat them."""
 
 
 class ArgumentError(TapegradError, TypeError):

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.arrays import is_foreign, objection
 from tapegrad.errors import ArgumentError
 from tapegrad.trees import flatten_with_paths, is_number, is_traced, path_name
-
-_REFUSED = (np.matrix, np.ma.MaskedArray)
 
 
 def argument_names(f: Callable[..., Any], count: int) -> list[str]:
@@ -48,41 +47,30 @@ class _Identity:
 def leaf_key(x: Any) -> Any:
     """What a trace depends on in one leaf. The memory layout is part of it: whether a reshape is
     a view, which a write goes through, or a copy, depends on it."""
-    if type(x) is np.ndarray:
-        return x.shape, x.dtype, None if x.flags.c_contiguous else x.strides
+    if isinstance(x, np.ndarray):
+        layout = None if x.flags.c_contiguous else x.strides
+        return x.shape, x.dtype, layout if type(x) is np.ndarray else (type(x), layout)
     if is_traced(x):
         if is_number(x):
             return float if isinstance(x, float) else int
         return type(x), x.shape, x.dtype
     try:
         hash(x)
-    except TypeError:
+    except (TypeError, ValueError):  # a memoryview
         return type(x), _Identity(x)
     return type(x), x
 
 
 def check_leaf(x: Any, where: str) -> None:
     """An ArgumentError if this leaf can't be traced."""
-    if isinstance(x, _REFUSED):
+    found = objection(x)
+    if found is not None:
+        raise ArgumentError(f"{where} {''.join(found)}")
+    if is_foreign(x) and not is_traced(x):
         raise ArgumentError(
-            f"{where} is a {type(x).__name__}, whose operators differ from an ndarray's, so "
-            "tapegrad can't follow them. Pass np.asarray(x) (for a masked array, its data and mask)"
+            f"{where} is of type {type(x).__name__}, which isn't an ndarray: what it holds would "
+            "be read once, when the function is traced. Pass np.asarray(x)"
         )
-    if isinstance(x, complex) and not isinstance(x, (int, float)):
-        raise ArgumentError(f"{where} is complex, and complex numbers can't be traced yet")
-    if isinstance(x, (np.ndarray, np.generic)) and not isinstance(x, np.character):
-        dtype = x.dtype
-        native = dtype.kind in "fiub" and dtype.itemsize <= 8 and dtype.isnative
-        if dtype.kind == "O":
-            raise ArgumentError(
-                f"{where} is an array of dtype object, which holds Python objects and no numbers. "
-                "It often comes from nested lists of unequal lengths. Make it float64"
-            )
-        if not native or dtype == np.float16:
-            raise ArgumentError(
-                f"{where} has dtype {dtype}, and tapegrad traces booleans, integers, float32 and "
-                "float64 in the machine's byte order. Convert it first with astype"
-            )
     if isinstance(x, (set, bytearray, Iterator)):
         raise ArgumentError(
             f"{where} is a {type(x).__name__}, which can change without notice, so a derivative "

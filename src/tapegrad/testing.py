@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.arrays import native
 from tapegrad.errors import ArgumentError, GradcheckError
 from tapegrad.runtime.pullback import Pullback, vjp
-from tapegrad.signature import describe, leaf_names
+from tapegrad.signature import check_leaf, describe, leaf_names
 from tapegrad.trees import flatten, flatten_with_paths, is_number, unflatten
 
 Array = np.ndarray
@@ -81,6 +82,8 @@ class _Point:
     def of(f: Callable[..., Any], args: tuple[Any, ...], eps: float) -> _Point:
         leaves, structure = flatten(args)
         _, words = leaf_names(f, args, {})
+        for leaf, word in zip(leaves, words, strict=True):
+            check_leaf(leaf, f"gradcheck of {describe(f)}: {word}")
         real = [k for k, x in enumerate(leaves) if _is_real(x)]
         if not real:
             raise ArgumentError(
@@ -89,7 +92,7 @@ class _Point:
                 "x.astype(float)"
             )
         for k in real:
-            dtype = np.asarray(leaves[k]).dtype
+            dtype = native(np.asarray(leaves[k]).dtype)
             if dtype != np.float64:
                 warnings.warn(
                     f"gradcheck of {describe(f)}: {words[k]} is {dtype}, whose rounding is larger "

@@ -83,6 +83,21 @@ def unflatten(structure: Any, leaves: Any) -> Any:
     return optree.tree_unflatten(structure, leaves)
 
 
+def key_orders(tree: Any) -> tuple[Any, ...]:
+    """The orders of the keys of a tree's dicts. The structure doesn't tell them apart, for the
+    leaves come sorted by key; but a function may go through a dict in its order."""
+    if isinstance(tree, dict):
+        children: Any = list(tree.values())
+    elif isinstance(tree, (list, tuple)):
+        children = tree
+    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        children = [getattr(tree, f.name, None) for f in dataclasses.fields(tree)]
+    else:
+        return ()
+    own = (tuple(tree),) if isinstance(tree, dict) and len(tree) > 1 else ()
+    return sum(map(key_orders, children), own)
+
+
 def is_number(x: Any) -> bool:
     """Whether a leaf is traced as a scalar: a Python int or float, not a bool or an enum's."""
     return isinstance(x, (int, float)) and not isinstance(x, (bool, np.generic, enum.Enum))

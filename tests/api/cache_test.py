@@ -100,7 +100,6 @@ ALIKE = {
     "values": ((X,), (2 * X,)),
     "Python floats": ((1.0,), (2.0,)),
     "read-only": ((np.ones(3),), (np.frombuffer(np.ones(3).tobytes()),)),
-    "order of dict keys": (({"a": X, "b": 1.0},), ({"b": 1.0, "a": X},)),
     "equal strings": ((X, "a b"), (X, " ".join("ab"))),
 }
 
@@ -235,8 +234,11 @@ def test_the_arrays_of_the_first_call_are_not_kept():
 def test_only_the_most_recent_signatures_are_kept(monkeypatch):
     monkeypatch.setattr(cache, "MAX_SIGNATURES", 3)
     df = grad(fresh(total))
-    for n in range(1, 6):
+    for n in range(1, 4):
         df(np.ones(n))
+    with pytest.warns(RuntimeWarning, match="more than 3 kinds of arguments"):
+        df(np.ones(4))
+    df(np.ones(5))
     assert df.cache_info().variants == 3
     df(np.ones(5))
     df(np.ones(1))

@@ -19,7 +19,6 @@ PARTS = [
     "control_flow",
     "captured_state",
     "randomness",
-    "writes",
     "inputs",
     "numbers",
     "side_effects",

@@ -111,6 +111,10 @@ PARAMETERS = {
     "stable": True,
     "right": False,
     "tape": INNER,
+    "lower": True,
+    "unit": False,
+    "transposed": True,
+    "rcond": 1e-15,
 }
 HOLD_A_FUNCTION = ("custom", "opaque")
 

@@ -88,11 +88,6 @@ def inner(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
     return sum(float(np.sum(x.astype(float) * y)) for x, y in pairs if x.dtype.kind == "f")
 
 
-def stepped(operands: Sequence[Any], k: int, step: Any) -> list[Any]:
-    """The operands with a step added to one of them."""
-    return [x + step if n == k else x for n, x in enumerate(operands)]
-
-
 # ---- type and value
 
 
@@ -173,8 +168,8 @@ def test_reverse_rule_against_differences(sample: Sample) -> None:
     found = pulled_back(sample, sample.operands, cts)
     for k, ct in zip(sample.floats, found, strict=True):
         t = random_like(sample.operands[k], 100 + k)
-        ahead = evaluate(sample, stepped(sample.operands, k, STEP * t))
-        behind = evaluate(sample, stepped(sample.operands, k, -STEP * t))
+        ahead = evaluate(sample, sample.stepped(sample.operands, k, STEP * t))
+        behind = evaluate(sample, sample.stepped(sample.operands, k, -STEP * t))
         change = [
             (a - b) / (2 * STEP) if a.dtype.kind == "f" else a
             for a, b in zip(ahead, behind, strict=True)
@@ -195,7 +190,7 @@ def test_reverse_rule_against_complex_steps(sample: Sample) -> None:
     for k, ct in zip(sample.floats, found, strict=True):
         t = random_like(sample.operands[k], 100 + k)
         ufunc = sample.primitive.ufunc
-        moved = ufunc(*stepped(sample.operands, k, 1e-30j * t))
+        moved = ufunc(*sample.stepped(sample.operands, k, 1e-30j * t))
         expected = inner(cts, [np.asarray(moved).imag / 1e-30])
         scale = inner([np.abs(ct)], [np.abs(t)])
         assert_close(inner([ct], [t]), expected, scale, tolerance=1e-13)
@@ -294,8 +289,8 @@ def test_the_rule_differentiates(sample: Sample) -> None:
         if inputs[k].dtype.kind != "f":
             continue
         d = random_like(inputs[k], 300 + k)
-        ahead = play(once, *stepped(inputs, k, STEP * d))[count:]
-        behind = play(once, *stepped(inputs, k, -STEP * d))[count:]
+        ahead = play(once, *sample.stepped(inputs, k, STEP * d))[count:]
+        behind = play(once, *sample.stepped(inputs, k, -STEP * d))[count:]
         expected = (inner(ahead, ts) - inner(behind, ts)) / (2 * STEP)
         scale = inner([np.abs(found[k])], [np.abs(d)]) + inner(
             [np.abs(a) for a in ahead], [np.abs(t) for t in ts]

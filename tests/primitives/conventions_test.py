@@ -237,6 +237,44 @@ ROWS: dict[tuple[str, str], list[Case]] = {
             ([5.0, 6, 7], [0, 1, 1]),
         ),
     ],
+    ("`cholesky`, `eigh`, `eigvalsh`", "the triangle that isn't read"): [
+        case(
+            lambda a: np.linalg.cholesky(a)[1, 1],
+            ([[4.0, 9], [2, 5]], [[1 / 16, 0], [-1 / 4, 1 / 4]]),
+        ),
+        case(lambda a: np.linalg.eigvalsh(a)[1], ([[1.0, 9], [1, 1]], [[0.5, 0], [1, 0.5]])),
+        case(lambda a: np.linalg.eigh(a, "U")[0][1], ([[1.0, 1], [9, 1]], [[0.5, 1], [0, 0.5]])),
+    ],
+    ("`eigh`, `svd`", "equal eigenvalues or singular values"): [
+        case(lambda a: np.linalg.eigh(a)[0], ([[1.0, 0], [0, 1]], [[1, 0], [0, 1]])),
+        case(lambda a: np.linalg.eigh(a)[1], ([[1.0, 0], [0, 1]], [[0, 0], [0, 0]])),
+        case(lambda a: np.linalg.svd(a)[0], ([[1.0, 0], [0, 1]], [[0, 0], [0, 0]])),
+        case(lambda a: np.linalg.svd(a)[2], ([[1.0, 0], [0, 1]], [[0, 0], [0, 0]])),
+    ],
+    ('`svd`, `norm(x, 2)`, `norm(x, "nuc")`', "a singular value 0"): [
+        case(np.linalg.svdvals, ([[2.0, 0], [0, 0]], [[1, 0], [0, 0]])),
+        case(lambda a: np.linalg.norm(a, 2), ([[0.0, 0], [0, 0]], [[0, 0], [0, 0]])),
+        case(lambda a: np.linalg.norm(a, "nuc"), ([[0.0, 0], [0, 3]], [[0, 0], [0, 1]])),
+    ],
+    ("`det`", "a singular matrix"): [
+        case(np.linalg.det, ([[1.0, 2], [2, 4]], [[4, -2], [-2, 1]])),
+        case(np.linalg.det, ([[0.0, 0], [0, 0]], [[0, 0], [0, 0]])),
+    ],
+    ("`slogdet`", "a singular matrix"): [
+        case(lambda a: np.linalg.slogdet(a)[1], ([[1.0, 2], [2, 4]], [[NAN, NAN], [NAN, NAN]])),
+    ],
+    ("`pinv`, `lstsq`", "a matrix that hasn't full rank"): [
+        case(lambda a: np.linalg.pinv(a)[0], ([[1.0, 0], [0, 0]], [[-1, 0], [1, 0]])),
+        case(
+            lambda a, b: np.linalg.lstsq(a, b)[0][0],
+            ([[1.0, 0], [0, 0]], [[-2, 0], [3, 0]]),
+            ([2.0, 3.0], [1, 0]),
+        ),
+    ],
+    ("`matrix_rank`, the sign of `slogdet`", "everywhere"): [
+        case(lambda a: a[0, 0] * np.linalg.matrix_rank(a), ([[1.0, 0], [0, 2]], [[2, 0], [0, 0]])),
+        case(lambda a: a[0, 0] * np.linalg.slogdet(a)[0], ([[1.0, 0], [0, -2]], [[-1, 0], [0, 0]])),
+    ],
 }
 
 

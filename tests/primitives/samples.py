@@ -45,7 +45,18 @@ from tapegrad.primitives.scatter import (
     SetItem,
     Winners,
 )
+from tapegrad.primitives.solving import (
+    LU,
+    Cholesky,
+    CholeskyPullback,
+    InverseT,
+    LUSolve,
+    SLogDet,
+    Triangle,
+    TriangularSolve,
+)
 from tapegrad.primitives.sorting import ArgSort, SearchSorted
+from tapegrad.primitives.spectral import QR, SVD, EigH, Expm, PInv
 from tapegrad.primitives.views import (
     BroadcastTo,
     Diagonal,
@@ -65,7 +76,8 @@ class Sample:
 
     `smooth`: differences exist here, in both directions and twice. `analytic`: NumPy evaluates it
     on complex operands, so a complex step gives derivatives to the last digit. `reverse` and
-    `forward`: it has that rule. `reference` computes the result another way.
+    `forward`: it has that rule. `reference` computes the result another way. `factored`: operands
+    1 and 2 are the LU factors of operand 0; they follow it and have no derivatives.
     """
 
     primitive: Primitive
@@ -75,6 +87,7 @@ class Sample:
     analytic: bool = False
     reverse: bool = True
     forward: bool = True
+    factored: bool = False
     label: str = ""
 
     def __str__(self) -> str:
@@ -84,7 +97,15 @@ class Sample:
     @property
     def floats(self) -> list[int]:
         """The numbers of the operands that have derivatives."""
-        return [k for k, x in enumerate(self.operands) if x.dtype.kind == "f"]
+        found = [k for k, x in enumerate(self.operands) if x.dtype.kind == "f"]
+        return [k for k in found if not (self.factored and k == 1)]
+
+    def stepped(self, xs: Sequence[Any], k: int, step: Any) -> list[Any]:
+        """Operands, and what else comes after them, with a step added to one."""
+        moved = [x + step if n == k else x for n, x in enumerate(xs)]
+        if self.factored and k == 0:
+            moved[1:3] = LU().evaluate(moved[0])
+        return moved
 
     def with_operands(self, operands: Sequence[Any], label: str) -> Sample:
         return replace(self, operands=tuple(operands), label=label)
@@ -670,6 +691,251 @@ def _products() -> list[Sample]:
     return [Sample(MatMul(), (normal(*a), normal(*b, seed=1)), reference) for a, b in shapes]
 
 
+# ---- matrices
+
+
+def regular(*shape: int, seed: int = 0) -> Any:
+    """Square matrices that are far from singular, and need their rows swapped."""
+    return np.roll(normal(*shape, seed=seed) + 2 * np.eye(shape[-1]), 1, -2)
+
+
+def definite(*shape: int, seed: int = 0) -> Any:
+    """Positive definite matrices in the lower triangle; above it stands something else."""
+    x = normal(*shape, seed=seed)
+    return np.tril(x @ np.swapaxes(x, -1, -2) + np.eye(shape[-1])) + np.triu(x, 1)
+
+
+def triangular(*shape: int, seed: int = 0) -> Any:
+    """Matrices whose lower and upper triangles are both far from singular."""
+    return normal(*shape, seed=seed) / 2 + 2 * np.eye(shape[-1])
+
+
+def each_matrix(f: Callable[..., Any]) -> Reference:
+    """A function of matrices over the axes before the last two, one matrix at a time."""
+
+    def over(*xs: Any) -> Any:
+        lead = np.broadcast_shapes(*[x.shape[:-2] for x in xs])
+        wide = [np.broadcast_to(x, lead + x.shape[-2:]) for x in xs]
+        found = [f(*[x[at] for x in wide]) for at in np.ndindex(*lead)]
+        if not isinstance(found[0], tuple):
+            return np.reshape(found, lead + np.shape(found[0]))
+        return tuple(np.reshape(p, lead + np.shape(p[0])) for p in zip(*found, strict=True))
+
+    return over
+
+
+def _symmetric(a: Any) -> Any:
+    return np.tril(a) + np.tril(a, -1).T
+
+
+def _cholesky(a: Any) -> Any:
+    n = len(a)
+    out = np.zeros((n, n))
+    for j in range(n):
+        for i in range(j, n):
+            rest = a[i, j] - sum(out[i, k] * out[j, k] for k in range(j))
+            out[i, j] = math.sqrt(rest) if i == j else rest / out[j, j]
+    return out, False
+
+
+def _cholesky_pullback(factor: Any, ct: Any) -> Any:
+    """The Jacobian of A = L L^T in the lower triangles, solved with."""
+    places = list(zip(*np.tril_indices(len(factor)), strict=True))
+    jacobian = np.zeros((len(places), len(places)))
+    factor = np.tril(factor)
+    for column, (k, m) in enumerate(places):
+        step = np.zeros_like(factor)
+        step[k, m] = 1
+        change = step @ factor.T + factor @ step.T
+        jacobian[:, column] = [change[at] for at in places]
+    out = np.zeros_like(factor)
+    found = np.linalg.solve(jacobian.T, [ct[at] for at in places])
+    for at, value in zip(places, found, strict=True):
+        out[at] = value
+    return out
+
+
+def _eliminated(a: Any) -> Any:
+    """Gaussian elimination with partial pivoting: packed factors, transposed, and pivots."""
+    a, pivots = np.array(a), []
+    for k in range(len(a)):
+        best = k + int(np.argmax(np.abs(a[k:, k])))
+        pivots.append(best + 1)
+        a[[k, best]] = a[[best, k]]
+        a[k + 1 :, k] /= a[k, k]
+        a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    return a.T, np.array(pivots, np.int32)
+
+
+def _aligned(v: Any, like: Any) -> Any:
+    """Columns with the signs of others."""
+    return v * np.sign(np.sum(v * like, axis=0))
+
+
+def _eigenvectors(a: Any, lower: bool) -> Any:
+    """From the null space of A - w I; LAPACK's signs."""
+    a = _symmetric(a if lower else a.T)
+    w = np.sort(np.linalg.eigvals(a))
+    v = np.stack([np.linalg.svd(a - k * np.eye(len(a)))[2][-1] for k in w], axis=1)
+    return w, _aligned(v, np.linalg.eigh(a, "L" if lower else "U")[1]), False
+
+
+def _singular_vectors(a: Any) -> Any:
+    """From the eigenvectors of A^T A, or A A^T; LAPACK's signs."""
+    like_u, _, like_vt = np.linalg.svd(a, full_matrices=False)
+    k = min(a.shape)
+    if a.shape[0] < a.shape[1]:
+        u = _aligned(np.linalg.eigh(a @ a.T)[1][:, ::-1][:, :k], like_u)
+        s = np.sqrt(np.diag(u.T @ a @ a.T @ u))
+        return u, s, (u / s).T @ a, False
+    v = _aligned(np.linalg.eigh(a.T @ a)[1][:, ::-1][:, :k], like_vt.T)
+    s = np.sqrt(np.diag(v.T @ a.T @ a @ v))
+    return a @ v / s, s, v.T, False
+
+
+def _gram_schmidt(a: Any) -> Any:
+    """LAPACK's signs."""
+    like, q = np.linalg.qr(a)[0], np.zeros_like(a)
+    for j in range(a.shape[1]):
+        rest = a[:, j] - q[:, :j] @ (q[:, :j].T @ a[:, j])
+        rest -= q[:, :j] @ (q[:, :j].T @ rest)
+        q[:, j] = rest / np.linalg.norm(rest)
+    q = _aligned(q, like)
+    return q, np.triu(q.T @ a)
+
+
+def _series(a: Any) -> Any:
+    total = term = np.eye(len(a))
+    for k in range(1, 60):
+        term = term @ a / k
+        total = total + term
+    return total
+
+
+def _factored(primitive: Primitive, a: Any, b: Any, f: Any) -> Sample:
+    rest = () if b is None else (b,)
+    operands = (a, *LU().evaluate(a), *rest)
+
+    def reference(a: Any, factors: Any, pivots: Any, *rest: Any) -> Any:
+        return each_matrix(f)(a, *rest)
+
+    return Sample(primitive, operands, reference, factored=True)
+
+
+def _systems() -> dict[type, list[Sample]]:
+    inverse = np.linalg.inv
+    batches = [(3, 3), (1, 1), (2, 3, 3)]
+    pairs = [((3, 3), (3, 2)), ((1, 1), (1, 1)), ((2, 3, 3), (3, 1)), ((3, 3), (2, 3, 2))]
+    rows = [((3, 3), (2, 3)), ((1, 1), (1, 1)), ((2, 3, 3), (1, 3)), ((3, 3), (2, 4, 3))]
+    large = np.tril(triangular(40, 40)) / 2  # pulled back by blocks
+    tri = {(True, 0): np.tril, (True, -1): lambda x: np.tril(x, -1), (False, 1): _strictly_above}
+
+    def triangle(low: bool, unit: bool) -> Any:
+        def solved(t: Any, b: Any) -> Any:
+            t = (np.tril if low else np.triu)(t)
+            if unit:
+                np.fill_diagonal(t, 1)
+            return inverse(t) @ b
+
+        return solved
+
+    return {
+        Triangle: [
+            Sample(Triangle(*key), (normal(*shape),), f)
+            for key, f in tri.items()
+            for shape in ((3, 3), (2, 4), (4, 2), (2, 3, 3))
+        ],
+        TriangularSolve: [
+            Sample(
+                TriangularSolve(low, unit),
+                (triangular(*t), normal(*b, seed=1)),
+                each_matrix(triangle(low, unit)),
+                label=f"{low=}, {unit=}, {t}, {b}",
+            )
+            for low in (True, False)
+            for unit in (True, False)
+            for t, b in pairs
+        ],
+        Cholesky: [
+            *[Sample(Cholesky(), (definite(*s),), each_matrix(_cholesky)) for s in batches],
+            Sample(
+                Cholesky(),
+                (np.stack([-np.eye(2), np.eye(2)]),),
+                lambda x: (np.stack([np.full((2, 2), np.nan), np.eye(2)]), [True, False]),
+                smooth=False,
+                label="failed",
+            ),
+        ],
+        CholeskyPullback: [
+            *[
+                Sample(
+                    CholeskyPullback(),
+                    (triangular(*s), normal(*s, seed=1)),
+                    each_matrix(_cholesky_pullback),
+                )
+                for s in batches
+            ],
+            Sample(CholeskyPullback(), (large, normal(40, 40)), _cholesky_pullback),
+        ],
+        LU: [
+            Sample(LU(), (regular(*s),), each_matrix(_eliminated), reverse=False) for s in batches
+        ],
+        LUSolve: [
+            _factored(
+                LUSolve(turned),
+                regular(*a),
+                normal(*b, seed=1),
+                lambda a, b, turned=turned: b @ inverse(a if turned else a.T),
+            )
+            for turned in (False, True)
+            for a, b in rows
+        ],
+        InverseT: [
+            _factored(InverseT(), regular(*s), None, lambda a: inverse(a.T)) for s in batches
+        ],
+        SLogDet: [
+            _factored(SLogDet(), a, None, lambda a: tuple(np.linalg.slogdet(a)))
+            for a in (*[regular(*s) for s in batches], regular(3, 3)[::-1])
+        ],
+    }
+
+
+def _strictly_above(x: Any) -> Any:
+    return x - np.tril(x)
+
+
+def _spectral() -> dict[type, list[Sample]]:
+    square = [(3, 3), (1, 1), (2, 3, 3)]
+    shapes = [*square, (4, 2), (2, 4), (2, 4, 3)]
+    return {
+        EigH: [
+            Sample(
+                EigH(low),
+                (normal(*s),),
+                each_matrix(lambda a, low=low: _eigenvectors(a, low)),
+                label=f"{low=}, {s}",
+            )
+            for low in (True, False)
+            for s in square
+        ],
+        SVD: [Sample(SVD(), (normal(*s),), each_matrix(_singular_vectors)) for s in shapes],
+        QR: [
+            Sample(QR(), (normal(*s),), each_matrix(_gram_schmidt))
+            for s in shapes
+            if s[-2] >= s[-1]
+        ],
+        PInv: [
+            Sample(
+                PInv(1e-12),
+                (normal(*s),),
+                each_matrix(lambda a: (np.linalg.lstsq(a, np.eye(len(a)))[0], False)),
+            )
+            for s in shapes
+        ],
+        Expm: [Sample(Expm(), (normal(*s),), each_matrix(_series)) for s in square],
+    }
+
+
 def small_tape() -> Tape:
     """f(x, y) = (x * y, sin(x))."""
     builder = Builder("f")
@@ -801,7 +1067,14 @@ def _other() -> dict[Any, list[Sample]]:
 @cache
 def samples() -> dict[str, list[Sample]]:
     """The samples of each primitive, by its name; an empty list for one that has none."""
-    structural: dict[Any, list[Sample]] = {**_views(), **_scatters(), **_calls(), **_other()}
+    structural: dict[Any, list[Sample]] = {
+        **_views(),
+        **_scatters(),
+        **_calls(),
+        **_other(),
+        **_systems(),
+        **_spectral(),
+    }
     found = {}
     for name, entry in primitives().items():
         if isinstance(entry, Elementwise):

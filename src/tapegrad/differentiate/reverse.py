@@ -120,8 +120,10 @@ def _pull_back(
     first = rewriter.operand(call.outs[0])
     writer.reason = f"cotangent of {first}"
     outs = [writer.node(rewriter.operand(v)) for v in call.outs]
-    summed = [
-        _accumulated(writer, out.aval, cts.pop(var, None))
+    summed: list[Any] = [
+        None
+        if call.primitive.absent and var not in cts
+        else _accumulated(writer, out.aval, cts.pop(var, None))
         for var, out in zip(call.outs, outs, strict=True)
     ]
     xs = [writer.node(x) for x in rewriter.operands(call)]

@@ -19,6 +19,8 @@ _WORDS = """
     np nan inf empty argument scratch scratch_of status Stale Miss plus where rolled wrapped
     reshaped matmul maximum minimum compiled ndarray asarray args call flat float32 float64
     bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64
+    cholesky cholesky_pullback solve_lower solve_upper solve_unit_lower solve_unit_upper
+    lu lu_solve lu_solve_transposed inverse_t slogdet LinAlgError
 """
 
 
@@ -57,7 +59,7 @@ def user_names(tape: Tape) -> dict[Var, str]:
     last: dict[Source, Var] = {}
     for call in tape.calls:
         if call.src is not None and not call.reason:
-            last[call.src] = call.outs[-1]
+            last[call.src] = call.outs[0]
     names = {}
     for src, var in last.items():
         name = assigned_name(src.text)

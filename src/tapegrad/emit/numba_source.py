@@ -29,6 +29,7 @@ from tapegrad.ir.plan import (
     Plan,
     PythonCall,
     Read,
+    Routine,
     Slot,
     Step,
     segments,
@@ -150,6 +151,8 @@ class _KernelEmitter:
                 self._compute(step, steps[position + 1 :])
             elif isinstance(step, Gemm):
                 self._gemm(step)
+            elif isinstance(step, Routine):
+                self._routine(step)
             elif isinstance(step, ArgUpdate):
                 self._arg_update(step)
             elif isinstance(step, CheckRange):
@@ -265,15 +268,21 @@ class _KernelEmitter:
         return set().union(*[self.nested.get(r.cell, set()) for r in step.reads if r.cell])
 
     def _gemm(self, step: Gemm) -> None:
-        def matrix(cell: Cell, at: At, swapped: bool = False) -> str:
-            name = self._array(cell)
-            if at:
-                name = f"{name}[{', '.join(self._entry(k) for k in at)}]"
-            return name + (".T" if swapped else "")
+        x = self._matrix(step.x, step.x_at, step.x_transposed)
+        y = self._matrix(step.y, step.y_at, step.y_transposed)
+        self._line(f"matmul({x}, {y}, {self._matrix(step.out, step.at)})")
 
-        x = matrix(step.x, step.x_at, step.x_transposed)
-        y = matrix(step.y, step.y_at, step.y_transposed)
-        self._line(f"matmul({x}, {y}, {matrix(step.out, step.at)})")
+    def _routine(self, step: Routine) -> None:
+        called = f"{step.function}({', '.join(self._matrix(*x) for x in step.arrays)})"
+        targets = [self._target(cell, step.at) for cell in step.results]
+        self._line(f"{', '.join(targets)} = {called}" if targets else called)
+
+    def _matrix(self, cell: Cell, at: At, swapped: bool = False) -> str:
+        """The part of an array at the first entries of an index, or its transpose."""
+        name = self._array(cell)
+        if at:
+            name = f"{name}[{', '.join(self._entry(k) for k in at)}]"
+        return name + (".T" if swapped else "")
 
     def _arg_update(self, step: ArgUpdate) -> None:
         best, target = self._target(step.best, step.at), self._target(step.cell, step.at)
@@ -296,12 +305,10 @@ class _KernelEmitter:
             if exponent == 0.5:  # NumPy takes the root too
                 return "sqrt({0})"
         dtype = step.cell.dtype
-        if primitive is ew.sub and step.reads[0] == step.reads[1] and dtype.kind == "f":
-            return "where(isfinite({0}), 0.0, nan)"  # LLVM takes x - x in a sum for 0
         template = EXPANDED.get(str(primitive.name), primitive.scalar)
         if dtype.kind in "iu":
             template = _INTEGER.get(template, template)
-            if dtype != np.int64:
+            if dtype != np.int64 or primitive is ew.reciprocal:  # which divides floats
                 template = f"as_{dtype_name(dtype)}({template})"
         return template
 
@@ -344,7 +351,8 @@ class _KernelEmitter:
     def _read(self, read: Read) -> str:
         if read.literal is not None:
             return self._literal(read.literal)
-        assert read.cell is not None
+        if read.cell is None:
+            return self._entry(read.at[0])
         if read.cell in self.pending:
             return self.pending.pop(read.cell)[0]
         return self._target(read.cell, read.at)
@@ -428,10 +436,5 @@ class _KernelEmitter:
         return " ".join(parts)
 
 
-# Integer forms of templates that are written for floats, and shifts out of the machine's range.
-_INTEGER = {
-    "power({0}, {1})": "{0} ** {1}",
-    "1.0 / {0}": "where(abs({0}) == 1, {0}, 0)",
-    "{0} << {1}": "where(({1} >= 0) & ({1} < 64), {0} << {1}, 0)",
-    "{0} >> {1}": "{0} >> where(({1} >= 0) & ({1} < 64), {1}, 63)",
-}
+# Integer forms of templates that are written for floats.
+_INTEGER = {"power({0}, {1})": "{0} ** {1}"}

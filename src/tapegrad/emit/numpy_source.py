@@ -19,9 +19,9 @@ import numpy as np
 
 from tapegrad.emit.names import Names, reserved, user_names
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Source, Tape, Var
-from tapegrad.primitives import contractions, control, reductions, scatter, sorting, views
+from tapegrad.primitives import contractions, control, reductions, scatter, solving, sorting, views
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.base import Elementwise, Slice
+from tapegrad.primitives.base import Elementwise, Library, Slice
 from tapegrad.primitives.special import Polygamma
 
 INDENT = "    "
@@ -35,7 +35,7 @@ OPERATORS = {
 def numpy_source(tape: Tape) -> str:
     """The source of a function of all inputs of the tape, captured ones last.
 
-    Sub-tapes must be inlined. Functions that only NumPy can run are called by their names.
+    Sub-tapes must be inlined. What has no line of NumPy is called by its name.
     """
     return _Writer(tape).text()
 
@@ -137,7 +137,7 @@ class _Writer:
 
     def _foreign(self, primitive: Any, outs: Sequence[str], operands: Sequence[str]) -> None:
         """A call of a function that is only known by name."""
-        assert isinstance(primitive, control.Opaque), primitive
+        assert isinstance(primitive, (control.Opaque, Library)), primitive
         name = self.handed_out.fresh(str(primitive))
         self.functions[name] = primitive.evaluate
         self.lines.append(f"{', '.join(outs)} = {name}({', '.join(operands)})")
@@ -245,6 +245,8 @@ def _expand(p: Any, xs: Sequence[str], call: Call) -> str:
 def _fold(name: str) -> Callable[..., str]:
     def expression(p: Any, xs: Sequence[str], call: Call) -> str:
         (x,) = call.operands
+        if name == "sum" and p.is_wide(x):
+            return f"np.sum({xs[0]}{_axes(p, x)}, dtype=np.float64).astype(np.float32)"
         kind = (
             x.dtype if name in ("sum", "prod") and x.dtype not in (np.float32, np.int64) else None
         )
@@ -274,6 +276,11 @@ def _polygamma(p: Any, xs: Sequence[str], call: Call) -> str:
     return text if call.out.dtype == np.float64 else f"{text}.astype({_dtype_name(call.out.dtype)})"
 
 
+def _triangle(p: Any, xs: Sequence[str], call: Call) -> str:
+    name = "tril" if p.lower else "triu"
+    return f"np.{name}({xs[0]}{f', {p.offset}' if p.offset else ''})"
+
+
 def _argsort(p: Any, xs: Sequence[str], call: Call) -> str:
     return f"np.argsort({xs[0]}, {p.axis}" + (", kind='stable')" if p.stable else ")")
 
@@ -301,6 +308,7 @@ EXPRESSIONS: dict[type, Callable[[Any, Sequence[str], Call], str]] = {
     scatter.Concatenate: lambda p, xs, call: f"np.concatenate([{', '.join(xs)}], {p.axis})",
     scatter.Gather: lambda p, xs, call: f"{xs[0]}[{', '.join(xs[1:])}]",
     contractions.MatMul: lambda p, xs, call: f"{xs[0]} @ {xs[1]}",
+    solving.Triangle: _triangle,
     sorting.ArgSort: _argsort,
     sorting.SearchSorted: lambda p, xs, call: (
         f"np.searchsorted({xs[0]}, {xs[1]}" + (", 'right')" if p.right else ")")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,9 +72,14 @@ class Program:
         """The calls of NumPy between the kernels."""
         return [s for s in self.plan.steps if isinstance(s, PythonCall)]
 
-    def driver_lines(self) -> list[str]:
+    def errors(self) -> dict[int, str]:
+        """NumPy's errors, by the status of a kernel that stands for them."""
+        return {k: f.error for k, f in enumerate(self.plan.failures, start=1) if f.error}
+
+    def driver_lines(self, errors: Mapping[int, str] | None = None) -> list[str]:
         """The body of the function that allocates, calls and returns; a status other than 0 of a
-        kernel means that an assumption of the trace doesn't hold."""
+        kernel means that an assumption of the trace doesn't hold. `errors` are raised as they are:
+        who can trace again needs none."""
         lines = []
         for cell in self.plan.outputs:
             lines.append(
@@ -90,7 +96,7 @@ class Program:
                 lines += self._python_lines(segment)
             else:
                 kernel = next(kernels)
-                lines += _called(kernel)
+                lines += _called(kernel, errors or {})
         return lines
 
     def _python_lines(self, call: PythonCall) -> list[str]:
@@ -119,14 +125,17 @@ class Program:
         return name if cell is root else f"{name}.reshape({_shape(cell.shape)})"
 
 
-def _called(kernel: Kernel) -> list[str]:
+def _called(kernel: Kernel, errors: Mapping[int, str]) -> list[str]:
     arguments = ", ".join(kernel.names)
     call = f"if {kernel.name}({arguments}):"
-    if len(call) + 4 <= LINE:
+    if len(call) + 4 <= LINE and not errors:
         return [call, f"{INDENT}raise Stale"]
     wrapped = textwrap.wrap(arguments, LINE - 8)
     inner = [INDENT + line for line in wrapped]
-    return [f"status = {kernel.name}(", *inner, ")", "if status:", f"{INDENT}raise Stale"]
+    lines = [f"status = {kernel.name}(", *inner, ")"]
+    for status, error in errors.items():
+        lines += [f"if status == {status}:", f"{INDENT}raise {error}"]
+    return [*lines, "if status:", f"{INDENT}raise Stale"]
 
 
 def _shape(shape: tuple[int, ...]) -> str:

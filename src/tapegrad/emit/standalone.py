@@ -65,7 +65,8 @@ def standalone(
     writer = _Writer(program)
     for parameter, arg in zip(parameters, args, strict=True):
         writer.unpack(parameter, arg)
-    body = [*writer.lines, *program.driver_lines()]
+    errors = program.errors()
+    body = [*writer.lines, *program.driver_lines(errors)]
     failures = "; ".join(f"{k}: {f.what()}" for k, f in enumerate(program.plan.failures, start=1))
     outputs = [program.names[c] + ("" if c.shape else "[()]") for c in program.plan.outputs]
     lines = [f"def {name}({', '.join(parameters)}):", f'{INDENT}"""{doc}"""']
@@ -73,6 +74,8 @@ def standalone(
     lines.append(f"{INDENT}return {result(outputs)}")
     used = sorted({numpy_name(c.dtype) for c in (*program.plan.inputs, *program.plan.outputs)})
     head = ["import numpy as np", f"from numpy import {', '.join(['empty', *used])}"]
+    if errors:
+        head.append("from numpy.linalg import LinAlgError")
     if hidden:
         head.append("")
     for cell, array in zip(_hidden_cells(program, hidden), hidden, strict=True):

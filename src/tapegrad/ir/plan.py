@@ -120,16 +120,14 @@ At = tuple[Affine | Indirect, ...]
 
 @dataclass(frozen=True)
 class Read:
-    """A cell at an index, or a literal."""
+    """A cell at an index, or a literal; or, of neither, the index itself, as a number."""
 
     cell: Cell | None
     at: At = ()
     literal: Literal | None = None
 
     def substitute(self, mapping: Mapping[Index, Affine]) -> Read:
-        if self.cell is None:
-            return self
-        return Read(self.cell, substitute_at(self.at, mapping))
+        return Read(self.cell, substitute_at(self.at, mapping), self.literal)
 
 
 def substitute_at(at: At, mapping: Mapping[Index, Affine]) -> At:
@@ -259,6 +257,31 @@ class Gemm(Step):
         )
 
 
+@dataclass
+class Routine(Step):
+    """`results[at] = function(arrays)`: a routine of LAPACK. Each array is a cell, the index of the
+    matrix in it, and whether that stands transposed; the first `written` are overwritten."""
+
+    function: str
+    arrays: tuple[tuple[Cell, At, bool], ...]
+    written: int
+    results: tuple[Cell, ...]
+    at: At
+    src: Source | None = None
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        for k, (cell, _, _) in enumerate(self.arrays):
+            yield cell, None, False
+            if k < self.written:
+                yield cell, None, True
+        for cell in self.results:
+            yield cell, self.at, True
+
+    def substituted(self, mapping: Mapping[Index, Affine]) -> Routine:
+        arrays = tuple((c, substitute_at(at, mapping), t) for c, at, t in self.arrays)
+        return replace(self, arrays=arrays, at=substitute_at(self.at, mapping))
+
+
 @dataclass(eq=False)
 class PythonCall(Step):
     """A primitive that NumPy evaluates between the kernels."""
@@ -333,11 +356,13 @@ class Loop(Step):
 
 @dataclass
 class Failure:
-    """What a status that a kernel returns means: a guard that failed, or an index out of range."""
+    """What a status that a kernel returns means: a guard that failed, or an index out of range.
+    `error` is that of NumPy which is raised then, as Python."""
 
     kind: str  # "guard" or "index"
     message: str
     src: Source | None
+    error: str = ""
 
     def what(self) -> str:
         """The assumption in words, with the user's line."""

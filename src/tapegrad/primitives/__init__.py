@@ -11,13 +11,26 @@ from tapegrad.primitives import (
     elementwise,
     reductions,
     scatter,
+    solving,
     sorting,
     special,
+    spectral,
     views,
 )
 from tapegrad.primitives.base import Elementwise, Parametric
 
-_MODULES = (elementwise, special, reductions, views, scatter, contractions, sorting, control)
+_MODULES = (
+    elementwise,
+    special,
+    reductions,
+    views,
+    scatter,
+    contractions,
+    solving,
+    spectral,
+    sorting,
+    control,
+)
 
 
 def _declared() -> dict[str, Any]:

@@ -66,6 +66,7 @@ class Primitive:
 
     name: Any  # a string, on the class or on the instance
     results: ClassVar[int] = 1
+    absent: ClassVar[bool] = False  # whether `vjp` takes None for a result without cotangent
 
     def aval(self, *xs: Aval) -> Any:
         """The result's type, or a ValueError if the operands don't fit."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,10 @@ from tapegrad.primitives.views import (
     zeros,
 )
 
+# More float32 numbers than these are summed in float64. As many are added one by one inside NumPy's
+# pairwise sums too; along other axes than the last NumPy adds any number of them one by one.
+LONG_SUM = 128
+
 
 @dataclass(frozen=True)
 class Sum(Linear, Reduction):
@@ -37,7 +42,14 @@ class Sum(Linear, Reduction):
         return xs[0].with_shape(self.kept(xs[0]))
 
     def evaluate(self, *xs: Any) -> Any:
-        return np.sum(xs[0], axis=self.axes, dtype=xs[0].dtype)
+        (x,) = xs
+        if self.is_wide(x):
+            return np.sum(x, axis=self.axes, dtype=np.float64).astype(np.float32)
+        return np.sum(x, axis=self.axes, dtype=x.dtype)
+
+    def is_wide(self, x: Any) -> bool:
+        """Whether the sum runs in float64 though its result is float32."""
+        return x.dtype == np.float32 and math.prod(x.shape[a] for a in self.axes) > LONG_SUM
 
     def transpose(self, ct: Any, x: Aval) -> Any:
         return BroadcastTo(x.shape)(_restored(ct, self.axes))

@@ -40,6 +40,7 @@ class Cache:
         self.lock = threading.RLock()
         self.recent: tuple[Any, ...] = ()
         self.fast_hits = 0  # of entries in `recent`; counted without the lock, so roughly
+        self._overflowed = False
         self._signatures: OrderedDict[Any, list[Any]] = OrderedDict()
         self._counts = dict.fromkeys(("hits", "misses", "traces", "compiles", "guard_failures"), 0)
 
@@ -58,14 +59,18 @@ class Cache:
             self._signatures.move_to_end(key)
             return list(held)
 
-    def add(self, key: Any, variant: Any) -> None:
-        """Hold a new variant, as the first of its signature."""
+    def add(self, key: Any, variant: Any) -> bool:
+        """Hold a new variant, as the first of its signature. True if an old one had to go for it,
+        for the first time since the cache was cleared."""
         with self.lock:
             held = self._signatures.setdefault(key, [])
             held.insert(0, variant)
+            full = len(held) > MAX_VARIANTS or len(self._signatures) > MAX_SIGNATURES
             del held[MAX_VARIANTS:]
             while len(self._signatures) > MAX_SIGNATURES:
                 self._signatures.popitem(last=False)
+            first, self._overflowed = full and not self._overflowed, self._overflowed or full
+            return first
 
     def used(self, key: Any, variant: Any) -> None:
         """Count a hit of `variant`, and try it first the next time."""
@@ -91,6 +96,7 @@ class Cache:
         with self.lock:
             self._signatures.clear()
             self.recent, self.fast_hits = (), 0
+            self._overflowed = False
             self._counts = dict.fromkeys(self._counts, 0)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.arrays import native
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.pipeline import gradient, optimized
@@ -27,6 +28,7 @@ from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.play import run
+from tapegrad.runtime.retracing import warn_of_retracing
 from tapegrad.signature import (
     check_differentiable,
     check_leaf,
@@ -35,11 +37,11 @@ from tapegrad.signature import (
     leaf_names,
 )
 from tapegrad.tracing import trace as traces
-from tapegrad.tracing.run import Traced, plain_value, replay, trace_function
-from tapegrad.tracing.state import State, watch
+from tapegrad.tracing.run import Traced, plain_value, replay, trace_function, trace_to_keep
+from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.trees import flatten, is_traced, unflatten
+from tapegrad.trees import flatten, is_traced, key_orders, unflatten
 
 MAX_COMPILED_CALLS = 4000  # straight-line code beyond this takes numba minutes
 
@@ -71,6 +73,14 @@ class Variant:
     played: float = 0.0
     entry: Entry | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fits_outside(self) -> bool:
+        """Whether the arrays from outside have the shapes and dtypes that they were traced with:
+        both can be changed in place."""
+        hidden = self.traced.hidden
+        inputs = self.tape.inputs[len(self.tape.inputs) - len(hidden) :]
+        pairs = zip(hidden, inputs, strict=True)
+        return all(x.shape == v.shape and native(x.dtype) == v.dtype for x, v in pairs)
 
     def assemble(self, values: Sequence[Any]) -> Any:
         """The result in the user's terms, of the values of the tape's outputs."""
@@ -175,7 +185,7 @@ class Derived:
         if tracing_depth() or any(isinstance(x, Tracer) for x in leaves):
             return self._nested(args, kwargs)
         traced_leaves = [x for x in leaves if is_traced(x)]
-        key = (structure, tuple(leaf_key(x) for x in leaves))
+        key = (structure, key_orders((args, kwargs)), tuple(leaf_key(x) for x in leaves))
         known = self.cache.variants(key)
         found = self._answer(known, key, traced_leaves, args, kwargs)
         return self._trace(key, known, leaves, args, kwargs) if found is None else found[0]
@@ -185,7 +195,7 @@ class Derived:
     ) -> tuple[Any] | None:
         """The result of the first variant whose guards hold, in a 1-tuple; None if none do."""
         for variant in variants:
-            holds = variant.state is None or variant.state.holds(self.root, args)
+            holds = variant.state is None or variant.state.holds(self.root, args, kwargs)
             found = self._run(variant, leaves, args, kwargs) if holds else None
             if found is not None:
                 self.cache.used(key, variant)
@@ -194,9 +204,15 @@ class Derived:
         return None
 
     def _run(
-        self, variant: Variant, leaves: Sequence[Any], args: Any, kwargs: Any
+        self,
+        variant: Variant,
+        leaves: Sequence[Any],
+        args: Any,
+        kwargs: Any,
+        fresh: bool = False,
     ) -> tuple[Any] | None:
-        """The result in a 1-tuple, or None if one of the variant's guards doesn't hold."""
+        """The result in a 1-tuple, or None if one of the variant's guards doesn't hold; a `fresh`
+        one was just traced with these arguments."""
         if self.compile == "always" and variant.entry is None:
             self._compile(variant, args, kwargs)
         if variant.entry is not None:
@@ -205,11 +221,15 @@ class Derived:
             except Miss:
                 return None
         start = time.perf_counter()
+        if not variant.fits_outside():
+            return None
         inputs = [*map(plain_value, leaves), *variant.traced.hidden]
         try:
             values, broken = run(variant.tape, inputs)
-        except IndexError:  # a new trace tells the user where, or takes the path without it
-            return None
+        except (IndexError, ValueError):
+            if fresh:
+                raise
+            return None  # a new trace tells the user where, or takes the path without it
         if broken is not None:
             return None
         values = own(variant.tape, values, inputs)
@@ -226,9 +246,7 @@ class Derived:
         self, key: Any, known: Sequence[Variant], leaves: list[Any], args: Any, kwargs: Any
     ) -> Any:
         """The result of a new variant; `known` are those that don't answer these arguments."""
-        watcher = watch(self.root, args)
         variant = self._derive(args, kwargs)
-        variant.state = watcher.state(variant.traced.hidden)
         if variant.traced.has_tracers:  # called in a thread of a traced function's own
             return self._nested(args, kwargs)
         self.cache.count("traces")
@@ -238,8 +256,10 @@ class Derived:
         found = self._answer(since, key, traced_leaves, args, kwargs)
         if found is None:
             self.cache.count("misses")
-            self.cache.add(key, variant)
-            found = self._run(variant, traced_leaves, args, kwargs)
+            if self.cache.add(key, variant):
+                last = known[0] if known else None
+                warn_of_retracing(self.__name__, last, self.root, traced_leaves, args, kwargs)
+            found = self._run(variant, traced_leaves, args, kwargs, fresh=True)
         if found is None:
             raise GradientError(
                 f"{describe(self.f)} took another path when it was run again on the same "
@@ -248,17 +268,22 @@ class Derived:
         return found[0]
 
     def _derive(self, args: Any, kwargs: Any, final: bool = True) -> Variant:
-        """Trace, check, differentiate and optimise; `final` as in `pipeline.gradient`."""
+        """Trace, check, differentiate and optimise; a tape that isn't `final` becomes part of
+        another one, in whose trace this is called."""
         names, words = leaf_names(self.f, args, kwargs)
         leaves, _ = flatten((args, kwargs))
         for leaf, word in zip(leaves, words, strict=True):
             check_leaf(leaf, f"{self.recipe.kind} of {describe(self.f)}: {word}")
         wrt, structures, counts = self._with_respect_to(args, words)
-        traced = trace_function(self.f, args, kwargs, names)
+        state = None
+        if final:
+            traced, state = trace_to_keep(self.f, args, kwargs, names, self.root)
+        else:
+            traced = trace_function(self.f, args, kwargs, names)
         if self.recipe.kind == "jit":
             kept = list(range(len(traced.tape.outputs)))
             tape = optimized(traced.tape) if final else traced.tape
-            return Variant(tape, traced.without_values(), self.recipe, [], [], kept)
+            return Variant(tape, traced.without_values(), self.recipe, [], [], kept, state)
         check_scalar_result(traced, describe(self.f), self.recipe.has_aux)
         kept = self._kept(traced)
         if traced.outputs[0] is None:  # a constant loss: no input matters
@@ -268,7 +293,8 @@ class Derived:
             # Arrays that users' derivative rules reached are hidden inputs like the function's own.
             traced = replace(traced, hidden=(*traced.hidden, *tape.captured))
             tape = replace(tape, captured=())
-        return Variant(tape, traced.without_values(), self.recipe, structures, counts, kept)
+        traced = traced.without_values()
+        return Variant(tape, traced, self.recipe, structures, counts, kept, state)
 
     def _with_respect_to(
         self, args: Sequence[Any], words: Sequence[str]

@@ -96,7 +96,7 @@ class Entry:
             name = self.program.names[cell]
             if not cell.shape or not _is_plain(array):
                 self.names[f"{name}_given"] = array
-                value = f"require({name}_given, {name}_dtype, ['C', 'A'])"
+                value = f"require({name}_given, {name}_dtype, ['C', 'A', 'E'])"
                 self.names[f"{name}_dtype"] = cell.dtype
                 self.names["require"] = np.require
                 lines.append(f"{name} = {value}{'' if cell.shape else '.item()'}")
@@ -120,7 +120,10 @@ class Entry:
             _prepared(leaf, var)
             for leaf, var in zip(leaves, self.variant.tape.inputs, strict=False)
         ]
-        return self.variant.assemble(self._flat(*values))
+        try:
+            return self.variant.assemble(self._flat(*values))
+        except BufferError:  # an array from outside has got another shape
+            raise Miss from None
 
     # ---- the fast entry
 
@@ -217,17 +220,14 @@ class _Unpacker:
             self.count += 1
             self.lines.append(f"{name} = {place}")
             kind = type(x).__name__
-            self._check(f"type({name}) is not {kind} or len({name}) != {len(x)}")
             if isinstance(x, dict):
-                try:
-                    keys = sorted(x)
-                except TypeError:
-                    raise _NotSimple from None
-                if not all(type(k) in (str, int) for k in keys):
+                if {type(k) for k in x} not in (set(), {str}, {int}):
                     raise _NotSimple
-                for key in keys:
+                self._check(f"type({name}) is not dict or [*{name}] != {list(x)!r}")
+                for key in sorted(x):
                     self.unpack(f"{name}[{key!r}]", x[key])
             else:
+                self._check(f"type({name}) is not {kind} or len({name}) != {len(x)}")
                 for position, element in enumerate(x):
                     self.unpack(f"{name}[{position}]", element)
         elif x is None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.arrays import plain
 from tapegrad.errors import TapeError
 from tapegrad.ir.tape import Guard, Literal, Operand, Tape, Var
+from tapegrad.signature import check_leaf
 from tapegrad.trees import array_leaves, is_number
 
 
@@ -31,7 +33,7 @@ def last_uses(tape: Tape) -> dict[int, list[int]]:
 
 def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
     """The outputs for the values of all inputs, and the first guard that doesn't hold."""
-    env: dict[int, Any] = {v.id: x for v, x in zip(tape.inputs, values, strict=True)}
+    env: dict[int, Any] = {v.id: plain(x) for v, x in zip(tape.inputs, values, strict=True)}
     dead = last_uses(tape)
 
     def value(x: Operand) -> Any:
@@ -79,6 +81,7 @@ def checked_inputs(tape: Tape, args: Sequence[Any]) -> list[Any]:
         )
     values = []
     for var, leaf in zip(free, leaves, strict=True):
+        check_leaf(leaf, f"the tape {tape.name}: the input {var}")
         x = np.asarray(leaf)
         casting: Any = "same_kind" if is_number(leaf) else "safe"  # no array loses digits unseen
         if x.shape != var.shape or not np.can_cast(x.dtype, var.dtype, casting):

@@ -3,6 +3,7 @@ sums, and what only NumPy can evaluate."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,7 +23,7 @@ from tapegrad.ir.plan import (
 )
 from tapegrad.ir.tape import Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.reductions import CumSum
+from tapegrad.primitives.reductions import LONG_SUM, CumSum
 from tapegrad.primitives.views import Transpose
 from tapegrad.schedule.access import (
     at_indices,
@@ -75,29 +76,34 @@ def fold(
     while order and order[-1] in axes:
         inner.insert(0, order.pop())
     outer = order
-    wide = cell.dtype == np.float32 and combine == "sum"
     split = any(a in axes for a in outer)
-    identity = identity_of(combine, cell.dtype)
+    wide = cell.dtype == np.float32 and combine == "sum"
+    if split:  # a whole array of partial sums: twice the memory, so only where it matters
+        wide = wide and math.prod(shape[a] for a in axes) > LONG_SUM
+    dtype = np.dtype(np.float64) if wide else cell.dtype
+    identity = identity_of(combine, dtype)
+    done = ew.AsType(cell.dtype) if wide else ew.copy
     if not split:
         acc = cell
         if wide or (inner and outer):  # a register, whatever becomes of the result
-            acc = Cell(cell.shape, np.dtype(np.float64) if wide else cell.dtype, src=call.src)
-        body: list[Step] = [store(acc, target, identity_of(combine, acc.dtype), call.src)]
+            acc = Cell(cell.shape, dtype, src=call.src)
+        body: list[Step] = [store(acc, target, identity, call.src)]
         body += nest(
             [indices[a] for a in inner],
             [Compute(acc, target, primitive, reads(at), combine, call.src)],
         )
         if acc is not cell:
-            done = ew.AsType(cell.dtype) if wide else ew.copy
             body.append(Compute(cell, target, done, (Read(acc, target),), src=call.src))
         low.steps += nest([indices[a] for a in outer], body)
         return
-    fill = indices_for(cell.shape)
-    low.steps += nest(fill, [store(cell, at_indices(fill), identity, call.src)])
+    total = Cell(cell.shape, dtype, hint=cell.hint, src=call.src) if wide else cell
+    every = indices_for(cell.shape)
+    each = at_indices(every)
+    low.steps += nest(every, [store(total, each, identity, call.src)])
     if not inner:
-        body = [Compute(cell, target, primitive, reads(at), combine, call.src)]
+        body = [Compute(total, target, primitive, reads(at), combine, call.src)]
     else:
-        part = Cell(shape, cell.dtype, src=call.src)
+        part = Cell(shape, dtype, src=call.src)
         part_at = tuple(at[a] if a in outer else Affine() for a in range(len(shape)))
         part = replace(part, shape=tuple(n if a in outer else 1 for a, n in enumerate(shape)))
         body = [store(part, part_at, identity, call.src)]
@@ -105,8 +111,13 @@ def fold(
             [indices[a] for a in inner],
             [Compute(part, part_at, primitive, reads(at), combine, call.src)],
         )
-        body.append(Compute(cell, target, ew.copy, (Read(part, part_at),), combine, call.src))
+        body.append(Compute(total, target, ew.copy, (Read(part, part_at),), combine, call.src))
     low.steps += nest([indices[a] for a in outer], body)
+    if wide:
+        every = indices_for(cell.shape)
+        each = at_indices(every)
+        step = Compute(cell, each, done, (Read(total, each),), src=call.src)
+        low.steps += nest(every, [step])
 
 
 def matmul(low: Lowering, call: Call) -> None:
@@ -161,16 +172,17 @@ def gemm(low: Lowering, call: Call, batch: tuple[int, ...]) -> None:
     indices = indices_for(batch)
     at = at_indices(indices)
 
-    def batch_at(shape: tuple[int, ...]) -> At:
-        own = shape[:-2]
-        mine = at[len(at) - len(own) :]
-        return tuple(Affine() if n == 1 else k for k, n in zip(mine, own, strict=True))
-
     step = Gemm(
-        cell, cell_x, cell_y, at, batch_at(x.shape), batch_at(y.shape), x_swapped, y_swapped,
-        call.src,
+        cell, cell_x, cell_y, at, batch_at(at, x.shape[:-2]), batch_at(at, y.shape[:-2]),
+        x_swapped, y_swapped, call.src,
     )  # fmt: skip
     low.steps += nest(indices, [step])
+
+
+def batch_at(at: At, own: tuple[int, ...]) -> At:
+    """The index of an operand's batch, at an index of the batch that it is broadcast to."""
+    mine = at[len(at) - len(own) :]
+    return tuple(Affine() if n == 1 else k for k, n in zip(mine, own, strict=True))
 
 
 def matrix(low: Lowering, x: Operand) -> tuple[Cell, bool]:

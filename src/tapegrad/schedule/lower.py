@@ -23,7 +23,17 @@ from tapegrad.primitives.scatter import (
     ScatterSet,
     SetItem,
 )
-from tapegrad.schedule import dense, scatters
+from tapegrad.primitives.solving import (
+    LU,
+    Cholesky,
+    CholeskyPullback,
+    InverseT,
+    LUSolve,
+    SLogDet,
+    Triangle,
+    TriangularSolve,
+)
+from tapegrad.schedule import dense, scatters, systems
 from tapegrad.schedule.access import THROUGH
 from tapegrad.schedule.lowering import Lowering
 
@@ -69,4 +79,12 @@ _RULES: dict[type, Rule] = {
     Gather: scatters.gather,
     ScatterAdd: scatters.scatter_add,
     ScatterSet: scatters.scatter_set,
+    Triangle: systems.triangle,
+    TriangularSolve: systems.triangular_solve,
+    Cholesky: systems.cholesky,
+    CholeskyPullback: systems.cholesky_pullback,
+    LU: systems.lu,
+    LUSolve: systems.lu_solve,
+    InverseT: systems.inverse_t,
+    SLogDet: systems.slogdet,
 }

@@ -95,7 +95,7 @@ class Lowering:
             self._guard(guard)
 
     def _guard(self, guard: Guard) -> None:
-        self.failures.append(Failure("guard", guard.what, guard.src))
+        self.failures.append(Failure("guard", guard.what, guard.src, guard.error))
         read = self.read(guard.operand, ())
         self.steps.append(CheckGuard(read, guard.expected, len(self.failures), guard.src))
 
@@ -146,10 +146,17 @@ class Lowering:
         return cell
 
     def result(self, call: Call) -> Cell:
-        hint = self.hints.get(call.out, "ct" if call.reason.startswith("cotangent") else "")
-        cell = Cell(call.out.shape, call.out.dtype, hint=hint, src=call.src)
-        self.cells[call.out] = cell
+        """A cell for what a call defines."""
+        (cell,) = self.results(call)
         return cell
+
+    def results(self, call: Call) -> list[Cell]:
+        """Cells for all that a call defines."""
+        other = "ct" if call.reason.startswith("cotangent") else ""
+        for out in call.outs:
+            hint = self.hints.get(out, other)
+            self.cells[out] = Cell(out.shape, out.dtype, hint=hint, src=call.src)
+        return [self.cells[out] for out in call.outs]
 
     def writable(self, call: Call, x: Operand) -> Cell:
         """A cell that starts with the values of `x`: its own if nobody reads it again."""

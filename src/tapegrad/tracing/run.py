@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from tapegrad.arrays import native, plain
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
+from tapegrad.signature import describe
+from tapegrad.tracing.leaks import check_leaks
+from tapegrad.tracing.mentions import Meetings
+from tapegrad.tracing.randomness import no_draws
+from tapegrad.tracing.reach import Reach
+from tapegrad.tracing.state import State, watch
 from tapegrad.tracing.trace import Trace, to_operand
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_number, is_traced, unflatten
@@ -32,6 +39,7 @@ class Traced:
     outputs: list[int | None]
     leaves: list[Any]
     weak: list[bool]
+    meetings: Meetings = field(default_factory=Meetings)
 
     def rebuild(self, values: Sequence[Any]) -> Any:
         """The function's result, of the values of the tape's outputs."""
@@ -46,7 +54,7 @@ class Traced:
         leaves = [
             leaf if at is None else None for at, leaf in zip(self.outputs, self.leaves, strict=True)
         ]
-        return replace(self, leaves=leaves)
+        return replace(self, leaves=leaves, meetings=Meetings())
 
     def bound_tape(self) -> Tape:
         """The tape with the hidden inputs' values bound to it: it plays by itself."""
@@ -66,7 +74,7 @@ def input_aval(x: Any) -> Aval:
         return Aval(x.shape, x.dtype, weak=x._weak)
     if is_number(x):
         return Aval((), np.dtype(np.float64 if isinstance(x, float) else np.int64), weak=True)
-    return Aval(x.shape, x.dtype)
+    return Aval(x.shape, native(x.dtype))
 
 
 def plain_value(x: Any) -> Any:
@@ -75,7 +83,7 @@ def plain_value(x: Any) -> Any:
         return x.read()[1]
     if is_number(x):
         return np.float64(x) if isinstance(x, float) else np.int64(x)
-    return x
+    return plain(x)
 
 
 def trace_function(
@@ -83,10 +91,12 @@ def trace_function(
     args: Sequence[Any],
     kwargs: dict[str, Any] | None = None,
     names: Sequence[str] = (),
+    reach: Reach | None = None,
 ) -> Traced:
     """Run `f(*args, **kwargs)` on tracers of the arrays and numbers among the arguments' leaves.
 
-    The first inputs of the tape are those leaves, in order; `names` are theirs.
+    The first inputs of the tape are those leaves, in order; `names` are theirs. With a `reach`,
+    traced values that were left there are an error.
     """
     name = getattr(f, "__name__", type(f).__name__)
     name = "lambda" if name == "<lambda>" else name
@@ -125,10 +135,30 @@ def trace_function(
         values = [leaf.read()[1] if isinstance(leaf, Tracer) else leaf for leaf in out_leaves]
     trace.check_captured()
     raw = builder.finish(operands)
+    if reach is not None:
+        check_leaks(trace, reach, raw)
     hidden = tuple(outside for _, outside in trace.hidden.values())
     tape = _with_hidden_inputs(raw, [var for var, _ in trace.hidden.values()])
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
-    return Traced(tape, hidden, out_structure, outputs, values, weak)
+    return Traced(tape, hidden, out_structure, outputs, values, weak, trace.meetings)
+
+
+def trace_to_keep(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    names: Sequence[str],
+    root: Callable[..., Any] | None = None,
+) -> tuple[Traced, State | None]:
+    """Trace `f` for a tape that other calls will use, with the facts that it rests on.
+
+    `root` is what the user wrote, if `f` was derived from it. Random numbers would be the same in
+    all calls, so drawing them is a RandomnessError.
+    """
+    watcher = watch(f if root is None else root, args, kwargs)
+    with no_draws(describe(f), watcher.generators, watcher.reach.codes):
+        traced = trace_function(f, args, kwargs, names, watcher.reach)
+    return traced, watcher.state(traced.hidden, traced.meetings)
 
 
 def _with_hidden_inputs(tape: Tape, hidden: Sequence[Var]) -> Tape:
@@ -144,7 +174,7 @@ def _with_hidden_inputs(tape: Tape, hidden: Sequence[Var]) -> Tape:
 
 def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
     """Record a tape's calls again on the tracers and arrays given as inputs, in their trace."""
-    env: dict[Var, Any] = dict(zip(tape.inputs, inputs, strict=True))
+    env: dict[Var, Any] = dict(zip(tape.inputs, map(plain, inputs), strict=True))
 
     def value(x: Operand) -> Any:
         return x if isinstance(x, Literal) else env[x]

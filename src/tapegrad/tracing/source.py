@@ -6,6 +6,7 @@ import dis
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from types import CodeType, FrameType
 
 from tapegrad.ir.tape import Source
@@ -24,12 +25,15 @@ _DEMO = os.path.join(_OWN[0], "demo.py")  # a user's program, though it lies her
 _foreign: dict[CodeType, bool] = {}
 
 
+def is_users_path(file: str) -> bool:
+    """Whether a file is none of tapegrad's, NumPy's and SciPy's."""
+    return not file.startswith((*_OWN, "<__array_function__")) or file == _DEMO
+
+
 def is_users(code: CodeType) -> bool:
     known = _foreign.get(code)
     if known is None:
-        file = code.co_filename
-        inside = file.startswith((*_OWN, "<__array_function__"))
-        known = _foreign[code] = not inside or file == _DEMO
+        known = _foreign[code] = is_users_path(code.co_filename)
     return known
 
 
@@ -41,6 +45,15 @@ def _user_frame() -> FrameType | None:
     return frame
 
 
+def user_frames() -> Iterator[FrameType]:
+    """The frames of the user's program, innermost first."""
+    frame = _user_frame()
+    while frame is not None:
+        if is_users(frame.f_code):
+            yield frame
+        frame = frame.f_back
+
+
 def user_source() -> Source | None:
     """The line that the user's program is at."""
     frame = _user_frame()
@@ -49,12 +62,35 @@ def user_source() -> Source | None:
     return Source(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
+def called_by_scipy() -> bool:
+    """Whether the user's program has called SciPy, which is at work."""
+    frame, users = sys._getframe(1), _user_frame()
+    while frame is not users and frame is not None:
+        if frame.f_code.co_filename.startswith(_OWN[2]):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
 def assigns_item() -> bool:
     """Whether the user's program is in the middle of an assignment `a[k] = x`."""
     frame = _user_frame()
     if frame is None or frame.f_lasti < 0:
         return False
     return frame.f_code.co_code[frame.f_lasti] == dis.opmap["STORE_SUBSCR"]
+
+
+def formats_text() -> bool:
+    """Whether a program is in the middle of `text % x`, logging for instance. No number is
+    computed there: a traced operand of `%` would have been asked for `__rmod__`."""
+    frame = _user_frame()
+    if frame is None or frame.f_lasti < 0:
+        return False
+    code, at = frame.f_code.co_code, frame.f_lasti
+    return code[at] == dis.opmap["BINARY_OP"] and code[at + 1] in _REMAINDER
+
+
+_REMAINDER = [k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if sign in ("%", "%=")]
 
 
 def at_line() -> str:

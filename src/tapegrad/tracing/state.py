@@ -2,17 +2,25 @@
 
 A trace holds what the function found when it ran: numbers, strings and flags among its closure,
 its globals, its defaults and the attributes that it reads, and which arrays those names stood for.
-`watch` finds them before the trace, by the names that the function's code and that of the user's
-functions it calls mention; `State.holds` tells at a later call whether all of them are as they
-were. If not, the function is traced anew. What is in the arrays needn't be watched: they are read
-at each call.
+`watch` finds them before the trace (see `reach`); `State.holds` tells at a later call whether all
+of them are as they were. If not, the function is traced anew.
+
+What is in an array needn't be compared if only traced calls read it (see `mentions`): it is an
+input of the tape then. Of all other arrays the contents are facts too.
 """
 
 from __future__ import annotations
 
-import dis
+import array
+import collections
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
 import functools
-import inspect
+import marshal
+import random
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -20,205 +28,278 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tracing.source import is_users
+from tapegrad.tracing.mentions import Meetings
+from tapegrad.tracing.reach import PLAIN, Reach, reached_by, wrapped_by
+from tapegrad.trees import is_traced
 
-MOST = 200  # facts about one function
-SMALL = 4096  # bytes of an array whose content is compared at each call
-DEEPEST = 4  # of containers in containers, and attributes of attributes
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_ABSENT = object()
-_DATA = (*_PLAIN, np.ndarray, np.generic, dict, list, tuple)
+MOST = 5000  # facts; a function that reaches more is traced at each call
+_LARGE = 1 << 16  # bytes
+_EQUAL = (range, slice, np.dtype, decimal.Decimal, fractions.Fraction, datetime.date)
+_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
+_GONE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 class State:
-    """Facts about what a function reaches: `holds(f, args)` tells whether they still do."""
+    """Facts about what a function reaches: `holds(f, args, kwargs)` tells whether they still do.
 
-    def __init__(self, conditions: Sequence[str], values: dict[str, Any]) -> None:
-        self.count = len(conditions)
-        lines = ["def holds(f, args):", "    try:"]
-        lines += [f"        if not ({c}): return False" for c in conditions]
+    `facts` are conditions, each with what the user calls the place, and among them assignments of
+    short names, which have no word.
+    """
+
+    def __init__(self, facts: Sequence[tuple[str, str]], values: dict[str, Any]) -> None:
+        self._facts, self._values = facts, {**values, **_HELPERS}
+        self.count = sum(bool(word) for _, word in facts)
+        text = ["def holds(f, args, kwargs=None):", "    try:"]
+        for line, word in facts:
+            text.append(f"        if not ({line}): return False" if word else f"        {line}")
         # What was there may be gone, or of another kind: then the facts don't hold either.
-        lines += ["        return True", "    except _GONE:", "        return False"]
-        names = {**values, "_GONE": (AttributeError, IndexError, KeyError, TypeError, ValueError)}
-        exec("\n".join(lines), names)
-        self.holds: Callable[[Any, Sequence[Any]], bool] = names["holds"]
+        text += ["        return True", "    except _GONE:", "        return False"]
+        names = dict(self._values)
+        exec("\n".join(text), names)
+        self.holds: Callable[..., bool] = names["holds"]
+
+    def broken(self, f: Any, args: Any, kwargs: Any) -> str:
+        """What the user calls the first thing that has changed; empty if nothing has."""
+        names = {**self._values, "f": f, "args": args, "kwargs": kwargs}
+        last = "something"
+        for line, word in self._facts:
+            last = word or last
+            try:
+                if not word:
+                    exec(line, names)
+                elif not eval(line, names):
+                    return word
+            except _GONE:
+                return last
+        return ""
 
 
-def watch(f: Any, args: Sequence[Any] = ()) -> Watcher:
+def watch(f: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Watcher:
     """The facts about what `f` reaches now. Call it before the trace, and `state` after."""
-    watcher = Watcher()
-    for code in _codes(f):
-        watcher.names |= set(code.co_names)
+    kwargs = kwargs or {}
+    watcher = Watcher(Reach([f, *_objects(args), *_objects(list(kwargs.values()))]))
     watcher.function("f", f)
     for k, arg in enumerate(args):
-        if hasattr(arg, "__dict__") and not isinstance(arg, (type, types.ModuleType)):
-            watcher.attributes(f"args[{k}]", arg, 0)
+        watcher.argument(f"args[{k}]", arg)
+    for name, arg in kwargs.items():
+        watcher.argument(f"kwargs[{name!r}]", arg)
     return watcher
 
 
-def _codes(f: Any) -> Iterator[types.CodeType]:
-    """The code of a function, of those inside it, and of the user's functions it mentions."""
-    seen: set[types.CodeType] = set()
-    waiting: list[Any] = [f]
-    while waiting and len(seen) < MOST:
-        g = waiting.pop()
-        if isinstance(g, functools.partial):
-            waiting.append(g.func)
-        elif isinstance(g, types.MethodType):
-            waiting.append(g.__func__)
-        elif isinstance(g, types.FunctionType):
-            fresh = [c for c in _nested(g.__code__) if c not in seen]
-            if g is not f and not _is_watched(g.__code__):
-                continue
-            seen.update(fresh)
-            yield from fresh
-            if fresh:
-                waiting += [v for _, v in _reached("f", g)]
-        elif isinstance(getattr(g, "__wrapped__", None), types.FunctionType):
-            waiting.append(g.__wrapped__)
-        elif not isinstance(g, (type, types.ModuleType)):
-            called = inspect.getattr_static(type(g), "__call__", None)
-            if isinstance(called, types.FunctionType):
-                waiting.append(called)
-
-
-def _nested(code: types.CodeType) -> list[types.CodeType]:
-    inside = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return [code, *[c for k in inside for c in _nested(k)]]
-
-
-def _global_names(code: types.CodeType) -> set[str]:
-    return {
-        i.argval
-        for c in _nested(code)
-        for i in dis.get_instructions(c)
-        if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
-
-
-def _reached(place: str, f: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """What a function's closure, globals and defaults hold, and where."""
-    for k, cell in enumerate(f.__closure__ or ()):
-        try:
-            yield f"{place}.__closure__[{k}].cell_contents", cell.cell_contents
-        except ValueError:
-            continue  # not bound yet
-    for name in sorted(_global_names(f.__code__)):
-        if name in f.__globals__:
-            yield f"{place}.__globals__[{name!r}]", f.__globals__[name]
-    for k, value in enumerate(f.__defaults__ or ()):
-        yield f"{place}.__defaults__[{k}]", value
-    for name, value in (f.__kwdefaults__ or {}).items():
-        yield f"{place}.__kwdefaults__[{name!r}]", value
+def _objects(args: Any) -> Iterator[Any]:
+    """What among arguments isn't traced: objects whose attributes are state."""
+    if isinstance(args, dict):
+        args = list(args.values())
+    if isinstance(args, (list, tuple)):
+        for arg in args:
+            yield from _objects(arg)
+    elif not is_traced(args) and not isinstance(args, PLAIN):
+        yield args
 
 
 class Watcher:
     """Collects facts; `state` makes them checkable."""
 
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-        self.conditions: list[str] = []
-        self.values: dict[str, Any] = {}
-        self._arrays: list[tuple[str, np.ndarray, bytes]] = []
-        self._seen: set[int] = set()
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+        self.generators: list[Any] = []  # of random numbers
+        self._facts: list[tuple[str, str]] = []
+        self._values: dict[str, Any] = {}
+        self._arrays: list[tuple[str, str, np.ndarray, bytes]] = []
+        self._seen: set[Any] = set()
 
-    def state(self, hidden: Sequence[Any]) -> State | None:
-        """The facts, once it is known which arrays are read at each call: the others only took
-        part in what the function computed without its arguments, so their contents are facts."""
-        inputs = {id(x) for x in hidden}
-        for place, array, content in self._arrays:
-            if id(array) not in inputs:
-                self._fact(f"{place}.tobytes() == {{}}", content)
-        return State(self.conditions, self.values) if self.conditions else None
+    def state(self, hidden: Sequence[Any], meetings: Meetings) -> State | None:
+        """The facts, now that it is known where the arrays met tracers."""
+        named = [x for _, _, x, _ in self._arrays]
+        for x in hidden:
+            if isinstance(x, np.ndarray) and not any(np.may_share_memory(x, a) for a in named):
+                meetings.strange = True
+        for name, place, x, content in self._arrays:
+            if not meetings.prove(x, name, self.reach.codes):
+                self._fact(f"same_bytes({place}, {{}})", content, name)
+        if len(self._values) > MOST:
+            self._facts.append(("False", f"one of more than {MOST} things that it can reach"))
+        return State(self._facts, self._values) if self._facts else None
 
-    def _fact(self, condition: str, value: Any) -> None:
+    # ---- facts
+
+    def _fact(self, condition: str, value: Any, word: str) -> None:
         """`condition`, in which `{}` stands for the value seen now."""
-        if len(self.conditions) < MOST:
-            name = f"v{len(self.values)}"
-            self.values[name] = value
-            self.conditions.append(condition.format(name))
+        name = f"v{len(self._values)}"
+        self._values[name] = value
+        self._facts.append((condition.format(name), word or "something"))
+
+    def _held(self, place: str) -> str:
+        """A short name for a place that others are reached from."""
+        name = f"x{len(self._facts)}"
+        self._facts.append((f"{name} = {place}", ""))
+        return name
+
+    def _same_object(self, place: str, x: Any, word: str) -> None:
+        try:
+            self._fact(f"{place} is {{0}}()", weakref.ref(x), word)
+        except TypeError:
+            self._fact(f"{place} is {{0}}", x, word)
+
+    def _first(self, *key: Any) -> bool:
+        """Whether this is seen for the first time; and not more than can be checked."""
+        fresh = key not in self._seen and len(self._values) <= MOST
+        self._seen.add(key)
+        return fresh
+
+    # ---- what is watched
 
     def function(self, place: str, f: Any) -> None:
+        """What a function reaches."""
         if isinstance(f, functools.partial):
             self.function(f"{place}.func", f.func)
-            self.value(f"{place}.args", f.args, 0)
-            self.value(f"{place}.keywords", f.keywords, 0)
+            self.value(f"{place}.args", f.args, "an argument of the partial")
+            self.value(f"{place}.keywords", f.keywords, "an argument of the partial")
         elif isinstance(f, types.MethodType):
             self.function(f"{place}.__func__", f.__func__)
-            self.attributes(f"{place}.__self__", f.__self__, 0)
+            self.attributes(f"{place}.__self__", f.__self__)
         elif isinstance(f, types.FunctionType):
-            if id(f) in self._seen or not (place == "f" or _is_watched(f.__code__)):
+            if not self._first("code", id(f)):
                 return
-            self._seen.add(id(f))
-            for where, value in _reached(place, f):
-                self.value(where, value, 0)
-        elif hasattr(f, "__dict__"):
-            self.attributes(place, f, 0)
+            held = self._held(place)
+            users = self.reach.is_users_code(f.__code__)
+            for where, name, key, value in reached_by(held, f):
+                # A decorator of some package holds the user's function in its closure.
+                if self._first(*key) and (users or isinstance(value, types.FunctionType)):
+                    self.value(where, value, name)
+        elif not isinstance(f, (type, types.BuiltinFunctionType, np.ufunc)):
+            self.attributes(place, f)
 
-    def value(self, place: str, x: Any, depth: int) -> None:
-        if isinstance(x, _PLAIN):
-            kind = f"v{len(self.values)}_kind"
-            self.values[kind] = type(x)
-            same = f"{place} is {{0}} or (type({place}) is {kind} and {place} == {{0}}"
-            if isinstance(x, float):  # 0.0 is not -0.0
-                self.values.setdefault("signs", np.signbit)
-                same += f" and signs({place}) == signs({{0}})"
-            self._fact(f"{same})", x)
+    def argument(self, place: str, x: Any) -> None:
+        """The objects among an argument's leaves; the leaves themselves are known by their key."""
+        if isinstance(x, dict):
+            for key in x:
+                self.argument(f"{place}[{self._key(key)}]", x[key])
+        elif isinstance(x, (list, tuple)):
+            for k, element in enumerate(x):
+                self.argument(f"{place}[{k}]", element)
+        elif dataclasses.is_dataclass(x) and not isinstance(x, type):
+            self.attributes(f"type({place})", type(x))
+            for f in dataclasses.fields(x):
+                self.argument(f"{place}.{f.name}", getattr(x, f.name, None))
+        elif not is_traced(x) and not isinstance(x, (*PLAIN, enum.Enum)):
+            if isinstance(x, (types.FunctionType, types.MethodType, functools.partial)):
+                self.function(place, x)
+            else:
+                self.attributes(place, x)
+
+    def value(self, place: str, x: Any, name: str) -> None:
+        """What a place holds, which `name` stands for in the code."""
+        if isinstance(x, PLAIN):
+            self._plain(place, x, name)
         elif isinstance(x, np.generic):
-            self._fact(f"type({place}) is type({{0}}) and {place}.tobytes() == {{0}}.tobytes()", x)
+            same = f"type({place}) is type({{0}}) and {place}.tobytes() == {{0}}.tobytes()"
+            self._fact(same, x, name)
         elif isinstance(x, np.ndarray):
-            self._same_object(place, x)
-            if x.nbytes <= SMALL and x.dtype != object:
-                self._arrays.append((place, x, x.tobytes()))
-        elif isinstance(x, (dict, list, tuple)):
-            self._container(place, x, depth)
+            self._same_object(place, x, name)
+            if x.dtype.hasobject:
+                self._fact("{0}", False, name)
+            else:
+                self._arrays.append((name, place, x, x.tobytes()))
+        elif isinstance(x, (dict, list, tuple, set, frozenset, collections.deque)):
+            self._container(place, x, name)
         elif isinstance(x, (types.FunctionType, types.MethodType, functools.partial)):
             if isinstance(x, types.FunctionType):
-                self._same_object(place, x)
+                self._same_object(place, x, name)
             self.function(place, x)
         elif isinstance(x, types.ModuleType):
-            if _is_users_file(getattr(x, "__file__", None)):
-                self.attributes(place, x, depth)
-        elif not isinstance(x, type) and hasattr(x, "__dict__"):
-            self._same_object(place, x)
-            self.attributes(place, x, depth)
-            if isinstance(getattr(x, "__wrapped__", None), types.FunctionType):
-                self.function(f"{place}.__wrapped__", x.__wrapped__)
+            self.attributes(place, x)
+        elif isinstance(x, _EQUAL):
+            self._fact(f"type({place}) is type({{0}}) and {place} == {{0}}", x, name)
+        elif isinstance(x, (bytearray, memoryview, array.array)):
+            self._fact(f"bytes({place}) == {{0}}", bytes(x), name)
+        elif isinstance(x, _GENERATORS):
+            self._same_object(place, x, name)
+            self.generators.append(x)
+        elif isinstance(x, collections.abc.Iterator):
+            self._fact("{0}", False, name)  # whether it has moved on can't be seen
+        else:
+            self._same_object(place, x, name)
+            self.attributes(place, x)
 
-    def attributes(self, place: str, x: Any, depth: int) -> None:
-        """The attributes of an object that the code mentions by name."""
-        if id(x) in self._seen or depth > DEEPEST:
+    def attributes(self, place: str, x: Any) -> None:
+        """The attributes of an object, class or module that the code mentions by name."""
+        if isinstance(x, _GENERATORS):
+            self.generators.append(x)
+        wrapped = wrapped_by(x)
+        if wrapped is not None:
+            self.function(f"{place}.__wrapped__", wrapped)
+        if not self.reach.is_open(x) or not self._first("attributes", id(x)):
             return
-        self._seen.add(id(x))
-        for name in sorted(self.names):
-            found = inspect.getattr_static(x, name, _ABSENT)
-            if isinstance(found, types.MemberDescriptorType):  # of __slots__
-                found = getattr(x, name, _ABSENT)
-            of_class = name not in getattr(x, "__dict__", {})
-            if found is _ABSENT or (of_class and not isinstance(found, _DATA)):
-                continue  # methods and properties; their code is looked through by name
-            self.value(f"{place}.{name}", found, depth + 1)
+        held = self._held(place)
+        own = getattr(x, "__dict__", {})
+        for name, found in self.reach.attributes(x):
+            if isinstance(x, (type, types.ModuleType)) or name in own:
+                of_class = held
+            else:
+                of_class = f"type({held})"
+            if isinstance(found, types.FunctionType) and name not in own:
+                self._same_object(f"{of_class}.{name}", found, name)
+                self.function(f"{of_class}.{name}", found)
+            elif isinstance(found, property):
+                if isinstance(found.fget, types.FunctionType):
+                    self.function(f"{of_class}.{name}.fget", found.fget)
+            elif isinstance(found, (staticmethod, classmethod)):
+                continue  # what they reach, the functions do that mention them
+            elif not hasattr(type(found), "__get__") or name in own:
+                self.value(f"{held}.{name}", found, name)
 
-    def _same_object(self, place: str, x: Any) -> None:
+    # ---- kinds of values
+
+    def _plain(self, place: str, x: Any, name: str) -> None:
+        kind = f"kind{len(self._values)}"
+        self._values[kind] = type(x)
+        same = f"{place} is {{0}} or (type({place}) is {kind} and {place} == {{0}}"
+        if isinstance(x, float):  # 0.0 is not -0.0
+            same += f" and signbit({place}) == signbit({{0}})"
+        self._fact(f"{same})", x, name)
+
+    def _container(self, place: str, x: Any, name: str) -> None:
         try:
-            self._fact(f"{place} is {{0}}()", weakref.ref(x))
-        except TypeError:
+            content = marshal.dumps(x, 2)  # of plain numbers, strings and containers alone
+        except ValueError:
+            pass
+        else:
+            self._fact(f"marshalled({place}, 2) == {{0}}", content, name)
             return
-
-    def _container(self, place: str, x: Any, depth: int) -> None:
-        if depth > DEEPEST:
+        if not self._first("container", id(x)):
             return
-        self._fact(f"len({place}) == {{0}}", len(x))
-        keys = x if isinstance(x, dict) else range(len(x))
-        for key in list(keys)[:MOST]:
-            if type(key) in (str, int):
-                self.value(f"{place}[{key!r}]", x[key], depth + 1)
+        held = self._held(place)
+        if isinstance(x, (set, frozenset)):
+            self._fact(f"type({held}) is type({{0}}) and {held} == {{0}}", x.copy(), name)
+            return
+        if isinstance(x, dict):
+            self._fact(f"list({held}) == {{0}}", list(x), name)
+        else:
+            self._fact(f"len({held}) == {{0}}", len(x), name)
+        for key in x if isinstance(x, dict) else range(len(x)):
+            self.value(f"{held}[{self._key(key)}]", x[key], name)
+
+    def _key(self, key: Any) -> str:
+        """A key as it is written in the text of the facts."""
+        if type(key) in (str, int, bool):
+            return repr(key)
+        name = f"key{len(self._values)}"
+        self._values[name] = key
+        return name
 
 
-def _is_watched(code: types.CodeType) -> bool:
-    return is_users(code) and _is_users_file(code.co_filename)
+def _same_bytes(x: np.ndarray, content: bytes) -> bool:
+    """Whether an array holds these bytes, in row-major order."""
+    if x.nbytes < _LARGE or x.nbytes % 8 or not x.flags.c_contiguous:
+        return x.tobytes() == content
+    words = x.reshape(-1).view(np.uint64)  # compared without a copy
+    return len(content) == x.nbytes and bool((words == np.frombuffer(content, np.uint64)).all())
 
 
-def _is_users_file(file: str | None) -> bool:
-    """Whether a module belongs to the user's program and not to an installed package."""
-    return file is not None and "site-packages" not in file and "/lib/python" not in file
+_HELPERS = {
+    "_GONE": _GONE,
+    "same_bytes": _same_bytes,
+    "marshalled": marshal.dumps,
+    "signbit": np.signbit,
+}

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.errors import LeakedTracerError, TraceError
+from tapegrad.arrays import native, objection, plain
+from tapegrad.errors import ArgumentError, LeakedTracerError, TraceError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
+from tapegrad.tracing.mentions import Meetings
 from tapegrad.tracing.source import at_line, at_source, user_source
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class Trace:
         self._pins: dict[Var, Tracer] = {}
         self._captured: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
+        self.meetings = Meetings()
 
     def __enter__(self) -> Trace:
         global running
@@ -84,8 +87,13 @@ class Trace:
 
     def capture(self, outside: Any, aval: Aval) -> Var:
         """The hidden input that stands for an array or tracer from outside."""
+        if isinstance(outside, np.ndarray):
+            self.meetings.note(outside)
         known = self.hidden.get(id(outside))
         if known is None:
+            if isinstance(outside, np.ndarray) and (found := objection(outside)):
+                what, advice = found
+                raise ArgumentError(f"an array that {self.label} uses {what}{at_line()}{advice}")
             # Inputs come first on a tape, so a hidden one is given its number now and moved to
             # the inputs when the tape is finished.
             var = self.builder._fresh(aval)
@@ -156,5 +164,5 @@ def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
     if isinstance(x, Literal):
         return x, x.value
     if isinstance(x, np.ndarray):
-        return trace.capture(x, Aval(x.shape, x.dtype)), x
+        return trace.capture(x, Aval(x.shape, native(x.dtype))), plain(x)
     return Literal(x), x

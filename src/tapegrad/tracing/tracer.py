@@ -30,7 +30,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
-from tapegrad.tracing.source import assigns_item, at_line
+from tapegrad.tracing.source import assigns_item, at_line, called_by_scipy, formats_text
 from tapegrad.tracing.trace import Trace, innermost, to_operand
 
 
@@ -126,6 +126,8 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         from tapegrad.tracing.frontend.ufuncs import call_ufunc
 
+        if any(isinstance(x, np.generic) for x in inputs):
+            self._trace.meetings.strange = True
         return call_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -137,6 +139,13 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         self._trace.check_alive()
         if assigns_item():
             raise self._assigned()
+        if called_by_scipy():
+            raise ConversionError(
+                f"SciPy makes a plain NumPy array of a traced one ({self.aval}){at_line()}, which "
+                "carries no derivative. Functions of scipy.linalg that can be traced are in "
+                "tapegrad.linalg, under SciPy's names; numpy.linalg can be traced too. Others can "
+                "be declared with tapegrad.primitive and defvjp"
+            )
         raise ConversionError(
             f"a traced array ({self.aval}) can't become a plain NumPy array{at_line()}, which "
             "carries no derivative. Instead of np.array([a, b]) of traced values, use "
@@ -175,6 +184,8 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
 
     def _guarded_int(self, what: str) -> int:
         value = self._scalar_value("int")
+        if formats_text():
+            return int(value)
         self._trace.check_alive()
         whole = self._as_scalar()
         if self.dtype.kind == "f":
@@ -207,6 +218,8 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         return int(np.ceil(self))
 
     def __float__(self) -> float:
+        if formats_text():
+            return float(self._scalar_value("float"))
         if self.dtype.kind in "iub":
             value = self._scalar_value("float")
             self._trace.guard(self._as_scalar(), value, "float(...)")

@@ -1,7 +1,8 @@
-"""What the emitted loops call: arrays of fixed shape, scalar functions, and BLAS, for numba.
+"""What the emitted loops call: arrays of fixed shape, scalar functions, BLAS and LAPACK, for
+numba.
 
 These files are also the tail of every saved gradient function, so they import NumPy, numba and
-SciPy (whose BLAS numba uses too) and nothing else of tapegrad.
+SciPy (whose BLAS and LAPACK numba uses too) and nothing else of tapegrad.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import inspect
 import re
 from typing import Any
 
-from tapegrad.emit.support import arrays, blas, scalars
+from tapegrad.emit.support import arrays, blas, lapack, scalars
 from tapegrad.emit.support.blas import compiled
 
-MODULES = (arrays, scalars, blas)
+MODULES = (arrays, scalars, blas, lapack)
 
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
-    return {**vars(arrays), **vars(scalars), **vars(blas)}
+    return {**vars(arrays), **vars(scalars), **vars(blas), **vars(lapack)}
 
 
 def text() -> str:

@@ -197,6 +197,8 @@ def _unbox_fixed_array(kind: Any, value: Any, c: Any) -> Any:
 
 def argument(x: Any, shape: tuple[int, ...], dtype: Any, name: str) -> Any:
     """`x` as a row-major array of this dtype, if it has this shape; a ValueError if not."""
+    if isinstance(x, (np.ma.MaskedArray, np.matrix)):
+        raise TypeError(f"{name} is a {type(x).__name__}. Pass np.asarray({name})")
     array = np.asarray(x)
     if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
         raise ValueError(

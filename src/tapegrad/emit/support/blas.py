@@ -13,22 +13,61 @@ from numba.extending import get_cython_function_address, intrinsic
 
 from tapegrad.emit.support.arrays import BYTE, INT, FixedArray
 
-_BLAS_NAMES = {types.float64: "dgemm", types.float32: "sgemm"}
+_LETTERS = {types.float64: "d", types.float32: "s"}
 
 
-def _blas(kind: Any) -> str:
-    """The symbol of SciPy's gemm for this type, registered with LLVM at its first use."""
-    name = _BLAS_NAMES[kind]
+def _symbol(library: str, name: str) -> str:
+    """The symbol of a routine of SciPy's BLAS or LAPACK, registered with LLVM at its first use."""
     symbol = f"tapegrad_{name}"
     if binding.address_of_symbol(symbol) is None:
-        binding.add_symbol(symbol, get_cython_function_address("scipy.linalg.cython_blas", name))
+        module = f"scipy.linalg.cython_{library}"
+        binding.add_symbol(symbol, get_cython_function_address(module, name))
     return symbol
 
 
-def load_blas() -> None:
-    """Register all BLAS symbols: code that was compiled earlier calls them by name."""
-    for kind in _BLAS_NAMES:
-        _blas(kind)
+class Fortran:
+    """Calls of BLAS and LAPACK for one dtype, in a function under construction.
+
+    Arguments go by reference: letters, integers and floats become constants in memory, pointers
+    are passed as they are.
+    """
+
+    def __init__(self, context: Any, builder: Any, dtype: Any) -> None:
+        self.builder = builder
+        self.letter = _LETTERS[dtype]
+        self.real = context.get_data_type(dtype)
+
+    def reference(self, value: Any) -> Any:
+        """A pointer to a constant: a letter, an integer or a float."""
+        if isinstance(value, str):
+            constant = BYTE(ord(value))
+        elif isinstance(value, int):
+            constant = INT(value)
+        else:
+            constant = ir.Constant(self.real, value)
+        module, name = self.builder.module, f"fortran {constant}"
+        if name not in module.globals:
+            place = ir.GlobalVariable(module, constant.type, name)
+            place.linkage, place.global_constant = "internal", True
+            place.initializer = constant
+        return module.globals[name]
+
+    def call(self, library: str, name: str, *args: Any) -> None:
+        """Call a routine, named without the letter of its dtype."""
+        given = [x if isinstance(x, ir.Value) else self.reference(x) for x in args]
+        kind = ir.FunctionType(ir.VoidType(), [x.type for x in given])
+        symbol = _symbol(library, self.letter + name)
+        function = cgutils.get_or_insert_function(self.builder.module, kind, symbol)
+        self.builder.call(function, given)
+
+    def blas(self, name: str, *args: Any) -> None:
+        self.call("blas", name, *args)
+
+    def lapack(self, name: str, *args: Any) -> Any:
+        """Call a routine of LAPACK; returns its `info`, which is the last argument."""
+        info = cgutils.alloca_once(self.builder, INT)
+        self.call("lapack", name, *args, info)
+        return self.builder.load(info)
 
 
 @intrinsic
@@ -42,34 +81,12 @@ def matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
         return "T", max(along, rows)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        lltype = context.get_data_type(out.dtype)
-        pointer, integer, char = lltype.as_pointer(), INT.as_pointer(), BYTE.as_pointer()
-        function = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(
-                ir.VoidType(),
-                [char, char, integer, integer, integer, pointer, pointer, integer, pointer, integer,
-                 pointer, pointer, integer],
-            ),
-            _blas(out.dtype),
-        )  # fmt: skip
-
-        def number(value: int) -> Any:
-            return cgutils.alloca_once_value(builder, INT(value))
-
-        def letter(value: str) -> Any:
-            return cgutils.alloca_once_value(builder, BYTE(ord(value)))
-
-        def real(value: float) -> Any:
-            return cgutils.alloca_once_value(builder, ir.Constant(lltype, value))
-
         # BLAS counts columns first, so it is asked for out.T = y.T @ x.T.
         (m, k), n = x.shape, y.shape[1]
         (flag_x, lead_x), (flag_y, lead_y) = flag(x), flag(y)
-        builder.call(
-            function,
-            [letter(flag_y), letter(flag_x), number(n), number(m), number(k), real(1.0), args[1],
-             number(lead_y), args[0], number(lead_x), real(0.0), args[2], number(out.strides[0])],
+        Fortran(context, builder, out.dtype).blas(
+            "gemm", flag_y, flag_x, n, m, k, 1.0, args[1], lead_y, args[0], lead_x, 0.0, args[2],
+            out.strides[0],
         )  # fmt: skip
         return context.get_dummy_value()
 

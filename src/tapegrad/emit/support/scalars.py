@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
-from tapegrad.emit.support.arrays import BYTE, WORD
+from tapegrad.emit.support.arrays import BYTE, INT, WORD
 
 
 def _vector_library() -> bool:
@@ -145,10 +145,15 @@ copysign = _llvm("copysign", 2)
 
 @intrinsic
 def plus(typingctx: Any, x: Any, y: Any) -> Any:
-    """x + y for sums whose order is free: LLVM may keep many partial sums."""
+    """x + y for sums whose order is free: LLVM may keep many partial sums.
+
+    Not "nsz", which would do no more than lose the sign of a zero, but for which LLVM also takes
+    apart the terms x and y themselves: x - x becomes 0 where x is infinite, and the factors of
+    products are multiplied first, which may overflow.
+    """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.fadd(*args, flags=("reassoc", "nsz"))
+        return builder.fadd(*args, flags=("reassoc",))
 
     return signature(x, x, x), codegen
 
@@ -315,11 +320,61 @@ floor_divide = _division(
 )
 
 
+def _shift(name: str, make: Any) -> Any:
+    """Shifts of two integers of one type, by any number of bits."""
+
+    def emit(typingctx: Any, x: Any, y: Any) -> Any:
+        kind = types.unliteral(x if x == y else typingctx.unify_types(x, y))
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            lltype = context.get_data_type(kind)
+            fits = builder.icmp_unsigned("<", args[1], ir.Constant(lltype, kind.bitwidth))
+            return make(builder, kind, lltype, fits, *args)
+
+        return signature(kind, kind, kind), codegen
+
+    emit.__name__ = name
+    return intrinsic(emit)
+
+
+def _shifted_left(b: Any, kind: Any, lltype: Any, fits: Any, x: Any, y: Any) -> Any:
+    zero = ir.Constant(lltype, 0)
+    return b.select(fits, b.shl(x, b.select(fits, y, zero)), zero)
+
+
+def _shifted_right(b: Any, kind: Any, lltype: Any, fits: Any, x: Any, y: Any) -> Any:
+    """Too many bits leave the sign: 0 or -1."""
+    zero, last = ir.Constant(lltype, 0), ir.Constant(lltype, kind.bitwidth - 1)
+    if kind.signed:
+        return b.ashr(x, b.select(fits, y, last))
+    return b.select(fits, b.lshr(x, b.select(fits, y, zero)), zero)
+
+
+left_shift = _shift("left_shift", _shifted_left)
+right_shift = _shift("right_shift", _shifted_right)
+
+
+def _whole(b: Any, x: Any, lltype: Any, kind: Any) -> Any:
+    """A float as an integer of this type. C leaves open what becomes of numbers out of range; this
+    is what its compilers make of it on x86-64, and so NumPy: the low bits of a signed integer,
+    and for the upper half of the unsigned ones the number less that half."""
+    if kind.bitwidth < 32:
+        return b.trunc(b.fptosi(x, INT), lltype)
+    if kind.signed:
+        return b.fptosi(x, lltype)
+    half, top = 2.0 ** (kind.bitwidth - 1), ir.Constant(lltype, -(2 ** (kind.bitwidth - 1)))
+    large = b.fcmp_ordered(">=", x, ir.Constant(x.type, half))
+    upper = b.xor(b.fptosi(b.fsub(x, ir.Constant(x.type, half)), lltype), top)
+    return b.select(large, upper, b.fptosi(x, lltype))
+
+
 def _cast(name: str, kind: Any) -> Any:
     """Conversion as in C, and as NumPy's astype does it; a number is true unless it is 0."""
 
     def emit(typingctx: Any, x: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            if isinstance(x, types.Float) and isinstance(kind, types.Integer):
+                return _whole(builder, args[0], context.get_data_type(kind), kind)
             return context.cast(builder, args[0], sig.args[0], kind)
 
         return signature(kind, types.unliteral(x)), codegen

@@ -1,17 +1,28 @@
-"""numpy.linalg on traced arrays, as far as products and norms go."""
+"""numpy.linalg on traced arrays.
+
+A factorisation that fails raises NumPy's LinAlgError when it is traced, where the values are known.
+That it did or didn't fail becomes a guard: a later call, on whose values it is otherwise, is traced
+anew, so it raises in its turn, at the user's line, or takes the path behind the user's `except`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.primitives.solving import LU, Cholesky, LUSolve, inverse_t
+from tapegrad.primitives.solving import slogdet as strict_slogdet
+from tapegrad.primitives.spectral import QR, SVD, EigH, PInv
 from tapegrad.tracing.frontend.contracting import einsum
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.source import at_line
+
+LinAlgError = np.linalg.LinAlgError
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
@@ -60,10 +71,9 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
         result = extremum(sums, axis=left, keepdims=True)
         return result if keepdims else np.squeeze(result, axes)
     if ord in (2, -2, "nuc"):
-        raise UnsupportedError(
-            f"np.linalg.norm of a matrix with ord={ord!r} needs singular values, which have no "
-            f"derivative rule in tapegrad{at_line()}"
-        )
+        values = svdvals(np.moveaxis(x, axes, (-2, -1)))  # in descending order
+        result = np.sum(values, -1) if ord == "nuc" else values[..., 0 if ord == 2 else -1]
+        return np.expand_dims(result, axes) if keepdims else result
     raise ValueError("Invalid norm order for matrices.")
 
 
@@ -81,12 +91,11 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
 
 
 def matrix_power(a: Any, n: int) -> Any:
-    """np.linalg.matrix_power, by squaring; negative powers need an inverse."""
-    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
-        raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
+    """np.linalg.matrix_power, by squaring."""
+    check_square(a)
     n = n.__index__()
     if n < 0:
-        raise UnsupportedError(f"np.linalg.matrix_power of a negative power{at_line()}")
+        a, n = inv(a), -n
     if n == 0:
         return np.zeros_like(a) + np.eye(a.shape[-1], dtype=a.dtype)
     result = None
@@ -110,3 +119,328 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
     inner[-1] = inner[-1] if last == 2 else inner[-1][0]
     result = (inner[0][0] if first == 2 else "") + (inner[-1][1] if last == 2 else "")
     return einsum(f"{','.join(inner)}->{result}", *xs, out=out)
+
+
+# ---- what the functions below have in common
+
+
+def floating(*xs: Any) -> list[Any]:
+    """Operands traced and in the dtype that NumPy's LAPACK takes: float32 if all are, else
+    float64."""
+    traced = [as_tracer(x, *xs) for x in xs]
+    single = all(x.dtype == np.float32 for x in traced)
+    return [cast(x, np.float32 if single else np.float64) for x in traced]
+
+
+def check_stacked(a: Any) -> None:
+    """NumPy's error for what isn't a matrix, or a batch of them."""
+    if a.ndim < 2:
+        raise LinAlgError(
+            f"{a.ndim}-dimensional array given. Array must be at least two-dimensional"
+        )
+
+
+def check_square(a: Any) -> None:
+    """NumPy's error for a matrix that isn't square."""
+    check_stacked(a)
+    if a.shape[-1] != a.shape[-2]:
+        raise LinAlgError("Last 2 dimensions of the array must be square")
+
+
+def raise_if(failed: Any, message: str) -> None:
+    """A LinAlgError if any of the flags is set, and a guard that it will be so again.
+
+    In a user's derivative rule only types are known; there what failed is NaN or infinite.
+    """
+    flag: Any = failed if failed.ndim == 0 else np.any(failed)
+    value = flag.read()[1]
+    if value is None:
+        return
+    flag._trace.check_alive()
+    flag._trace.guard(flag, bool(value), f"LinAlgError({message!r})")
+    if value:
+        raise LinAlgError(message)
+
+
+def transposed(x: Any) -> Any:
+    """The transpose of the last two axes."""
+    return np.swapaxes(x, -1, -2)
+
+
+@cache
+def _named(name: str) -> Any:
+    """NumPy's own class for the results of a function, which are a named tuple."""
+    return type(getattr(np.linalg, name)(np.eye(1)))
+
+
+def factored(a: Any) -> tuple[Any, Any, Any]:
+    """A with its LU factors: what solving, inverses and determinants start from."""
+    check_square(a)
+    return a, *LU()(a)
+
+
+def is_singular(factors: Any) -> Any:
+    """Whether a diagonal of U has a zero, as LAPACK tells it."""
+    return np.any(np.diagonal(factors, 0, -2, -1) == 0)
+
+
+# ---- systems
+
+
+def cholesky(a: Any, /, *, upper: bool = False) -> Any:
+    """np.linalg.cholesky; one triangle is read, and has all of the derivative."""
+    (a,) = floating(a)
+    check_square(a)
+    factor, failed = Cholesky()(transposed(a) if upper else a)
+    raise_if(failed, "Matrix is not positive definite")
+    return transposed(factor) if upper else factor
+
+
+def solve(a: Any, b: Any) -> Any:
+    """np.linalg.solve: `b` is a vector if it has one axis, else a batch of matrices."""
+    a, b = floating(a, b)
+    check_square(a)
+    if b.ndim == 0 or b.shape[-2 if b.ndim > 1 else 0] != a.shape[-1]:
+        np.linalg.solve(np.broadcast_to(1.0, a.shape), np.zeros(b.shape))  # NumPy's own error
+    system = factored(a)
+    raise_if(is_singular(system[1]), "Singular matrix")
+    return solved(system, b)
+
+
+def solved(system: Any, b: Any, turned: bool = False) -> Any:
+    """The solution with LU factors; `turned`, of the transposed system."""
+    if b.ndim == 1:
+        return LUSolve(turned)(*system, b[None])[..., 0, :]
+    return transposed(LUSolve(turned)(*system, transposed(b)))
+
+
+def inv(a: Any) -> Any:
+    """np.linalg.inv."""
+    (a,) = floating(a)
+    system = factored(a)
+    raise_if(is_singular(system[1]), "Singular matrix")
+    return transposed(inverse_t(*system))
+
+
+def slogdet(a: Any) -> Any:
+    """np.linalg.slogdet; the sign is a constant."""
+    (a,) = floating(a)
+    return _named("slogdet")(*strict_slogdet(*factored(a)))
+
+
+def det(a: Any) -> Any:
+    """np.linalg.det. Where it is 0 its derivative, the matrix of cofactors, comes from the singular
+    values: their product without the one that is 0."""
+    (a,) = floating(a)
+    system = factored(a)
+    sign, logarithm = strict_slogdet(*system)
+    singular = is_singular(system[1])
+    if singular.read()[1] is None or not singular:
+        return sign * np.exp(logarithm)
+    u, s, vt, failed = SVD()(a)
+    raise_if(failed, "SVD did not converge")
+    turn, _ = strict_slogdet(*factored(u @ vt))
+    flat = sign == 0  # the others of the batch are as they were
+    rest = np.where(flat[..., None, None], np.eye(a.shape[-1], dtype=a.dtype), a)
+    sign, logarithm = strict_slogdet(*factored(rest))
+    return np.where(flat, turn * np.prod(s, -1), sign * np.exp(logarithm))
+
+
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
+    """np.linalg.tensorsolve."""
+    a, b = floating(a, b)
+    if axes is not None:
+        every = list(range(a.ndim))
+        for k in axes:
+            every.remove(k)
+            every.insert(a.ndim, k)
+        a = np.transpose(a, every)
+    shape = a.shape[-(a.ndim - b.ndim) :]
+    size = int(np.prod(shape))
+    if a.size != size**2:
+        raise LinAlgError(
+            "Input arrays must satisfy the requirement             "
+            "prod(a.shape[b.ndim:]) == prod(a.shape[:b.ndim])"
+        )
+    return solve(a.reshape(size, size), b.ravel()).reshape(shape)
+
+
+def tensorinv(a: Any, ind: int = 2) -> Any:
+    """np.linalg.tensorinv."""
+    if ind <= 0:
+        raise ValueError("Invalid ind argument.")
+    size = int(np.prod(a.shape[ind:]))
+    return inv(a.reshape(size, -1)).reshape(a.shape[ind:] + a.shape[:ind])
+
+
+# ---- eigenvalues, singular values, orthogonal factors
+
+
+def eigh(a: Any, UPLO: str = "L") -> Any:
+    """np.linalg.eigh; one triangle is read, and has all of the derivative."""
+    uplo = UPLO.upper()
+    if uplo not in ("L", "U"):
+        raise ValueError("UPLO argument must be 'L' or 'U'")
+    (a,) = floating(a)
+    check_square(a)
+    w, v, failed = EigH(uplo == "L")(a)
+    raise_if(failed, "Eigenvalues did not converge")
+    return _named("eigh")(w, v)
+
+
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+    """np.linalg.eigvalsh."""
+    return eigh(a, UPLO)[0]
+
+
+def svd(
+    a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+) -> Any:
+    """np.linalg.svd, reduced."""
+    (a,) = floating(a)
+    check_stacked(a)
+    _refuse_hermitian("svd", hermitian)
+    if compute_uv and full_matrices and a.shape[-1] != a.shape[-2]:
+        raise UnsupportedError(
+            "np.linalg.svd with full_matrices=True has no derivative rule for matrices that aren't "
+            f"square{at_line()}: the further singular vectors are arbitrary. Pass "
+            "full_matrices=False"
+        )
+    u, s, vt, failed = SVD()(a)
+    raise_if(failed, "SVD did not converge")
+    s = np.where(s == 0, s.dtype.type(0), s)  # a kink, since a singular value is never negative
+    return _named("svd")(u, s, vt) if compute_uv else s
+
+
+def svdvals(x: Any, /) -> Any:
+    """np.linalg.svdvals."""
+    return svd(x, compute_uv=False)
+
+
+def _refuse_hermitian(name: str, hermitian: bool) -> None:
+    if hermitian:
+        raise UnsupportedError(
+            f"np.linalg.{name} with hermitian=True isn't supported on traced arrays{at_line()}. "
+            "Leave it out, or use np.linalg.eigh"
+        )
+
+
+def qr(a: Any, mode: str = "reduced") -> Any:
+    """np.linalg.qr. The columns of a wide matrix beyond the square are Q R' = A'."""
+    (a,) = floating(a)
+    check_stacked(a)
+    m, n = a.shape[-2:]
+    if mode not in ("reduced", "complete", "r"):
+        raise UnsupportedError(
+            f"np.linalg.qr with mode={mode!r} isn't supported on traced arrays{at_line()}. Use "
+            "'reduced' or 'r'"
+        )
+    if mode == "complete" and m > n:
+        raise UnsupportedError(
+            "np.linalg.qr with mode='complete' has no derivative rule for tall matrices"
+            f"{at_line()}: the further columns of Q are arbitrary. Use mode='reduced'"
+        )
+    q, r = QR()(a if m >= n else a[..., :m])
+    if m < n:
+        r = np.concatenate([r, transposed(q) @ a[..., m:]], -1)
+    return r if mode == "r" else _named("qr")(q, r)
+
+
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, **kwargs: Any) -> Any:
+    """np.linalg.pinv; the derivative is that at constant rank."""
+    (a,) = floating(a)
+    check_stacked(a)
+    _refuse_hermitian("pinv", hermitian)
+    if rcond is not None and "rtol" in kwargs:
+        raise ValueError("`rtol` and `rcond` can't be both set.")
+    if rcond is None:
+        rcond = kwargs.pop("rtol", 1e-15)
+        if rcond is None:
+            rcond = max(a.shape[-2:]) * float(np.finfo(a.dtype).eps)
+    if kwargs:
+        raise TypeError(f"pinv() got an unexpected keyword argument {next(iter(kwargs))!r}")
+    return _pseudoinverse(a, rcond, "pinv", "rcond")
+
+
+def _pseudoinverse(a: Any, rcond: Any, name: str, parameter: str) -> Any:
+    if np.ndim(rcond):
+        raise UnsupportedError(
+            f"np.linalg.{name} with an array as {parameter} isn't supported on traced arrays"
+            f"{at_line()}. Pass one number"
+        )
+    result, failed = PInv(float(rcond))(a)
+    raise_if(failed, "SVD did not converge")
+    return result
+
+
+def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
+    """np.linalg.lstsq, without the residuals: whether there are any depends on the rank."""
+    a, b = floating(a, b)
+    if a.ndim != 2 or b.ndim not in (1, 2):
+        wrong = a if a.ndim != 2 else b
+        raise LinAlgError(f"{wrong.ndim}-dimensional array given. Array must be two-dimensional")
+    if a.shape[0] != b.shape[0]:
+        raise LinAlgError("Incompatible dimensions")
+    eps = float(np.finfo(a.dtype).eps)
+    cut = eps * max(a.shape) if rcond is None else rcond
+    x = _pseudoinverse(a, cut if cut >= 0 else eps, "lstsq", "rcond") @ b
+    s = SVD()(a)[1]
+    rank = cast(np.count_nonzero(s > cut * s[:1]), np.int32)
+    return x, Residuals(), rank, s
+
+
+class Residuals:
+    """Stands for the residuals of lstsq, and refuses to be used."""
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError(
+            f"the residuals of np.linalg.lstsq can't be traced{at_line()}: whether there are any "
+            "depends on the rank. Compute them: np.sum((b - a @ x) ** 2, axis=0)"
+        )
+
+    def __repr__(self) -> str:
+        return "<residuals of np.linalg.lstsq, which aren't traced>"
+
+    __array__ = __array_ufunc__ = __array_function__ = __getitem__ = __iter__ = _refuse
+    __len__ = __bool__ = __float__ = __int__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __truediv__ = __rtruediv__ = __pow__ = __neg__ = __abs__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._refuse()
+
+
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+    """np.linalg.matrix_rank: integers, which have no derivative."""
+    if rtol is not None and tol is not None:
+        raise ValueError("`tol` and `rtol` can't be both set.")
+    if A.ndim < 2:
+        return int(not np.all(A == 0))
+    _refuse_hermitian("matrix_rank", hermitian)
+    s = svdvals(A)
+    if tol is not None:
+        return np.count_nonzero(s > np.expand_dims(tol, -1), axis=-1)
+    if rtol is None:
+        rtol = max(A.shape[-2:]) * np.finfo(s.dtype).eps
+    else:
+        rtol = np.expand_dims(rtol, -1)
+    return np.count_nonzero(s > s[..., :1] * rtol, axis=-1)
+
+
+def cond(x: Any, p: Any = None) -> Any:
+    """np.linalg.cond: of a singular matrix it is infinite."""
+    (a,) = floating(x)
+    if a.size == 0 and a.ndim >= 2 and 0 in a.shape[-2:]:
+        raise LinAlgError("cond is not defined on empty arrays")
+    with np.errstate(all="ignore"):
+        if p is None or p in (2, -2):
+            s = svdvals(a)
+            r = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+        else:
+            inverse = transposed(inverse_t(*factored(a)))
+            r = norm(a, p, (-2, -1)) * norm(inverse, p, (-2, -1))
+        unknown = np.isnan(r) & ~np.any(np.isnan(a), axis=(-2, -1))
+        return np.where(unknown, r.dtype.type(np.inf), r)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.arrays import KNOWN, is_foreign, is_known
 from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
@@ -29,12 +30,18 @@ def plain(x: Any) -> Any:
     """A tracer, array or number as it is; lists and tuples become arrays."""
     if isinstance(x, (Tracer, np.ndarray, np.generic, int, float, bool)):
         return x
-    if isinstance(x, complex):
-        raise ArgumentError(f"complex numbers can't be traced yet{at_line()}")
     if isinstance(x, (list, tuple)) and has_tracer(x):
         from tapegrad.tracing.frontend.joining import stack
 
         return stack([plain(e) for e in x])
+    if isinstance(x, complex):
+        check_dtype(np.dtype(complex))
+    if is_foreign(x):
+        raise ArgumentError(
+            f"an object of type {type(x).__name__}, which isn't an ndarray, meets a traced value"
+            f"{at_line()}: what it holds would be read once, when the function is traced. Use "
+            "np.asarray(x), outside of the function"
+        )
     array = np.asarray(x)
     check_dtype(array.dtype)
     return array
@@ -49,11 +56,10 @@ def has_tracer(x: Any) -> bool:
 
 def check_dtype(dtype: np.dtype) -> None:
     """An error for dtypes that have no rules: object, complex, strings, dates, float16, ..."""
-    if dtype.kind not in "fiub" or dtype.itemsize not in (1, 2, 4, 8) or dtype == np.float16:
-        raise ArgumentError(
-            f"an array of dtype {dtype} can't be traced{at_line()}; tapegrad knows booleans, "
-            "integers, float32 and float64. Convert it first with astype"
-        )
+    if not is_known(dtype):
+        what = "complex numbers can't" if dtype.kind == "c" else f"an array of dtype {dtype} can't"
+        advice = "Use real and imaginary parts" if dtype.kind == "c" else "Use astype first"
+        raise ArgumentError(f"{what} be traced{at_line()}; tapegrad knows {KNOWN}. {advice}")
 
 
 def dtype_of(x: Any) -> Any:
@@ -109,10 +115,11 @@ def loop_dtypes(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> tuple[
     else:
         loop = _resolved(ufunc, given)
     for t in loop:
-        if t.kind not in "fiub" or t == np.float16:
+        if not is_known(t):
+            names = ", ".join(t.__name__ if isinstance(t, type) else str(t) for t in given)
             raise UnsupportedError(
-                f"np.{ufunc.__name__} of {', '.join(map(str, given))} works in {t}, which can't "
-                f"be traced{at_line()}"
+                f"np.{ufunc.__name__} of {names} works in {t}, which can't be traced{at_line()}; "
+                f"tapegrad knows {KNOWN}. Convert the operands first, with x.astype(float)"
             )
     return loop
 

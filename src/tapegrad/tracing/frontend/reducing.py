@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -173,7 +174,10 @@ def mean(
     if dtype is None and a.dtype.kind in "iub":
         dtype = np.float64
     total = sum(a, axis, dtype, None, keepdims, _MISSING, where)
-    result = total / _count(a, axis, where, keepdims, total.dtype)
+    count = _count(a, axis, where, keepdims, total.dtype)
+    if not isinstance(count, Tracer) and count == 0:
+        warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=4)
+    result = total / count
     return result if out is None else store(out, result)
 
 
@@ -210,7 +214,8 @@ def var(
     freedom = _count(a, axis, where, keepdims, total.dtype) - ddof
     if isinstance(freedom, Tracer):
         freedom = np.maximum(freedom, 0)
-    elif freedom < 0:
+    elif freedom <= 0:
+        warnings.warn("Degrees of freedom <= 0 for slice", RuntimeWarning, stacklevel=4)
         freedom = 0
     result = total / freedom
     return result if out is None else store(out, result)

@@ -57,6 +57,8 @@ def median(
 ) -> Any:
     """np.median: the middle element, or the mean of the two."""
     x, axes = _merged(a, axis)
+    if x.shape[-1] == 0:  # NaN, and a warning
+        return np.mean(a, axis, out=out, keepdims=keepdims)
     ordered = sort(x)
     half, odd = divmod(x.shape[-1], 2)
     middle = np.mean(ordered[..., half - 1 + odd : half + 1], axis=-1)

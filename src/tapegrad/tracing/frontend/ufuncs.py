@@ -17,6 +17,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import special
 from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.frontend.operands import (
+    as_tracer,
     cast,
     cast_all,
     dtype_of,
@@ -65,7 +66,7 @@ def _short_power(x: Any, y: Any) -> Tracer:
     exponent = None
     if isinstance(y, (int, float, np.generic)) and not isinstance(y, bool):
         exponent = float(y)
-    elif isinstance(y, Tracer) and y._weak and y.dtype.kind in "iu":
+    elif isinstance(x, Tracer) and isinstance(y, Tracer) and y._weak and y.dtype.kind in "iu":
         exponent = int(y)  # guarded: an integer exponent decides which code is best
         y = exponent
     floating = isinstance(x, Tracer) and x.dtype.kind == "f"
@@ -80,6 +81,12 @@ def _short_power(x: Any, y: Any) -> Tracer:
             return apply(ew.sqrt, np.sqrt, [x])
         if exponent == -1:
             return apply(ew.reciprocal, np.reciprocal, [x])
+    if isinstance(y, (Tracer, np.ndarray)) and loop_dtypes(np.power, [x, y])[0].kind == "i":
+        powers = as_tracer(y, x)
+        result = apply(ew.power, np.power, [x, powers])  # NumPy refuses negative ones
+        valid: Any = np.all(powers >= 0)
+        valid._trace.guard(valid, True, "the sign of integer exponents")
+        return result
     return apply(ew.power, np.power, [x, y])
 
 
@@ -90,7 +97,7 @@ def _divmod(x: Any, y: Any) -> tuple[Any, Any]:
 def _modf(x: Any) -> tuple[Any, Any]:
     (x,) = promoted(np.modf, x)
     whole = np.trunc(x)
-    return np.where(np.isinf(x), 0.0, x - whole), whole
+    return np.copysign(np.where(np.isinf(x), 0.0, x - whole), x), whole
 
 
 def _logaddexp2(x: Any, y: Any) -> Any:

@@ -1,0 +1,85 @@
+"""Which arrays can be traced: those that hold numbers and behave as ndarrays do."""
+
+from __future__ import annotations
+
+import array
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+KNOWN = "booleans, integers, float32 and float64"
+
+# What a subclass may define without computing differently from an ndarray.
+_HARMLESS = {
+    *("__new__", "__init__", "__del__", "__init_subclass__", "__class_getitem__"),
+    *("__doc__", "__module__", "__dict__", "__firstlineno__", "__static_attributes__"),
+    *("__array_finalize__", "__array_wrap__", "__array_priority__", "__hash__"),
+    *("__repr__", "__str__", "__format__"),
+    *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"),
+}
+
+
+def is_known(dtype: np.dtype) -> bool:
+    """Whether there are rules for numbers of this dtype."""
+    return dtype.kind in "fiub" and dtype.itemsize <= 8 and dtype.type is not np.float16
+
+
+def native(dtype: np.dtype) -> np.dtype:
+    """The dtype in the machine's byte order, which is that of every value on a tape."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
+def plain(x: Any) -> Any:
+    """An array as an ndarray in the machine's byte order: itself, a view or a copy. Else `x`."""
+    if not isinstance(x, np.ndarray) or (type(x) is np.ndarray and x.dtype.isnative):
+        return x
+    return np.asarray(x, native(x.dtype))
+
+
+@cache
+def own_behaviour(kind: type) -> str:
+    """What a subclass of ndarray does in a way of its own: the name of a method, or nothing."""
+    for base in kind.__mro__:
+        if base in (np.ndarray, np.memmap):  # a memmap only closes its file
+            break
+        for name in vars(base):
+            if name not in _HARMLESS and (hasattr(np.ndarray, name) or name == "__getattr__"):
+                return name
+    return ""
+
+
+def objection(x: Any) -> tuple[str, str] | None:
+    """Why an array or number can't be traced, after its name: what it is, and what to do."""
+    kind: Any = type(x)
+    if isinstance(x, np.ndarray) and (own := own_behaviour(kind)):
+        return f"is of type {kind.__name__}", (
+            f", whose operators differ from an ndarray's (it has its own {own}), so tapegrad can't "
+            "follow them. Pass np.asarray(x) (for a masked array, its data and mask)"
+        )
+    if isinstance(x, complex) and not isinstance(x, np.generic):
+        return "is complex", ", and complex numbers can't be traced yet. Pass x.real and x.imag"
+    if not isinstance(x, (np.ndarray, np.generic)) or isinstance(x, np.character):
+        return None
+    if x.dtype.kind == "O":
+        return "is an array of dtype object", (
+            ", which holds Python objects and no numbers. It often comes from nested lists of "
+            "unequal lengths. Make it float64"
+        )
+    if not is_known(x.dtype):
+        advice = {
+            "c": "Pass x.real and x.imag, or x.real.astype(float)",
+            "V": "Pass its fields, each with astype if need be",
+        }.get(x.dtype.kind, "Convert it first with astype")
+        return f"has dtype {x.dtype}", f", and tapegrad traces {KNOWN}. {advice}"
+    return None
+
+
+def is_foreign(x: Any) -> bool:
+    """Whether an object isn't an array, but NumPy would make one of it: what it holds would be
+    read once, when the function is traced, and not again."""
+    if isinstance(x, (np.ndarray, np.generic)):
+        return False
+    kind = type(x)
+    arrays = hasattr(kind, "__array__") or hasattr(kind, "__array_interface__")
+    return arrays or isinstance(x, (memoryview, array.array))

@@ -1,0 +1,236 @@
+"""Linear systems by SciPy's LAPACK, in place, for matrices of fixed shape.
+
+LAPACK counts columns first: what is a row-major matrix here is its transpose there, so the lower
+triangle is called the upper one. The factors of LU are kept as LAPACK leaves them. Routines that
+can fail return whether they did.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import signature
+from numba.extending import intrinsic
+
+from tapegrad.emit.support.arrays import INT, WORD, FixedArray
+from tapegrad.emit.support.blas import Fortran
+
+BLOCK, BLOCKS = 32, 32  # pulled back at once: so many rows, or more if there were more blocks
+
+
+def _no_number_if(builder: Any, failed: Any, kind: FixedArray, array: Any) -> None:
+    """Make all elements of a matrix NaN, if a flag is set."""
+    nan = ir.Constant(array.type.pointee, float("nan"))
+    size = WORD(kind.shape[0] * kind.shape[1])
+    with builder.if_then(failed, likely=False), cgutils.for_range(builder, size) as loop:
+        builder.store(nan, builder.gep(array, [loop.index], inbounds=True))
+
+
+def _clear_above(builder: Any, kind: FixedArray, array: Any) -> None:
+    """Make the elements above the diagonal 0."""
+    n, zero = kind.shape[0], ir.Constant(array.type.pointee, 0.0)
+    with cgutils.for_range(builder, WORD(n)) as loop:
+        row, after = builder.mul(loop.index, WORD(n)), builder.add(loop.index, WORD(1))
+        with cgutils.for_range_slice(builder, after, WORD(n), WORD(1)) as (column, _):
+            place = builder.add(row, column)
+            builder.store(zero, builder.gep(array, [place], inbounds=True))
+
+
+# ---- Cholesky's factor
+
+
+@intrinsic
+def cholesky(typingctx: Any, x: Any) -> Any:
+    """Put the factor of the lower triangle of x in place of x; NaN, if it fails."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        n = x.shape[0]
+        fortran = Fortran(context, builder, x.dtype)
+        info = fortran.lapack("potrf", "U", n, args[0], max(n, 1))
+        failed = builder.icmp_signed("!=", info, INT(0))
+        _clear_above(builder, x, args[0])
+        _no_number_if(builder, failed, x, args[0])
+        return failed
+
+    return signature(types.boolean, x), codegen
+
+
+def _pull_back_block(factor: Any, ct: Any, n: int) -> None:
+    """Murray's unblocked algorithm; leaves twice the cotangent on the diagonal."""
+    for j in range(n - 1, -1, -1):
+        d, own = factor[j, j], ct[j, j]
+        for i in range(j + 1, n):
+            ct[i, j] = ct[i, j] / d
+            own -= factor[i, j] * ct[i, j]
+        own /= d
+        ct[j, j] = own
+        for k in range(j):
+            ct[j, k] -= own * factor[j, k]
+        for i in range(j + 1, n):
+            c = ct[i, j]
+            for k in range(j):
+                ct[j, k] -= c * factor[i, k]
+                ct[i, k] -= c * factor[j, k]
+
+
+@intrinsic
+def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
+    """Put the cotangent of A in place of that of its factor, by blocks (arXiv:1602.07527, 4.2).
+
+    With A' symmetric, its diagonal doubled, the blocks below and left of a diagonal block follow:
+    S' - A' S for the side S, times the inverse of the triangle above it; then the triangle's own.
+    """
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        n = ct.shape[0]
+        block = max(BLOCK, -(-n // BLOCKS))
+        fortran = Fortran(context, builder, ct.dtype)
+        cts, lower = args
+        corner = FixedArray(ct.dtype, (block, block), (n, 1))  # of any size: it is passed
+        inner = signature(types.none, corner, corner, types.int64)
+
+        def at(array: Any, row: int, column: int) -> Any:
+            return builder.gep(array, [WORD(row * n + column)], inbounds=True)
+
+        def pull_back(first: int, last: int) -> None:
+            if last - first <= block:
+                corners = [at(x, first, first) for x in (lower, cts)]
+                context.compile_internal(
+                    builder, _pull_back_block, inner, [*corners, WORD(last - first)]
+                )
+                return
+            half = ((last - first) // block + 1) // 2 * block
+            middle, rows = first + half, last - first - half
+            pull_back(middle, last)
+            side, ct_side = at(lower, middle, first), at(cts, middle, first)
+            fortran.blas("symm", "R", "U", half, rows, -1.0, at(cts, middle, middle), n,
+                         side, n, 1.0, ct_side, n)  # fmt: skip
+            fortran.blas("trsm", "L", "U", "N", "N", half, rows, 1.0, at(lower, first, first), n,
+                         ct_side, n)  # fmt: skip
+            fortran.blas("gemm", "N", "T", half, half, rows, -1.0, side, n, ct_side, n,
+                         1.0, at(cts, first, first), n)  # fmt: skip
+            pull_back(first, middle)
+
+        pull_back(0, n)
+        with cgutils.for_range(builder, WORD(n)) as loop:
+            place = builder.gep(cts, [builder.mul(loop.index, WORD(n + 1))], inbounds=True)
+            half = ir.Constant(fortran.real, 0.5)
+            builder.store(builder.fmul(builder.load(place), half), place)
+        _clear_above(builder, ct, cts)
+        return context.get_dummy_value()
+
+    return signature(types.none, ct, factor), codegen
+
+
+# ---- triangles
+
+
+def _triangular(lower: bool, unit: bool) -> Any:
+    @intrinsic
+    def solve(typingctx: Any, x: Any, t: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            (n, columns), (down, along) = x.shape, t.strides
+            stored = along == 1  # row by row; else a transpose, column by column
+            uplo = "U" if lower == stored else "L"
+            diagonal = "U" if unit else "N"
+            lead = max(down if stored else along, n)
+            fortran = Fortran(context, builder, x.dtype)
+            if n and columns == 1:
+                flag = "T" if stored else "N"
+                fortran.blas("trsv", uplo, flag, diagonal, n, args[1], lead, args[0], 1)
+            elif n and columns:  # asked for x.T: x.T @ t.T is given
+                flag = "N" if stored else "T"
+                fortran.blas("trsm", "R", uplo, flag, diagonal, columns, n, 1.0, args[1], lead,
+                             args[0], columns)  # fmt: skip
+            return context.get_dummy_value()
+
+        return signature(types.none, x, t), codegen
+
+    return solve
+
+
+solve_lower, solve_upper = _triangular(True, False), _triangular(False, False)
+solve_unit_lower, solve_unit_upper = _triangular(True, True), _triangular(False, True)
+
+
+# ---- LU factors
+
+
+@intrinsic
+def lu(typingctx: Any, x: Any, pivots: Any) -> Any:
+    """Put the factors of x.T in place of x, transposed."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        n = x.shape[0]
+        fortran = Fortran(context, builder, x.dtype)
+        fortran.lapack("getrf", n, n, args[0], max(n, 1), args[1])
+        return context.get_dummy_value()
+
+    return signature(types.none, x, pivots), codegen
+
+
+def _lu_solve(flag: str) -> Any:
+    @intrinsic
+    def solve(typingctx: Any, x: Any, factors: Any, pivots: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            rows, n = x.shape
+            if rows and n:
+                fortran = Fortran(context, builder, x.dtype)
+                fortran.lapack("getrs", flag, n, rows, args[1], n, args[2], args[0], n)
+            return context.get_dummy_value()
+
+        return signature(types.none, x, factors, pivots), codegen
+
+    return solve
+
+
+lu_solve, lu_solve_transposed = _lu_solve("N"), _lu_solve("T")
+
+
+@intrinsic
+def inverse_t(typingctx: Any, x: Any, work: Any, pivots: Any) -> Any:
+    """Put the transposed inverse in place of the factors x; NaN, of a singular matrix."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        n = x.shape[0]
+        if not n:
+            return context.get_dummy_value()
+        fortran = Fortran(context, builder, x.dtype)
+        info = fortran.lapack("getri", n, args[0], n, args[2], args[1], work.shape[0])
+        _no_number_if(builder, builder.icmp_signed("!=", info, INT(0)), x, args[0])
+        return context.get_dummy_value()
+
+    return signature(types.none, x, work, pivots), codegen
+
+
+@intrinsic
+def slogdet(typingctx: Any, factors: Any, pivots: Any) -> Any:
+    """The sign and the logarithm of a determinant, of the factors of its matrix."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        n = factors.shape[0]
+        real = context.get_data_type(factors.dtype)
+        zero, one, minus_one = (ir.Constant(real, v) for v in (0.0, 1.0, -1.0))
+        sign = cgutils.alloca_once_value(builder, one)
+        total = cgutils.alloca_once_value(builder, zero)
+        log = builder.module.declare_intrinsic("llvm.log", [real])
+        fabs = builder.module.declare_intrinsic("llvm.fabs", [real])
+        with cgutils.for_range(builder, WORD(n)) as loop:
+            place = builder.mul(loop.index, WORD(n + 1))
+            d = builder.load(builder.gep(args[0], [place], inbounds=True))
+            pivot = builder.load(builder.gep(args[1], [loop.index], inbounds=True))
+            number = builder.trunc(builder.add(loop.index, WORD(1)), INT)
+            swapped = builder.icmp_signed("!=", pivot, number)
+            negative = builder.fcmp_ordered("<", d, zero)
+            factor = builder.select(builder.xor(swapped, negative), minus_one, one)
+            factor = builder.select(builder.fcmp_ordered("==", d, zero), zero, factor)
+            builder.store(builder.fmul(builder.load(sign), factor), sign)
+            logarithm = builder.call(log, [builder.call(fabs, [d])])
+            builder.store(builder.fadd(builder.load(total), logarithm), total)
+        pair = [builder.load(sign), builder.load(total)]
+        return context.make_tuple(builder, sig.return_type, pair)
+
+    return signature(types.UniTuple(factors.dtype, 2), factors, pivots), codegen

@@ -1,0 +1,330 @@
+"""Orthogonal factors, eigenvalues, singular values, and what is made of them; NumPy computes them.
+
+Matrices are the last two axes. Those that may not converge say so in a last result, `failed`.
+
+Eigenvectors and singular vectors are determined up to their sign, and up to a rotation where
+values are equal. The derivative is that of functions which don't depend on this choice: where two
+values are equal the rotation between their vectors counts as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import Library, Slice
+from tapegrad.primitives.contractions import matmul, swapped
+from tapegrad.primitives.elementwise import reciprocal, where
+from tapegrad.primitives.scatter import Concatenate, PlaceDiagonal
+from tapegrad.primitives.solving import (
+    below,
+    folded,
+    mirrored,
+    over_batch,
+    solve_lower,
+    solve_upper,
+    square,
+)
+from tapegrad.primitives.views import Diagonal, ExpandDims, GetItem, zeros
+
+FLAG = np.dtype(bool)
+
+
+def row(x: Any) -> Any:
+    """Vectors as matrices of one row."""
+    return ExpandDims((x.ndim - 1,))(x)
+
+
+def column(x: Any) -> Any:
+    """Vectors as matrices of one column."""
+    return ExpandDims((x.ndim,))(x)
+
+
+def placed(x: Any) -> Any:
+    """Vectors on the diagonal of square matrices."""
+    return PlaceDiagonal((x.shape[-1], x.shape[-1]), 0)(x)
+
+
+def inverted(x: Any) -> Any:
+    """1 / x, and 0 where x is 0."""
+    zero = x.equals(0)
+    return where(zero, x.constant(0), reciprocal(where(zero, x.constant(1), x)))
+
+
+def total(*terms: Any) -> Any:
+    """The sum of the terms that there are; None of none."""
+    found = [t for t in terms if t is not None]
+    result = found[0] if found else None
+    for t in found[1:]:
+        result = result + t
+    return result
+
+
+def attempted(
+    f: Callable[..., tuple[Any, ...]], shapes: Callable[[Any], Any], a: Any
+) -> tuple[Any, ...]:
+    """`(*f(a), failed)` for a batch of matrices, NaN where f doesn't converge; `shapes` gives
+    those of the results for a matrix."""
+
+    def one(x: Any) -> tuple[Any, ...]:
+        try:
+            return *f(x), np.False_
+        except np.linalg.LinAlgError:
+            return *[np.full(s, np.nan, x.dtype) for s in shapes(x)], np.True_
+
+    try:
+        return *f(a), np.zeros(a.shape[:-2], bool)[()]
+    except np.linalg.LinAlgError:
+        return over_batch(one, (2,), a)
+
+
+# ---- eigenvalues
+
+
+@dataclass(frozen=True)
+class EigH(Library):
+    """The eigenvalues w of a symmetric A, in ascending order, and its eigenvectors as columns of V.
+
+    One triangle of A is read, the lower or the upper. With F_ij = 1 / (w_j - w_i), and 0 on the
+    diagonal, the cotangent of the symmetric matrix is V (diag(w') + F * (V^T V')) V^T (Giles,
+    "Collected matrix derivative results", 2008, 3.1); that of the triangle adds up its pairs.
+    """
+
+    lower: bool = True
+
+    name = "eigh"
+    results = 3
+    absent = True
+
+    def aval(self, *xs: Aval) -> tuple[Aval, Aval, Aval]:
+        a = square(self.name, xs[0])
+        return a.with_shape(a.shape[:-1]), a, Aval(a.shape[:-2], FLAG)
+
+    def evaluate(self, *xs: Any) -> Any:
+        uplo: Any = "L" if self.lower else "U"
+        return attempted(
+            lambda x: tuple(np.linalg.eigh(x, uplo)), lambda x: (x.shape[:1], x.shape), xs[0]
+        )
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        (ct_w, ct_v, _), (w, v, _) = ct, out
+        turned = None if ct_v is None else _gaps(w) * matmul(swapped(v), ct_v)
+        inner = total(None if ct_w is None else placed(ct_w), turned)
+        if inner is None:
+            return (None,)
+        if turned is None:  # columns scaled, for a product less
+            whole = matmul(v * row(ct_w), swapped(v))
+        else:
+            whole = matmul(matmul(v, inner), swapped(v))
+        return (folded(whole) if self.lower else swapped(folded(swapped(whole))),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        (t,), (w, v, _) = ts, out
+        t = mirrored(t if self.lower else swapped(t))
+        turned = matmul(swapped(v), matmul(t, v))
+        return Diagonal(0)(turned), matmul(v, _gaps(w) * turned), None
+
+
+def _gaps(w: Any) -> Any:
+    """1 / (w_j - w_i), and 0 where they are equal."""
+    return inverted(row(w) - column(w))
+
+
+# ---- singular values
+
+
+@dataclass(frozen=True)
+class SVD(Library):
+    """The reduced decomposition A = U diag(s) V^T; the results are U, s and V^T.
+
+    With F_ij = 1 / (s_j^2 - s_i^2), and 0 on the diagonal, the cotangent of A is
+    U (diag(s') + (F * (U^T U' - U'^T U)) S + S (F * (V^T V' - V'^T V))) V^T, and for matrices that
+    aren't square (I - U U^T) U' S^-1 V^T and U S^-1 V'^T (I - V V^T) beside it (J. Townsend,
+    "Differentiating the singular value decomposition", 2016).
+    """
+
+    name = "svd"
+    results = 4
+    absent = True
+
+    def aval(self, *xs: Aval) -> tuple[Aval, ...]:
+        (a,) = xs
+        *batch, m, n = a.shape
+        k = min(m, n)
+        shapes = ((*batch, m, k), (*batch, k), (*batch, k, n))
+        return *[a.with_shape(s) for s in shapes], Aval(tuple(batch), FLAG)
+
+    def evaluate(self, *xs: Any) -> Any:
+        def shapes(x: Any) -> Any:
+            k = min(x.shape)
+            return (len(x), k), (k,), (k, x.shape[1])
+
+        return attempted(lambda x: tuple(np.linalg.svd(x, full_matrices=False)), shapes, xs[0])
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        (ct_u, ct_s, ct_vt, _), (u, s, vt, _) = ct, out
+        inner, beside = [], []
+        if ct_u is not None:
+            turned = matmul(swapped(u), ct_u)
+            inner.append(_square_gaps(s) * (turned - swapped(turned)) * row(s))
+            if u.shape[-2] > u.shape[-1]:
+                rest = (ct_u - matmul(u, turned)) * row(inverted(s))
+                beside.append(matmul(rest, vt))
+        if ct_vt is not None:
+            turned = matmul(vt, swapped(ct_vt))
+            inner.append(column(s) * _square_gaps(s) * (turned - swapped(turned)))
+            if vt.shape[-1] > vt.shape[-2]:
+                rest = column(inverted(s)) * (ct_vt - matmul(swapped(turned), vt))
+                beside.append(matmul(u, rest))
+        if not inner:
+            return (None if ct_s is None else matmul(u * row(ct_s), vt),)
+        if ct_s is not None:
+            inner.append(placed(ct_s))
+        return (total(matmul(u, matmul(total(*inner), vt)), *beside),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        (t,), (u, s, vt, _) = ts, out
+        left, right = matmul(swapped(u), t), matmul(t, swapped(vt))
+        turned = matmul(left, swapped(vt))
+        by_rows, by_columns = column(s) * turned, turned * row(s)
+        gaps = _square_gaps(s)
+        t_u = matmul(u, gaps * (by_columns + swapped(by_columns)))
+        t_u = t_u + (right - matmul(u, turned)) * row(inverted(s))
+        t_v = matmul(swapped(vt), gaps * (by_rows + swapped(by_rows)))
+        t_v = t_v + swapped(column(inverted(s)) * (left - matmul(turned, vt)))
+        return t_u, Diagonal(0)(turned), swapped(t_v), None
+
+
+def _square_gaps(s: Any) -> Any:
+    """1 / (s_j^2 - s_i^2), and 0 where they are equal."""
+    return inverted((row(s) - column(s)) * (row(s) + column(s)))
+
+
+# ---- orthogonal factors
+
+
+@dataclass(frozen=True)
+class QR(Library):
+    """A = Q R for an A that isn't wider than tall: Q has its shape, R is an upper triangle.
+
+    With M = R R'^T - Q'^T Q and C the symmetric matrix with its lower triangle, the cotangent of A
+    is (Q' + Q C) R^-T (M. Seeger et al., "Auto-differentiating linear algebra", arXiv:1710.08717).
+    """
+
+    name = "qr"
+    results = 2
+    absent = True
+
+    def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
+        (a,) = xs
+        *batch, m, n = a.shape
+        if m < n:
+            raise ValueError(f"qr: {a} is wider than tall")
+        return a, a.with_shape((*batch, n, n))
+
+    def evaluate(self, *xs: Any) -> Any:
+        return tuple(np.linalg.qr(xs[0]))
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        (ct_q, ct_r), (q, r) = ct, out
+        m = total(
+            None if ct_r is None else matmul(r, swapped(ct_r)),
+            None if ct_q is None else -matmul(swapped(ct_q), q),
+        )
+        whole = total(ct_q, matmul(q, mirrored(m)))
+        return (swapped(solve_upper(r, swapped(whole))),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        (t,), (q, r) = ts, out
+        scaled = swapped(solve_lower(swapped(r), swapped(t)))
+        along = matmul(swapped(q), scaled)
+        turn = below(along) - swapped(below(along))
+        return scaled + matmul(q, turn - along), matmul(along - turn, r)
+
+
+# ---- functions of a matrix
+
+
+@dataclass(frozen=True)
+class PInv(Library):
+    """The pseudoinverse P of A; singular values up to `rcond` times the largest count as 0.
+
+    At constant rank (G. Golub and V. Pereyra, "The differentiation of pseudo-inverses and nonlinear
+    least squares problems whose variables separate", 1973, 4.12):
+    dP = -P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P.
+    """
+
+    rcond: float
+
+    name = "pinv"
+    results = 2
+    absent = True
+
+    def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
+        (a,) = xs
+        *batch, m, n = a.shape
+        return a.with_shape((*batch, n, m)), Aval(tuple(batch), FLAG)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return attempted(
+            lambda x: (np.linalg.pinv(x, rcond=self.rcond),), lambda x: (x.shape[::-1],), xs[0]
+        )
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        (a,), ct, p = xs, ct[0], out[0]
+        if ct is None:
+            return (None,)
+        pt, turned = swapped(p), swapped(ct)
+        result = -matmul(matmul(pt, ct), pt)
+        right = matmul(turned, matmul(p, pt))
+        result = result + right - matmul(a, matmul(p, right))
+        left = matmul(matmul(pt, p), turned)
+        return (result + left - matmul(matmul(left, p), a),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        (t,), (a,), p = ts, xs, out[0]
+        pt, turned = swapped(p), swapped(t)
+        result = -matmul(matmul(p, t), p)
+        left = matmul(matmul(p, pt), turned)
+        result = result + left - matmul(matmul(left, a), p)
+        right = matmul(turned, matmul(pt, p))
+        return result + right - matmul(p, matmul(a, right)), None
+
+
+@dataclass(frozen=True)
+class Expm(Library):
+    """The exponential of a matrix.
+
+    Its derivative along E is the upper right block of the exponential of [[A, E], [0, A]]; the
+    cotangent of A is that for A^T along the cotangent (N. Higham, "Functions of matrices", 2008,
+    equation 3.16).
+    """
+
+    name = "expm"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return square(self.name, xs[0])
+
+    def evaluate(self, *xs: Any) -> Any:
+        from scipy.linalg import expm
+
+        return over_batch(lambda x: np.asarray(expm(x), x.dtype), (2,), xs[0])
+
+    def along(self, a: Any, direction: Any) -> Any:
+        """The derivative at `a` along a direction."""
+        axis, n = a.ndim - 1, a.shape[-1]
+        top = Concatenate(axis)(a, direction)
+        bottom = Concatenate(axis)(zeros(a, a.shape), a)
+        whole = self(Concatenate(axis - 1)(top, bottom))
+        batch = tuple(Slice(0, m) for m in a.shape[:-2])
+        return GetItem((*batch, Slice(0, n), Slice(n, n)))(whole)
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return (self.along(swapped(xs[0]), ct),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None if ts[0] is None else self.along(xs[0], ts[0])

@@ -1,0 +1,66 @@
+"""Traced values that a function left behind in what outlives its trace: lists, attributes, globals.
+
+Afterwards they stand for nothing, and a later call, which runs the tape and not the function, would
+leave none. So they are searched for when a trace is over, wherever the function's code could have
+put them.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+from typing import Any
+
+from tapegrad.errors import LeakedTracerError
+from tapegrad.ir.tape import Source, Tape, Var
+from tapegrad.tracing.reach import Reach, reached_by
+from tapegrad.tracing.source import at_source
+from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.tracer import Tracer
+
+_DEEPEST = 4  # of containers in containers
+
+
+def check_leaks(trace: Trace, reach: Reach, tape: Tape) -> None:
+    """A LeakedTracerError if one of the trace's values is where `reach` leads."""
+    for name, value in _places(reach):
+        for found in _tracers(value, _DEEPEST):
+            if found._trace is trace:
+                raise LeakedTracerError(
+                    f"{trace.label} left a traced value{at_source(_source(found, tape))} in "
+                    f"{name!r}, which outlives the trace. Later calls don't run the function again "
+                    "and would leave nothing there. Return the value from the function instead, as "
+                    "a result or with has_aux=True"
+                )
+
+
+def _places(reach: Reach) -> Iterator[tuple[str, Any]]:
+    """What the function's code can store in, or in something held there: names and values."""
+    for f in reach.functions:
+        for _, name, _, value in reached_by("f", f):
+            yield name, value
+        for name in f.__code__.co_names:  # what is stored needn't have been loaded
+            if name in f.__globals__:
+                yield name, f.__globals__[name]
+    for x in reach.objects:
+        yield from list(getattr(x, "__dict__", {}).items())
+
+
+def _tracers(x: Any, depth: int) -> Iterator[Tracer]:
+    """The tracers in a value, and in containers there."""
+    if isinstance(x, Tracer):
+        yield x
+    elif depth and isinstance(x, (list, tuple, set, dict, collections.deque)):
+        for element in list(x.values() if isinstance(x, dict) else x):
+            if isinstance(element, (Tracer, list, tuple, set, dict, collections.deque)):
+                yield from _tracers(element, depth - 1)
+
+
+def _source(tracer: Tracer, tape: Tape) -> Source | None:
+    """The line that a traced value was computed at."""
+    operand = tracer._operand
+    if isinstance(operand, Var):
+        for call in tape.calls:
+            if operand in call.outs:
+                return call.src
+    return None

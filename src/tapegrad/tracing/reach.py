@@ -1,0 +1,228 @@
+"""What a function reaches without being passed it: the code that may run, and the names it says.
+
+Python tells nobody which attribute was read while a function ran. But a name has to stand in the
+code to be read, so all names of all code that may run are an upper bound. `Reach` finds that code:
+from a function to the functions among its closure, globals and defaults; from an object to those
+methods and properties of its class whose names occur; and on from there until nothing new comes.
+Code of installed packages is not looked into, but for the package that the function itself is from.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import os
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tracing.source import is_users_path
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+ABSENT = object()
+# Whoever says one of these may read attributes whose names stand nowhere.
+_REFLECTION = {"getattr", "vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec"}
+
+
+class Reach:
+    """The user's code that may run when `roots` are called or used.
+
+    `codes` are the code objects, `names` all names in them. `all_names` says that some are
+    computed, so that every attribute counts as read.
+    """
+
+    def __init__(self, roots: Sequence[Any]) -> None:
+        self.codes: dict[types.CodeType, None] = {}
+        self.names: set[str] = set()
+        self.homes = [home for f in roots if (home := _home(_file_of(f)))]
+        self._seen: dict[int, Any] = {}  # with the objects, so that no id is given away meanwhile
+        self.functions: list[types.FunctionType] = []
+        self.objects: list[Any] = []  # and classes and modules; their attributes are read by name
+        self._waiting: list[Any] = list(roots)
+        known = -1
+        while known != len(self._seen):  # a new name may make an attribute of an old object read
+            known = len(self._seen)
+            while self._waiting:
+                self._visit(self._waiting.pop())
+            for x in self.objects:
+                self._waiting += [value for _, value in self.attributes(x)]
+
+    @property
+    def all_names(self) -> bool:
+        return not self.names.isdisjoint(_REFLECTION)
+
+    def attributes(self, x: Any) -> Iterator[tuple[str, Any]]:
+        """The attributes of an object, class or module that the code may read, not computed.
+
+        Of a user's class, methods that Python itself calls (`__call__`, `__getitem__`) count too.
+        """
+        own = set(getattr(x, "__dict__", ()))
+        names = self.names
+        if self.all_names and not isinstance(x, types.ModuleType):
+            names = names | own | set(_slots(x))
+        if not isinstance(x, types.ModuleType):
+            names = names | self._special(x)
+        for name in sorted(names):
+            found = inspect.getattr_static(x, name, ABSENT)
+            if isinstance(found, types.MemberDescriptorType):  # of __slots__
+                found = getattr(x, name, ABSENT) if not isinstance(x, type) else ABSENT
+            if found is not ABSENT:
+                yield name, found
+
+    def _special(self, x: Any) -> set[str]:
+        """The methods with double underscores that the user's class of an object defines; of a
+        class, those too that make an object."""
+        making = () if isinstance(x, type) else ("__init__", "__new__", "__post_init__")
+        return {
+            name
+            for base in (x if isinstance(x, type) else type(x)).__mro__
+            if self.is_users_class(base)
+            for name, value in vars(base).items()
+            if name.startswith("__") and isinstance(value, types.FunctionType)
+            if name not in making
+        }
+
+    def is_open(self, x: Any) -> bool:
+        """Whether the attributes of an object, class or module are looked at."""
+        if isinstance(x, types.ModuleType):
+            return is_users_file(getattr(x, "__file__", None), self.homes)
+        if isinstance(x, type):
+            return self.is_users_class(x)
+        own = type(x).__module__.startswith("tapegrad.") and not self.is_users_class(type(x))
+        return not own and (hasattr(x, "__dict__") or any(True for _ in _slots(x)))
+
+    def is_users_code(self, code: types.CodeType) -> bool:
+        return is_users_file(code.co_filename, self.homes)
+
+    def is_users_class(self, cls: type) -> bool:
+        module = sys.modules.get(cls.__module__)
+        # What is typed at a prompt belongs to a module without a file, or to none.
+        if module is None or cls.__module__ == "__main__":
+            return True
+        return is_users_file(getattr(module, "__file__", None), self.homes)
+
+    def _visit(self, x: Any) -> None:
+        if isinstance(x, (*PLAIN, np.ndarray, np.generic)) or id(x) in self._seen:
+            return
+        self._seen[id(x)] = x
+        if isinstance(x, types.FunctionType):
+            self._visit_function(x)
+        elif isinstance(x, types.MethodType):
+            self._waiting += [x.__func__, x.__self__]
+        elif isinstance(x, functools.partial):
+            self._waiting += [x.func, *x.args, *x.keywords.values()]
+        elif isinstance(x, (staticmethod, classmethod)):
+            self._waiting.append(x.__func__)
+        elif isinstance(x, property):
+            self._waiting.append(x.fget)
+        elif isinstance(x, functools.cached_property):
+            self._waiting.append(x.func)
+        elif isinstance(x, dict):
+            self._waiting += x.values()
+        elif isinstance(x, (list, tuple, set, frozenset)):
+            self._waiting += x
+        else:
+            self._waiting.append(wrapped_by(x))
+            if self.is_open(x):
+                self.objects.append(x)
+
+    def _visit_function(self, f: types.FunctionType) -> None:
+        if not self.is_users_code(f.__code__):
+            # A decorator of some package holds the user's function in its closure.
+            held = [value for *_, value in reached_by("f", f)] if f.__closure__ else []
+            self._waiting += [v for v in held if isinstance(v, types.FunctionType)]
+            return
+        self.functions.append(f)
+        for code in nested(f.__code__):
+            self.codes[code] = None
+            self.names.update(code.co_names)
+        self._waiting += [value for *_, value in reached_by("f", f)]
+
+
+def wrapped_by(x: Any) -> Any:
+    """The function that a decorated one stands for, a derivative for instance; or None."""
+    own = type(x).__module__.startswith("tapegrad.")
+    return (
+        getattr(x, "__wrapped__", None) if own else inspect.getattr_static(x, "__wrapped__", None)
+    )
+
+
+def _file_of(f: Any) -> str:
+    """The file that a function, method or callable object is defined in."""
+    while isinstance(f, functools.partial):
+        f = f.func
+    code = getattr(f, "__code__", getattr(type(f).__call__, "__code__", None))
+    return code.co_filename if isinstance(code, types.CodeType) else ""
+
+
+def nested(code: types.CodeType) -> list[types.CodeType]:
+    """A function's code and that of the functions, classes and comprehensions inside it."""
+    inside = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return [code, *[c for k in inside for c in nested(k)]]
+
+
+def reached_by(
+    place: str, f: types.FunctionType
+) -> Iterator[tuple[str, str, tuple[Any, ...], Any]]:
+    """What a function's closure, globals and defaults hold: for each the place, the name that the
+    code has for it, a key that is the same where two functions share the place, and the value."""
+    names = f.__code__.co_freevars
+    for k, (name, cell) in enumerate(zip(names, f.__closure__ or (), strict=True)):
+        try:
+            yield f"{place}.__closure__[{k}].cell_contents", name, (id(cell),), cell.cell_contents
+        except ValueError:
+            continue  # not bound yet
+    for name in sorted(_global_names(f.__code__)):
+        if name in f.__globals__:
+            key = (id(f.__globals__), name)
+            yield f"{place}.__globals__[{name!r}]", name, key, f.__globals__[name]
+    defaults = f.__defaults__ or ()
+    last = f.__code__.co_varnames[f.__code__.co_argcount - len(defaults) :]
+    for k, (name, value) in enumerate(zip(last, defaults, strict=False)):
+        yield f"{place}.__defaults__[{k}]", f"{name}=", (id(f), k), value
+    for name, value in (f.__kwdefaults__ or {}).items():
+        yield f"{place}.__kwdefaults__[{name!r}]", f"{name}=", (id(f), name), value
+
+
+@functools.lru_cache(maxsize=4096)
+def _global_names(code: types.CodeType) -> frozenset[str]:
+    return frozenset(
+        i.argval
+        for c in nested(code)
+        for i in dis.get_instructions(c)
+        if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    )
+
+
+def _slots(x: Any) -> Iterator[str]:
+    for cls in type(x).__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots
+
+
+def is_users_file(file: str | None, homes: Sequence[str] = ()) -> bool:
+    """Whether a file is part of the user's program, and not of Python or an installed package.
+
+    `homes` are installed packages that are the user's after all.
+    """
+    if file is None or not is_users_path(file):
+        return False
+    if file.startswith(tuple(homes)):
+        return True
+    return "-packages" + os.sep not in file and not file.startswith(_STDLIB)
+
+
+_STDLIB = os.path.dirname(os.__file__) + os.sep
+
+
+def _home(file: str) -> str:
+    """The folder of the installed package that a file is in; empty if it is in none."""
+    parts = file.split(os.sep)
+    for k, part in enumerate(parts[:-1]):
+        if part.endswith("-packages"):
+            return os.sep.join(parts[: k + 2])
+    return ""

@@ -1,0 +1,203 @@
+"""Concurrency"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from tapegrad import grad, trace, value_and_grad
+from tapegrad.differentiate.reverse import reverse
+from tapegrad.pipeline import optimized
+
+THREADS = 8
+
+
+def together(work):
+    """The results of `work(k)` in several threads that start at the same time."""
+    barrier = threading.Barrier(THREADS)
+
+    def run(k):
+        barrier.wait()
+        return work(k)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(run, range(THREADS)))
+
+
+def branching(x):
+    y = np.zeros_like(x)
+    y[1:] = x[:-1] ** 2
+    return np.sum(y * x) if np.sum(x) > 0 else np.sum(np.sin(x))
+
+
+def slope(x):
+    """The gradient of `branching`, by hand."""
+    if np.sum(x) <= 0:
+        return np.cos(x)
+    found = np.zeros_like(x)
+    found[1:] += x[:-1] ** 2
+    found[:-1] += 2 * x[:-1] * x[1:]
+    return found
+
+
+@pytest.mark.parametrize("mode", ["never", "always", "auto"])
+def test_one_derivative_in_many_threads(mode):
+    """one derivative is called from many threads, with branches that flip -> right"""
+    df = grad(branching, compile=mode)
+
+    def work(k):
+        rng = np.random.default_rng(k)
+        for _ in range(50):
+            x = rng.normal(size=2 + k % 2)
+            np.testing.assert_allclose(df(x), slope(x), rtol=1e-12)
+        return True
+
+    assert all(together(work))
+    assert df.cache_info().variants >= 4  # two threads may trace the same at the same time
+
+
+def test_traces_in_many_threads():
+    """many functions are traced and nested in many threads at once -> each its own tape"""
+
+    def work(k):
+        def f(x):
+            return np.sum(grad(lambda y: np.sum(y**3) * k, compile="never")(x) * x)
+
+        return grad(f, compile="never")(np.array([1.0, 2.0]))
+
+    for k, found in enumerate(together(work)):
+        np.testing.assert_allclose(found, 9 * k * np.array([1.0, 4.0]))
+
+
+def test_results_of_threads_are_their_own():
+    """threads keep the results of calls at the same time -> nobody writes into them"""
+    df = value_and_grad(lambda x: np.sum(np.sin(x) ** 2), compile="always")
+    df(np.zeros(1000))
+
+    def work(k):
+        x = np.full(1000, float(k))
+        kept = [df(x)[1] for _ in range(20)]
+        return all(np.allclose(g, np.sin(2.0 * k)) for g in kept)
+
+    assert all(together(work))
+
+
+def test_after_fork():
+    """the process forks, before and after compiling -> parent and child go on"""
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork on this system")
+    program = """
+        import os, sys
+        import numpy as np
+        from tapegrad import grad
+
+        x = np.array([1.0, 2.0])
+        played = grad(lambda x: np.sum(x**2))
+        compiled = grad(lambda x: np.sum(x**3), compile="always")
+        played(x), compiled(x)
+        child = os.fork()
+        assert np.allclose(played(x), 2 * x)
+        assert np.allclose(compiled(x), 3 * x**2)
+        fresh = grad(lambda x: np.sum(x**4), compile="always")
+        assert np.allclose(fresh(x), 4 * x**3)
+        if child:
+            assert os.waitpid(child, 0)[1] == 0
+    """
+    run = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)]
+    subprocess.run(run, check=True, timeout=120)
+
+
+def work_in_a_process(x):
+    return grad(branching, compile="always")(x)
+
+
+def test_multiprocessing():
+    """derivatives in a pool of spawned processes; a derivative is pickled -> right"""
+    points = [np.array([1.0, k]) for k in (1.0, 2.0, -5.0)]
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        for x, found in zip(points, pool.map(work_in_a_process, points), strict=True):
+            np.testing.assert_allclose(found, slope(x))
+        for x, found in zip(points, pool.map(grad(branching), points), strict=True):
+            np.testing.assert_allclose(found, slope(x))
+
+
+def interrupted(df, x, when):
+    """Call `df(x)` and let Ctrl-C strike when `when` is set."""
+
+    def strike():
+        when.wait(30)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                df(x)
+                when.set()
+    finally:
+        thread.join()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_an_interrupted_call(mode):
+    """Ctrl-C while a derivative is traced, compiled or run -> the next call is right"""
+    started, x = threading.Event(), np.array([1.0, 2.0])
+
+    def f(x):
+        started.set()
+        for _ in range(100):
+            x = np.sin(x) + x
+        return np.sum(x)
+
+    df = grad(f, compile=mode)
+    for _ in range(3):
+        interrupted(df, x, started)
+        started.clear()
+        df.clear_cache()
+    again = grad(lambda x: np.sum(np.sin(x)), compile=mode)
+    np.testing.assert_allclose(again(x), np.cos(x))
+    step = 1e-6 * np.array([1.0, -0.5])
+    np.testing.assert_allclose(df(x) @ step, (f(x + step) - f(x - step)) / 2, rtol=1e-5)
+
+
+def test_an_interrupt_in_a_trace():
+    """Ctrl-C in the traced function -> no trace stays open"""
+    x = np.array([1.0, 2.0])
+
+    def f(x):
+        if x[0] > 100:
+            raise KeyboardInterrupt
+        return np.sum(x**2)
+
+    df = grad(f, compile="never")
+    with pytest.raises(KeyboardInterrupt):
+        df(100 * x + 1)
+    np.testing.assert_array_equal(df(x), 2 * x)
+    assert df.cache_info().traces == 1
+
+
+def test_long_tapes():
+    """a loop makes a tape of many calls -> nothing is recursive: traced, derived, played"""
+    count = 20_000
+
+    def f(x):
+        for _ in range(count):
+            x = x * 1.0001 + 0.5
+        return x
+
+    _, tape = trace(f, 1.0)
+    assert len(tape.calls) == 2 * count
+    slopes = optimized(reverse(tape, [0], keep=()))
+    np.testing.assert_allclose(slopes.play(1.0), 1.0001**count, rtol=1e-9)
+    assert len(str(tape).splitlines()) > count

@@ -1,0 +1,428 @@
+"""Inputs"""
+
+from __future__ import annotations
+
+import array
+
+import numpy as np
+import pytest
+from tests.honesty.check import refused
+
+from tapegrad import grad, gradcheck, jit, simplegrad, trace, vjp
+from tapegrad.errors import ArgumentError, UnsupportedError
+
+A = np.arange(1.0, 7.0).reshape(2, 3) / 4  # sums and products of these are exact
+
+
+def unaligned(x):
+    """A copy of `x` that starts at an odd address."""
+    room = np.zeros(x.nbytes + 1, np.uint8)
+    y = room[1:].view(x.dtype).reshape(x.shape)
+    y[...] = x
+    assert not y.flags.aligned
+    return y
+
+
+def frozen(x):
+    y = x.copy()
+    y.flags.writeable = False
+    return y
+
+
+def mapped(x, folder):
+    y = np.memmap(folder / "array", x.dtype, "w+", shape=x.shape)
+    y[...] = x
+    return y
+
+
+# The same numbers, in other memory.
+LAYOUTS = {
+    "plain": np.array,
+    "Fortran-ordered": np.asfortranarray,
+    "every second": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+    "reversed": lambda x: x[::-1, ::-1].copy()[::-1, ::-1],
+    "transposed": lambda x: x.T.copy().T,
+    "inside a larger one": lambda x: np.pad(x, 1)[1:-1, 1:-1],
+    "unaligned": unaligned,
+    "read-only": frozen,
+    "byte-swapped": lambda x: x.astype(x.dtype.newbyteorder()),
+    "a subclass": lambda x: x.view(Named),
+}
+
+
+class Named(np.ndarray):
+    """A subclass without a behaviour of its own."""
+
+    def __array_finalize__(self, other):
+        self.name = getattr(other, "name", "")
+
+
+class Doubling(np.ndarray):
+    """A subclass with one."""
+
+    def __mul__(self, other):
+        return 2 * np.asarray(self) * other
+
+
+class Series:
+    """Something that NumPy makes an array of."""
+
+    def __init__(self, values):
+        self.values = list(values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+
+# ---- memory
+
+
+def test_layouts_as_an_argument(derivative):
+    """arrays of other layouts, byte orders and alignments alternate -> each is read as it lies"""
+    df = derivative(lambda x: np.sum(x * x.T.reshape(2, 3) * x))
+    for _ in range(2):
+        for make in LAYOUTS.values():
+            df.at(make(A))
+
+
+def test_layouts_in_a_dict(derivative):
+    """the same inside a dict, beside another argument -> each is read as it lies"""
+    df = derivative(lambda p, y: np.sum(p["w"] ** 2 * np.ravel(y).reshape(2, 3)))
+    makers = list(LAYOUTS.values())
+    for make, other in zip(makers, makers[::-1], strict=True):
+        df.at({"w": make(A)}, other(A))
+
+
+@pytest.mark.parametrize("make", LAYOUTS.values(), ids=LAYOUTS)
+def test_layouts_of_a_captured_array(derivative, make):
+    """a captured array of another layout -> read at each call, as it lies and what it holds then"""
+    c = make(A)
+    df = derivative(lambda x: np.sum(x * x * c[::-1] + c.T[1] @ x * c[0]))
+    df.at(A)
+    df.at(2 * A)
+    if c.flags.writeable:
+        c[0] = 5.0
+        df.at(A)
+
+
+def test_a_memory_mapped_array(derivative, tmp_path):
+    """a memory-mapped file, as an argument or captured -> read at each call"""
+    m = mapped(A, tmp_path)
+    df = derivative(lambda x, y: np.sum(x * x * y * m))
+    df.at(m, A)
+    df.at(A, m)
+    m[0] = 3.0
+    df.at(m, m)
+
+
+def test_a_broadcast_array(derivative):
+    """a `broadcast_to` array, whose strides are 0 -> every element has a derivative of its own"""
+    df = derivative(lambda x: np.sum(np.sin(x) * A))
+    df.at(np.broadcast_to(np.float64(0.5), (2, 3)))
+    df.at(A)
+    df.at(np.broadcast_to(A[0], (2, 3)))
+
+
+def test_the_same_array_twice(derivative):
+    """one array for two arguments -> two arguments: the derivative is that of the one asked for"""
+    df = derivative(lambda x, y: np.sum(x * x * y))
+    df.at(A, A)
+    df.at(A, 2 * A)
+    derivative(lambda p: np.sum(p["a"] * p["b"] ** 2)).at({"a": A, "b": A})
+
+
+def test_overlapping_views(derivative):
+    """overlapping views of one array -> as if each were a copy"""
+    base = np.arange(1.0, 6.0)
+    df = derivative(lambda x, y: np.sum(x * y * y))
+    df.at(base[:-1], base[1:])
+    df.at(base[1:], base[:-1])
+    df.at(base[:4], base[3::-1])
+
+
+def test_a_write_to_one_of_two_views(derivative):
+    """a write to a copy of an argument that overlaps another -> the other doesn't see it"""
+
+    def f(x, y):
+        x = x.copy()
+        x[0] = 10.0
+        return np.sum(x * y * y * x)
+
+    base = np.arange(1.0, 6.0)
+    derivative(f, 1).at(base[:-1], base[:-1])
+
+
+def test_arrays_written_between_calls(derivative):
+    """the caller writes into an argument between calls -> the new values count"""
+    x = A.copy()
+    df = derivative(lambda x: np.sum(x**3))
+    df.at(x)
+    x[0, 0] = -3.0
+    df.at(x)
+    x *= 2
+    df.at(x)
+
+
+@pytest.mark.parametrize("how", ["never", "always"])
+def test_results_outlive_their_arguments(how):
+    """the caller overwrites or resizes an argument after the call -> results stay as they were"""
+    f = jit(lambda x: (x, x[1:], x.T, 2 * x, x.reshape(3, 1)), compile=how)
+    for _ in range(3):
+        x = np.array([1.0, 2.0, 3.0])
+        results = f(x)
+        x[:] = np.nan
+        x.resize(300, refcheck=False)
+        del x
+        other = f(np.zeros(3))
+        for found, wanted in zip(results, ([1, 2, 3], [2, 3], [1, 2, 3], [2, 4, 6]), strict=False):
+            np.testing.assert_array_equal(found, wanted)
+        results[0][:] = 7.0
+        assert results[1][0] == 2.0
+        assert np.all(other[0] == 0.0)
+
+
+def test_a_captured_array_of_another_shape(derivative):
+    """a captured array gets another shape or dtype in place -> traced anew"""
+    c = np.arange(1.0, 7.0).reshape(2, 3)
+    df = derivative(lambda x: np.sum(c @ (c.T * x) @ c) * x)
+    df.at(2.0)
+    c.shape = (3, 2)
+    df.at(2.0)
+    c.shape = (6, 1)
+    df.at(2.0)
+
+
+# ---- shapes
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3)])
+def test_empty_arrays(derivative, shape):
+    """arrays without elements -> as in NumPy; the gradient has their shape"""
+    df = derivative(lambda x: np.sum(x * x) + np.sum(np.sum(x, axis=0)) + np.prod(x) + np.size(x))
+    df.at(np.zeros(shape))
+    df.at(np.ones((2, 2)))
+    df.at(np.zeros(shape))
+
+
+def test_reductions_of_nothing():
+    """the largest of no elements -> NumPy's error, also when another shape was compiled before"""
+    f = jit(np.max, compile="always")
+    assert f(np.ones(3)) == 1.0
+    with pytest.raises(ValueError, match="zero-size array to reduction operation max"):
+        f(np.ones(0))
+
+
+def test_scalars_of_all_kinds(derivative):
+    """0-d arrays, NumPy scalars and Python floats alternate -> right; float32 stays float32"""
+    df = derivative(lambda x: np.exp(x) * x)
+    for _ in range(2):
+        for x in (np.array(0.5), np.float64(0.5), 0.5, np.array([0.5])[0]):
+            df.at(x)
+    for x in (np.float32(0.5), np.array(0.5, np.float32)):
+        assert grad(lambda x: x * x)(x).dtype == np.float32
+
+
+def test_arrays_of_one_element(derivative):
+    """arrays of one element, of several ranks -> right, with a gradient of their shape"""
+    df = derivative(lambda x: np.sum(np.sin(x) * x))
+    for shape in ((1,), (1, 1), (), (1, 1, 1)):
+        df.at(np.full(shape, 0.5))
+
+
+def test_shapes_alternate(derivative):
+    """shapes alternate on one derivative -> each has its own code"""
+    df = derivative(lambda x: np.sum(x) ** 2)
+    for n in (3, 1, 0, 3, 2):
+        df.at(np.arange(1.0, n + 1))
+        df.at(np.ones((n, 2)))
+
+
+# ---- dtypes
+
+
+def test_integer_arguments_beside(derivative):
+    """integers and booleans of any width as other arguments -> as in NumPy"""
+    df = derivative(lambda x, n: np.sum(x * n + n // 2))
+    for dtype in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"):
+        df.at(A[0], np.array([1, 2, 100], dtype))
+    flags = derivative(lambda x, b: np.sum(x * b) + np.sum(x[b] ** 2))
+    flags.at(A[0], np.array([True, False, True]))
+    flags.at(A[0], np.array([True, True, True]))
+
+
+def test_python_numbers_beside(derivative):
+    """Python and NumPy numbers as other arguments -> as in NumPy; a bool is a fixed choice"""
+    df = derivative(lambda x, n: np.sum(x * x) * n)
+    for n in (2, 3, 2.5, True, False, np.bool_(True), np.int64(2), np.int8(3), np.float64(0.5)):
+        df.at(A, n)
+
+
+def test_promotion():
+    """dtypes are promoted as NumPy does it (NEP 50) -> a Python number takes the array's dtype"""
+    f4, f8, i2 = np.ones(2, "f4"), np.ones(2), np.ones(2, "i2")
+    cases = [
+        (lambda x: x * 0.1, f4),
+        (lambda x: x * np.float64(0.1), f4),
+        (lambda x: x + f8, f4),
+        (lambda x: np.where(x > 0, x, 0.1), f4),
+        (lambda x: np.clip(x, 0.1, 2), f4),
+        (lambda x: x**2.0, f4),
+        (lambda x: x * 2, i2),
+        (lambda x: x * 0.5, i2),
+        (lambda x: x * np.float32(2), np.ones(2, "i4")),
+        (lambda x: np.concatenate([x, f8]), f4),
+        (lambda x: x @ f8, f4),
+        (np.mean, i2),
+        (np.sum, np.ones(2, "i1")),
+        (lambda x: x - np.ones(2, int), np.ones(2, "u8")),
+    ]
+    for f, x in cases:
+        for how in ("never", "always"):
+            found, expected = jit(f, compile=how)(x), f(x)
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_gradients_have_the_dtype_of_their_argument():
+    """float32 and float64 together -> each gradient has its argument's dtype"""
+    df = grad(lambda x, y: np.sum(x * y), (0, 1))
+    assert [d.dtype for d in df(np.ones(2, "f4"), np.ones(2))] == [np.float32, np.float64]
+
+
+def test_an_integer_out_of_range_of_a_small_dtype():
+    """a Python number that doesn't fit the array's dtype -> NumPy's OverflowError"""
+    with pytest.raises(OverflowError):
+        jit(lambda x: x + 300)(np.ones(2, "i1"))
+
+
+@pytest.mark.parametrize("x", [np.arange(3), np.array([True]), 3, np.int64(3), np.uint8(3)])
+def test_integers_differentiated(x):
+    """the derivative with respect to integers -> refused, with `x.astype(float)`"""
+    with pytest.raises(ArgumentError, match=r"argument 'x' is .*x\.astype\(float\)"):
+        grad(lambda x: np.sum(x * 2.0))(x)
+
+
+# ---- what isn't an array of numbers
+
+
+REFUSED = {
+    "a masked array": (np.ma.masked_array([1.0, 2.0], [True, False]), r"np\.asarray\(x\)"),
+    "np.matrix": (np.array([[1.0, 2.0]]).view(np.matrix), r"np\.asarray\(x\)"),
+    "np.recarray": (np.ones(2).view(np.recarray), r"np\.asarray\(x\)"),
+    "a subclass": (np.ones(2).view(Doubling), r"its own __mul__.*np\.asarray\(x\)"),
+    "float16": (np.ones(2, "f2"), "dtype float16.*astype"),
+    "long double": (np.ones(2, "g"), "dtype (float128|longdouble).*astype"),
+    "complex": (np.ones(2) + 1j, r"dtype complex128.*x\.real"),
+    "a complex number": (1j, r"complex.*x\.real"),
+    "dates": (np.array(["2020-01-01"], "M8[D]"), "dtype datetime64.*astype"),
+    "times": (np.array([1, 2], "m8[s]"), "dtype timedelta64.*astype"),
+    "records": (np.zeros(2, [("a", "f8")]), "Pass its fields"),
+    "objects": (np.array([1.0, None]), "dtype object.*Make it float64"),
+    "strings": (np.array(["a", "b"]), "dtype <U1"),
+    "an object with __array__": (Series([1.0, 2.0]), r"type Series.*np\.asarray\(x\)"),
+    "a memoryview": (memoryview(np.ones(2)), r"type memoryview.*np\.asarray\(x\)"),
+    "an array.array": (array.array("d", [1.0]), r"type array.*np\.asarray\(x\)"),
+    "an iterator": (iter([1.0]), "Pass a tuple"),
+    "a set": ({1.0}, "Pass a tuple"),
+    "an int of 65 bits": (2**64, "Pass it as a float"),
+}
+
+
+def product(w, x):
+    return np.sum(w * x)
+
+
+@pytest.mark.parametrize("x, advice", REFUSED.values(), ids=REFUSED)
+def test_arguments_that_are_refused(x, advice):
+    """masked arrays, np.matrix, subclasses with operators of their own, float16, long double,
+    complex, dates, records, objects, strings, foreign arrays -> refused by every function, with
+    the argument's name and the fix
+    """
+    for call in (
+        lambda: grad(product)(2.0, x),
+        lambda: grad(product)(2.0, x),  # the second call is no different
+        lambda: grad(product, 1)(2.0, x),
+        lambda: jit(product, compile="always")(2.0, x),
+        lambda: trace(product, 2.0, x),
+        lambda: vjp(product, 2.0, x),
+        lambda: simplegrad(product, 2.0, x),
+        lambda: gradcheck(product, (2.0, x)),
+    ):
+        with pytest.raises(ArgumentError, match=rf"argument 'x' .*{advice}"):
+            call()
+    with pytest.raises(ArgumentError, match=rf"argument x\['a'\] .*{advice}"):
+        grad(lambda w, x: product(w, x["a"]))(2.0, {"a": x})
+    df = grad(product)
+    df(2.0, np.ones(2))
+    with pytest.raises(ArgumentError, match=rf"argument 'x' .*{advice}"):
+        df(2.0, x)
+
+
+CAPTURED = [k for k in REFUSED if k not in ("records", "strings", "dates", "an int of 65 bits")]
+
+
+@pytest.mark.parametrize("kind", CAPTURED)
+def test_captured_things_that_are_refused(kind):
+    """the same, captured by the function -> refused at the line that uses it"""
+    c = REFUSED[kind][0]
+    for _ in range(2):
+        with refused((ArgumentError, UnsupportedError)):
+            grad(lambda w: np.sum(w * c))(2.0)
+
+
+def test_masked_arrays_after_compiling():
+    """a masked array where an array was compiled -> refused: its mask would be ignored"""
+    f, x = (lambda x: np.sum(x * x)), np.ones(3)
+    masked = np.ma.masked_array(x, [True, False, False])
+    tape = trace(f, x)[1]
+    for made in (grad(f, compile="always"), simplegrad(f, x), tape.play, tape.compile()):
+        made(x)
+        with pytest.raises((ArgumentError, TypeError), match="MaskedArray"):
+            made(masked)
+
+
+def test_complex_numbers_made_inside():
+    """complex numbers made inside the function -> refused at that line"""
+    for f in (
+        lambda x: np.sum(np.abs(np.sqrt(x.astype(complex)))),
+        lambda x: np.sum(np.abs(1j * x)),
+        lambda x: np.sum(np.abs(x + np.array([1j]))),
+        lambda x: np.sum(np.abs(np.fft.fft(x))),
+        lambda x: np.abs(complex(x[0])),
+        lambda x: np.sum(np.abs(np.emath.sqrt(-x))),
+    ):
+        with refused((ArgumentError, UnsupportedError, TypeError)):
+            grad(f)(np.ones(2))
+
+
+def test_lists_as_arrays(derivative):
+    """a list of floats where the function makes an array of it -> a gradient that is a list"""
+    df = derivative(lambda x: np.sum(np.stack(x) ** 2))
+    df.at([1.0, 2.0, 3.0])
+    df.at([1.0, 2.0])
+
+
+def test_lists_without_an_array():
+    """a list of floats multiplied as if it were an array -> Python's own TypeError"""
+    with pytest.raises(TypeError, match="can't multiply sequence"):
+        grad(lambda x: np.sum(x * 1.5))([1.0, 2.0])
+
+
+def test_nones(derivative):
+    """None among the leaves -> stays None; it decides which code is used"""
+
+    def f(p, y):
+        return np.sum(p["w"] ** 2) + (0.0 if y is None else np.sum(y))
+
+    df = derivative(f)
+    df.at({"w": A, "b": None}, None)
+    df.at({"w": A, "b": None}, A)
+    df.at({"w": A, "b": None}, None)
+
+
+def test_strings_and_flags_beside(derivative):
+    """strings and flags as other arguments -> each value has its own code"""
+    df = derivative(lambda x, how: np.sum(x**2) if how == "square" else np.sum(x**3))
+    df.at(A, "square")
+    df.at(A, "cube")
+    df.at(A, "square")

@@ -1,0 +1,160 @@
+"""Side effects"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from tests.honesty.check import refused
+
+from tapegrad import grad, jit, value_and_grad, vjp
+from tapegrad.errors import LeakedTracerError
+
+X = np.array([1.0, 2.0])
+LAST = None
+
+
+def test_print(capsys):
+    """`print` of traced values -> shows their numbers, when the function is traced"""
+
+    def f(x):
+        y = np.sum(x**2)
+        print(x, y)
+        print(f"{y:.3f} {x[0]:g} {x.sum()!s}")
+        return y
+
+    df = grad(f, compile="never")
+    df(X)
+    assert capsys.readouterr().out == "[1. 2.] 5.0\n5.000 1 3.0\n"
+    df(2 * X)
+    assert capsys.readouterr().out == ""
+
+
+def test_repr():
+    """`repr` of a traced value -> says that it is one, its type and its numbers"""
+    seen = []
+    grad(lambda x: seen.append(repr(x)) or np.sum(x), compile="never")(X)
+    assert seen == ["Tracer(f8[2], value=[1. 2.])"]
+
+
+def test_logging(caplog):
+    """logging of traced values -> shows their numbers"""
+    log = logging.getLogger("model")
+
+    def f(x):
+        y = np.sum(x**2)
+        log.warning("loss %.2f at %s after %d", y, x, np.argmax(x))
+        return y
+
+    df = grad(f, compile="never")
+    df(X)
+    vjp(f, np.array([4.0, 2.0]))
+    df(np.array([4.0, 2.0]))
+    assert df.cache_info().traces == 1
+    assert caplog.messages == ["loss 5.00 at [1. 2.] after 1", "loss 20.00 at [4. 2.] after 0"]
+
+
+@pytest.mark.parametrize("derive", [grad, value_and_grad, jit])
+def test_a_list_outside(derive):
+    """traced values are appended to an outer list -> refused, with the value's line and the list"""
+    history = []
+
+    def f(x):
+        y = np.sum(x**2)
+        history.append({"loss": [y]})
+        return y
+
+    with refused(LeakedTracerError, "y = np.sum(x**2)", "'history'", "has_aux=True"):
+        derive(f)(X)
+
+
+def test_an_attribute():
+    """a traced value is kept in an attribute, a dict or a global -> refused"""
+
+    class Model:
+        def __init__(self):
+            self.cache = {}
+
+        def loss(self, x):
+            self.hidden = np.tanh(x)
+            return np.sum(self.hidden)
+
+        def cached(self, x):
+            self.cache["h"] = np.tanh(x)
+            return np.sum(self.cache["h"])
+
+    def f(x):
+        global LAST
+        LAST = x * 2
+        return np.sum(LAST)
+
+    for function, name in ((Model().loss, "hidden"), (Model().cached, "cache"), (f, "LAST")):
+        with refused(LeakedTracerError, f"'{name}'", "Return the value"):
+            grad(function)(X)
+
+
+def test_an_inner_function():
+    """an inner derivative's function appends to a list of the outer one -> an error at its use"""
+
+    def outer(x):
+        kept = []
+
+        def inner(y):
+            kept.append(y * 2)
+            return np.sum(y**2)
+
+        slope = grad(inner)(x)
+        return np.sum(slope * kept[0])
+
+    with refused(LeakedTracerError, "used after that trace had ended", "slope * kept[0]"):
+        grad(outer)(X)
+
+
+def test_a_leak_that_nobody_can_see():
+    """a traced value is kept where nobody can look, and used -> an error at its use"""
+    kept = iter([]), []
+    vjp(lambda x: kept[1].append(x) or np.sum(x), X)
+    with refused(LeakedTracerError, "used after that trace had ended", "kept[1][0] + 1"):
+        kept[1][0] + 1
+
+
+def test_numbers_that_are_appended():
+    """plain numbers are appended to an outer list -> traced at each call, as NumPy would run"""
+    calls = []
+
+    def f(x):
+        calls.append(len(calls))
+        return np.sum(x**2) * len(calls)
+
+    df = grad(f, compile="never")
+    for k in range(1, 4):
+        np.testing.assert_array_equal(df(X), 2 * k * X)
+    assert calls == [0, 1, 2]
+
+
+def test_an_object_that_is_written_to():
+    """a counter in an attribute is raised -> traced at each call, as plain NumPy would run"""
+
+    class Model:
+        steps = 0
+
+        def loss(self, x):
+            self.steps += 1
+            return np.sum(x**2) / self.steps
+
+    model = Model()
+    df = grad(model.loss, compile="never")
+    for k in range(1, 4):
+        np.testing.assert_allclose(df(X), 2 * X / k)
+    assert model.steps == 3
+
+
+def test_values_returned_instead():
+    """values are returned with has_aux -> right at each call"""
+    df = value_and_grad(lambda x: (np.sum(x**2), {"h": np.tanh(x)}), has_aux=True, compile="never")
+    for x in (X, 2 * X):
+        (value, aux), slope = df(x)
+        assert value == np.sum(x**2)
+        np.testing.assert_array_equal(aux["h"], np.tanh(x))
+        np.testing.assert_array_equal(slope, 2 * x)
