@@ -22,7 +22,10 @@ from typing import Any
 
 import numpy as np
 from tests.fuzz import values
-from tests.fuzz.productions import BLOCKS, HOLES, INPUTS, MAIN, STEPS
+from tests.fuzz.holes import HOLES, MAIN, writable
+from tests.fuzz.productions import BLOCKS, INPUTS, STEPS
+
+from tapegrad import linalg
 
 LARGEST, MOST_ELEMENTS, MOST_AXES = 1e3, 64, 4
 TAB = "    "
@@ -75,6 +78,17 @@ class Program:
         lines = tuple(map(_wide, self.lines))
         return Program(widened(self.arguments), widened(self.captured), lines)
 
+    @property
+    def rounding(self) -> Program:
+        """The same program, with `rounded` applied to the arguments and to what each line names."""
+        lines = [f"{name} = rounded({name})" for name in self.arguments]
+        for line in self.lines:
+            lines.append(line)
+            name, equals, _ = line.partition(" = ")
+            if equals and name.strip().isidentifier():
+                lines.append(f"{name} = rounded({name.strip()})")
+        return Program(self.arguments, self.captured, tuple(lines))
+
     def call(self, seed: int) -> Call:
         return Call(self, seed)
 
@@ -83,7 +97,7 @@ class Program:
         text = str(self)
         file = f"<program {zlib.crc32(text.encode()):08x}>"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        names: dict[str, Any] = {"np": np}
+        names: dict[str, Any] = {"np": np, "linalg": linalg}
         exec(compile(text, file, "exec"), names)
         return names["program"]
 
@@ -152,7 +166,7 @@ class Grower:
         common = [
             n for n, x in reached[0].items() if all(n in e and _alike(e[n], x) for e in reached)
         ]
-        return {name: min((e[name] for e in reached), key=_is_writable) for name in common}
+        return {name: min((e[name] for e in reached), key=writable) for name in common}
 
     def attempt(self, *lines: str) -> bool:
         """Add the lines if NumPy takes them, and if what they leave is tame."""
@@ -316,10 +330,6 @@ KINDS = (np.ndarray, np.generic, float, int, complex)
 def _alike(x: Any, y: Any) -> bool:
     """Whether a name holds the same kind of thing in two calls."""
     return type(x) is type(y) and getattr(x, "dtype", None) == getattr(y, "dtype", None)
-
-
-def _is_writable(x: Any) -> bool:
-    return isinstance(x, np.ndarray) and x.flags.writeable
 
 
 def _is_expression(line: str) -> bool:

@@ -214,3 +214,31 @@ def test_a_clipped_number_is_a_float64():
 
 def test_booleans_are_close_as_numbers_are():
     check(lambda x: np.isclose(x > 0, x > 1), [reals(3)])
+
+
+@pytest.mark.parametrize("ord", [None, 1, 2, np.inf, "fro", "nuc"])
+@pytest.mark.parametrize("shape", [(2, 0), (0, 2)])
+def test_norms_of_matrices_of_nothing(ord, shape):
+    check(lambda x: np.linalg.norm(x, ord), [np.ones(shape)])
+
+
+def test_the_largest_of_no_numbers_is_a_norm_of_0():
+    check(lambda x: np.linalg.norm(x, np.inf), [np.ones(0)])
+
+
+def test_an_empty_mask_chooses_nothing_from_any_axis():
+    def f(x):
+        y = x * 2.0
+        y[np.zeros(0, bool)] = 7.0
+        return y, x[np.zeros(0, bool)], x[np.zeros((0, 3), bool)]
+
+    check(f, [reals(2, 3)])
+
+
+def test_what_meshgrid_copies_lies_in_rows():
+    def f(x):
+        grid = np.meshgrid(x, x)[1]
+        grid.ravel()[1:] *= 2.0
+        return grid
+
+    check(f, [reals(3)])

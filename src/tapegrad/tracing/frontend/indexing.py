@@ -168,7 +168,8 @@ class Index:
         if k.dtype == np.bool_ and k.ndim == 0:  # a new axis that is taken once, or not at all
             return [np.zeros(int(bool(k)), np.intp)], []
         axes = x.shape[position : position + max(_axes_used(k), 1)]
-        if k.dtype == np.bool_ and k.shape != axes:
+        fits = len(axes) == k.ndim and all(m in (0, n) for m, n in zip(k.shape, axes, strict=True))
+        if k.dtype == np.bool_ and not fits:  # an empty mask fits any extent, as in NumPy
             raise IndexError(
                 f"boolean index did not match indexed array: the mask's shape is {k.shape}, and "
                 f"that of the axes {axes}"

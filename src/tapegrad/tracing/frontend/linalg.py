@@ -50,7 +50,7 @@ def _vector_norm(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
         return np.sqrt(np.sum(np.square(x), axis=axes, keepdims=keepdims))
     size = np.abs(x)
     if ord == np.inf:
-        return np.max(size, axis=axes, keepdims=keepdims)
+        return _largest(size, axes, keepdims)
     if ord == -np.inf:
         return np.min(size, axis=axes, keepdims=keepdims)
     if ord == 1:
@@ -60,6 +60,12 @@ def _vector_norm(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
     return np.power(np.sum(np.power(size, ord), axis=axes, keepdims=keepdims), 1.0 / ord)
 
 
+def _largest(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """The largest, of numbers that aren't negative; of none it is 0."""
+    start = {} if all(x.shape[a] for a in axes) else {"initial": 0.0}
+    return np.max(x, axis=axes, keepdims=keepdims, **start)
+
+
 def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     rows, columns = axes
     if ord in (None, "f", "fro"):
@@ -67,12 +73,12 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
     if ord in (1, -1, np.inf, -np.inf):
         summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
         sums = np.sum(np.abs(x), axis=summed, keepdims=True)
-        extremum = np.max if ord > 0 else np.min
-        result = extremum(sums, axis=left, keepdims=True)
+        result = _largest(sums, (left,), True) if ord > 0 else np.min(sums, left, keepdims=True)
         return result if keepdims else np.squeeze(result, axes)
     if ord in (2, -2, "nuc"):
         values = svdvals(np.moveaxis(x, axes, (-2, -1)))  # in descending order
-        result = np.sum(values, -1) if ord == "nuc" else values[..., 0 if ord == 2 else -1]
+        summed = ord == "nuc" or (ord == 2 and not values.shape[-1])  # nothing at all is 0
+        result = np.sum(values, -1) if summed else values[..., 0 if ord == 2 else -1]
         return np.expand_dims(result, axes) if keepdims else result
     raise ValueError("Invalid norm order for matrices.")
 

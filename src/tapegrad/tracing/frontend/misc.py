@@ -159,4 +159,4 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     if not sparse:
         full = np.broadcast_shapes(*[g.shape for g in grids])
         grids = [np.broadcast_to(g, full) for g in grids]
-    return tuple(np.copy(g) for g in grids) if copy else tuple(grids)
+    return tuple(g.copy() for g in grids) if copy else tuple(grids)
