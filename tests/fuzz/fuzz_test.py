@@ -20,18 +20,21 @@ from tests.fuzzing import share
 programs = st.randoms(use_true_random=False).map(grow)
 
 
-def hold(check: Callable[..., list[str]], program: Program, *options: Any) -> list[str]:
+def outcomes(check: Callable[..., list[str]], program: Program, *options: Any) -> list[str]:
     """Check a program; what came of it, call by call."""
-    note(f"\n{program}\n")
     try:
-        outcomes = check(program, *options)
+        return check(program, *options)
     except Exception as error:
         if not refused(error):
             raise
-        outcomes = ["refused"]
-    for outcome in outcomes:
+        return ["refused"]
+
+
+def hold(check: Callable[..., list[str]], program: Program, *options: Any) -> None:
+    """The check, in a test of hypothesis."""
+    note(f"\n{program}\n")
+    for outcome in outcomes(check, program, *options):
         event(outcome)
-    return outcomes
 
 
 @share(0.4)
@@ -72,7 +75,7 @@ def test_compiled_gradients_are_those_of_differences(program):
 
 def test_nearly_all_is_compared():
     """At a kink differences say nothing, and some programs are refused; most are neither."""
-    outcomes = Counter()
+    found: Counter[str] = Counter()
     for seed in range(40):
-        outcomes.update(hold(check_gradient, grow(random.Random(seed))))
-    assert outcomes["compared"] > 0.95 * outcomes.total(), outcomes
+        found.update(outcomes(check_gradient, grow(random.Random(seed))))
+    assert found["compared"] > 0.95 * found.total(), found
