@@ -29,7 +29,7 @@ MAIN: dict[str, Callable[[Any], bool]] = {
     "m": lambda x: real(x) and np.ndim(x) > 1,
     "w": lambda x: writable(x) and real(x),
     "i": lambda x: whole(x) and np.ndim(x) > 0,
-    "b": lambda x: np.asarray(x).dtype == bool,
+    "b": lambda x: isinstance(x, (np.ndarray, np.bool_)) and x.dtype == bool,
     "n": lambda x: whole(x) and np.ndim(x) == 0,
 }
 

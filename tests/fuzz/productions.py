@@ -268,7 +268,7 @@ PRODUCTS = [
     "np.einsum('ij,ij->j', {m}, {y})",
     "np.einsum('ij,jk->ki', {m}, {fit})",
     "np.einsum('i,j->ij', {v}, {v2})",
-    "np.einsum('ii->i', {m}) * 1.0",
+    "np.einsum('ii->i', {m} @ {m}.mT) * 1.0",
     "np.einsum('ij->ji', {m})",
     "np.kron({v}, {v2})",
     "np.cross({v}, {v2})",

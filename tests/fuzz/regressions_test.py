@@ -235,6 +235,101 @@ def test_an_empty_mask_chooses_nothing_from_any_axis():
     check(f, [reals(2, 3)])
 
 
+def test_a_part_of_what_is_joined_isnt_sought_in_an_empty_part():
+    def f(x):
+        y = np.gradient(np.stack([x, x]))
+        y[-1:] += x
+        return y
+
+    check(f, [0.5])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.take(x, [[-1]], axis=-1),
+        lambda x: np.repeat(x, 2, axis=0),
+        lambda x: np.cumsum(x, axis=0),
+        lambda x: np.cumprod(x, axis=-1),
+        lambda x: np.nancumsum(x, axis=0),
+        lambda x: np.compress([True], x, axis=0),
+    ],
+)
+def test_an_axis_of_a_scalar_is_that_of_a_vector_of_one_element(f):
+    check(f, [np.array(0.5)], [np.float64(0.5)])
+
+
+def test_what_is_taken_is_a_copy():
+    def f(x):
+        row = np.take(x, 0, axis=0)
+        row[...] = 7.0
+        return x, row
+
+    check(f, [reals(2, 3)])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: np.take(x, [[0, 2]], axis=1),
+        lambda x: np.compress([True, False, True], x, axis=1),
+        lambda x: np.choose(x > 0, [x, -x]),
+        lambda x: np.select([x > 0], [x]),
+        lambda x: np.pad(x, 1),
+        lambda x: np.pad(x, 1, mode="edge"),
+        lambda x: np.sort(x, axis=0),
+        lambda x: np.delete(x, 0, axis=0),
+        lambda x: np.gradient(x, axis=1),
+        lambda x: np.linalg.inv(x),
+        lambda x: np.linalg.solve(x, x + 1.0),
+        lambda x: np.linalg.matrix_power(x, -1),
+        lambda x: np.linalg.multi_dot([x, x, x]),
+    ],
+)
+@pytest.mark.parametrize("order", LAYOUTS, ids=lambda f: f.__name__)
+def test_results_lie_in_memory_as_those_of_numpy(made, order):
+    def f(x):
+        y = made(x)
+        y.ravel()[1:] *= 2.0
+        return y
+
+    check(f, [order(reals(3, 3) + 2.0 * np.eye(3))])
+
+
+@pytest.mark.parametrize("view", [np.squeeze, np.transpose, lambda x: np.reshape(x, ())])
+def test_an_array_made_of_a_number_is_written_to(view):
+    def f(x):
+        y = view(x)
+        np.exp(-x, out=y)
+        z = np.multiply(y, 3.0, out=y, where=(y > 0.7))
+        return x, y, z
+
+    check(f, [0.25], [0.5])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.interp(x, [0.0, 1.0], [0.0, 2.0]),
+        lambda x: np.heaviside(x, 0.5),
+        lambda x: np.quantile(x, 0.3),
+        np.sum,
+        np.median,
+        np.nan_to_num,
+        np.sinc,
+    ],
+)
+def test_a_scalar_that_has_two_names_is_two_scalars(f):
+    """What these functions make of an array without axes can't be written to: += binds anew."""
+
+    def twice(x):
+        y = z = f(x)
+        z += 1.0
+        return y, z
+
+    check(twice, [np.array(0.5)], [np.float64(0.5)])
+
+
 def test_what_meshgrid_copies_lies_in_rows():
     def f(x):
         grid = np.meshgrid(x, x)[1]

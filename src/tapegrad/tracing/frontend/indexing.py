@@ -28,6 +28,7 @@ from tapegrad.primitives.views import (
     Transpose,
     indexed_shape,
 )
+from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
     cast,
@@ -253,11 +254,13 @@ def getitem(x: Tracer, index: Any) -> Any:
     return found.view(x)
 
 
+@in_rows
 def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
     """np.take."""
     x = as_tracer(x, indices)
     if axis is None:
         x, axis = x.reshape(-1), 0
+    x = x if x.ndim else x.reshape(-1)
     axis = normalize_axis_index(axis.__index__(), x.ndim)
     indices = as_tracer(indices, x)
     if mode == "wrap":
@@ -300,6 +303,7 @@ def extract(condition: Any, arr: Any) -> Any:
     return compress(np.reshape(condition, -1), np.reshape(arr, -1))
 
 
+@in_rows
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """np.choose."""
     if out is not None or mode != "raise":

@@ -19,6 +19,7 @@ from tapegrad.primitives.solving import LU, Cholesky, LUSolve, inverse_t
 from tapegrad.primitives.solving import slogdet as strict_slogdet
 from tapegrad.primitives.spectral import QR, SVD, EigH, PInv
 from tapegrad.tracing.frontend.contracting import einsum
+from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.source import at_line
 
@@ -62,7 +63,7 @@ def _vector_norm(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
 
 def _largest(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     """The largest, of numbers that aren't negative; of none it is 0."""
-    start = {} if all(x.shape[a] for a in axes) else {"initial": 0.0}
+    start: dict[str, Any] = {} if all(x.shape[a] for a in axes) else {"initial": 0.0}
     return np.max(x, axis=axes, keepdims=keepdims, **start)
 
 
@@ -96,6 +97,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     return norm(x, ord, (-2, -1), keepdims)
 
 
+@in_rows
 def matrix_power(a: Any, n: int) -> Any:
     """np.linalg.matrix_power, by squaring."""
     check_square(a)
@@ -114,6 +116,7 @@ def matrix_power(a: Any, n: int) -> Any:
         a = np.matmul(a, a)
 
 
+@in_rows
 def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
     """np.linalg.multi_dot, in the cheapest order."""
     xs = [as_tracer(x, *arrays) for x in arrays]
@@ -202,6 +205,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     return transposed(factor) if upper else factor
 
 
+@in_rows
 def solve(a: Any, b: Any) -> Any:
     """np.linalg.solve: `b` is a vector if it has one axis, else a batch of matrices."""
     a, b = floating(a, b)
@@ -220,6 +224,7 @@ def solved(system: Any, b: Any, turned: bool = False) -> Any:
     return transposed(LUSolve(turned)(*system, transposed(b)))
 
 
+@in_rows
 def inv(a: Any) -> Any:
     """np.linalg.inv."""
     (a,) = floating(a)

@@ -8,6 +8,7 @@ import numpy as np
 
 from tapegrad.primitives import elementwise as ew
 from tapegrad.tracing.frontend.indexing import nonzero
+from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
     cast,
@@ -99,7 +100,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
     result = np.where(np.isfinite(b), close, np.equal(a, b))
     if equal_nan:
         result = np.logical_or(result, np.logical_and(np.isnan(a), np.isnan(b)))
-    return result
+    return scalar(result)
 
 
 def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
@@ -138,7 +139,7 @@ def nan_to_num(
     result = np.where(np.isnan(x), cast(as_tracer(nan, x), x.dtype), x)
     result = np.where(x == np.inf, cast(as_tracer(high, x), x.dtype), result)
     result = np.where(x == -np.inf, cast(as_tracer(low, x), x.dtype), result)
-    return result if copy else store(x, result)
+    return scalar(result) if copy else store(x, result)
 
 
 def imag(x: Any) -> Any:

@@ -24,8 +24,9 @@ from tapegrad.primitives.reductions import (
     Sum,
 )
 from tapegrad.primitives.views import ExpandDims
+from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, promoted, store
-from tapegrad.tracing.frontend.shaping import ravel
+from tapegrad.tracing.frontend.shaping import at_least_a_vector, ravel
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -46,7 +47,7 @@ def _finish(out: Any, axes: tuple[int, ...], keepdims: Any, target: Any) -> Any:
     """keepdims and out=, which every reduction takes."""
     if keepdims is not _MISSING and keepdims and axes:
         out = ExpandDims(axes)(out)
-    return out if target is None else store(target, out)
+    return scalar(out) if target is None else store(target, out)
 
 
 def _selected(x: Any, where: Any, neutral: Any) -> Any:
@@ -308,6 +309,7 @@ def _running(primitive: Any) -> Callable[..., Any]:
         x = cast(a, _whole_dtype(a, dtype))
         if axis is None:
             x, axis = ravel(x), 0
+        x = at_least_a_vector(x)
         result = primitive(normalize_axis_index(axis, x.ndim))(x)
         return result if out is None else store(out, result)
 

@@ -21,6 +21,13 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
+from tapegrad.tracing.frontend.memory import (
+    column_order,
+    copy_of,
+    laid_out,
+    of_array,
+    unlinked,
+)
 from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, recorded
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -41,6 +48,7 @@ def _shown(shape: Sequence[int]) -> str:
     return str(tuple(shape)).replace(" ", "")
 
 
+@of_array
 def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None) -> Any:
     """np.reshape."""
     if order not in ("C", "F"):
@@ -69,16 +77,12 @@ def ravel(x: Any, order: str = "C") -> Any:
     return flat if value is None or value.flags[lies] else unlinked(flat, x)
 
 
-def unlinked(out: Any, x: Any) -> Any:
-    """`out`, made of `x`, as an array of its own: where NumPy copies, a write reaches only one."""
-    return ew.copy(out) if out is x or out._root is not None else out
-
-
 def flatten(x: Any, order: str = "C") -> Any:
     """ndarray.flatten: always a copy."""
     return copy(ravel(x, order))
 
 
+@of_array
 def transpose(x: Any, axes: Any = None) -> Any:
     """np.transpose."""
     if axes is None:
@@ -98,6 +102,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
     return Transpose(tuple(order))(x)
 
 
+@of_array
 def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     """np.moveaxis."""
     sources = normalize_axis_tuple(source, x.ndim, "source")
@@ -117,6 +122,7 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> Any:
     return moveaxis(x, axis, start - 1 if axis < start else start)
 
 
+@of_array
 def squeeze(x: Any, axis: Any = None) -> Any:
     """np.squeeze."""
     if axis is None:
@@ -223,6 +229,7 @@ def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
     """np.repeat."""
     if axis is None:
         x, axis = ravel(x), 0
+    x = at_least_a_vector(x)
     axis = normalize_axis_index(axis, x.ndim)
     if np.ndim(repeats) == 0:
         times = int(repeats)
@@ -278,7 +285,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
     widths = [tuple(map(int, w)) for w in np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))]
     if any(w < 0 for pair in widths for w in pair):
         raise ValueError("index can't contain negative values")
-    return unlinked(_padded(x, widths, mode, kwargs), x)
+    return laid_out(unlinked(_padded(x, widths, mode, kwargs), x), column_order(x))
 
 
 def _padded(x: Any, widths: list[tuple[int, ...]], mode: str, kwargs: dict[str, Any]) -> Any:
@@ -403,17 +410,9 @@ def copy(x: Any, order: str = "C") -> Any:
     return ew.copy(x) if x.is_scalar() else copy_of(x, order)
 
 
-def copy_of(x: Any, order: str = "K", subok: bool = False) -> Any:
-    """np.copy: of a scalar, too, an array that can be written to."""
-    return laid_out(ew.copy(x), order)
-
-
-def laid_out(out: Any, order: str) -> Any:
-    """A new array in the memory order that NumPy gives it: whether reshaping it is a view or a
-    copy depends on that."""
-    if out._value is not None:
-        out._value = np.array(out._value, order=order)  # type: ignore[call-overload]
-    return out
+def at_least_a_vector(x: Any) -> Any:
+    """Where an axis is named, NumPy's older functions take a scalar for a vector of one element."""
+    return x if x.ndim else ravel(x)
 
 
 def view(x: Any, dtype: Any = None, type: Any = None) -> Any:

@@ -11,6 +11,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.sorting import ArgSort, SearchSorted
 from tapegrad.tracing.frontend.indexing import take_along_axis
+from tapegrad.tracing.frontend.memory import column_order, laid_out, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, is_weak, store
 from tapegrad.tracing.frontend.shaping import ravel
 from tapegrad.tracing.source import at_line
@@ -32,7 +33,8 @@ def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable:
     """np.sort."""
     if axis is None:
         a, axis = ravel(a), 0
-    return take_along_axis(a, argsort(a, axis, kind, order, stable=stable), axis)
+    done = take_along_axis(a, argsort(a, axis, kind, order, stable=stable), axis)
+    return laid_out(done, column_order(a))
 
 
 def sort_in_place(
@@ -66,7 +68,7 @@ def median(
         last = ordered[..., -1]  # NaN comes last
         middle = np.where(np.isnan(last), last, middle)
     result = np.expand_dims(middle, axes) if keepdims else middle
-    return result if out is None else store(out, result)
+    return scalar(result) if out is None else store(out, result)
 
 
 def quantile(
@@ -107,7 +109,7 @@ def quantile(
     found = np.where(np.isnan(last), last, found)
     if keepdims:
         found = np.expand_dims(found, tuple(k + q.ndim for k in axes))
-    return found if out is None else store(out, found)
+    return scalar(found) if out is None else store(out, found)
 
 
 def percentile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,72 @@
+"""Where results lie in memory: what they share it with, and in which order.
+
+Whether `ravel` and `reshape` make a view or a copy depends on it, and so what a write reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives import elementwise as ew
+from tapegrad.tracing.tracer import Tracer
+
+
+def copy_of(x: Any, order: str = "K", subok: bool = False) -> Any:
+    """np.copy: of a scalar, too, an array that can be written to."""
+    return laid_out(ew.copy(x), order)
+
+
+def unlinked(out: Any, x: Any) -> Any:
+    """`out`, made of `x`, as an array of its own: where NumPy copies, a write reaches only one."""
+    return ew.copy(out) if out is x or out._root is not None else out
+
+
+def laid_out(out: Any, order: str) -> Any:
+    """A new array in the memory order that NumPy gives it."""
+    if out._value is not None:
+        out._value = np.array(out._value, order=order)  # type: ignore[call-overload]
+    return out
+
+
+def column_order(x: Any) -> str:
+    """The order of what NumPy makes by columns if `x` lies so, and else by rows."""
+    value = x.read()[1]
+    return "F" if value is not None and value.flags.fnc else "C"
+
+
+def in_rows(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For a function whose result NumPy makes from scratch, row by row."""
+
+    @wraps(function)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        out = function(*args, **kwargs)
+        stored = any(out is x for x in (*args[1:], *kwargs.values()))  # out=
+        if not isinstance(out, Tracer) or out.is_scalar() or stored:
+            return out
+        return laid_out(unlinked(out, args[0]), "C")
+
+    return made
+
+
+def of_array(view: Callable[..., Any]) -> Callable[..., Any]:
+    """For a function that makes a view: of a Python number NumPy makes an array first."""
+
+    @wraps(view)
+    def made(x: Any, *args: Any, **kwargs: Any) -> Any:
+        number = isinstance(x, Tracer) and x._weak
+        return view(copy_of(x) if number else x, *args, **kwargs)
+
+    return made
+
+
+def scalar(out: Any) -> Any:
+    """A result of a function that gives scalars where there are no axes: it isn't written to."""
+    if isinstance(out, tuple):
+        return tuple(map(scalar, out))
+    if isinstance(out, Tracer) and out._root is None and isinstance(out._value, np.ndarray):
+        out._value = out._value if out.ndim else out._value[()]
+    return out
