@@ -105,24 +105,19 @@ def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
     `to_networkx` and `memory_report`.
     """
     from tapegrad.pipeline import TRACED, run_passes
+    from tapegrad.runtime.derived import own
     from tapegrad.signature import check_leaf, leaf_names
     from tapegrad.tracing.run import trace_to_keep
-    from tapegrad.trees import flatten
+    from tapegrad.trees import array_leaves, flatten
 
     names, words = leaf_names(f, args, kwargs)
     for leaf, word in zip(flatten((args, kwargs))[0], words, strict=True):
         check_leaf(leaf, f"trace: {word}")
     traced, _ = trace_to_keep(f, args, kwargs, names)
     tape = run_passes(traced.bound_tape(), TRACED)
-    return traced.rebuild(_output_values(traced)), tape
-
-
-def _output_values(traced: Any) -> list[Any]:
-    values: list[Any] = [None] * len(traced.tape.outputs)
-    for at, leaf in zip(traced.outputs, traced.leaves, strict=True):
-        if at is not None:
-            values[at] = leaf
-    return values
+    values = dict(zip(traced.outputs, traced.leaves, strict=True))
+    found = [values[at] for at in range(len(tape.outputs))]
+    return traced.rebuild(own(tape, found, [*array_leaves((args, kwargs)), *traced.hidden])), tape
 
 
 def vjp(f: Function, *args: Any) -> tuple[Any, Function]:

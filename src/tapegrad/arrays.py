@@ -1,4 +1,7 @@
-"""Which arrays can be traced: those that hold numbers and behave as ndarrays do."""
+"""Which arrays can be traced: those that hold numbers and behave as ndarrays do.
+
+Types are asked for with `type`: a traced value's `__class__` says what it stands for.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ def native(dtype: np.dtype) -> np.dtype:
 
 def plain(x: Any) -> Any:
     """An array as an ndarray in the machine's byte order: itself, a view or a copy. Else `x`."""
-    if not isinstance(x, np.ndarray) or (type(x) is np.ndarray and x.dtype.isnative):
+    kind = type(x)
+    if not issubclass(kind, np.ndarray) or (kind is np.ndarray and x.dtype.isnative):
         return x
     return np.asarray(x, native(x.dtype))
 
@@ -52,14 +56,14 @@ def own_behaviour(kind: type) -> str:
 def objection(x: Any) -> tuple[str, str] | None:
     """Why an array or number can't be traced, after its name: what it is, and what to do."""
     kind: Any = type(x)
-    if isinstance(x, np.ndarray) and (own := own_behaviour(kind)):
+    if issubclass(kind, np.ndarray) and (own := own_behaviour(kind)):
         return f"is of type {kind.__name__}", (
             f", whose operators differ from an ndarray's (it has its own {own}), so tapegrad can't "
             "follow them. Pass np.asarray(x) (for a masked array, its data and mask)"
         )
-    if isinstance(x, complex) and not isinstance(x, np.generic):
+    if issubclass(kind, complex) and not issubclass(kind, np.generic):
         return "is complex", ", and complex numbers can't be traced yet. Pass x.real and x.imag"
-    if not isinstance(x, (np.ndarray, np.generic)) or isinstance(x, np.character):
+    if not issubclass(kind, (np.ndarray, np.generic)) or issubclass(kind, np.character):
         return None
     if x.dtype.kind == "O":
         return "is an array of dtype object", (

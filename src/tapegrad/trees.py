@@ -32,7 +32,7 @@ def _register(cls: type) -> None:
 
     def flatten(x: Any) -> tuple[list[Any], Any, tuple[str, ...]]:
         given = [f for f in fields if hasattr(x, f.name)]
-        notes = [f for f in given if not f.init and isinstance(getattr(x, f.name), (int, str))]
+        notes = [f for f in given if not f.init and _is_note(getattr(x, f.name))]
         names = tuple(f.name for f in given if f not in notes)
         noted = tuple((f.name, getattr(x, f.name)) for f in notes)
         return [getattr(x, n) for n in names], (names, noted), names
@@ -48,6 +48,10 @@ def _register(cls: type) -> None:
         if cls not in _registered:
             optree.register_pytree_node(cls, flatten, unflatten, namespace=NAMESPACE)
             _registered.add(cls)
+
+
+def _is_note(x: Any) -> bool:
+    return isinstance(x, (int, str)) and not isinstance(x, Value)
 
 
 class _Unregistered(Exception):
@@ -83,6 +87,10 @@ def unflatten(structure: Any, leaves: Any) -> Any:
     return optree.tree_unflatten(structure, leaves)
 
 
+# A traced value passes for what it stands for (`Tracer.__class__`), so whoever asks for plain
+# numbers and arrays excludes it.
+
+
 def key_orders(tree: Any) -> tuple[Any, ...]:
     """The orders of the keys of a tree's dicts. The structure doesn't tell them apart, for the
     leaves come sorted by key; but a function may go through a dict in its order."""
@@ -100,7 +108,13 @@ def key_orders(tree: Any) -> tuple[Any, ...]:
 
 def is_number(x: Any) -> bool:
     """Whether a leaf is traced as a scalar: a Python int or float, not a bool or an enum's."""
-    return isinstance(x, (int, float)) and not isinstance(x, (bool, np.generic, enum.Enum))
+    others = (bool, np.generic, enum.Enum, Value)
+    return isinstance(x, (int, float)) and not isinstance(x, others)
+
+
+def is_array(x: Any) -> bool:
+    """Whether this is a plain array."""
+    return isinstance(x, np.ndarray) and not isinstance(x, Value)
 
 
 def is_traced(x: Any) -> bool:

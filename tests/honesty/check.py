@@ -68,8 +68,8 @@ class Derivative:
     def _moved(self, args: Any, direction: Any) -> Any:
         """The value at `args`, with the argument that is differentiated moved by `direction`."""
         leaves, structure = flatten(args[self.argnums])
-        moved = [
-            x if d is None else (np.asarray(x, np.float64) + d)[()]
+        moved = [  # which lie in memory as the leaves do
+            x if d is None else np.add(x, d, out=np.empty_like(x, np.float64))[()]
             for x, d in zip(leaves, direction, strict=True)
         ]
         new = list(args)

@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.honesty.check import refused
+
+from tapegrad import grad, jit
+
+X = np.array([1.0, -2.0, 3.0])
+Y = np.array([-1.5, 2.5, 0.5])
+
+# ---- branches
+
 
 def test_an_if_that_flips(derivative):
     """an `if` on a traced value takes the other branch -> traced anew"""
@@ -9,3 +24,571 @@ def test_an_if_that_flips(derivative):
     df.at(3.0)
     df.at(-1.0)
     df.at(2.0)
+
+
+def test_a_flip_in_the_tenth_call(derivative):
+    """a branch flips only in the tenth call -> traced anew then"""
+    df = derivative(lambda x: x**3 if x < 9.5 else x**2)
+    for k in range(12):
+        df.at(float(k))
+
+
+def test_and_or_not(derivative):
+    """`and`, `or`, `not` on traced values -> short circuits as in Python, each part guarded"""
+
+    def f(x, y):
+        if x > 0 and y > 0:
+            return x**2 * y
+        if not (x > 0 or y > 0):
+            return x**3 + y
+        return x * (x or y) ** 2 + y
+
+    df = derivative(f)
+    for x, y in [(1.0, 2.0), (-1.0, -2.0), (1.0, -2.0), (-1.0, 2.0), (3.0, 1.0)]:
+        df.at(x, y)
+
+
+def test_chained_comparison(derivative):
+    """a chained comparison, `0 < x <= 1` -> both parts guarded"""
+    df = derivative(lambda x: x**2 if 0 < x <= 1 else x**3)
+    for x in (0.5, 2.0, -1.0, 0.25):
+        df.at(x)
+    df.at(1.0, gradient=2.0)
+
+
+def test_nested_branches_and_early_returns(derivative):
+    """branches in branches and early returns -> a trace for each path taken"""
+
+    def f(x):
+        if x[0] > 0:
+            if x[1] > 0:
+                return np.sum(x**2)
+            x = x * 2
+        return np.sum(x**3)
+
+    df = derivative(f)
+    for a in (1.0, -1.0):
+        for b in (2.0, -2.0):
+            df.at(np.array([a, b]))
+    df.at(np.array([0.5, 0.5]))
+
+
+def test_match(derivative):
+    """`match` on a traced number: values, guards and classes -> the case that plain Python takes"""
+
+    def f(x, n):
+        match n:
+            case 0:
+                return x**2
+            case 1 | 2:
+                return x**3
+            case int(k) if k > 5:
+                return x * k
+        match x:
+            case 2.0:
+                return x**4
+            case float():
+                return x**5
+        return x
+
+    df = derivative(f)
+    for x, n in [(1.5, 0), (1.5, 2), (1.5, 7), (2.5, 3), (1.5, 1), (1.5, 0)]:
+        df.at(x, n)
+
+
+def test_truth_of_an_array(derivative):
+    """`if x:` for an array of one element -> its truth; of several -> NumPy's own error"""
+    df = derivative(lambda x: np.sum(x**2) if x else np.sum(x**3 + x))
+    df.at(np.array([2.0]))
+    df.at(np.array([[-1.0]]))
+    with pytest.raises(ValueError, match="truth value of an array with more than one element"):
+        df.at(np.array([1.0, 2.0]))
+
+
+def test_all_and_any(derivative):
+    """`np.all`, `np.any` and their methods in an `if` -> one guard on the answer"""
+
+    def f(x):
+        if np.all(x > 0):
+            return np.sum(x**2)
+        return np.sum(x**3) if (x > 2).any() else np.sum(x**4)
+
+    df = derivative(f)
+    df.at(np.array([1.0, 2.0]))
+    df.at(np.array([-1.0, 3.0]))
+    df.at(np.array([-1.0, 1.0]))
+    df.at(np.array([2.0, 1.0]))
+
+
+def test_comparisons_of_arrays(derivative):
+    """`np.array_equal`, `np.allclose` and `x in y` in an `if` -> guarded"""
+
+    def f(x, y):
+        if np.array_equal(x, y):
+            return np.sum(x**2)
+        return np.sum(x**3) if np.allclose(x, y, atol=0.5) else np.sum(x**4) * (2.0 in x)
+
+    df = derivative(f)
+    for y in (X, X + 0.25, X + 5.0, X):
+        df.at(X, y, gradient=[2 * X, 3 * X**2, 0 * X][min(2, int(4 * (y - X)[0]))])
+
+
+@pytest.mark.parametrize("x", [0.0, -0.0, np.nan, np.inf, -np.inf, 5e-324])
+def test_equality_with_zero(derivative, x):
+    """a guard on float equality, at 0.0, -0.0, nan, infinities and denormals -> as in NumPy"""
+    df = derivative(lambda x: x * 2 if x == 0 else x * 3)
+    for at in (1.0, x, 1.0, x):
+        df.at(np.float64(at), gradient=2.0 if at == 0 else 3.0)
+
+
+def test_signs_of_zeros_and_nans_decide(derivative):
+    """a branch on `np.signbit` or `np.isnan` -> -0.0 isn't taken for 0.0, nor nan for a number"""
+    df = derivative(lambda x: 2 * x if np.signbit(x) else 4 * x if np.isnan(x) else 3 * x)
+    for x, d in [(0.0, 3.0), (-0.0, 2.0), (np.nan, 4.0), (0.0, 3.0), (-0.0, 2.0)]:
+        df.at(np.float64(x), gradient=d)
+
+
+# ---- loops
+
+
+def test_while(derivative):
+    """a `while` whose number of rounds depends on a value -> a trace for each number of rounds"""
+
+    def f(x):
+        while x < 10:
+            x = x * x
+        return x
+
+    df = derivative(f)
+    for x in (3.0, 1.5, 20.0, 2.5):
+        df.at(x)
+
+
+def test_a_loop_until_convergence(derivative):
+    """a loop that runs until it converges -> each call runs its own number of rounds"""
+
+    def f(a):
+        x = a
+        while abs(x * x - a) > 1e-9:
+            x = (x + a / x) / 2
+        return x
+
+    df = derivative(f)
+    for a in (2.0, 900.0, 2.5):
+        df.at(a)
+
+
+def test_ranges_and_lengths(derivative):
+    """`for` over `range(n)` and `range(len(x))` -> another count or length is traced anew"""
+
+    def f(x, n):
+        total = 0.0
+        for k in range(len(x)):
+            total = total + (k + 1) * x[k] ** 2
+        for _ in range(n):
+            total = total * x[0]
+        return total
+
+    df = derivative(f)
+    for x, n in [(X, 2), (X, 3), (X[:2], 3), (X, 0), (X, 2)]:
+        df.at(x, n)
+
+
+def test_iterating_a_traced_array(derivative):
+    """`for row in x`, `zip`, `reversed`, unpacking -> rows are traced; other shapes, traced anew"""
+
+    def f(x):
+        total = 0.0
+        for k, (row, other) in enumerate(zip(x, reversed(x), strict=True)):
+            first, *rest = row
+            total = total + (k + 1) * first * np.sum(other**2) + sum(rest)
+        return total
+
+    df = derivative(f)
+    rng = np.random.default_rng(0)
+    for shape in ((2, 3), (3, 2), (2, 3)):
+        df.at(rng.normal(size=shape))
+
+
+def test_comprehension_filters(derivative):
+    """filters in comprehensions and generators, `break` and `continue` -> each choice is guarded"""
+
+    def f(x):
+        total = sum(v**2 for v in x if v > 0)
+        total = total + sum([v**3 for v in x if not v > 0])
+        for v in x:
+            if v < -1:
+                continue
+            if v > 2:
+                break
+            total = total + v**4
+        return total
+
+    df = derivative(f)
+    df.at(X)
+    df.at(Y)
+    df.at(X)
+
+
+def test_recursion(derivative):
+    """recursion that ends by a value -> each depth is traced"""
+
+    def f(x):
+        return x if x > 8 else f(x * x)
+
+    df = derivative(f)
+    for x in (2.0, 1.2, 9.0, 3.0):
+        df.at(x)
+
+
+# ---- Python's functions on traced numbers
+
+
+def test_min_max_sorted(derivative):
+    """Python's `min`, `max`, `sorted` on traced numbers -> another order is traced anew"""
+
+    def f(x):
+        low, middle, high = sorted(x)
+        return max(x) ** 2 * low + min(x[0], x[1]) ** 3 + middle * high + sorted(x, key=abs)[0] ** 2
+
+    df = derivative(f)
+    df.at(X)
+    df.at(Y)
+    df.at(X + 0.25)
+
+
+def test_membership(derivative):
+    """`x in list` and `list.index(x)` -> each comparison is guarded"""
+    df = derivative(lambda x: x**2 * [3.0, x].index(x) if x in [1.0, 2.0] else x**3)
+    df.at(1.0, gradient=2.0)
+    df.at(5.0)
+    df.at(2.0, gradient=4.0)
+    df.at(4.0)
+
+
+def test_integers_of_a_traced_number(derivative):
+    """`int(x)`, `round(x)`, `math.floor`, `math.ceil`, `math.trunc` -> the integer is guarded"""
+
+    def f(x):
+        return x**2 * int(x) + x * round(x) + x**3 * math.floor(x) * math.ceil(x) * math.trunc(x)
+
+    df = derivative(f)
+    for x in (2.25, 2.75, -2.25, 2.3):
+        df.at(x)
+        df.at(np.float64(x))
+
+
+def test_divmod_decides(derivative):
+    """`//`, `%` and `divmod` decide a branch -> as in Python, for negative numbers too"""
+
+    def f(x):
+        whole, rest = divmod(x, 2)
+        if x // 3 == 1:
+            return x**2 * rest
+        return x**3 + rest**2 if whole % 2 == 1 else x**4
+
+    df = derivative(f)
+    for x in (4.5, 7.5, 1.5, -1.5, -4.5, 3.5):
+        df.at(x)
+
+
+def test_arithmetic_of_integers_becomes_a_float(derivative):
+    """`math.sqrt(n / 2)` and `float(n)` of an integer argument -> a number that is guarded"""
+    df = derivative(lambda x, n: x**2 * math.sqrt(n / 2) + x * float(n))
+    for n in (2, 3, 2):
+        df.at(1.5, n)
+
+
+def test_an_integer_exponent(derivative):
+    """an integer argument as an exponent, of any sign -> guarded; an array's power is recorded"""
+    base = np.array([2.0, 3.0])
+    df = derivative(lambda x, n: x**n * 2**n + np.sum(x * base**n))
+    for n in (2, -1, 0, 3, 2):
+        df.at(1.5, n)
+
+
+def test_a_float_of_a_traced_number():
+    """`float(x)`, `x.item()` and `math.exp(x)` of a traced real -> error with the line"""
+    for f in (lambda x: float(x) ** 2, lambda x: x.item() ** 2, lambda x: math.exp(x)):
+        with refused(TypeError, "plain Python float", "lambda x:", "np.exp"):
+            grad(f)(np.float64(2.0))
+
+
+def test_isinstance(derivative):
+    """`isinstance(x, ...)` on arguments and results -> true of what it is true of untraced"""
+
+    def f(x):
+        if isinstance(x, (int, float)) and not isinstance(x, np.floating):
+            return x**2
+        if isinstance(x, np.ndarray) and isinstance(x[0], np.float64):
+            return np.sum(x**3)
+        return x**4 if isinstance(x, np.float64) and np.isscalar(x) else x * 1.0
+
+    df = derivative(f)
+    for x, slope in [
+        (3.0, 6.0),
+        (np.float64(3.0), 108.0),
+        (np.array([3.0, 2.0]), [27.0, 12.0]),
+        (2.0, 4.0),
+    ]:
+        df.at(x, gradient=np.array(slope))
+
+
+@singledispatch
+def _energy(x: Any) -> Any:
+    return np.sum(x**2)
+
+
+@_energy.register
+def _(x: float) -> Any:
+    return x**3
+
+
+def test_other_ways_to_ask_for_the_kind(derivative):
+    """`singledispatch`, `hasattr(x, "__len__")`, `np.iterable` -> as untraced"""
+
+    def f(x):
+        size = len(x) if hasattr(x, "__len__") else 7
+        return _energy(x) * size * (2 if np.iterable(x) else 3)
+
+    df = derivative(f)
+    df.at(2.0)
+    df.at(np.array([2.0, 1.0]))
+    df.at(3.0)
+
+
+# ---- shapes and integers
+
+
+def test_shapes_and_dtypes(derivative):
+    """branches on `len`, `shape`, `ndim`, `size` and `dtype` -> other ones are traced anew"""
+
+    def f(x):
+        if x.dtype == np.float32:
+            return np.sum(x**3)
+        if x.ndim == 2 and x.shape[1] > x.shape[0]:
+            return np.sum(x**2) * len(x)
+        return np.sum(x**4) * x.size
+
+    df = derivative(f)
+    df.at(X)
+    df.at(X[None])
+    df.at(X[:, None])
+    df.at(X.astype(np.float32), gradient=3 * X**2)
+    df.at(Y)
+
+
+def test_an_integer_argument(derivative):
+    """an integer argument is an index, a bound, a range, an exponent, a shape -> guarded"""
+
+    def f(x, n):
+        y = x[n] ** n + np.sum(x[:n] ** 2) + np.sum(np.arange(n) * x[:n] ** 3)
+        return y + np.sum(np.zeros((n, 2)) + x[0] ** 2) + np.sum(x.reshape(-1, n - n + 1) * n)
+
+    df = derivative(f)
+    for n in (1, 2, 0, 1):
+        df.at(X, n)
+
+
+def test_integers_from_traced_data(derivative):
+    """`argmax`, `argsort`, `searchsorted` as an index, a bound, a shape -> right for other data"""
+
+    def f(x):
+        k = np.argmax(x)
+        order = np.argsort(x)
+        place = np.searchsorted(np.array([-0.9, 0.0, 0.9]), x[0])
+        y = x[k] ** 2 * x[order[0]] + np.sum(x[order] * np.arange(3.0)) + x[place - 1] ** 3
+        return y + np.sum(x[: k + 1] ** 2) + np.sum(np.ones(int(k) + 1) * x[0] ** 2)
+
+    df = derivative(f)
+    for x in (X, Y, X[::-1], X):
+        df.at(np.array(x))
+
+
+def test_masks(derivative):
+    """a boolean mask with another count of true elements -> right, traced anew"""
+
+    def f(x):
+        positive = x[x > 0]
+        return np.sum(positive**2) * len(positive) + np.sum(np.where(x > 0, x, x**3))
+
+    df = derivative(f)
+    for x in (X, -X, Y, -np.abs(X), X):
+        df.at(x)
+
+
+def test_counts_of_indices(derivative):
+    """`nonzero`, `flatnonzero`, `argwhere`, one-armed `where` with another count -> right"""
+
+    def f(x):
+        (a,) = np.nonzero(x > 0)
+        b, c, (d,) = np.flatnonzero(x < 0), np.argwhere(x > 2.25), np.where(x < -1.75)
+        total = np.sum(x[a] ** 2) * a.size + np.sum(x[b] ** 3) * b.size
+        return total + np.sum(x[c] ** 4) + np.sum(x[d] ** 2) * len(d)
+
+    df = derivative(f)
+    for x in (X, -X, Y, 0.25 * X, X):
+        df.at(x)
+
+
+def test_an_index_out_of_range_later():
+    """an index computed from data is out of range in a later call -> NumPy's IndexError"""
+    for compile in ("never", "always"):
+        df = grad(lambda x, k: x[k * 1] ** 2 + np.sum(x[k * np.ones(2, int)]), compile=compile)
+        np.testing.assert_array_equal(df(X, np.array(1)), [0, -2, 0])
+        with pytest.raises(IndexError):
+            df(X, np.array(3))
+        np.testing.assert_array_equal(df(X, np.array(0)), [4, 0, 0])
+
+
+# ---- errors of the user's own
+
+
+def test_assert(derivative):
+    """an `assert` that passes, and fails in a later call -> the AssertionError of the program"""
+
+    def f(x):
+        assert np.all(x > 0), "x must be positive"
+        return np.sum(x**3)
+
+    df = derivative(f)
+    df.at(np.abs(X))
+    with pytest.raises(AssertionError, match="x must be positive"):
+        df.at(X)
+    df.at(np.abs(Y))
+
+
+def test_an_exception_that_is_raised(derivative):
+    """the program raises on some values -> the same error then, and right again afterwards"""
+
+    def f(x):
+        if x < 0:
+            raise KeyError("negative")
+        return x**3
+
+    df = derivative(f)
+    for _ in range(2):
+        df.at(2.0)
+        with pytest.raises(KeyError, match="negative"):
+            df.at(-2.0)
+
+
+def test_an_exception_that_is_caught(derivative):
+    """the program catches what depends on values, ZeroDivisionError too -> each path as untraced"""
+
+    def f(x):
+        try:
+            if x > 4:
+                raise ValueError
+            return x + 1 / (x - 1)
+        except ZeroDivisionError:
+            return x**2
+        except ValueError:
+            return x**3
+
+    df = derivative(f)
+    for x, slope in [(2.0, 0.0), (1.0, 2.0), (5.0, 75.0), (3.0, 0.75), (1.0, 2.0)]:
+        df.at(x, gradient=slope)
+
+
+def test_python_numbers_raise():
+    """1 / 0 of Python's numbers -> ZeroDivisionError; of NumPy's -> an infinity"""
+    for f in (lambda x: 1 / x, lambda x: x % x, lambda x: divmod(1.0, x)[1], lambda x: x**-1.0):
+        for compile in ("never", "always"):
+            df = grad(f, compile=compile)
+            df(2.0)
+            with pytest.raises(ZeroDivisionError):
+                df(0.0)
+        with np.errstate(all="ignore"):
+            assert not np.isfinite(jit(f)(np.float64(0.0)))
+
+
+def test_a_complex_power():
+    """a fractional power of a negative Python number, complex in Python -> error with the line"""
+    df = grad(lambda x: x**0.5)
+    df(4.0)
+    with refused(TypeError, "complex", "x**0.5", "pass np.float64(x)"):
+        df(-4.0)
+
+
+# ---- what is traced, and what isn't
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_a_path_seen_before(compile):
+    """a path that was taken before -> not traced again: its guards are checked at each call"""
+    df = grad(lambda x: x**2 if x > 0 else x**3, compile=compile)
+    for x in (1.0, -1.0, 2.0, -2.0, -3.0):
+        assert df(x) == (2 * x if x > 0 else 3 * x**2)
+    info = df.cache_info()
+    assert (info.traces, info.variants, info.misses, info.hits) == (2, 2, 2, 3)
+    assert info.guard_failures >= 1
+
+
+def test_more_paths_than_are_kept(derivative):
+    """more paths than are kept -> traced anew, and right; a warning names the line that branches"""
+    df = derivative(lambda x, n: x ** (n + 1) if n % 2 else x**n * n)
+    with pytest.warns(RuntimeWarning, match=r"more than 16 paths.*control_flow_test.py:\d+"):
+        for n in [*range(20), 0, 1]:
+            df.at(1.5, n)
+
+
+def test_a_guard_after_the_output(derivative):
+    """a branch taken after the value is known, which changes only an earlier list -> guarded"""
+
+    def f(x):
+        parts = [x**2]
+        total = sum(parts)
+        if x > 1:
+            parts.append(total * x)
+        return sum(parts)
+
+    df = derivative(f)
+    for x in (0.5, 2.0, 0.75):
+        df.at(x)
+
+
+def test_a_derivative_of_a_derivative():
+    """the inner function of a derivative of a derivative takes another branch -> traced anew"""
+
+    def inner(x):
+        return x**3 if x > 1 else x**4
+
+    for compile in ("never", "always"):
+        ddf = grad(grad(inner, compile=compile), compile=compile)
+        assert [ddf(x) for x in (2.0, 0.5, 3.0, 0.25)] == [12.0, 3.0, 18.0, 0.75]
+        assert ddf.cache_info().traces == 2
+
+
+def test_a_branch_on_a_derivative(derivative):
+    """a branch on the value of an inner derivative, as in Newton's method -> guarded"""
+
+    def f(a):
+        def g(x):
+            return x**3 - a * x
+
+        x = a
+        while abs(grad(g)(x)) > 1e-10:
+            x = x - grad(g)(x) / grad(grad(g))(x)
+        return x if grad(g)(x + 1) > 4 else x**2
+
+    df = derivative(f)
+    for a in (2.0, 0.5, 12.0):
+        df.at(a)
+
+
+def test_an_error_then_a_good_call(derivative):
+    """a call that fails, in the first trace too -> the next call is right"""
+
+    def f(x):
+        if x[0] > 5:
+            return x[7]
+        return np.sum(x**3)
+
+    df = derivative(f)
+    for x in (X + 9, X, X + 9, Y):
+        if x[0] > 5:
+            with pytest.raises(IndexError):
+                df.at(x)
+        else:
+            df.at(x)

@@ -19,6 +19,7 @@ PARTS = [
     "control_flow",
     "captured_state",
     "randomness",
+    "writes",
     "inputs",
     "numbers",
     "side_effects",

@@ -37,7 +37,15 @@ from tapegrad.signature import (
     leaf_names,
 )
 from tapegrad.tracing import trace as traces
-from tapegrad.tracing.run import Traced, plain_value, replay, trace_function, trace_to_keep
+from tapegrad.tracing.aliasing import check_apart
+from tapegrad.tracing.run import (
+    Traced,
+    own_result,
+    plain_value,
+    replay,
+    trace_function,
+    trace_to_keep,
+)
 from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
@@ -213,6 +221,10 @@ class Derived:
     ) -> tuple[Any] | None:
         """The result in a 1-tuple, or None if one of the variant's guards doesn't hold; a `fresh`
         one was just traced with these arguments."""
+        traced = variant.traced
+        if traced.written:
+            names = traced.tape.names[: len(leaves)]
+            check_apart(describe(self.f), traced.written, names, [*leaves, *traced.hidden])
         if self.compile == "always" and variant.entry is None:
             self._compile(variant, args, kwargs)
         if variant.entry is not None:
@@ -350,7 +362,7 @@ class Derived:
             self.cache.count("compiles")
             variant.entry = entry
         with self.cache.lock:
-            if entry.fast:
+            if entry.fast and not variant.traced.written:  # `_run` looks whether arguments overlap
                 self.cache.recent = (entry, *self.cache.recent)[:4]
 
     # ---- inside another trace
@@ -363,7 +375,7 @@ class Derived:
         inputs = [x for x in leaves if is_traced(x)]
         inputs = [x if isinstance(x, Tracer) else plain_value(x) for x in inputs]
         inputs += variant.traced.hidden
-        return variant.assemble([_out(x) for x in replay(variant.tape, inputs)])
+        return variant.assemble([own_result(x) for x in replay(variant.tape, inputs)])
 
     # ---- the cache
 
@@ -409,10 +421,6 @@ def _constant(tape: Tape, wrt: Sequence[int]) -> Tape:
     """The tape of zeros for each input: the function's result depends on none of them."""
     zeros = replace(tape, outputs=(Literal(np.float64(0)), *tape.outputs))
     return gradient(zeros, wrt, keep=range(1, len(zeros.outputs)))
-
-
-def _out(x: Any) -> Any:
-    return x.value if isinstance(x, Literal) else x
 
 
 def estimated_compile_seconds(tape: Tape) -> float:

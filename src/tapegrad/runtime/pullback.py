@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ArgumentError
-from tapegrad.ir.tape import Aval, Literal, Operand, Rewriter, Tape, Var
+from tapegrad.ir.tape import Aval, Operand, Rewriter, Tape, Var
 from tapegrad.pipeline import gradient, optimized
 from tapegrad.runtime.derived import own
 from tapegrad.runtime.play import run
 from tapegrad.signature import check_leaf, describe, leaf_names
-from tapegrad.tracing.run import Traced, input_aval, plain_value, replay, trace_function
+from tapegrad.tracing.run import Traced, input_aval, own_result, plain_value, replay, trace_function
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.trees import flatten, is_traced, unflatten
+from tapegrad.trees import flatten, is_array, is_traced, unflatten
 
 
 def vjp(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Pullback]:
@@ -63,7 +63,7 @@ def vjp(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Pullback]:
 def _value(traced: Traced, given: Sequence[Any]) -> Any:
     """The function's value: on plain arrays the one that the trace saw, else on the outer tape."""
     if any(isinstance(x, Tracer) for x in given):
-        return traced.rebuild([_plain(x) for x in replay(traced.tape, given)])
+        return traced.rebuild([own_result(x) for x in replay(traced.tape, given)])
     values: list[Any] = [None] * len(traced.tape.outputs)
     for at, leaf in zip(traced.outputs, traced.leaves, strict=True):
         if at is not None:
@@ -74,7 +74,7 @@ def _value(traced: Traced, given: Sequence[Any]) -> Any:
 def _apply(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
     """A tape's outputs: played, or recorded where a tracer is among the inputs."""
     if any(isinstance(x, Tracer) for x in inputs):
-        return [_plain(x) for x in replay(tape, inputs)]
+        return [own_result(x) for x in replay(tape, inputs)]
     return run(_playable(tape), inputs)[0]
 
 
@@ -83,17 +83,11 @@ def _playable(tape: Tape) -> Tape:
     return replace(optimized(tape), guards=())
 
 
-def _plain(x: Any) -> Any:
-    return x.value if isinstance(x, Literal) else x
-
-
 def _snapshot(values: Sequence[Any], given: Sequence[Any]) -> list[Any]:
     """Values that stay as they are when the caller writes to the arguments."""
-    arrays = [x for x in given if isinstance(x, np.ndarray)]
+    arrays = [x for x in given if is_array(x)]
     return [
-        x.copy()
-        if isinstance(x, np.ndarray) and any(np.may_share_memory(x, a) for a in arrays)
-        else x
+        x.copy() if is_array(x) and any(np.may_share_memory(x, a) for a in arrays) else x
         for x in values
     ]
 
@@ -168,7 +162,7 @@ class Pullback:
         seeds = self._seeds(ct)
         inputs = [*seeds, *self.residuals]
         if any(isinstance(x, Tracer) for x in inputs):
-            values = [_plain(x) for x in replay(self.tape, inputs)]
+            values = [own_result(x) for x in replay(self.tape, inputs)]
         else:
             values = own(self.played, run(self.played, inputs)[0], inputs)
         found = iter(values)

@@ -20,7 +20,9 @@ from tapegrad.errors import ArgumentError, GradientError, TraceError
 from tapegrad.ir.tape import Aval, Rewriter, Source, Tape, Var
 from tapegrad.primitives.control import CallTape, Custom, Missing, Opaque
 from tapegrad.signature import check_leaf
+from tapegrad.tracing.aliasing import share_memory
 from tapegrad.tracing.custom_rule import FINAL, Backward, WritesArgument, first_sentence
+from tapegrad.tracing.layout import make_twins
 from tapegrad.tracing.mixed import (
     MixedTree,
     PlainTree,
@@ -33,9 +35,9 @@ from tapegrad.tracing.mixed import (
 )
 from tapegrad.tracing.run import Traced, input_aval, trace_function
 from tapegrad.tracing.source import at_line, at_source, user_source
-from tapegrad.tracing.trace import innermost, to_operand, tracing_depth
+from tapegrad.tracing.trace import innermost, to_operand, tracing_depth, untraced
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.trees import flatten, is_traced
+from tapegrad.trees import flatten, is_array, is_traced
 
 # ---- what a trace needs to know of a user's function
 
@@ -76,9 +78,11 @@ def apply(operation: Operation, args: Any, kwargs: Any) -> Any:
     """Call a user's function: run it on plain arrays, record it where tracers are among them."""
     leaves, structure = flatten((args, kwargs))
     if not any(isinstance(x, Tracer) for x in leaves):
-        result, _ = operation.run(args, kwargs)
-        if operation.has_rule() and tracing_depth():
-            _refuse_tracers(operation, flatten(result)[0])
+        if not (operation.has_rule() and tracing_depth()):
+            return operation.run(args, kwargs)[0]
+        with untraced():
+            result, _ = operation.run(args, kwargs)
+        _refuse_tracers(operation, flatten(result)[0])
         return result
     on_tape = [_is_operand(x) for x in leaves]
     operands = chosen(leaves, on_tape)
@@ -100,7 +104,7 @@ def apply(operation: Operation, args: Any, kwargs: Any) -> Any:
 
 def _is_operand(x: Any) -> bool:
     """Whether an argument's leaf goes onto the tape; complex arrays and such are static."""
-    if not isinstance(x, np.ndarray):
+    if not is_array(x):
         return isinstance(x, Tracer)
     try:
         check_leaf(x, "")
@@ -215,7 +219,8 @@ class CustomCall:
         """The result and what is saved, for plain values of the operands."""
         args, kwargs = self.arguments.fill(values)
         try:
-            return self.operation.run(args, kwargs)
+            with untraced():
+                return self.operation.run(args, kwargs)
         except ValueError as error:
             if "read-only" in str(error):
                 raise self._writes("arguments") from error
@@ -243,6 +248,8 @@ class CustomCall:
 
     def _is_kept(self, x: Any) -> bool:
         """Whether something that an opaque function saved can be kept: arrays, and constants."""
+        if isinstance(x, Tracer):
+            return False
         if isinstance(x, (np.ndarray, np.generic)):
             return _is_operand(np.asarray(x))
         constants = (int, float, str, bytes, type, np.dtype, np.ufunc)
@@ -317,7 +324,14 @@ def _record(
     """Record a call whose results' values are known already."""
     trace = innermost(inputs)
     outs = trace.record(primitive, [to_operand(trace, x)[0] for x in inputs])
-    return [
+    results = [
         Tracer(trace, out, value, aval.weak)
         for out, value, aval in zip(outs, values, avals, strict=False)
     ]
+    # On plain arrays the function may return its argument, or one array twice.
+    others = [x.root for x in inputs if isinstance(x, Tracer)]
+    for k, x in enumerate(results):
+        for other in (*others, *results[:k]):
+            if share_memory(x, other):
+                make_twins(x, other)
+    return results

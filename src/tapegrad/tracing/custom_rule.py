@@ -19,7 +19,7 @@ from tapegrad.primitives.base import Writer
 from tapegrad.primitives.control import Missing, Opaque
 from tapegrad.tracing.mixed import MixedTree, Where
 from tapegrad.tracing.source import at_source
-from tapegrad.tracing.trace import Trace, to_operand
+from tapegrad.tracing.trace import Trace, to_operand, untraced
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import is_number
 
@@ -141,7 +141,8 @@ class Backward:
             if self.again:
                 _, saved = call.run_plainly(given)
             ct = self._cotangent_tree().fill([np.array(v)[()] for v in values[:first]])
-            found = self._cotangents(ct, result, args, kwargs, saved)
+            with untraced():
+                found = self._cotangents(ct, result, args, kwargs, saved)
             return [
                 np.broadcast_to(0.0 if found[k] is None else found[k], avals[k].shape)
                 for k in wanted

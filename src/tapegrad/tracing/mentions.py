@@ -20,6 +20,7 @@ from types import CodeType, FrameType
 import numpy as np
 
 from tapegrad.tracing.source import user_frames
+from tapegrad.trees import is_array
 
 Site = tuple[CodeType, int]  # an instruction of the user's program: its code, and the offset
 
@@ -113,7 +114,7 @@ def _array_parameters(frame: FrameType) -> dict[str, np.ndarray]:
     """The parameters of a running function that were passed arrays."""
     names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
     local = frame.f_locals
-    return {n: local[n] for n in names if isinstance(local.get(n), np.ndarray)}
+    return {n: local[n] for n in names if is_array(local.get(n))}
 
 
 @lru_cache(maxsize=1024)

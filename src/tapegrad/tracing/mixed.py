@@ -97,7 +97,8 @@ class PlainTree:
     @staticmethod
     def of(tree: Any) -> PlainTree:
         leaves, structure = flatten(tree)
-        is_array = [isinstance(x, (np.ndarray, np.generic, int, float)) for x in leaves]
+        kinds = (np.ndarray, np.generic, int, float)
+        is_array = [isinstance(x, kinds) and not isinstance(x, Tracer) for x in leaves]
         return PlainTree(structure, leaves, is_array)
 
     @property

@@ -12,6 +12,7 @@ from tapegrad.arrays import native, plain
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.signature import describe
+from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.leaks import check_leaks
 from tapegrad.tracing.mentions import Meetings
 from tapegrad.tracing.randomness import no_draws
@@ -30,7 +31,7 @@ class Traced:
     being passed them, or tracers of an outer trace. `outputs` has an entry for each leaf of the
     result: the position of a tape output, or None for a leaf that isn't traced, whose value
     `leaves` then holds. The leaves are those of this very run; `weak` tells which are Python
-    numbers.
+    numbers, and `written` which inputs the function wrote to.
     """
 
     tape: Tape
@@ -40,6 +41,7 @@ class Traced:
     leaves: list[Any]
     weak: list[bool]
     meetings: Meetings = field(default_factory=Meetings)
+    written: Written = ()
 
     def rebuild(self, values: Sequence[Any]) -> Any:
         """The function's result, of the values of the tape's outputs."""
@@ -104,15 +106,19 @@ def trace_function(
     builder = Builder(name)
     with Trace(builder) as trace:
         tracers, position = [], 0
+        given: list[Any] = []
         for leaf in leaves:
             if not is_traced(leaf):
                 tracers.append(leaf)
                 continue
             label = names[position] if position < len(names) else ""
             position += 1
+            given.append(leaf)
             aval = input_aval(leaf)
             var = builder.input(aval, label)
-            tracers.append(Tracer(trace, var, plain_value(leaf), weak=aval.weak))
+            tracer = Tracer(trace, var, plain_value(leaf), weak=aval.weak)
+            tracer._ordered = leaf.root._ordered if isinstance(leaf, Tracer) else True
+            tracers.append(tracer)
         run_args, run_kwargs = unflatten(structure, tracers)
         try:
             result = f(*run_args, **run_kwargs)
@@ -140,7 +146,9 @@ def trace_function(
     hidden = tuple(outside for _, outside in trace.hidden.values())
     tape = _with_hidden_inputs(raw, [var for var, _ in trace.hidden.values()])
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
-    return Traced(tape, hidden, out_structure, outputs, values, weak, trace.meetings)
+    written = trace.written([x for x in tracers if isinstance(x, Tracer) and x._trace is trace])
+    check_apart(name, written, tape.names[: len(given)], [*given, *hidden])
+    return Traced(tape, hidden, out_structure, outputs, values, weak, trace.meetings, written)
 
 
 def trace_to_keep(
@@ -190,6 +198,13 @@ def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
         if isinstance(found, Tracer):
             found._trace.guard(found, guard.expected.value, guard.what)
     return [value(x) for x in tape.outputs]
+
+
+def own_result(x: Any) -> Any:
+    """An output of `replay` as a derivative returns it: no result is a view of anything."""
+    if isinstance(x, Literal):
+        return x.value
+    return x.detached() if isinstance(x, Tracer) else x
 
 
 def _applied(primitive: Any, operands: Sequence[Any]) -> Any:

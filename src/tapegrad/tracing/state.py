@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.primitives.base import Value
 from tapegrad.tracing.mentions import Meetings
 from tapegrad.tracing.reach import PLAIN, Reach, reached_by, wrapped_by
 from tapegrad.trees import is_traced
@@ -190,6 +191,8 @@ class Watcher:
 
     def value(self, place: str, x: Any, name: str) -> None:
         """What a place holds, which `name` stands for in the code."""
+        if isinstance(x, Value):
+            return  # of another trace, which watches by itself
         if isinstance(x, PLAIN):
             self._plain(place, x, name)
         elif isinstance(x, np.generic):

@@ -7,10 +7,11 @@ the inner one, so no trace ever mixes its calls into another.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,13 +19,28 @@ import numpy as np
 from tapegrad.arrays import native, objection, plain
 from tapegrad.errors import ArgumentError, LeakedTracerError, TraceError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.elementwise import AsType
+from tapegrad.tracing.layout import note_twins_write
 from tapegrad.tracing.mentions import Meetings
 from tapegrad.tracing.source import at_line, at_source, user_source
+from tapegrad.trees import is_array
 
 if TYPE_CHECKING:
     from tapegrad.tracing.tracer import Tracer
 
-_levels = threading.local()
+
+class _UnderWay(threading.local):
+    """The traces under way in this thread, the innermost last; None sets all before it aside."""
+
+    def __init__(self) -> None:
+        self.stack: list[Trace | None] = []
+
+
+# Operations whose result IEEE 754 defines to the last bit
+_ROUNDED = (ew.add, ew.sub, ew.mul, ew.div, ew.neg, ew.sqrt)
+
+_under_way = _UnderWay()
 _levels_made = itertools.count(1)  # an inner trace starts later than the outer, in any thread
 _running_lock = threading.Lock()
 running = 0  # traces under way in any thread: cheap to look at before each call
@@ -32,7 +48,22 @@ running = 0  # traces under way in any thread: cheap to look at before each call
 
 def tracing_depth() -> int:
     """How many traces are running in this thread."""
-    return getattr(_levels, "depth", 0)
+    return len(_under_way.stack)
+
+
+def current_trace() -> Trace | None:
+    """The innermost trace that is running in this thread."""
+    return _under_way.stack[-1] if _under_way.stack else None
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """What runs in here works on plain arrays, whatever trace is under way around it."""
+    _under_way.stack.append(None)
+    try:
+        yield
+    finally:
+        _under_way.stack.pop()
 
 
 class Trace:
@@ -54,10 +85,11 @@ class Trace:
         self._captured: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
         self.meetings = Meetings()
+        self._written: dict[int, tuple[Tracer, Source | None]] = {}
 
     def __enter__(self) -> Trace:
         global running
-        _levels.depth = tracing_depth() + 1
+        _under_way.stack.append(self)
         with _running_lock:
             running += 1
         return self
@@ -65,7 +97,7 @@ class Trace:
     def __exit__(self, *exc: object) -> None:
         global running
         self.alive = False
-        _levels.depth = tracing_depth() - 1
+        _under_way.stack.pop()
         with _running_lock:
             running -= 1
 
@@ -87,18 +119,18 @@ class Trace:
 
     def capture(self, outside: Any, aval: Aval) -> Var:
         """The hidden input that stands for an array or tracer from outside."""
-        if isinstance(outside, np.ndarray):
+        if is_array(outside):
             self.meetings.note(outside)
         known = self.hidden.get(id(outside))
         if known is None:
-            if isinstance(outside, np.ndarray) and (found := objection(outside)):
+            if is_array(outside) and (found := objection(outside)):
                 what, advice = found
                 raise ArgumentError(f"an array that {self.label} uses {what}{at_line()}{advice}")
             # Inputs come first on a tape, so a hidden one is given its number now and moved to
             # the inputs when the tape is finished.
             var = self.builder._fresh(aval)
             known = self.hidden[id(outside)] = (var, outside)
-            if isinstance(outside, np.ndarray):
+            if is_array(outside):
                 self._captured.append((outside, _checksum(outside), user_source()))
         return known[0]
 
@@ -117,6 +149,35 @@ class Trace:
     def record(self, primitive: Any, operands: Sequence[Operand]) -> tuple[Var, ...]:
         src = self.src or user_source()
         return self.builder.call(primitive, operands, src, self.reason)
+
+    def note_write(self, tracer: Tracer) -> None:
+        """`tracer`, which is no view, is written to in place."""
+        src = user_source()
+        self._written.setdefault(id(tracer), (tracer, src))
+        note_twins_write(tracer, src)
+
+    def written(self, tracers: Sequence[Tracer]) -> tuple[tuple[int, Source | None], ...]:
+        """Which of these tracers were written to, and where that was done first."""
+        return tuple(
+            (k, self._written[id(x)][1]) for k, x in enumerate(tracers) if id(x) in self._written
+        )
+
+    def is_of_integers(self, operand: Operand) -> bool:
+        """Whether a number comes of integers by arithmetic alone: no derivative goes through it,
+        and compiled code computes the same bits, so it can be guarded."""
+        made = {out: call for call in self.builder.calls for out in call.outs}
+        waiting = [operand]
+        while waiting:
+            x = waiting.pop()
+            if isinstance(x, Literal) or x.dtype.kind != "f":
+                continue
+            call = made.get(x)
+            if call is None or not (
+                call.primitive in _ROUNDED or isinstance(call.primitive, AsType)
+            ):
+                return False
+            waiting += call.operands
+        return True
 
     def guard(self, tracer: Tracer, expected: Any, what: str) -> None:
         """Record that the traced function took the value of a scalar for granted."""

@@ -11,7 +11,7 @@ variable; a view that has become stale is read through its chain again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -30,20 +30,50 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
+from tapegrad.tracing.layout import (
+    is_doubtful,
+    is_ordered,
+    laid_out_like,
+    make_twins,
+    refuse_doubtful,
+)
 from tapegrad.tracing.source import assigns_item, at_line, called_by_scipy, formats_text
 from tapegrad.tracing.trace import Trace, innermost, to_operand
+from tapegrad.tracing.weak import PythonArithmetic
 
 
-class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
+class _OfArrays:
+    """A method that scalars don't have: programs tell them from arrays by `hasattr(x, "__len__")`.
+    `__iter__` can't be such a method, since Python would try indices instead."""
+
+    def __init__(self, method: Callable[[Any], Any]) -> None:
+        self._method = method
+
+    def __get__(self, x: Any, owner: Any = None) -> Any:
+        if x is None:
+            return self
+        if x.is_scalar():
+            raise NotAnArray(f"a traced {x.__class__.__name__} has no length")
+        return partial(self._method, x)
+
+
+class NotAnArray(TypeError, AttributeError):
+    """A scalar was used as an array: Python's own error is either, depending on how it's asked."""
+
+
+class Tracer(Value, PythonArithmetic):
     """A traced array or number. Use it as you would the ndarray that it stands for."""
 
     __slots__ = (
         "__weakref__",
         "_aval",
         "_chain",
+        "_doubt",
         "_operand",
+        "_ordered",
         "_root",
         "_trace",
+        "_twins",
         "_value",
         "_version",
         "_weak",
@@ -60,6 +90,9 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         self._root: Tracer | None = None
         self._chain: tuple[View, ...] = ()
         self._version = 0
+        self._ordered = True  # these three: see `tracing.layout`
+        self._twins: list[Any] = []
+        self._doubt = ""
 
     # ---- reading and writing
 
@@ -67,9 +100,16 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
     def aval(self) -> Aval:  # type: ignore[override]
         return self._aval
 
+    @property
+    def root(self) -> Tracer:
+        """The array that owns the memory: itself, if it isn't a view."""
+        return self if self._root is None else self._root
+
     def read(self) -> tuple[Operand, Any]:
         """The operand and value that this tracer stands for now."""
         root = self._root
+        if (self if root is None else root)._doubt:
+            refuse_doubtful(self.root)
         if root is not None and self._version != root._version:
             current = Tracer(root._trace, root._operand, root._value)
             for view in self._chain:
@@ -98,6 +138,14 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         """Whether plain NumPy would have a scalar here, which can't be written to."""
         return self._root is None and isinstance(self._value, (np.generic, int, float))
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """What NumPy or Python would have here, so that `isinstance` says what it says untraced."""
+        if self._weak:
+            return float if self.dtype.kind == "f" else int
+        scalar = self.is_scalar() if self._value is not None else self._aval.shape == ()
+        return self._aval.dtype.type if scalar else np.ndarray
+
     def write(self, primitive: Any, *operands: Any) -> None:
         """Make this tracer stand for `primitive(self, *operands)` from now on, and its root and
         all other views of that follow."""
@@ -109,8 +157,9 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
             )
         new = record(trace, primitive, [self, *operands])
         root = self._root
+        trace.note_write(self.root)
         if root is None:
-            self._operand, self._value = new._operand, _in_place_of(self._value, new._value)
+            self._operand, self._value = new._operand, laid_out_like(new._value, self._value)
             self._version += 1
             return
         levels = [Tracer(trace, root._operand, root._value)]
@@ -118,8 +167,15 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
             levels.append(record(trace, view, [levels[-1]]))
         for view, below in zip(reversed(self._chain), reversed(levels), strict=True):
             new = _unview(trace, view, below, new)
-        root._operand, root._value = new._operand, _in_place_of(root._value, new._value)
+        root._operand, root._value = new._operand, laid_out_like(new._value, root._value)
         root._version += 1
+
+    def detached(self) -> Tracer:
+        """The same value as a new row-major array: what is written to either stays there."""
+        operand, value = self.read()
+        if getattr(value, "ndim", 0) > 1:
+            value = np.ascontiguousarray(value)
+        return Tracer(self._trace, operand, value, self._weak)
 
     # ---- NumPy's protocols
 
@@ -137,6 +193,8 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         self._trace.check_alive()
+        if self.ndim == 0 and self.dtype.kind in "iub":
+            return np.array(self._guarded("an integer or a boolean in a plain array"))
         if assigns_item():
             raise self._assigned()
         if called_by_scipy():
@@ -148,17 +206,18 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
             )
         raise ConversionError(
             f"a traced array ({self.aval}) can't become a plain NumPy array{at_line()}, which "
-            "carries no derivative. Instead of np.array([a, b]) of traced values, use "
-            "np.stack([a, b]); drop np.array(x) and np.asarray(x) of one. A function that needs "
-            "plain arrays can be declared with tapegrad.primitive"
+            "carries no derivative. For np.array([a, b]) of traced values, import tapegrad.numpy "
+            "as np, or use np.stack([a, b]); drop np.array(x) and np.asarray(x) of one. A function "
+            "that needs plain arrays can be declared with tapegrad.primitive"
         )
 
     def _assigned(self) -> ConversionError:
         """The error for `a[k] = self` where `a` is a plain array."""
         return ConversionError(
             f"a traced value ({self.aval}) is assigned into a plain NumPy array{at_line()}, which "
-            "carries no derivative. Make that array with np.zeros_like(x, shape=...) of a traced "
-            "x, or put the parts together with np.stack or np.concatenate"
+            "carries no derivative. Import tapegrad.numpy as np, whose np.zeros can hold it, "
+            "make the array with np.zeros_like(x, shape=...) of a traced x, or put the parts "
+            "together with np.stack or np.concatenate"
         )
 
     # ---- what Python takes for granted
@@ -182,20 +241,18 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         self._trace.guard(condition, found, "a condition")
         return found
 
-    def _guarded_int(self, what: str) -> int:
-        value = self._scalar_value("int")
+    def _guarded(self, what: str) -> Any:
+        """The value of a number without a derivative, which is taken for granted from here on."""
+        value = self._scalar_value(what)
         if formats_text():
-            return int(value)
+            return value
         self._trace.check_alive()
-        whole = self._as_scalar()
-        if self.dtype.kind == "f":
-            from tapegrad.primitives.elementwise import trunc
+        self._trace.guard(self._as_scalar(), value, what)
+        return value
 
-            whole = trunc(whole)
-            self._trace.guard(whole, np.trunc(value), what)
-        else:
-            self._trace.guard(whole, value, what)
-        return int(value)
+    def _guarded_int(self, what: str) -> int:
+        whole: Any = self if self.dtype.kind != "f" else np.trunc(self)
+        return int(whole._guarded(what))
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iu":
@@ -220,10 +277,8 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
     def __float__(self) -> float:
         if formats_text():
             return float(self._scalar_value("float"))
-        if self.dtype.kind in "iub":
-            value = self._scalar_value("float")
-            self._trace.guard(self._as_scalar(), value, "float(...)")
-            return float(value)
+        if self.dtype.kind in "iub" or self._trace.is_of_integers(self.read()[0]):
+            return float(self._guarded("float(...)"))
         self._trace.check_alive()
         if assigns_item():
             raise self._assigned()
@@ -248,6 +303,7 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         """Nested lists of traced numbers."""
         return self if self.ndim == 0 else [x.tolist() for x in self]
 
+    @_OfArrays
     def __len__(self) -> int:
         if self.ndim == 0:
             raise TypeError("len() of unsized object")
@@ -272,15 +328,24 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         return str(self) if self._value is None else format(self.value, spec)
 
     def __deepcopy__(self, memo: Any) -> Any:
-        return self.copy()
+        return np.copy(self)
 
     def __copy__(self) -> Any:
-        return self.copy()
+        return np.copy(self)
 
     def __reduce__(self) -> Any:
         raise ConversionError(f"a traced array can't be pickled{at_line()}")
 
     # ---- attributes
+
+    def _in_place(self, value: Any) -> None:
+        raise UnsupportedError(
+            f"the shape or dtype of a traced array is set in place{at_line()}, which a trace "
+            "doesn't follow. Make another array: y = x.reshape(...) or y = x.astype(...)"
+        )
+
+    shape = property(Value.shape.fget, _in_place)  # type: ignore[attr-defined]
+    dtype = property(Value.dtype.fget, _in_place)  # type: ignore[attr-defined]
 
     @property
     def T(self) -> Any:
@@ -317,14 +382,15 @@ class Tracer(Value, np.lib.mixins.NDArrayOperatorsMixin):
         self.flat[:] = value
 
     def __getattr__(self, name: str) -> Any:
-        from tapegrad.tracing.frontend.methods import METHODS
+        from tapegrad.tracing.frontend.methods import METHODS, call_method
 
         method = METHODS.get(name)
         if method is not None:
-            return partial(method, self)
-        if hasattr(np.ndarray, name):
+            return partial(call_method, method, self)
+        kind = self.__class__
+        if hasattr(kind, name):
             raise UnsupportedAttribute(
-                f"ndarray.{name} isn't supported on a traced array{at_line()}. Use a NumPy "
+                f"{kind.__name__}.{name} isn't supported on a traced array{at_line()}. Use a NumPy "
                 "function that has a rule, or declare one with tapegrad.primitive"
             )
         raise AttributeError(f"a traced array has no attribute {name!r}")
@@ -361,6 +427,9 @@ def record(trace: Trace, primitive: Any, operands: Any) -> Any:
             results = (results,)
     outs = trace.record(primitive, plain)
     tracers = tuple(Tracer(trace, out, r) for out, r in zip(outs, results, strict=True))
+    if not is_ordered(primitive, operands, values):
+        for tracer in tracers:
+            tracer._ordered = False
     if primitive.results != 1:
         return tracers
     if isinstance(primitive, View):
@@ -372,26 +441,17 @@ def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:
     """Make `out` a view of `operand`, if NumPy made one: then writes to either reach the other."""
     if not isinstance(operand, Tracer) or operand._trace is not out._trace:
         return
+    root = operand.root
+    if is_doubtful(view, root, operand):
+        make_twins(out, root)
+        return
     if out._value is None or not isinstance(value, np.ndarray):
         aliased = out._value is None
     else:
         aliased = np.may_share_memory(out._value, value)
     if aliased and isinstance(out._value, (np.ndarray, type(None))):
-        root = operand if operand._root is None else operand._root
         out._root, out._chain = root, (*operand._chain, view)
         out._version = root._version
-
-
-def _in_place_of(old: Any, new: Any) -> Any:
-    """The value `new` in memory as `old` was: what of it is a view, and what a copy, stays so."""
-    if not isinstance(old, np.ndarray) or old.strides == new.strides or 0 in old.strides:
-        return new
-    low, high = np.lib.array_utils.byte_bounds(old)
-    offset = old.__array_interface__["data"][0] - low
-    memory = np.empty(high - low, np.uint8)
-    laid: np.ndarray = np.ndarray(old.shape, old.dtype, memory.data, offset, old.strides)
-    laid[...] = new
-    return laid
 
 
 def _unview(trace: Trace, view: View, below: Tracer, new: Tracer) -> Tracer:
@@ -408,7 +468,8 @@ def _unview(trace: Trace, view: View, below: Tracer, new: Tracer) -> Tracer:
     if isinstance(view, Squeeze):
         return record(trace, ExpandDims(view.axes), [new])
     assert isinstance(view, (BroadcastTo, Diagonal))
-    raise ValueError("assignment destination is read-only")
+    instead = ". Use np.fill_diagonal" if isinstance(view, Diagonal) else ""
+    raise ValueError(f"assignment destination is read-only{at_line()}{instead}")
 
 
 def unwrap(x: Any) -> Any:

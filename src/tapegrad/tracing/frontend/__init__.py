@@ -25,6 +25,7 @@ from tapegrad.tracing.frontend import (
     shaping,
     sorting,
 )
+from tapegrad.tracing.layout import settle
 from tapegrad.tracing.source import at_line
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -131,6 +132,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.searchsorted: sorting.searchsorted,
     np.digitize: sorting.digitize,
     # numerical recipes
+    np.linspace: numerics.linspace,
     np.diff: numerics.diff,
     np.ediff1d: numerics.ediff1d,
     np.gradient: numerics.gradient,
@@ -224,7 +226,8 @@ def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     """What NumPy calls for a function of its own with a tracer among the arguments."""
     implementation = FUNCTIONS.get(func)
     if implementation is not None:
-        return implementation(*args, **kwargs)
+        # How an einsum lies in memory follows from its operands' strides.
+        return settle(implementation(*args, **kwargs), args, certain=func is not np.einsum)
     if func in (np.array2string, np.array_repr, np.array_str):
         return str(args[0])
     name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)

@@ -40,12 +40,15 @@ from tapegrad.tracing.frontend.operands import (
 )
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer, unwrap
+from tapegrad.trees import is_array
 
 # ---- taking an index apart
 
 
 def _normal(k: Any) -> Any:
     """An entry of an index: lists and tuples are arrays, and so are booleans."""
+    if isinstance(k, Tracer):
+        return k
     if isinstance(k, (list, tuple)):
         return plain(k) if len(k) else np.empty(np.shape(k), np.intp)
     return np.asarray(k) if isinstance(k, (bool, np.bool_)) else k
@@ -372,7 +375,7 @@ def fit(x: Tracer, value: Any, shape: tuple[int, ...], new_axes: Sequence[int] =
 
     `new_axes` are axes of extent 1 that the index has and the place to write to has not.
     """
-    if isinstance(value, np.ndarray):
+    if is_array(value):
         check_dtype(value.dtype)
         (_, value) = cast_all([x, value], [x.dtype, x.dtype])
     else:
@@ -400,11 +403,9 @@ def fit(x: Tracer, value: Any, shape: tuple[int, ...], new_axes: Sequence[int] =
 
 def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> None:
     """np.put_along_axis."""
-    if not isinstance(x, Tracer):
-        raise ConversionError(
-            f"np.put_along_axis of a traced value into a plain NumPy array{at_line()}: make the "
-            "array with np.zeros_like(x) of a traced x"
-        )
+    from tapegrad.tracing.frontend.scattering import check_traced
+
+    check_traced(x, "np.put_along_axis")
     if axis is None:
         Flat(x)[indices] = values
     else:

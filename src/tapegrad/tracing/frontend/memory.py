@@ -12,24 +12,21 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives import elementwise as ew
+from tapegrad.tracing.layout import lay_out
 from tapegrad.tracing.tracer import Tracer
 
 
 def copy_of(x: Any, order: str = "K", subok: bool = False) -> Any:
     """np.copy: of a scalar, too, an array that can be written to."""
-    return laid_out(ew.copy(x), order)
+    out = ew.copy(x)
+    if out.is_scalar():
+        out._value = np.array(out._value)
+    return lay_out(out, order)
 
 
 def unlinked(out: Any, x: Any) -> Any:
     """`out`, made of `x`, as an array of its own: where NumPy copies, a write reaches only one."""
     return ew.copy(out) if out is x or out._root is not None else out
-
-
-def laid_out(out: Any, order: str) -> Any:
-    """A new array in the memory order that NumPy gives it."""
-    if out._value is not None:
-        out._value = np.array(out._value, order=order)  # type: ignore[call-overload]
-    return out
 
 
 def column_order(x: Any) -> str:
@@ -47,7 +44,7 @@ def in_rows(function: Callable[..., Any]) -> Callable[..., Any]:
         stored = any(out is x for x in (*args[1:], *kwargs.values()))  # out=
         if not isinstance(out, Tracer) or out.is_scalar() or stored:
             return out
-        return laid_out(unlinked(out, args[0]), "C")
+        return lay_out(unlinked(out, args[0]), "C")
 
     return made
 

@@ -13,6 +13,7 @@ from tapegrad.tracing.frontend import (
     shaping,
     sorting,
 )
+from tapegrad.tracing.layout import settle
 
 
 def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
@@ -23,6 +24,11 @@ def _transpose(x: Any, *axes: Any) -> Any:
     if len(axes) == 1 and (axes[0] is None or not hasattr(axes[0], "__index__")):
         axes = axes[0]
     return shaping.transpose(x, axes or None)
+
+
+def call_method(method: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """`method` of the table below, of `x`."""
+    return settle(method(x, *args, **kwargs), (x, *args), certain=True)
 
 
 METHODS: dict[str, Any] = {

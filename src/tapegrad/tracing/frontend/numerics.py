@@ -11,8 +11,9 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.scatter import ScatterAdd
-from tapegrad.tracing.frontend.memory import column_order, in_rows, laid_out, scalar
-from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype
+from tapegrad.tracing.frontend.memory import column_order, in_rows, scalar
+from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, plain
+from tapegrad.tracing.layout import lay_out
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -22,6 +23,40 @@ _MISSING = np._NoValue
 def _along(axis: int, k: Any) -> tuple[Any, ...]:
     """The index that takes `k` along an axis."""
     return (*(slice(None),) * axis, k)
+
+
+# ---- grids
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: Any = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
+    """np.linspace: `start + k * step`, and `stop` itself at the end."""
+    num = num.__index__()
+    if num < 0:
+        raise ValueError(f"Number of samples, {num}, must be non-negative.")
+    real = common_dtype(plain(start), plain(stop), 0.0)
+    start, stop = as_tracer(start, stop), as_tracer(stop, start)
+    start, stop = np.broadcast_arrays(cast(start, real), cast(stop, real))
+    parts = num - 1 if endpoint else num
+    step = (stop - start) / parts if parts > 0 else start * np.nan
+    k = np.arange(num, dtype=real).reshape((num,) + (1,) * start.ndim)
+    found = start + k * (step if parts > 0 else stop - start)
+    if endpoint and num > 1:
+        found[-1] = stop
+    found = np.moveaxis(found, 0, axis)
+    if dtype is not None:
+        whole = np.dtype(dtype).kind in "iu"
+        found = (np.floor(found) if whole else found).astype(dtype, copy=False)
+    return (found, step) if retstep else found
 
 
 # ---- differences and integrals
@@ -71,7 +106,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     if len(spacings) != len(axes):
         raise TypeError("invalid number of arguments")
     found = [_gradient(f, k, dx, edge_order) for k, dx in zip(axes, spacings, strict=True)]
-    found = [laid_out(g, column_order(f)) for g in found]
+    found = [lay_out(g, column_order(f)) for g in found]
     return found[0] if len(found) == 1 else tuple(found)
 
 

@@ -17,6 +17,7 @@ from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import innermost, to_operand
 from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.trees import is_array
 
 
 def is_weak(x: Any) -> bool:
@@ -92,7 +93,7 @@ def cast_all(xs: Sequence[Any], dtypes: Sequence[np.dtype]) -> list[Any]:
     trace = innermost([x for x in xs if isinstance(x, Tracer)])
     done = []
     for x, dtype in zip(xs, dtypes, strict=False):
-        if isinstance(x, np.ndarray):
+        if is_array(x):
             check_dtype(x.dtype)
             done.append(x if x.dtype == dtype else record(trace, ew.AsType(dtype), [x]))
         else:
@@ -168,8 +169,8 @@ def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") 
     if not isinstance(out, Tracer):
         raise ConversionError(
             f"a traced value can't be written into a plain NumPy array{at_line()}, by out= or an "
-            "in-place operator. Make the array with np.zeros_like(x) of a traced x, or write "
-            "y = y + x instead of y += x"
+            "in-place operator. Import tapegrad.numpy as np, whose np.zeros can hold it, make the "
+            "array with np.zeros_like(x) of a traced x, or write y = y + x instead of y += x"
         )
     if out.is_scalar() and where is not True:
         raise TypeError("return arrays must be of ArrayType")

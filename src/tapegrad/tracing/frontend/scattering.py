@@ -14,17 +14,18 @@ from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 
-def _check_traced(x: Any, name: str) -> None:
+def check_traced(x: Any, name: str) -> None:
     if not isinstance(x, Tracer):
         raise ConversionError(
-            f"{name} of a traced value into a plain NumPy array{at_line()}: make the array with "
-            "np.zeros_like(x) of a traced x"
+            f"{name} of a traced value into a plain NumPy array{at_line()}, which carries no "
+            "derivative. Import tapegrad.numpy as np, whose np.zeros can hold it, or make the "
+            "array with np.zeros_like(x) of a traced x"
         )
 
 
 def ufunc_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
     """`ufunc.at(x, index, values)` for add and subtract: repeated indices accumulate."""
-    _check_traced(x, f"np.{ufunc.__name__}.at")
+    check_traced(x, f"np.{ufunc.__name__}.at")
     if ufunc not in (np.add, np.subtract):
         raise UnsupportedError(f"np.{ufunc.__name__}.at isn't supported{at_line()}")
     (value,) = values
@@ -40,7 +41,7 @@ def ufunc_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
 
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """np.copyto."""
-    _check_traced(dst, "np.copyto")
+    check_traced(dst, "np.copyto")
     src = plain(src)
     found = getattr(src, "dtype", type(src))  # a Python number can be cast to any dtype of its kind
     weak = isinstance(src, (bool, int)) and not isinstance(src, np.generic)
@@ -59,7 +60,7 @@ def fill(x: Tracer, value: Any) -> None:
 
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """np.put: the indices count through the array in row-major order; values are repeated."""
-    _check_traced(a, "np.put")
+    check_traced(a, "np.put")
     ind = plain(ind)
     if mode == "wrap":
         ind = np.mod(ind, a.size)
@@ -85,7 +86,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """np.putmask: values are repeated through the whole array, whether they are put or not."""
-    _check_traced(a, "np.putmask")
+    check_traced(a, "np.putmask")
     values = as_tracer(values, a)
     if values.shape != a.shape:
         flat = values.reshape(-1)
@@ -95,7 +96,7 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
 
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """np.place: values are repeated through the places where the mask is true."""
-    _check_traced(arr, "np.place")
+    check_traced(arr, "np.place")
     flat = as_tracer(vals, arr).reshape(-1)
     chosen = np.nonzero(as_tracer(mask, arr).reshape(arr.shape))
     count = chosen[0].size
@@ -107,7 +108,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     """np.fill_diagonal."""
-    _check_traced(a, "np.fill_diagonal")
+    check_traced(a, "np.fill_diagonal")
     if a.ndim < 2:
         raise ValueError("array must be at least 2-d")
     if wrap or (a.ndim > 2 and len(set(a.shape)) != 1):

@@ -24,11 +24,11 @@ from tapegrad.primitives.views import (
 from tapegrad.tracing.frontend.memory import (
     column_order,
     copy_of,
-    laid_out,
     of_array,
     unlinked,
 )
 from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, recorded
+from tapegrad.tracing.layout import laid_out_like, lay_out
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -285,7 +285,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
     widths = [tuple(map(int, w)) for w in np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))]
     if any(w < 0 for pair in widths for w in pair):
         raise ValueError("index can't contain negative values")
-    return laid_out(unlinked(_padded(x, widths, mode, kwargs), x), column_order(x))
+    return lay_out(unlinked(_padded(x, widths, mode, kwargs), x), column_order(x))
 
 
 def _padded(x: Any, widths: list[tuple[int, ...]], mode: str, kwargs: dict[str, Any]) -> Any:
@@ -463,11 +463,10 @@ def full_like(
     value = cast(as_tracer(fill_value, x), x.dtype if dtype is None else np.dtype(dtype))
     # A view of one value isn't writable, but a copy of it is. A Python number is a literal.
     out = recorded(x, ew.copy, recorded(x, BroadcastTo(dims), value))
-    like = x.read()[1]
-    if like is not None:  # NumPy's memory order: see `laid_out`
-        empty = np.empty_like(like, out.dtype, order, shape=dims)  # type: ignore[call-overload]
-        empty[...], out._value = out._value, empty
-    return out
+    if order == "K" and x._value is not None:
+        out._value = laid_out_like(out._value, np.empty_like(x._value, out.dtype, shape=dims))
+    out._ordered = x.root._ordered and x._value is not None
+    return lay_out(out, order)
 
 
 def _filled_like(value: int) -> Callable[..., Any]:

@@ -55,8 +55,10 @@ def apply(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None)
 Handler = Callable[..., Any]
 
 
-def _power(x: Any, y: Any) -> Tracer:
+def _power(x: Any, y: Any) -> Any:
     """A power; that of two Python numbers is one."""
+    if type(x) in (int, float) and is_weak(y) and y.dtype.kind in "iu":
+        return x ** int(y)  # guarded: its sign decides whether Python has an integer or a float
     out = _short_power(x, y)
     out._weak = is_weak(x) and is_weak(y)
     return out
@@ -64,12 +66,12 @@ def _power(x: Any, y: Any) -> Tracer:
 
 def _short_power(x: Any, y: Any) -> Tracer:
     """Powers with constant exponents take NumPy's short cuts: x**2 is x*x, x**0.5 is sqrt(x)."""
-    exponent = None
-    if isinstance(y, (int, float, np.generic)) and not isinstance(y, bool):
+    exponent: float | None = None
+    if isinstance(y, Tracer):
+        if y._weak and y.dtype.kind in "iu" and isinstance(x, Tracer):
+            y = exponent = int(y)  # guarded: an integer exponent decides which code is best
+    elif isinstance(y, (int, float, np.generic)) and not isinstance(y, bool):
         exponent = float(y)
-    elif isinstance(x, Tracer) and isinstance(y, Tracer) and y._weak and y.dtype.kind in "iu":
-        exponent = int(y)  # guarded: an integer exponent decides which code is best
-        y = exponent
     floating = isinstance(x, Tracer) and x.dtype.kind == "f"
     if exponent == 2 and isinstance(x, Tracer) and isinstance(y, int):
         return apply(ew.square, np.square, [x])

@@ -1,0 +1,44 @@
+"""Arguments that share memory.
+
+On a tape each argument is a value of its own. NumPy would show a write to one argument in another
+that shares its memory, so a function that writes to an argument is refused such arguments, at each
+call: whether they share memory isn't known from their shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import ArgumentError
+from tapegrad.ir.tape import Source
+from tapegrad.tracing.source import at_source
+from tapegrad.tracing.tracer import Tracer
+
+Written = tuple[tuple[int, Source | None], ...]  # inputs that were written to, and first where
+
+
+def check_apart(label: str, written: Written, names: Sequence[str], inputs: Sequence[Any]) -> None:
+    """An ArgumentError if an input that the function writes to shares memory with another.
+
+    The inputs beyond those that have names are arrays that the function reaches by itself.
+    """
+    for k, src in written:
+        for other, x in enumerate(inputs):
+            if other != k and share_memory(inputs[k], x):
+                what = f"argument {names[other]}" if other < len(names) else "an array that it uses"
+                raise ArgumentError(
+                    f"{label} writes to its argument {names[k]}{at_source(src)}, which shares "
+                    f"memory with {what}. NumPy would show the write in both, and a trace keeps "
+                    "them apart. Pass a copy of one of them"
+                )
+
+
+def share_memory(x: Any, y: Any) -> bool:
+    """Whether two arrays, traced or not, lie in the same memory."""
+    x, y = (v.read()[1] if isinstance(v, Tracer) else v for v in (x, y))
+    if not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
+        return False
+    return np.shares_memory(x, y)

@@ -1,0 +1,68 @@
+"""New arrays in a running trace: traced constants, which can be filled with traced values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import literal
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.views import BroadcastTo
+from tapegrad.tracing.frontend.joining import stack
+from tapegrad.tracing.frontend.operands import has_tracer
+from tapegrad.tracing.frontend.shaping import reshape
+from tapegrad.tracing.trace import Trace, to_operand
+from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.trees import is_array
+
+
+def is_traceable(dtype: np.dtype) -> bool:
+    """Whether arrays of a dtype can be on a tape."""
+    return dtype.kind in "fiub" and dtype.itemsize in (1, 2, 4, 8) and dtype != np.float16
+
+
+def uniform(trace: Trace, shape: tuple[int, ...], value: Any, dtype: np.dtype) -> Tracer:
+    """A new array that holds one value everywhere."""
+    # A view of one value isn't writable, but a copy of it is.
+    return record(trace, ew.copy, [record(trace, BroadcastTo(shape), [literal(value, dtype)])])
+
+
+def from_contents(trace: Trace, x: Any, dtype: Any = None) -> Any:
+    """`np.array(x, dtype)`: numbers, arrays and traced values, in nested lists.
+
+    A traced array is itself, as in np.asarray. An array from outside becomes a copy of it as it
+    is at each call. Integers and booleans without a traced value stay a plain array.
+    """
+    dtype = None if dtype is None else np.dtype(dtype)
+    if isinstance(x, Tracer):
+        made = reshape(x, ()) if x.is_scalar() else x
+        return made if dtype is None else made.astype(dtype, copy=False)
+    if has_tracer(x) or _holds_arrays(x):
+        made = stack([_strong(from_contents(trace, part)) for part in x])
+        return made if dtype is None else made.astype(dtype, copy=False)
+    plain = np.array(x, dtype)
+    if plain.dtype.kind != "f" or not is_traceable(plain.dtype):
+        return plain
+    if not isinstance(x, np.ndarray):
+        return _constant(trace, plain)
+    made = record(trace, ew.copy, [_constant(trace, x)])
+    return made if dtype is None else made.astype(dtype, copy=False)
+
+
+def _holds_arrays(x: Any) -> bool:
+    """Whether arrays are among the entries of a nested list."""
+    if isinstance(x, (list, tuple)):
+        return any(is_array(part) or _holds_arrays(part) for part in x)
+    return False
+
+
+def _strong(x: Any) -> Any:
+    """An entry of a list, whose dtype counts in full: there are no weak numbers in np.array."""
+    if isinstance(x, Tracer) and x._weak:
+        return Tracer(x._trace, *x.read())
+    return x
+
+
+def _constant(trace: Trace, plain: np.ndarray) -> Tracer:
+    return Tracer(trace, *to_operand(trace, plain))

@@ -1,0 +1,108 @@
+"""How arrays lie in memory: it decides whether a reshape is a view or a copy.
+
+A write to a view reaches its base, a write to a copy doesn't, so a trace has to tell them apart. It
+looks at its own values, which lie as NumPy's do wherever that is certain: arguments, what is
+computed elementwise, whatever is made of row-major arrays. A tracer's `_ordered` says so. Where it
+isn't certain, a reshape and its base are *twins*: each is taken for an array of its own, and once
+one is written to, reading the other is an error.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.ir.tape import Source
+from tapegrad.primitives.base import Elementwise, Value, View
+from tapegrad.primitives.contractions import MatMul
+from tapegrad.primitives.elementwise import AsType
+from tapegrad.primitives.views import Reshape
+from tapegrad.tracing.source import at_line, at_source
+
+if TYPE_CHECKING:
+    from tapegrad.tracing.tracer import Tracer
+
+# NumPy itself decides how their results lie, of operands that lie in any way.
+_NUMPYS = (Elementwise, AsType, MatMul, View)
+
+
+def is_ordered(primitive: Any, operands: Sequence[Any], values: Sequence[Any]) -> bool:
+    """Whether the results of a call lie in memory as they would without a trace."""
+    free = isinstance(primitive, _NUMPYS)
+    for x, value in zip(operands, values, strict=True):
+        if value is None:
+            return False
+        if getattr(value, "ndim", 0) > 1:
+            if hasattr(x, "root") and not x.root._ordered:
+                return False
+            if not free and not value.flags.c_contiguous:
+                return False
+    return True
+
+
+def is_doubtful(view: View, root: Tracer, operand: Any) -> bool:
+    """Whether `view` of `operand` may be a view or a copy."""
+    long = sum(n != 1 for n in operand.shape)  # a reshape of one axis is a view in any case
+    certain = root._ordered and root._value is not None
+    return isinstance(view, Reshape) and long > 1 and not certain
+
+
+def settle(result: Any, args: Sequence[Any], certain: bool) -> Any:
+    """The result of a function that is composed of primitives. Where it ends in a transpose, or if
+    it isn't `certain` at all, NumPy's own result may lie otherwise."""
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    tracers: list[Any] = [x for x in results if isinstance(x, Value) and x.ndim > 1]
+    for x in tracers:
+        made_here = all(x.root is not getattr(a, "root", None) for a in args)
+        if made_here and not (certain and x.root is x):
+            x.root._ordered = False
+    return result
+
+
+def lay_out(x: Tracer, order: str) -> Tracer:
+    """`x`, which was just made, in this order: "C", "F", or "K" as it is."""
+    if order in ("C", "F") and x._value is not None:
+        x._value = np.asarray(x._value, order=order)  # type: ignore[call-overload]
+        x._ordered = True
+    return x
+
+
+def make_twins(x: Tracer, y: Tracer) -> None:
+    """Two arrays that may share memory."""
+    x._twins = [*x._twins, weakref.ref(y)]
+    y._twins = [*y._twins, weakref.ref(x)]
+
+
+def note_twins_write(x: Tracer, src: Source | None) -> None:
+    """`x` is written to: what its twins hold isn't known any more."""
+    for reference in x._twins:
+        twin = reference()
+        if twin is not None:
+            twin._doubt = at_source(src)
+
+
+def refuse_doubtful(x: Tracer) -> None:
+    """The error for reading an array that a write may have reached, or not."""
+    raise UnsupportedError(
+        f"an array is read{at_line()} after a write{x._doubt} that may have reached it. Whether "
+        "the two share memory depends on how arrays lie in memory, or on what a primitive returns, "
+        "which a trace doesn't follow here. Write to a copy, or reshape after the write"
+    )
+
+
+def laid_out_like(value: Any, prototype: Any) -> Any:
+    """A value in memory as another one of its shape lies."""
+    if not isinstance(prototype, np.ndarray) or value.strides == prototype.strides:
+        return value
+    if 0 in prototype.strides:  # it can't be written to
+        return value
+    low, high = np.lib.array_utils.byte_bounds(prototype)
+    start = prototype.__array_interface__["data"][0] - low
+    memory = np.empty(high - low, np.uint8).data
+    out: np.ndarray = np.ndarray(value.shape, value.dtype, memory, start, prototype.strides)
+    out[...] = value
+    return out
