@@ -131,8 +131,11 @@ def index(hole: Any) -> str:
     return ", ".join(found)
 
 
-def places(hole: Any) -> str:
-    """A list of places on an axis, some of them twice; or a name of integers."""
+def places(hole: Any) -> str | None:
+    """A list of places on an axis, some of them twice; or a name of integers. None in an array of
+    nothing, where NumPy doesn't look whether they exist."""
+    if not hole.x.size:
+        return None
     extent = max(1, min(hole.x.shape, default=1))
     found = [hole.rng.randrange(-extent, extent) for _ in range(hole.one_of(2, 3, 1))]
     names = hole.names(MAIN["i"])

@@ -26,7 +26,7 @@ SEEDS = (0, 1, 2, 0)
 def refused(error: Exception) -> bool:
     """Whether it is said what no trace can follow: a traced value goes into a plain array, for
     which NumPy has words of its own, or into integers or float16; a plain array is written to; so
-    is what NumPy's function made of a Python number."""
+    is what NumPy's function made of a Python number, or what may share memory with another."""
     words = [
         "plain NumPy array",
         "Error setting single item of array",
@@ -34,6 +34,7 @@ def refused(error: Exception) -> bool:
         "float16",
         "was written to while",
         "converted to a plain Python float",
+        "may have reached it",
         "a traced scalar does not support item assignment",
     ]
     return any(w in str(error) for w in words)

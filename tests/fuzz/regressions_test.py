@@ -61,6 +61,17 @@ def test_an_index_that_is_computed_again_where_it_is_read():
     check(f, [reals(3, 2), reals(3, 2) + 1.0], compile="always")
 
 
+@pytest.mark.parametrize("shape", [(3,), (1, 3)])
+def test_a_scattered_term_of_a_sum_is_broadcast(shape):
+    """It isn't added where it stands in its own shape, but in every row."""
+
+    def f(x, y):
+        row = np.pad(y, [(0, 0)] * (y.ndim - 1) + [(0, 2)])
+        return np.sin(x) + row
+
+    check(f, [reals(2, 3), reals(*shape[:-1], 1)], compile="always")
+
+
 # ---- what is a view, and what a copy
 
 
@@ -189,6 +200,24 @@ def test_booleans_choose_as_0_and_1():
 
 def test_numbers_among_choices_take_the_dtype_of_the_arrays():
     check(lambda x: np.choose(x > 0, [x, 1.5]), [reals(3).astype(np.float32)])
+
+
+@pytest.mark.parametrize("f", [np.sum, np.prod, np.mean, np.var, np.std])
+def test_a_plain_array_where_a_traced_mask_is(f):
+    plain = np.arange(1.0, 4.0)
+    check(lambda x: f(plain, where=x > 0), [np.array([1.0, -1.0, 2.0])])
+
+
+def test_a_norm_is_a_scalar():
+    """And its reshape is an array of its own."""
+
+    def f(x):
+        size = np.linalg.norm(x, 2)
+        y = np.reshape(size, (1, 1), order="F")
+        y[0] = 7.0
+        return size, y
+
+    check(f, [reals(2, 3)])
 
 
 def test_a_scalar_is_sorted_as_a_vector_of_one_element():

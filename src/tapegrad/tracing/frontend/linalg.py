@@ -19,7 +19,7 @@ from tapegrad.primitives.solving import LU, Cholesky, LUSolve, inverse_t
 from tapegrad.primitives.solving import slogdet as strict_slogdet
 from tapegrad.primitives.spectral import QR, SVD, EigH, PInv
 from tapegrad.tracing.frontend.contracting import einsum
-from tapegrad.tracing.frontend.memory import in_rows
+from tapegrad.tracing.frontend.memory import copy_of, in_rows, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.source import at_line
 
@@ -79,7 +79,8 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
     if ord in (2, -2, "nuc"):
         values = svdvals(np.moveaxis(x, axes, (-2, -1)))  # in descending order
         summed = ord == "nuc" or (ord == 2 and not values.shape[-1])  # nothing at all is 0
-        result = np.sum(values, -1) if summed else values[..., 0 if ord == 2 else -1]
+        result = np.sum(values, -1) if summed else copy_of(values[..., 0 if ord == 2 else -1])
+        result = result if keepdims else scalar(result)
         return np.expand_dims(result, axes) if keepdims else result
     raise ValueError("Invalid norm order for matrices.")
 

@@ -87,6 +87,7 @@ def _fold(primitive: Any, neutral: Any, combine: Callable[..., Any]) -> Callable
         initial: Any = _MISSING,
         where: Any = _MISSING,
     ) -> Any:
+        a = as_tracer(a, where, initial)
         x = cast(a, _whole_dtype(a, dtype))
         axes = _axes(x, axis)
         x = _selected(x, where, neutral)
@@ -172,6 +173,7 @@ def mean(
     where: Any = _MISSING,
 ) -> Any:
     """np.mean."""
+    a = as_tracer(a, where)
     if dtype is None and a.dtype.kind in "iub":
         dtype = np.float64
     total = sum(a, axis, dtype, None, keepdims, _MISSING, where)
@@ -204,6 +206,7 @@ def var(
     correction: Any = _MISSING,
 ) -> Any:
     """np.var."""
+    a = as_tracer(a, where, mean)
     if correction is not _MISSING:
         ddof = correction
     if dtype is None and a.dtype.kind in "iub":
@@ -476,7 +479,7 @@ def ufunc_method(
         (x,) = inputs
         given = {k: v for k, v in kwargs.items() if v is not None or k == "axis"}
         given.setdefault("axis", 0)
-        return _REDUCE[ufunc](as_tracer(x), **given)
+        return _REDUCE[ufunc](as_tracer(x, *kwargs.values()), **given)
     if method == "accumulate" and ufunc in _ACCUMULATE:
         (x,) = inputs
         return _ACCUMULATE[ufunc](x, kwargs.get("axis", 0), kwargs.get("dtype"))
