@@ -325,6 +325,16 @@ def test_results_lie_in_memory_as_those_of_numpy(made, order):
     check(f, [order(reals(3, 3) + 2.0 * np.eye(3))])
 
 
+@pytest.mark.parametrize("made", [np.sort, lambda x: np.gradient(x, axis=1)])
+def test_results_lie_in_memory_as_an_argument_whose_axes_are_in_any_order(made):
+    def f(x):
+        y = made(x.transpose(1, 0, 2))
+        y.ravel()[1:] *= 2.0
+        return y
+
+    check(f, [reals(2, 3, 2)])
+
+
 @pytest.mark.parametrize("view", [np.squeeze, np.transpose, lambda x: np.reshape(x, ())])
 def test_an_array_made_of_a_number_is_written_to(view):
     def f(x):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives import elementwise as ew
-from tapegrad.tracing.layout import lay_out
+from tapegrad.tracing.layout import laid_out_like, lay_out
 from tapegrad.tracing.tracer import Tracer
 
 
@@ -29,10 +29,15 @@ def unlinked(out: Any, x: Any) -> Any:
     return ew.copy(out) if out is x or out._root is not None else out
 
 
-def column_order(x: Any) -> str:
-    """The order of what NumPy makes by columns if `x` lies so, and else by rows."""
+def lay_out_as(out: Any, x: Any, order: str) -> Any:
+    """`out`, which was just made of `x`, in the order that `np.empty_like(x, order=order)` has; if
+    that of `x` isn't certain, neither is this."""
     value = x.read()[1]
-    return "F" if value is not None and value.flags.fnc else "C"
+    if value is not None and out._value is not None:
+        like: Any = np.empty_like(value, out.dtype, order, shape=out.shape)  # type: ignore[call-overload]
+        out._value = laid_out_like(out._value, like)
+    out._ordered = x.root._ordered and value is not None
+    return out
 
 
 def in_rows(function: Callable[..., Any]) -> Callable[..., Any]:

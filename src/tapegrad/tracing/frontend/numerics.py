@@ -11,9 +11,8 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.scatter import ScatterAdd
-from tapegrad.tracing.frontend.memory import column_order, in_rows, scalar
+from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, plain
-from tapegrad.tracing.layout import lay_out
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -106,7 +105,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     if len(spacings) != len(axes):
         raise TypeError("invalid number of arguments")
     found = [_gradient(f, k, dx, edge_order) for k, dx in zip(axes, spacings, strict=True)]
-    found = [lay_out(g, column_order(f)) for g in found]
+    found = [lay_out_as(g, f, "K") for g in found]
     return found[0] if len(found) == 1 else tuple(found)
 
 

@@ -22,8 +22,8 @@ from tapegrad.primitives.views import (
     Transpose,
 )
 from tapegrad.tracing.frontend.memory import (
-    column_order,
     copy_of,
+    lay_out_as,
     of_array,
     unlinked,
 )
@@ -285,7 +285,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
     widths = [tuple(map(int, w)) for w in np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))]
     if any(w < 0 for pair in widths for w in pair):
         raise ValueError("index can't contain negative values")
-    return lay_out(unlinked(_padded(x, widths, mode, kwargs), x), column_order(x))
+    return lay_out_as(unlinked(_padded(x, widths, mode, kwargs), x), x, "A")
 
 
 def _padded(x: Any, widths: list[tuple[int, ...]], mode: str, kwargs: dict[str, Any]) -> Any:

@@ -11,10 +11,9 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.sorting import ArgSort, SearchSorted
 from tapegrad.tracing.frontend.indexing import take_along_axis
-from tapegrad.tracing.frontend.memory import column_order, scalar
+from tapegrad.tracing.frontend.memory import lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, is_weak, store
 from tapegrad.tracing.frontend.shaping import ravel
-from tapegrad.tracing.layout import lay_out
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -35,7 +34,7 @@ def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable:
     if axis is None:
         a, axis = ravel(a), 0
     done = take_along_axis(a, argsort(a, axis, kind, order, stable=stable), axis)
-    return lay_out(done, column_order(a))
+    return lay_out_as(done, a, "K")
 
 
 def sort_in_place(
