@@ -12,8 +12,11 @@ PIP = $(VENV) -m pip --disable-pip-version-check --quiet
 INSTALLED = .venv/.installed
 INSTALLED_BENCH = .venv/.installed-bench
 
+# How many programs `make fuzz` runs.
+PROGRAMS ?= 10000
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check golden bench
+.PHONY: help demo test fuzz check golden bench
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +26,9 @@ demo: $(INSTALLED)  ## train a network on handwritten digits, and show what happ
 
 test: $(INSTALLED)  ## run all tests
 	$(VENV) -m pytest -n 2
+
+fuzz: $(INSTALLED)  ## hold 10,000 random programs against NumPy and finite differences
+	TAPEGRAD_FUZZ_EXAMPLES=$(PROGRAMS) $(VENV) -m pytest -n 2 tests/fuzz
 
 check: $(INSTALLED)  ## check formatting, lint and types
 	.venv/bin/ruff format --check .

@@ -30,6 +30,7 @@ from tapegrad.tracing.frontend.linalg import (
     solved,
 )
 from tapegrad.tracing.frontend.operands import has_tracer
+from tapegrad.tracing.layout import settle
 from tapegrad.tracing.source import at_line
 
 __all__ = ["cho_factor", "cho_solve", "cholesky", "expm", "solve", "solve_triangular"]
@@ -44,7 +45,8 @@ def _scipys(f: Callable[P, R]) -> Callable[P, R]:
     @wraps(f)
     def either(*args: P.args, **kwargs: P.kwargs) -> R:
         if has_tracer([*args, *kwargs.values()]):
-            return f(*args, **kwargs)
+            # How SciPy's results lie in memory depends on its version.
+            return settle(f(*args, **kwargs), args, certain=False)
         import scipy.linalg
 
         result: R = getattr(scipy.linalg, f.__name__)(*args, **kwargs)

@@ -3,13 +3,12 @@ every primitive and their cotangents, and plain NumPy programs with their gradie
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from tests.emit.check import assert_agree
 from tests.emit.more_tapes import wide_tapes
+from tests.fuzzing import share
 from tests.optimize.random_tapes import tapes
 from tests.primitives.samples import all_samples
 from tests.tapes import awkward
@@ -21,22 +20,14 @@ from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.inline import inline_custom
 
-EXAMPLES = int(os.environ.get("TAPEGRAD_FUZZ_EXAMPLES", "50"))
-few = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize="TAPEGRAD_FUZZ_EXAMPLES" not in os.environ,
-    suppress_health_check=list(HealthCheck),
-)
 
-
-@few
+@share(0.17)
 @given(tapes())
 def test_random_tapes(tape):
     assert_agree(tape, *[[awkward(v, seed) for v in tape.inputs] for seed in (0, 3)])
 
 
-@few
+@share(0.17)
 @given(wide_tapes())
 def test_random_tapes_of_more_forms(tape):
     assert_agree(tape, *[[awkward(v, seed) for v in tape.inputs] for seed in (0, 3)])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from tests.fuzzing import share
 from tests.optimize.random_tapes import tapes
 from tests.tapes import assert_same_bits, awkward
 
@@ -30,7 +31,7 @@ def played(tape: Tape, seed: int) -> list:
 
 
 @pytest.mark.parametrize("apply", PASSES, ids=lambda p: p.__name__)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@share(0.2)
 @given(tape=tapes())
 def test_a_pass_keeps_every_value(apply, tape):
     done = verify(apply(verify(tape)), after=apply.__name__)
@@ -40,14 +41,14 @@ def test_a_pass_keeps_every_value(apply, tape):
 
 
 @pytest.mark.parametrize("apply", PASSES, ids=lambda p: p.__name__)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@share(0.13)
 @given(tape=tapes())
 def test_a_pass_has_nothing_left_to_do_after_itself(apply, tape):
     done = apply(tape)
     assert apply(done) == done
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@share(0.2)
 @given(tape=tapes())
 def test_all_passes_in_order_keep_every_value(tape):
     done = pipeline.optimized(tape)

@@ -183,7 +183,7 @@ def find_scattered_sums(low: Lowering) -> None:
         if call.primitive is not ew.add or call.out in inner:
             continue
         terms, sums = terms_of(low, call.out)
-        found = [t for t in terms if is_scatter(low, t)]
+        found = [t for t in terms if is_scatter(low, t, call.out)]
         if found:
             low.scattered[call.out] = terms
             inner |= sums
@@ -211,17 +211,19 @@ def terms_of(low: Lowering, out: Var) -> tuple[list[Operand], set[Var]]:
     return terms, inside
 
 
-def is_scatter(low: Lowering, x: Operand) -> bool:
+def is_scatter(low: Lowering, x: Operand, out: Var) -> bool:
+    """Whether `x` is a scatter that nobody but the sum `out` reads, and that isn't broadcast."""
     call = low.made.get(x) if isinstance(x, Var) else None
     kinds = (Place, PlaceDiagonal, ScatterAdd)
-    return call is not None and isinstance(call.primitive, kinds) and low.uses[call.out] == 1
+    fits = isinstance(x, Var) and x.shape == out.shape and low.uses[x] == 1
+    return call is not None and isinstance(call.primitive, kinds) and fits
 
 
 def scattered_sum(low: Lowering, call: Call) -> None:
     """A sum with scatters among its terms: the dense ones stored, the scattered ones added."""
     terms = low.scattered[call.out]
-    scatters = [t for t in terms if is_scatter(low, t)]
-    dense = [t for t in terms if not is_scatter(low, t)]
+    scatters = [t for t in terms if is_scatter(low, t, call.out)]
+    dense = [t for t in terms if not is_scatter(low, t, call.out)]
     cell = low.result(call)
     if dense:
         indices = indices_for(cell.shape)

@@ -96,8 +96,13 @@ def refuse_doubtful(x: Tracer) -> None:
 
 def laid_out_like(value: Any, prototype: Any) -> Any:
     """A value in memory as another one of its shape lies."""
-    if getattr(value, "ndim", 0) < 2 or value.strides == prototype.strides:
+    if not isinstance(prototype, np.ndarray) or value.strides == prototype.strides:
         return value
-    out = np.empty_like(prototype, value.dtype)
+    if 0 in prototype.strides:  # it can't be written to
+        return value
+    low, high = np.lib.array_utils.byte_bounds(prototype)
+    start = prototype.__array_interface__["data"][0] - low
+    memory = np.empty(high - low, np.uint8).data
+    out: np.ndarray = np.ndarray(value.shape, value.dtype, memory, start, prototype.strides)
     out[...] = value
     return out

@@ -196,7 +196,7 @@ def _read_back(s: Any, p: Any, x: Operand, shape: Any) -> Operand | None:
         low, high = _ends(k)
         for piece, place in zip(call.operands, call.primitive.pieces(*call.operands), strict=True):
             begin, end = _ends(place[at])
-            if begin <= low and high <= end:
+            if not _is_empty(place) and begin <= low and high <= end:
                 moved = k - begin if isinstance(k, int) else Slice(k.start - begin, k.count, k.step)
                 return s.make(GetItem((*p.index[:at], moved, *p.index[at + 1 :])), piece)
     return None if x is start else s.make(p, x)

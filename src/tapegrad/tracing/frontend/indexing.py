@@ -28,11 +28,13 @@ from tapegrad.primitives.views import (
     Transpose,
     indexed_shape,
 )
+from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
     cast,
     cast_all,
     check_dtype,
+    common_dtype,
     plain,
     recorded,
 )
@@ -170,7 +172,8 @@ class Index:
         if k.dtype == np.bool_ and k.ndim == 0:  # a new axis that is taken once, or not at all
             return [np.zeros(int(bool(k)), np.intp)], []
         axes = x.shape[position : position + max(_axes_used(k), 1)]
-        if k.dtype == np.bool_ and k.shape != axes:
+        fits = len(axes) == k.ndim and all(m in (0, n) for m, n in zip(k.shape, axes, strict=True))
+        if k.dtype == np.bool_ and not fits:  # an empty mask fits any extent, as in NumPy
             raise IndexError(
                 f"boolean index did not match indexed array: the mask's shape is {k.shape}, and "
                 f"that of the axes {axes}"
@@ -179,9 +182,17 @@ class Index:
 
     def view(self, x: Tracer) -> Any:
         """The first step: integers, slices and None."""
+        if self.new_axes and not indexed_shape(self.explicit) and x.ndim:
+            # All axes are new ones: a view of one element, and not of a scalar that it is.
+            return Reshape((1,) * len(self.new_axes))(GetItem(self.cell)(x))
         whole = all(k == Slice(0, n) for k, n in zip(self.explicit, x.shape, strict=True))
         out = x if whole and self.new_axes else GetItem(self.explicit)(x)
         return ExpandDims(tuple(self.new_axes))(out) if self.new_axes else out
+
+    @property
+    def cell(self) -> tuple[Slice, ...]:
+        """The one element that integers stand for, as slices of extent 1: they make a view."""
+        return tuple(Slice(int(k), 1) for k in self.explicit)  # type: ignore[arg-type]
 
     def move_first(self, x: Tracer) -> Any:
         """The view with the axes to be indexed by arrays in front."""
@@ -242,16 +253,17 @@ def getitem(x: Tracer, index: Any) -> Any:
     dotted = index is Ellipsis or (isinstance(index, tuple) and any(k is Ellipsis for k in index))
     if dotted and not indexed_shape(found.explicit) and not found.new_axes and not x.is_scalar():
         # With an Ellipsis the result is a view even where it has no axes, and not a scalar.
-        cell = tuple(Slice(int(k), 1) for k in found.explicit)  # type: ignore[arg-type]
-        return Squeeze(tuple(range(x.ndim)))(GetItem(cell)(x)) if cell else Reshape(())(x)
+        return Reshape(())(GetItem(found.cell)(x) if found.cell else x)
     return found.view(x)
 
 
+@in_rows
 def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
     """np.take."""
     x = as_tracer(x, indices)
     if axis is None:
         x, axis = x.reshape(-1), 0
+    x = x if x.ndim else x.reshape(-1)
     axis = normalize_axis_index(axis.__index__(), x.ndim)
     indices = as_tracer(indices, x)
     if mode == "wrap":
@@ -294,12 +306,15 @@ def extract(condition: Any, arr: Any) -> Any:
     return compress(np.reshape(condition, -1), np.reshape(arr, -1))
 
 
+@in_rows
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """np.choose."""
     if out is not None or mode != "raise":
         raise UnsupportedError(f"np.choose with out= or mode= isn't supported{at_line()}")
     a = as_tracer(a, *choices)
-    arrays = np.broadcast_arrays(a, *choices)
+    a = cast(a, np.intp)  # booleans choose as 0 and 1, and aren't a mask
+    dtype = common_dtype(*map(plain, choices))
+    arrays = np.broadcast_arrays(a, *[cast(as_tracer(c, a), dtype) for c in choices])
     stacked = np.stack(arrays[1:])
     return take_along_axis(stacked, arrays[0][None], 0)[0]
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.primitives.scatter import Concatenate
+from tapegrad.tracing.frontend.memory import lay_out_as
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import (
     atleast_1d,
@@ -201,4 +202,4 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     if isinstance(gone, tuple) and np.ndim(obj) == 0:
         (gone,) = gone
     kept = np.delete(np.arange(arr.shape[axis]), gone)
-    return arr[(slice(None),) * axis + (kept,)]
+    return lay_out_as(arr[(slice(None),) * axis + (kept,)], arr, "A")

@@ -19,6 +19,7 @@ from tapegrad.primitives.solving import LU, Cholesky, LUSolve, inverse_t
 from tapegrad.primitives.solving import slogdet as strict_slogdet
 from tapegrad.primitives.spectral import QR, SVD, EigH, PInv
 from tapegrad.tracing.frontend.contracting import einsum
+from tapegrad.tracing.frontend.memory import copy_of, in_rows, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.source import at_line
 
@@ -50,7 +51,7 @@ def _vector_norm(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
         return np.sqrt(np.sum(np.square(x), axis=axes, keepdims=keepdims))
     size = np.abs(x)
     if ord == np.inf:
-        return np.max(size, axis=axes, keepdims=keepdims)
+        return _largest(size, axes, keepdims)
     if ord == -np.inf:
         return np.min(size, axis=axes, keepdims=keepdims)
     if ord == 1:
@@ -60,6 +61,12 @@ def _vector_norm(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
     return np.power(np.sum(np.power(size, ord), axis=axes, keepdims=keepdims), 1.0 / ord)
 
 
+def _largest(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """The largest, of numbers that aren't negative; of none it is 0."""
+    start: dict[str, Any] = {} if all(x.shape[a] for a in axes) else {"initial": 0.0}
+    return np.max(x, axis=axes, keepdims=keepdims, **start)
+
+
 def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     rows, columns = axes
     if ord in (None, "f", "fro"):
@@ -67,12 +74,13 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
     if ord in (1, -1, np.inf, -np.inf):
         summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
         sums = np.sum(np.abs(x), axis=summed, keepdims=True)
-        extremum = np.max if ord > 0 else np.min
-        result = extremum(sums, axis=left, keepdims=True)
+        result = _largest(sums, (left,), True) if ord > 0 else np.min(sums, left, keepdims=True)
         return result if keepdims else np.squeeze(result, axes)
     if ord in (2, -2, "nuc"):
         values = svdvals(np.moveaxis(x, axes, (-2, -1)))  # in descending order
-        result = np.sum(values, -1) if ord == "nuc" else values[..., 0 if ord == 2 else -1]
+        summed = ord == "nuc" or (ord == 2 and not values.shape[-1])  # nothing at all is 0
+        result = np.sum(values, -1) if summed else copy_of(values[..., 0 if ord == 2 else -1])
+        result = result if keepdims else scalar(result)
         return np.expand_dims(result, axes) if keepdims else result
     raise ValueError("Invalid norm order for matrices.")
 
@@ -90,6 +98,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     return norm(x, ord, (-2, -1), keepdims)
 
 
+@in_rows
 def matrix_power(a: Any, n: int) -> Any:
     """np.linalg.matrix_power, by squaring."""
     check_square(a)
@@ -108,6 +117,7 @@ def matrix_power(a: Any, n: int) -> Any:
         a = np.matmul(a, a)
 
 
+@in_rows
 def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
     """np.linalg.multi_dot, in the cheapest order."""
     xs = [as_tracer(x, *arrays) for x in arrays]
@@ -196,6 +206,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     return transposed(factor) if upper else factor
 
 
+@in_rows
 def solve(a: Any, b: Any) -> Any:
     """np.linalg.solve: `b` is a vector if it has one axis, else a batch of matrices."""
     a, b = floating(a, b)
@@ -214,6 +225,7 @@ def solved(system: Any, b: Any, turned: bool = False) -> Any:
     return transposed(LUSolve(turned)(*system, transposed(b)))
 
 
+@in_rows
 def inv(a: Any) -> Any:
     """np.linalg.inv."""
     (a,) = floating(a)

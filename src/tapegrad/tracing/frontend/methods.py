@@ -26,10 +26,6 @@ def _transpose(x: Any, *axes: Any) -> Any:
     return shaping.transpose(x, axes or None)
 
 
-def _copy(x: Any, order: str = "C") -> Any:
-    return shaping.copy(x, order)
-
-
 def call_method(method: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """`method` of the table below, of `x`."""
     return settle(method(x, *args, **kwargs), (x, *args), certain=True)
@@ -49,7 +45,7 @@ METHODS: dict[str, Any] = {
     ),
     "conj": shaping.copy,
     "conjugate": shaping.copy,
-    "copy": _copy,
+    "copy": shaping.copy,
     "cumprod": reducing.cumprod,
     "cumsum": reducing.cumsum,
     "diagonal": shaping.diagonal,

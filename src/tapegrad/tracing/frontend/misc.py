@@ -8,6 +8,7 @@ import numpy as np
 
 from tapegrad.primitives import elementwise as ew
 from tapegrad.tracing.frontend.indexing import nonzero
+from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
     cast,
@@ -48,6 +49,7 @@ def clip(
     high = max if a_max is _MISSING else a_max
     bounds = [plain(b) for b in (low, high) if b is not _MISSING and b is not None]
     a = as_tracer(a, *bounds)
+    a = ew.copy(a) if a._weak else a  # NumPy makes an array of it, whose dtype counts
     result = cast(a, common_dtype(a, *bounds))
     if low is not _MISSING and low is not None:
         result = np.maximum(result, low)
@@ -93,11 +95,12 @@ def isposinf(x: Any, out: Any = None) -> Any:
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     """np.isclose."""
+    b = cast(as_tracer(b, a), common_dtype(b, 1.0))
     close = np.abs(np.subtract(a, b)) <= atol + rtol * np.abs(b)
     result = np.where(np.isfinite(b), close, np.equal(a, b))
     if equal_nan:
         result = np.logical_or(result, np.logical_and(np.isnan(a), np.isnan(b)))
-    return result
+    return scalar(result)
 
 
 def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
@@ -136,7 +139,7 @@ def nan_to_num(
     result = np.where(np.isnan(x), cast(as_tracer(nan, x), x.dtype), x)
     result = np.where(x == np.inf, cast(as_tracer(high, x), x.dtype), result)
     result = np.where(x == -np.inf, cast(as_tracer(low, x), x.dtype), result)
-    return result if copy else store(x, result)
+    return scalar(result) if copy else store(x, result)
 
 
 def imag(x: Any) -> Any:
@@ -157,4 +160,4 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     if not sparse:
         full = np.broadcast_shapes(*[g.shape for g in grids])
         grids = [np.broadcast_to(g, full) for g in grids]
-    return tuple(np.copy(g) for g in grids) if copy else tuple(grids)
+    return tuple(g.copy() for g in grids) if copy else tuple(grids)

@@ -11,6 +11,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.scatter import ScatterAdd
+from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, plain
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -104,6 +105,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     if len(spacings) != len(axes):
         raise TypeError("invalid number of arguments")
     found = [_gradient(f, k, dx, edge_order) for k, dx in zip(axes, spacings, strict=True)]
+    found = [lay_out_as(g, f, "K") for g in found]
     return found[0] if len(found) == 1 else tuple(found)
 
 
@@ -199,8 +201,10 @@ def interp(
     share = (x - xp[k]) / np.where(width == 0, 1.0, width)
     inside = fp[k] + (fp[after] - fp[k]) * share
     below, above = fp[0] if left is None else left, fp[-1] if right is None else right
-    return np.where(
-        x < xp[0], below, np.where(x >= xp[-1], np.where(x > xp[-1], above, fp[-1]), inside)
+    return scalar(
+        np.where(
+            x < xp[0], below, np.where(x >= xp[-1], np.where(x > xp[-1], above, fp[-1]), inside)
+        )
     )
 
 
@@ -341,6 +345,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     return np.clip(c / size[:, None] / size[None, :], -1, 1)
 
 
+@in_rows
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
     """np.select: the first condition that holds."""
     if len(condlist) != len(choicelist):
@@ -359,4 +364,4 @@ def sinc(x: Any) -> Any:
     y = np.pi * x
     away = y != 0
     safe = np.where(away, y, 1.0)
-    return np.where(away, np.sin(safe) / safe, 1 - y * y / 6)
+    return scalar(np.where(away, np.sin(safe) / safe, 1 - y * y / 6))

@@ -172,6 +172,8 @@ def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") 
             "in-place operator. Import tapegrad.numpy as np, whose np.zeros can hold it, make the "
             "array with np.zeros_like(x) of a traced x, or write y = y + x instead of y += x"
         )
+    if out.is_scalar() and where is not True:
+        raise TypeError("return arrays must be of ArrayType")
     if out.is_scalar():
         return result  # `s += x` on a scalar binds the name anew
     if broadcast_shapes(out.shape, result.shape) != out.shape:

@@ -24,8 +24,9 @@ from tapegrad.primitives.reductions import (
     Sum,
 )
 from tapegrad.primitives.views import ExpandDims
-from tapegrad.tracing.frontend.operands import as_tracer, cast, store
-from tapegrad.tracing.frontend.shaping import ravel
+from tapegrad.tracing.frontend.memory import scalar
+from tapegrad.tracing.frontend.operands import as_tracer, cast, promoted, store
+from tapegrad.tracing.frontend.shaping import at_least_a_vector, ravel
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -46,7 +47,7 @@ def _finish(out: Any, axes: tuple[int, ...], keepdims: Any, target: Any) -> Any:
     """keepdims and out=, which every reduction takes."""
     if keepdims is not _MISSING and keepdims and axes:
         out = ExpandDims(axes)(out)
-    return out if target is None else store(target, out)
+    return scalar(out) if target is None else store(target, out)
 
 
 def _selected(x: Any, where: Any, neutral: Any) -> Any:
@@ -86,6 +87,7 @@ def _fold(primitive: Any, neutral: Any, combine: Callable[..., Any]) -> Callable
         initial: Any = _MISSING,
         where: Any = _MISSING,
     ) -> Any:
+        a = as_tracer(a, where, initial)
         x = cast(a, _whole_dtype(a, dtype))
         axes = _axes(x, axis)
         x = _selected(x, where, neutral)
@@ -171,6 +173,7 @@ def mean(
     where: Any = _MISSING,
 ) -> Any:
     """np.mean."""
+    a = as_tracer(a, where)
     if dtype is None and a.dtype.kind in "iub":
         dtype = np.float64
     total = sum(a, axis, dtype, None, keepdims, _MISSING, where)
@@ -203,6 +206,7 @@ def var(
     correction: Any = _MISSING,
 ) -> Any:
     """np.var."""
+    a = as_tracer(a, where, mean)
     if correction is not _MISSING:
         ddof = correction
     if dtype is None and a.dtype.kind in "iub":
@@ -291,6 +295,8 @@ def _arg(primitive: Any) -> Callable[..., Any]:
         if axis is None:
             result = primitive(0)(ravel(a))
             return _finish(result, tuple(range(a.ndim)), keep, out)
+        if a.ndim == 0 and axis in (0, -1):  # NumPy takes a scalar for a vector of one element
+            return reduce(a, None, out, keepdims=keepdims)
         axis = normalize_axis_index(axis, a.ndim)
         return _finish(primitive(axis)(a), (axis,), keep, out)
 
@@ -306,6 +312,7 @@ def _running(primitive: Any) -> Callable[..., Any]:
         x = cast(a, _whole_dtype(a, dtype))
         if axis is None:
             x, axis = ravel(x), 0
+        x = at_least_a_vector(x)
         result = primitive(normalize_axis_index(axis, x.ndim))(x)
         return result if out is None else store(out, result)
 
@@ -419,8 +426,9 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
 def _log_sum_exp(x: Any, axis: Any = 0, **kwargs: Any) -> Any:
     """logaddexp.reduce: the largest is taken out, so that nothing overflows. Equal infinities are
     as far apart as equal numbers are."""
-    top = max(x, axis, None, True)
-    apart = np.where(np.isfinite(top), x - top, np.where(x == top, 0.0, -np.inf))
+    x, _ = promoted(np.logaddexp, x, x)
+    top = max(x, axis, None, True, initial=_MISSING if x.size else -np.inf)
+    apart = np.where(np.isfinite(top), x - top, np.where(x == top, x.dtype.type(0), -np.inf))
     total = sum(np.exp(apart), axis, None, None, kwargs.get("keepdims", False))
     return np.log(total) + np.reshape(top, total.shape)
 
@@ -471,7 +479,7 @@ def ufunc_method(
         (x,) = inputs
         given = {k: v for k, v in kwargs.items() if v is not None or k == "axis"}
         given.setdefault("axis", 0)
-        return _REDUCE[ufunc](as_tracer(x), **given)
+        return _REDUCE[ufunc](as_tracer(x, *kwargs.values()), **given)
     if method == "accumulate" and ufunc in _ACCUMULATE:
         (x,) = inputs
         return _ACCUMULATE[ufunc](x, kwargs.get("axis", 0), kwargs.get("dtype"))

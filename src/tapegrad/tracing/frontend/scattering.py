@@ -80,7 +80,8 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     values = as_tracer(v, a).reshape(-1)
     count = int(np.prod(ind.shape, dtype=int))
     if count and values.size:
-        a[tuple(reversed(places))] = values[np.arange(count) % values.size]
+        values = values[np.arange(count) % values.size]
+        a[tuple(reversed(places))] = values if places else values[-1]  # 0-d: the last one stays
 
 
 def putmask(a: Any, mask: Any, values: Any) -> None:

@@ -21,6 +21,12 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
+from tapegrad.tracing.frontend.memory import (
+    copy_of,
+    lay_out_as,
+    of_array,
+    unlinked,
+)
 from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, recorded
 from tapegrad.tracing.layout import laid_out_like, lay_out
 from tapegrad.tracing.source import at_line
@@ -42,6 +48,7 @@ def _shown(shape: Sequence[int]) -> str:
     return str(tuple(shape)).replace(" ", "")
 
 
+@of_array
 def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None) -> Any:
     """np.reshape."""
     if order not in ("C", "F"):
@@ -63,8 +70,11 @@ def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None)
 
 
 def ravel(x: Any, order: str = "C") -> Any:
-    """np.ravel."""
-    return reshape(x, -1, order)
+    """np.ravel: a view of an array that lies in memory in this order, else a copy."""
+    flat = reshape(x, -1, order)
+    value = x.read()[1]
+    lies = "F_CONTIGUOUS" if order == "F" else "C_CONTIGUOUS"
+    return flat if value is None or value.flags[lies] else unlinked(flat, x)
 
 
 def flatten(x: Any, order: str = "C") -> Any:
@@ -72,6 +82,7 @@ def flatten(x: Any, order: str = "C") -> Any:
     return copy(ravel(x, order))
 
 
+@of_array
 def transpose(x: Any, axes: Any = None) -> Any:
     """np.transpose."""
     if axes is None:
@@ -91,6 +102,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
     return Transpose(tuple(order))(x)
 
 
+@of_array
 def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     """np.moveaxis."""
     sources = normalize_axis_tuple(source, x.ndim, "source")
@@ -110,6 +122,7 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> Any:
     return moveaxis(x, axis, start - 1 if axis < start else start)
 
 
+@of_array
 def squeeze(x: Any, axis: Any = None) -> Any:
     """np.squeeze."""
     if axis is None:
@@ -159,7 +172,9 @@ def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
 def broadcast_arrays(*xs: Any, subok: bool = False) -> tuple[Any, ...]:
     """np.broadcast_arrays."""
     shape = np.broadcast_shapes(*[np.shape(x) for x in xs])
-    return tuple(broadcast_to(as_tracer(x, *xs), shape) for x in xs)
+    arrays = [as_tracer(x, *xs) for x in xs]
+    arrays = [copy_of(x) if x.is_scalar() else x for x in arrays]
+    return tuple(reshape(x, shape) if x.shape == shape else broadcast_to(x, shape) for x in arrays)
 
 
 def flip(x: Any, axis: Any = None) -> Any:
@@ -186,6 +201,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     axes = normalize_axis_tuple(axis, x.ndim, allow_duplicate=True)
+    given = x
     for a, by in zip(*np.broadcast_arrays(axes, ints(shift, x)), strict=True):
         n = x.shape[a]
         s = int(by) % n if n else 0
@@ -194,7 +210,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
             after = list(before)
             before[a], after[a] = Slice(n - s, s), Slice(0, n - s)
             x = Concatenate(a)(GetItem(tuple(before))(x), GetItem(tuple(after))(x))
-    return x
+    return unlinked(x, given)
 
 
 def tile(x: Any, reps: Any) -> Any:
@@ -206,13 +222,14 @@ def tile(x: Any, reps: Any) -> Any:
     apart = [n for t, m in zip(times, x.shape, strict=True) for n in (t, m)]
     grown = expand_dims(x, tuple(range(0, 2 * ndim, 2)))
     merged = [t * m for t, m in zip(times, x.shape, strict=True)]
-    return reshape(broadcast_to(grown, apart), merged)
+    return unlinked(reshape(broadcast_to(grown, apart), merged), x)
 
 
 def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
     """np.repeat."""
     if axis is None:
         x, axis = ravel(x), 0
+    x = at_least_a_vector(x)
     axis = normalize_axis_index(axis, x.ndim)
     if np.ndim(repeats) == 0:
         times = int(repeats)
@@ -221,7 +238,7 @@ def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
         shape[axis + 1] = times
         merged = list(x.shape)
         merged[axis] *= times
-        return reshape(broadcast_to(grown, shape), merged)
+        return unlinked(reshape(broadcast_to(grown, shape), merged), x)
     picks = np.repeat(np.arange(x.shape[axis]), ints(repeats, x))
     return x[(slice(None),) * axis + (picks,)]
 
@@ -268,6 +285,10 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
     widths = [tuple(map(int, w)) for w in np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))]
     if any(w < 0 for pair in widths for w in pair):
         raise ValueError("index can't contain negative values")
+    return lay_out_as(unlinked(_padded(x, widths, mode, kwargs), x), x, "A")
+
+
+def _padded(x: Any, widths: list[tuple[int, ...]], mode: str, kwargs: dict[str, Any]) -> Any:
     if mode == "constant":
         return _pad_constant(x, widths, kwargs.get("constant_values", 0))
     if kwargs.get("reflect_type") == "even":
@@ -384,9 +405,14 @@ def triu(m: Any, k: int = 0) -> Any:
 # ---- copies and arrays like another
 
 
-def copy(x: Any, order: str = "K", subok: bool = False) -> Any:
-    """np.copy."""
-    return lay_out(ew.copy(x), order)
+def copy(x: Any, order: str = "C") -> Any:
+    """ndarray.copy; a scalar's is a scalar."""
+    return ew.copy(x) if x.is_scalar() else copy_of(x, order)
+
+
+def at_least_a_vector(x: Any) -> Any:
+    """Where an axis is named, NumPy's older functions take a scalar for a vector of one element."""
+    return x if x.ndim else ravel(x)
 
 
 def view(x: Any, dtype: Any = None, type: Any = None) -> Any:
@@ -438,7 +464,7 @@ def full_like(
     # A view of one value isn't writable, but a copy of it is. A Python number is a literal.
     out = recorded(x, ew.copy, recorded(x, BroadcastTo(dims), value))
     if order == "K" and x._value is not None:
-        out._value = laid_out_like(out._value, np.empty_like(x._value, shape=dims))
+        out._value = laid_out_like(out._value, np.empty_like(x._value, out.dtype, shape=dims))
     out._ordered = x.root._ordered and x._value is not None
     return lay_out(out, order)
 
@@ -452,7 +478,7 @@ def _filled_like(value: int) -> Callable[..., Any]:
         shape: Any = None,
         **kwargs: Any,
     ) -> Any:
-        return full_like(x, value, dtype, order, shape=shape)
+        return full_like(x, value, dtype, order, subok, shape)
 
     return function
 

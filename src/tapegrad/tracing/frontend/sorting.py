@@ -11,6 +11,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.sorting import ArgSort, SearchSorted
 from tapegrad.tracing.frontend.indexing import take_along_axis
+from tapegrad.tracing.frontend.memory import lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, is_weak, store
 from tapegrad.tracing.frontend.shaping import ravel
 from tapegrad.tracing.source import at_line
@@ -23,6 +24,8 @@ def argsort(
     """np.argsort."""
     if axis is None:
         a, axis = ravel(a), 0
+    if a.ndim == 0:  # NumPy sorts a scalar as a vector of one element
+        a = ravel(a)
     return ArgSort(normalize_axis_index(axis, a.ndim), bool(stable) or kind == "stable")(a)
 
 
@@ -30,7 +33,8 @@ def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable:
     """np.sort."""
     if axis is None:
         a, axis = ravel(a), 0
-    return take_along_axis(a, argsort(a, axis, kind, order, stable=stable), axis)
+    done = take_along_axis(a, argsort(a, axis, kind, order, stable=stable), axis)
+    return lay_out_as(done, a, "K")
 
 
 def sort_in_place(
@@ -46,7 +50,8 @@ def _merged(a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     axes = every if axis is None else tuple(sorted(normalize_axis_tuple(axis, a.ndim)))
     kept = [k for k in every if k not in axes]
     moved = np.transpose(a, (*kept, *axes))
-    return moved.reshape([a.shape[k] for k in kept] + [-1]), axes
+    size = int(np.prod([a.shape[k] for k in axes], dtype=int))
+    return moved.reshape([a.shape[k] for k in kept] + [size]), axes
 
 
 def median(
@@ -63,7 +68,7 @@ def median(
         last = ordered[..., -1]  # NaN comes last
         middle = np.where(np.isnan(last), last, middle)
     result = np.expand_dims(middle, axes) if keepdims else middle
-    return result if out is None else store(out, result)
+    return scalar(result) if out is None else store(out, result)
 
 
 def quantile(
@@ -104,7 +109,7 @@ def quantile(
     found = np.where(np.isnan(last), last, found)
     if keepdims:
         found = np.expand_dims(found, tuple(k + q.ndim for k in axes))
-    return found if out is None else store(out, found)
+    return scalar(found) if out is None else store(out, found)
 
 
 def percentile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:

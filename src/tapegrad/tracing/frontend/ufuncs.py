@@ -16,6 +16,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import special
 from tapegrad.primitives.base import Elementwise
+from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
     cast,
@@ -374,7 +375,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
                 f"np.{ufunc.__name__}(..., where=...) without out= leaves elements "
                 f"uninitialised{at_line()}. Use np.where"
             )
-        return result
+        return scalar(result)
     outs = out if isinstance(out, tuple) else (out,)
     results = result if isinstance(result, tuple) else (result,)
     stored = tuple(

@@ -1,0 +1,378 @@
+"""What random programs found: each was wrong, or an error, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.frontend.check import assert_same
+
+from tapegrad import grad, jit
+
+
+def check(f: Callable[..., Any], *calls: Sequence[Any], compile: str = "never") -> None:
+    """In each call `f` gives what NumPy gives. NumPy comes last: it may write to the arguments."""
+    g = jit(f, compile=compile)
+    for args in calls:
+        with np.errstate(all="ignore"):
+            found = g(*args)
+            assert_same(found, f(*args))
+
+
+def reals(*shape: int) -> np.ndarray:
+    return np.random.default_rng(shape).uniform(-1.5, 1.5, shape)
+
+
+# ---- guards that don't hold where something else depends on them
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_a_mask_of_another_count_where_its_elements_meet_others(compile):
+    """The arrays that come of the mask don't fit each other before the count is looked at."""
+
+    def f(x):
+        chosen = x[np.nonzero(x > 0)]
+        return chosen * np.arange(len(chosen)), np.repeat(chosen, 2)
+
+    calls = [[np.array(x)] for x in ([1.0, -2.0, 3.0], [1.0, 2.0, 3.0], [-1.0, -2.0, 3.0])]
+    check(f, *calls, compile=compile)
+
+
+def test_a_mask_of_another_count_where_its_elements_are_replaced():
+    def f(x):
+        y = x * 1.0
+        y[y < 0] *= y.sum()
+        return y
+
+    check(f, [np.array([1.0, -2.0, 3.0])], [np.array([-1.0, -2.0, 3.0])])
+
+
+# ---- compiled
+
+
+def test_an_index_that_is_computed_again_where_it_is_read():
+    """The place in the table is cheap, so it isn't stored; it is an index of another read."""
+
+    def f(x, y):
+        return np.choose(x > 0, [x, y]), y == y
+
+    check(f, [reals(3, 2), reals(3, 2) + 1.0], compile="always")
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 3)])
+def test_a_scattered_term_of_a_sum_is_broadcast(shape):
+    """It isn't added where it stands in its own shape, but in every row."""
+
+    def f(x, y):
+        row = np.pad(y, [(0, 0)] * (y.ndim - 1) + [(0, 2)])
+        return np.sin(x) + row
+
+    check(f, [reals(2, 3), reals(*shape[:-1], 1)], compile="always")
+
+
+# ---- what is a view, and what a copy
+
+
+def reversed_in_memory(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(x[::-1])[::-1]
+
+
+LAYOUTS = [np.ascontiguousarray, np.asfortranarray, reversed_in_memory]
+
+
+@pytest.mark.parametrize("order", LAYOUTS, ids=lambda f: f.__name__)
+def test_ravel_is_a_view_of_rows_in_order_alone(order):
+    def f(x):
+        x.ravel()[1:] *= 2.0
+        return x
+
+    check(f, [order(reals(3, 2))], [order(reals(3))])
+
+
+@pytest.mark.parametrize("order", LAYOUTS, ids=lambda f: f.__name__)
+def test_a_written_array_stays_in_memory_as_it_was(order):
+    def f(x):
+        x.sort(axis=0)
+        x.ravel()[1:] *= -1.0
+        return x
+
+    check(f, [order(reals(3, 2))])
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda x: x.copy(),
+        lambda x: x.copy("F"),
+        lambda x: x.T.copy(),
+        lambda x: np.copy(x),
+        lambda x: np.copy(x, order="C"),
+        lambda x: np.zeros_like(x),
+        lambda x: np.zeros_like(x, order="C"),
+        lambda x: np.ones_like(x, shape=(2, 2)),
+    ],
+)
+def test_copies_lie_in_memory_as_those_of_numpy(copied):
+    def f(x):
+        y = copied(x)
+        y.reshape(-1)[1:] += 5.0
+        return y
+
+    check(f, [np.asfortranarray(reals(3, 2))], [reals(3, 2)])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: np.repeat(x, 2, axis=1),
+        lambda x: np.repeat(x, 1),
+        lambda x: np.tile(x, 1),
+        lambda x: np.tile(x, (2, 1)),
+        lambda x: np.roll(x, 0, axis=0),
+        lambda x: np.roll(x, 3, axis=0),
+        lambda x: np.pad(x, 0),
+        lambda x: np.pad(x, 0, mode="edge"),
+    ],
+)
+def test_what_numpy_makes_anew_can_be_written_to_alone(made):
+    def f(x):
+        y = made(x)
+        y[::-1] = y * 2.0
+        return x, y
+
+    check(f, [reals(3, 1)])
+
+
+def test_an_integer_and_a_new_axis_make_a_view():
+    def f(x):
+        last = x[-1, None]
+        last *= 3.0
+        return x
+
+    check(f, [reals(3)])
+
+
+def test_arrays_that_fit_already_are_broadcast_to_themselves():
+    def f(x):
+        y = np.broadcast_arrays(x, x)[0]
+        y[1] = 7.0
+        return x
+
+    check(f, [reals(3)])
+
+
+def test_a_copy_of_a_number_can_be_written_to():
+    def f(x):
+        y = np.copy(np.sin(x))
+        y[()] = 2.0 * x
+        return y
+
+    check(f, [0.5])
+    assert grad(f, compile="never")(0.5) == 2.0
+
+
+def test_a_copy_of_an_array_without_axes_can_be_written_to():
+    def f(x):
+        y = x.copy()
+        y[...] = 2.0 * x
+        return y
+
+    check(f, [np.array(0.5)])
+
+
+def test_put_into_an_array_without_axes():
+    def f(x):
+        y = np.full_like(x, 2.0)
+        np.put(y, [0, -1], x * 3.0)
+        return y
+
+    check(f, [np.array(0.5)])
+
+
+# ---- single functions
+
+
+def test_booleans_choose_as_0_and_1():
+    check(lambda x, y: np.choose(x > 0, [x, y[0]]), [reals(3, 2), reals(3, 2)])
+
+
+def test_numbers_among_choices_take_the_dtype_of_the_arrays():
+    check(lambda x: np.choose(x > 0, [x, 1.5]), [reals(3).astype(np.float32)])
+
+
+@pytest.mark.parametrize("f", [np.sum, np.prod, np.mean, np.var, np.std])
+def test_a_plain_array_where_a_traced_mask_is(f):
+    plain = np.arange(1.0, 4.0)
+    check(lambda x: f(plain, where=x > 0), [np.array([1.0, -1.0, 2.0])])
+
+
+def test_a_norm_is_a_scalar():
+    """And its reshape is an array of its own."""
+
+    def f(x):
+        size = np.linalg.norm(x, 2)
+        y = np.reshape(size, (1, 1), order="F")
+        y[0] = 7.0
+        return size, y
+
+    check(f, [reals(2, 3)])
+
+
+def test_a_scalar_is_sorted_as_a_vector_of_one_element():
+    check(lambda x: (np.argsort(-x[..., 0]), np.argmax(x[..., 0], axis=-1)), [reals(3)])
+
+
+def test_logaddexp_of_nothing():
+    check(lambda x: np.logaddexp.reduce(x, axis=1), [np.ones((2, 0))])
+
+
+def test_logaddexp_keeps_float32_and_promotes_integers():
+    f = lambda x: np.logaddexp.reduce(x, axis=0)  # noqa: E731
+    check(f, [reals(3, 2).astype(np.float32)], [np.arange(3)])
+
+
+def test_quantiles_of_nothing_at_all():
+    check(lambda x: np.quantile(x, 0.3, axis=0), [np.ones((2, 0))])
+
+
+def test_a_clipped_number_is_a_float64():
+    check(lambda x, low: np.clip(x, low, None), [0.25, reals(3).astype(np.float32)])
+
+
+def test_booleans_are_close_as_numbers_are():
+    check(lambda x: np.isclose(x > 0, x > 1), [reals(3)])
+
+
+@pytest.mark.parametrize("ord", [None, 1, 2, np.inf, "fro", "nuc"])
+@pytest.mark.parametrize("shape", [(2, 0), (0, 2)])
+def test_norms_of_matrices_of_nothing(ord, shape):
+    check(lambda x: np.linalg.norm(x, ord), [np.ones(shape)])
+
+
+def test_the_largest_of_no_numbers_is_a_norm_of_0():
+    check(lambda x: np.linalg.norm(x, np.inf), [np.ones(0)])
+
+
+def test_an_empty_mask_chooses_nothing_from_any_axis():
+    def f(x):
+        y = x * 2.0
+        y[np.zeros(0, bool)] = 7.0
+        return y, x[np.zeros(0, bool)], x[np.zeros((0, 3), bool)]
+
+    check(f, [reals(2, 3)])
+
+
+def test_a_part_of_what_is_joined_isnt_sought_in_an_empty_part():
+    def f(x):
+        y = np.gradient(np.stack([x, x]))
+        y[-1:] += x
+        return y
+
+    check(f, [0.5])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.take(x, [[-1]], axis=-1),
+        lambda x: np.repeat(x, 2, axis=0),
+        lambda x: np.cumsum(x, axis=0),
+        lambda x: np.cumprod(x, axis=-1),
+        lambda x: np.nancumsum(x, axis=0),
+        lambda x: np.compress([True], x, axis=0),
+    ],
+)
+def test_an_axis_of_a_scalar_is_that_of_a_vector_of_one_element(f):
+    check(f, [np.array(0.5)], [np.float64(0.5)])
+
+
+def test_what_is_taken_is_a_copy():
+    def f(x):
+        row = np.take(x, 0, axis=0)
+        row[...] = 7.0
+        return x, row
+
+    check(f, [reals(2, 3)])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: np.take(x, [[0, 2]], axis=1),
+        lambda x: np.compress([True, False, True], x, axis=1),
+        lambda x: np.choose(x > 0, [x, -x]),
+        lambda x: np.select([x > 0], [x]),
+        lambda x: np.pad(x, 1),
+        lambda x: np.pad(x, 1, mode="edge"),
+        lambda x: np.sort(x, axis=0),
+        lambda x: np.delete(x, 0, axis=0),
+        lambda x: np.gradient(x, axis=1),
+        lambda x: np.linalg.inv(x),
+        lambda x: np.linalg.solve(x, x + 1.0),
+        lambda x: np.linalg.matrix_power(x, -1),
+        lambda x: np.linalg.multi_dot([x, x, x]),
+    ],
+)
+@pytest.mark.parametrize("order", LAYOUTS, ids=lambda f: f.__name__)
+def test_results_lie_in_memory_as_those_of_numpy(made, order):
+    def f(x):
+        y = made(x)
+        y.ravel()[1:] *= 2.0
+        return y
+
+    check(f, [order(reals(3, 3) + 2.0 * np.eye(3))])
+
+
+@pytest.mark.parametrize("made", [np.sort, lambda x: np.gradient(x, axis=1)])
+def test_results_lie_in_memory_as_an_argument_whose_axes_are_in_any_order(made):
+    def f(x):
+        y = made(x.transpose(1, 0, 2))
+        y.ravel()[1:] *= 2.0
+        return y
+
+    check(f, [reals(2, 3, 2)])
+
+
+@pytest.mark.parametrize("view", [np.squeeze, np.transpose, lambda x: np.reshape(x, ())])
+def test_an_array_made_of_a_number_is_written_to(view):
+    def f(x):
+        y = view(x)
+        np.exp(-x, out=y)
+        z = np.multiply(y, 3.0, out=y, where=(y > 0.7))
+        return x, y, z
+
+    check(f, [0.25], [0.5])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.interp(x, [0.0, 1.0], [0.0, 2.0]),
+        lambda x: np.heaviside(x, 0.5),
+        lambda x: np.quantile(x, 0.3),
+        np.sum,
+        np.median,
+        np.nan_to_num,
+        np.sinc,
+    ],
+)
+def test_a_scalar_that_has_two_names_is_two_scalars(f):
+    """What these functions make of an array without axes can't be written to: += binds anew."""
+
+    def twice(x):
+        y = z = f(x)
+        z += 1.0
+        return y, z
+
+    check(twice, [np.array(0.5)], [np.float64(0.5)])
+
+
+def test_what_meshgrid_copies_lies_in_rows():
+    def f(x):
+        grid = np.meshgrid(x, x)[1]
+        grid.ravel()[1:] *= 2.0
+        return grid
+
+    check(f, [reals(3)])
