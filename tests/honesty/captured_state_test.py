@@ -500,3 +500,24 @@ def test_simplegrad_is_for_one_state():
     gain = 3.0
     np.testing.assert_array_equal(made(X)[1], [2.0, 2.0])
     np.testing.assert_array_equal(simplegrad(f, X)(X)[1], [3.0, 3.0])
+
+
+def test_simplegrad_is_for_some_arguments():
+    """simplegrad's result is called with another string or boolean, or a dict with other keys ->
+    error that says what it was made for"""
+
+    def f(p, how, twice):
+        total = sum(np.sum(x) for x in p.values())
+        return (np.sin(total) if how == "sin" else np.cos(total)) * (2 if twice else 1)
+
+    p = {"a": X, "b": X}
+    made = simplegrad(f, p, "sin", True)
+    assert made(p, "sin", True)[0] == f(p, "sin", True)
+    for args in [
+        (p, "cos", True),
+        (p, "sin", False),
+        ({**p, "c": X}, "sin", True),
+        ({}, "sin", True),
+    ]:
+        with pytest.raises(ValueError, match="this function was made for"):
+            made(*args)

@@ -380,6 +380,32 @@ def test_python_integers(derivative):
         df.at(1.5, n)
 
 
+def test_python_booleans(derivative):
+    """arithmetic of Python's booleans, such as `(x > 0) + (y > 0)` of floats -> True is 1"""
+    df = derivative(lambda x, y: x * ((y > 0) + (y > -3)) + x**2 * -(y > 1) + x * ~(y > 2))
+    for x, y in [(1.5, 2.0), (1.5, -2.0), (-1.0, -2.0), (3.0, 1.0)]:
+        df.at(x, y)
+        assert jit(lambda x, y: [x > y, (x > 0) ** 2, (x > 0) / 4, sum([x > 0, y > 0])])(x, y) == [
+            *(x > y, (x > 0) ** 2, (x > 0) / 4, sum([x > 0, y > 0]))
+        ]
+
+
+def test_python_floats_and_float32(derivative):
+    """a Python float meets float32 -> float32; what `np.exp` makes of it -> float64"""
+    a = np.array([0.1, 0.7], np.float32)
+    for f in [
+        lambda x: (-x + 1) ** 2 / 3 * a,
+        lambda x: (x > 0) * x * a,
+        lambda x: np.add(x, 1) * a,
+        lambda x: np.negative(x) * a,
+        lambda x: np.square(x) * a,
+        lambda x: np.exp(x) * a,
+    ]:
+        found = jit(f)(1.3)
+        assert found.dtype == f(1.3).dtype
+        np.testing.assert_array_equal(found, f(1.3))
+
+
 def test_python_integers_that_grow(derivative):
     """Python integers that get large -> right as long as 64 bits hold them, else an error: they
     don't wrap around"""

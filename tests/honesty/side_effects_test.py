@@ -9,7 +9,7 @@ import pytest
 from tests.honesty.check import refused
 
 from tapegrad import grad, jit, value_and_grad, vjp
-from tapegrad.errors import LeakedTracerError
+from tapegrad.errors import ConversionError, LeakedTracerError
 
 X = np.array([1.0, 2.0])
 LAST = None
@@ -53,6 +53,40 @@ def test_logging(caplog):
     df(np.array([4.0, 2.0]))
     assert df.cache_info().traces == 1
     assert caplog.messages == ["loss 5.00 at [1. 2.] after 1", "loss 20.00 at [4. 2.] after 0"]
+
+
+def test_texts_that_decide():
+    """a text of a traced value is compared, or is the key of a dict -> an argument's number, or an
+    integer, is guarded; what is computed of real numbers is refused"""
+    rates = {"w1": 2.0, "w2": 5.0}
+
+    def by_key(x, n):
+        again = "w%d" % n  # noqa: UP031
+        return x * rates[f"w{n}"] + x**2 * rates[again] if str(x) != "3.0" else x
+
+    df = grad(by_key, compile="never")
+    for x, n in [(1.0, 1), (1.0, 2), (3.0, 2), (1.0, 1)]:
+        wanted = 1.0 if x == 3 else rates[f"w{n}"] * (1 + 2 * x)
+        assert df(x, n) == wanted
+    with refused(ConversionError, "text", 'f"{2 * x:.0f}"', "outside"):
+        grad(lambda x: x * 2 if f"{2 * x:.0f}" == "2" else x)(1.0)
+
+
+def test_texts_of_errors():
+    """a text of a traced value in an error that is raised, or in an assert's message -> is shown"""
+
+    def f(x):
+        if x[0] > 5:
+            raise ValueError(f"{x.sum():.1f} is too much")
+        assert x[1] < 5, f"not {x[1]}"
+        return np.sum(x)
+
+    df = grad(f, compile="never")
+    df(X)
+    with pytest.raises(ValueError, match=r"9\.0 is too much"):
+        df(np.array([7.0, 2.0]))
+    with pytest.raises(AssertionError, match=r"not 7\.0"):
+        df(np.array([2.0, 7.0]))
 
 
 @pytest.mark.parametrize("derive", [grad, value_and_grad, jit])

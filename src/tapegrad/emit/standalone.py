@@ -146,6 +146,9 @@ class _Writer:
         self.lines: list[str] = []
 
     def unpack(self, place: str, x: Any) -> None:
+        if isinstance(x, (dict, list)):
+            keys = list(x) if isinstance(x, dict) else range(len(x))
+            self.lines.append(f"parts({place}, {list(keys)}, {place!r})")
         for child, value in _children(place, x):
             self.unpack(child, value)
         if is_traced(x):
@@ -157,6 +160,8 @@ class _Writer:
             else:
                 kind = {"f": "float", "i": "int", "u": "int", "b": "bool"}[cell.dtype.kind]
                 self.lines.append(f"{name} = {kind}({place})")
+        elif isinstance(x, (str, bytes, bool, type(None))):
+            self.lines.append(f"static({place}, {x!r}, {place!r})")
 
 
 def _children(place: str, x: Any) -> list[tuple[str, Any]]:

@@ -95,8 +95,10 @@ def refuse_doubtful(x: Tracer) -> None:
 
 
 def laid_out_like(value: Any, prototype: Any) -> Any:
-    """A value in memory as another one of its shape lies."""
-    if not isinstance(prototype, np.ndarray) or value.strides == prototype.strides:
+    """A value, if it is known, in memory as another one of its shape lies."""
+    if not (isinstance(value, np.ndarray) and isinstance(prototype, np.ndarray)):
+        return value
+    if value.strides == prototype.strides:
         return value
     if 0 in prototype.strides:  # it can't be written to
         return value

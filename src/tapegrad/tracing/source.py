@@ -80,19 +80,6 @@ def assigns_item() -> bool:
     return frame.f_code.co_code[frame.f_lasti] == dis.opmap["STORE_SUBSCR"]
 
 
-def formats_text() -> bool:
-    """Whether a program is in the middle of `text % x`, logging for instance. No number is
-    computed there: a traced operand of `%` would have been asked for `__rmod__`."""
-    frame = _user_frame()
-    if frame is None or frame.f_lasti < 0:
-        return False
-    code, at = frame.f_code.co_code, frame.f_lasti
-    return code[at] == dis.opmap["BINARY_OP"] and code[at + 1] in _REMAINDER
-
-
-_REMAINDER = [k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if sign in ("%", "%=")]
-
-
 def at_line() -> str:
     """` (model.py:12: h = math.exp(x))`, to end a message with; empty if there is no such line."""
     return at_source(user_source())

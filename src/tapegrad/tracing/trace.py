@@ -163,6 +163,10 @@ class Trace:
             (k, self._written[id(x)][1]) for k, x in enumerate(tracers) if id(x) in self._written
         )
 
+    def is_exact(self, operand: Operand) -> bool:
+        """Whether played and compiled code have the same bits here."""
+        return operand in self.builder.inputs or self.is_of_integers(operand)
+
     def is_of_integers(self, operand: Operand) -> bool:
         """Whether a number comes of integers by arithmetic alone: no derivative goes through it,
         and compiled code computes the same bits, so it can be guarded."""

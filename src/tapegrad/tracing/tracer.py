@@ -37,7 +37,8 @@ from tapegrad.tracing.layout import (
     make_twins,
     refuse_doubtful,
 )
-from tapegrad.tracing.source import assigns_item, at_line, called_by_scipy, formats_text
+from tapegrad.tracing.source import assigns_item, at_line, called_by_scipy
+from tapegrad.tracing.texts import formats_text, tell
 from tapegrad.tracing.trace import Trace, innermost, to_operand
 from tapegrad.tracing.weak import PythonArithmetic
 
@@ -142,7 +143,7 @@ class Tracer(Value, PythonArithmetic):
     def __class__(self) -> Any:
         """What NumPy or Python would have here, so that `isinstance` says what it says untraced."""
         if self._weak:
-            return float if self.dtype.kind == "f" else int
+            return {"f": float, "b": bool}.get(self.dtype.kind, int)
         scalar = self.is_scalar() if self._value is not None else self._aval.shape == ()
         return self._aval.dtype.type if scalar else np.ndarray
 
@@ -227,6 +228,14 @@ class Tracer(Value, PythonArithmetic):
             raise TypeError(f"only an array of one element can be converted to {kind}")
         return np.asarray(self.value).reshape(())[()]
 
+    def _as_integer(self) -> Tracer:
+        """Python's True as 1."""
+        from tapegrad.primitives.elementwise import AsType
+
+        number = AsType(np.dtype(np.int64))(self)
+        number._weak = True
+        return number
+
     def _as_scalar(self) -> Tracer:
         return self if self.ndim == 0 else Reshape(())(self)
 
@@ -245,6 +254,7 @@ class Tracer(Value, PythonArithmetic):
         """The value of a number without a derivative, which is taken for granted from here on."""
         value = self._scalar_value(what)
         if formats_text():
+            tell(self)
             return value
         self._trace.check_alive()
         self._trace.guard(self._as_scalar(), value, what)
@@ -276,6 +286,7 @@ class Tracer(Value, PythonArithmetic):
 
     def __float__(self) -> float:
         if formats_text():
+            tell(self)
             return float(self._scalar_value("float"))
         if self.dtype.kind in "iub" or self._trace.is_of_integers(self.read()[0]):
             return float(self._guarded("float(...)"))
@@ -322,10 +333,16 @@ class Tracer(Value, PythonArithmetic):
         return f"Tracer({self.aval}{value})"
 
     def __str__(self) -> str:
-        return repr(self) if self._value is None else str(self.value)
+        if self._value is None:
+            return repr(self)
+        tell(self)
+        return str(self.value)
 
     def __format__(self, spec: str) -> str:
-        return str(self) if self._value is None else format(self.value, spec)
+        if self._value is None:
+            return repr(self)
+        tell(self)
+        return format(self.value, spec)
 
     def __deepcopy__(self, memo: Any) -> Any:
         return np.copy(self)

@@ -1,10 +1,11 @@
-"""Arithmetic of Python's own numbers: they raise where NumPy's have an infinity, or no number, and
-their integers grow where NumPy's wrap around.
+"""Arithmetic of Python's own numbers, where it differs from that of NumPy's: they raise where those
+have an infinity, or no number; their integers grow where those wrap around; True counts as 1.
 
 An argument that is a Python number stays one in the function (a *weak* tracer), and so does what
-comes of it by Python's operators. Where Python would raise, a trace raises; that it doesn't is
-guarded, so that `except ZeroDivisionError` works at later calls. An integer is traced as one of 64
-bits: a bound of each one's size is known or guarded, and what may not fit is an error.
+comes of it by Python's operators; what NumPy's functions make of it is NumPy's. Where Python would
+raise, a trace raises; that it doesn't is guarded, so that `except ZeroDivisionError` works at later
+calls. An integer is traced as one of 64 bits: a bound of each one's size is known or guarded, and
+what may not fit is an error.
 """
 
 from __future__ import annotations
@@ -20,10 +21,23 @@ from tapegrad.tracing.source import at_line
 
 
 def _is_pythons(x: Any) -> bool:
-    """Whether this is a Python number, plain or traced with its value."""
+    """Whether this is a Python number, plain or traced."""
+    return bool(x._weak) if isinstance(x, Value) else type(x) in (int, float, bool)  # type: ignore[attr-defined]
+
+
+def _value(x: Any) -> Any:
+    """The value of a Python number; None in a derivative rule, where types alone are known."""
+    return x.read()[1] if isinstance(x, Value) else x  # type: ignore[attr-defined]
+
+
+def _as_number(x: Any) -> Any:
+    """A boolean as an integer."""
     if isinstance(x, Value):
-        return bool(x._weak) and x.read()[1] is not None  # type: ignore[attr-defined]
-    return type(x) in (int, float, bool)
+        return x._as_integer() if x.dtype.kind == "b" else x  # type: ignore[attr-defined]
+    return int(x) if type(x) is bool else x
+
+
+# ---- errors
 
 
 def _both(first: Any, second: Any) -> bool:
@@ -33,12 +47,12 @@ def _both(first: Any, second: Any) -> bool:
     return bool(first) and bool(second)
 
 
-def _division(x: Any, y: Any) -> None:
+def _check_divisor(x: Any, y: Any) -> None:
     if y == 0:
         raise ZeroDivisionError(f"division by zero{at_line()}")
 
 
-def _power(x: Any, y: Any) -> None:
+def _check_power(x: Any, y: Any) -> None:
     if _both(x == 0, y < 0):
         raise ZeroDivisionError(f"0.0 cannot be raised to a negative power{at_line()}")
     if _both(x < 0, y % 1 != 0):
@@ -48,40 +62,22 @@ def _power(x: Any, y: Any) -> None:
         )
 
 
-def _checked(name: str, check: Callable[[Any, Any], None]) -> list[Any]:
-    """An operator, its reflected and its in-place form, which check two Python numbers first."""
-
-    def form(prefix: str) -> Any:
-        plain = getattr(NDArrayOperatorsMixin, f"__{prefix}{name}__")
-
-        def operator(self: Any, other: Any) -> Any:
-            if _is_pythons(self) and _is_pythons(other):
-                check(*((other, self) if prefix == "r" else (self, other)))
-            return plain(self, other)
-
-        return operator
-
-    return [form(prefix) for prefix in ("", "r", "i")]
+def _check_shift(x: Any, y: Any) -> None:
+    if y < 0:
+        raise ValueError(f"negative shift count{at_line()}")
 
 
-class PythonDivision(NDArrayOperatorsMixin):
-    """ndarray's operators, with Python's errors between two Python numbers."""
-
-    __slots__ = ()
-
-    __truediv__, __rtruediv__, __itruediv__ = _checked("truediv", _division)
-    __floordiv__, __rfloordiv__, __ifloordiv__ = _checked("floordiv", _division)
-    __mod__, __rmod__, __imod__ = _checked("mod", _division)
-    __pow__, __rpow__, __ipow__ = _checked("pow", _power)
-
-    def __divmod__(self, other: Any) -> Any:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> Any:
-        return other // self, other % self
+_CHECKS: dict[str, Callable[[Any, Any], None]] = {
+    "truediv": _check_divisor,
+    "floordiv": _check_divisor,
+    "mod": _check_divisor,
+    "pow": _check_power,
+    "lshift": _check_shift,
+    "rshift": _check_shift,
+}
 
 
-# ---- integers
+# ---- sizes of integers
 
 _LARGEST = 92 * 10**17  # just under 2**63, by more than float64 rounds
 _USUAL = 2**31  # what integers are first taken to stay below: a product of two fits
@@ -96,21 +92,17 @@ _GROWTH: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _is_integer(x: Any) -> bool:
-    return x.dtype.kind == "i" if isinstance(x, Value) else type(x) in (int, bool)
-
-
-def _known(x: Any) -> int:
-    return int(x.read()[1]) if isinstance(x, Value) else int(x)  # type: ignore[attr-defined]
+    return x.dtype.kind == "i" if isinstance(x, Value) else type(x) is int
 
 
 def _bound(x: Any) -> int:
-    """What the size of a Python integer doesn't exceed, at later calls either."""
+    """What the size of an integer doesn't exceed, at later calls either."""
     if not isinstance(x, Value):
         return abs(int(x))
     bounds: dict[Any, int] = x._trace.bounds  # type: ignore[attr-defined]
     operand = x.read()[0]  # type: ignore[attr-defined]
     if operand not in bounds:
-        bounds[operand] = max(_USUAL, 1 << abs(_known(x)).bit_length())
+        bounds[operand] = max(_USUAL, 1 << abs(int(_value(x))).bit_length())
         _take_for_granted(abs(x) <= bounds[operand])  # type: ignore[arg-type]
     return bounds[operand]
 
@@ -128,7 +120,7 @@ def _largest(name: str, x: int, y: int) -> int:
 
 def _size(name: str, x: Any, y: Any) -> int:
     """A bound of the size of an integer result, guarded if need be."""
-    if _largest(name, abs(_known(x)), abs(_known(y))) > _LARGEST:
+    if _largest(name, abs(int(_value(x))), abs(int(_value(y)))) > _LARGEST:
         raise ConversionError(
             f"an integer gets larger than 64 bits can hold{at_line()}. Python's integers have no "
             "bound, but a traced one has. Make it a float: float(n)"
@@ -140,39 +132,104 @@ def _size(name: str, x: Any, y: Any) -> int:
     return bound
 
 
-def _bounded(name: str) -> list[Any]:
-    """An operator, its reflected and its in-place form, in which integers don't wrap around."""
+# ---- operators
+
+
+def _computed(name: str, x: Any, y: Any) -> Any:
+    """What the operator `name` makes of two Python numbers; at least one is traced."""
+    if name in _ARITHMETIC:
+        x, y = _as_number(x), _as_number(y)
+    known = _value(x) is not None and _value(y) is not None
+    if known and name in _CHECKS:
+        _CHECKS[name](x, y)
+    if name == "pow" and known and _is_integer(y):
+        y = int(y)  # guarded: an integer exponent decides which code is best
+        if not isinstance(x, Value):
+            return x**y
+        x = _computed("mul", x, 1.0) if y < 0 else x  # Python's result is a float then
+    bound = None
+    if name in _GROWTH and known and _is_integer(x) and _is_integer(y):
+        bound = _size(name, x, y)
+    if isinstance(x, Value):
+        result = getattr(NDArrayOperatorsMixin, f"__{name}__")(x, y)
+    else:
+        result = getattr(NDArrayOperatorsMixin, f"__r{name}__")(y, x)
+    result._weak = True
+    if bound is not None:
+        result._trace.bounds[result.read()[0]] = bound
+    return result
+
+
+def _binary(name: str) -> list[Any]:
+    """An operator, its reflected and its in-place form."""
 
     def form(prefix: str) -> Any:
-        plain = getattr(PythonDivision, f"__{prefix}{name}__")
+        numpys = getattr(NDArrayOperatorsMixin, f"__{prefix}{name}__")
 
         def operator(self: Any, other: Any) -> Any:
-            if not (self._weak and _is_integer(self) and _is_pythons(other) and _is_integer(other)):
-                return plain(self, other)
-            x: Any = other if prefix == "r" else self
-            y: Any = self if prefix == "r" else other
-            if not _is_pythons(self) or (name in ("pow", "lshift") and _known(y) < 0):
-                return plain(self, other)  # of values that nobody knows, or Python's own error
-            if name == "pow" and isinstance(y, Value):
-                exponent: Any = y
-                return x ** int(exponent)  # guarded: an exponent is part of the code
-            bound = _size(name, x, y)
-            result = plain(self, other)
-            result._trace.bounds[result.read()[0]] = bound
-            return result
+            if not (self._weak and _is_pythons(other)):
+                return numpys(self, other)
+            x, y = (other, self) if prefix == "r" else (self, other)
+            return _computed(name, x, y)
 
         return operator
 
     return [form(prefix) for prefix in ("", "r", "i")]
 
 
-class PythonArithmetic(PythonDivision):
-    """These, with integers that don't wrap around."""
+def _comparison(name: str) -> Any:
+    numpys = getattr(NDArrayOperatorsMixin, f"__{name}__")
+
+    def operator(self: Any, other: Any) -> Any:
+        result = numpys(self, other)
+        if self._weak and _is_pythons(other):
+            result._weak = True
+        return result
+
+    return operator
+
+
+def _unary(name: str) -> Any:
+    numpys = getattr(NDArrayOperatorsMixin, f"__{name}__")
+
+    def operator(self: Any) -> Any:
+        result = numpys(_as_number(self) if self._weak else self)
+        result._weak = self._weak
+        return result
+
+    return operator
+
+
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift")
+
+
+class PythonArithmetic(NDArrayOperatorsMixin):
+    """ndarray's operators, and between two Python numbers Python's."""
 
     __slots__ = ()
 
-    __add__, __radd__, __iadd__ = _bounded("add")
-    __sub__, __rsub__, __isub__ = _bounded("sub")
-    __mul__, __rmul__, __imul__ = _bounded("mul")
-    __pow__, __rpow__, __ipow__ = _bounded("pow")
-    __lshift__, __rlshift__, __ilshift__ = _bounded("lshift")
+    __add__, __radd__, __iadd__ = _binary("add")
+    __sub__, __rsub__, __isub__ = _binary("sub")
+    __mul__, __rmul__, __imul__ = _binary("mul")
+    __truediv__, __rtruediv__, __itruediv__ = _binary("truediv")
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary("floordiv")
+    __mod__, __rmod__, __imod__ = _binary("mod")
+    __pow__, __rpow__, __ipow__ = _binary("pow")
+    __lshift__, __rlshift__, __ilshift__ = _binary("lshift")
+    __rshift__, __rrshift__, __irshift__ = _binary("rshift")
+    __and__, __rand__, __iand__ = _binary("and")
+    __or__, __ror__, __ior__ = _binary("or")
+    __xor__, __rxor__, __ixor__ = _binary("xor")
+
+    __lt__, __le__ = _comparison("lt"), _comparison("le")
+    __gt__, __ge__ = _comparison("gt"), _comparison("ge")
+    __eq__, __ne__ = _comparison("eq"), _comparison("ne")
+
+    __neg__, __pos__, __abs__ = _unary("neg"), _unary("pos"), _unary("abs")
+    __invert__ = _unary("invert")
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self

@@ -204,9 +204,23 @@ def argument(x: Any, shape: tuple[int, ...], dtype: Any, name: str) -> Any:
     if isinstance(x, (np.ma.MaskedArray, np.matrix)):
         raise TypeError(f"{name} is a {type(x).__name__}. Pass np.asarray({name})")
     array = np.asarray(x)
-    if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
+    if array.shape != shape or not np.can_cast(array.dtype, dtype, "safe"):
         raise ValueError(
             f"{name} has shape {array.shape} and dtype {array.dtype}, but this function was made "
             f"for shape {shape} and dtype {np.dtype(dtype)}"
         )
     return np.require(array, dtype, ["C", "A"])
+
+
+def parts(x: Any, keys: list[Any], name: str) -> None:
+    """A ValueError if a dict has other keys than these, or a sequence another length."""
+    if list(x.keys() if isinstance(x, dict) else range(len(x))) != keys:
+        found = f"the keys {list(x)}" if isinstance(x, dict) else f"{len(x)} elements"
+        wanted = f"the keys {keys}" if isinstance(x, dict) else f"{len(keys)}"
+        raise ValueError(f"{name} has {found}, but this function was made for {wanted}")
+
+
+def static(x: Any, value: Any, name: str) -> None:
+    """A ValueError if a string, boolean or None isn't the one that the function was made for."""
+    if type(x) is not type(value) or x != value:
+        raise ValueError(f"{name} is {x!r}, but this function was made for {value!r}")

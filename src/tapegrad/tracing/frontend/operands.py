@@ -23,7 +23,7 @@ from tapegrad.trees import is_array
 def is_weak(x: Any) -> bool:
     """Whether `x` is a Python number, which takes the dtype of what it meets."""
     if isinstance(x, Tracer):
-        return x._weak
+        return x._weak and x.dtype.kind != "b"
     return isinstance(x, (int, float)) and not isinstance(x, (bool, np.generic))
 
 

@@ -43,10 +43,7 @@ def apply(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None)
         if loop[-1] != np.bool_:
             raise
         operands = cast_all(xs, [np.dtype(np.int64)] * len(xs))
-    out = primitive(*operands)
-    if ufunc in _KEEPS_WEAK and all(is_weak(x) for x in xs):
-        out._weak = True
-    return out
+    return primitive(*operands)
 
 
 # ---- the table
@@ -55,20 +52,11 @@ def apply(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None)
 Handler = Callable[..., Any]
 
 
-def _power(x: Any, y: Any) -> Any:
-    """A power; that of two Python numbers is one."""
-    if type(x) in (int, float) and is_weak(y) and y.dtype.kind in "iu":
-        return x ** int(y)  # guarded: its sign decides whether Python has an integer or a float
-    out = _short_power(x, y)
-    out._weak = is_weak(x) and is_weak(y)
-    return out
-
-
-def _short_power(x: Any, y: Any) -> Tracer:
+def _power(x: Any, y: Any) -> Tracer:
     """Powers with constant exponents take NumPy's short cuts: x**2 is x*x, x**0.5 is sqrt(x)."""
     exponent: float | None = None
     if isinstance(y, Tracer):
-        if y._weak and y.dtype.kind in "iu" and isinstance(x, Tracer):
+        if y._weak and y.dtype.kind == "i" and isinstance(x, Tracer):
             y = exponent = int(y)  # guarded: an integer exponent decides which code is best
     elif isinstance(y, (int, float, np.generic)) and not isinstance(y, bool):
         exponent = float(y)
@@ -310,22 +298,6 @@ _SPECIAL_COMPOSED: dict[str, Handler] = {
     "ndtr": _ndtr,
     "pseudo_huber": _pseudo_huber,
 }
-
-_KEEPS_WEAK = frozenset(
-    [
-        np.add,
-        np.subtract,
-        np.multiply,
-        np.true_divide,
-        np.negative,
-        np.positive,
-        np.absolute,
-        np.power,
-        np.square,
-        np.mod,
-        np.floor_divide,
-    ]
-)
 
 
 def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None, **kwargs: Any) -> Any:

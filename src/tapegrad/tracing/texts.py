@@ -1,0 +1,104 @@
+"""What a text that is made of traced values is for.
+
+One that is printed, logged or part of an error message tells the user what the trace sees. Any
+other (compared, a key of a dict, kept) may decide what the function computes.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import linecache
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from types import CodeType, FrameType
+from typing import Any
+
+from tapegrad.errors import ConversionError
+from tapegrad.tracing.source import at_line, user_frames
+
+_SHOWING = {"print", "write", "display", "log", "debug", "info", "warning", "warn"}
+_SHOWING |= {"error", "critical", "exception", "fail"}
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_REMAINDER = [k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if sign in ("%", "%=")]
+
+
+def formats_text() -> bool:
+    """Whether a program is in the middle of `text % x`, logging for instance. No number is
+    computed there: a traced operand of `%` would have been asked for `__rmod__`."""
+    frame = next(user_frames(), None)
+    if frame is None or frame.f_lasti < 0:
+        return False
+    code, at = frame.f_code.co_code, frame.f_lasti
+    return code[at] == dis.opmap["BINARY_OP"] and code[at + 1] in _REMAINDER
+
+
+def tell(x: Any) -> None:
+    """Guard the value of a tracer that a text is made of, unless the text is only shown."""
+    if not x._trace.alive or _is_shown():
+        return
+    operand, value = x.read()
+    certain = x.dtype.kind in "iub" or x._trace.is_exact(operand)
+    if x.ndim or not certain:
+        raise ConversionError(
+            f"a text is made of a traced value ({x.aval}){at_line()}, and neither printed, logged "
+            "nor raised. It would be the same at each later call. Make it outside of the function, "
+            "of what it returns"
+        )
+    x._trace.guard(x, value, "a number in a text")
+
+
+def _is_shown() -> bool:
+    """Whether the text that is being made is printed, logged or raised."""
+    for frame in user_frames():
+        file = frame.f_code.co_filename
+        if file.startswith(_LIBRARY) and "site-packages" not in file:
+            if os.path.basename(os.path.dirname(file)) == "logging":
+                return True
+            continue  # of Python's own library: look who called it
+        return any(map(_shows, _enclosing(frame)))
+    return True  # nobody's program
+
+
+def _shows(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        named = node.func
+        name = getattr(named, "id", None) or getattr(named, "attr", None)
+        return name in _SHOWING
+    return isinstance(node, ast.Raise)
+
+
+def _enclosing(frame: FrameType) -> Iterator[ast.AST]:
+    """The nodes of the program's syntax around what a frame is at, as far as it can be told."""
+    code, at = frame.f_code, frame.f_lasti // 2
+    position = next((p for k, p in enumerate(code.co_positions()) if k == at), None)
+    if position is None or None in position:
+        return
+    line, end, column, end_column = position
+    node: ast.AST | None = _syntax(code)
+    while node is not None:
+        if isinstance(node, ast.Assert):
+            # The message is made when the condition doesn't hold, and raised.
+            inside = node.msg is not None and _contains(node.msg, line, column, end, end_column)
+            if inside:
+                yield ast.Raise()
+        yield node
+        children = ast.iter_child_nodes(node)
+        node = next((c for c in children if _contains(c, line, column, end, end_column)), None)
+
+
+def _contains(node: ast.AST, *span: int | None) -> bool:
+    line, column, end, end_column = span
+    if not hasattr(node, "lineno"):  # arguments, a comprehension's clause
+        return any(_contains(c, *span) for c in ast.iter_child_nodes(node))
+    start, stop = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+    return start <= (line, column) and (end, end_column) <= stop
+
+
+@lru_cache(maxsize=64)
+def _syntax(code: CodeType) -> ast.AST | None:
+    try:
+        return ast.parse("".join(linecache.getlines(code.co_filename)))
+    except SyntaxError:
+        return None
