@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from tests import fuzzing
 
 from tapegrad import grad, trace, value_and_grad
 from tapegrad.differentiate.reverse import reverse
@@ -206,7 +207,7 @@ def test_an_interrupt_in_a_trace():
 
 def test_long_tapes():
     """a loop makes a tape of many calls -> nothing is recursive: traced, derived, played"""
-    count = 20_000
+    count = 500_000 if fuzzing.ENVIRONMENT in os.environ else 20_000  # loops of two calls each
 
     def f(x):
         for _ in range(count):
