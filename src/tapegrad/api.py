@@ -230,6 +230,21 @@ def clear_cache(f: Any = None) -> None:
         cache.clear()
 
 
+def set_num_threads(n: int | None = None) -> None:
+    """Let compiled code work in `n` threads, the calling one among them; None is one for each core.
+
+    Long loops are cut into chunks, which the threads share. How many chunks there are follows from
+    the shapes alone, so results are the same, to the last bit, with any number of threads. When a
+    process starts the number is TAPEGRAD_NUM_THREADS, or else that of the cores it may use.
+    Products of matrices run in BLAS, which has threads and settings of its own.
+    """
+    from tapegrad.emit.threads import available_cores, crew
+
+    if n is not None and (not isinstance(n, int) or n < 1):
+        raise ArgumentError(f"set_num_threads takes a positive number of threads, not {n!r}")
+    crew.resize(available_cores() if n is None else n)
+
+
 def _caches(f: Any) -> list[Cache]:
     if isinstance(f, (Derived, BoundDerived)):
         return [f.cache]

@@ -97,6 +97,7 @@ def schedule(tape: Tape) -> Program:
     from tapegrad.schedule.fuse import fuse
     from tapegrad.schedule.lower import lower
     from tapegrad.schedule.share import store_shared
+    from tapegrad.schedule.spread import spread
     from tapegrad.schedule.tile import tile
 
     plan = lower(tape, user_names(tape))  # one nest a call; views are indices
@@ -106,6 +107,8 @@ def schedule(tape: Tape) -> Program:
     plan = recompute(plan)  # ... so that the cheap ones aren't
     plan = contract(plan)  # and what is left only where it is needed
     plan = tile(plan)  # registers between inner loops become rows, so it comes after contracting
+    plan = spread(plan)  # long loops in chunks, each a kernel, for several cores ...
+    plan = store_shared(plan)  # ... between which registers are in memory
     return emit(plan, assign(plan))
 
 

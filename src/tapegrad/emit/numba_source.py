@@ -124,11 +124,20 @@ class _KernelEmitter:
                 touched.setdefault(cell.root)
                 count = self.writes if writes else self.reads_left
                 count[cell] = count.get(cell, 0) + 1
-        parameters: list[Cell | Slot] = [c for c in self.program.plan.inputs if c in touched]
+        parameters: list[Cell | Slot | Index] = [
+            c for c in self.program.plan.inputs if c in touched
+        ]
         parameters += [c for c in self.program.plan.outputs if c in touched]
         parameters += [s for s in self.slots if any(c in touched for c in s.cells)]
         self.depth = 1
-        self._body(self.steps)
+        (first, *_) = self.steps
+        if isinstance(first, Loop) and first.parallel:
+            parameters.append(first.index)
+            self.shared[first.index] = self.loops[first.index] = self.names.fresh("chunk")
+            self._comment(first)
+            self._body(first.body)
+        else:
+            self._body(self.steps)
         self._line("return 0")
         shown = [self.shared[p] for p in parameters]
         head = f"def {self.name}({', '.join(shown)}):"
@@ -188,7 +197,13 @@ class _KernelEmitter:
         name = name or self.names.fresh("first" if loop.step != 1 else "i0")
         self.loops[loop.index] = name
         extent = loop.index.extent
-        if loop.start is not None:
+        if loop.chunk is not None:
+            chunk, rows = loop.chunk
+            first = f"{self.loops[chunk]} * {rows}"
+            last = f"{first} + {rows}"
+            last = last if extent % rows == 0 else f"min({last}, {extent})"
+            bounds = f"{first}, {last}" + (f", {loop.step}" if loop.step != 1 else "")
+        elif loop.start is not None:
             first = self.loops[loop.start]
             bounds = f"{first}, min({first} + {loop.step}, {extent})"
         else:

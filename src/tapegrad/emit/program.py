@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.emit.driver import INDENT, Driver, Place, numpy_name
-from tapegrad.ir.plan import Cell, Plan, PythonCall, Slot, segments
+from tapegrad.ir.plan import Cell, Index, Plan, PythonCall, Slot, segments
 from tapegrad.ir.tape import Literal, Tape
 
 LINE = 96  # the width that source is kept to
@@ -21,13 +21,21 @@ class Kernel:
     """One compiled function: its name, its parameters, and its source."""
 
     name: str
-    parameters: list[Cell | Slot]
+    parameters: list[Cell | Slot | Index]
     names: list[str]
     text: str
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks its work is in, one a call; 0 if it isn't."""
+        last = self.parameters[-1] if self.parameters else None
+        return last.extent if isinstance(last, Index) else 0
 
     def type_of(self, k: int) -> tuple[str, tuple[int, ...], np.dtype]:
         """How parameter k is passed: ("scalar" or "array", shape, dtype)."""
         p = self.parameters[k]
+        if isinstance(p, Index):
+            return "scalar", (), np.dtype(np.int64)
         if isinstance(p, Slot):
             return "array", (p.size,), p.dtype
         return ("scalar" if p.scalar else "array"), p.shape, p.dtype
@@ -116,13 +124,16 @@ class Program:
 
 
 def _called(kernel: Kernel, errors: Mapping[int, str]) -> list[str]:
-    arguments = ", ".join(kernel.names)
-    call = f"if {kernel.name}({arguments}):"
+    function, arguments = kernel.name, ", ".join(kernel.names)
+    if kernel.chunks:
+        given = [kernel.name, str(kernel.chunks), *kernel.names[:-1]]
+        function, arguments = "spread", ", ".join(given)
+    call = f"if {function}({arguments}):"
     if len(call) + 4 <= LINE and not errors:
         return [call, f"{INDENT}raise Stale"]
     wrapped = textwrap.wrap(arguments, LINE - 8)
     inner = [INDENT + line for line in wrapped]
-    lines = [f"status = {kernel.name}(", *inner, ")"]
+    lines = [f"status = {function}(", *inner, ")"]
     for status, error in errors.items():
         lines += [f"if status == {status}:", f"{INDENT}raise {error}"]
     return [*lines, "if status:", f"{INDENT}raise Stale"]

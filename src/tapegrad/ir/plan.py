@@ -338,13 +338,17 @@ class Loop(Step):
     """`for index in range(extent): body`.
 
     A loop over tiles counts in steps of `step`; a loop inside a tile has that loop's index as its
-    `start` and runs over up to `step` rows from there.
+    `start` and runs over up to `step` rows from there. The iterations of a `parallel` loop, chunks,
+    are independent; the loop inside it that has (its index, n) as its `chunk` runs over that chunk,
+    n rows.
     """
 
     index: Index
     body: list[Step]
     start: Index | None = None
     step: int = 1
+    chunk: tuple[Index, int] | None = None
+    parallel: bool = False
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
         for step in self.body:
@@ -390,16 +394,23 @@ def walk(steps: list[Step]) -> Iterator[Step]:
 
 
 def segments(steps: list[Step]) -> list[list[Step] | PythonCall]:
-    """Steps between calls of NumPy, each run of which is a kernel."""
+    """Steps between calls of NumPy, each run of which is a kernel; so is each parallel loop."""
     found: list[list[Step] | PythonCall] = []
+    is_open = False
     for step in steps:
+        alone = isinstance(step, PythonCall) or is_parallel(step)
         if isinstance(step, PythonCall):
             found.append(step)
-        elif found and isinstance(found[-1], list):
-            found[-1].append(step)
+        elif is_open and not alone:
+            found[-1].append(step)  # type: ignore[union-attr]
         else:
             found.append([step])
+        is_open = not alone
     return found
+
+
+def is_parallel(step: Step) -> bool:
+    return isinstance(step, Loop) and step.parallel
 
 
 @dataclass(eq=False)

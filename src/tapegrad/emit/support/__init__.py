@@ -11,16 +11,17 @@ import inspect
 import re
 from typing import Any
 
-from tapegrad.emit import linking
+from tapegrad.emit import linking, threads
 from tapegrad.emit.support import arrays, blas, compiling, lapack, scalars
 from tapegrad.emit.support.compiling import compiled, object_code
 
-MODULES = (linking, arrays, scalars, blas, lapack, compiling)
+MODULES = (linking, arrays, scalars, blas, lapack, compiling, threads)
 
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
-    return {**vars(arrays), **vars(scalars), **vars(blas), **vars(lapack), **vars(compiling)}
+    modules = (arrays, scalars, blas, lapack, compiling, threads)
+    return {name: x for module in modules for name, x in vars(module).items()}
 
 
 def text() -> str:

@@ -1,0 +1,255 @@
+"""Spreading: a long loop is cut into chunks, which several cores work through.
+
+    for i in range(n):                 chunk c of 8, a kernel by itself:
+        y[i] = exp(x[i])                   t = 0
+        s += y[i]             -->          for i in range(c * m, min(c * m + m, n)):
+                                               y[i] = exp(x[i])
+                                               t += y[i]
+                                           parts[c] = t
+                                       for c in range(8): s += parts[c]
+
+A loop qualifies if its iterations only meet in sums and the like, which can be taken chunk by
+chunk: everything else that is written is a row of the iteration's own, or lives inside it. The
+number of chunks follows from the work, not from the number of cores, so results don't depend on
+those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.plan import (
+    Affine,
+    At,
+    Cell,
+    Compute,
+    Index,
+    Indirect,
+    Loop,
+    Plan,
+    Read,
+    Step,
+    walk,
+)
+from tapegrad.ir.tape import Literal
+from tapegrad.primitives.elementwise import copy
+
+GRAIN = 1 << 20  # the work that a chunk is worth, in additions: some 0.1 ms
+MOST = 32  # chunks
+
+Move = dict[Cell, Cell]  # cells that get a place for each chunk
+
+
+def spread(plan: Plan) -> Plan:
+    """Cut the loops that are long enough, and whose iterations can be shared out."""
+    homes: dict[Cell, set[int]] = {}
+    for number, step in enumerate(plan.steps):
+        for cell, _, _ in step.accesses():
+            homes.setdefault(cell.root, set()).add(number)
+    steps: list[Step] = []
+    for step in plan.steps:
+        cut = _cut(step, homes) if isinstance(step, Loop) else None
+        if cut is None:
+            steps.append(step)
+            continue
+        loop, totals = cut
+        # What the totals start from isn't needed before.
+        fills = [s for s in steps if any(_fills(s, cell) for cell in totals)]
+        steps = [*(s for s in steps if s not in fills), loop, *fills, *totals.values()]
+    plan.steps = steps
+    return plan
+
+
+def _fills(step: Step, cell: Cell) -> bool:
+    """Whether a step does nothing but fill this cell with a literal."""
+    inner = [s for s in walk([step]) if not isinstance(s, Loop)]
+    return all(
+        isinstance(s, Compute)
+        and s.cell is cell
+        and not s.combine
+        and all(r.literal is not None for r in s.reads)
+        for s in inner
+    )
+
+
+def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, dict[Cell, Step]] | None:
+    """The loop over chunks, and the steps that fold what the chunks have found, by cell."""
+    size, chunks = _chunks(loop)
+    found = _roles(loop, homes) if chunks > 1 else None
+    if found is None:
+        return None
+    private, folded = found
+    chunk = Index(chunks)
+    here = (Affine.of(chunk),)
+    moves: Move = {}
+    before: list[Step] = []
+    after: list[Step] = []
+    totals: dict[Cell, Step] = {}
+    for cell in private:
+        moves[cell] = Cell((chunks, *cell.left), cell.dtype, hint=cell.hint, stored=True)
+    for cell, combine in folded.items():
+        parts = Cell((chunks, *cell.left), cell.dtype, hint="found", src=cell.src, stored=True)
+        neutral = Read(None, (), Literal(_neutral(combine, cell.dtype)))
+        if cell.left:
+            moves[cell] = parts
+            before.append(_filled(parts, here, neutral))
+        else:  # a sum in a register
+            local = moves[cell] = Cell((), cell.dtype, hint=cell.hint, src=cell.src)
+            before.append(Compute(local, (), copy, (neutral,)))
+            after.append(Compute(parts, here, copy, (Read(local, ()),)))
+        totals[cell] = _total(cell, parts, combine)
+    body = [_moved(s, moves, here) for s in loop.body]
+    rows = replace(loop, body=body, chunk=(chunk, size))
+    return Loop(chunk, [*before, rows, *after], parallel=True), totals
+
+
+def _chunks(loop: Loop) -> tuple[int, int]:
+    """The rows of a chunk, and how many chunks there are."""
+    wanted = min(MOST, _work(loop) // (loop.step * GRAIN))
+    if wanted < 2:
+        return 0, 0
+    size = math.ceil(loop.index.extent / wanted / loop.step) * loop.step
+    return size, math.ceil(loop.index.extent / size)
+
+
+def _work(step: Step) -> int:
+    if isinstance(step, Loop):
+        rows = step.step if step.start is not None else step.index.extent
+        return rows * sum(_work(s) for s in step.body)
+    return max(1, getattr(getattr(step, "primitive", None), "cost", 1))
+
+
+# ---- what iterations share
+
+
+def _roles(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[list[Cell], dict[Cell, str]] | None:
+    """The cells in memory that each chunk needs for itself, and those in which the iterations
+    meet, with how; None if they meet in another way."""
+    inner = [s for s in walk(loop.body) if isinstance(s, Loop)]
+    rows = {loop.index, *(s.index for s in inner if s.start is loop.index)}
+    uses: dict[Cell, list[tuple[At | None, bool, Step]]] = {}
+    for step in walk(loop.body):
+        if isinstance(step, Loop):
+            continue
+        if not isinstance(step, Compute):
+            return None
+        for cell, at, writes in step.accesses():
+            if cell.alias is not None and (writes or cell.role == "temporary"):
+                return None
+            uses.setdefault(cell, []).append((at, writes, step))
+    private, folded = [], {}
+    for cell, found in uses.items():
+        if not any(writes for _, writes, _ in found) or _is_own_row(cell, found, rows):
+            continue
+        if cell.role == "temporary" and len(homes[cell]) == 1 and _starts(found):
+            if not cell.in_register:
+                private.append(cell)
+            continue
+        combines = {s.combine for _, writes, s in found if writes}  # type: ignore[attr-defined]
+        if len(combines) > 1 or not all(writes for _, writes, _ in found):
+            return None
+        (combine,) = combines
+        if combine not in _NEUTRAL:
+            return None
+        folded[cell] = combine
+    return private, folded
+
+
+def _is_own_row(cell: Cell, uses: list[tuple[At | None, bool, Step]], rows: set[Index]) -> bool:
+    """Whether each iteration uses its own row of a cell in memory."""
+    left = range(len(cell.shape)) if cell.axes is None else cell.axes
+    places = [at for at, _, _ in uses if at is not None]
+    if len(places) < len(uses):
+        return False
+    entries = [[at[a] for at in places] for a in left]
+    return any(all(isinstance(k, Affine) and k.index in rows for k in axis) for axis in entries)
+
+
+def _starts(uses: list[tuple[At | None, bool, Step]]) -> bool:
+    """Whether a cell is written before it is read, by a plain store."""
+    _, writes, step = uses[0]
+    return writes and isinstance(step, Compute) and not step.combine
+
+
+# ---- chunks
+
+
+_NEUTRAL: dict[str, Any] = {
+    "sum": 0,
+    "prod": 1,
+    "any": False,
+    "all": True,
+    "max": None,
+    "min": None,
+}
+
+
+def _neutral(combine: str, dtype: np.dtype) -> Any:
+    """What a folding starts with."""
+    value = _NEUTRAL[combine]
+    if value is None:
+        if dtype.kind == "f":
+            value = -np.inf if combine == "max" else np.inf
+        elif dtype.kind == "b":
+            value = combine == "min"
+        else:
+            value = getattr(np.iinfo(dtype), "min" if combine == "max" else "max")
+    return dtype.type(value)
+
+
+def _nest(shape: tuple[int, ...], make: Callable[[At], Step]) -> Step:
+    """`make(at)` for each index of an array."""
+    indices = [Index(n) for n in shape]
+    step = make(tuple(Affine.of(i) for i in indices))
+    for index in reversed(indices):
+        step = Loop(index, [step])
+    return step
+
+
+def _filled(parts: Cell, here: At, value: Read) -> Step:
+    return _nest(parts.shape[1:], lambda at: Compute(parts, (*here, *at), copy, (value,)))
+
+
+def _total(cell: Cell, parts: Cell, combine: str) -> Step:
+    """The parts of all chunks, in order, folded into the cell."""
+    whole = range(len(cell.shape)) if cell.axes is None else cell.axes
+
+    def add(at: At) -> Step:
+        chunk, *rest = at
+        entries: list[Any] = [Affine()] * len(cell.shape)
+        for axis, k in zip(whole, rest, strict=True):
+            entries[axis] = k
+        return Compute(cell, tuple(entries), copy, (Read(parts, (chunk, *rest)),), combine)
+
+    return _nest(parts.shape, add)
+
+
+def _moved(step: Step, moves: Move, here: At) -> Step:
+    """The step with cells replaced by their chunk's own."""
+
+    def place(cell: Cell, at: At) -> tuple[Cell, At]:
+        at = tuple(Indirect(read(k.read), k.extent) if isinstance(k, Indirect) else k for k in at)
+        own = moves.get(cell)
+        if own is None:
+            return cell, at
+        if own.in_register:
+            return own, ()
+        left = at if cell.axes is None else tuple(at[a] for a in cell.axes)
+        return own, (*here, *left)
+
+    def read(r: Read) -> Read:
+        if r.cell is None:
+            return r
+        cell, at = place(r.cell, r.at)
+        return Read(cell, at, r.literal)
+
+    if isinstance(step, Loop):
+        return replace(step, body=[_moved(s, moves, here) for s in step.body])
+    assert isinstance(step, Compute)
+    cell, at = place(step.cell, step.at)
+    return replace(step, cell=cell, at=at, reads=tuple(map(read, step.reads)))

@@ -1,0 +1,194 @@
+"""Long loops in chunks, which several threads share."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from tapegrad import grad, jit, set_num_threads, simplegrad, value_and_grad
+from tapegrad.emit import threads
+from tapegrad.errors import ArgumentError
+from tapegrad.ir.plan import Loop
+from tapegrad.pipeline import schedule
+from tapegrad.schedule import spread
+
+RNG = np.random.default_rng(0)
+X, W = RNG.normal(size=(1003, 7)), RNG.normal(size=7)
+V = RNG.normal(size=1003)
+
+
+@pytest.fixture(autouse=True)
+def short_chunks(monkeypatch):
+    """Loops are cut that wouldn't be worth it."""
+    monkeypatch.setattr(spread, "GRAIN", 100)
+    yield
+    set_num_threads()
+
+
+def softmax_loss(x, w):
+    z = x * w
+    z = z - np.max(z, axis=1, keepdims=True)
+    return np.sum(np.log(np.sum(np.exp(z), axis=1)))
+
+
+PROGRAMS = {
+    "elementwise": (lambda x: np.sum(np.sin(x) * x), (V,)),
+    "a gradient for each row, and one for all": (lambda x, w: np.sum(np.tanh(x * w) ** 2), (X, W)),
+    "sums of rows": (softmax_loss, (X, W)),
+    "tiles": (lambda w, x: np.sum(np.logaddexp(0, x @ w)), (W, X)),
+    "a product": (lambda x: np.prod(1 + 1e-3 * x), (V,)),
+    "a highest": (lambda x: np.max(x**2) + np.min(x), (V,)),
+    "neighbours": (lambda x: np.sum((x[1:] - x[:-1] ** 2) ** 2), (V,)),
+    "a scalar from before": (lambda x: np.sum((x - np.mean(x)) ** 2) / np.std(x), (V,)),
+    "float32": (lambda x: np.sum(np.exp(x)) + np.sum(x), (V.astype(np.float32),)),
+    "all and any": (lambda x: np.sum(x) * (1 + np.all(x < 9)) * (2 - np.any(x > 9)), (V,)),
+    "a cumulative sum": (lambda x: np.sum(np.cumsum(x) ** 2), (V,)),
+    "a scatter": (lambda x: np.sum(np.bincount(np.arange(1003) % 5, x) ** 2), (V,)),
+    "a gather": (lambda x: np.sum(x[np.arange(1003) % 5] ** 2 * x), (V,)),
+    "a branch in the middle": (lambda x: np.sum(x) if np.max(x) < 9 else np.sum(x**2), (V,)),
+}
+
+
+def leaves(found):
+    return [*found] if isinstance(found, tuple) else [found]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_threads_dont_matter(name):
+    f, args = PROGRAMS[name]
+    argnums = tuple(range(len(args)))
+    played_value, played = value_and_grad(f, argnums, compile="never")(*args)
+    results = []
+    for count in (1, 2, 5):
+        set_num_threads(count)
+        df = value_and_grad(f, argnums, compile="always")
+        results.append(df(*args))
+        assert str(results[-1]) == str(df(*args))
+    tolerance = 1e-12 if args[0].dtype == np.float64 else 1e-5
+    for value, gradients in results:
+        np.testing.assert_allclose(value, played_value, rtol=tolerance)
+        assert value == results[0][0]
+        for found, first, expected in zip(gradients, results[0][1], played, strict=True):
+            np.testing.assert_allclose(found, expected, tolerance, tolerance)
+            np.testing.assert_array_equal(found, first)
+
+
+def plan_of(f, *args):
+    df = grad(f, compile="never")
+    df(*args)
+    (tape,) = df.tapes
+    return schedule(tape)
+
+
+def test_which_loops_are_cut():
+    """Chunks go by kernels of their own; what depends on the iteration before isn't cut."""
+
+    def cut(name):
+        f, args = PROGRAMS[name]
+        return any(s.parallel for s in plan_of(f, *args).plan.steps if isinstance(s, Loop))
+
+    assert {name for name in PROGRAMS if not cut(name)} <= {"a cumulative sum", "a scatter"}
+
+
+def test_small_loops_stay_whole(monkeypatch):
+    monkeypatch.undo()
+    program = plan_of(lambda x: np.sum(np.sin(x) * x), V)
+    assert [k.chunks for k in program.kernels] == [0]
+
+
+def test_a_function_that_stands_alone(tmp_path):
+    """The saved file brings the threads along."""
+    f, args = PROGRAMS["sums of rows"]
+    made = simplegrad(f, *args)
+    assert "spread(" in made.source
+    made.save(tmp_path / "made.py")
+    np.savez(tmp_path / "args.npz", x=X, w=W)
+    program = (
+        "import numpy as np, made; a = np.load('args.npz'); r = made.grad_softmax_loss(a['x'], "
+        "a['w']); np.savez('found.npz', value=r[0], x=r[1], w=r[2])"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=120)
+    found = np.load(tmp_path / "found.npz")
+    for key, expected in zip(("value", "x", "w"), made(*args), strict=True):
+        np.testing.assert_array_equal(found[key], expected)
+
+
+def test_many_callers_share_the_helpers():
+    f, args = PROGRAMS["sums of rows"]
+    df = grad(f, compile="always")
+    expected = df(*args)
+    wrong = []
+
+    def work():
+        for _ in range(50):
+            if not np.array_equal(df(*args), expected):
+                wrong.append(1)
+
+    callers = [threading.Thread(target=work) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_after_a_fork():
+    """The helpers aren't in the child, which gets its own."""
+    set_num_threads(2)
+    f, args = PROGRAMS["elementwise"]
+    df = grad(f, compile="always")
+    expected = df(*args)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(df(*args), expected) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_an_error_in_a_chunk_reaches_the_caller():
+    def kernel(chunk):
+        if chunk == 3:
+            raise BufferError("another shape")
+        return chunk
+
+    for count in (1, 2):
+        set_num_threads(count)
+        with pytest.raises(BufferError, match="another shape"):
+            threads.spread(lambda c: kernel(c), 8)
+        assert threads.spread(lambda c: c % 3, 8) == 2
+
+
+def test_an_interrupt_waits_for_the_helpers():
+    """Ctrl-C in the caller: nobody writes any more when it has the control again."""
+    set_num_threads(2)
+    main, running = threading.current_thread(), []
+
+    def kernel(chunk):
+        if threading.current_thread() is main:
+            raise KeyboardInterrupt
+        running.append(chunk)
+        threading.Event().wait(0.01)
+        running.remove(chunk)
+        return 0
+
+    with pytest.raises(KeyboardInterrupt):
+        threads.spread(kernel, 50)
+    assert running == []
+
+
+def test_the_setting(monkeypatch):
+    set_num_threads(3)
+    assert threads.crew.size == 3
+    monkeypatch.setenv("TAPEGRAD_NUM_THREADS", "2")
+    set_num_threads()
+    assert threads.crew.size == 2
+    monkeypatch.setenv("TAPEGRAD_NUM_THREADS", "many")
+    assert threads.available_cores() >= 1
+    for bad in (0, -1, 2.5, "2"):
+        with pytest.raises(ArgumentError, match="positive number of threads"):
+            set_num_threads(bad)
+    assert jit(lambda x: x * 2)(3.0) == 6.0
