@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import types
 
@@ -226,3 +227,20 @@ def test_what_the_function_does_not_mention_costs_no_trace(compile):
         df(X)
         model.history.append(k)
     assert df.cache_info().traces == 1
+
+
+def test_what_a_dataclass_can_do_is_not_watched():
+    """Only its attributes are read, so nobody compares, hashes or shows it: one fact for each."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Settings:
+        rate: float
+        power: int
+        name: str
+        offset: float = 0.0
+
+    settings = Settings(2.0, 3, "cubic")
+    df = grad(lambda x: settings.rate * np.sum(x**settings.power), compile="never")
+    df(X)
+    (variant,) = df.cache.all_variants()
+    assert variant.state.count == 3  # the object, and two of its fields

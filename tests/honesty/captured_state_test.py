@@ -418,6 +418,34 @@ def test_dataclasses(derivative):
     df.at(X)
 
 
+def test_dataclasses_that_are_compared(derivative):
+    """a closed-over dataclass is compared, hashed, shown or found in a list, and one of its fields,
+    which stand nowhere in the code, changes -> traced anew"""
+
+    @dataclass(unsafe_hash=True)
+    class Point:
+        place: int
+        name: str
+
+        def is_other(self, other):
+            return self != other
+
+    origin, point, places = Point(0, "a"), Point(0, "a"), {Point(0, "a"): 2.0}
+    for f in [
+        lambda x: np.sum(x**2) if point == origin else np.sum(x**3),
+        lambda x: np.sum(x**2) if point in [origin] else np.sum(x**3),
+        lambda x: np.sum(x**2) * places.get(point, 3.0),
+        lambda x: np.sum(x**2) if str(point) == str(origin) else np.sum(x**3),
+        lambda x: np.sum(x**2) if point.is_other(origin) else np.sum(x**3),
+    ]:
+        df = derivative(f)
+        df.at(X)
+        point.place = 1
+        df.at(X)
+        point.place = 0
+        df.at(X)
+
+
 def test_a_derivative_inside(derivative):
     """state of a function whose derivative is taken inside -> traced anew"""
     gain = 2.0

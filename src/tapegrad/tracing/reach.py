@@ -9,10 +9,12 @@ Code of installed packages is not looked into, but for the package that the func
 
 from __future__ import annotations
 
+import dataclasses
 import dis
 import functools
 import inspect
 import os
+import reprlib
 import sys
 import types
 from collections.abc import Iterator, Sequence
@@ -24,6 +26,7 @@ from tapegrad.tracing.source import is_users_path
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 ABSENT = object()
+_MAKERS = (dataclasses.__file__, reprlib.__file__)
 # Whoever says one of these may read attributes whose names stand nowhere.
 _REFLECTION = {"getattr", "vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec"}
 
@@ -42,14 +45,16 @@ class Reach:
         self._seen: dict[int, Any] = {}  # with the objects, so that no id is given away meanwhile
         self.functions: list[types.FunctionType] = []
         self.objects: list[Any] = []  # and classes and modules; their attributes are read by name
-        self._waiting: list[Any] = list(roots)
+        # Under which names the code has an object; "" if it has it in other ways.
+        self._names_of: dict[int, set[str]] = {}
+        self._waiting: list[tuple[str, Any]] = [("", f) for f in roots]
         known = -1
         while known != len(self._seen):  # a new name may make an attribute of an old object read
             known = len(self._seen)
             while self._waiting:
-                self._visit(self._waiting.pop())
+                self._visit(*self._waiting.pop())
             for x in self.objects:
-                self._waiting += [value for _, value in self.attributes(x)]
+                self._waiting += self.attributes(x)
 
     @property
     def all_names(self) -> bool:
@@ -84,7 +89,19 @@ class Reach:
             for name, value in vars(base).items()
             if name.startswith("__") and isinstance(value, types.FunctionType)
             if name not in making
+            if not (_is_generated(base, value) and self._is_taken_apart(x))
         }
+
+    def _is_taken_apart(self, x: Any) -> bool:
+        """Whether the code does nothing with an object but read its attributes and call its
+        methods: then it isn't compared, hashed or shown, and neither does anybody else."""
+        if isinstance(x, type) or self.all_names:
+            return False
+        methods = [f for c in type(x).__mro__ for f in vars(c).values() if _is_own(c, f)]
+        names = self._names_of.get(id(x), {""}) | {
+            f.__code__.co_varnames[0] for f in methods if f.__code__.co_argcount
+        }
+        return "" not in names and all(names.isdisjoint(_bare(code)) for code in self.codes)
 
     def is_open(self, x: Any) -> bool:
         """Whether the attributes of an object, class or module are looked at."""
@@ -105,42 +122,76 @@ class Reach:
             return True
         return is_users_file(getattr(module, "__file__", None), self.homes)
 
-    def _visit(self, x: Any) -> None:
-        if isinstance(x, (*PLAIN, np.ndarray, np.generic)) or id(x) in self._seen:
+    def _visit(self, name: str, x: Any) -> None:
+        if isinstance(x, (*PLAIN, np.ndarray, np.generic)):
+            return
+        self._names_of.setdefault(id(x), set()).add(name)
+        if id(x) in self._seen:
             return
         self._seen[id(x)] = x
         if isinstance(x, types.FunctionType):
             self._visit_function(x)
         elif isinstance(x, types.MethodType):
-            self._waiting += [x.__func__, x.__self__]
+            itself = x.__func__.__code__.co_varnames[0] if hasattr(x.__func__, "__code__") else ""
+            self._waiting += [("", x.__func__), (itself, x.__self__)]
         elif isinstance(x, functools.partial):
-            self._waiting += [x.func, *x.args, *x.keywords.values()]
+            self._wait(x.func, *x.args, *x.keywords.values())
         elif isinstance(x, (staticmethod, classmethod)):
-            self._waiting.append(x.__func__)
+            self._wait(x.__func__)
         elif isinstance(x, property):
-            self._waiting.append(x.fget)
+            self._wait(x.fget)
         elif isinstance(x, functools.cached_property):
-            self._waiting.append(x.func)
+            self._wait(x.func)
         elif isinstance(x, dict):
-            self._waiting += x.values()
+            self._wait(*x.values())
         elif isinstance(x, (list, tuple, set, frozenset)):
-            self._waiting += x
+            self._wait(*x)
         else:
-            self._waiting.append(wrapped_by(x))
+            self._wait(wrapped_by(x))
             if self.is_open(x):
                 self.objects.append(x)
 
+    def _wait(self, *values: Any) -> None:
+        self._waiting += [("", x) for x in values]
+
     def _visit_function(self, f: types.FunctionType) -> None:
+        reached = list(reached_by("f", f))
         if not self.is_users_code(f.__code__):
             # A decorator of some package holds the user's function in its closure.
-            held = [value for *_, value in reached_by("f", f)] if f.__closure__ else []
-            self._waiting += [v for v in held if isinstance(v, types.FunctionType)]
+            held = [value for *_, value in reached] if f.__closure__ else []
+            self._wait(*(v for v in held if isinstance(v, types.FunctionType)))
             return
         self.functions.append(f)
         for code in nested(f.__code__):
             self.codes[code] = None
             self.names.update(code.co_names)
-        self._waiting += [value for *_, value in reached_by("f", f)]
+        self._waiting += [(name.rstrip("="), value) for _, name, _, value in reached]
+
+
+def _is_generated(cls: type, f: types.FunctionType) -> bool:
+    """Whether `dataclass` has made this method: it reads or compares the fields, and no more."""
+    made = f.__code__.co_filename in ("<string>", *_MAKERS)
+    return made and "__dataclass_fields__" in vars(cls)
+
+
+def _is_own(cls: type, f: Any) -> bool:
+    return isinstance(f, types.FunctionType) and not _is_generated(cls, f)
+
+
+@functools.lru_cache(maxsize=4096)
+def _bare(code: types.CodeType) -> frozenset[str]:
+    """The names of values that a piece of code loads for more than to read an attribute."""
+    found: set[str] = set()
+    last: tuple[str, ...] = ()
+    for i in dis.get_instructions(code):
+        if i.opname not in ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"):
+            found.update(last)
+        last = ()
+        if i.opname.startswith("LOAD_") and isinstance(i.argval, (str, tuple)):
+            *before, said = i.argval if isinstance(i.argval, tuple) else (i.argval,)
+            found.update(before)  # of two loads in one
+            last = (said,)
+    return frozenset(found)
 
 
 def wrapped_by(x: Any) -> Any:
