@@ -1,4 +1,4 @@
-"""Time gradients of the same programs in tapegrad, JAX and HIPS autograd, in one process.
+"""Time gradients of the same programs in tapegrad, JAX, HIPS autograd and by hand, in one process.
 
     python benchmarks/run.py --only 'mlp*' --engines tapegrad,jax
 
@@ -61,12 +61,44 @@ def prepare_autograd(workload: Workload, args: tuple, tier: str) -> Call:
     return lambda: gradient(*args)
 
 
+def prepare_by_hand(workload: Workload, args: tuple, tier: str) -> Call:
+    import by_hand
+
+    gradient = getattr(by_hand, workload.loss.__name__, None)
+    if gradient is None:
+        raise NotImplementedError("nobody wrote this one")
+    return lambda: gradient(*args)
+
+
+# Bytes of temporaries in one call of the compiled gradient, as the engines plan them.
+
+
+def memory_of_tapegrad(workload: Workload, args: tuple) -> int | None:
+    import tapegrad
+
+    gradient = tapegrad.value_and_grad(lambda *args: workload.loss(np, *args), compile="never")
+    gradient(*args)
+    (tape,) = gradient.tapes
+    return tape.memory_report().scratch_bytes
+
+
+def memory_of_jax(workload: Workload, args: tuple) -> int | None:
+    import jax
+    import jax.numpy as jnp
+
+    loss = workload.idiomatic_jax or (lambda *args: workload.loss(jnp, *args))
+    compiled = jax.jit(jax.value_and_grad(loss)).lower(*jax.tree.map(jnp.asarray, args)).compile()
+    found = compiled.memory_analysis()
+    return None if found is None else found.temp_size_in_bytes
+
+
 @dataclass(frozen=True)
 class Engine:
     """What can differentiate a workload."""
 
     name: str
     prepare: Callable[[Workload, tuple, str], Call]
+    memory: Callable[[Workload, tuple], int | None] | None = None
     compiles: bool = True
     tiered: bool = False  # has tiers: the first call plays and need not compile
 
@@ -74,9 +106,10 @@ class Engine:
 ENGINES = {
     engine.name: engine
     for engine in (
-        Engine("tapegrad", prepare_tapegrad, tiered=True),
-        Engine("jax", prepare_jax),
+        Engine("tapegrad", prepare_tapegrad, memory_of_tapegrad, tiered=True),
+        Engine("jax", prepare_jax, memory_of_jax),
         Engine("autograd", prepare_autograd, compiles=False),
+        Engine("by hand", prepare_by_hand),
     )
 }
 
@@ -96,6 +129,7 @@ class Measurement:
     warm: float | None = None  # median of a warm call
     best: float | None = None  # fastest sample of a warm call
     to_jax: float | None = None  # warm, relative to JAX's
+    memory: int | None = None  # bytes of temporaries that a compiled call plans with
     difference: float | None = None  # largest, relative to the reference's gradients
     wrong: bool = False
     error: str = ""
@@ -145,6 +179,8 @@ def measure(
                     answers[engine.name].append(arrays(call()))
                     cold[engine.name] = time.perf_counter() - start
             calls[engine.name] = call
+        except NotImplementedError:
+            del rows[engine.name]
         except Exception as error:
             row.error = describe(error)
 
@@ -155,6 +191,10 @@ def measure(
         engine = ENGINES[name]
         if engine.compiles and (tier == "always" or not engine.tiered):
             row.compile = max(cold[name] - row.warm, 0.0)
+    for name in calls:
+        memory = ENGINES[name].memory
+        with contextlib.suppress(Exception), time_limit(limit):
+            rows[name].memory = memory and memory(workload, args)
     jax = rows["jax"].warm if "jax" in rows else None
     for row in rows.values():
         if jax and row.warm:
@@ -249,7 +289,10 @@ def describe(error: Exception) -> str:
 
 # What is shown.
 
-HEADER = f"{'workload':<27}{'engine':<10}{'first':>10}{'compile':>10}{'warm':>10}{'to JAX':>8}"
+HEADER = (
+    f"{'workload':<27}{'engine':<10}{'first':>10}{'compile':>10}{'warm':>10}{'to JAX':>8}"
+    f"{'memory':>10}"
+)
 
 
 def print_rows(rows: list[Measurement]) -> None:
@@ -257,7 +300,8 @@ def print_rows(rows: list[Measurement]) -> None:
     for row in rows:
         times = "".join(f"{readable(t):>10}" for t in (row.first, row.compile, row.warm))
         ratio = "-" if row.to_jax is None else f"{row.to_jax:.2f}"
-        click.echo(f"{name:<27}{row.engine:<10}{times}{ratio:>8}")
+        memory = "-" if row.memory is None else size(row.memory)
+        click.echo(f"{name:<27}{row.engine:<10}{times}{ratio:>8}{memory:>10}")
         if row.error:
             click.echo(f"{'':<27}! {' '.join(row.error.split())[:300]}")
         name = ""
@@ -271,6 +315,14 @@ def readable(seconds: float | None) -> str:
         if seconds < 1000 * scale:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds:.3g} s"
+
+
+def size(count: int) -> str:
+    """12 B, 1.5 kB, 3.1 MB."""
+    for unit, scale in (("B", 1), ("kB", 1e3)):
+        if count < 1000 * scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count / 1e6:.3g} MB"
 
 
 def print_summary(rows: list[Measurement]) -> None:
@@ -336,6 +388,8 @@ def load(engine: Engine, tier: str) -> str:
     Otherwise the first workload would pay for what an engine imports and sets up once a process.
     """
     trifle = Workload("trifle", "call", lambda xp, x: xp.sum(x * x), lambda rng: (np.ones(3),))
+    if engine.prepare is prepare_by_hand:
+        return ""
     try:
         for used in ("auto", tier) if engine.tiered else ("auto",):
             engine.prepare(trifle, (np.ones(3),), used)()

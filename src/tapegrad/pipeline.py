@@ -117,6 +117,13 @@ def source_of(tape: Tape) -> str:
     return _text(tape).source
 
 
+def scratch_bytes_of(tape: Tape) -> int:
+    """The scratch memory that the compiled code of a tape needs."""
+    from tapegrad.schedule.buffers import planned_peak_bytes
+
+    return planned_peak_bytes(schedule(optimized(tape)).slots)
+
+
 def numpy_source_of(tape: Tape) -> str:
     """The reference source of a tape: NumPy, call by call."""
     from tapegrad.emit.numpy_source import numpy_source

@@ -26,6 +26,7 @@ def test_inputs_captured_arrays_and_intermediates_are_counted():
         intermediate_bytes=3 * KB,
         peak_live_bytes=2 * KB,
         saved_for_backward_bytes=0,
+        scratch_bytes=0,
     )
 
 
@@ -128,3 +129,13 @@ def test_it_prints_on_one_line():
 )
 def test_sizes_are_for_reading(nbytes, text):
     assert size(nbytes) == text
+
+
+def test_scratch_is_what_compiled_code_stores():
+    """Two products of matrices, which BLAS writes, and a chain in registers between them."""
+    w = np.ones((125, 125))
+    _, made = tg.trace(lambda x: np.sum(np.tanh(x @ w) @ w), np.ones((125, 125)))
+    report = made.memory_report()
+    assert report.intermediate_bytes > 3 * 125 * KB
+    assert report.scratch_bytes == 2 * 125 * KB
+    assert str(report).endswith("250.0 kB of scratch when compiled")

@@ -28,6 +28,9 @@ class MemoryReport:
     last use."""
     saved_for_backward_bytes: int
     """The intermediates of the forward half that the backward half reads."""
+    scratch_bytes: int | None = None
+    """What the compiled code needs besides its arguments and results: fused loops keep most
+    intermediates in registers, and the others take turns. None if that wasn't planned."""
 
     def __str__(self) -> str:
         def part(count: int, word: str, nbytes: int) -> str:
@@ -39,7 +42,9 @@ class MemoryReport:
             part(self.intermediate_count, "intermediate", self.intermediate_bytes),
         ]
         peak, saved = size(self.peak_live_bytes), size(self.saved_for_backward_bytes)
-        return f"{', '.join(parts)}; {peak} live at the peak, {saved} saved for backward"
+        text = f"{', '.join(parts)}; {peak} live at the peak, {saved} saved for backward"
+        scratch = self.scratch_bytes
+        return text if scratch is None else f"{text}; {size(scratch)} of scratch when compiled"
 
 
 def size(nbytes: int) -> str:
@@ -54,7 +59,7 @@ def size(nbytes: int) -> str:
     return f"{amount / 1000:.1f} TB"
 
 
-def memory_report(tape: Tape) -> MemoryReport:
+def memory_report(tape: Tape, scratch_bytes: int | None = None) -> MemoryReport:
     """Measure a tape by its types and the order of its calls."""
     free = tape.free_inputs
     constants = tape.inputs[len(free) :]
@@ -77,6 +82,7 @@ def memory_report(tape: Tape) -> MemoryReport:
         intermediate_bytes=_total(out for _, out in made),
         peak_live_bytes=_peak(tape, bases),
         saved_for_backward_bytes=_total(saved),
+        scratch_bytes=scratch_bytes,
     )
 
 

@@ -304,10 +304,12 @@ class Tape:
         return to_dot(self)
 
     def memory_report(self) -> MemoryReport:
-        """Counts and bytes of parameters, constants and intermediates, and their peak."""
+        """Counts and bytes of parameters, constants and intermediates, their peak, and what the
+        compiled code is planned to need."""
         from tapegrad.ir.report import memory_report
+        from tapegrad.pipeline import scratch_bytes_of
 
-        return memory_report(self)
+        return memory_report(self, scratch_bytes_of(self))
 
 
 class Builder:
