@@ -7,13 +7,27 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import compiler
+from numba.core import compiler, typed_passes, untyped_passes
 from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager
 from numba.core.registry import cpu_target
 
 from tapegrad.emit.linking import ENTRY, linked
 from tapegrad.emit.support.arrays import BYTE, INT, WORD, FixedArray, python_object
+
+# The passes of numba's that loops over numbers need. Its own pipeline has as many again, for
+# closures, generators, objects, literals that decide types; they find nothing here and take time.
+PASSES = {
+    untyped_passes: ["TranslateByteCode", "FixupArgs", "IRProcessing", "ReconstructSSA"],
+    typed_passes: [
+        "NopythonTypeInference",
+        "PreLowerStripPhis",
+        "IRLegalization",
+        "NativeLowering",
+        "NoPythonBackend",
+    ],
+}
 
 
 class Compiler(compiler.CompilerBase):
@@ -21,7 +35,12 @@ class Compiler(compiler.CompilerBase):
 
     def define_pipelines(self) -> Any:
         self.state.flags.noalias = True
-        return [compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)]
+        manager = PassManager("kernel")
+        for module, names in PASSES.items():
+            for name in names:
+                manager.add_pass(getattr(module, name), name)
+        manager.finalize()
+        return [manager]
 
 
 class Library(CPUCodeLibrary):
