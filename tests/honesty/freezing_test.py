@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PARTS = ["control_flow", "captured_state", "randomness", "side_effects"]
+PARTS = ["control_flow", "captured_state", "reached_state", "randomness", "side_effects"]
 
 # What such a tracer gets right too.
 BY_TYPES = {  # a tape is for arguments of some shapes, dtypes, structure and static values

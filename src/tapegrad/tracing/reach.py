@@ -5,40 +5,63 @@ code to be read, so all names of all code that may run are an upper bound. `Reac
 from a function to the functions among its closure, globals and defaults; from an object to those
 methods and properties of its class whose names occur; and on from there until nothing new comes.
 Code of installed packages is not looked into, but for the package that the function itself is from.
+What passes a call on, as a bound method, `functools.partial` or `np.vectorize`, is looked through.
 """
 
 from __future__ import annotations
 
+import builtins
+import collections
+import contextvars
 import dis
 import functools
 import inspect
+import operator
 import os
 import sys
 import types
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tapegrad.tracing.outside import read_by
 from tapegrad.tracing.source import is_users_path
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 ABSENT = object()
 # Whoever says one of these may read attributes whose names stand nowhere.
-_REFLECTION = {"getattr", "vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec"}
+_REFLECTION = {
+    "getattr",
+    "hasattr",
+    "vars",
+    "__dict__",
+    "attrgetter",
+    "methodcaller",
+    "eval",
+    "exec",
+}
+_PROBES = {"getattr", "hasattr", "AttributeError", "Exception", "vars", "__dict__"}
+_CONTAINERS = (dict, list, tuple, set, frozenset, types.MappingProxyType)
+_PLAIN_CONTAINERS = {*_CONTAINERS, collections.deque, collections.OrderedDict}
+_PLAIN_CONTAINERS |= {collections.defaultdict, collections.Counter}
+# Python's own containers that hold what they hold in an attribute
+_HOLDERS = (collections.UserDict, collections.UserList, collections.ChainMap)
 
 
 class Reach:
     """The user's code that may run when `roots` are called or used.
 
     `codes` are the code objects, `names` all names in them. `all_names` says that some are
-    computed, so that every attribute counts as read.
+    computed, so that every attribute counts as read. `outside` names a clock or file that is read.
     """
 
     def __init__(self, roots: Sequence[Any]) -> None:
         self.codes: dict[types.CodeType, None] = {}
         self.names: set[str] = set()
         self.homes = [home for f in roots if (home := _home(_file_of(f)))]
+        self.outside = ""
         self._seen: dict[int, Any] = {}  # with the objects, so that no id is given away meanwhile
         self.functions: list[types.FunctionType] = []
         self.objects: list[Any] = []  # and classes and modules; their attributes are read by name
@@ -55,6 +78,11 @@ class Reach:
     def all_names(self) -> bool:
         return not self.names.isdisjoint(_REFLECTION)
 
+    @property
+    def probes(self) -> bool:
+        """Whether some code may ask for attributes that aren't there."""
+        return not self.names.isdisjoint(_PROBES)
+
     def attributes(self, x: Any) -> Iterator[tuple[str, Any]]:
         """The attributes of an object, class or module that the code may read, not computed.
 
@@ -62,12 +90,16 @@ class Reach:
         """
         own = set(getattr(x, "__dict__", ()))
         names = self.names
+        if isinstance(x, _HOLDERS):
+            names = names | own
         if self.all_names and not isinstance(x, types.ModuleType):
             names = names | own | set(_slots(x))
         if not isinstance(x, types.ModuleType):
             names = names | self._special(x)
         for name in sorted(names):
             found = inspect.getattr_static(x, name, ABSENT)
+            if found is ABSENT and name in own:  # of a threading.local
+                found = x.__dict__[name]
             if isinstance(found, types.MemberDescriptorType):  # of __slots__
                 found = getattr(x, name, ABSENT) if not isinstance(x, type) else ABSENT
             if found is not ABSENT:
@@ -93,7 +125,18 @@ class Reach:
         if isinstance(x, type):
             return self.is_users_class(x)
         own = type(x).__module__.startswith("tapegrad.") and not self.is_users_class(type(x))
-        return not own and (hasattr(x, "__dict__") or any(True for _ in _slots(x)))
+        if own:
+            return False
+        has_any = hasattr(x, "__dict__") or any(True for _ in _slots(x))
+        return has_any or self.is_users_class(type(x))
+
+    def bases(self, x: Any) -> list[tuple[int, type]]:
+        """The classes behind an object's first whose methods `super()` may call, each with its
+        position among all."""
+        if "super" not in self.names:
+            return []
+        order = (x if isinstance(x, type) else type(x)).__mro__
+        return [(k, base) for k, base in enumerate(order) if k and self.is_users_class(base)]
 
     def is_users_code(self, code: types.CodeType) -> bool:
         return is_users_file(code.co_filename, self.homes)
@@ -111,36 +154,81 @@ class Reach:
         self._seen[id(x)] = x
         if isinstance(x, types.FunctionType):
             self._visit_function(x)
-        elif isinstance(x, types.MethodType):
-            self._waiting += [x.__func__, x.__self__]
-        elif isinstance(x, functools.partial):
-            self._waiting += [x.func, *x.args, *x.keywords.values()]
+        elif isinstance(x, (operator.attrgetter, operator.methodcaller)):
+            self.names.add("attrgetter")
         elif isinstance(x, (staticmethod, classmethod)):
             self._waiting.append(x.__func__)
         elif isinstance(x, property):
             self._waiting.append(x.fget)
-        elif isinstance(x, functools.cached_property):
-            self._waiting.append(x.func)
-        elif isinstance(x, dict):
-            self._waiting += x.values()
-        elif isinstance(x, (list, tuple, set, frozenset)):
-            self._waiting += x
+        elif isinstance(x, _CONTAINERS):
+            self._waiting += x.values() if hasattr(x, "values") else x
+            if is_users_container(x) and self.is_open(x):
+                self.objects.append(x)
         else:
+            self._waiting += [value for _, value in through("x", x)]
             self._waiting.append(wrapped_by(x))
             if self.is_open(x):
                 self.objects.append(x)
+                if not isinstance(x, types.ModuleType):
+                    self._waiting += [base for _, base in self.bases(x)]
 
     def _visit_function(self, f: types.FunctionType) -> None:
         if not self.is_users_code(f.__code__):
             # A decorator of some package holds the user's function in its closure.
             held = [value for *_, value in reached_by("f", f)] if f.__closure__ else []
-            self._waiting += [v for v in held if isinstance(v, types.FunctionType)]
+            self._waiting += [v for v in held if holds_functions(v)]
             return
         self.functions.append(f)
-        for code in nested(f.__code__):
+        codes = nested(f.__code__)
+        self.outside = self.outside or read_by(f, codes)
+        for code in codes:
             self.codes[code] = None
             self.names.update(code.co_names)
         self._waiting += [value for *_, value in reached_by("f", f)]
+        self._waiting += vars(f).values()
+
+
+def through(place: str, x: Any) -> list[tuple[str, Any]]:
+    """What a call or look-up of an object of Python's or NumPy's goes on to: places and values."""
+    if isinstance(x, types.MethodType):
+        return [(f"{place}.__func__", x.__func__), (f"{place}.__self__", x.__self__)]
+    if isinstance(x, (types.BuiltinMethodType, types.MethodWrapperType)):
+        held = x.__self__
+        known = held is None or isinstance(held, types.ModuleType)
+        return [] if known else [(f"{place}.__self__", held)]
+    if isinstance(x, functools.partial):
+        found = [(f"{place}.func", x.func), (f"{place}.args", x.args)]
+        return [*found, (f"{place}.keywords", x.keywords)]
+    if isinstance(x, (functools.cached_property, functools.partialmethod)):
+        return [(f"{place}.func", x.func)]
+    if isinstance(x, functools.singledispatchmethod):
+        return [(f"{place}.dispatcher.dispatch", x.dispatcher.dispatch)]
+    if isinstance(x, np.vectorize):
+        return [(f"{place}.pyfunc", x.pyfunc)]
+    if isinstance(x, weakref.ref):
+        return [(f"{place}()", x())]
+    if isinstance(x, contextvars.ContextVar):
+        return [(f"in_context({place})", in_context(x))]
+    return []
+
+
+def in_context(x: contextvars.ContextVar[Any]) -> Any:
+    """The value of a context variable, None if it has none."""
+    try:
+        return x.get()
+    except LookupError:
+        return None
+
+
+def is_users_container(x: Any) -> bool:
+    """Whether a container is of a class with attributes or methods of its own."""
+    return isinstance(x, (*_CONTAINERS, collections.deque)) and type(x) not in _PLAIN_CONTAINERS
+
+
+def holds_functions(x: Any) -> bool:
+    """Whether this is a function, or a table of functions, such as functools.singledispatch has."""
+    found = list(x.values()) if isinstance(x, dict) else [x]
+    return any(isinstance(f, types.FunctionType) for f in found)
 
 
 def wrapped_by(x: Any) -> Any:
@@ -180,6 +268,13 @@ def reached_by(
         if name in f.__globals__:
             key = (id(f.__globals__), name)
             yield f"{place}.__globals__[{name!r}]", name, key, f.__globals__[name]
+        elif not hasattr(builtins, name):  # `except NameError` may follow
+            key = (id(f.__globals__), name)
+            yield f"{place}.__globals__.get({name!r})", name, key, None
+    for name in sorted(_imported(f.__code__)):
+        module = sys.modules.get(name)
+        if module is None or is_users_file(getattr(module, "__file__", None)):
+            yield f"modules.get({name!r})", name, ("module", name), module
     defaults = f.__defaults__ or ()
     last = f.__code__.co_varnames[f.__code__.co_argcount - len(defaults) :]
     for k, (name, value) in enumerate(zip(last, defaults, strict=False)):
@@ -196,6 +291,13 @@ def _global_names(code: types.CodeType) -> frozenset[str]:
         for i in dis.get_instructions(c)
         if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
     )
+
+
+@functools.lru_cache(maxsize=4096)
+def _imported(code: types.CodeType) -> frozenset[str]:
+    """The modules that a function imports when it runs."""
+    code_of = (i for c in nested(code) for i in dis.get_instructions(c))
+    return frozenset(i.argval for i in code_of if i.opname == "IMPORT_NAME")
 
 
 def _slots(x: Any) -> Iterator[str]:
