@@ -57,7 +57,7 @@ def _is_shown() -> bool:
             if os.path.basename(os.path.dirname(file)) == "logging":
                 return True
             continue  # of Python's own library: look who called it
-        return any(map(_shows, _enclosing(frame)))
+        return any(map(_shows, enclosing(frame)))
     return True  # nobody's program
 
 
@@ -69,7 +69,7 @@ def _shows(node: ast.AST) -> bool:
     return isinstance(node, ast.Raise)
 
 
-def _enclosing(frame: FrameType) -> Iterator[ast.AST]:
+def enclosing(frame: FrameType) -> Iterator[ast.AST]:
     """The nodes of the program's syntax around what a frame is at, as far as it can be told."""
     code, at = frame.f_code, frame.f_lasti // 2
     position = next((p for k, p in enumerate(code.co_positions()) if k == at), None)
