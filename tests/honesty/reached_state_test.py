@@ -259,6 +259,61 @@ def test_an_attribute_that_appears(read, derivative):
     df.at(X)
 
 
+class Registered(type):
+    numbers: typing.ClassVar = {}
+
+    def __getattr__(cls, name):
+        return cls.numbers[name]
+
+
+class Named(metaclass=Registered):
+    def __class_getitem__(cls, name):
+        return cls.numbers[name]
+
+
+class One:
+    """A class with one instance."""
+
+    only = None
+
+    def __new__(cls):
+        if cls.only is None:
+            cls.only = super().__new__(cls)
+        return cls.only
+
+
+def test_classes_that_answer(derivative):
+    """a number is read through a metaclass, by `Class[name]`, or of a singleton -> traced anew"""
+    df = derivative(lambda x: np.sum(x**3) * Named.scale * Named["other"] * One().scale)
+    for k in (2.0, 5.0):
+        Registered.numbers.update(scale=k, other=k + 1)
+        One().scale = k
+        df.at(X)
+
+
+def matched(box):
+    match box:
+        case Box(scale=scale):
+            return scale
+
+
+@pytest.mark.parametrize(
+    "read", [matched, lambda box: object.__getattribute__(box, "scale"), lambda box: vars(box)]
+)
+def test_attributes_without_a_name(read, derivative):
+    """`case Class(scale=s)` and `object.__getattribute__(x, name)` -> traced anew"""
+    box = Box(scale=2.0)
+
+    def f(x):
+        scale = read(box)
+        return np.sum(x**3) * (scale["scale"] if isinstance(scale, dict) else scale)
+
+    df = derivative(f)
+    df.at(X)
+    box.scale = 5.0
+    df.at(X)
+
+
 def test_a_global_that_appears(derivative, monkeypatch):
     """a global name that wasn't bound is bound -> traced anew"""
 

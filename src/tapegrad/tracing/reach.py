@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import contextlib
 import contextvars
 import dis
 import functools
@@ -35,6 +36,7 @@ ABSENT = object()
 _REFLECTION = {
     "getattr",
     "hasattr",
+    "__getattribute__",
     "vars",
     "__dict__",
     "attrgetter",
@@ -42,12 +44,19 @@ _REFLECTION = {
     "eval",
     "exec",
 }
+_METHODS = (types.FunctionType, staticmethod, classmethod)
 _PROBES = {"getattr", "hasattr", "AttributeError", "Exception", "vars", "__dict__"}
 _CONTAINERS = (dict, list, tuple, set, frozenset, types.MappingProxyType)
 _PLAIN_CONTAINERS = {*_CONTAINERS, collections.deque, collections.OrderedDict}
 _PLAIN_CONTAINERS |= {collections.defaultdict, collections.Counter}
 # Python's own containers that hold what they hold in an attribute
-_HOLDERS = (collections.UserDict, collections.UserList, collections.ChainMap)
+_HOLDERS = (
+    collections.UserDict,
+    collections.UserList,
+    collections.ChainMap,
+    contextlib.nullcontext,
+    contextlib.closing,
+)
 
 
 class Reach:
@@ -114,7 +123,7 @@ class Reach:
             for base in (x if isinstance(x, type) else type(x)).__mro__
             if self.is_users_class(base)
             for name, value in vars(base).items()
-            if name.startswith("__") and isinstance(value, types.FunctionType)
+            if name.startswith("__") and isinstance(value, _METHODS)
             if name not in making
         }
 
@@ -130,13 +139,18 @@ class Reach:
         has_any = hasattr(x, "__dict__") or any(True for _ in _slots(x))
         return has_any or self.is_users_class(type(x))
 
-    def bases(self, x: Any) -> list[tuple[int, type]]:
-        """The classes behind an object's first whose methods `super()` may call, each with its
-        position among all."""
-        if "super" not in self.names:
-            return []
-        order = (x if isinstance(x, type) else type(x)).__mro__
-        return [(k, base) for k, base in enumerate(order) if k and self.is_users_class(base)]
+    def classes(self, x: Any) -> list[tuple[str, type]]:
+        """The user's classes besides an object's own that may answer for it: the metaclass of a
+        class, and those behind it whose methods `super()` may call; each with its place."""
+        found = []
+        place, kind = ("{}", x) if isinstance(x, type) else ("type({})", type(x))
+        if kind is x and self.is_users_class(type(x)):
+            found.append(("type({})", type(x)))
+        if "super" in self.names:
+            order = enumerate(kind.__mro__)
+            behind = [(k, c) for k, c in order if k and self.is_users_class(c)]
+            found += [(f"{place}.__mro__[{k}]", c) for k, c in behind]
+        return found
 
     def is_users_code(self, code: types.CodeType) -> bool:
         return is_users_file(code.co_filename, self.homes)
@@ -170,7 +184,7 @@ class Reach:
             if self.is_open(x):
                 self.objects.append(x)
                 if not isinstance(x, types.ModuleType):
-                    self._waiting += [base for _, base in self.bases(x)]
+                    self._waiting += [c for _, c in self.classes(x)]
 
     def _visit_function(self, f: types.FunctionType) -> None:
         if not self.is_users_code(f.__code__):
@@ -184,6 +198,8 @@ class Reach:
         for code in codes:
             self.codes[code] = None
             self.names.update(code.co_names)
+            if _matches_attributes(code):
+                self.names.add("getattr")
         self._waiting += [value for *_, value in reached_by("f", f)]
         self._waiting += vars(f).values()
 
@@ -298,6 +314,17 @@ def _imported(code: types.CodeType) -> frozenset[str]:
     """The modules that a function imports when it runs."""
     code_of = (i for c in nested(code) for i in dis.get_instructions(c))
     return frozenset(i.argval for i in code_of if i.opname == "IMPORT_NAME")
+
+
+@functools.lru_cache(maxsize=4096)
+def _matches_attributes(code: types.CodeType) -> bool:
+    """Whether a `case Class(name=...)` reads attributes, whose names stand in a constant."""
+    before: Any = None
+    for i in dis.get_instructions(code):
+        if i.opname == "MATCH_CLASS" and (i.arg or before):
+            return True
+        before = i.argval
+    return False
 
 
 def _slots(x: Any) -> Iterator[str]:

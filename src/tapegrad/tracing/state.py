@@ -289,10 +289,8 @@ class Watcher:
                 self._descriptor(f"static({of_class}, {name!r})", found)
         if isinstance(x, types.ModuleType):
             return
-        for k, base in self.reach.bases(x):
-            self.attributes(
-                f"{held if isinstance(x, type) else f'type({held})'}.__mro__[{k}]", base
-            )
+        for where, cls in self.reach.classes(x):
+            self.attributes(where.format(held), cls)
         if hasattr(x, "__dict__") and not isinstance(x, type):
             self._absent(held, x)
 
