@@ -27,6 +27,7 @@ BY_TYPES = {  # a tape is for arguments of some shapes, dtypes, structure and st
 IN_THE_FIRST_TRACE = {  # errors and words that don't wait for a second call
     "test_a_float_of_a_traced_number",
     "test_numbers_that_are_remembered",
+    "test_texts_that_seem_to_be_shown",
     "test_a_table_of_results",
     "test_a_method_that_keeps_traced_values",
     "test_simplegrad_is_for_one_state",

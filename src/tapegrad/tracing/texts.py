@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import io
 import linecache
 import os
 from collections.abc import Iterator
@@ -57,16 +58,43 @@ def _is_shown() -> bool:
             if os.path.basename(os.path.dirname(file)) == "logging":
                 return True
             continue  # of Python's own library: look who called it
-        return any(map(_shows, enclosing(frame)))
+        return _is_in_error(frame) or _shows(list(enclosing(frame)), frame)
     return True  # nobody's program
 
 
-def _shows(node: ast.AST) -> bool:
-    if isinstance(node, ast.Call):
-        named = node.func
-        name = getattr(named, "id", None) or getattr(named, "attr", None)
-        return name in _SHOWING
-    return isinstance(node, ast.Raise)
+def _is_in_error(frame: FrameType) -> bool:
+    """Whether an exception of the user's is being made, which puts its message together itself."""
+    code = frame.f_code
+    self = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    return isinstance(self, BaseException)
+
+
+def _shows(nodes: list[ast.AST], frame: FrameType) -> bool:
+    """Whether this is an error that is raised, `print`, or a call like it whose result nobody uses:
+    a statement, perhaps behind `verbose and`, or the body of a lambda."""
+    unused = False
+    for node in nodes:
+        if isinstance(node, ast.Raise):
+            return True
+        if isinstance(node, ast.Call):
+            named = node.func
+            name = getattr(named, "id", None) or getattr(named, "attr", None)
+            files = [k.value for k in node.keywords if k.arg == "file"]
+            files += [named.value] if isinstance(named, ast.Attribute) else []
+            shows = name in _SHOWING and (unused or name == "print")
+            if shows and not any(_is_text(x, frame) for x in files):
+                return True
+        unused = isinstance(node, (ast.Expr, ast.Lambda)) or (
+            unused and isinstance(node, (ast.BoolOp, ast.IfExp, ast.Await))
+        )
+    return False
+
+
+def _is_text(node: ast.expr, frame: FrameType) -> bool:
+    """Whether a name stands for what collects a text, to be read later."""
+    name = getattr(node, "id", "")
+    found = frame.f_locals.get(name, frame.f_globals.get(name))
+    return isinstance(found, io.StringIO)
 
 
 def enclosing(frame: FrameType) -> Iterator[ast.AST]:
