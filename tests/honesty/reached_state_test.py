@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextvars
+import enum
 import functools
 import itertools
 import operator
@@ -109,9 +110,40 @@ class Pair(typing.NamedTuple):
         return self.first * SCALE
 
 
-@pytest.mark.parametrize("held", [Table(k=1.0), Row([1.0]), Pair(1.0, 2.0)])
-def test_methods_of_containers(held, derivative, monkeypatch):
-    """a method of a user's subclass of dict, list or tuple reads a global -> traced anew"""
+class Word(str):
+    __slots__ = ()
+
+    def scaled(self):
+        return len(self) * SCALE
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+    def scaled(self):
+        return self.value * SCALE
+
+
+class Mode(enum.Enum):
+    FAST = "fast"
+
+    @property
+    def scale(self):
+        return SCALE
+
+
+def test_properties_of_enums_that_are_passed(derivative, monkeypatch):
+    """a property of an enum that is an argument reads a global -> traced anew"""
+    df = derivative(lambda x, mode: np.sum(x**3) * mode.scale)
+    df.at(X, Mode.FAST)
+    monkeypatch.setitem(globals(), "SCALE", 7.0)
+    df.at(X, Mode.FAST)
+
+
+@pytest.mark.parametrize("held", [Table(k=1.0), Row([1.0]), Pair(1.0, 2.0), Word("ab"), Level.LOW])
+def test_methods_of_subclasses(held, derivative, monkeypatch):
+    """a method of a user's subclass of dict, list, tuple, str or int reads a global -> traced
+    anew"""
     df = derivative(lambda x: np.sum(x**3) * held.scaled())
     df.at(X)
     monkeypatch.setitem(globals(), "SCALE", 7.0)

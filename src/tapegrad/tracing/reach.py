@@ -163,7 +163,7 @@ class Reach:
         return is_users_file(getattr(module, "__file__", None), self.homes)
 
     def _visit(self, x: Any) -> None:
-        if isinstance(x, (*PLAIN, np.ndarray, np.generic)) or id(x) in self._seen:
+        if type(x) in PLAIN or isinstance(x, (np.ndarray, np.generic)) or id(x) in self._seen:
             return
         self._seen[id(x)] = x
         if isinstance(x, types.FunctionType):

@@ -221,7 +221,9 @@ class Watcher:
             self.attributes(f"type({place})", type(x))
             for f in dataclasses.fields(x):
                 self.argument(f"{place}.{f.name}", getattr(x, f.name, None))
-        elif not is_traced(x) and not isinstance(x, (*PLAIN, enum.Enum)):
+        elif isinstance(x, enum.Enum):
+            self.attributes(f"type({place})", type(x))
+        elif not is_traced(x) and not isinstance(x, PLAIN):
             if isinstance(x, (types.FunctionType, types.MethodType, functools.partial)):
                 self.function(place, x)
             else:
@@ -233,6 +235,8 @@ class Watcher:
             return  # of another trace, which watches by itself
         if isinstance(x, PLAIN):
             self._plain(place, x, name)
+            if type(x) not in PLAIN:  # of a class that derives from str, with methods
+                self.attributes(place, x)
         elif isinstance(x, np.generic):
             same = f"type({place}) is type({{0}}) and {place}.tobytes() == {{0}}.tobytes()"
             self._fact(same, x, name)
