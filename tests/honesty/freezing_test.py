@@ -23,6 +23,7 @@ BY_TYPES = {  # a tape is for arguments of some shapes, dtypes, structure and st
     "test_dictionaries_whose_keys_change",
     "test_lambdas_made_in_a_loop",
     "test_two_functions_from_one_text",
+    "test_what_cannot_change",
 }
 IN_THE_FIRST_TRACE = {  # errors and words that don't wait for a second call
     "test_a_float_of_a_traced_number",

@@ -9,6 +9,8 @@ import functools
 import itertools
 import operator
 import os
+import queue
+import re
 import sys
 import threading
 import time
@@ -88,6 +90,28 @@ def test_a_method_of_an_iterator():
     step = iter([1.0, 2.0, 3.0]).__next__
     df = grad(lambda x: x * step())
     assert [df(1.0) for _ in range(3)] == [1.0, 2.0, 3.0]
+
+
+def test_what_nobody_can_look_into():
+    """a queue is drawn from -> traced at each call"""
+    numbers = queue.SimpleQueue()
+    df = grad(lambda x: x * numbers.get())
+    for k in (2.0, 5.0):
+        numbers.put(k)
+        assert df(1.0) == k
+
+
+def test_what_cannot_change():
+    """a lock, a pattern or a mark of the user's is held -> nothing is traced anew"""
+    lock, pattern, mark = threading.Lock(), re.compile("a"), object()
+
+    def f(x):
+        with lock:
+            return x * bool(pattern.match("a")) * (mark is not ...)
+
+    df = grad(f)
+    assert df(1.0) == df(2.0) == 1.0
+    assert df.cache_info().traces == 1
 
 
 class Table(dict):

@@ -23,6 +23,7 @@ import inspect
 import marshal
 import random
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -49,6 +50,7 @@ _LARGE = 1 << 16  # bytes
 _EQUAL = (range, slice, np.dtype, decimal.Decimal, fractions.Fraction, datetime.date)
 _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
 _CONTAINERS = (dict, types.MappingProxyType, list, tuple, set, frozenset, collections.deque)
+_STATELESS = (type(threading.Lock()), type(threading.RLock()), type(...), type(NotImplemented))
 _GONE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
@@ -263,6 +265,8 @@ class Watcher:
             self.generators.append(x)
         elif isinstance(x, collections.abc.Iterator):
             self._fact("{0}", False, name)  # whether it has moved on can't be seen
+        elif not self.reach.is_open(x) and _is_opaque(x):
+            self._fact("{0}", False, name)
         else:
             self._same_object(place, x, name)
             self._through(place, x)
@@ -350,6 +354,18 @@ class Watcher:
         name = f"key{len(self._values)}"
         self._values[name] = key
         return name
+
+
+def _is_opaque(x: Any) -> bool:
+    """Whether an object may change where nobody can look: a queue for instance. It is written in
+    C, has no attributes of its own, and its hash says nothing about what it holds."""
+    hashes: Any = type(x).__hash__
+    plain = hashes is None or hashes is object.__hash__
+    return (
+        plain
+        and not hasattr(x, "__dict__")
+        and not (callable(x) or isinstance(x, _STATELESS) or type(x) is object)
+    )
 
 
 def _same_bytes(x: np.ndarray, content: bytes) -> bool:
