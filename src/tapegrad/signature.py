@@ -52,7 +52,9 @@ def leaf_key(x: Any) -> Any:
         return x.shape, x.dtype, layout if type(x) is np.ndarray else (type(x), layout)
     if is_traced(x):
         if is_number(x):
-            return float if isinstance(x, float) else int
+            if isinstance(x, float):
+                return float
+            return int if -(2**63) <= x < 2**63 else "an integer beyond 64 bits"  # refused
         return type(x), x.shape, x.dtype
     try:
         hash(x)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import singledispatch
+from functools import lru_cache, singledispatch
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 from tests.honesty.check import refused
 
 from tapegrad import grad, jit
+from tapegrad.errors import ConversionError
 
 X = np.array([1.0, -2.0, 3.0])
 Y = np.array([-1.5, 2.5, 0.5])
@@ -305,6 +306,55 @@ def test_an_integer_exponent(derivative):
     df = derivative(lambda x, n: x**n * 2**n + np.sum(x * base**n))
     for n in (2, -1, 0, 3, 2):
         df.at(1.5, n)
+
+
+def test_integers_that_are_looked_up(derivative):
+    """an integer argument, or an argmax, is looked up in a dict or a set -> guarded"""
+    table = {0: 2.0, 1: 3.0, 2: 5.0}
+
+    def f(x, n):
+        scale = table[n] * table.get(n + 1, 7.0) * (11.0 if n in {0, 2} else 1.0)
+        return np.sum(x**3) * scale * table[np.argmax(x)]
+
+    df = derivative(f)
+    for n in (0, 1, 2, 0):
+        df.at(np.array([1.0, 2.0]), n)
+    df.at(np.array([2.0, 1.0]), 0)
+
+
+def test_numbers_that_are_remembered():
+    """a traced number is kept as a key of a dict, in a set or by functools.lru_cache, or a real one
+    is looked up -> error with the line"""
+    remembered = lru_cache(lambda n: n)
+    kept = {1: 2.0, 1.5: 2.0}
+    for f in [
+        lambda x, n: x * remembered(n),
+        lambda x, n: x * len({n: 1}),
+        lambda x, n: x * len({n}),
+        lambda x, n: x * kept[x],
+        lambda x, n: kept.setdefault(n, x),
+    ]:
+        with refused(ConversionError, "is the key of a dict"):
+            grad(f)(1.5, 1)
+
+
+def test_a_table_of_results(derivative):
+    """a decorator remembers results where arguments can be hashed, and computes them where not ->
+    computed: what was remembered has no derivative"""
+    known = {}
+
+    def power(*args):
+        try:
+            if args not in known:
+                known[args] = args[0] ** args[1]
+            return known[args]
+        except TypeError:
+            return args[0] ** args[1]
+
+    power(1.5, 3.0)
+    df = derivative(lambda x: power(x, 3.0))
+    df.at(1.5)
+    df.at(2.5)
 
 
 def test_a_float_of_a_traced_number():

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PARTS = ["control_flow", "captured_state", "randomness", "side_effects"]
+PARTS = ["control_flow", "captured_state", "reached_state", "randomness", "side_effects"]
 
 # What such a tracer gets right too.
 BY_TYPES = {  # a tape is for arguments of some shapes, dtypes, structure and static values
@@ -23,12 +23,18 @@ BY_TYPES = {  # a tape is for arguments of some shapes, dtypes, structure and st
     "test_dictionaries_whose_keys_change",
     "test_lambdas_made_in_a_loop",
     "test_two_functions_from_one_text",
+    "test_what_cannot_change",
 }
 IN_THE_FIRST_TRACE = {  # errors and words that don't wait for a second call
     "test_a_float_of_a_traced_number",
+    "test_numbers_that_are_remembered",
+    "test_texts_that_seem_to_be_shown",
+    "test_a_table_of_results",
+    "test_a_method_that_keeps_traced_values",
     "test_simplegrad_is_for_one_state",
     "test_simplegrad_is_for_some_arguments",
     "test_print",
+    "test_texts_with_a_name",
     "test_repr",
     "test_logging",
     "test_an_inner_function",

@@ -85,6 +85,15 @@ def test_layouts_as_an_argument(derivative):
             df.at(make(A))
 
 
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_a_large_integer_in_a_later_call(compile):
+    """an integer argument beyond 64 bits, after smaller ones -> error that names it"""
+    df = grad(lambda x, n: x * (n % 7), compile=compile)
+    assert df(1.0, 2**62) == 2**62 % 7
+    with pytest.raises(ArgumentError, match=r"argument 'n' is \d+, which doesn't fit in 64 bits"):
+        df(1.0, 2**70)
+
+
 def test_layouts_in_a_dict(derivative):
     """the same inside a dict, beside another argument -> each is read as it lies"""
     df = derivative(lambda p, y: np.sum(p["w"] ** 2 * np.ravel(y).reshape(2, 3)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 
 import numpy as np
@@ -70,6 +71,72 @@ def test_texts_that_decide():
         assert df(x, n) == wanted
     with refused(ConversionError, "text", 'f"{2 * x:.0f}"', "outside"):
         grad(lambda x: x * 2 if f"{2 * x:.0f}" == "2" else x)(1.0)
+
+
+def info(text):
+    """Not a logger's."""
+    return len(text)
+
+
+def collected(x):
+    file = io.StringIO()
+    print(2 * x, file=file)
+    return x * len(file.getvalue())
+
+
+def test_texts_that_seem_to_be_shown():
+    """a text of what is computed goes to a function of the user's that is called `info` or `write`
+    and returns something, or to an io.StringIO -> refused"""
+    for f in (lambda x: x * info(f"{2 * x}"), collected):
+        with refused(ConversionError, "a text is made of a traced value"):
+            grad(f)(1.0)
+
+
+class OutOfRange(Exception):
+    def __init__(self, x):
+        super().__init__(f"{x} is out of range")
+
+
+def test_texts_of_the_users_errors(caplog):
+    """a text in an error class of the user's, or logged by `verbose and log.info(...)` -> shown"""
+    log, verbose = logging.getLogger("model"), True
+
+    def f(x):
+        y = 2 * x
+        verbose and log.warning(f"y is {y}")
+        if y > 3:
+            raise OutOfRange(y)
+        return y
+
+    df = grad(f, compile="never")
+    assert df(1.0) == 2.0
+    assert caplog.messages == ["y is 2.0"]
+    with pytest.raises(OutOfRange, match=r"4\.0 is out of range"):
+        df(2.0)
+
+
+def test_texts_with_a_name(capsys):
+    """a text of a traced value gets a name, under which it is only printed or logged -> is shown;
+    if it is also used otherwise -> refused"""
+
+    def shown(x):
+        y = np.sum(x**2)
+        text = f"loss {y:.1f}"
+        if len(x) > 1:
+            print(text, "at", x)
+        return y
+
+    grad(shown, compile="never")(X)
+    assert capsys.readouterr().out == "loss 5.0 at [1. 2.]\n"
+
+    def used(x):
+        y = np.sum(x**2)
+        text = f"{y:.1f}"
+        print(text)
+        return y * len(text)
+
+    with refused(ConversionError, "text", 'text = f"{y:.1f}"'):
+        grad(used, compile="never")(X)
 
 
 def test_texts_of_errors():

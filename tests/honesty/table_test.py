@@ -18,6 +18,7 @@ START, END = "<!-- the table: made of tests/honesty -->", "<!-- end of the table
 PARTS = [
     "control_flow",
     "captured_state",
+    "reached_state",
     "randomness",
     "writes",
     "inputs",

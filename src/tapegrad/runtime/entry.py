@@ -140,7 +140,10 @@ class Entry:
         lines = ["def call(*args):", f"{INDENT}try:"]
         lines += [INDENT * 2 + line for line in body]
         lines.append(f"{INDENT * 2}return {result}")
-        lines += [f"{INDENT}except (BufferError, KeyError):", f"{INDENT * 2}raise Miss from None"]
+        lines += [
+            f"{INDENT}except (BufferError, KeyError, OverflowError):",
+            f"{INDENT * 2}raise Miss from None",
+        ]
         self.text = "\n".join(lines)
         exec(self.text, self.names)
         self.call = self.names["call"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from tapegrad.errors import LeakedTracerError
 from tapegrad.ir.tape import Source, Tape, Var
-from tapegrad.tracing.reach import Reach, reached_by
+from tapegrad.tracing.reach import Reach, reached_by, through
 from tapegrad.tracing.source import at_source
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer
@@ -39,6 +39,9 @@ def _places(reach: Reach) -> Iterator[tuple[str, Any]]:
     for f in reach.functions:
         for _, name, _, value in reached_by("f", f):
             yield name, value
+            for _, held in through("f", value):  # `push = values.append`
+                yield name, held
+        yield from list(vars(f).items())
         for name in f.__code__.co_names:  # what is stored needn't have been loaded
             if name in f.__globals__:
                 yield name, f.__globals__[name]

@@ -19,8 +19,11 @@ import decimal
 import enum
 import fractions
 import functools
+import inspect
 import marshal
 import random
+import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -30,13 +33,24 @@ import numpy as np
 
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.mentions import Meetings
-from tapegrad.tracing.reach import PLAIN, Reach, reached_by, wrapped_by
+from tapegrad.tracing.reach import (
+    PLAIN,
+    Reach,
+    holds_functions,
+    in_context,
+    is_users_container,
+    reached_by,
+    through,
+    wrapped_by,
+)
 from tapegrad.trees import is_traced
 
 MOST = 5000  # facts; a function that reaches more is traced at each call
 _LARGE = 1 << 16  # bytes
 _EQUAL = (range, slice, np.dtype, decimal.Decimal, fractions.Fraction, datetime.date)
 _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
+_CONTAINERS = (dict, types.MappingProxyType, list, tuple, set, frozenset, collections.deque)
+_STATELESS = (type(threading.Lock()), type(threading.RLock()), type(...), type(NotImplemented))
 _GONE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
@@ -89,6 +103,8 @@ def watch(f: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
 
 def _objects(args: Any) -> Iterator[Any]:
     """What among arguments isn't traced: objects whose attributes are state."""
+    if is_users_container(args):
+        yield type(args)
     if isinstance(args, dict):
         args = list(args.values())
     if isinstance(args, (list, tuple)):
@@ -115,6 +131,8 @@ class Watcher:
         for x in hidden:
             if isinstance(x, np.ndarray) and not any(np.may_share_memory(x, a) for a in named):
                 meetings.strange = True
+        if self.reach.outside:
+            self._facts.append(("False", self.reach.outside))
         for name, place, x, content in self._arrays:
             if not meetings.prove(x, name, self.reach.codes):
                 self._fact(f"same_bytes({place}, {{}})", content, name)
@@ -152,13 +170,8 @@ class Watcher:
 
     def function(self, place: str, f: Any) -> None:
         """What a function reaches."""
-        if isinstance(f, functools.partial):
-            self.function(f"{place}.func", f.func)
-            self.value(f"{place}.args", f.args, "an argument of the partial")
-            self.value(f"{place}.keywords", f.keywords, "an argument of the partial")
-        elif isinstance(f, types.MethodType):
-            self.function(f"{place}.__func__", f.__func__)
-            self.attributes(f"{place}.__self__", f.__self__)
+        if isinstance(f, (types.MethodType, functools.partial)):
+            self._through(place, f)
         elif isinstance(f, types.FunctionType):
             if not self._first("code", id(f)):
                 return
@@ -166,13 +179,42 @@ class Watcher:
             users = self.reach.is_users_code(f.__code__)
             for where, name, key, value in reached_by(held, f):
                 # A decorator of some package holds the user's function in its closure.
-                if self._first(*key) and (users or isinstance(value, types.FunctionType)):
+                if self._first(*key) and (users or holds_functions(value)):
                     self.value(where, value, name)
-        elif not isinstance(f, (type, types.BuiltinFunctionType, np.ufunc)):
+            if users and (vars(f) or self.reach.probes):
+                read = vars(f).keys() if self.reach.all_names else self.reach.names & vars(f).keys()
+                for name in sorted(read):
+                    self.value(f"{held}.{name}", vars(f)[name], name)
+                self._absent(held, f)
+        elif isinstance(f, types.BuiltinFunctionType):
+            self._through(place, f)
+        elif not isinstance(f, (type, np.ufunc)):
             self.attributes(place, f)
+
+    def _absent(self, held: str, x: Any) -> None:
+        """No attribute appears that the code asks for, or that would hide one of the class."""
+        others = self.reach.names - vars(x).keys()
+        if not self.reach.probes:
+            others = {n for n in others if inspect.getattr_static(type(x), n, None) is not None}
+        if self.reach.all_names:
+            self._fact(f"vars({held}).keys() == {{0}}", frozenset(vars(x)), "a new attribute")
+        elif others:
+            self._fact(f"vars({held}).keys().isdisjoint({{0}})", others, "a new attribute")
+
+    def _through(self, place: str, x: Any) -> None:
+        """What a call or look-up of `x` goes on to."""
+        for where, value in through(place, x):
+            if isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
+                self.function(where, value)
+            elif isinstance(x, types.MethodType):
+                self.attributes(where, value)
+            else:
+                self.value(where, value, "what is called")
 
     def argument(self, place: str, x: Any) -> None:
         """The objects among an argument's leaves; the leaves themselves are known by their key."""
+        if is_users_container(x):
+            self.attributes(f"type({place})", type(x))
         if isinstance(x, dict):
             for key in x:
                 self.argument(f"{place}[{self._key(key)}]", x[key])
@@ -183,7 +225,9 @@ class Watcher:
             self.attributes(f"type({place})", type(x))
             for f in dataclasses.fields(x):
                 self.argument(f"{place}.{f.name}", getattr(x, f.name, None))
-        elif not is_traced(x) and not isinstance(x, (*PLAIN, enum.Enum)):
+        elif isinstance(x, enum.Enum):
+            self.attributes(f"type({place})", type(x))
+        elif not is_traced(x) and not isinstance(x, PLAIN):
             if isinstance(x, (types.FunctionType, types.MethodType, functools.partial)):
                 self.function(place, x)
             else:
@@ -195,6 +239,8 @@ class Watcher:
             return  # of another trace, which watches by itself
         if isinstance(x, PLAIN):
             self._plain(place, x, name)
+            if type(x) not in PLAIN:  # of a class that derives from str, with methods
+                self.attributes(place, x)
         elif isinstance(x, np.generic):
             same = f"type({place}) is type({{0}}) and {place}.tobytes() == {{0}}.tobytes()"
             self._fact(same, x, name)
@@ -204,7 +250,7 @@ class Watcher:
                 self._fact("{0}", False, name)
             else:
                 self._arrays.append((name, place, x, x.tobytes()))
-        elif isinstance(x, (dict, list, tuple, set, frozenset, collections.deque)):
+        elif isinstance(x, _CONTAINERS):
             self._container(place, x, name)
         elif isinstance(x, (types.FunctionType, types.MethodType, functools.partial)):
             if isinstance(x, types.FunctionType):
@@ -221,8 +267,11 @@ class Watcher:
             self.generators.append(x)
         elif isinstance(x, collections.abc.Iterator):
             self._fact("{0}", False, name)  # whether it has moved on can't be seen
+        elif not self.reach.is_open(x) and _is_opaque(x):
+            self._fact("{0}", False, name)
         else:
             self._same_object(place, x, name)
+            self._through(place, x)
             self.attributes(place, x)
 
     def attributes(self, place: str, x: Any) -> None:
@@ -241,16 +290,30 @@ class Watcher:
                 of_class = held
             else:
                 of_class = f"type({held})"
-            if isinstance(found, types.FunctionType) and name not in own:
+            if isinstance(found, types.FunctionType):
                 self._same_object(f"{of_class}.{name}", found, name)
                 self.function(f"{of_class}.{name}", found)
-            elif isinstance(found, property):
-                if isinstance(found.fget, types.FunctionType):
-                    self.function(f"{of_class}.{name}.fget", found.fget)
-            elif isinstance(found, (staticmethod, classmethod)):
-                continue  # what they reach, the functions do that mention them
-            elif not hasattr(type(found), "__get__") or name in own:
+            elif not hasattr(type(found), "__get__") or (name in own and not isinstance(x, type)):
                 self.value(f"{held}.{name}", found, name)
+            else:
+                self._descriptor(f"static({of_class}, {name!r})", found)
+        if isinstance(x, types.ModuleType):
+            return
+        for where, cls in self.reach.classes(x):
+            self.attributes(where.format(held), cls)
+        if hasattr(x, "__dict__") and not isinstance(x, type):
+            self._absent(held, x)
+
+    def _descriptor(self, place: str, x: Any) -> None:
+        """What an attribute of a class computes with."""
+        if isinstance(x, property):
+            self.function(f"{place}.fget", x.fget)
+        elif isinstance(x, (staticmethod, classmethod)):
+            self.function(f"{place}.__func__", x.__func__)
+        elif through(place, x):
+            self._through(place, x)
+        elif self.reach.is_users_class(type(x)):
+            self.attributes(place, x)
 
     # ---- kinds of values
 
@@ -273,14 +336,17 @@ class Watcher:
         if not self._first("container", id(x)):
             return
         held = self._held(place)
+        if is_users_container(x):
+            self.attributes(held, x)
         if isinstance(x, (set, frozenset)):
             self._fact(f"type({held}) is type({{0}}) and {held} == {{0}}", x.copy(), name)
             return
-        if isinstance(x, dict):
+        keyed = isinstance(x, (dict, types.MappingProxyType))
+        if keyed:
             self._fact(f"list({held}) == {{0}}", list(x), name)
         else:
             self._fact(f"len({held}) == {{0}}", len(x), name)
-        for key in x if isinstance(x, dict) else range(len(x)):
+        for key in x if keyed else range(len(x)):
             self.value(f"{held}[{self._key(key)}]", x[key], name)
 
     def _key(self, key: Any) -> str:
@@ -290,6 +356,18 @@ class Watcher:
         name = f"key{len(self._values)}"
         self._values[name] = key
         return name
+
+
+def _is_opaque(x: Any) -> bool:
+    """Whether an object may change where nobody can look: a queue for instance. It is written in
+    C, has no attributes of its own, and its hash says nothing about what it holds."""
+    hashes: Any = type(x).__hash__
+    plain = hashes is None or hashes is object.__hash__
+    return (
+        plain
+        and not hasattr(x, "__dict__")
+        and not (callable(x) or isinstance(x, _STATELESS) or type(x) is object)
+    )
 
 
 def _same_bytes(x: np.ndarray, content: bytes) -> bool:
@@ -305,4 +383,7 @@ _HELPERS = {
     "same_bytes": _same_bytes,
     "marshalled": marshal.dumps,
     "signbit": np.signbit,
+    "static": inspect.getattr_static,
+    "modules": sys.modules,
+    "in_context": in_context,
 }

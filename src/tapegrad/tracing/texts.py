@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dis
+import io
 import linecache
 import os
 from collections.abc import Iterator
@@ -57,35 +58,82 @@ def _is_shown() -> bool:
             if os.path.basename(os.path.dirname(file)) == "logging":
                 return True
             continue  # of Python's own library: look who called it
-        return any(map(_shows, _enclosing(frame)))
+        nodes = list(enclosing(frame))
+        return _is_in_error(frame) or _shows(nodes, frame) or _is_kept_to_show(nodes, frame)
     return True  # nobody's program
 
 
-def _shows(node: ast.AST) -> bool:
-    if isinstance(node, ast.Call):
-        named = node.func
-        name = getattr(named, "id", None) or getattr(named, "attr", None)
-        return name in _SHOWING
-    return isinstance(node, ast.Raise)
+def _is_in_error(frame: FrameType) -> bool:
+    """Whether an exception of the user's is being made, which puts its message together itself."""
+    code = frame.f_code
+    self = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    return isinstance(self, BaseException)
 
 
-def _enclosing(frame: FrameType) -> Iterator[ast.AST]:
+def _shows(nodes: list[ast.AST], frame: FrameType) -> bool:
+    """Whether this is an error that is raised, `print`, or a call like it whose result nobody uses:
+    a statement, perhaps behind `verbose and`, or the body of a lambda."""
+    unused = False
+    for node in nodes:
+        if isinstance(node, ast.Raise):
+            return True
+        if isinstance(node, ast.Call):
+            named = node.func
+            name = getattr(named, "id", None) or getattr(named, "attr", None)
+            files = [k.value for k in node.keywords if k.arg == "file"]
+            files += [named.value] if isinstance(named, ast.Attribute) else []
+            shows = name in _SHOWING and (unused or name == "print")
+            if shows and not any(_is_text(x, frame) for x in files):
+                return True
+        unused = isinstance(node, (ast.Expr, ast.Lambda)) or (
+            unused and isinstance(node, (ast.BoolOp, ast.IfExp, ast.Await))
+        )
+    return False
+
+
+def _is_kept_to_show(nodes: list[ast.AST], frame: FrameType) -> bool:
+    """Whether the text gets a name of the function's own, under which it is only shown."""
+    homes = [n for n in nodes if isinstance(n, ast.FunctionDef)]
+    kept = [n.targets for n in nodes if isinstance(n, ast.Assign)]
+    if not homes or not kept or len(kept[-1]) != 1 or not isinstance(kept[-1][0], ast.Name):
+        return False
+    name, home = kept[-1][0].id, homes[-1]
+    if name not in frame.f_code.co_varnames:
+        return False
+    uses = [n for n in ast.walk(home) if isinstance(n, ast.Name) and n.id == name]
+    read = [n for n in uses if isinstance(n.ctx, ast.Load)]
+    return all(_shows(list(_down(home, *_span(n))), frame) for n in read)
+
+
+def _is_text(node: ast.expr, frame: FrameType) -> bool:
+    """Whether a name stands for what collects a text, to be read later."""
+    name = getattr(node, "id", "")
+    found = frame.f_locals.get(name, frame.f_globals.get(name))
+    return isinstance(found, io.StringIO)
+
+
+def enclosing(frame: FrameType) -> Iterator[ast.AST]:
     """The nodes of the program's syntax around what a frame is at, as far as it can be told."""
     code, at = frame.f_code, frame.f_lasti // 2
     position = next((p for k, p in enumerate(code.co_positions()) if k == at), None)
     if position is None or None in position:
         return
     line, end, column, end_column = position
-    node: ast.AST | None = _syntax(code)
+    yield from _down(_syntax(code), line, column, end, end_column)
+
+
+def _down(node: ast.AST | None, *span: int | None) -> Iterator[ast.AST]:
+    """The nodes from this one to the innermost around a piece of the program."""
     while node is not None:
-        if isinstance(node, ast.Assert):
-            # The message is made when the condition doesn't hold, and raised.
-            inside = node.msg is not None and _contains(node.msg, line, column, end, end_column)
-            if inside:
-                yield ast.Raise()
+        if isinstance(node, ast.Assert) and node.msg is not None and _contains(node.msg, *span):
+            yield ast.Raise()  # the message is made when the condition doesn't hold
         yield node
         children = ast.iter_child_nodes(node)
-        node = next((c for c in children if _contains(c, line, column, end, end_column)), None)
+        node = next((c for c in children if _contains(c, *span)), None)
+
+
+def _span(node: ast.expr) -> tuple[int | None, ...]:
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
 
 
 def _contains(node: ast.AST, *span: int | None) -> bool:

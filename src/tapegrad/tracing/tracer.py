@@ -30,6 +30,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
+from tapegrad.tracing.hashing import hash_of
 from tapegrad.tracing.layout import (
     is_doubtful,
     is_ordered,
@@ -80,7 +81,7 @@ class Tracer(Value, PythonArithmetic):
         "_weak",
     )
     __array_priority__ = 1000.0
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = hash_of
 
     def __init__(self, trace: Trace, operand: Operand, value: Any, weak: bool = False) -> None:
         self._trace = trace

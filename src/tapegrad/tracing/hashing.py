@@ -1,0 +1,67 @@
+"""Hashes of traced numbers: what Python looks up in a dict or a set, it takes for granted.
+
+An integer that is looked up (`table[n]`, `n in {1, 2}`, `table.get(n)`) is guarded. One that is
+kept, as a key of a dict or in the table of functools.lru_cache, would outlive its trace. What is
+found under a real number has no derivative, though it was computed from that number: it is a
+constant. So a real number may only be asked for, by `x in {0.0, 1.0}`.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+from types import FrameType
+from typing import Any
+
+from tapegrad.errors import ConversionError
+from tapegrad.tracing.source import at_line, user_frames
+from tapegrad.tracing.texts import enclosing
+
+_SUBSCRIPT = {k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if sign == "[]"}
+
+
+def hash_of(x: Any) -> int:
+    """The hash of a tracer whose value is looked up, guarded; an error for any other."""
+    if not x.is_scalar():
+        raise TypeError(f"unhashable type: 'numpy.ndarray'{at_line()}")
+    x._trace.check_alive()
+    operand, value = x.read()
+    whole = x.dtype.kind in "iub"
+    found = _asks() or _looks_up() if whole else _asks() and x._trace.is_exact(operand)
+    if found:
+        x._trace.guard(x, value, "a number that is looked up")
+        return hash(value)
+    if whole:
+        fix = "Use the plain number: int(n)"
+    else:
+        fix = "Leave real numbers out of what is remembered; compare them, or use np.searchsorted"
+    raise ConversionError(
+        f"a traced number ({x.aval}) is the key of a dict, the element of a set or the argument of "
+        f"a function that remembers its results{at_line()}, and would be kept there when the trace "
+        f"is over. {fix}"
+    )
+
+
+def _asks() -> bool:
+    """Whether the user's program is in the middle of `x in table`."""
+    frame = next(user_frames(), None)
+    return frame is not None and _operation(frame)[0] == "CONTAINS_OP"
+
+
+def _looks_up() -> bool:
+    """Whether it is in the middle of `table[x]` or `table.get(x)`."""
+    frame = next(user_frames(), None)
+    if frame is None:
+        return False
+    name, arg = _operation(frame)
+    if name == "BINARY_SUBSCR" or (name == "BINARY_OP" and arg in _SUBSCRIPT):
+        return True
+    *_, node = [None, *enclosing(frame)]
+    named = node.func if isinstance(node, ast.Call) else None
+    return isinstance(named, ast.Attribute) and named.attr == "get"
+
+
+def _operation(frame: FrameType) -> tuple[str, int]:
+    """The instruction that a frame is at, and its argument."""
+    code, at = frame.f_code.co_code, max(frame.f_lasti, 0)
+    return dis.opname[code[at]], code[at + 1]
