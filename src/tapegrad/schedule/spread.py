@@ -17,7 +17,7 @@ those.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -57,10 +57,10 @@ def spread(plan: Plan) -> Plan:
         if cut is None:
             steps.append(step)
             continue
-        loop, totals = cut
+        loop, folded, totals = cut
         # What the totals start from isn't needed before.
-        fills = [s for s in steps if any(_fills(s, cell) for cell in totals)]
-        steps = [*(s for s in steps if s not in fills), loop, *fills, *totals.values()]
+        fills = [s for s in steps if any(_fills(s, cell) for cell in folded)]
+        steps = [*(s for s in steps if s not in fills), loop, *fills, *totals]
     plan.steps = steps
     return plan
 
@@ -77,8 +77,9 @@ def _fills(step: Step, cell: Cell) -> bool:
     )
 
 
-def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, dict[Cell, Step]] | None:
-    """The loop over chunks, and the steps that fold what the chunks have found, by cell."""
+def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell], list[Step]] | None:
+    """The loop over chunks, the cells in which iterations meet, and the loop that folds what the
+    chunks have found into these."""
     size, chunks = _chunks(loop)
     found = _roles(loop, homes) if chunks > 1 else None
     if found is None:
@@ -89,7 +90,8 @@ def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, dict[Cell, Step
     moves: Move = {}
     before: list[Step] = []
     after: list[Step] = []
-    totals: dict[Cell, Step] = {}
+    again = Index(chunks)
+    totals: list[Step] = []
     for cell in private:
         moves[cell] = Cell((chunks, *cell.left), cell.dtype, hint=cell.hint, stored=True)
     for cell, combine in folded.items():
@@ -102,10 +104,11 @@ def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, dict[Cell, Step
             local = moves[cell] = Cell((), cell.dtype, hint=cell.hint, src=cell.src)
             before.append(Compute(local, (), copy, (neutral,)))
             after.append(Compute(parts, here, copy, (Read(local, ()),)))
-        totals[cell] = _total(cell, parts, combine)
+        totals.append(_total(cell, parts, Affine.of(again), combine))
     body = [_moved(s, moves, here) for s in loop.body]
     rows = replace(loop, body=body, chunk=(chunk, size))
-    return Loop(chunk, [*before, rows, *after], parallel=True), totals
+    total: list[Step] = [Loop(again, totals)] if totals else []
+    return Loop(chunk, [*before, rows, *after], parallel=True), folded, total
 
 
 def _chunks(loop: Loop) -> tuple[int, int]:
@@ -215,18 +218,17 @@ def _filled(parts: Cell, here: At, value: Read) -> Step:
     return _nest(parts.shape[1:], lambda at: Compute(parts, (*here, *at), copy, (value,)))
 
 
-def _total(cell: Cell, parts: Cell, combine: str) -> Step:
-    """The parts of all chunks, in order, folded into the cell."""
+def _total(cell: Cell, parts: Cell, chunk: Affine, combine: str) -> Step:
+    """A chunk's part folded into the cell."""
     whole = range(len(cell.shape)) if cell.axes is None else cell.axes
 
     def add(at: At) -> Step:
-        chunk, *rest = at
         entries: list[Any] = [Affine()] * len(cell.shape)
-        for axis, k in zip(whole, rest, strict=True):
+        for axis, k in zip(whole, at, strict=True):
             entries[axis] = k
-        return Compute(cell, tuple(entries), copy, (Read(parts, (chunk, *rest)),), combine)
+        return Compute(cell, tuple(entries), copy, (Read(parts, (chunk, *at)),), combine)
 
-    return _nest(parts.shape, add)
+    return _nest(cell.left, add)
 
 
 def _moved(step: Step, moves: Move, here: At) -> Step:
