@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import textwrap
 import threading
 
 import numpy as np
@@ -147,6 +148,24 @@ def test_after_a_fork():
     if child == 0:
         os._exit(0 if np.array_equal(df(*args), expected) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_when_the_interpreter_ends():
+    """No helper can be had then; the caller does it all."""
+    program = """
+        import atexit
+        import numpy as np
+        from tapegrad import grad, set_num_threads
+        from tapegrad.schedule import spread
+
+        set_num_threads(2)
+        spread.GRAIN = 100
+        df, x = grad(lambda x: np.sum(np.sin(x)), compile="always"), np.ones(1000)
+        df(x)
+        atexit.register(lambda: print(np.allclose(df(x), np.cos(x))))
+    """
+    run = [sys.executable, "-c", textwrap.dedent(program)]
+    assert subprocess.run(run, capture_output=True, text=True, timeout=120).stdout == "True\n"
 
 
 def test_an_error_in_a_chunk_reaches_the_caller():

@@ -44,9 +44,12 @@ class Crew:
         if self.size < 2:
             return []
         with self.lock:
-            if self.helpers is None:
-                self.helpers = ThreadPoolExecutor(self.size - 1, "tapegrad")
-            return [self.helpers.submit(work) for _ in range(min(self.size - 1, most))]
+            try:
+                if self.helpers is None:
+                    self.helpers = ThreadPoolExecutor(self.size - 1, "tapegrad")
+                return [self.helpers.submit(work) for _ in range(min(self.size - 1, most))]
+            except RuntimeError:  # the interpreter is about to end, or no thread can be had
+                return []
 
 
 crew = Crew()
