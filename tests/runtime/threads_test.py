@@ -12,8 +12,10 @@ import pytest
 from tapegrad import grad, jit, set_num_threads, simplegrad, value_and_grad
 from tapegrad.emit import threads
 from tapegrad.errors import ArgumentError
-from tapegrad.ir.plan import Loop
+from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read, is_parallel
+from tapegrad.ir.tape import Literal
 from tapegrad.pipeline import schedule
+from tapegrad.primitives import elementwise as ew
 from tapegrad.schedule import spread
 
 RNG = np.random.default_rng(0)
@@ -92,6 +94,24 @@ def test_which_loops_are_cut():
         return any(s.parallel for s in plan_of(f, *args).plan.steps if isinstance(s, Loop))
 
     assert {name for name in PROGRAMS if not cut(name)} <= {"a cumulative sum", "a scatter"}
+
+
+def test_what_was_added_before_stays():
+    """Two loops add to one sum: what it starts from isn't moved behind the first."""
+    x, total = Cell((1000,), np.dtype(float), "input"), Cell((), np.dtype(float), "output")
+    zero = Read(None, (), Literal(np.float64(0.0)))
+
+    def adding():
+        i = Index(1000)
+        at = (Affine.of(i),)
+        return Loop(i, [Compute(total, (), ew.copy, (Read(x, at),), "sum")])
+
+    start, first, second = Compute(total, (), ew.copy, (zero,)), adding(), adding()
+    once = spread.spread(Plan("f", [x], [total], [start, first], []))
+    assert [type(s) for s in once.steps] == [Loop, Compute, Loop]
+    both = spread.spread(Plan("f", [x], [total], [start, first, second], []))
+    assert [type(s) for s in both.steps] == [Loop, Compute, Loop, Loop, Loop]
+    assert [is_parallel(s) for s in both.steps] == [True, False, False, True, False]
 
 
 def test_small_loops_stay_whole(monkeypatch):

@@ -58,11 +58,17 @@ def spread(plan: Plan) -> Plan:
             steps.append(step)
             continue
         loop, folded, totals = cut
-        # What the totals start from isn't needed before.
-        fills = [s for s in steps if any(_fills(s, cell) for cell in folded)]
+        # What the totals start from isn't needed before, unless others have added to it.
+        fills = [s for cell in folded for s in _untouched(steps, cell)]
         steps = [*(s for s in steps if s not in fills), loop, *fills, *totals]
     plan.steps = steps
     return plan
+
+
+def _untouched(steps: list[Step], cell: Cell) -> list[Step]:
+    """The steps that fill a cell, if no other step has used it yet."""
+    uses = [s for s in steps if any(c.root is cell.root for c, _, _ in s.accesses())]
+    return uses if all(_fills(s, cell) for s in uses) else []
 
 
 def _fills(step: Step, cell: Cell) -> bool:
