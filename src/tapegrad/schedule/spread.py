@@ -148,9 +148,10 @@ def _roles(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[list[Cell], dict[Ce
         if not isinstance(step, Compute):
             return None
         for cell, at, writes in step.accesses():
-            if cell.alias is not None and (writes or cell.role == "temporary"):
-                return None
             uses.setdefault(cell, []).append((at, writes, step))
+    written = {c.root for c, found in uses.items() if any(writes for _, writes, _ in found)}
+    if any(cell.alias is not None and cell.root in written for cell in uses):
+        return None  # one memory under two shapes
     private, folded = [], {}
     for cell, found in uses.items():
         if not any(writes for _, writes, _ in found) or _is_own_row(cell, found, rows):
