@@ -413,6 +413,15 @@ def is_parallel(step: Step) -> bool:
     return isinstance(step, Loop) and step.parallel
 
 
+def is_fill(step: Step) -> bool:
+    """Whether this stores a literal, and no more."""
+    return (
+        isinstance(step, Compute)
+        and not step.combine
+        and all(r.literal is not None for r in step.reads)
+    )
+
+
 @dataclass(eq=False)
 class Slot:
     """A piece of scratch memory, and the temporaries that live in it one after another."""

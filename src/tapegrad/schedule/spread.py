@@ -34,6 +34,7 @@ from tapegrad.ir.plan import (
     Plan,
     Read,
     Step,
+    is_fill,
     walk,
 )
 from tapegrad.ir.tape import Literal
@@ -74,13 +75,7 @@ def _untouched(steps: list[Step], cell: Cell) -> list[Step]:
 def _fills(step: Step, cell: Cell) -> bool:
     """Whether a step does nothing but fill this cell with a literal."""
     inner = [s for s in walk([step]) if not isinstance(s, Loop)]
-    return all(
-        isinstance(s, Compute)
-        and s.cell is cell
-        and not s.combine
-        and all(r.literal is not None for r in s.reads)
-        for s in inner
-    )
+    return all(isinstance(s, Compute) and s.cell is cell and is_fill(s) for s in inner)
 
 
 def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell], list[Step]] | None:

@@ -34,6 +34,7 @@ from tapegrad.ir.plan import (
     Plan,
     Read,
     Step,
+    is_fill,
 )
 from tapegrad.primitives.elementwise import FUNCTION, copy
 
@@ -94,7 +95,7 @@ def _segments(body: list[Step]) -> list[list[Step]]:
     kind = ""
     fills: list[Step] = []
     for step in body:
-        if isinstance(step, Compute) and _fills(step):
+        if is_fill(step):
             fills.append(step)
             continue
         here = "loops" if isinstance(step, Loop) else "scalars"
@@ -106,10 +107,6 @@ def _segments(body: list[Step]) -> list[list[Step]]:
     if fills:
         segments[-1] += fills
     return segments
-
-
-def _fills(step: Compute) -> bool:
-    return not step.combine and all(r.literal is not None for r in step.reads)
 
 
 def _crossing(segments: list[list[Step]]) -> set[Cell] | None:
