@@ -676,6 +676,22 @@ def test_results_stay_as_they_are(compile):
     np.testing.assert_array_equal(first, kept)
 
 
+def test_a_stand_alone_gradient_of_shared_memory():
+    """a function of `simplegrad` that writes to an argument is called with arrays that share memory
+    -> refused"""
+
+    def f(a, p):
+        a[0] = a[0] * 2
+        return np.sum(a * p["b"])
+
+    x, y = X.copy(), X + 1
+    made = simplegrad(f, x, {"b": y})
+    assert made(x, {"b": y})[0] == f(x.copy(), {"b": y})
+    for b in (x, x[::-1]):
+        with pytest.raises(ValueError, match="a shares memory with another array"):
+            made(x, {"b": b})
+
+
 def test_a_stand_alone_gradient():
     """a function of `simplegrad` writes to its argument -> the caller's array stays as it was"""
 

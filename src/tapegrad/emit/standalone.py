@@ -60,14 +60,17 @@ def standalone(
     hidden: Sequence[np.ndarray],
     result: Callable[[Sequence[str]], str],
     doc: str,
+    written: Sequence[int] = (),
 ) -> Text:
     """The text of a function of these arguments. `result` makes the returned expression from the
-    outputs' expressions."""
+    outputs' expressions. The inputs numbered `written` are written to, and may share no memory."""
     writer = _Writer(program)
     for parameter, arg in zip(parameters, args, strict=True):
         writer.unpack(parameter, arg)
     errors = program.errors()
-    body = [*writer.lines, *program.driver_lines(errors)]
+    hidden_names = [program.names[c] for c in _hidden_cells(program, hidden)]
+    apart = writer.apart(written, hidden_names)
+    body = [*writer.checks, *apart, *writer.lines, *program.driver_lines(errors)]
     failures = "; ".join(f"{k}: {f.what()}" for k, f in enumerate(program.plan.failures, start=1))
     outputs = [program.names[c] + ("" if c.shape else "[()]") for c in program.plan.outputs]
     lines = [f"def {name}({', '.join(parameters)}):", f'{INDENT}"""{doc}"""']
@@ -144,16 +147,27 @@ class _Writer:
         self.program = program
         self.inputs = iter(program.plan.inputs)
         self.lines: list[str] = []
+        self.checks: list[str] = []  # of the arguments' structure, before they are taken apart
+        self.places: list[str] = []  # of the inputs
+
+    def apart(self, written: Sequence[int], hidden: Sequence[str]) -> list[str]:
+        """Lines that check that what is written to shares no memory with another array."""
+        places = [*self.places, *hidden]
+        return [
+            f"apart({', '.join([places[k], repr(places[k]), *places[:k], *places[k + 1 :]])})"
+            for k in written
+        ]
 
     def unpack(self, place: str, x: Any) -> None:
         if isinstance(x, (dict, list)):
             keys = list(x) if isinstance(x, dict) else range(len(x))
-            self.lines.append(f"parts({place}, {list(keys)}, {place!r})")
+            self.checks.append(f"parts({place}, {list(keys)}, {place!r})")
         for child, value in _children(place, x):
             self.unpack(child, value)
         if is_traced(x):
             cell = next(self.inputs)
             name = self.program.names[cell]
+            self.places.append(place)
             if cell.shape:
                 dtype = numpy_name(cell.dtype)
                 self.lines.append(f"{name} = argument({place}, {cell.shape}, {dtype}, {place!r})")
@@ -161,7 +175,7 @@ class _Writer:
                 kind = {"f": "float", "i": "int", "u": "int", "b": "bool"}[cell.dtype.kind]
                 self.lines.append(f"{name} = {kind}({place})")
         elif isinstance(x, (str, bytes, bool, type(None))):
-            self.lines.append(f"static({place}, {x!r}, {place!r})")
+            self.checks.append(f"static({place}, {x!r}, {place!r})")
 
 
 def _children(place: str, x: Any) -> list[tuple[str, Any]]:

@@ -94,7 +94,9 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
         return f"{outputs[0]}, {', '.join(parts)}"
 
     doc = f"The value of {describe(f)} and its gradients with respect to each argument."
-    return SimpleGradient(standalone(program, name, parameters, args, hidden, result, doc))
+    written = [k for k, _ in traced.written if k < len(inputs)]
+    text = standalone(program, name, parameters, args, hidden, result, doc, written)
+    return SimpleGradient(text)
 
 
 def _parameters(f: Callable[..., Any], args: Sequence[Any], program: Program) -> list[str]:

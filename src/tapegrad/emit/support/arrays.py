@@ -224,3 +224,12 @@ def static(x: Any, value: Any, name: str) -> None:
     """A ValueError if a string, boolean or None isn't the one that the function was made for."""
     if type(x) is not type(value) or x != value:
         raise ValueError(f"{name} is {x!r}, but this function was made for {value!r}")
+
+
+def apart(written: Any, name: str, *others: Any) -> None:
+    """A ValueError if an array that the function writes to shares memory with another."""
+    if any(np.shares_memory(np.asarray(written), np.asarray(x)) for x in others):
+        raise ValueError(
+            f"{name} shares memory with another array, and this function was made of one that "
+            "writes to it: NumPy would show the write in both. Pass a copy of one of them"
+        )
