@@ -26,6 +26,7 @@ from tapegrad.ir.plan import (
     Gemm,
     Index,
     Indirect,
+    Layout,
     Loop,
     Plan,
     PythonCall,
@@ -59,20 +60,20 @@ EXPANDED = {
 LOOPS = "ijklmnpqrst"  # the names of loop indices
 
 
-def emit(plan: Plan, slots: list[Slot]) -> Program:
-    """The program of a scheduled plan whose stored temporaries live in `slots`."""
+def emit(plan: Plan, layout: Layout) -> Program:
+    """The program of a scheduled plan whose stored temporaries live where `layout` says."""
     names = Names()
     given: dict[Any, str] = {}
     for cell in plan.inputs:
         given[cell] = names.fresh(cell.hint or "x")
     for cell in plan.outputs:
         given[cell] = names.fresh(cell.hint or "out")
-    for number, slot in enumerate(slots):
+    for number, slot in enumerate(layout.slots):
         given[slot] = names.fresh(f"scratch{number}")
     for step in plan.steps:
         if isinstance(step, PythonCall):
             given[step] = names.fresh(str(step.primitive))
-    program = Program(plan, [], slots, given)
+    program = Program(plan, [], layout, given)
     letters = [n for n in LOOPS if names.is_free(n)][: _depth(plan.steps)]
     for letter in letters:  # no variable may be called like the loop that it is in
         names.fresh(letter)
@@ -102,7 +103,7 @@ class _KernelEmitter:
         self.shared = program.names
         self.names = names
         self.letters = letters
-        self.slots = program.slots
+        self.homes = program.layout.homes
         self.steps = steps
         self.name = name
         self.lines: list[str] = []
@@ -113,7 +114,6 @@ class _KernelEmitter:
         self.pending: dict[Cell, tuple[str, bool]] = {}  # registers to be nested where they're read
         self.nested: dict[Cell, set[Cell]] = {}  # the cells that a pending register reads
         self.last_src: Source | None = None
-        self.slot_of = {c: s for s in self.slots for c in s.cells}
 
     def kernel(self) -> Kernel:
         touched: dict[Cell, None] = {}
@@ -127,8 +127,9 @@ class _KernelEmitter:
         parameters: list[Cell | Slot | Index] = [
             c for c in self.program.plan.inputs if c in touched
         ]
-        parameters += [c for c in self.program.plan.outputs if c in touched]
-        parameters += [s for s in self.slots if any(c in touched for c in s.cells)]
+        memories = {*touched, *(self.homes[c].memory for c in touched if c in self.homes)}
+        parameters += [c for c in self.program.plan.outputs if c in memories]
+        parameters += [s for s in self.program.layout.slots if s in memories]
         self.depth = 1
         (first, *_) = self.steps
         if isinstance(first, Loop) and first.parallel:
@@ -276,8 +277,9 @@ class _KernelEmitter:
         return False
 
     def _memory(self, cell: Cell) -> Cell | Slot:
-        """What a write to the cell overwrites: other cells live in its slot before and after."""
-        return self.slot_of.get(cell.root, cell.root)
+        """What a write to the cell overwrites: others live in the same memory before and after."""
+        home = self.homes.get(cell.root)
+        return cell.root if home is None else home.memory
 
     def _beneath(self, step: Compute) -> set[Cell]:
         """The cells that nested operands read."""
@@ -415,15 +417,19 @@ class _KernelEmitter:
             return self.local[cell]
         if cell.alias is None and cell in self.shared:
             return self.shared[cell]
+        start = 0
         if cell.alias is not None:
             base, shape = self._array(cell.root), cell.shape
         else:
-            base, shape = self.shared[self.slot_of[cell]], cell.left
+            home = self.homes[cell]
+            base, start, shape = self.shared[home.memory], home.start, cell.left
         name = self.names.fresh(cell.hint or "t")
         self.local[cell] = name
         dims = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
         # Made at the top of the function, where every loop can see it.
-        self.lines.insert(self._top(), f"{INDENT}{name} = reshaped({base}, ({dims}))")
+        whole = f"reshaped({base}, ({dims}))"
+        view = f"part({base}, {start}, ({dims}))" if start else whole
+        self.lines.insert(self._top(), f"{INDENT}{name} = {view}")
         self.views = getattr(self, "views", 0) + 1
         return name
 

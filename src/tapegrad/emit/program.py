@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.emit.driver import INDENT, Driver, Place, numpy_name
-from tapegrad.ir.plan import Cell, Index, Plan, PythonCall, Slot, segments
+from tapegrad.ir.plan import Cell, Index, Layout, Plan, PythonCall, Slot, segments
 from tapegrad.ir.tape import Literal, Tape
 
 LINE = 96  # the width that source is kept to
@@ -43,13 +43,18 @@ class Kernel:
 
 @dataclass
 class Program:
-    """A plan as source: kernels, the scratch memory they need, and the driver that calls them."""
+    """A plan as source: kernels, where their temporaries live, and the driver that calls them."""
 
     plan: Plan
     kernels: list[Kernel]
-    slots: list[Slot]
+    layout: Layout
     names: dict[Any, str]
     constants: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def slots(self) -> list[Slot]:
+        """The scratch memory that the kernels need."""
+        return self.layout.slots
 
     def calls(self) -> list[PythonCall]:
         """The calls of NumPy between the kernels."""
@@ -116,9 +121,12 @@ class Program:
         """A cell as a NumPy array: a view of scratch memory, for a temporary."""
         root = cell.root
         if root.role == "temporary":
-            slot = next(s for s in self.slots if root in s.cells)
-            size = int(np.prod(root.left, dtype=int))
-            return f"{self.names[slot]}[:{size}].reshape({_shape(cell.shape)})"
+            home = self.layout.homes[root]
+            memory = self.names[home.memory]
+            if isinstance(home.memory, Cell):
+                memory += ".reshape(-1)"
+            end = home.start + int(np.prod(root.left, dtype=int))
+            return f"{memory}[{home.start or ''}:{end}].reshape({_shape(cell.shape)})"
         name = self.names[root]
         return name if cell is root else f"{name}.reshape({_shape(cell.shape)})"
 

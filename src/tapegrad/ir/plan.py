@@ -424,9 +424,24 @@ def is_fill(step: Step) -> bool:
 
 @dataclass(eq=False)
 class Slot:
-    """A piece of scratch memory, and the temporaries that live in it one after another."""
+    """A piece of scratch memory, in which temporaries live one after another."""
 
     dtype: np.dtype
     size: int
-    free_from: int = 0
-    cells: list[Cell] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a temporary lives: in a slot, or in a result that isn't written yet, from element
+    `start` on."""
+
+    memory: Slot | Cell
+    start: int
+
+
+@dataclass
+class Layout:
+    """The scratch memory of a plan, and the home of each stored temporary."""
+
+    slots: list[Slot]
+    homes: dict[Cell, Home]

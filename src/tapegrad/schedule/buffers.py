@@ -1,46 +1,247 @@
-"""Buffers: which temporaries share memory, by when they live.
+"""Buffers: where the stored temporaries live, and which take turns in the same memory.
 
-A stored temporary needs memory from the first to the last top-level step that touches it. Slots
-are handed out in that order; a slot that is free again, of the same dtype, is taken before a new
-one is opened.
+A stored temporary needs memory from the first to the last top-level step that touches it. It finds
+a home, in this order of preference:
+
+- in a result, which is memory that the call needs anyway, until the result itself is written;
+- in a slot of scratch memory that is free by then;
+- in a new slot.
+
+One may move in while another moves out, if the step that reads the old one writes each element of
+the new one only when the element in that place has been read for the last time:
+
+    for i: h[i] = tanh(t[i] + b[i])          # h lives where t lived
+
+The large ones are placed first, so no slot has to grow. Single numbers share one slot a dtype.
 """
 
 from __future__ import annotations
 
-from tapegrad.ir.plan import Cell, Plan, Slot
+import bisect
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tapegrad.ir.plan import Affine, At, Cell, Home, Index, Layout, Loop, Plan, Slot, Step
+
+FEW = 16  # elements: what is no larger than this shares a slot with others of its kind
+
+
+@dataclass(eq=False)
+class _Life:
+    """A stored temporary, with the first and the last of the top-level steps that touch it."""
+
+    cell: Cell
+    first: int
+    last: int
+    size: int
+
+
+@dataclass(eq=False)
+class _Memory:
+    """A slot, or a result until it is written, and who lives where in it, by `first`."""
+
+    home: Slot | Cell
+    size: int
+    tenants: list[tuple[_Life, int]] = field(default_factory=list)
+    longest: int = 0
+
+    def let(self, life: _Life, start: int) -> None:
+        bisect.insort(self.tenants, (life, start), key=_first)
+        self.longest = max(self.longest, life.last - life.first)
+
+    def meanwhile(self, life: _Life) -> Iterator[tuple[_Life, int]]:
+        """Who lives here at some time of a life."""
+        for k in range(bisect.bisect_right(self.tenants, life.last, key=_first) - 1, -1, -1):
+            other, start = self.tenants[k]
+            if other.first + self.longest < life.first:
+                break
+            if other.last >= life.first:
+                yield other, start
+
+
+def _first(tenant: tuple[_Life, int]) -> int:
+    return tenant[0].first
+
+
+def assign(plan: Plan) -> Layout:
+    """A home for every stored temporary of a plan."""
+    lives, written = _lives(plan)
+    layout = Layout([], {})
+    for dtype in dict.fromkeys(life.cell.dtype for life in lives):
+        mine = [life for life in lives if life.cell.dtype == dtype]
+        _assign_few([life for life in mine if life.size <= FEW], dtype, layout)
+        many = [life for life in mine if life.size > FEW]
+        results = [life for life in written if life.cell.dtype == dtype]
+        _assign_many(many, results, dtype, plan, layout)
+    return layout
 
 
 def extent(cell: Cell) -> int:
     """How many elements a stored temporary needs."""
-    size = 1
-    for n in cell.left:
-        size *= n
-    return size
+    return math.prod(cell.left)
 
 
-def assign(plan: Plan) -> list[Slot]:
-    """Slots for all stored temporaries of a plan."""
-    first: dict[Cell, int] = {}
-    last: dict[Cell, int] = {}
+def _lives(plan: Plan) -> tuple[list[_Life], list[_Life]]:
+    """When the stored temporaries live, and from when on the results are written."""
+    found: dict[Cell, _Life] = {}
     for position, step in enumerate(plan.steps):
         for cell, _, _ in step.accesses():
             root = cell.root
-            if root.role == "temporary" and not root.in_register:
-                first.setdefault(root, position)
-                last[root] = position
-    slots: list[Slot] = []
-    for cell in sorted(first, key=lambda c: first[c]):
-        size = extent(cell)
-        fitting = [s for s in slots if s.dtype == cell.dtype and s.free_from <= first[cell]]
-        # The smallest that is large enough; else the largest, grown.
-        fitting.sort(key=lambda s: (s.size < size, s.size if s.size >= size else -s.size))
-        slot = fitting[0] if fitting else Slot(cell.dtype, size, 0)
-        if not fitting:
-            slots.append(slot)
-        slot.size = max(slot.size, size)
-        slot.free_from = last[cell] + 1
-        slot.cells.append(cell)
-    return slots
+            if root.role != "input" and not root.in_register:
+                life = found.setdefault(root, _Life(root, position, position, extent(root)))
+                life.last = position
+    lives = [life for cell, life in found.items() if cell.role == "temporary"]
+    return lives, [life for cell, life in found.items() if cell.role == "output"]
+
+
+def _assign_few(lives: list[_Life], dtype: np.dtype, layout: Layout) -> None:
+    """Places in one slot for what is small, handed on to the next of the same size."""
+    if not lives:
+        return
+    slot = Slot(dtype, 0)
+    layout.slots.append(slot)
+    leaving = sorted(lives, key=lambda life: life.last, reverse=True)
+    free: dict[int, list[int]] = {}
+    for life in sorted(lives, key=lambda life: life.first):
+        while leaving and leaving[-1].last < life.first:
+            gone = leaving.pop()
+            free.setdefault(gone.size, []).append(layout.homes[gone.cell].start)
+        places = free.get(life.size)
+        start = places.pop() if places else slot.size
+        slot.size = max(slot.size, start + life.size)
+        layout.homes[life.cell] = Home(slot, start)
+
+
+def _assign_many(
+    lives: list[_Life], results: list[_Life], dtype: np.dtype, plan: Plan, layout: Layout
+) -> None:
+    """Places for arrays, the largest first: in results, in slots, in new slots."""
+    memories = []
+    for result in results:
+        result.last = len(plan.steps)
+        memory = _Memory(result.cell, result.size)
+        memory.let(result, 0)
+        memories.append(memory)
+    slots: list[_Memory] = []
+    for life in sorted(lives, key=lambda life: (-life.size, life.first)):
+        for memory in (*memories, *_latest(slots, life)):
+            start = _place(memory, life, plan)
+            if start is not None:
+                break
+        else:
+            memory, start = _Memory(Slot(dtype, life.size), life.size), 0
+            slots.append(memory)
+            layout.slots.append(memory.home)  # type: ignore[arg-type]
+        memory.let(life, start)
+        layout.homes[life.cell] = Home(memory.home, start)
+
+
+def _latest(slots: list[_Memory], life: _Life) -> list[_Memory]:
+    """Slots that may have room, first the one that was left last: it is in the cache."""
+
+    def left(memory: _Memory) -> int:
+        before = bisect.bisect_right(memory.tenants, life.first, key=_first)
+        return memory.tenants[before - 1][0].last if before else -1
+
+    open_ = [(when, memory) for memory in slots if (when := left(memory)) <= life.first]
+    return [memory for _, memory in sorted(open_, key=lambda x: -x[0])]
+
+
+def _place(memory: _Memory, life: _Life, plan: Plan) -> int | None:
+    """The first place in a memory that is free for all of a life."""
+    taken: list[tuple[int, int]] = []
+    for other, start in memory.meanwhile(life):
+        if life.size == other.size and start == 0 and _hands_over(life, other, plan):
+            taken.append((other.size, memory.size))  # this very place, or none
+            continue
+        taken.append((start, start + other.size))
+    start = 0
+    for low, high in sorted(taken):
+        if low - start >= life.size:
+            break
+        start = max(start, high)
+    return start if start + life.size <= memory.size else None
+
+
+def _hands_over(one: _Life, other: _Life, plan: Plan) -> bool:
+    """Whether one of two moves into the other's place in the step that both are touched by."""
+    old, new = sorted((one, other), key=lambda life: (life.first, life.last))
+    if not old.first < old.last == new.first:
+        return False
+    if new.cell.role == "temporary" and new.last == new.first:
+        return False
+    return _in_place(plan.steps[new.first], old.cell, new.cell)
+
+
+# ---- in place
+
+
+@dataclass
+class _Access:
+    path: tuple[Loop, ...]  # the loops around it
+    place: tuple[int, ...]  # 0, and its number in the body of each of them
+    at: At
+    new: bool
+
+
+def _in_place(step: Step, old: Cell, new: Cell) -> bool:
+    """Whether a step that reads `old` for the last time may write `new` over it."""
+    if old.left != new.left:
+        return False
+    found = list(_accesses_in(step, old, new, (), (0,)))
+    if any(access is None for access in found):
+        return False
+    accesses = [access for access in found if access is not None]
+    loops = accesses[0].path
+    for access in accesses:
+        same = [a is b for a, b in zip(loops, access.path, strict=False)]
+        loops = loops[: same.index(False) if False in same else len(same)]
+    axes = range(len(old.left))
+    for depth, loop in enumerate(loops):
+        # Each iteration has a row of its own in both, so it is enough to look at one of them.
+        if loop.index.extent != 1 and not any(
+            all(_runs_over(a.path[depth:], a.at[axis], loop.index) for a in accesses)
+            for axis in axes
+        ):
+            return False
+    depth = len(loops)
+    read = max(a.place[depth] for a in accesses if not a.new)
+    write = min(a.place[depth] for a in accesses if a.new)
+    if read != write:
+        return read < write
+    meeting = [a for a in accesses if a.place[depth] == read]
+    return all(len(a.path) == depth and a.at == meeting[0].at for a in meeting)
+
+
+def _accesses_in(
+    step: Step, old: Cell, new: Cell, path: tuple[Loop, ...], place: tuple[int, ...]
+) -> Iterator[_Access | None]:
+    """The accesses to the two cells in order; None for one to the whole or by an index array."""
+    if isinstance(step, Loop):
+        for number, inner in enumerate(step.body):
+            yield from _accesses_in(inner, old, new, (*path, step), (*place, number))
+        return
+    for cell, at, _ in step.accesses():
+        root = cell.root
+        if root is not old and root is not new:
+            continue
+        if at is None or cell.alias is not None:
+            yield None
+            continue
+        left = at if cell.axes is None else tuple(at[a] for a in cell.axes)
+        plain = all(isinstance(k, Affine) for k in left)
+        yield _Access(path, place, left, root is new) if plain else None
+
+
+def _runs_over(path: tuple[Loop, ...], k: object, index: Index) -> bool:
+    """Whether an entry of an index is a loop's own, or that of a loop over rows of its tile."""
+    mine = k.index if isinstance(k, Affine) else None
+    while mine is not None and mine is not index:
+        mine = next((x.start or (x.chunk and x.chunk[0]) for x in path if x.index is mine), None)
+    return mine is index
 
 
 def planned_peak_bytes(slots: list[Slot]) -> int:

@@ -113,10 +113,12 @@ def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell],
 
 
 def _chunks(loop: Loop) -> tuple[int, int]:
-    """The rows of a chunk, and how many chunks there are."""
-    wanted = min(MOST, _work(loop) // (loop.step * GRAIN))
-    if wanted < 2:
+    """The rows of a chunk, and how many chunks there are: a power of two, if it comes out even,
+    which 2, 4 and 8 cores can share without one working alone at the end."""
+    grains = _work(loop) // (loop.step * GRAIN)
+    if grains < 2:
         return 0, 0
+    wanted = min(MOST, 1 << round(math.log2(grains)))
     size = math.ceil(loop.index.extent / wanted / loop.step) * loop.step
     return size, math.ceil(loop.index.extent / size)
 

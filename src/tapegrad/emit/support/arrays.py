@@ -142,6 +142,18 @@ def reshaped(typingctx: Any, array: Any, shape: Any) -> Any:
     return signature(kind, array, shape), codegen
 
 
+@intrinsic(prefer_literal=True)
+def part(typingctx: Any, array: Any, start: Any, shape: Any) -> Any:
+    """The elements of a row-major array from `start` on, as an array of this shape."""
+    dims = tuple(e.literal_value for e in shape)
+    kind = FixedArray(array.dtype, dims)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.gep(args[0], [WORD(start.literal_value)], inbounds=True)
+
+    return signature(kind, array, start, shape), codegen
+
+
 # The fields of NumPy's array object and dtype that are read here are public C structures.
 _DATA, _NDIM, _DIMENSIONS, _STRIDES, _DTYPE, _FLAGS = 16, 24, 32, 40, 56, 64
 _BYTEORDER, _TYPE_NUMBER = 26, 28
