@@ -93,9 +93,10 @@ def schedule(tape: Tape) -> Program:
     from tapegrad.emit.names import user_names
     from tapegrad.emit.numba_source import emit
     from tapegrad.schedule.buffers import assign
-    from tapegrad.schedule.contract import contract, recompute
+    from tapegrad.schedule.contract import contract
     from tapegrad.schedule.fuse import fuse
     from tapegrad.schedule.lower import lower
+    from tapegrad.schedule.recompute import recompute
     from tapegrad.schedule.share import store_shared
     from tapegrad.schedule.spread import spread
     from tapegrad.schedule.tile import tile
@@ -104,7 +105,7 @@ def schedule(tape: Tape) -> Program:
     plan = fuse(plan)  # nests over the same range become one
     plan = store_shared(plan)  # what crosses a call of NumPy is in memory
     plan = contract(plan)  # tells which temporaries would be stored ...
-    plan = recompute(plan)  # ... so that the cheap ones aren't
+    plan = recompute(plan)  # ... so that those which are cheap to compute again aren't
     plan = contract(plan)  # and what is left only where it is needed
     plan = tile(plan)  # registers between inner loops become rows, so it comes after contracting
     plan = spread(plan)  # long loops in chunks, each a kernel, for several cores ...

@@ -14,7 +14,7 @@ from tapegrad import pipeline, trace
 # Where the pipeline takes them from.
 STAGES = {
     "fuse": "tapegrad.schedule.fuse.fuse",
-    "recompute": "tapegrad.schedule.contract.recompute",
+    "recompute": "tapegrad.schedule.recompute.recompute",
     "tile": "tapegrad.schedule.tile.tile",
 }
 

@@ -1,0 +1,419 @@
+"""Recomputing: what is cheaper to compute again than to keep in memory until it is read.
+
+    for i: t[i] = x[i + 1] - x[i]          for i: u[i] = (x[i + 1] - x[i]) * 2
+    for i: u[i] = t[i] * 2           -->
+    for i: v[i] = t[i + 1]                 for i: v[i] = x[i + 2] - x[i + 1]
+
+A value that is read in another loop than the one that computes it is kept in memory, or computed
+there again of other values, which are kept or computed again in turn. A minimum cut chooses the
+cheapest combination (`_Network`). The backward half of a derivative is where this matters: it
+reads what the forward half computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from tapegrad.ir.plan import (
+    Affine,
+    ArgUpdate,
+    At,
+    Cell,
+    CheckGuard,
+    Compute,
+    Index,
+    Indirect,
+    Loop,
+    Plan,
+    Read,
+    Step,
+)
+from tapegrad.schedule.contract import with_loops
+
+Path = tuple[Index, ...]  # the loops around a step, from the outside in
+
+# What a byte costs, written or read, in additions: in a level 1 cache, in level 2, and beyond.
+CACHES = ((1 << 15, 0.1), (1 << 21, 0.25), (math.inf, 0.75))
+SCALAR = 4  # what isn't vectorised, for its operands don't follow each other, takes so many times
+WRITE = 2  # a byte that is written was read before, by the cache
+NARROWEST = 4  # bytes; what is narrower, a truth value, isn't cheaper to write or read
+
+
+def recompute(plan: Plan) -> Plan:
+    """Compute stored temporaries again where they are read, where that is cheaper.
+
+    Needs `contract` before, which tells what would be stored, and again after.
+    """
+    values = _Values(plan)
+    again = _chosen(values)
+    if again:
+        plan.steps = _Rewrite(values, again).rewritten(plan.steps, ())
+        plan = drop_unread(plan)
+    return plan
+
+
+# ---- what is known of each cell
+
+
+@dataclass(frozen=True)
+class _Site:
+    """A place where a value is needed: the top-level step, and the loops around."""
+
+    nest: int
+    path: Path
+    at: At
+
+    @property
+    def times(self) -> int:
+        return math.prod(i.extent for i in self.path)
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether the innermost loop runs along memory, or not over this value."""
+        inner = self.path[-1] if self.path else None
+        over = [any(i is inner for i, _ in k.terms) for k in self.at if isinstance(k, Affine)]
+        return not any(over[:-1])
+
+
+@dataclass(eq=False)
+class _Value:
+    """A cell, with who writes and who reads it."""
+
+    cell: Cell
+    writers: list[tuple[int, Path, Step]] = field(default_factory=list)
+    reads: list[_Site] = field(default_factory=list)
+    whole: bool = False  # used as one piece of memory
+
+    @property
+    def step(self) -> Compute | None:
+        """The one plain elementwise step that defines a temporary, if there is such a step."""
+        if self.cell.role != "temporary" or self.whole or len(self.writers) != 1:
+            return None
+        step = self.writers[0][2]
+        if not isinstance(step, Compute) or step.combine:
+            return None
+        if any(isinstance(k, Indirect) for r in step.reads for k in r.at):
+            return None
+        mapped = all(isinstance(k, Affine) and (k.index or k == Affine()) for k in step.at)
+        return step if mapped else None
+
+    @property
+    def path(self) -> Path:
+        """The loops in which it gets its first value; sums go on in inner loops."""
+        return min((path for _, path, _ in self.writers), key=len, default=())
+
+    def is_local(self, site: _Site) -> bool:
+        """Whether a site is inside the loops in which the value is computed."""
+        path = self.path
+        return site.path[: len(path)] == path
+
+    def is_there(self, site: _Site) -> bool:
+        """Whether it can be read at a site where it isn't read now, without being kept."""
+        return self.is_local(site) and self.is_final()
+
+    def is_final(self) -> bool:
+        """Whether all who read it read the same: none reads while others are still to write."""
+        if len(self.writers) == 1:
+            return True
+        return not any(
+            nest > site.nest or (nest == site.nest and site.path[: len(path)] == path != ())
+            for nest, path, _ in self.writers
+            for site in self.reads
+            if path != self.path or nest > site.nest
+        )
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.cell.shape)
+
+
+class _Values(dict[Cell, _Value]):
+    """What a plan computes."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        for nest, top in enumerate(plan.steps):
+            for path, step in with_loops([top], ()):
+                for cell, at, writes in step.accesses():
+                    value = self.setdefault(cell.root, _Value(cell.root))
+                    if at is None or cell is not cell.root or not _is_affine(at):
+                        value.whole = True
+                    if writes:
+                        value.writers.append((nest, path, step))
+                    else:
+                        value.reads.append(_Site(nest, path, at or ()))
+
+
+def _is_affine(at: At) -> bool:
+    return all(isinstance(k, Affine) for k in at)
+
+
+def _operands(step: Compute) -> Iterator[Cell]:
+    for read in step.reads:
+        if read.cell is not None:
+            yield read.cell.root
+
+
+# ---- the choice
+
+
+def _chosen(values: _Values) -> set[Cell]:
+    """The cells whose values are computed again where they are read outside their loops."""
+    crossing = {
+        cell: [site for site in value.reads if not value.is_local(site)]
+        for cell, value in values.items()
+        if not cell.in_register and value.step is not None
+    }
+    chosen: set[Cell] = set()
+    for group in _groups(values, {cell: sites for cell, sites in crossing.items() if sites}):
+        network = _Network(values, group)
+        if network.is_worth_a_look():
+            chosen |= network.computed_again()
+    return chosen
+
+
+Needs = dict[Cell, list[_Site]]
+
+
+def _groups(values: _Values, crossing: Needs) -> list[Needs]:
+    """The crossing values in groups that have no operands in common."""
+    parent: dict[Cell, Cell] = {}
+
+    def find(cell: Cell) -> Cell:
+        while parent.setdefault(cell, cell) is not cell:
+            parent[cell] = cell = parent[parent[cell]]
+        return cell
+
+    for cell in crossing:
+        stack, seen = [cell], {cell}
+        while stack:
+            step = values[stack.pop()].step
+            for operand in _operands(step) if step else ():
+                if operand.role == "temporary" and operand not in seen:
+                    seen.add(operand)
+                    parent[find(operand)] = find(cell)
+                    if operand.in_register:
+                        stack.append(operand)
+    groups: dict[Cell, Needs] = {}
+    for cell, sites in crossing.items():
+        groups.setdefault(find(cell), {})[cell] = sites
+    return list(groups.values())
+
+
+class _Network:
+    """The choice as a cut between what is kept (the source's side) and what is needed elsewhere
+    (the sink's).
+
+    A value has two nodes, joined by an edge of the price of keeping it: `make` and `have`. An edge
+    from the source to `make` has the price of computing it again. If that is cut, each operand
+    must be had where the value is needed; an endless edge from the operand's `have` to `make` sees
+    to it. What is read outside its loop is joined to the sink.
+    """
+
+    def __init__(self, values: _Values, crossing: Needs) -> None:
+        self.values = values
+        self.crossing = crossing
+        self.sites: Needs = {cell: list(sites) for cell, sites in crossing.items()}
+        self.operands: dict[Cell, list[Cell]] = {}
+        for cell in crossing:
+            self._follow(cell)
+
+    def _follow(self, cell: Cell) -> None:
+        """The operands that would be needed if a value was computed again, and where; not beyond
+        what would cost more than to keep it."""
+        times = sum(s.times for s in self._apart(cell))
+        stack = [(cell, self.crossing[cell], self.keep(cell))]
+        while stack:
+            cell, sites, budget = stack.pop()
+            step = self.values[cell].step
+            if step is None or not (cell in self.crossing or cell.in_register):
+                continue
+            budget -= getattr(step.primitive, "cost", 1) * times
+            if budget < 0:
+                continue
+            self.operands[cell] = list(_operands(step))
+            for operand in self.operands[cell]:
+                needed = [s for s in sites if not self.values[operand].is_there(s)]
+                known = self.sites.setdefault(operand, [])
+                known += [s for s in needed if s not in known]
+                if needed:
+                    stack.append((operand, needed, budget))
+
+    def again(self, cell: Cell) -> float:
+        """The price of computing a value again wherever it is needed, its operands given."""
+        step = self.values[cell].step
+        if step is None or cell not in self.operands:
+            return math.inf
+        cost = getattr(step.primitive, "cost", 1)
+        return cost * sum(
+            site.times * (1 if site.is_in_order else SCALAR) for site in self._apart(cell)
+        )
+
+    def _apart(self, cell: Cell) -> list[_Site]:
+        """The sites where a value is needed, one for each top-level step and index."""
+        return list({(site.nest, site.at): site for site in self.sites[cell]}.values())
+
+    def keep(self, cell: Cell) -> float:
+        """The price of having a value in memory where it is needed: writing it if that isn't done
+        anyhow, reading it, and taking up memory meanwhile, which is priced like reading it once."""
+        value = self.values[cell]
+        sites = self.sites[cell]
+        if not value.is_final() and cell.role != "input":
+            return math.inf  # something else stands there later
+        width = max(cell.dtype.itemsize, NARROWEST) * _price_of_a_byte(self._footprint(cell))
+        own = {site.nest for site in value.reads}
+        if not cell.in_register and cell not in self.crossing:  # in memory anyhow
+            late = max((site.nest for site in sites), default=0)
+            kept = cell.role == "temporary" and late > max(own, default=0)
+            return width * value.size * (len({s.nest for s in sites} - own) + kept)
+        times = math.prod(i.extent for i in value.path)
+        return width * (WRITE * times + value.size + sum(s.times for s in self._apart(cell)))
+
+    def _footprint(self, cell: Cell) -> int:
+        """The bytes that a value takes while it is needed."""
+        value = self.values[cell]
+        if not cell.in_register:
+            return math.prod(cell.left) * cell.dtype.itemsize
+        shared = min((_common(value.path, s.path) for s in self.sites[cell]), default=0)
+        return math.prod(i.extent for i in value.path[shared:]) * cell.dtype.itemsize
+
+    def is_worth_a_look(self) -> bool:
+        """Whether anything could be gained: some value is cheaper to compute than to keep."""
+        return any(self.again(cell) < self.keep(cell) for cell in self.crossing)
+
+    def computed_again(self) -> set[Cell]:
+        import networkx as nx
+
+        graph = nx.DiGraph()
+
+        def join(one: object, other: object, price: float) -> None:
+            if math.isinf(price):
+                graph.add_edge(one, other)  # networkx has no end without a capacity
+            else:
+                graph.add_edge(one, other, capacity=price)
+
+        for cell in self.sites:
+            join("source", ("make", cell.id), self.again(cell))
+            join(("make", cell.id), ("have", cell.id), self.keep(cell))
+            for operand in self.operands.get(cell, ()):
+                if self.sites[operand]:  # else it is there in a register
+                    join(("have", operand.id), ("make", cell.id), math.inf)
+        for cell in self.crossing:
+            join(("have", cell.id), "sink", math.inf)
+        _, (_, needed) = nx.minimum_cut(graph, "source", "sink")
+        return {cell for cell in self.operands if ("make", cell.id) in needed}
+
+
+def _common(one: Path, other: Path) -> int:
+    """How many loops two steps have in common."""
+    same = [a is b for a, b in zip(one, other, strict=False)]
+    return same.index(False) if False in same else len(same)
+
+
+def _price_of_a_byte(footprint: int) -> float:
+    return next(price for size, price in CACHES if footprint <= size)
+
+
+# ---- the rewriting
+
+
+class _Rewrite:
+    """Each reading of a chosen value outside its loops becomes that of a register, which is
+    computed just before."""
+
+    def __init__(self, values: _Values, again: set[Cell]) -> None:
+        self.values = values
+        self.again = again
+        self.nest = 0
+
+    def rewritten(self, steps: list[Step], path: Path) -> list[Step]:
+        done: list[Step] = []
+        here: dict[tuple[Cell, At], Read] = {}
+        for number, step in enumerate(steps):
+            if not path:
+                self.nest = number
+                here = {}  # registers may end with a top-level step: its kernel may
+            if isinstance(step, Loop):
+                body = self.rewritten(step.body, (*path, step.index))
+                done.append(replace(step, body=body))
+            elif isinstance(step, Compute):
+                reads = tuple(self._read(r, path, done, here) for r in step.reads)
+                done.append(replace(step, at=self._index(step.at, path, done, here), reads=reads))
+            elif isinstance(step, (ArgUpdate, CheckGuard)):
+                done.append(replace(step, read=self._read(step.read, path, done, here)))
+            else:
+                done.append(step)
+        return done
+
+    def _index(self, at: At, path: Path, done: list[Step], here: dict[tuple[Cell, At], Read]) -> At:
+        """The index, with the values of index arrays computed again too."""
+        return tuple(
+            replace(k, read=self._read(k.read, path, done, here)) if isinstance(k, Indirect) else k
+            for k in at
+        )
+
+    def _read(
+        self, read: Read, path: Path, done: list[Step], here: dict[tuple[Cell, At], Read]
+    ) -> Read:
+        """The read itself, or a register that holds the value, computed just before."""
+        cell = read.cell
+        if any(isinstance(k, Indirect) for k in read.at):
+            read = replace(read, at=self._index(read.at, path, done, here))
+        if cell is None or cell not in self.again:
+            return read
+        value = self.values[cell]
+        if value.is_local(_Site(self.nest, path, read.at)):
+            return read
+        key = (cell, read.at)
+        if key in here:
+            return here[key]
+        step = value.step
+        assert step is not None
+        mapping = {
+            k.index: to
+            for k, to in zip(step.at, read.at, strict=True)
+            if isinstance(k, Affine) and k.index is not None and isinstance(to, Affine)
+        }
+        operands = [r.substitute(mapping) for r in step.reads]
+        reads = tuple(self._read(r, path, done, here) for r in operands)
+        clone = Cell((), cell.dtype, hint=cell.hint, src=cell.src)
+        done.append(Compute(clone, (), step.primitive, reads, src=step.src))
+        here[key] = Read(clone, ())
+        return here[key]
+
+
+def drop_unread(plan: Plan) -> Plan:
+    """Drop what is computed into temporaries that nothing reads."""
+    while True:
+        read = {
+            cell.root
+            for _, step in with_loops(plan.steps, ())
+            for cell, _, writes in step.accesses()
+            if not writes or not isinstance(step, Compute)
+        }
+        steps, dropped = _without_unread(plan.steps, read)
+        plan.steps = steps
+        if not dropped:
+            return plan
+
+
+def _without_unread(steps: list[Step], read: set[Cell]) -> tuple[list[Step], bool]:
+    kept: list[Step] = []
+    dropped = False
+    for step in steps:
+        if isinstance(step, Loop):
+            body, inner = _without_unread(step.body, read)
+            dropped |= inner
+            if body:
+                kept.append(replace(step, body=body))
+        elif (
+            isinstance(step, Compute)
+            and step.cell.role == "temporary"
+            and step.cell.root not in read
+        ):
+            dropped = True
+        else:
+            kept.append(step)
+    return kept, dropped
