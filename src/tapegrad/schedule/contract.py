@@ -20,6 +20,7 @@ from tapegrad.ir.plan import (
     Cell,
     CheckGuard,
     Compute,
+    Gemm,
     Index,
     Indirect,
     Loop,
@@ -97,7 +98,8 @@ def recompute(plan: Plan) -> Plan:
         for cell, at, writes in step.accesses():
             if at is None or cell.alias is not None or any(isinstance(k, Indirect) for k in at):
                 whole.add(cell.root)
-            if writes:
+            # A sum of products is read when they are all in it, and never changes after that.
+            if writes and not (isinstance(step, Gemm) and step.adds):
                 writers.setdefault(cell.root, []).append(step)
     rule = _Recompute(writers, whole)
     plan.steps = rule.rewritten(plan.steps)
