@@ -17,8 +17,8 @@ from tapegrad.ir.tape import Source, Tape, Var
 # What emitted code says besides the scalar expressions of the primitives.
 _WORDS = """
     np nan inf empty argument parts static apart scratch scratch_of spread status Stale Miss plus
-    where rolled wrapped reshaped part matmul maximum minimum compiled ndarray asarray args call
-    flat float32 float64 bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64
+    where rolled wrapped reshaped part matmul add_matmul maximum minimum compiled ndarray asarray
+    args call flat float32 float64 bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64
     cholesky cholesky_pullback solve_lower solve_upper solve_unit_lower solve_unit_upper
     lu lu_solve lu_solve_transposed inverse_t slogdet LinAlgError
 """

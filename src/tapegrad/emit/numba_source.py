@@ -288,7 +288,8 @@ class _KernelEmitter:
     def _gemm(self, step: Gemm) -> None:
         x = self._matrix(step.x, step.x_at, step.x_transposed)
         y = self._matrix(step.y, step.y_at, step.y_transposed)
-        self._line(f"matmul({x}, {y}, {self._matrix(step.out, step.at)})")
+        name = "add_matmul" if step.adds else "matmul"
+        self._line(f"{name}({x}, {y}, {self._matrix(step.out, step.at)})")
 
     def _routine(self, step: Routine) -> None:
         called = f"{step.function}({', '.join(self._matrix(*x) for x in step.arrays)})"

@@ -226,7 +226,8 @@ class ArgUpdate(Step):
 
 @dataclass
 class Gemm(Step):
-    """`out[at] = x[x_at] @ y[y_at]`: BLAS on the last two axes, which may stand transposed."""
+    """`out[at] = x[x_at] @ y[y_at]`, or `+=` if it `adds`: BLAS on the last two axes, which may
+    stand transposed."""
 
     out: Cell
     x: Cell
@@ -236,24 +237,22 @@ class Gemm(Step):
     y_at: At
     x_transposed: bool
     y_transposed: bool
+    adds: bool = False
     src: Source | None = None
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
         yield self.x, None, False
         yield self.y, None, False
+        if self.adds:
+            yield self.out, None, False
         yield self.out, None, True
 
     def substituted(self, mapping: Mapping[Index, Affine]) -> Gemm:
-        return Gemm(
-            self.out,
-            self.x,
-            self.y,
-            substitute_at(self.at, mapping),
-            substitute_at(self.x_at, mapping),
-            substitute_at(self.y_at, mapping),
-            self.x_transposed,
-            self.y_transposed,
-            self.src,
+        return replace(
+            self,
+            at=substitute_at(self.at, mapping),
+            x_at=substitute_at(self.x_at, mapping),
+            y_at=substitute_at(self.y_at, mapping),
         )
 
 

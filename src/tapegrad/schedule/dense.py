@@ -23,6 +23,7 @@ from tapegrad.ir.plan import (
 )
 from tapegrad.ir.tape import Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.contractions import MatMul
 from tapegrad.primitives.reductions import LONG_SUM, CumSum
 from tapegrad.primitives.views import Transpose
 from tapegrad.schedule.access import (
@@ -121,21 +122,25 @@ def fold(
 
 
 def matmul(low: Lowering, call: Call) -> None:
-    x = call.operands[0]
-    *batch, rows, columns = call.out.shape
-    depth = x.shape[-1]
-    small = rows * columns * depth <= SMALL_PRODUCT or 1 in (rows, columns, depth)
-    if small or depth == 0 or call.out.dtype.kind != "f":
-        product_loops(low, call, tuple(batch), rows, columns, depth)
+    if is_gemm(call):
+        gemm(low, call)
     else:
-        gemm(low, call, tuple(batch))
+        product_loops(low, call)
 
 
-def product_loops(
-    low: Lowering, call: Call, batch: tuple[int, ...], rows: int, columns: int, depth: int
-) -> None:
+def is_gemm(call: Call) -> bool:
+    """Whether BLAS computes this call: a product of floats that is worth it."""
+    if not isinstance(call.primitive, MatMul) or call.out.dtype.kind != "f":
+        return False
+    extents = (*call.out.shape[-2:], call.operands[0].shape[-1])
+    return min(extents) > 1 and math.prod(extents) > SMALL_PRODUCT
+
+
+def product_loops(low: Lowering, call: Call) -> None:
     """The product as a sum over (batch, i, j, k), in the order that reads memory along rows."""
     x, y = call.operands
+    *batch, rows, columns = call.out.shape
+    depth = x.shape[-1]
     nb = len(batch)
     i, j, k = nb, nb + 1, nb + 2
 
@@ -164,18 +169,21 @@ def product_loops(
     fold(low, call, shape, (k,), "sum", ew.mul, reads, order)
 
 
-def gemm(low: Lowering, call: Call, batch: tuple[int, ...]) -> None:
+def gemm(low: Lowering, call: Call) -> None:
+    """A product by BLAS: into a cell of its own, or into the sum that it is a term of."""
     x, y = call.operands
     cell_x, x_swapped = matrix(low, x)
     cell_y, y_swapped = matrix(low, y)
-    cell = low.result(call)
-    indices = indices_for(batch)
+    indices = indices_for(call.out.shape[:-2])
     at = at_indices(indices)
-
-    step = Gemm(
-        cell, cell_x, cell_y, at, batch_at(at, x.shape[:-2]), batch_at(at, y.shape[:-2]),
-        x_swapped, y_swapped, call.src,
-    )  # fmt: skip
+    x_at, y_at = batch_at(at, x.shape[:-2]), batch_at(at, y.shape[:-2])
+    total = low.totals.get(call.out)
+    cell, adds = (total.cell, total.adds) if total else (low.result(call), False)
+    step = Gemm(cell, cell_x, cell_y, at, x_at, y_at, x_swapped, y_swapped, adds, call.src)
+    if total and total.swapped:  # (x @ y).T = y.T @ x.T
+        step = Gemm(
+            cell, cell_y, cell_x, at, y_at, x_at, not y_swapped, not x_swapped, adds, call.src
+        )
     low.steps += nest(indices, [step])
 
 
@@ -189,12 +197,18 @@ def matrix(low: Lowering, x: Operand) -> tuple[Cell, bool]:
     """A cell for a BLAS operand, and whether its last two axes stand swapped in it."""
     if isinstance(x, Var) and x not in low.cells:
         call = low.made[x]
-        if isinstance(call.primitive, Transpose):
-            n = len(x.shape)
-            if call.primitive.axes == (*range(n - 2), n - 1, n - 2):
-                cell, swapped = matrix(low, call.operands[0])
-                return cell, not swapped
+        if swaps(call):
+            cell, swapped = matrix(low, call.operands[0])
+            return cell, not swapped
     return low.materialized(x), False
+
+
+def swaps(call: Call) -> bool:
+    """Whether a call swaps the last two axes, and no others."""
+    if not isinstance(call.primitive, Transpose):
+        return False
+    n = len(call.out.shape)
+    return call.primitive.axes == (*range(n - 2), n - 1, n - 2)
 
 
 def running(low: Lowering, call: Call) -> None:

@@ -33,7 +33,7 @@ from tapegrad.primitives.solving import (
     Triangle,
     TriangularSolve,
 )
-from tapegrad.schedule import dense, scatters, systems
+from tapegrad.schedule import dense, scatters, sums, systems
 from tapegrad.schedule.access import THROUGH
 from tapegrad.schedule.lowering import Lowering
 
@@ -43,7 +43,7 @@ Rule = Callable[[Lowering, Call], None]
 def lower(tape: Tape, hints: Mapping[Var, str] | None = None) -> Plan:
     """The plan of one nest a call. `hints` are names for variables, for the emitted source."""
     low = Lowering(tape, hints or {})
-    scatters.find_scattered_sums(low)
+    sums.find_sums(low)
     for call in tape.calls:
         rule = _rule(low, call)
         if rule is not None:
@@ -55,10 +55,12 @@ def lower(tape: Tape, hints: Mapping[Var, str] | None = None) -> Plan:
 def _rule(low: Lowering, call: Call) -> Rule | None:
     """What lowers this call; None for what is read through, or added in place."""
     primitive = call.primitive
+    if call.outs[0] in low.sums:
+        return sums.sum_in_place
+    if call.outs[0] in low.inside:
+        return sums.inner_sum
     if type(primitive) in THROUGH or call.outs[0] in low.absorbed:
         return None
-    if call.outs[0] in low.scattered:
-        return scatters.scattered_sum
     if isinstance(primitive, AsType) or (isinstance(primitive, Elementwise) and primitive.scalar):
         return dense.elementwise
     if isinstance(primitive, Reduction):

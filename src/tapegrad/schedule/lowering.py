@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,27 @@ from tapegrad.schedule.access import (
     nest,
 )
 
+Reader = Callable[[At], Read]  # of a value, at an index of it
+
+
+@dataclass
+class Sum:
+    """A sum with terms that are added in place, as far as nobody else reads what is inside it."""
+
+    products: list[tuple[Var, bool]] = field(default_factory=list)  # and whether to be transposed
+    scatters: list[Var] = field(default_factory=list)
+    inside: list[Var] = field(default_factory=list)  # smaller sums, and transposes of them
+    dense: bool = False  # whether there are other terms
+
+
+@dataclass(frozen=True)
+class Total:
+    """Where a product goes that is a term of a sum: stored or added, itself or its transpose."""
+
+    cell: Cell
+    adds: bool
+    swapped: bool
+
 
 class Lowering:
     """The state of lowering one tape; the rules for calls are functions of it."""
@@ -50,8 +72,13 @@ class Lowering:
         self.steps: list[Step] = []
         self.failures: list[Failure] = []
         self.checked: set[tuple[Var, int]] = set()
-        # Sums of scatters: their terms, and what is added in place without a cell of its own.
-        self.scattered: dict[Var, list[Operand]] = {}
+        # Sums that are added up in place (see `sums`), by the call that ends them; the smaller sums
+        # inside these, and what is left of those for a loop; where products go; and what is only
+        # added in place.
+        self.sums: dict[Var, Sum] = {}
+        self.inside: set[Var] = set()
+        self.rests: dict[Var, Reader | None] = {}
+        self.totals: dict[Var, Total] = {}
         self.absorbed: set[Var] = set()
         names = tape.names or ("",) * len(tape.inputs)
         for var, name in zip(tape.inputs, names, strict=True):
@@ -152,11 +179,14 @@ class Lowering:
 
     def results(self, call: Call) -> list[Cell]:
         """Cells for all that a call defines."""
-        other = "ct" if call.reason.startswith("cotangent") else ""
         for out in call.outs:
-            hint = self.hints.get(out, other)
-            self.cells[out] = Cell(out.shape, out.dtype, hint=hint, src=call.src)
+            self.cells[out] = self.new_cell(out, call, out.shape)
         return [self.cells[out] for out in call.outs]
+
+    def new_cell(self, out: Var, call: Call, shape: tuple[int, ...]) -> Cell:
+        """A cell of this shape, named after what a call defines."""
+        other = "ct" if call.reason.startswith("cotangent") else ""
+        return Cell(shape, out.dtype, hint=self.hints.get(out, other), src=call.src)
 
     def writable(self, call: Call, x: Operand) -> Cell:
         """A cell that starts with the values of `x`: its own if nobody reads it again."""

@@ -1,4 +1,4 @@
-"""Lowering of writes into larger results, of gathers, and of sums of scattered terms."""
+"""Lowering of writes into larger results, and of gathers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tapegrad.ir.plan import (
 from tapegrad.ir.tape import Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.scatter import Place, PlaceDiagonal, ScatterAdd
+from tapegrad.primitives.scatter import Place, PlaceDiagonal
 from tapegrad.schedule.access import (
     at_indices,
     index_map,
@@ -176,81 +176,23 @@ def scatter_set(low: Lowering, call: Call) -> None:
     scatter(low, low.writable(call, x), y, arrays, "", call)
 
 
-def find_scattered_sums(low: Lowering) -> None:
-    """Sums of which some term is a scatter that nobody else reads."""
-    inner: set[Var] = set()
-    for call in reversed(low.tape.calls):
-        if call.primitive is not ew.add or call.out in inner:
-            continue
-        terms, sums = terms_of(low, call.out)
-        found = [t for t in terms if is_scatter(low, t, call.out)]
-        if found:
-            low.scattered[call.out] = terms
-            inner |= sums
-            first = terms[0] if len(found) == len(terms) else None
-            low.absorbed |= {t for t in found if isinstance(t, Var) and t is not first}
-            if first is not None:
-                low.absorbed.add(first)  # type: ignore[arg-type]
-    low.absorbed |= inner
+def start_scattered(low: Lowering, cell: Cell, call: Call) -> bool:
+    """Start a sum whose terms are all scattered. Returns whether this one, the first, is in it."""
+    if isinstance(call.primitive, Place):
+        fill_around(low, cell, call.primitive.index, call.src)
+        into(low, cell, call.primitive.index, call.operands[0], "", call.src)
+        return True
+    indices = indices_for(cell.shape)
+    zero = cell.dtype.type(0)
+    low.steps += nest(indices, [store(cell, at_indices(indices), zero, call.src)])
+    return False
 
 
-def terms_of(low: Lowering, out: Var) -> tuple[list[Operand], set[Var]]:
-    """The terms of a sum, taken apart through sums that nobody else reads."""
-    terms: list[Operand] = []
-    inside: set[Var] = set()
-    stack: list[Operand] = list(reversed(low.made[out].operands))
-    while stack:
-        x = stack.pop()
-        call = low.made.get(x) if isinstance(x, Var) else None
-        same = x.shape == out.shape
-        if call and same and call.primitive is ew.add and low.uses[call.out] == 1:
-            inside.add(call.out)
-            stack += reversed(call.operands)
-        else:
-            terms.append(x)
-    return terms, inside
-
-
-def is_scatter(low: Lowering, x: Operand, out: Var) -> bool:
-    """Whether `x` is a scatter that nobody but the sum `out` reads, and that isn't broadcast."""
-    call = low.made.get(x) if isinstance(x, Var) else None
-    kinds = (Place, PlaceDiagonal, ScatterAdd)
-    fits = isinstance(x, Var) and x.shape == out.shape and low.uses[x] == 1
-    return call is not None and isinstance(call.primitive, kinds) and fits
-
-
-def scattered_sum(low: Lowering, call: Call) -> None:
-    """A sum with scatters among its terms: the dense ones stored, the scattered ones added."""
-    terms = low.scattered[call.out]
-    scatters = [t for t in terms if is_scatter(low, t, call.out)]
-    dense = [t for t in terms if not is_scatter(low, t, call.out)]
-    cell = low.result(call)
-    if dense:
-        indices = indices_for(cell.shape)
-        at = at_indices(indices)
-        body: list[Step] = []
-        combine = ""
-        for x in dense:
-            read = low.read_broadcast(x, at)
-            body.append(Compute(cell, at, ew.copy, (read,), combine, call.src))
-            combine = "add"
-        low.steps += nest(indices, body)
+def add_in_place(low: Lowering, cell: Cell, call: Call) -> None:
+    """Add what a call scatters to a cell."""
+    if isinstance(call.primitive, Place):
+        into(low, cell, call.primitive.index, call.operands[0], "add", call.src)
+    elif isinstance(call.primitive, PlaceDiagonal):
+        onto_diagonal(low, cell, call, "add")
     else:
-        scatters.sort(key=lambda t: not isinstance(low.made[t].primitive, Place))  # type: ignore[index]
-        first = low.made[scatters.pop(0)]  # type: ignore[index]
-        if isinstance(first.primitive, Place):
-            fill_around(low, cell, first.primitive.index, first.src)
-            into(low, cell, first.primitive.index, first.operands[0], "", first.src)
-        else:
-            indices = indices_for(cell.shape)
-            zero = cell.dtype.type(0)
-            low.steps += nest(indices, [store(cell, at_indices(indices), zero, first.src)])
-            scatters.insert(0, first.out)
-    for x in scatters:
-        made = low.made[x]  # type: ignore[index]
-        if isinstance(made.primitive, Place):
-            into(low, cell, made.primitive.index, made.operands[0], "add", made.src)
-        elif isinstance(made.primitive, PlaceDiagonal):
-            onto_diagonal(low, cell, made, "add")
-        else:
-            add_scattered(low, cell, made)
+        add_scattered(low, cell, call)

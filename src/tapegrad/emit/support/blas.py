@@ -62,6 +62,17 @@ class Fortran:
 @intrinsic
 def matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
     """out = x @ y for matrices; x and y may be transposes of row-major ones."""
+    return _product(x, y, out, 0.0)
+
+
+@intrinsic
+def add_matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
+    """out += x @ y for matrices; x and y may be transposes of row-major ones."""
+    return _product(x, y, out, 1.0)
+
+
+def _product(x: Any, y: Any, out: Any, kept: float) -> Any:
+    """The code of out = x @ y + kept * out; BLAS doesn't read what isn't kept."""
 
     def flag(matrix: Any) -> tuple[str, int]:
         (rows, columns), (down, along) = matrix.shape, matrix.strides
@@ -74,7 +85,7 @@ def matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
         (m, k), n = x.shape, y.shape[1]
         (flag_x, lead_x), (flag_y, lead_y) = flag(x), flag(y)
         Fortran(context, builder, out.dtype).call(
-            "gemm", flag_y, flag_x, n, m, k, 1.0, args[1], lead_y, args[0], lead_x, 0.0, args[2],
+            "gemm", flag_y, flag_x, n, m, k, 1.0, args[1], lead_y, args[0], lead_x, kept, args[2],
             out.strides[0],
         )  # fmt: skip
         return context.get_dummy_value()

@@ -1,0 +1,144 @@
+"""Lowering of sums whose terms are added in place: products of BLAS, and scatters.
+
+    %3 = matmul(%1, %2)                        matmul(x, y, t)
+    %6 = matmul(%4, %5)                        add_matmul(z, w, t)
+    %7 = add(%3, %6)                  -->      for i, j: h[i, j] = tanh(t[i, j] + b[j])
+    %9 = add(%7, %8)
+    %10 = tanh(%9)
+
+Each product is added to one cell, the *total*, where the tape has it, so what it was computed from
+needn't live on. Scatters are added where the sum ends.
+
+The other terms are added by the loop that ends the sum: to the total, if the sum is an output, and
+else in a register, since that loop can fuse with what computes with the sum. A total that started
+with these terms would have to be stored for their sake, and read again; and with a single product
+it is no loss, since the loop is the one that the tape asks for.
+
+A total may be the transpose of what the tape adds up: products can be computed either way round.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tapegrad.ir.plan import Cell, Compute, Read
+from tapegrad.ir.tape import Call, Var
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.scatter import Place, PlaceDiagonal, ScatterAdd
+from tapegrad.schedule.access import at_indices, indices_for, nest
+from tapegrad.schedule.dense import is_gemm, swaps
+from tapegrad.schedule.lowering import Lowering, Reader, Sum, Total
+from tapegrad.schedule.scatters import add_in_place, start_scattered
+
+
+def find_sums(low: Lowering) -> None:
+    """Find the sums to add up in place, each as large as it gets."""
+    found: dict[Var, Sum] = {}
+    for call in low.tape.calls:
+        terms = _terms(low, call, found)
+        if terms is not None:
+            found[call.outs[0]] = terms
+    order = {x: k for k, x in enumerate(low.made)}
+    for out, terms in found.items():
+        call = low.made[out]
+        if call.primitive is ew.add or swaps(call):
+            _plan_sum(low, call, terms, order)
+
+
+def _terms(low: Lowering, call: Call, found: dict[Var, Sum]) -> Sum | None:
+    """The terms of a call's result, which takes over the sums in `found` that only it reads."""
+    if is_gemm(call):
+        return Sum(products=[(call.out, False)])
+    if isinstance(call.primitive, (Place, PlaceDiagonal, ScatterAdd)):
+        return Sum(scatters=[call.out])
+    if call.primitive is not ew.add and not swaps(call):
+        return None
+    mine = [x for x in call.operands if isinstance(x, Var) and x in found and low.uses[x] == 1]
+    if swaps(call):
+        if not mine or found[mine[0]].scatters or found[mine[0]].dense:
+            return None
+        terms = found.pop(mine[0])
+        terms.products = [(x, not swapped) for x, swapped in terms.products]
+        terms.inside += mine
+        return terms
+    mine = [x for x in mine if (x.shape, x.dtype) == (call.out.shape, call.out.dtype)]
+    if not mine:
+        return None
+    terms, *others = (found.pop(x) for x in mine)
+    terms.dense |= len(mine) < len(call.operands)
+    terms.inside += mine
+    for other in others:
+        terms.products += other.products
+        terms.scatters += other.scatters
+        terms.inside += other.inside
+        terms.dense |= other.dense
+    return terms
+
+
+def _plan_sum(low: Lowering, call: Call, terms: Sum, order: dict[Var, int]) -> None:
+    """Say where the products of a sum go, and what inside it isn't lowered by itself."""
+    low.sums[call.out] = terms
+    products = dict(terms.products)
+    for x in (*terms.scatters, *terms.inside):
+        if low.made[x].primitive is ew.add:
+            low.inside.add(x)
+        elif x not in products:
+            low.absorbed.add(x)
+    if not products:
+        return
+    first, *later = sorted(products, key=lambda x: order[x])
+    if terms.scatters or not terms.dense or call.out in low.tape.outputs:
+        cell = low.result(call)
+    else:
+        cell = low.new_cell(first, low.made[first], call.out.shape)
+    low.totals[first] = Total(cell, False, products[first])
+    low.totals.update({x: Total(cell, True, products[x]) for x in later})
+
+
+def inner_sum(low: Lowering, call: Call) -> None:
+    """A sum inside another: the terms that aren't added in place, if it has any, are added here."""
+    low.rests[call.out] = _rest(low, call)
+
+
+def sum_in_place(low: Lowering, call: Call) -> None:
+    """The end of a sum: its products are in the total, if it has any."""
+    terms = low.sums[call.out]
+    rest = _rest(low, call)
+    total = low.totals[terms.products[0][0]].cell if terms.products else None
+    cell = low.cells.get(call.out) or low.result(call)
+    scattered = [low.made[x] for x in terms.scatters]
+    scattered.sort(key=lambda c: not isinstance(c.primitive, Place))
+    if rest is not None:
+        indices = indices_for(cell.shape)
+        at = at_indices(indices)
+        if total is None or total is cell:
+            combine = "" if total is None else "add"
+            step = Compute(cell, at, ew.copy, (rest(at),), combine, call.src)
+        else:
+            step = Compute(cell, at, ew.add, (Read(total, at), rest(at)), src=call.src)
+        low.steps += nest(indices, [step])
+    elif total is None and start_scattered(low, cell, scattered[0]):
+        del scattered[0]
+    for scatter in scattered:
+        add_in_place(low, cell, scatter)
+
+
+def _rest(low: Lowering, call: Call) -> Reader | None:
+    """The sum of the operands as far as they aren't added in place."""
+    parts = []
+    for x in call.operands:
+        reader: Reader | None = partial(low.read_broadcast, x)
+        if isinstance(x, Var) and (x in low.totals or x in low.absorbed):
+            reader = None
+        elif isinstance(x, Var) and x in low.rests:
+            reader = low.rests[x]
+        if reader is not None:
+            parts.append(reader)
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    cell = Cell(call.out.shape, call.out.dtype, src=call.src)
+    indices = indices_for(cell.shape)
+    at = at_indices(indices)
+    reads = tuple(read(at) for read in parts)
+    low.steps += nest(indices, [Compute(cell, at, ew.add, reads, src=call.src)])
+    return lambda at: Read(cell, at)
