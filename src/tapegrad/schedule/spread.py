@@ -42,6 +42,7 @@ from tapegrad.primitives.elementwise import copy
 
 GRAIN = 1 << 20  # the work that a chunk is worth, in additions: some 0.1 ms
 MOST = 32  # chunks
+LINES = 128  # bytes: two cores that write nearer to each other than this wait for each other
 
 Move = dict[Cell, Cell]  # cells that get a place for each chunk
 
@@ -94,13 +95,14 @@ def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell],
     again = Index(chunks)
     totals: list[Step] = []
     for cell in private:
-        moves[cell] = Cell((chunks, *cell.left), cell.dtype, hint=cell.hint, stored=True)
+        moves[cell] = Cell(_apart(chunks, cell), cell.dtype, hint=cell.hint, stored=True)
     for cell, combine in folded.items():
-        parts = Cell((chunks, *cell.left), cell.dtype, hint="found", src=cell.src, stored=True)
+        shape = _apart(chunks, cell)
+        parts = Cell(shape, cell.dtype, hint="found", src=cell.src, stored=True)
         neutral = Read(None, (), Literal(_neutral(combine, cell.dtype)))
         if cell.left:
             moves[cell] = parts
-            before.append(_filled(parts, here, neutral))
+            before.append(_filled(parts, cell.left, here, neutral))
         else:  # a sum in a register
             local = moves[cell] = Cell((), cell.dtype, hint=cell.hint, src=cell.src)
             before.append(Compute(local, (), copy, (neutral,)))
@@ -218,8 +220,18 @@ def _nest(shape: tuple[int, ...], make: Callable[[At], Step]) -> Step:
     return step
 
 
-def _filled(parts: Cell, here: At, value: Read) -> Step:
-    return _nest(parts.shape[1:], lambda at: Compute(parts, (*here, *at), copy, (value,)))
+def _apart(chunks: int, cell: Cell) -> tuple[int, ...]:
+    """The shape of a cell for each chunk, with a gap between two of them; what has no axes is
+    written once, when the chunk is done."""
+    if not cell.left:
+        return (chunks,)
+    first, *others = cell.left
+    gap = math.ceil(LINES / (math.prod(others) * cell.dtype.itemsize))
+    return (chunks, first + gap, *others)
+
+
+def _filled(parts: Cell, left: tuple[int, ...], here: At, value: Read) -> Step:
+    return _nest(left, lambda at: Compute(parts, (*here, *at), copy, (value,)))
 
 
 def _total(cell: Cell, parts: Cell, chunk: Affine, combine: str) -> Step:
