@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import platform
 import stat
 import subprocess
 import sys
@@ -262,6 +263,48 @@ def test_settings_of_numba_are_part_of_the_key(monkeypatch):
     before = key.program_key(tape)
     monkeypatch.setenv("NUMBA_OPT", "1")
     assert key.program_key(tape) != before
+
+
+@pytest.fixture
+def cpuinfo(tmp_path, monkeypatch):
+    """A file that describes the processor, which this test writes; and who else may be asked."""
+    monkeypatch.setattr(key, "_CPUINFO", str(tmp_path / "cpuinfo"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(key, "_processor_by_llvm", lambda: ("what LLVM says",))
+    return tmp_path / "cpuinfo"
+
+
+CORE = """processor\t: {core}
+vendor_id\t: GenuineIntel
+cpu family\t: 6
+model\t\t: 85
+model name\t: Intel(R) Xeon(R)
+stepping\t: 7
+cpu MHz\t\t: {speed}
+flags\t\t: fpu sse4_2 avx2 {flags}
+
+"""
+
+
+def test_the_processor_is_known_without_llvm(cpuinfo):
+    """Which core is described first, and how fast it runs at the moment, doesn't matter."""
+
+    def found(*cores, flags="avx512f"):
+        cpuinfo.write_text("".join(CORE.format(core=c, speed=c**2, flags=flags) for c in cores))
+        return key.processor_key.__wrapped__()
+
+    assert found(0, 1) == found(5) == found(*range(100)) != found(0, flags="")
+    assert found(0, flags="avx512f " * 2000) != found(0, flags="avx512f " * 2001)  # to the end
+
+
+@pytest.mark.parametrize("text", [None, "", "processor: 0\nflags: fpu\n\n", "\n\n"])
+def test_where_the_processor_isnt_described_llvm_is_asked(text, cpuinfo, monkeypatch):
+    if text is not None:
+        cpuinfo.write_text(text)
+    asked = key.processor_key.__wrapped__()
+    monkeypatch.setattr(key, "_processor_by_llvm", lambda: ("something else",))
+    assert key.processor_key.__wrapped__() != asked
 
 
 def test_sources_that_changed_under_the_process_are_not_those_that_run(folder, monkeypatch):

@@ -2,8 +2,8 @@
 
 The first part is about the program: the tape without names, lines and comments, the versions of
 all that took part in compiling it, and numba's settings. The second part is about the processor.
-They are apart because LLVM has to be loaded to know the second, and needn't be where nothing is
-kept under the first.
+They are apart because LLVM may have to be loaded to know the second, and needn't be where nothing
+is kept under the first.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from tapegrad.primitives.base import Elementwise, Parametric, Primitive, Slice
 from tapegrad.primitives.control import Opaque
 from tapegrad.runtime import LOADED
 
+_CPUINFO = "/proc/cpuinfo"
+_PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"model name", b"stepping", b"flags")
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -47,15 +49,37 @@ def program_key(tape: Tape) -> str | None:
 
 @cache
 def processor_key() -> str:
-    """What the machine code depends on besides. Loads LLVM."""
+    """What the machine code depends on besides: LLVM, and what it knows of the processor."""
     import llvmlite
-    from llvmlite import binding
 
     from tapegrad.emit.linking import vector_library
 
+    processor = _processor() or _processor_by_llvm()
+    return _digest(repr((llvmlite.__version__, processor, vector_library())).encode())
+
+
+def _processor() -> list[bytes]:
+    """Make, model and features of an x86-64 processor in Linux's words, which LLVM needn't be
+    loaded for; empty for others. Of a processor's cores one is described like the other."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return []
+    text = b""
+    try:
+        with open(_CPUINFO, "rb", buffering=0) as file:  # a page at a time: a core is described
+            while b"\n\n" not in text and (more := file.read(4096)):  # in one, and there are many
+                text += more
+    except OSError:
+        return []
+    lines = (line.partition(b":") for line in text.partition(b"\n\n")[0].split(b"\n"))
+    known = {word.strip(): value for word, _, value in lines}
+    return [known[word] for word in _PROCESSOR] if known.keys() >= set(_PROCESSOR) else []
+
+
+def _processor_by_llvm() -> tuple[str, str, str]:
+    from llvmlite import binding
+
     features = binding.get_host_cpu_features().flatten()
-    parts = (llvmlite.__version__, binding.get_process_triple(), binding.get_host_cpu_name())
-    return _digest(repr((*parts, features, vector_library())).encode())
+    return binding.get_process_triple(), binding.get_host_cpu_name(), features
 
 
 def _digest(data: bytes) -> str:
