@@ -8,7 +8,6 @@ is kept under the first.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import platform
@@ -23,6 +22,7 @@ from tapegrad.ir.tape import Aval, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Parametric, Primitive, Slice
 from tapegrad.primitives.control import Opaque
 from tapegrad.runtime import LOADED
+from tapegrad.runtime.disk import digest
 
 _CPUINFO = "/proc/cpuinfo"
 _PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"model name", b"stepping", b"flags")
@@ -44,7 +44,7 @@ def program_key(tape: Tape) -> str | None:
     if not sources:
         return None
     settings = sorted(x for x in os.environ.items() if x[0].startswith("NUMBA_"))
-    return _digest("\n".join([sources, repr(settings), *lines]).encode())
+    return digest("\n".join([sources, repr(settings), *lines]).encode())
 
 
 @cache
@@ -55,7 +55,7 @@ def processor_key() -> str:
     from tapegrad.emit.linking import vector_library
 
     processor = _processor() or _processor_by_llvm()
-    return _digest(repr((llvmlite.__version__, processor, vector_library())).encode())
+    return digest(repr((llvmlite.__version__, processor, vector_library())).encode())
 
 
 def _processor() -> list[bytes]:
@@ -82,15 +82,11 @@ def _processor_by_llvm() -> tuple[str, str, str]:
     return binding.get_process_triple(), binding.get_host_cpu_name(), features
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=20).hexdigest()
-
-
 @cache
 def _sources() -> str:
     """A digest of tapegrad's own sources, and of the versions of what it stands on; empty if the
     sources can't be read, or aren't those that run: one was changed since."""
-    seen = hashlib.blake2b(digest_size=20)
+    seen: list[bytes] = []
     paths = sorted(
         os.path.join(folder, file)
         for folder, _, files in os.walk(PACKAGE)
@@ -107,12 +103,11 @@ def _sources() -> str:
                 if os.fstat(file.fileno()).st_ctime > LOADED:
                     return ""
                 content = file.read()
-            seen.update(f"{os.path.basename(path)} {len(content)}\n".encode() + content)
+            seen += [f"{os.path.basename(path)} {len(content)}\n".encode(), content]
     except OSError:
         return ""
     versions = (sys.version, sys.implementation.cache_tag, np.__version__, platform.machine())
-    seen.update(repr((versions, sys.platform, struct.calcsize("P"))).encode())
-    return seen.hexdigest()
+    return digest(*seen, repr((versions, sys.platform, struct.calcsize("P"))).encode())
 
 
 # ---- the tape

@@ -19,7 +19,6 @@ import enum
 import functools
 import inspect
 import marshal
-import random
 import sys
 import threading
 import types
@@ -30,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives.base import Value
+from tapegrad.tracing import randomness
 from tapegrad.tracing.mentions import Meetings
 from tapegrad.tracing.reach import (
     PLAIN,
@@ -47,7 +47,6 @@ MOST = 5000  # facts; a function that reaches more is traced at each call
 _LARGE = 1 << 16  # bytes
 _EQUAL = (range, slice, np.dtype, datetime.date)
 _EQUAL_TOO = {"decimal": "Decimal", "fractions": "Fraction"}  # if loaded, as for all who have one
-_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
 _CONTAINERS = (dict, types.MappingProxyType, list, tuple, set, frozenset, collections.deque)
 _STATELESS = (type(threading.Lock()), type(threading.RLock()), type(...), type(NotImplemented))
 _GONE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -261,7 +260,7 @@ class Watcher:
             self._fact(f"type({place}) is type({{0}}) and {place} == {{0}}", x, name)
         elif isinstance(x, (bytearray, memoryview, array.array)):
             self._fact(f"bytes({place}) == {{0}}", bytes(x), name)
-        elif isinstance(x, _GENERATORS):
+        elif isinstance(x, randomness.kinds()):
             self._same_object(place, x, name)
             self.generators.append(x)
         elif isinstance(x, collections.abc.Iterator):
@@ -275,7 +274,7 @@ class Watcher:
 
     def attributes(self, place: str, x: Any) -> None:
         """The attributes of an object, class or module that the code mentions by name."""
-        if isinstance(x, _GENERATORS):
+        if isinstance(x, randomness.kinds()):
             self.generators.append(x)
         wrapped = wrapped_by(x)
         if wrapped is not None:
