@@ -579,13 +579,14 @@ def f(x):
     return np.sum(np.exp(x @ x) * x)
 
 
-x = np.eye(3)
+x = np.eye(40)
 df = grad(f, compile=sys.argv[1])
 expected = grad(f, compile="never")(x)
 for _ in range(3):
     np.testing.assert_allclose(df(x), expected)
 info = df.cache_info()
 print(info.compiles, info.loads, "numba" in sys.modules)
+assert info.compiles or "scipy" not in sys.modules  # its BLAS is found without it
 
 import scipy.linalg.cython_blas  # tapegrad's way to BLAS leaves it as it is for others
 
@@ -605,6 +606,7 @@ def test_the_command_line_in_a_process_of_its_own(folder):
 
 # The evidence of a Gaussian process: Cholesky's factor, triangles, LU factors, matrix products.
 EVIDENCE = """
+import platform
 import sys
 import numpy as np
 from tapegrad import linalg, value_and_grad
@@ -625,7 +627,9 @@ df = value_and_grad(evidence, compile=sys.argv[1])
 value, found = df(p, x, y)
 print(*[np.asarray(v).tobytes().hex() for v in (value, found["scale"], found["length"])])
 info = df.cache_info()
-print(info.compiles, info.loads, "numba" in sys.modules)
+compiling = {"numba", "networkx", "tapegrad.emit.numba_source", "tapegrad.schedule.lower"}
+compiling |= {"llvmlite.binding"} if platform.machine() == "x86_64" else set()
+print(info.compiles, info.loads, *sorted(compiling.intersection(sys.modules)))
 """
 
 
@@ -650,12 +654,13 @@ def test_eight_processes_at_once_and_one_after_them(folder):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_lapack_is_found_in_another_process(dtype, folder):
-    """Routines stand in the code as names: each process has them at other addresses."""
+    """Routines stand in the code as names: each process has them at other addresses. One that
+    finds its code loads nothing of what compiles, nor LLVM for its linker."""
     first = answer(process("always", dtype, program=EVIDENCE))
-    assert first[3:] == ("1", "0", "True")
+    assert first[3:5] == ("1", "0") and {"numba", "tapegrad.schedule.lower"} < set(first)
     code = b"".join(path.read_bytes() for path in files(folder))
     letter = {"float64": "d", "float32": "s"}[dtype]
     for name in ("potrf", "getrf", "getri", "getrs", "trsv", "trsm", "symm", "gemm"):
         assert f"tapegrad_{letter}{name}".encode() in code
     second = answer(process("auto", dtype, program=EVIDENCE))
-    assert second == (*first[:3], "0", "1", "False")
+    assert second == (*first[:3], "0", "1")
