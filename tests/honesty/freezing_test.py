@@ -51,6 +51,11 @@ NOTHING_TO_FREEZE = {  # draws that are allowed, and comparisons that have one a
     "test_equality_with_zero",
 }
 
+ELSEWHERE = {  # in a process of their own, whose tracer keeps its promises
+    "test_a_module_that_is_loaded_while_the_function_runs",
+    "test_a_module_that_the_function_itself_loads",
+}
+
 
 def test_a_tracer_that_freezes_fails():
     files = [f"tests/honesty/{part}_test.py" for part in PARTS]
@@ -60,5 +65,5 @@ def test_a_tracer_that_freezes_fails():
     found = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, timeout=300).stdout
     passed = set(re.findall(r"^PASSED \S+::(\w+)", found, re.M))
     failed = set(re.findall(r"^FAILED \S+::(\w+)", found, re.M))
-    assert passed - failed <= BY_TYPES | IN_THE_FIRST_TRACE | NOTHING_TO_FREEZE
+    assert passed - failed <= BY_TYPES | IN_THE_FIRST_TRACE | NOTHING_TO_FREEZE | ELSEWHERE
     assert len(failed) > 60, found[-2000:]

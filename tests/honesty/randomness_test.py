@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random as python_random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -155,3 +158,59 @@ def test_a_draw_elsewhere():
         noise = rng.normal(size=2) + np.random.normal(size=2)
         np.testing.assert_array_equal(df(noise)[1], 2 * noise)
     assert df.cache_info().traces == 1
+
+
+# Drawn by an installed package, whose code isn't looked into, and which loads what it draws from.
+PACKAGE = """
+def draws():
+    import numpy as np
+    return np.random.normal(size=2)
+
+def makes():
+    import numpy as np
+    return np.random.default_rng().normal(size=2)
+
+def draws_plain():
+    import random
+    return random.random()
+
+def seeded():
+    import numpy as np
+    return np.random.default_rng(0).normal(size=2)
+"""
+PROGRAM = """
+import sys
+import numpy as np
+from tapegrad import grad
+from tapegrad.errors import RandomnessError
+import noise
+
+for name in ("random", "numpy.random"):
+    assert name not in sys.modules
+f = getattr(noise, sys.argv[1])
+try:
+    print(grad(lambda x: np.sum(x * f()), compile="never")(np.ones(2)))
+except RandomnessError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("draws", "drew random numbers from np.random"),
+        ("makes", "made without a seed"),
+        ("draws_plain", "drew random numbers from the random module"),
+        ("seeded", str(np.random.default_rng(0).normal(size=2))),
+    ],
+)
+def test_a_module_that_is_loaded_while_the_function_runs(function, said, tmp_path):
+    """a generator's module is loaded only when the function runs -> the same as if it had been"""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "noise.py").write_text(PACKAGE)
+    command = [sys.executable, "-c", PROGRAM, function]
+    path = os.pathsep.join([str(folder), *sys.path])
+    env = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert said in done.stdout

@@ -11,6 +11,7 @@ import operator
 import os
 import queue
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -432,6 +433,36 @@ def test_files(derivative, tmp_path):
         np.save(file, np.float64(scale))
         text.write_text(str(scale))
         df.at(X)
+
+
+LATE = """
+import os
+import sys
+import numpy as np
+from tapegrad import grad
+
+def f(x):
+    import pathlib
+    return np.sum(x) * (2.0 if pathlib.Path.exists(pathlib.Path(PATH)) else 1.0)
+
+PATH = sys.argv[1]
+df = grad(f, compile="never")
+assert "pathlib" not in sys.modules
+before = df(np.ones(1))
+open(PATH, "w").close()
+between = df(np.ones(1))
+os.unlink(PATH)
+print(before, between, df(np.ones(1)))
+"""
+
+
+def test_a_module_that_the_function_itself_loads(tmp_path):
+    """the function imports what it reads files with -> traced at each call"""
+    command = [sys.executable, "-c", LATE]
+    done = subprocess.run(
+        [*command, str(tmp_path / "file")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[1.] [2.] [1.]\n"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ one formula; differences find every wrong formula, but only to some digits. So b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import is_dataclass, replace
+from copy import copy
+from dataclasses import FrozenInstanceError, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from tapegrad.ir.tape import Builder, Tape, aval_of
 from tapegrad.ir.verify import verify
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import primitives
+from tapegrad.primitives.base import Parametric
+from tapegrad.primitives.views import Squeeze, Transpose
 from tapegrad.runtime.play import run
 
 EVERY = all_samples()
@@ -325,3 +328,20 @@ def test_float32_stays_float32(sample: Sample) -> None:
     for a, b in zip(pulled_back(sample, narrow, cts), expected, strict=True):
         scale = 1 + np.max(np.abs(b), initial=0)
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5 * scale)
+
+
+def test_a_primitive_is_its_class_and_its_parameters():
+    """Equal ones are one key of a dict, others aren't, and none changes."""
+    parametric = [s.primitive for s in EVERY if isinstance(s.primitive, Parametric)]
+    for p in parametric:
+        same = copy(p)
+        assert same is not p and same == p and hash(same) == hash(p)
+        for name, value in p.parameters():
+            with pytest.raises(FrozenInstanceError):
+                setattr(p, name, value)
+            with pytest.raises(FrozenInstanceError):
+                delattr(p, name)
+    assert len(set(parametric)) > 100
+    assert (
+        Squeeze((0, 1)) != Transpose((0, 1)) != Transpose((1, 0)) == eval(repr(Transpose((1, 0))))
+    )

@@ -1,11 +1,13 @@
 """Machine code as Python functions.
 
 A kernel's machine code is an object file, fresh from the compiler or kept from an earlier process.
-LLVM's linker loads it. numba isn't needed for that, and its import takes a tenth of a second.
+It is put in memory by `loading`, or by LLVM's linker. numba isn't needed for that, nor LLVM for the
+first; their imports take a tenth of a second and a quarter of that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.machinery
 import importlib.util
@@ -17,7 +19,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import binding
+
+from tapegrad.emit.loading import Image, NotSimple
 
 ENTRY = "tapegrad_entry"  # the function of an object file that Python calls
 # What machine code refers to by name: Python objects, whose addresses these symbols are, and the
@@ -46,38 +49,53 @@ def vector_library() -> bool:
 
 @cache
 def _linker() -> Any:
+    from llvmlite import binding
+
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    vector_library()
     linker = binding.create_lljit_compiler()
     # Never freed: at exit it might go before the code that it linked, which needs it to go.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(linker))
     return linker
 
 
+def _cython_module(library: str) -> str:
+    """SciPy's module of BLAS or LAPACK routines."""
+    return f"scipy.linalg.cython_{library}"
+
+
+def _address_in(library: ctypes.CDLL | None, symbol: str) -> int:
+    """The address of a function; an AttributeError if it isn't there."""
+    address = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
 @cache
-def _cython_module(library: str) -> Any:
-    """SciPy's BLAS or LAPACK: that module by itself, since the rest of scipy.linalg loads for as
-    long as numba does. Who imports it later gets it with the rest, as if it hadn't been here."""
-    name = f"scipy.linalg.cython_{library}"
-    if name in sys.modules:
-        return sys.modules[name]
+def _fortran(library: str) -> ctypes.CDLL | None:
+    """The file of SciPy's module, and with it the BLAS and LAPACK that it is linked with: what is
+    loaded so runs nothing of SciPy's. None if that can't be done."""
     try:
-        spec = importlib.util.find_spec("scipy")
+        spec = importlib.util.find_spec("scipy")  # finds it without importing it
         folders = [os.path.join(top, "linalg") for top in spec.submodule_search_locations]  # type: ignore[union-attr]
-        spec = importlib.machinery.PathFinder.find_spec(name, folders)
-        module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
-        spec.loader.exec_module(module)  # type: ignore[union-attr]
-        sys.modules.pop(name, None)
-        return module
-    except Exception:  # the long way, whatever is wrong with the short one
-        return importlib.import_module(name)
+        spec = importlib.machinery.PathFinder.find_spec(_cython_module(library), folders)
+        return ctypes.CDLL(spec.origin)  # type: ignore[union-attr]
+    except Exception:  # there is the long way, whatever is wrong with this one
+        return None
 
 
 @cache
 def _routine(library: str, name: str) -> int:
-    """The address of a routine of SciPy's BLAS or LAPACK."""
-    capsule = _cython_module(library).__pyx_capi__[name]
+    """The address of a routine of SciPy's BLAS or LAPACK.
+
+    `cython_blas.dgemm` does nothing but call Fortran's `dgemm_`, which SciPy's own wheels call
+    `scipy_dgemm_`. Where it isn't found, Cython's table of functions says where they are; but its
+    module needs the rest of scipy.linalg, which loads for as long as numba does.
+    """
+    for symbol in (f"scipy_{name}_", f"{name}_"):
+        with contextlib.suppress(AttributeError):
+            return _address_in(_fortran(library), symbol)
+    capsule = importlib.import_module(_cython_module(library)).__pyx_capi__[name]
     python = ctypes.pythonapi
     name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)
     pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
@@ -104,19 +122,42 @@ _new_function = ctypes.PYFUNCTYPE(
 )(("PyCFunction_NewEx", ctypes.pythonapi))
 
 
+def _where(symbol: str) -> int:
+    """Where something is that machine code refers to by name."""
+    if symbol in OBJECTS:
+        return id(OBJECTS[symbol])
+    if symbol in ROUTINES:
+        return _routine(*ROUTINES[symbol])
+    try:
+        return _address_in(ctypes.CDLL(None), symbol)
+    except AttributeError:
+        raise NotSimple(f"{symbol} isn't in this process") from None
+
+
+def _linked_by_llvm(code: bytes) -> tuple[Any, int]:
+    """What holds the code in memory, and the address of its function."""
+    from llvmlite import binding
+
+    library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
+    library.export_symbol(ENTRY)
+    for symbol in (*OBJECTS, *ROUTINES):
+        if symbol.encode() in code:
+            library.import_symbol(symbol, _where(symbol))
+    tracker = library.link(_linker(), f"tapegrad{next(_numbers)}")
+    return tracker, tracker[ENTRY]
+
+
 class _Code:
     """Linked machine code: the `self` of its function, so it is freed after that."""
 
     def __init__(self, name: str, code: bytes) -> None:
-        library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
-        library.export_symbol(ENTRY)
-        for symbol, x in OBJECTS.items():
-            library.import_symbol(symbol, id(x))
-        for symbol, routine in ROUTINES.items():
-            if symbol.encode() in code:
-                library.import_symbol(symbol, _routine(*routine))
-        self.tracker = library.link(_linker(), f"tapegrad{next(_numbers)}")
-        self.definition = _Definition(name.encode(), self.tracker[ENTRY], _FASTCALL, None)
+        vector_library()
+        try:
+            self.memory: Any = Image(code, _where)
+            entry = self.memory.addresses[ENTRY]
+        except (NotSimple, KeyError):
+            self.memory, entry = _linked_by_llvm(code)
+        self.definition = _Definition(name.encode(), entry, _FASTCALL, None)
 
 
 def linked(name: str, code: bytes) -> Callable[..., int]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Bilinear, Library, broadcast_shapes
+from tapegrad.primitives.base import Bilinear, Library, broadcast_shapes, parametric
 from tapegrad.primitives.views import Transpose
 
 
-@dataclass(frozen=True)
+@parametric
 class MatMul(Bilinear, Library):
     """The matrix product of the last two axes; the axes before them broadcast."""
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from tapegrad.errors import GradientError, TraceError
 from tapegrad.ir.tape import Aval, Tape
-from tapegrad.primitives.base import Control, Library
+from tapegrad.primitives.base import Control, Library, parametric
 
 
-@dataclass(frozen=True)
+@parametric
 class CallTape(Control):
     """Runs a sub-tape. The `inline` pass puts its calls in place of this one."""
 
@@ -47,7 +47,7 @@ class Missing:
     message: str
 
 
-@dataclass(frozen=True)
+@parametric
 class Custom(Control):
     """A user's function with the user's own reverse rule.
 
@@ -84,7 +84,7 @@ class Custom(Control):
         return self.label
 
 
-@dataclass(frozen=True)
+@parametric
 class Opaque(Library):
     """A user's function that a trace can't look into: NumPy runs it between the kernels.
 

@@ -10,13 +10,12 @@ Names: `x`, `y` operands; `out` the result; `ct` cotangent; `ts` tangents.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import Aval, Literal
-from tapegrad.primitives.base import Elementwise, Linear
+from tapegrad.primitives.base import Elementwise, Linear, parametric
 
 LN2 = math.log(2.0)
 LN10 = math.log(10.0)
@@ -343,7 +342,7 @@ stop_gradient = Elementwise("stop_gradient", _copied, "{0}", cost=0)
 copy = Elementwise("copy", _copied, "{0}", lambda out, x: (1,), cost=0)
 
 
-@dataclass(frozen=True)
+@parametric
 class AsType(Linear):
     """The same numbers in another dtype; the cotangent goes back to the operand's.
 

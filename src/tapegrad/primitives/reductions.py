@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library, Linear, Reduction, Slice
+from tapegrad.primitives.base import Library, Linear, Reduction, Slice, parametric
 from tapegrad.primitives.elementwise import AsType, where
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.views import (
@@ -29,7 +28,7 @@ from tapegrad.primitives.views import (
 LONG_SUM = 128
 
 
-@dataclass(frozen=True)
+@parametric
 class Sum(Linear, Reduction):
     """The sum over `axes`."""
 
@@ -87,7 +86,7 @@ class _Extremum(Reduction):
         return Sum(self.axes)(where(ties, share, out.constant(0)))
 
 
-@dataclass(frozen=True)
+@parametric
 class Max(_Extremum):
     """The largest element over `axes`; NaN wins."""
 
@@ -100,7 +99,7 @@ class Max(_Extremum):
         return np.max(xs[0], axis=self.axes)
 
 
-@dataclass(frozen=True)
+@parametric
 class Min(_Extremum):
     """The smallest element over `axes`; NaN wins."""
 
@@ -113,7 +112,7 @@ class Min(_Extremum):
         return np.min(xs[0], axis=self.axes)
 
 
-@dataclass(frozen=True)
+@parametric
 class Prod(Reduction):
     """The product over `axes`.
 
@@ -203,7 +202,7 @@ class _Logical(Reduction):
         return None
 
 
-@dataclass(frozen=True)
+@parametric
 class Any_(_Logical):
     """Whether any element over `axes` is true."""
 
@@ -216,7 +215,7 @@ class Any_(_Logical):
         return np.any(xs[0], axis=self.axes)
 
 
-@dataclass(frozen=True)
+@parametric
 class All(_Logical):
     """Whether all elements over `axes` are true."""
 
@@ -249,7 +248,7 @@ class _ArgExtremum(Library):
         return None
 
 
-@dataclass(frozen=True)
+@parametric
 class ArgMax(_ArgExtremum):
     """Where the largest element along `axis` is."""
 
@@ -262,7 +261,7 @@ class ArgMax(_ArgExtremum):
         return np.argmax(xs[0], axis=self.axis)
 
 
-@dataclass(frozen=True)
+@parametric
 class ArgMin(_ArgExtremum):
     """Where the smallest element along `axis` is."""
 
@@ -278,7 +277,7 @@ class ArgMin(_ArgExtremum):
 # ---- running sums and products
 
 
-@dataclass(frozen=True)
+@parametric
 class CumSum(Linear, Library):
     """The running sum along `axis`; `reverse` runs from the end."""
 
@@ -301,7 +300,7 @@ class CumSum(Linear, Library):
         return CumSum(self.axis, not self.reverse)(ct)
 
 
-@dataclass(frozen=True)
+@parametric
 class CumProd(Library):
     """The running product along `axis`.
 

@@ -6,13 +6,12 @@ from the end, as in NumPy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library, Linear, Parametric, Scatter, Slice
+from tapegrad.primitives.base import Library, Linear, Parametric, Scatter, Slice, parametric
 from tapegrad.primitives.elementwise import where
 from tapegrad.primitives.views import (
     Diagonal,
@@ -26,7 +25,7 @@ from tapegrad.primitives.views import (
 )
 
 
-@dataclass(frozen=True)
+@parametric
 class Place(Linear, Scatter):
     """Zeros of `shape` with the operand at `index`: the transpose of `GetItem`."""
 
@@ -49,7 +48,7 @@ class Place(Linear, Scatter):
         return GetItem(self.index)(ct)
 
 
-@dataclass(frozen=True)
+@parametric
 class PlaceDiagonal(Linear, Scatter):
     """Zeros of shape (..., *shape) with the operand's last axis on a diagonal."""
 
@@ -74,7 +73,7 @@ class PlaceDiagonal(Linear, Scatter):
         return Diagonal(self.offset)(ct)
 
 
-@dataclass(frozen=True)
+@parametric
 class SetItem(Scatter):
     """`x` with `x[index] = y`, as a new value; `y` has the shape of `x[index]`."""
 
@@ -106,7 +105,7 @@ class SetItem(Scatter):
         return self(tx, ty)
 
 
-@dataclass(frozen=True)
+@parametric
 class Concatenate(Scatter):
     """The operands one after the other along `axis`."""
 
@@ -148,7 +147,7 @@ class Concatenate(Scatter):
 # ---- indices that are data
 
 
-@dataclass(frozen=True)
+@parametric
 class Gather(Parametric):
     """`x[i, j, ...]` for index arrays of one shape, one for each leading axis of `x`."""
 
@@ -172,7 +171,7 @@ class Gather(Parametric):
 gather = Gather()
 
 
-@dataclass(frozen=True)
+@parametric
 class ScatterAdd(Scatter):
     """Zeros of `shape` to which `y` is added at the index arrays; repeated indices accumulate."""
 
@@ -195,7 +194,7 @@ class ScatterAdd(Scatter):
         return None if ts[0] is None else self(ts[0], *xs[1:])
 
 
-@dataclass(frozen=True)
+@parametric
 class ScatterSet(Scatter):
     """`x` with `x[i, j, ...] = y` for index arrays; the last write to a place wins."""
 
@@ -233,7 +232,7 @@ class ScatterSet(Scatter):
 scatter_set = ScatterSet()
 
 
-@dataclass(frozen=True)
+@parametric
 class Winners(Library):
     """For index arrays into an array of `shape`: which writes aren't overwritten by a later one."""
 
@@ -255,7 +254,7 @@ class Winners(Library):
         return [None] * len(xs)
 
 
-@dataclass(frozen=True)
+@parametric
 class Nonzero(Library):
     """The index arrays of the true elements of a mask, of which there are `count`."""
 

@@ -11,13 +11,12 @@ derivatives of their own, and `lu` no rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library, Linear, broadcast_shapes
+from tapegrad.primitives.base import Library, Linear, broadcast_shapes, parametric
 from tapegrad.primitives.contractions import matmul, swapped
 from tapegrad.primitives.views import ExpandDims
 
@@ -60,7 +59,7 @@ def square(name: str, x: Aval) -> Aval:
 # ---- triangles
 
 
-@dataclass(frozen=True)
+@parametric
 class Triangle(Linear):
     """The elements of a matrix on the diagonal `offset` and below (or above) it; zeros elsewhere.
 
@@ -101,7 +100,7 @@ def folded(s: Any) -> Any:
     return lower(s) + below(swapped(s))
 
 
-@dataclass(frozen=True)
+@parametric
 class TriangularSolve(Library):
     """The X with T X = B, for a triangle of T; `unit` means ones on its diagonal.
 
@@ -163,7 +162,7 @@ def between(factor: Any, x: Any) -> Any:
 # ---- Cholesky's factor
 
 
-@dataclass(frozen=True)
+@parametric
 class Cholesky(Library):
     """The lower triangle L with L L^T = A, of which only the lower triangle is read; and whether
     it failed, since A isn't positive definite."""
@@ -202,7 +201,7 @@ def _attempted(a: Any) -> Any:
         return np.full_like(a, np.nan), np.True_
 
 
-@dataclass(frozen=True)
+@parametric
 class CholeskyPullback(Library):
     """The cotangent of A, in the lower triangle that Cholesky's factor L reads, for that of L.
 
@@ -283,7 +282,7 @@ cholesky_pullback = CholeskyPullback()
 # ---- LU factors
 
 
-@dataclass(frozen=True)
+@parametric
 class LU(Library):
     """The factors of P A = L U, transposed, and the rows that were swapped with rows 1, 2, ...
 
@@ -323,7 +322,7 @@ class _Factored(Library):
         return a
 
 
-@dataclass(frozen=True)
+@parametric
 class LUSolve(_Factored):
     """The rows x with A x = b for each row b of B: X = B A^-T. Or, `transposed`, with A^T x = b.
 
@@ -367,7 +366,7 @@ class LUSolve(_Factored):
         return None if right is None else self(*xs[:3], right)
 
 
-@dataclass(frozen=True)
+@parametric
 class InverseT(_Factored):
     """A^-T, which the derivatives of determinants need as it is; its transpose is the inverse.
 
@@ -403,7 +402,7 @@ def _inverted(factors: Any, pivots: Any) -> Any:
 inverse_t = InverseT()
 
 
-@dataclass(frozen=True)
+@parametric
 class SLogDet(_Factored):
     """The sign of the determinant of A, and the logarithm of its absolute value.
 

@@ -5,13 +5,12 @@ front end makes a sort of an argsort and a gather, and the gather has one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library
+from tapegrad.primitives.base import Library, parametric
 
 
 class _Order(Library):
@@ -24,7 +23,7 @@ class _Order(Library):
         return None
 
 
-@dataclass(frozen=True)
+@parametric
 class ArgSort(_Order):
     """The indices that sort along `axis`; NaN comes last. `stable` keeps ties in their order."""
 
@@ -40,7 +39,7 @@ class ArgSort(_Order):
         return np.argsort(xs[0], self.axis, kind="stable" if self.stable else None)
 
 
-@dataclass(frozen=True)
+@parametric
 class SearchSorted(_Order):
     """Where each of `v` would be put in the sorted vector `a`: before its equals, or after."""
 

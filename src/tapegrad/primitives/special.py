@@ -7,13 +7,12 @@ SciPy is imported when one of them is first evaluated.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Elementwise, Parametric, broadcast_shapes
+from tapegrad.primitives.base import Elementwise, Parametric, broadcast_shapes, parametric
 from tapegrad.primitives.elementwise import FUNCTION, exp, log, log1p, reciprocal, sign, where
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
@@ -206,7 +205,7 @@ xlogy = _x_log("xlogy", "xlogy({0}, {1})", log, lambda y: y)
 xlog1py = _x_log("xlog1py", "xlog1py({0}, {1})", log1p, lambda y: y + 1)
 
 
-@dataclass(frozen=True)
+@parametric
 class Polygamma(Parametric):
     """The n-th derivative of digamma; its derivative is the next one."""
 

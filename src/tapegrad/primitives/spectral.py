@@ -10,13 +10,12 @@ values are equal the rotation between their vectors counts as 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library, Slice
+from tapegrad.primitives.base import Library, Slice, parametric
 from tapegrad.primitives.contractions import matmul, swapped
 from tapegrad.primitives.elementwise import reciprocal, where
 from tapegrad.primitives.scatter import Concatenate, PlaceDiagonal
@@ -85,7 +84,7 @@ def attempted(
 # ---- eigenvalues
 
 
-@dataclass(frozen=True)
+@parametric
 class EigH(Library):
     """The eigenvalues w of a symmetric A, in ascending order, and its eigenvectors as columns of V.
 
@@ -137,7 +136,7 @@ def _gaps(w: Any) -> Any:
 # ---- singular values
 
 
-@dataclass(frozen=True)
+@parametric
 class SVD(Library):
     """The reduced decomposition A = U diag(s) V^T; the results are U, s and V^T.
 
@@ -207,7 +206,7 @@ def _square_gaps(s: Any) -> Any:
 # ---- orthogonal factors
 
 
-@dataclass(frozen=True)
+@parametric
 class QR(Library):
     """A = Q R for an A that isn't wider than tall: Q has its shape, R is an upper triangle.
 
@@ -249,7 +248,7 @@ class QR(Library):
 # ---- functions of a matrix
 
 
-@dataclass(frozen=True)
+@parametric
 class PInv(Library):
     """The pseudoinverse P of A; singular values up to `rcond` times the largest count as 0.
 
@@ -295,7 +294,7 @@ class PInv(Library):
         return result + right - matmul(p, matmul(a, right)), None
 
 
-@dataclass(frozen=True)
+@parametric
 class Expm(Library):
     """The exponential of a matrix.
 

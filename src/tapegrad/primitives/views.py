@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Linear, Slice, View, broadcast_shapes
+from tapegrad.primitives.base import Linear, Slice, View, broadcast_shapes, parametric
 
 
-@dataclass(frozen=True)
+@parametric
 class Transpose(Linear, View):
     """Axis `axes[k]` of the operand becomes axis k."""
 
@@ -29,7 +28,7 @@ class Transpose(Linear, View):
         return Transpose(tuple(int(a) for a in np.argsort(self.axes)))(ct)
 
 
-@dataclass(frozen=True)
+@parametric
 class BroadcastTo(Linear, View):
     """The operand repeated along new and unit axes, up to `shape`."""
 
@@ -54,7 +53,7 @@ def zeros(like: Any, shape: tuple[int, ...]) -> Any:
     return BroadcastTo(shape)(like.constant(0))
 
 
-@dataclass(frozen=True)
+@parametric
 class Reshape(Linear, View):
     """The same elements in row-major order, in another shape."""
 
@@ -74,7 +73,7 @@ class Reshape(Linear, View):
         return Reshape(x.shape)(ct)
 
 
-@dataclass(frozen=True)
+@parametric
 class ExpandDims(Linear, View):
     """New axes of extent 1, at the positions `axes` of the result."""
 
@@ -95,7 +94,7 @@ class ExpandDims(Linear, View):
         return Squeeze(self.axes)(ct)
 
 
-@dataclass(frozen=True)
+@parametric
 class Squeeze(Linear, View):
     """Axes of extent 1, at the positions `axes` of the operand, removed."""
 
@@ -126,7 +125,7 @@ def indexed_shape(index: Index) -> tuple[int, ...]:
     return tuple(k.count for k in index if isinstance(k, Slice))
 
 
-@dataclass(frozen=True)
+@parametric
 class GetItem(Linear, View):
     """`x[index]`: an integer or an explicit slice for each axis, all in range."""
 
@@ -146,7 +145,7 @@ class GetItem(Linear, View):
         return Place(x.shape, self.index)(ct)
 
 
-@dataclass(frozen=True)
+@parametric
 class Diagonal(Linear, View):
     """The diagonal of the last two axes, `offset` above the main one, as the last axis."""
 

@@ -39,11 +39,14 @@ class Scratch(threading.local):
 def driver_namespace(executable: Executable, tape: Tape) -> dict[str, Any]:
     """What a generated driver sees: kernels, scratch memory, dtypes."""
     from tapegrad.emit.linking import linked  # loads LLVM, which playing doesn't need
-    from tapegrad.emit.threads import spread
 
     driver = executable.driver
-    names: dict[str, Any] = {"empty": np.empty, "spread": spread, "Stale": Miss, "Miss": Miss}
+    names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, "Miss": Miss}
     names["nan"], names["inf"] = np.nan, np.inf
+    if any("spread(" in line for line in driver.lines):
+        from tapegrad.emit.threads import spread  # loads a pool of threads, which few need
+
+        names["spread"] = spread
     names.update(dtypes())
     names.update({name: linked(name, code) for name, code in executable.kernels.items()})
     sizes = driver.scratch

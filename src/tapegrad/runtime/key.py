@@ -2,13 +2,12 @@
 
 The first part is about the program: the tape without names, lines and comments, the versions of
 all that took part in compiling it, and numba's settings. The second part is about the processor.
-They are apart because LLVM has to be loaded to know the second, and needn't be where nothing is
-kept under the first.
+They are apart because LLVM may have to be loaded to know the second, and needn't be where nothing
+is kept under the first.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import platform
@@ -23,7 +22,10 @@ from tapegrad.ir.tape import Aval, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Parametric, Primitive, Slice
 from tapegrad.primitives.control import Opaque
 from tapegrad.runtime import LOADED
+from tapegrad.runtime.disk import digest
 
+_CPUINFO = "/proc/cpuinfo"
+_PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"model name", b"stepping", b"flags")
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -42,31 +44,49 @@ def program_key(tape: Tape) -> str | None:
     if not sources:
         return None
     settings = sorted(x for x in os.environ.items() if x[0].startswith("NUMBA_"))
-    return _digest("\n".join([sources, repr(settings), *lines]).encode())
+    return digest("\n".join([sources, repr(settings), *lines]).encode())
 
 
 @cache
 def processor_key() -> str:
-    """What the machine code depends on besides. Loads LLVM."""
+    """What the machine code depends on besides: LLVM, and what it knows of the processor."""
     import llvmlite
-    from llvmlite import binding
 
     from tapegrad.emit.linking import vector_library
 
+    processor = _processor() or _processor_by_llvm()
+    return digest(repr((llvmlite.__version__, processor, vector_library())).encode())
+
+
+def _processor() -> list[bytes]:
+    """Make, model and features of an x86-64 processor in Linux's words, which LLVM needn't be
+    loaded for; empty for others. Of a processor's cores one is described like the other."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return []
+    text = b""
+    try:
+        with open(_CPUINFO, "rb", buffering=0) as file:  # a page at a time: a core is described
+            while b"\n\n" not in text and (more := file.read(4096)):  # in one, and there are many
+                text += more
+    except OSError:
+        return []
+    lines = (line.partition(b":") for line in text.partition(b"\n\n")[0].split(b"\n"))
+    known = {word.strip(): value for word, _, value in lines}
+    return [known[word] for word in _PROCESSOR] if known.keys() >= set(_PROCESSOR) else []
+
+
+def _processor_by_llvm() -> tuple[str, str, str]:
+    from llvmlite import binding
+
     features = binding.get_host_cpu_features().flatten()
-    parts = (llvmlite.__version__, binding.get_process_triple(), binding.get_host_cpu_name())
-    return _digest(repr((*parts, features, vector_library())).encode())
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=20).hexdigest()
+    return binding.get_process_triple(), binding.get_host_cpu_name(), features
 
 
 @cache
 def _sources() -> str:
     """A digest of tapegrad's own sources, and of the versions of what it stands on; empty if the
     sources can't be read, or aren't those that run: one was changed since."""
-    seen = hashlib.blake2b(digest_size=20)
+    seen: list[bytes] = []
     paths = sorted(
         os.path.join(folder, file)
         for folder, _, files in os.walk(PACKAGE)
@@ -83,12 +103,11 @@ def _sources() -> str:
                 if os.fstat(file.fileno()).st_ctime > LOADED:
                     return ""
                 content = file.read()
-            seen.update(f"{os.path.basename(path)} {len(content)}\n".encode() + content)
+            seen += [f"{os.path.basename(path)} {len(content)}\n".encode(), content]
     except OSError:
         return ""
     versions = (sys.version, sys.implementation.cache_tag, np.__version__, platform.machine())
-    seen.update(repr((versions, sys.platform, struct.calcsize("P"))).encode())
-    return seen.hexdigest()
+    return digest(*seen, repr((versions, sys.platform, struct.calcsize("P"))).encode())
 
 
 # ---- the tape

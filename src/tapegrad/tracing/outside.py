@@ -12,12 +12,11 @@ import dis
 import inspect
 import io
 import os
-import pathlib
 import sys
 import time
 import types
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,11 +30,10 @@ _READERS: list[tuple[Any, tuple[str, ...]]] = [
     (time, (*_CLOCKS, *[f"{name}_ns" for name in _CLOCKS], "localtime", "gmtime", "ctime")),
     (datetime.datetime, ("now", "utcnow", "today")),
     (datetime.date, ("today",)),
-    (pathlib.Path, ("open", "read_text", "read_bytes", "exists", "stat")),
     (np, ("load", "loadtxt", "genfromtxt", "fromfile")),
 ]
-_FOUND = [(inspect.getattr_static(x, name, None), name) for x, names in _READERS for name in names]
-_NAMES = {id(found): name for found, name in _FOUND if found is not None}  # none is ever freed
+# Of pathlib.Path. It takes milliseconds to load, and who has a path has loaded it.
+_PATH_READERS = ("open", "read_text", "read_bytes", "exists", "stat")
 _NAMED = {"read_text", "read_bytes"}  # which nothing else is called
 
 
@@ -55,9 +53,23 @@ def _read(f: types.FunctionType, chain: tuple[str, ...]) -> str:
             x = inspect.getattr_static(x, name, None)
         if x is None:
             return ""
-        if id(x) in _NAMES:
+        if _reads(x):
             return ".".join(chain[: k + 1])
     return ""
+
+
+def _reads(x: Any) -> bool:
+    """Whether this is one of the functions that read something outside."""
+    path = getattr(sys.modules.get("pathlib"), "Path", None)
+    return id(x) in _ids(None) or (path is not None and id(x) in _ids(path))
+
+
+@cache
+def _ids(path: type | None) -> frozenset[int]:
+    """Of the functions that read, or of a path's methods that do; none is ever freed."""
+    readers = _READERS if path is None else [(path, _PATH_READERS)]
+    found = (inspect.getattr_static(x, name, None) for x, names in readers for name in names)
+    return frozenset(id(f) for f in found if f is not None)
 
 
 def _looked_up(f: types.FunctionType, name: str) -> Any:

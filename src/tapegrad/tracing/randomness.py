@@ -4,21 +4,24 @@ A generator whose state has moved when the trace is over was drawn from. NumPy's
 global generators are looked at, and those that the function can reach. A generator that the
 function makes for itself from a seed draws the same numbers each time, as it does in plain NumPy;
 one that it makes without a seed is refused where it is made.
+
+Loading the modules of random numbers takes longer than a small trace. One that isn't loaded wasn't
+drawn from, so none is loaded to be watched; see `loaded` for what follows.
 """
 
 from __future__ import annotations
 
 import dis
-import random
+import importlib
+import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import CodeType
 from typing import Any
 
 import numpy as np
-from numpy.random import bit_generator
 
 from tapegrad.errors import RandomnessError
 from tapegrad.ir.tape import Source
@@ -29,16 +32,35 @@ FIX = (
     "them in as an argument; or pass in a key: tapegrad.random.normal(key, shape) draws anew for "
     "each key"
 )
-_DRAWS = {
-    name
-    for kind in (np.random.Generator, np.random.RandomState, random.Random)
-    for name in dir(kind)
-    if not name.startswith("_")
-}
+_MODULES = {"random": "Random", "numpy.random": "RandomState"}  # and what they must have
 _lock = threading.Lock()
 _here = threading.local()
 _tracing = 0  # traces that refuse unseeded generators, in all threads; `_here.count` in this one
-_entropy: Callable[..., Any] | None = getattr(bit_generator, "randbits", None)
+_entropy: Callable[..., Any] | None = None  # where NumPy gets its seeds
+
+
+def loaded(names: Collection[str] = ()) -> list[str]:
+    """The modules of random numbers that are loaded; first they are, if code that may run says one
+    of their names. Where a module wasn't loaded before a trace and is after it, nobody has watched
+    it, and the trace is no good."""
+    if any("random" in name for name in names):
+        for module in _MODULES:
+            importlib.import_module(module)
+    return [name for name in _MODULES if _module(name) is not None]
+
+
+def _module(name: str) -> Any:
+    module = sys.modules.get(name)
+    return module if hasattr(module, _MODULES[name]) else None  # another thread may be at it
+
+
+def kinds() -> tuple[type, ...]:
+    """The classes of generators, as far as they are loaded: who has one has its module."""
+    python, numpy = map(_module, _MODULES)
+    pythons = () if python is None else (python.Random,)
+    if numpy is None:
+        return pythons
+    return (*pythons, numpy.Generator, numpy.RandomState, numpy.BitGenerator)
 
 
 @contextmanager
@@ -62,13 +84,16 @@ def no_draws(name: str, generators: Sequence[Any], codes: Iterable[CodeType]) ->
 
 def _sources(generators: Sequence[Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
     """What can be drawn from: its name, and a function that gives its state."""
-    yield "np.random", np.random.get_state
-    yield "the random module", random.getstate
+    python, numpy = map(_module, _MODULES)
+    if numpy is not None:
+        yield "np.random", numpy.get_state
+    if python is not None:
+        yield "the random module", python.getstate
     for g in generators:
-        if isinstance(g, random.Random):
+        if hasattr(g, "getstate"):
             yield "a random.Random", g.getstate
         else:
-            bits = g._bit_generator if isinstance(g, np.random.RandomState) else g
+            bits = getattr(g, "_bit_generator", g)
             bits = getattr(bits, "bit_generator", bits)
             yield f"a {type(g).__name__}", partial(getattr, bits, "state")
 
@@ -79,18 +104,19 @@ def _same(a: Any, b: Any) -> bool:
         return all(_same(a[k], b[k]) for k in a)
     if isinstance(a, tuple):
         return all(map(_same, a, b))
-    return bool(np.array_equal(a, b))
+    return np.array_equal(a, b) if isinstance(a, np.ndarray) else bool(a == b)
 
 
 def _line_of_draw(codes: Iterable[CodeType]) -> Source | None:
     """The line of the user's code that names a way of drawing, best after a mention of `random`."""
+    draws = {name for kind in kinds() for name in dir(kind) if not name.startswith("_")}
     found: list[tuple[int, Source]] = []
     for code in codes:
         said = ""
         for i in dis.get_instructions(code):
             if i.opname.startswith("LOAD_") and isinstance(i.argval, str):
                 line = i.positions.lineno if i.positions is not None else None
-                if i.argval in _DRAWS:  # after `np`, "random" is the module and no draw
+                if i.argval in draws:  # after `np`, "random" is the module and no draw
                     rank = 0 if said in ("random", "rng", "generator", "gen") else 1
                     rank += 2 * (rank and i.argval == "random")
                     src = Source(code.co_filename, line or code.co_firstlineno, code.co_name)
@@ -101,12 +127,16 @@ def _line_of_draw(codes: Iterable[CodeType]) -> Source | None:
 
 def _refuse_entropy(change: int) -> None:
     """Count the traces under way; while there are some, NumPy gets no seed from the system."""
-    global _tracing
+    global _tracing, _entropy
     _here.count = getattr(_here, "count", 0) + change
-    if _entropy is not None:
-        with _lock:
-            _tracing += change
-            vars(bit_generator)["randbits"] = _refused if _tracing else _entropy
+    with _lock:
+        _tracing += change
+        numpy = _module("numpy.random")
+        if numpy is not None:
+            source = vars(numpy.bit_generator)
+            _entropy = _entropy or source.get("randbits")
+            if _entropy is not None:
+                source["randbits"] = _refused if _tracing else _entropy
 
 
 def _refused(bits: int) -> Any:

@@ -165,13 +165,16 @@ def trace_to_keep(
     `root` is what the user wrote, if `f` was derived from it. Random numbers would be the same in
     all calls, so drawing them is a RandomnessError.
     """
-    from tapegrad.tracing.randomness import no_draws  # loads numpy.random, which not all need
+    from tapegrad.tracing import randomness
     from tapegrad.tracing.state import watch
 
-    watcher = watch(f if root is None else root, args, kwargs)
-    with no_draws(describe(f), watcher.generators, watcher.reach.codes):
-        traced = trace_function(f, args, kwargs, names, watcher.reach)
-    return traced, watcher.state(traced.hidden, traced.meetings)
+    while True:
+        watcher = watch(f if root is None else root, args, kwargs)
+        loaded = randomness.loaded(watcher.reach.names)
+        with randomness.no_draws(describe(f), watcher.generators, watcher.reach.codes):
+            traced = trace_function(f, args, kwargs, names, watcher.reach)
+        if randomness.loaded() == loaded:  # so what may have been drawn from was watched
+            return traced, watcher.state(traced.hidden, traced.meetings)
 
 
 def _with_hidden_inputs(tape: Tape, hidden: Sequence[Var]) -> Tape:

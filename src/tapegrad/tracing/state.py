@@ -15,13 +15,10 @@ import array
 import collections
 import dataclasses
 import datetime
-import decimal
 import enum
-import fractions
 import functools
 import inspect
 import marshal
-import random
 import sys
 import threading
 import types
@@ -32,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives.base import Value
+from tapegrad.tracing import randomness
 from tapegrad.tracing.mentions import Meetings
 from tapegrad.tracing.reach import (
     PLAIN,
@@ -47,8 +45,8 @@ from tapegrad.trees import is_traced
 
 MOST = 5000  # facts; a function that reaches more is traced at each call
 _LARGE = 1 << 16  # bytes
-_EQUAL = (range, slice, np.dtype, decimal.Decimal, fractions.Fraction, datetime.date)
-_GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
+_EQUAL = (range, slice, np.dtype, datetime.date)
+_EQUAL_TOO = {"decimal": "Decimal", "fractions": "Fraction"}  # if loaded, as for all who have one
 _CONTAINERS = (dict, types.MappingProxyType, list, tuple, set, frozenset, collections.deque)
 _STATELESS = (type(threading.Lock()), type(threading.RLock()), type(...), type(NotImplemented))
 _GONE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -258,11 +256,11 @@ class Watcher:
             self.function(place, x)
         elif isinstance(x, types.ModuleType):
             self.attributes(place, x)
-        elif isinstance(x, _EQUAL):
+        elif _is_equal(x):
             self._fact(f"type({place}) is type({{0}}) and {place} == {{0}}", x, name)
         elif isinstance(x, (bytearray, memoryview, array.array)):
             self._fact(f"bytes({place}) == {{0}}", bytes(x), name)
-        elif isinstance(x, _GENERATORS):
+        elif isinstance(x, randomness.kinds()):
             self._same_object(place, x, name)
             self.generators.append(x)
         elif isinstance(x, collections.abc.Iterator):
@@ -276,7 +274,7 @@ class Watcher:
 
     def attributes(self, place: str, x: Any) -> None:
         """The attributes of an object, class or module that the code mentions by name."""
-        if isinstance(x, _GENERATORS):
+        if isinstance(x, randomness.kinds()):
             self.generators.append(x)
         wrapped = wrapped_by(x)
         if wrapped is not None:
@@ -356,6 +354,12 @@ class Watcher:
         name = f"key{len(self._values)}"
         self._values[name] = key
         return name
+
+
+def _is_equal(x: Any) -> bool:
+    """Whether an object never changes, and equal ones are the same to whoever reads them."""
+    found = [getattr(sys.modules.get(m), name, ()) for m, name in _EQUAL_TOO.items()]
+    return isinstance(x, (*_EQUAL, *found))
 
 
 def _is_opaque(x: Any) -> bool:

@@ -11,11 +11,11 @@ import inspect
 import re
 from typing import Any
 
-from tapegrad.emit import linking, threads
+from tapegrad.emit import linking, loading, threads
 from tapegrad.emit.support import arrays, blas, compiling, lapack, scalars
 from tapegrad.emit.support.compiling import compiled, object_code
 
-MODULES = (linking, arrays, scalars, blas, lapack, compiling, threads)
+MODULES = (loading, linking, arrays, scalars, blas, lapack, compiling, threads)
 
 
 def namespace() -> dict[str, Any]:
