@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ def statements(t: Tape) -> list[str]:
     lines = [line.strip() for k in schedule(t).kernels for line in k.text.splitlines()]
     lines = lines[1 + next(n for n, line in enumerate(lines) if line.endswith("):")) :]
     heads = ("for ", "#", "def ", "return 0", "if ")
-    return [s for s in lines if not s.startswith(heads) and "= reshaped(" not in s]
+    views = ("= reshaped(", "= part(")
+    return [s for s in lines if not s.startswith(heads) and not any(v in s for v in views)]
 
 
 def values(t: Tape) -> list[np.ndarray]:
@@ -353,16 +355,16 @@ def example(name: str, kind: str) -> tuple[Any, ...]:
 # What happens to the gradients.
 GRADIENTS = {
     "recurrent": [
-        "matmul(ct.T, t3, d_w1)",
+        "matmul(ct.T, t, d_w1)",
         "matmul(xs_2.T, ct, d_w)",
-        "add_matmul(ct2.T, t1, d_w1)",
-        "add_matmul(xs_1.T, ct2, d_w)",
-        "add_matmul(ct4.T, h, d_w1)",
-        "add_matmul(xs_0.T, ct4, d_w)",
+        "add_matmul(ct.T, t, d_w1)",
+        "add_matmul(xs_1.T, ct, d_w)",
+        "add_matmul(ct.T, h, d_w1)",
+        "add_matmul(xs_0.T, ct, d_w)",
     ],
-    "tied": ["matmul(ct.T, t1, d_w)", "add_matmul(x.T, ct2, d_w)"],
-    "penalised": ["matmul(t1.T, ct, d_w)", "add_matmul(x.T, ct2, d_w)", "d_w[i, j] += w[i, j]"],
-    "embedded": ["matmul(ct.T, t, d_w)", "d_w[wrapped(rows[i], 20), j] += ct1[i, j]"],
+    "tied": ["matmul(ct.T, t, d_w)", "add_matmul(x.T, ct, d_w)"],
+    "penalised": ["matmul(t.T, ct, d_w)", "add_matmul(x.T, ct, d_w)", "d_w[i, j] += w[i, j]"],
+    "embedded": ["matmul(ct.T, t, d_w)", "d_w[wrapped(rows[i], 20), j] += ct[i, j]"],
 }
 
 
@@ -373,6 +375,7 @@ def test_gradients_of_shared_weights(name, kind):
     f, *args = example(name, kind)
     t = trace(f, *args)[1]
     t = gradient(t, [k for k, n in enumerate(t.names) if n.startswith("w")])
-    assert [s for s in statements(t) if "d_w" in s] == GRADIENTS[name]
+    found = [re.sub(r"\b(c?t)\d+\b", r"\1", s) for s in statements(t) if "d_w" in s]
+    assert found == GRADIENTS[name]
     leaves = [y for x in args for y in (x if isinstance(x, list) else [x])]
     assert_agree(t, [*leaves, *t.captured])
