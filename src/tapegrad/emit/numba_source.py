@@ -40,7 +40,8 @@ from tapegrad.ir.plan import (
 from tapegrad.ir.tape import Literal, Source, dtype_name
 from tapegrad.primitives import elementwise as ew
 
-ROLLED = range(8, 257)  # extents of inner sums that LLVM must not unroll
+ROLLED = range(8, 257)  # extents of inner loops that LLVM must not unroll
+LANES = 4  # of a vector; what is left over of a row is computed one by one
 
 # Scalar expressions of functions that numba has no single call for. `{0}` and `{1}` are names.
 EXPANDED = {
@@ -209,7 +210,7 @@ class _KernelEmitter:
             bounds = f"{first}, min({first} + {loop.step}, {extent})"
         else:
             bounds = f"0, {extent}, {loop.step}" if loop.step != 1 else str(extent)
-            if self._sums_a_short_row(loop):
+            if self._is_short_row(loop):
                 bounds = f"rolled({extent})"
         self._line(f"for {name} in range({bounds}):")
         self.depth += 1
@@ -217,18 +218,28 @@ class _KernelEmitter:
         self.depth -= 1
         del self.loops[loop.index]
 
-    def _sums_a_short_row(self, loop: Loop) -> bool:
-        """Whether this is an innermost loop inside another that sums into a register: see
-        `support.rolled`."""
-        return (
-            len(self.loops) > 1
-            and loop.index.extent in ROLLED
-            and not any(isinstance(s, Loop) for s in loop.body)
-            and any(
-                isinstance(s, Compute) and s.combine == "sum" and s.cell.in_register
-                for s in loop.body
-            )
-        )
+    def _is_short_row(self, loop: Loop) -> bool:
+        """Whether this is an innermost loop that shall be vectorised along the row: see
+        `support.rolled`. It sums into a register, or each row writes to its own memory, so that
+        LLVM would prefer to take several rows at once."""
+        extent = loop.index.extent
+        if len(self.loops) < 2 or extent not in ROLLED:
+            return False
+        (*_, row, _) = self.loops
+        folds, stores, cost = set(), set(), 0
+        for step in loop.body:
+            if not isinstance(step, Compute):
+                return False
+            cost = max(cost, getattr(step.primitive, "cost", 1))
+            if step.cell.in_register:
+                folds.add(step.combine)
+            else:
+                stores.add(any(isinstance(k, Affine) and row in dict(k.terms) for k in step.at))
+        folds.discard("")
+        if folds:
+            return "sum" in folds
+        left_over = extent % LANES / extent
+        return all(stores) and not (cost >= ew.FUNCTION and left_over > 0.1)
 
     def _compute(self, step: Compute, after: list[Step]) -> None:
         cell = step.cell
