@@ -93,7 +93,7 @@ def print_totals(results: list[Measurement]) -> None:
             ratio = total / other if total is not None and other else None
             cells += f"{sign + readable(total):>10}{'-' if ratio is None else brief(ratio):>7}"
             if row.engine == "tapegrad" and ratio is not None and ratio >= 1:
-                behind.append(f"{row.workload}, {count:,} call{'s'[: count - 1]} ({ratio:.2f})")
+                behind.append(f"{row.workload}, {count:,} call{'s'[: count - 1]} ({brief(ratio)})")
         name, last = "" if row.workload == last else row.workload, row.workload
         click.echo(f"{name:<27}{row.engine:<14}{cells}")
     if jax and any(row.engine == "tapegrad" for row in results):
