@@ -80,8 +80,13 @@ FAMILIES = (
     Family("softmax", "softmax of rows, of 16 x 16", softmax, 6, (16, 16)),
 )
 
+TRIFLE = Family("trifle", "x * x", lambda xp, rounds, x: xp.sum(x * x), 1, (3,))
+
 
 # What is timed.
+
+Point = tuple[int, list[float]]  # operations, and the stages' seconds
+Points = dict[int, list[float]]
 
 
 def stages_of_tapegrad(family: Family, rounds: int) -> list[float]:
@@ -134,49 +139,52 @@ def argument(family: Family) -> np.ndarray:
     return 0.3 * np.random.default_rng(0).standard_normal(family.shape)
 
 
-def work(pipe: Any, engine: str, family: Family, sizes: list[int]) -> None:
-    """In a process of its own: time each size, and send the stages' seconds."""
+def work(pipe: Any, engine: str, family: Family, rounds: int) -> None:
+    """In a process of its own: send "ready", and then the stages' seconds."""
     try:
-        TIMED[engine](family, 1)  # what is loaded once a process is not counted
-        for size in sizes:
-            attempts = [TIMED[engine](family, family.rounds(size))]
-            while len(attempts) < 3 and sum(attempts[0]) < 1.0:
-                attempts.append(TIMED[engine](family, family.rounds(size)))
-            pipe.send(min(attempts, key=sum))
+        TIMED[engine](TRIFLE, 1)  # what is loaded once a process is not counted
+        pipe.send("ready")
+        pipe.send(TIMED[engine](family, rounds))
     except Exception as error:
         pipe.send(f"{type(error).__name__}: {error}")
 
 
-def measured(
-    engine: str, family: Family, sizes: list[int], limit: float
-) -> Iterator[tuple[int, list[float]]]:
-    """Numbers of operations and the stages' seconds, until a program takes too long.
+def attempt(engine: str, family: Family, rounds: int, limit: float) -> list[float] | str:
+    """The stages' seconds for one program, or why there are none.
 
-    Then its process is stopped, since no signal stops a compiler that is written in C++.
+    A process of its own has nothing that was compiled before, and it can be stopped, which no
+    signal does with a compiler that is written in C++.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=work, args=(theirs, engine, family, sizes), daemon=True)
+    process = context.Process(target=work, args=(theirs, engine, family, rounds), daemon=True)
     process.start()
     theirs.close()
     try:
-        for k, size in enumerate(sizes):
-            allowed = 3 * limit if k else 3 * limit + 60  # up to three attempts, and the imports
-            found: Any = f"no answer within {limit:g} s"
-            try:
-                if ours.poll(allowed):
-                    found = ours.recv()
-            except EOFError:
-                found = "the process died"
-            if isinstance(found, str):
-                click.echo(f"{family.name}: {engine} stops before {size:,} operations: {found}")
-                return
-            yield family.rounds(size) * family.operations, found
-            if sum(found) > limit:
-                return
+        if not ours.poll(120.0):
+            return "it doesn't start"
+        if (said := ours.recv()) != "ready":
+            return said
+        return ours.recv() if ours.poll(limit) else f"no answer within {limit:g} s"
+    except EOFError:
+        return "its process died"
     finally:
         process.terminate()
         process.join()
+
+
+def measured(engine: str, family: Family, sizes: list[int], limit: float) -> Iterator[Point]:
+    """Numbers of operations and the stages' seconds, until a program takes too long."""
+    for size in sizes:
+        rounds = family.rounds(size)
+        attempts = []
+        while len(attempts) < 3 and sum(map(sum, attempts)) < 1.0:
+            found = attempt(engine, family, rounds, limit)
+            if isinstance(found, str):
+                click.echo(f"{family.name}: {engine} stops before {size:,} operations: {found}")
+                return
+            attempts.append(found)
+        yield rounds * family.operations, min(attempts, key=sum)
 
 
 def exponent(points: dict[int, float]) -> float | None:
@@ -190,8 +198,6 @@ def exponent(points: dict[int, float]) -> float | None:
 
 
 # What is shown.
-
-Points = dict[int, list[float]]  # operations -> the stages' seconds
 
 
 def print_table(family: Family, found: dict[str, Points], sizes: list[int]) -> None:

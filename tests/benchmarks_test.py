@@ -28,6 +28,24 @@ def test_a_workload_is_measured(workload):
     assert row.totals[1] <= row.totals[10] <= row.totals[100] <= row.totals[10_000]
 
 
+def test_cold_is_cold(monkeypatch):
+    """A workload that is prepared again compiles every kernel again."""
+    from tapegrad.emit import support
+
+    compiled = []
+    object_code = support.object_code
+
+    def counted(function, types):
+        compiled.append(function.__name__)
+        return object_code(function, types)
+
+    monkeypatch.setattr(support, "object_code", counted)
+    args = WORKLOADS[0].make(np.random.default_rng(0))
+    for _ in range(2):
+        Tapegrad().prepare(WORKLOADS[0], args, "always")()
+    assert len(compiled) == 2
+
+
 def test_totals_are_counted_and_then_extrapolated(monkeypatch):
     """Calls of a second each, on a clock that a test can afford."""
     monkeypatch.setattr("measure.seconds", lambda call, count=1: float(count))
