@@ -38,7 +38,7 @@ check: $(INSTALLED)  ## check formatting, lint and types
 golden: $(INSTALLED)  ## rewrite the golden texts of the tests
 	$(VENV) -m pytest --update-golden
 
-bench: $(INSTALLED_BENCH)  ## measure gradients beside JAX and HIPS autograd
+bench: $(INSTALLED_BENCH)  ## measure gradients beside JAX, HIPS autograd and what else is installed
 	$(VENV) benchmarks/run.py
 
 $(INSTALLED): pyproject.toml

@@ -6,14 +6,13 @@ Each line is a function that reaches something from outside, or branches. `check
 nanoseconds that its state takes to check; `call` is that of a whole call of its compiled gradient.
 """
 
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from clock import nanoseconds
 
 from tapegrad import clear_cache, grad
 
@@ -57,22 +56,6 @@ def programs() -> Iterator[tuple[str, Callable[..., Any]]]:
         apart = np.ones(size)
         what = f"an array of {apart.nbytes:,} bytes that meets no traced value"
         yield what, lambda x, apart=apart: np.sum(x**2) * apart[::2].sum()
-
-
-def nanoseconds(call: Callable[[], Any]) -> float:
-    """The median time of a call, over samples of a millisecond and more."""
-    number, spent = 1, 0.0
-    while spent < 1e-3:
-        number *= 2
-        spent = _timed(call, number)
-    return statistics.median(_timed(call, number) / number for _ in range(101)) * 1e9
-
-
-def _timed(call: Callable[[], Any], number: int) -> float:
-    start = time.perf_counter()
-    for _ in range(number):
-        call()
-    return time.perf_counter() - start
 
 
 def main() -> None:

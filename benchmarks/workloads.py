@@ -1,8 +1,9 @@
 """The programs whose gradients are timed.
 
 Each loss is written once, in the NumPy dialect, as a function of an array namespace `xp`: tapegrad
-differentiates it with xp = numpy, JAX with jax.numpy, HIPS autograd with autograd.numpy. Where a
-JAX user would write `lax.scan` instead of a Python loop, `idiomatic_jax` holds that version, so
+differentiates it with xp = numpy, JAX with jax.numpy, HIPS autograd with autograd.numpy, PyTensor
+with pytensor.tensor, PyTorch with its own functions under NumPy's names (`torch_namespace`). Where
+a JAX user would write `lax.scan` instead of a Python loop, `idiomatic_jax` holds that version, so
 that JAX is measured at its best and not on an unrolled loop.
 
 Gradients are taken with respect to `params`, an array or a tuple of arrays.
@@ -160,9 +161,10 @@ def gaussian_process(xp, params, X, y):
     norms = xp.sum(X * X, axis=1)
     squares = norms[:, None] + norms[None, :] - 2.0 * (X @ X.T)
     K = xp.exp(amplitude) * xp.exp(-0.5 * squares * xp.exp(-2.0 * length))
-    K = K + xp.exp(noise) * np.eye(X.shape[0])
+    K = K + xp.exp(noise) * xp.eye(X.shape[0])
     L = xp.linalg.cholesky(K)
-    return 0.5 * xp.sum(y * xp.linalg.solve(K, y)) + xp.sum(xp.log(xp.diagonal(L)))
+    diagonal = xp.diagonal(L, 0, -1, -2)  # the axes that autograd can differentiate
+    return 0.5 * xp.sum(y * xp.linalg.solve(K, y)) + xp.sum(xp.log(diagonal))
 
 
 def make_gaussian_process(rng):
@@ -254,7 +256,7 @@ def heat_step(xp, u):
     """One explicit step of the heat equation; the border stays cold."""
     inner = u[1:-1, 1:-1]
     laplacian = u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:] - 4.0 * inner
-    return xp.pad(inner + 0.1 * laplacian, 1)
+    return xp.pad(inner + 0.1 * laplacian, 1, "constant")
 
 
 def heat(xp, u, steps=100):

@@ -1,0 +1,142 @@
+"""The benchmarks measure what they say, as far as a test can tell without the clock."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+import call
+import growth
+from clock import OutOfTime, time_limit
+from engines import Engine, Tapegrad
+from measure import COUNTS, Measurement, count_up, measure
+from show import brief, print_ratios, print_totals, readable, size
+from workloads import WORKLOADS
+
+
+@pytest.mark.parametrize("workload", WORKLOADS[:3], ids=lambda w: w.name)
+def test_a_workload_is_measured(workload):
+    (row,) = measure(workload, [Tapegrad()], "never", budget=0.01, limit=60.0)
+    assert not row.error and not row.wrong
+    assert row.warm > 0 and 0 < row.first == row.totals[1]
+    assert row.totals[1] <= row.totals[10] <= row.totals[100] <= row.totals[10_000]
+
+
+def test_cold_is_cold(monkeypatch):
+    """A workload that is prepared again compiles every kernel again."""
+    from tapegrad.emit import support
+
+    compiled = []
+    object_code = support.object_code
+
+    def counted(function, types):
+        compiled.append(function.__name__)
+        return object_code(function, types)
+
+    monkeypatch.setattr(support, "object_code", counted)
+    args = WORKLOADS[0].make(np.random.default_rng(0))
+    for _ in range(2):
+        Tapegrad().prepare(WORKLOADS[0], args, "always")()
+    assert len(compiled) == 2
+
+
+def test_totals_are_counted_and_then_extrapolated(monkeypatch):
+    """Calls of a second each, on a clock that a test can afford."""
+    monkeypatch.setattr("measure.seconds", lambda call, count=1: float(count))
+    row = Measurement("w", "call", "e", first=3.0)
+    count_up(Engine(), lambda: (0, 0), row, budget=50.0)
+    assert row.called == 48
+    assert row.totals == {1: 3.0, 10: 12.0, 100: 102.0, 10_000: 10_002.0}
+
+
+def test_totals_wait_until_the_engine_has_settled(monkeypatch):
+    class Late(Engine):
+        def settled(self, call):
+            return row.called >= 100
+
+    monkeypatch.setattr("measure.seconds", lambda call, count=1: float(count))
+    row = Measurement("w", "call", "e", first=1.0)
+    count_up(Late(), lambda: (0, 0), row, budget=1.0)
+    assert row.called == 105
+    assert set(row.totals) == set(COUNTS)
+
+
+@pytest.mark.parametrize("program", list(call.programs())[:3], ids=lambda p: p.name)
+def test_a_call_is_taken_apart(program, monkeypatch):
+    """Every part has its line, and what is timed last is the call with all of them."""
+    monkeypatch.setattr(call, "ROUNDS", 1)
+    monkeypatch.setattr(call, "repeats", lambda _: 1)
+    parts, whole = call.parts_of(program)
+    assert len(parts) == len(call.PARTS)
+    assert whole > 0
+
+
+@pytest.mark.parametrize("family", growth.FAMILIES, ids=lambda f: f.name)
+def test_a_program_has_as_many_operations_as_its_table_says(family):
+    from tapegrad import trace
+
+    lengths = []
+    for rounds in (1, 3):
+        x = growth.argument(family)
+        _, tape = trace(lambda x, rounds=rounds: family.program(np, rounds, x), x)
+        views = ("getitem", "reshape", "expand_dims", "broadcast_to")
+        lengths.append(sum(c.primitive.name not in views for c in tape.calls))
+    assert lengths[1] - lengths[0] == 2 * family.operations
+
+
+def test_the_stages_of_compiling_are_timed():
+    assert all(spent > 0 for spent in growth.stages_of_tapegrad(growth.FAMILIES[1], 1))
+
+
+def test_the_exponent_is_that_of_the_upper_half():
+    points = {n: 5.0 + 0.0 * n if n < 100 else 1e-3 * n**1.5 for n in growth.SIZES}
+    assert growth.exponent(points) == pytest.approx(1.5)
+
+
+def test_a_limit_stops_what_survives_every_error():
+    with pytest.raises(OutOfTime, match="no answer"), time_limit(0.05):
+        while True:
+            with contextlib.suppress(Exception):
+                time.sleep(1.0)
+
+
+def test_figures_are_readable():
+    assert [readable(s) for s in (None, 1.234e-6, 0.0456, 12.3, 4567.0)] == [
+        "-",
+        "1.23 us",
+        "45.6 ms",
+        "12.3 s",
+        "4567 s",
+    ]
+    assert [size(n) for n in (12, 1500, 3_100_000)] == ["12 B", "1.5 kB", "3.1 MB"]
+    assert [brief(r) for r in (0.042, 0.42, 4.2, 42.0, 420.0)] == [
+        "0.042",
+        "0.42",
+        "4.20",
+        "42.0",
+        "420",
+    ]
+
+
+def test_tables_fit_a_page(capsys):
+    """Lines of at most 110 columns; tapegrad's ratio to a peer is that of their warm calls."""
+    totals = {n: 2.0 * n for n in COUNTS}
+    rows = [
+        Measurement("a_workload", "call", "tapegrad", warm=1.0, totals=totals, called=100),
+        Measurement("a_workload", "call", "jax", warm=4.0, totals={n: n for n in COUNTS}),
+        Measurement("a_workload", "call", "torch.compile", warm=2.0),
+    ]
+    print_ratios(rows)
+    print_totals(rows)
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 110
+    assert "0.25          0.50" in text
+    assert "a_workload, 1 call (2.00)" in text
+    assert "a_workload, 10 calls (2.00)" in text
+    assert "~20000 s" in text
