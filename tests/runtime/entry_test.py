@@ -294,6 +294,16 @@ def test_an_index_out_of_range_is_numpys_error():
     assert df.cache_info().variants == 1
 
 
+def test_the_first_result_does_not_wait_for_the_compiler(monkeypatch):
+    monkeypatch.setattr(derived, "estimated_compile_seconds", lambda tape: 0)
+    df = tg.grad(lambda x: np.sum(np.sin(x)), compile="auto")
+    compiles = []
+    for _ in range(3):
+        np.testing.assert_allclose(df(X), np.cos(X))
+        compiles.append(df.cache_info().compiles)
+    assert compiles == [0, 1, 1]
+
+
 def test_keyword_arguments():
     df = grad(lambda x, *, scale, w=None: np.sum(x * scale if w is None else x * w))
     for _ in range(2):

@@ -227,10 +227,10 @@ class Derived:
         if traced.written:
             names = traced.tape.names[: len(leaves)]
             check_apart(describe(self.f), traced.written, names, [*leaves, *traced.hidden])
-        if variant.entry is None and self.compile == "always":
-            self._compile(variant, args, kwargs)
-        elif not variant.sought and self.compile == "auto":
+        if self.compile == "auto" and not variant.sought:
             self._load(variant, args, kwargs)
+        if variant.entry is None and self._pays(variant):
+            self._compile(variant, args, kwargs)
         if variant.entry is not None:
             try:
                 return (variant.entry.call_flat(leaves),)
@@ -250,13 +250,15 @@ class Derived:
             return None
         values = own(variant.tape, values, inputs)
         variant.played += time.perf_counter() - start
-        if self.compile == "auto":
-            price = estimated_compile_seconds(variant.tape)
-            if variant.played > price:
-                self._compile(variant, args, kwargs)
-            elif price != np.inf:
-                warm.start()
+        if self.compile == "auto" and estimated_compile_seconds(variant.tape) != np.inf:
+            warm.start()
         return (variant.assemble(values),)
+
+    def _pays(self, variant: Variant) -> bool:
+        """Whether a variant is compiled before it runs again: never before its first result."""
+        if self.compile == "auto":
+            return variant.played > estimated_compile_seconds(variant.tape)
+        return self.compile == "always"
 
     def _trace(
         self, key: Any, known: Sequence[Variant], leaves: list[Any], args: Any, kwargs: Any
