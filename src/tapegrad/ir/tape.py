@@ -343,7 +343,24 @@ class Builder:
     ) -> tuple[Var, ...]:
         """Append a call; its outputs' types come from the primitive."""
         avals = primitive.avals(*[x.aval for x in operands])
-        outs = tuple(self._fresh(aval) for aval in avals)
+        return self._append(primitive, operands, avals, src, reason)
+
+    def again(self, call: Call, operands: Sequence[Operand]) -> tuple[Var, ...]:
+        """Append a call of another tape, with other operands."""
+        if all(x is y or x.aval is y.aval for x, y in zip(operands, call.operands, strict=True)):
+            avals = [out.aval for out in call.outs]  # of the same types as before
+            return self._append(call.primitive, operands, avals, call.src, call.reason)
+        return self.call(call.primitive, operands, call.src, call.reason)
+
+    def _append(
+        self,
+        primitive: Primitive,
+        operands: Sequence[Operand],
+        avals: Sequence[Aval],
+        src: Source | None,
+        reason: str,
+    ) -> tuple[Var, ...]:
+        outs = tuple([self._fresh(aval) for aval in avals])
         self.calls.append(Call(primitive, tuple(operands), outs, src, reason))
         return outs
 
@@ -393,7 +410,7 @@ class Rewriter:
 
     def copy(self, call: Call) -> None:
         """Carry a call over as it is."""
-        outs = self.builder.call(call.primitive, self.operands(call), call.src, call.reason)
+        outs = self.builder.again(call, self.operands(call))
         self.env.update(zip(call.outs, outs, strict=True))
 
     def finish(self) -> Tape:

@@ -44,7 +44,7 @@ def eliminate_common(tape: Tape) -> Tape:
         if key in seen and not isinstance(call.primitive, Opaque):  # two calls of a user's stay two
             outs = seen[key]
         else:
-            outs = rewriter.builder.call(call.primitive, operands, call.src, call.reason)
+            outs = rewriter.builder.again(call, operands)
             seen[key] = outs
         rewriter.env.update(zip(call.outs, outs, strict=True))
     done = rewriter.finish()

@@ -18,6 +18,8 @@ def remove_dead(tape: Tape) -> Tape:
         if any(out in live for out in call.outs):
             kept.append(call)
             live.update(x for x in call.operands if isinstance(x, Var))
+    if len(kept) == len(tape.calls):
+        return tape
     rewriter = Rewriter(tape)
     for call in reversed(kept):
         rewriter.copy(call)

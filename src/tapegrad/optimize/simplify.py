@@ -10,7 +10,7 @@ Names: `p` the primitive, `x`, `y`, `xs` its operands; `s` the simplifier.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.ir.tape import Call, Operand, Rewriter, Tape, Var
@@ -49,13 +49,25 @@ class Simplifier(Rewriter):
         """Carry a call over in its simplest form."""
         self.call = call
         operands = self.operands(call)
-        if len(call.outs) == 1:
-            self.env[call.out] = self.make(call.primitive, *operands)
+        if len(call.outs) == 1 and (value := self.simpler(call.primitive, operands)) is not None:
+            self.env[call.out] = value
         else:
-            self.env.update(zip(call.outs, self.record(call.primitive, operands), strict=True))
+            outs = self.builder.again(call, operands)
+            self.env.update(zip(call.outs, outs, strict=True))
+            self.made.update(dict.fromkeys(outs, self.builder.calls[-1]))
 
     def make(self, p: Primitive, *xs: Operand) -> Operand:
         """The value of `p(*xs)`: known already, by other calls, or by this call."""
+        value = self.simpler(p, xs)
+        if value is not None:
+            return value
+        assert self.call is not None
+        (out,) = self.builder.call(p, xs, self.call.src, self.call.reason)
+        self.made[out] = self.builder.calls[-1]
+        return out
+
+    def simpler(self, p: Primitive, xs: Sequence[Operand]) -> Operand | None:
+        """The value of `p(*xs)` if it is known already, or if a rewrite has it."""
         value = folded(p, xs)
         if value is not None:
             return value
@@ -65,17 +77,9 @@ class Simplifier(Rewriter):
             for rewrite in rewrites:
                 new = rewrite(self, p, xs, aval.shape)
                 if new is not None:
-                    return (
-                        new if new.shape == aval.shape else self.make(BroadcastTo(aval.shape), new)
-                    )
-        return self.record(p, xs)[0]
-
-    def record(self, p: Primitive, xs: Any) -> tuple[Var, ...]:
-        """Append the call as it is."""
-        assert self.call is not None
-        outs = self.builder.call(p, xs, self.call.src, self.call.reason)
-        self.made.update(dict.fromkeys(outs, self.builder.calls[-1]))
-        return outs
+                    same = new.shape == aval.shape
+                    return new if same else self.make(BroadcastTo(aval.shape), new)
+        return None
 
     def made_by(self, x: Operand, kind: Any) -> Call | None:
         """The call that defines `x`, if it is of this primitive, or of this class of them."""
