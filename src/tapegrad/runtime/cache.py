@@ -121,8 +121,9 @@ def owner_of(f: Callable[..., Any]) -> tuple[Any, tuple[Any, ...]]:
 def shared_cache(owner: Any, path: tuple[Any, ...]) -> Cache:
     """The cache kept for `path` under `owner`; a private one if `owner` can't be referred to."""
 
-    def forget(_: Any, at: int = id(owner)) -> None:
-        _shared.pop(at, None)
+    # The names are bound here: at the interpreter's exit it may outlive this module's.
+    def forget(_: Any, at: int = id(owner), shared: dict[int, Any] = _shared) -> None:
+        shared.pop(at, None)
 
     with _shared_lock:
         known = _shared.get(id(owner))
