@@ -128,7 +128,7 @@ class _KernelEmitter:
             c for c in self.program.plan.inputs if c in touched
         ]
         parameters += [c for c in self.program.plan.outputs if c in touched]
-        parameters += [s for s in self.slots if any(c in touched for c in s.cells)]
+        parameters += dict.fromkeys(self.slot_of[c] for c in touched if c in self.slot_of)
         self.depth = 1
         (first, *_) = self.steps
         if isinstance(first, Loop) and first.parallel:

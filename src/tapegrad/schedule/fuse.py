@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tapegrad.ir.plan import Affine, Cell, Compute, Loop, Plan, PythonCall, Step
+from tapegrad.ir.plan import Affine, Cell, Compute, Loop, Plan, PythonCall, Step, weight
 
-# Loops with more steps than this aren't grown further: compile time and registers.
-MAX_STEPS = 400
+MAX_WEIGHT = 400  # loops are not grown beyond this: compile time and registers
 
 
 @dataclass
@@ -53,9 +52,8 @@ class _Item:
     def __init__(self, step: Step) -> None:
         self.step = step
         self.uses = _uses(step)
-        leaves = _leaves(step)
-        self.count = len(leaves)
-        self.fills = all(_is_fill(leaf) for leaf in leaves)
+        self.weight = weight(step)
+        self.fills = all(_is_fill(leaf) for leaf in _leaves(step))
 
     def conflicts(self, other: _Item) -> bool:
         """Whether the order of the two matters."""
@@ -68,7 +66,7 @@ class _Item:
             return False
         if self.step.index.extent != other.step.index.extent:
             return False
-        if self.count + other.count > MAX_STEPS:
+        if self.weight + other.weight > MAX_WEIGHT:
             return False
         shared = [c for c in other.uses if c in self.uses]
         for cell in shared:
@@ -84,7 +82,7 @@ class _Item:
         renamed = other.step.substituted({other.step.index: Affine.of(self.step.index)})
         assert isinstance(renamed, Loop)
         self.step = Loop(self.step.index, self.step.body + renamed.body)
-        self.count += other.count
+        self.weight += other.weight
         for cell, use in other.uses.items():
             mine = self.uses.get(cell)
             if mine is None:
