@@ -79,7 +79,7 @@ def _cuts(steps: list[Step]) -> set[int]:
             lives.end(position + 1)
             start = position + 1
         while position > start and length[position + 1] - length[start] > LONGEST:
-            half = length[start] + LONGEST // 2
+            half = length[start] + LONGEST // 3
             first = min(bisect_left(length, half), position)
             start = lives.best(max(first, start + 1), position)
             lives.end(start)
