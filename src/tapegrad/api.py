@@ -9,6 +9,7 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Tape
+from tapegrad.runtime import alike
 from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
 from tapegrad.runtime.derived import BoundDerived, Derived, Recipe
 
@@ -228,6 +229,8 @@ def clear_cache(f: Any = None) -> None:
     """Forget tapes and compiled code: of a derived function, of all derived from one, or of all."""
     for cache in _caches(f):
         cache.clear()
+    if f is None:
+        alike.kernels.clear()
 
 
 def set_num_threads(n: int | None = None) -> None:

@@ -98,6 +98,7 @@ def schedule(tape: Tape) -> Program:
     from tapegrad.schedule.lower import lower
     from tapegrad.schedule.recompute import recompute
     from tapegrad.schedule.share import store_shared
+    from tapegrad.schedule.split import split
     from tapegrad.schedule.spread import spread
     from tapegrad.schedule.tile import tile
 
@@ -108,8 +109,9 @@ def schedule(tape: Tape) -> Program:
     plan = recompute(plan)  # ... so that those which are cheap to compute again aren't
     plan = contract(plan)  # and what is left only where it is needed
     plan = tile(plan)  # registers between inner loops become rows, so it comes after contracting
-    plan = spread(plan)  # long loops in chunks, each a kernel, for several cores ...
-    plan = store_shared(plan)  # ... between which registers are in memory
+    plan = spread(plan)  # long loops in chunks, each a kernel, for several cores
+    plan = split(plan)  # kernels that are too long for numba are cut ...
+    plan = store_shared(plan)  # ... and between kernels registers are in memory
     return emit(plan, assign(plan))
 
 

@@ -128,9 +128,10 @@ class _KernelEmitter:
         parameters: list[Cell | Slot | Index] = [
             c for c in self.program.plan.inputs if c in touched
         ]
-        memories = {*touched, *(self.homes[c].memory for c in touched if c in self.homes)}
-        parameters += [c for c in self.program.plan.outputs if c in memories]
-        parameters += [s for s in self.program.layout.slots if s in memories]
+        memories = dict.fromkeys(self.homes[c].memory for c in touched if c in self.homes)
+        outputs = self.program.plan.outputs
+        parameters += [c for c in outputs if c in touched or c in memories]
+        parameters += [m for m in memories if isinstance(m, Slot)]
         self.depth = 1
         (first, *_) = self.steps
         if isinstance(first, Loop) and first.parallel:

@@ -12,13 +12,15 @@ each axis.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.tape import Aval, Literal, Source
+
+LOOP_WEIGHT = 2  # what a loop takes to compile, in statements
 
 _ids = itertools.count()
 
@@ -332,6 +334,17 @@ class CheckGuard(Step):
         return self
 
 
+@dataclass(eq=False)
+class Cut(Step):
+    """Here one kernel ends and the next begins."""
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        return iter(())
+
+    def substituted(self, mapping: Mapping[Index, Affine]) -> Cut:
+        return self
+
+
 @dataclass
 class Loop(Step):
     """`for index in range(extent): body`.
@@ -392,11 +405,41 @@ def walk(steps: list[Step]) -> Iterator[Step]:
             yield from walk(step.body)
 
 
+def weight(step: Step) -> int:
+    """How long a step is, as compiling goes: in statements, of which a loop is worth a few."""
+    if isinstance(step, Loop):
+        return LOOP_WEIGHT + sum(map(weight, step.body))
+    return 1
+
+
+def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
+    """The step with each cell at an index replaced by what `place` makes of them."""
+
+    def index(at: At) -> At:
+        return tuple(replace(k, read=read(k.read)) if isinstance(k, Indirect) else k for k in at)
+
+    def read(r: Read) -> Read:
+        return r if r.cell is None else Read(*place(r.cell, index(r.at)), r.literal)
+
+    if isinstance(step, Loop):
+        return replace(step, body=[relocated(s, place) for s in step.body])
+    if isinstance(step, CheckGuard):
+        return replace(step, read=read(step.read))
+    if isinstance(step, Compute):
+        cell, at = place(step.cell, index(step.at))
+        return replace(step, cell=cell, at=at, reads=tuple(map(read, step.reads)))
+    return step
+
+
 def segments(steps: list[Step]) -> list[list[Step] | PythonCall]:
-    """Steps between calls of NumPy, each run of which is a kernel; so is each parallel loop."""
+    """Steps between calls of NumPy, each run of which is a kernel unless it is cut; so is each
+    parallel loop."""
     found: list[list[Step] | PythonCall] = []
     is_open = False
     for step in steps:
+        if isinstance(step, Cut):
+            is_open = False
+            continue
         alone = isinstance(step, PythonCall) or is_parallel(step)
         if isinstance(step, PythonCall):
             found.append(step)

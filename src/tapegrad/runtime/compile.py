@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegrad.emit.driver import Driver
 from tapegrad.ir.tape import Tape
+from tapegrad.runtime import alike
 
 if TYPE_CHECKING:
     from tapegrad.emit.program import Program
@@ -44,7 +45,10 @@ def _machine_code(program: Program) -> dict[str, bytes]:
     for kernel in program.kernels:
         exec(_code(kernel.text, kernel.name), names)
         types = [kernel.type_of(k) for k in range(len(kernel.parameters))]
-        done[kernel.name] = support.object_code(names[kernel.name], types)
+        function = names[kernel.name]
+        done[kernel.name] = alike.kernels.object_code(
+            function, types, program.constants, support.object_code
+        )
     return done
 
 

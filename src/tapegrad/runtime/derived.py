@@ -52,8 +52,6 @@ from tapegrad.trees import flatten, is_traced, key_orders, unflatten
 if TYPE_CHECKING:
     from tapegrad.tracing.state import State
 
-MAX_COMPILED_CALLS = 4000  # straight-line code beyond this takes numba minutes
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -250,7 +248,7 @@ class Derived:
             return None
         values = own(variant.tape, values, inputs)
         variant.played += time.perf_counter() - start
-        if self.compile == "auto" and estimated_compile_seconds(variant.tape) != np.inf:
+        if self.compile == "auto":
             warm.start()
         return (variant.assemble(values),)
 
@@ -470,9 +468,7 @@ def _constant(tape: Tape, wrt: Sequence[int]) -> Tape:
 def estimated_compile_seconds(tape: Tape) -> float:
     """What compiling a tape is expected to cost: a start, and a bit for each call.
 
-    numba's own start isn't in it: that goes on in the background from the first played call. A
-    loop unrolled to thousands of calls is never compiled.
+    It is proportional to the calls, since long programs are cut into kernels. numba's own start
+    isn't in it: that goes on in the background from the first played call.
     """
-    if len(tape.calls) > MAX_COMPILED_CALLS:
-        return np.inf
     return 0.02 + 0.003 * len(tape.calls)

@@ -48,7 +48,11 @@ def driver_namespace(executable: Executable, tape: Tape) -> dict[str, Any]:
 
         names["spread"] = spread
     names.update(dtypes())
-    names.update({name: linked(name, code) for name, code in executable.kernels.items()})
+    functions: dict[bytes, Any] = {}  # kernels that are alike are linked once
+    for name, code in executable.kernels.items():
+        if code not in functions:
+            functions[code] = linked(name, code)
+        names[name] = functions[code]
     sizes = driver.scratch
     if driver.calls:  # a user's function may call back into this one, so nothing is shared
         names["scratch"] = lambda: tuple(np.empty(n, t) for n, t in sizes)

@@ -13,12 +13,15 @@ under one outer loop.
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
-from tapegrad.ir.plan import Affine, Cell, Compute, Loop, Plan, PythonCall, Step
+from tapegrad.ir.plan import Affine, Cell, Compute, Loop, Plan, PythonCall, Step, weight
 
-# Loops with more steps than this aren't grown further: compile time and registers.
-MAX_STEPS = 400
+MAX_WEIGHT = 400  # loops are not grown beyond this: compile time and registers
 
 
 @dataclass
@@ -48,14 +51,15 @@ def _uses(step: Step) -> dict[Cell, _Use]:
 
 
 class _Item:
-    """A step with what it touches, kept up to date as loops grow."""
+    """A step with what it touches, kept up to date as loops grow. `key` orders items."""
+
+    key = 0
 
     def __init__(self, step: Step) -> None:
         self.step = step
         self.uses = _uses(step)
-        leaves = _leaves(step)
-        self.count = len(leaves)
-        self.fills = all(_is_fill(leaf) for leaf in leaves)
+        self.weight = weight(step)
+        self.fills = all(_is_fill(leaf) for leaf in _leaves(step))
 
     def conflicts(self, other: _Item) -> bool:
         """Whether the order of the two matters."""
@@ -68,7 +72,7 @@ class _Item:
             return False
         if self.step.index.extent != other.step.index.extent:
             return False
-        if self.count + other.count > MAX_STEPS:
+        if self.weight + other.weight > MAX_WEIGHT:
             return False
         shared = [c for c in other.uses if c in self.uses]
         for cell in shared:
@@ -84,7 +88,7 @@ class _Item:
         renamed = other.step.substituted({other.step.index: Affine.of(self.step.index)})
         assert isinstance(renamed, Loop)
         self.step = Loop(self.step.index, self.step.body + renamed.body)
-        self.count += other.count
+        self.weight += other.weight
         for cell, use in other.uses.items():
             mine = self.uses.get(cell)
             if mine is None:
@@ -114,39 +118,119 @@ def _is_fill(step: Step) -> bool:
 
 
 def _fused(steps: list[Step]) -> list[Step]:
-    items: list[_Item] = []
+    if not any(isinstance(step, Loop) for step in steps):
+        return steps
+    items = _Sequence()
     for step in steps:
         item = _Item(step)
-        if not (isinstance(step, Loop) and _join(items, item)):
+        if not (isinstance(step, Loop) and items.join(item)):
             items.append(item)
-    for item in items:
+    for item in items.order:
         if isinstance(item.step, Loop):
             item.step.body = _fused(item.step.body)
-    return [item.step for item in items]
+    return [item.step for item in items.order]
 
 
-def _join(items: list[_Item], item: _Item) -> bool:
-    """Merge `item` into the latest loop that can take it without reordering what depends on each
-    other. Fills that it needs (the zeros that it adds to) are moved in front of that loop."""
-    carried: list[_Item] = []
-    for position in range(len(items) - 1, -1, -1):
-        other = items[position]
-        blocked = any(other.conflicts(c) for c in carried)
-        if not blocked and other.can_take(item):
-            other.take(item)
-            for c in carried:
-                items.remove(c)
-            items[position:position] = reversed(carried)
-            # What was grown may now share cells with a loop further up.
-            before = items[: items.index(other)]
-            if _join(before, other):
-                after = items[items.index(other) + 1 :]
-                items[:] = before + after
-            return True
-        if blocked or isinstance(other.step, PythonCall):
-            return False
-        if other.conflicts(item):
-            if not other.fills:
+_key = attrgetter("key")
+GAP = 1 << 32  # between the keys of neighbours: room for what is moved between them
+
+
+class _Sequence:
+    """Items in order, and those that touch a cell: an item only cares about those it shares with,
+    and to look through all of them, for each, would take long programs quadratic time."""
+
+    def __init__(self) -> None:
+        self.order: list[_Item] = []
+        self.touching: dict[Cell, list[_Item]] = {}  # in order, too
+        self.barrier = -1  # the key of the last call of NumPy, which nothing moves across
+
+    def append(self, item: _Item) -> None:
+        item.key = self.order[-1].key + GAP if self.order else GAP
+        self._add(item)
+        if isinstance(item.step, PythonCall):
+            self.barrier = item.key
+
+    def _add(self, item: _Item) -> None:
+        self.order.insert(bisect_left(self.order, item.key, key=_key), item)
+        self._note(item, item.uses)
+
+    def _note(self, item: _Item, cells: Iterable[Cell]) -> None:
+        for cell in cells:
+            items = self.touching.setdefault(cell, [])
+            items.insert(bisect_left(items, item.key, key=_key), item)
+
+    def _remove(self, item: _Item) -> None:
+        for items in (self.order, *(self.touching[cell] for cell in item.uses)):
+            del items[bisect_left(items, item.key, key=_key)]
+
+    def _move_before(self, item: _Item, other: _Item) -> None:
+        self._remove(item)
+        position = bisect_left(self.order, other.key, key=_key)
+        before = self.order[position - 1].key if position else 0
+        if other.key - before < 2:
+            for number, x in enumerate(self.order, start=1):
+                x.key = number * GAP
+            self.barrier = max(
+                (x.key for x in self.order if isinstance(x.step, PythonCall)), default=-1
+            )
+            before = other.key - GAP
+        item.key = (before + other.key) // 2
+        self._add(item)
+
+    def join(self, item: _Item, below: int | None = None) -> bool:
+        """Merge `item` into the latest loop, of those with keys below, that can take it without
+        reordering what depends on each other. Fills that it needs (the zeros that it adds to) are
+        moved in front of that loop."""
+        carried: list[_Item] = []
+        for other in self._sharing(item, carried, below):
+            blocked = any(other.conflicts(c) for c in carried)
+            if not blocked and other.can_take(item):
+                self._note(other, [cell for cell in item.uses if cell not in other.uses])
+                other.take(item)
+                for c in reversed(carried):
+                    self._move_before(c, other)
+                # What was grown may now share cells with a loop further up.
+                if self.join(other, other.key):
+                    self._remove(other)
+                return True
+            if blocked:
                 return False
-            carried.append(other)
-    return False
+            if other.conflicts(item):
+                if not other.fills:
+                    return False
+                carried.append(other)
+        return False
+
+    def _sharing(self, item: _Item, carried: list[_Item], below: int | None) -> Iterator[_Item]:
+        """The items that share a cell with `item` or one of those that are carried, whose list may
+        grow, latest first."""
+        waiting: list[tuple[int, int, list[_Item], int]] = []  # of each cell, the next
+        seen: set[Cell] = set()
+
+        def look_at(cells: Iterable[Cell], key: int | None) -> None:
+            for cell in cells:
+                if cell in seen or cell not in self.touching:
+                    continue
+                seen.add(cell)
+                items = self.touching[cell]
+                push(items, len(items) if key is None else bisect_left(items, key, key=_key))
+
+        def push(items: list[_Item], end: int) -> None:
+            if end:
+                heapq.heappush(waiting, (-items[end - 1].key, id(items), items, end - 1))
+
+        look_at(item.uses, below)
+        last, count = None, 0
+        while waiting:
+            _, _, items, position = heapq.heappop(waiting)
+            other = items[position]
+            push(items, position)
+            if other is last:
+                continue
+            if other.key <= self.barrier:
+                return
+            yield other
+            last = other
+            if len(carried) > count:
+                count = len(carried)
+                look_at(other.uses, other.key)

@@ -29,12 +29,12 @@ from tapegrad.ir.plan import (
     Cell,
     Compute,
     Index,
-    Indirect,
     Loop,
     Plan,
     Read,
     Step,
     is_fill,
+    relocated,
     walk,
 )
 from tapegrad.ir.tape import Literal
@@ -251,7 +251,6 @@ def _moved(step: Step, moves: Move, here: At) -> Step:
     """The step with cells replaced by their chunk's own."""
 
     def place(cell: Cell, at: At) -> tuple[Cell, At]:
-        at = tuple(Indirect(read(k.read), k.extent) if isinstance(k, Indirect) else k for k in at)
         own = moves.get(cell)
         if own is None:
             return cell, at
@@ -260,14 +259,4 @@ def _moved(step: Step, moves: Move, here: At) -> Step:
         left = at if cell.axes is None else tuple(at[a] for a in cell.axes)
         return own, (*here, *left)
 
-    def read(r: Read) -> Read:
-        if r.cell is None:
-            return r
-        cell, at = place(r.cell, r.at)
-        return Read(cell, at, r.literal)
-
-    if isinstance(step, Loop):
-        return replace(step, body=[_moved(s, moves, here) for s in step.body])
-    assert isinstance(step, Compute)
-    cell, at = place(step.cell, step.at)
-    return replace(step, cell=cell, at=at, reads=tuple(map(read, step.reads)))
+    return relocated(step, place)

@@ -158,6 +158,7 @@ def part(typingctx: Any, array: Any, start: Any, shape: Any) -> Any:
 _DATA, _NDIM, _DIMENSIONS, _STRIDES, _DTYPE, _FLAGS = 16, 24, 32, 40, 56, 64
 _BYTEORDER, _TYPE_NUMBER = 26, 28
 _ALIGNED = 0x0100
+_ANY = -1  # stands for a stride that does not matter: those that do are positive
 
 
 def _load(builder: Any, base: Any, offset: int, kind: Any) -> Any:
@@ -172,43 +173,91 @@ def python_object(module: Any, x: Any) -> Any:
     return module.globals.get(name) or ir.GlobalVariable(module, BYTE, name)
 
 
+def _data_function(module: Any, rank: int) -> Any:
+    """The function that takes the data pointer out of an ndarray of this rank, and says whether it
+    could. One for all parameters of a module: unpacking each in place took longer to compile than
+    many a kernel.
+
+    {void *, bool} data(PyObject *x, int type_number, const ssize_t *dims, const ssize_t *strides)
+    """
+    name = f"tapegrad_data{rank}"
+    if name in module.globals:
+        return module.globals[name]
+    pointer, flag = BYTE.as_pointer(), ir.IntType(1)
+    result = ir.LiteralStructType([pointer, flag])
+    wanted = WORD.as_pointer()
+    kind = ir.FunctionType(result, [pointer, INT, wanted, wanted])
+    function = ir.Function(module, kind, name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    x, number, dims, strides = function.args
+    b = ir.IRBuilder(function.append_basic_block())
+    fails = function.append_basic_block()
+
+    def require(holds: Any) -> None:
+        fits = function.append_basic_block()
+        b.cbranch(holds, fits, fails)
+        b.position_at_end(fits)
+
+    require(b.icmp_unsigned("==", _load(b, x, 8, pointer), python_object(module, np.ndarray)))
+    require(b.icmp_signed("==", _load(b, x, _NDIM, INT), INT(rank)))
+    dtype = _load(b, x, _DTYPE, pointer)
+    holds = b.icmp_signed("==", _load(b, dtype, _TYPE_NUMBER, INT), number)
+    swapped = b.icmp_signed("==", _load(b, dtype, _BYTEORDER, BYTE), BYTE(ord(">")))
+    holds = b.and_(holds, b.not_(swapped))
+    aligned = b.and_(_load(b, x, _FLAGS, INT), INT(_ALIGNED))
+    holds = b.and_(holds, b.icmp_signed("!=", aligned, INT(0)))
+    found_dims = _load(b, x, _DIMENSIONS, pointer)
+    found_strides = _load(b, x, _STRIDES, pointer)
+    for k in range(rank):
+        extent = b.load(b.gep(dims, [INT(k)]))
+        holds = b.and_(holds, b.icmp_signed("==", _load(b, found_dims, 8 * k, WORD), extent))
+        stride = b.load(b.gep(strides, [INT(k)]))
+        same = b.icmp_signed("==", _load(b, found_strides, 8 * k, WORD), stride)
+        free = b.icmp_signed("==", stride, WORD(_ANY))
+        holds = b.and_(holds, b.or_(same, free))
+    require(holds)
+    pair = b.insert_value(ir.Constant(result, ir.Undefined), _load(b, x, _DATA, pointer), 0)
+    b.ret(b.insert_value(pair, flag(1), 1))
+    b.position_at_end(fails)
+    error = python_object(module, BufferError)
+    kind = ir.FunctionType(ir.VoidType(), [pointer, pointer])
+    complain = cgutils.get_or_insert_function(module, kind, "PyErr_SetString")
+    text = cgutils.global_constant(
+        module, f"{name}_text", cgutils.make_bytearray(b"another array than the compiled one\0")
+    )
+    b.call(complain, [error, b.bitcast(text, pointer)])
+    b.ret(ir.Constant(result, [ir.Constant(pointer, None), flag(0)]))
+    return function
+
+
+def _words(module: Any, values: tuple[int, ...]) -> Any:
+    """A constant array of words, as a pointer; equal ones are one."""
+    name = "tapegrad_" + "_".join(["words", *map(str, values)]).replace("-", "m")
+    kind = ir.ArrayType(WORD, len(values))
+    place = module.globals.get(name)
+    if place is None:
+        place = cgutils.global_constant(module, name, ir.Constant(kind, list(values)))
+    return place.bitcast(WORD.as_pointer())
+
+
 @unbox(FixedArray)
 def _unbox_fixed_array(kind: Any, value: Any, c: Any) -> Any:
     """The data pointer of an ndarray of exactly this type; a BufferError for anything else."""
     b = c.builder
-    pointer = BYTE.as_pointer()
-    base = b.bitcast(value, pointer)
-    ok = b.icmp_unsigned("==", _load(b, base, 8, pointer), python_object(b.module, np.ndarray))
-    result = cgutils.alloca_once_value(b, c.context.get_constant_null(kind))
-    failed = cgutils.alloca_once_value(b, cgutils.true_bit)
-    with b.if_then(ok):
-        fits = b.icmp_signed("==", _load(b, base, _NDIM, INT), INT(len(kind.shape)))
-        with b.if_then(fits):
-            dtype = _load(b, base, _DTYPE, pointer)
-            number = np.dtype(str(kind.dtype) if kind.dtype != types.boolean else "bool").num
-            fits = b.icmp_signed("==", _load(b, dtype, _TYPE_NUMBER, INT), INT(number))
-            swapped = b.icmp_signed("==", _load(b, dtype, _BYTEORDER, BYTE), BYTE(ord(">")))
-            fits = b.and_(fits, b.not_(swapped))
-            aligned = b.and_(_load(b, base, _FLAGS, INT), INT(_ALIGNED))
-            fits = b.and_(fits, b.icmp_signed("!=", aligned, INT(0)))
-            dims = _load(b, base, _DIMENSIONS, pointer)
-            steps = _load(b, base, _STRIDES, pointer)
-            width = c.context.get_abi_sizeof(c.context.get_data_type(kind.dtype))
-            for k, (n, stride) in enumerate(zip(kind.shape, kind.strides, strict=True)):
-                same = b.icmp_signed("==", _load(b, dims, 8 * k, WORD), WORD(n))
-                fits = b.and_(fits, same)
-                if n != 1 and 0 not in kind.shape:
-                    same = b.icmp_signed("==", _load(b, steps, 8 * k, WORD), WORD(stride * width))
-                    fits = b.and_(fits, same)
-            with b.if_then(fits):
-                data = _load(b, base, _DATA, pointer)
-                b.store(b.bitcast(data, c.context.get_value_type(kind)), result)
-                b.store(cgutils.false_bit, failed)
-    is_error = b.load(failed)
-    with b.if_then(is_error, likely=False):
-        error = python_object(b.module, BufferError)
-        c.pyapi.err_set_string(error, "another array than the compiled one")
-    return NativeValue(b.load(result), is_error=is_error)
+    number = np.dtype(str(kind.dtype) if kind.dtype != types.boolean else "bool").num
+    width = c.context.get_abi_sizeof(c.context.get_data_type(kind.dtype))
+    free = 0 in kind.shape
+    strides = tuple(
+        _ANY if free or n == 1 else stride * width
+        for n, stride in zip(kind.shape, kind.strides, strict=True)
+    )
+    function = _data_function(b.module, len(kind.shape))
+    dims, steps = _words(b.module, kind.shape), _words(b.module, strides)
+    x = b.bitcast(value, BYTE.as_pointer())
+    pair = b.call(function, [x, INT(number), dims, steps])
+    data = b.bitcast(b.extract_value(pair, 0), c.context.get_value_type(kind))
+    return NativeValue(data, is_error=b.not_(b.extract_value(pair, 1)))
 
 
 def argument(x: Any, shape: tuple[int, ...], dtype: Any, name: str) -> Any:

@@ -44,7 +44,18 @@ class Compiler(compiler.CompilerBase):
 
 
 class Library(CPUCodeLibrary):
-    """Code that is optimised, and stays out of numba's own linker, which never frees any."""
+    """Code that is optimised once, and stays out of numba's own linker, which never frees any.
+
+    numba optimises each function, then all of them a little, for its reference counts, and then in
+    full. Here there are no counts, and the last finds as much without the others.
+    """
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        manager, builder = self._codegen._module_pass_manager()
+        manager.run(self._final_module, builder)
 
     def _finalize_final_module(self) -> None:
         self._finalized = True

@@ -1,0 +1,80 @@
+"""Kernels that are alike compile once: in a program, which may repeat itself, and in a process.
+
+What a kernel is doesn't depend on the names of its variables. Python's own compiler leaves them
+out: byte code numbers them in order of appearance. So kernels with equal byte code, over equal
+constants and equal globals, that take equal types, are one kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+Types = Sequence[tuple[str, tuple[int, ...], np.dtype]]
+
+
+class Memo:
+    """The object files of the kernels used last, by what the kernels are.
+
+    `compiles` counts those that weren't there.
+    """
+
+    def __init__(self, most: int = 512) -> None:
+        self.most = most
+        self.compiles = 0
+        self._lock = threading.Lock()
+        self._held: OrderedDict[Any, bytes] = OrderedDict()
+
+    def object_code(
+        self,
+        function: FunctionType,
+        types: Types,
+        constants: Mapping[str, Any],
+        compile_: Callable[[Any, Types], bytes],
+    ) -> bytes:
+        """The machine code of a kernel that takes these types: what `compile_` makes of it, unless
+        one like it is known. `constants` are the globals that differ between programs."""
+        key = identity(function, types, constants)
+        with self._lock:  # also while compiling, which numba does for one thread at a time anyway
+            code = self._held.get(key)
+            if code is None:
+                code = self._held[key] = compile_(function, types)
+                self.compiles += 1
+            self._held.move_to_end(key)
+            while len(self._held) > self.most:
+                self._held.popitem(last=False)
+            return code
+
+    def clear(self) -> None:
+        """Forget all kernels."""
+        with self._lock:
+            self._held.clear()
+
+
+kernels = Memo()
+
+
+def identity(function: FunctionType, types: Types, constants: Mapping[str, Any]) -> tuple[Any, ...]:
+    """All that the machine code of a kernel depends on, and no more."""
+    code = function.__code__
+    return (
+        code.co_code,
+        tuple(map(repr, code.co_consts)),  # which tells 1 from 1.0 and True, and 0.0 from -0.0
+        tuple(
+            (name, _exact(constants[name]) if name in constants else "") for name in code.co_names
+        ),
+        code.co_argcount,
+        tuple((passed, shape, np.dtype(dtype).str) for passed, shape, dtype in types),
+        tuple(sorted(x for x in os.environ.items() if x[0].startswith("NUMBA_"))),
+    )
+
+
+def _exact(value: Any) -> tuple[str, bytes]:
+    array = np.asarray(value)
+    return array.dtype.str, array.tobytes()

@@ -1,0 +1,162 @@
+"""Splitting: a kernel that would grow too long is cut into several, between its nests.
+
+numba takes more than twice as long for twice the code, so long programs, which are unrolled loops,
+would take minutes. Cut into kernels of at most `LONGEST` they take seconds, and the repeats of a
+loop give kernels that are alike, of which one is compiled.
+
+A cut is where few values cross it. Arrays that cross are in memory anyway; registers that cross
+become the elements of an array, one for each dtype and each kernel that makes some, in the order in
+which it makes them, so that repeats have them in the same places:
+
+    t1 = x * 2.0                     kept[0] = x * 2.0
+    t2 = t1 + 1.0          -->       kept[1] = kept[0] + 1.0
+    y = t1 * t2                      ---------------------- another kernel
+                                     y = kept[0] * kept[1]
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
+
+import numpy as np
+
+from tapegrad.ir.plan import (
+    Affine,
+    At,
+    Cell,
+    CheckGuard,
+    Compute,
+    Cut,
+    Loop,
+    Plan,
+    PythonCall,
+    Step,
+    is_parallel,
+    relocated,
+    segments,
+    walk,
+    weight,
+)
+
+LONGEST = 400  # the weight of a kernel
+
+
+def split(plan: Plan) -> Plan:
+    """Cut the kernels that are too long."""
+    cuts = _cuts(plan.steps)
+    if not cuts:
+        return plan
+    steps: list[Step] = []
+    for position, step in enumerate(plan.steps):
+        if position in cuts:
+            steps.append(Cut())
+        steps.append(step)
+    plan.steps = steps
+    places = _places(plan)
+
+    def place(cell: Cell, at: At) -> tuple[Cell, At]:
+        return places.get(cell, (cell, at))
+
+    plan.steps = [relocated(s, place) for s in plan.steps]
+    return plan
+
+
+# ---- where to cut
+
+
+def _cuts(steps: list[Step]) -> set[int]:
+    """The positions of the steps before which a kernel ends."""
+    weights = [weight(s) for s in steps]
+    if sum(weights) <= LONGEST:
+        return set()
+    length = [0, *accumulate(weights)]  # of all that is before a step
+    lives = Lives(steps, length)
+    cuts = set()
+    start = 0
+    for position, step in enumerate(steps):
+        if isinstance(step, PythonCall) or is_parallel(step):  # ends the kernel in any case
+            lives.end(position + 1)
+            start = position + 1
+        while position > start and length[position + 1] - length[start] > LONGEST:
+            half = length[start] + LONGEST // 3
+            first = min(bisect_left(length, half), position)
+            start = lives.best(max(first, start + 1), position)
+            lives.end(start)
+            cuts.add(start)
+    return cuts
+
+
+class Lives:
+    """Between which steps each temporary lives, and which of the kernels so far it comes from."""
+
+    def __init__(self, steps: list[Step], length: list[int]) -> None:
+        first: dict[Cell, int] = {}
+        final: dict[Cell, int] = {}
+        self.origins: list[set[int]] = []  # of what a step uses: where that is used first
+        self.last = list(range(len(steps)))  # the last use of what a step is the first to use
+        for position, step in enumerate(steps):
+            roots = {c.root for c, _, _ in step.accesses() if c.root.role == "temporary"}
+            self.origins.append({first.setdefault(root, position) for root in roots})
+            final |= dict.fromkeys(roots, position)
+        change = [0] * (len(steps) + 1)
+        for cell, position in first.items():
+            self.last[position] = max(self.last[position], final[cell])
+            if length[final[cell]] - length[position] <= LONGEST:  # others cross a cut anyway
+                change[position + 1] += 1
+                change[final[cell] + 1] -= 1
+        self.crossing = list(accumulate(change))  # how many live before a step and from it on
+        self.starts = [0]  # of the kernels so far, the last of which is open
+        self.ends: list[int] = []  # the last uses of what they made
+
+    def end(self, position: int) -> None:
+        """A kernel ends before this step."""
+        self.ends.append(max(self.last[self.starts[-1] : position]))
+        self.starts.append(position)
+
+    def best(self, first: int, last: int) -> int:
+        """The step from `first` to `last` before which the open kernel should end.
+
+        Where it has used up what it uses of an earlier kernel, in the first place: the backward
+        half of a program is then cut as the forward half is. Then, where little crosses. Then, as
+        soon as possible, since the backward half of what a kernel computes is longer.
+        """
+        start = self.starts[-1]
+        used: set[int] = set()
+        prices = {}
+        for position in range(start + 1, last + 1):
+            before = (p for p in self.origins[position - 1] if p < start)
+            used |= {bisect_right(self.starts, p) - 1 for p in before}
+            if position >= first:
+                half_used = sum(self.ends[kernel] >= position for kernel in used)
+                prices[position] = half_used, self.crossing[position], position
+        return min(prices, key=prices.__getitem__)
+
+
+# ---- what crosses
+
+
+def _places(plan: Plan) -> dict[Cell, tuple[Cell, At]]:
+    """Where the registers that several kernels use are kept."""
+    homes: dict[Cell, int] = {}  # the kernel that uses a cell first
+    crosses: set[Cell] = set()
+    fixed: set[Cell] = set()  # cells that steps other than these refer to
+    for number, segment in enumerate(segments(plan.steps)):
+        for step in walk([segment] if isinstance(segment, PythonCall) else segment):
+            if isinstance(step, Loop):
+                continue
+            for cell, _, _ in step.accesses():
+                if not isinstance(step, (Compute, CheckGuard)) or cell.alias is not None:
+                    fixed.add(cell.root)
+                if cell.in_register and homes.setdefault(cell, number) != number:
+                    crosses.add(cell)
+    rows: dict[tuple[int, np.dtype], list[Cell]] = {}
+    for cell, home in homes.items():
+        if cell in crosses and cell not in fixed:
+            rows.setdefault((home, cell.dtype), []).append(cell)
+    places: dict[Cell, tuple[Cell, At]] = {}
+    for (_, dtype), cells in rows.items():
+        # All of one size, so that kernels that are alike take arguments that are alike.
+        kept = Cell((max(len(cells), LONGEST),), dtype, hint="kept", stored=True)
+        places |= {cell: (kept, (Affine((), k),)) for k, cell in enumerate(cells)}
+    return places
