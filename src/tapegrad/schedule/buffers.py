@@ -76,6 +76,10 @@ def assign(plan: Plan) -> Layout:
         many = [life for life in mine if life.size > FEW]
         results = [life for life in written if life.cell.dtype == dtype]
         _assign_many(many, results, dtype, plan, layout)
+    used: dict[Slot | Cell, int] = {}
+    for life in lives:
+        used.setdefault(layout.homes[life.cell].memory, len(used))
+    layout.slots.sort(key=used.__getitem__)  # in the order in which they are used
     return layout
 
 
