@@ -8,6 +8,7 @@ from textwrap import dedent
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.emit.check import assert_agree, compiled
 
 from tapegrad import trace
@@ -105,6 +106,25 @@ def test_a_column_reduction_accumulates_rows():
             return 0
         """,
     )
+
+
+@pytest.mark.parametrize(
+    ("function", "rolled"),
+    [
+        (lambda x: x * x[:1] + 1.0, True),  # each row by itself
+        (lambda x: np.sum(x * x, axis=1), True),
+        (lambda x: np.sum(x * x, axis=0), False),  # all rows into one
+        (lambda x: np.max(x * x, axis=1), False),
+        (lambda x: np.exp(x[:, :12]), True),
+        (lambda x: np.exp(x[:, :10]), False),  # functions of what is left over would take long
+        (lambda x: (x * x)[:, :5], False),
+    ],
+)
+def test_short_rows_are_vectorised_along_the_row(function, rolled):
+    """LLVM is kept from unrolling them where it would gather elements of several rows."""
+    _, tape = trace(function, normal(30, 24))
+    text = "".join(kernel.text for kernel in schedule(tape).kernels)
+    assert ("rolled(" in text) == rolled
 
 
 def test_a_large_product_goes_to_the_library_and_a_transpose_with_it():

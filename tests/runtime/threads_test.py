@@ -114,6 +114,24 @@ def test_what_was_added_before_stays():
     assert [is_parallel(s) for s in both.steps] == [True, False, False, True, False]
 
 
+def test_chunks_write_apart():
+    """What two cores write is never in one line of the cache, nor in two that are fetched
+    together."""
+    f = value_and_grad(lambda w: np.sum(np.tanh(X * w) ** 2 @ W[:, None]), compile="never")
+    f(W)
+    plan = schedule(f.tapes[0]).plan
+    loops = [step for step in plan.steps if is_parallel(step)]
+    rows = {
+        cell: at
+        for cell, at, writes in loops[0].accesses()
+        if writes and len(cell.shape) > 1 and cell.shape[0] == loops[0].index.extent
+    }
+    assert rows
+    for cell, at in rows.items():
+        (inner, _), *_ = at[1].terms
+        assert (cell.shape[1] - inner.extent) * cell.dtype.itemsize >= 128
+
+
 def test_small_loops_stay_whole(monkeypatch):
     monkeypatch.undo()
     program = plan_of(lambda x: np.sum(np.sin(x) * x), V)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib
 import os
 import threading
 
@@ -37,7 +38,8 @@ def wait() -> None:
 
 
 def _load() -> None:
-    """Import the support module, and compile a loop with it: that fills numba's registries."""
+    """Import the support module, and compile a loop with it: that fills numba's registries. And
+    networkx, with which the scheduler cuts."""
     from tapegrad.emit import support
 
     text = (
@@ -51,6 +53,7 @@ def _load() -> None:
     names = {**support.namespace(), "__name__": "tapegrad.generated.first"}
     exec(text, names)
     support.compiled(names["first"], [("array", (4,), "float64")] * 2)
+    importlib.import_module("networkx")
 
 
 def _stop() -> None:
