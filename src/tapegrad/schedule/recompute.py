@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from tapegrad.ir.plan import (
     Affine,
@@ -86,7 +87,7 @@ class _Value:
     reads: list[_Site] = field(default_factory=list)
     whole: bool = False  # used as one piece of memory
 
-    @property
+    @cached_property
     def step(self) -> Compute | None:
         """The one plain elementwise step that defines a temporary, if there is such a step."""
         if self.cell.role != "temporary" or self.whole or len(self.writers) != 1:
@@ -99,7 +100,7 @@ class _Value:
         mapped = all(isinstance(k, Affine) and (k.index or k == Affine()) for k in step.at)
         return step if mapped else None
 
-    @property
+    @cached_property
     def path(self) -> Path:
         """The loops in which it gets its first value; sums go on in inner loops."""
         return min((path for _, path, _ in self.writers), key=len, default=())
@@ -110,9 +111,12 @@ class _Value:
         return site.path[: len(path)] == path
 
     def is_there(self, site: _Site) -> bool:
-        """Whether it can be read at a site where it isn't read now, without being kept."""
-        return self.is_local(site) and self.is_final()
+        """Whether it can be read for nothing at a site where it isn't read now: in a register, or
+        in memory that the loops around both use again and again."""
+        free = self.cell.in_register or self.path != ()
+        return free and self.is_local(site) and self.is_final
 
+    @cached_property
     def is_final(self) -> bool:
         """Whether all who read it read the same: none reads while others are still to write."""
         if len(self.writers) == 1:
@@ -162,7 +166,7 @@ def _operands(step: Compute) -> Iterator[Cell]:
 def _chosen(values: _Values) -> set[Cell]:
     """The cells whose values are computed again where they are read outside their loops."""
     crossing = {
-        cell: [site for site in value.reads if not value.is_local(site)]
+        cell: dict.fromkeys(site for site in value.reads if not value.is_local(site))
         for cell, value in values.items()
         if not cell.in_register and value.step is not None
     }
@@ -174,7 +178,7 @@ def _chosen(values: _Values) -> set[Cell]:
     return chosen
 
 
-Needs = dict[Cell, list[_Site]]
+Needs = dict[Cell, dict[_Site, None]]  # the sites in order, each once
 
 
 def _groups(values: _Values, crossing: Needs) -> list[Needs]:
@@ -215,7 +219,7 @@ class _Network:
     def __init__(self, values: _Values, crossing: Needs) -> None:
         self.values = values
         self.crossing = crossing
-        self.sites: Needs = {cell: list(sites) for cell, sites in crossing.items()}
+        self.sites: Needs = {cell: dict(sites) for cell, sites in crossing.items()}
         self.operands: dict[Cell, list[Cell]] = {}
         for cell in crossing:
             self._follow(cell)
@@ -224,6 +228,7 @@ class _Network:
         """The operands that would be needed if a value was computed again, and where; not beyond
         what would cost more than to keep it."""
         times = sum(s.times for s in self._apart(cell))
+        seen: dict[Cell, float] = {}  # with the most that was left to spend
         stack = [(cell, self.crossing[cell], self.keep(cell))]
         while stack:
             cell, sites, budget = stack.pop()
@@ -231,13 +236,14 @@ class _Network:
             if step is None or not (cell in self.crossing or cell.in_register):
                 continue
             budget -= getattr(step.primitive, "cost", 1) * times
-            if budget < 0:
+            if budget < 0 or seen.get(cell, -1.0) >= budget:
                 continue
-            self.operands[cell] = list(_operands(step))
+            seen[cell] = budget
+            self.operands[cell] = list(dict.fromkeys(_operands(step)))
             for operand in self.operands[cell]:
-                needed = [s for s in sites if not self.values[operand].is_there(s)]
-                known = self.sites.setdefault(operand, [])
-                known += [s for s in needed if s not in known]
+                value = self.values[operand]
+                needed = dict.fromkeys(s for s in sites if not value.is_there(s))
+                self.sites.setdefault(operand, {}).update(needed)
                 if needed:
                     stack.append((operand, needed, budget))
 
@@ -260,7 +266,7 @@ class _Network:
         anyhow, reading it, and taking up memory meanwhile, which is priced like reading it once."""
         value = self.values[cell]
         sites = self.sites[cell]
-        if not value.is_final() and cell.role != "input":
+        if not value.is_final and cell.role != "input":
             return math.inf  # something else stands there later
         width = max(cell.dtype.itemsize, NARROWEST) * _price_of_a_byte(self._footprint(cell))
         own = {site.nest for site in value.reads}
@@ -386,34 +392,24 @@ class _Rewrite:
 
 def drop_unread(plan: Plan) -> Plan:
     """Drop what is computed into temporaries that nothing reads."""
-    while True:
-        read = {
-            cell.root
-            for _, step in with_loops(plan.steps, ())
-            for cell, _, writes in step.accesses()
-            if not writes or not isinstance(step, Compute)
-        }
-        steps, dropped = _without_unread(plan.steps, read)
-        plan.steps = steps
-        if not dropped:
-            return plan
+    plan.steps = _read_later(plan.steps, set())
+    return plan
 
 
-def _without_unread(steps: list[Step], read: set[Cell]) -> tuple[list[Step], bool]:
+def _read_later(steps: list[Step], read: set[Cell]) -> list[Step]:
+    """The steps without those whose results nothing reads; `read` is what is read after them."""
     kept: list[Step] = []
-    dropped = False
-    for step in steps:
+    for step in reversed(steps):
         if isinstance(step, Loop):
-            body, inner = _without_unread(step.body, read)
-            dropped |= inner
+            body = _read_later(step.body, read)
             if body:
                 kept.append(replace(step, body=body))
-        elif (
-            isinstance(step, Compute)
-            and step.cell.role == "temporary"
-            and step.cell.root not in read
-        ):
-            dropped = True
-        else:
-            kept.append(step)
-    return kept, dropped
+            continue
+        if isinstance(step, Compute):
+            cell = step.cell
+            if cell.role == "temporary" and cell.root not in read:
+                continue
+        plain = isinstance(step, Compute)
+        read |= {cell.root for cell, _, writes in step.accesses() if not (plain and writes)}
+        kept.append(step)
+    return kept[::-1]
