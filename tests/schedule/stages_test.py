@@ -43,6 +43,11 @@ def rosenbrock(x):
     return np.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
 
 
+def around_a_product(w, x):
+    t = x + 1.0
+    return np.sum((t * 2.0) @ w * t)
+
+
 def running(x):
     return np.sum(np.cumsum(np.exp(x)) ** 2)
 
@@ -59,6 +64,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "logistic regression": (logistic_regression, (normal(3), normal(300, 3), normal(300))),
     "rosenbrock": (rosenbrock, (normal(9),)),
+    "around a product": (around_a_product, (normal(64, 64), normal(64, 64))),
     "cumsum": (running, (normal(7),)),
     "gather": (gather, (normal(5, 3), np.array([4, 0, -1, 4]))),
 }

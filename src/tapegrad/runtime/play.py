@@ -1,4 +1,8 @@
-"""Playing a tape: NumPy runs it call by call. The oracle of the tests, and how first calls run."""
+"""Playing a tape: NumPy runs it call by call. The oracle of the tests, and how first calls run.
+
+Large arrays that nobody reads any more are written over: fresh memory of that size comes from the
+system, page by page, which takes longer than the arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,12 @@ import numpy as np
 from tapegrad.arrays import plain
 from tapegrad.errors import TapeError
 from tapegrad.ir.tape import Guard, Literal, Operand, Tape, Var
+from tapegrad.primitives.base import Elementwise, Primitive, Reduction
+from tapegrad.primitives.contractions import MatMul
 from tapegrad.signature import check_leaf
 from tapegrad.trees import array_leaves, is_number
+
+LARGE = 1 << 17  # bytes; what is smaller, malloc takes from memory that was freed
 
 
 def last_uses(tape: Tape) -> dict[int, list[int]]:
@@ -31,10 +39,52 @@ def last_uses(tape: Tape) -> dict[int, list[int]]:
     return dead
 
 
+def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
+    """Position of a call -> id of a variable whose array its result may take.
+
+    Both are large, made by ufuncs, and of one type; and whatever reads the variable makes new
+    arrays, so nobody else knows its memory.
+    """
+    own: dict[int, Any] = {}
+    for call in tape.calls:
+        if _is_ufunc(call.primitive):
+            if _is_large(call.out):
+                own[call.out.id] = (call.out.shape, call.out.dtype)
+        elif not isinstance(call.primitive, (Reduction, MatMul)):
+            for x in call.operands:
+                if isinstance(x, Var):
+                    own.pop(x.id, None)
+    over: dict[int, int] = {}
+    if len(own) < 2:
+        return over
+    free: dict[Any, list[int]] = {}
+    for position, call in enumerate(tape.calls):
+        gone = [var for var in dead.get(position, ()) if var in own]
+        for var in gone:
+            if var != call.outs[0].id:  # of which there is one only, where a ufunc makes it
+                free.setdefault(own[var], []).append(var)
+        if _is_ufunc(call.primitive) and _is_large(call.out):
+            spare = free.get((call.out.shape, call.out.dtype))
+            if spare:
+                over[position] = spare.pop()
+    return over
+
+
+def _is_large(x: Var) -> bool:
+    return x.aval.nbytes >= LARGE and x.shape != ()
+
+
+def _is_ufunc(primitive: Primitive) -> bool:
+    return isinstance(primitive, Elementwise) and isinstance(primitive.ufunc, np.ufunc)
+
+
 def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
     """The outputs for the values of all inputs, and the first guard that doesn't hold."""
     env: dict[int, Any] = {v.id: plain(x) for v, x in zip(tape.inputs, values, strict=True)}
     dead = last_uses(tape)
+    over = written_over(tape, dead)
+    taken = set(over.values())
+    spare: dict[int, Any] = {}  # the arrays of dead variables that will be written over
 
     def value(x: Operand) -> Any:
         return x.value if isinstance(x, Literal) else env[x.id]
@@ -53,7 +103,13 @@ def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
         return [], found
     with np.errstate(all="ignore"):
         for position, call in enumerate(tape.calls):
-            result = call.primitive.evaluate(*[value(x) for x in call.operands])
+            operands = [value(x) for x in call.operands]
+            if position in over:
+                var = over[position]
+                place = spare.pop(var) if var in spare else env[var]
+                result: Any = call.primitive.ufunc(*operands, out=place)  # type: ignore[attr-defined]
+            else:
+                result = call.primitive.evaluate(*operands)
             if call.primitive.results == 1 and not isinstance(result, tuple):
                 result = (result,)
             for out, x in zip(call.outs, result, strict=True):
@@ -62,7 +118,9 @@ def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
             if found is not None:
                 return [], found
             for gone in dead.get(position, ()):
-                del env[gone]
+                x = env.pop(gone)
+                if gone in taken and gone != over.get(position):
+                    spare[gone] = x
     return [value(x) for x in tape.outputs], None
 
 
