@@ -9,6 +9,7 @@ import functools
 import itertools
 import operator
 import os
+import pathlib
 import queue
 import re
 import subprocess
@@ -19,6 +20,7 @@ import types
 import typing
 import warnings
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -433,6 +435,29 @@ def test_files(derivative, tmp_path):
         np.save(file, np.float64(scale))
         text.write_text(str(scale))
         df.at(X)
+
+
+@pytest.mark.parametrize(
+    "exists",
+    [
+        lambda name: pathlib.Path(name).exists(),
+        lambda name: (pathlib.Path(name).parent / "scale").is_file(),
+        lambda name: Path(name).exists(),
+    ],
+)
+def test_paths_made_in_the_function(exists, derivative, tmp_path):
+    """the function makes a path and asks what is there -> traced at each call"""
+    name = str(tmp_path / "scale")
+
+    def f(x):
+        return np.sum(x**3) * (2.0 if exists(name) else 1.0)
+
+    df = derivative(f)
+    df.at(X)
+    Path(name).touch()
+    df.at(X)
+    Path(name).unlink()
+    df.at(X)
 
 
 LATE = """

@@ -33,14 +33,33 @@ _READERS: list[tuple[Any, tuple[str, ...]]] = [
     (np, ("load", "loadtxt", "genfromtxt", "fromfile")),
 ]
 # Of pathlib.Path. It takes milliseconds to load, and who has a path has loaded it.
-_PATH_READERS = ("open", "read_text", "read_bytes", "exists", "stat")
+_PATH_READERS = (
+    *("open", "read_text", "read_bytes", "exists", "stat"),
+    *("is_file", "is_dir", "iterdir", "glob", "rglob", "cwd", "home"),
+)
 _NAMED = {"read_text", "read_bytes"}  # which nothing else is called
 
 
 def read_by(f: types.FunctionType, codes: Iterable[types.CodeType]) -> str:
     """The name of something outside that a function reads, whose code is `codes`; or nothing."""
-    found = (_read(f, chain) for code in codes for chain in _chains(code))
-    return next(filter(None, found), "")
+    codes = list(codes)
+    chains = [chain for code in codes for chain in _chains(code)]
+    found = next(filter(None, (_read(f, chain) for chain in chains)), "")
+    said = {name for code in codes for name in code.co_names}
+    if not found and not said.isdisjoint(_PATH_READERS):  # perhaps of a path that is made here
+        found = next(filter(None, (_path_class(f, chain) for chain in chains)), "")
+    return found
+
+
+def _path_class(f: types.FunctionType, chain: tuple[str, ...]) -> str:
+    """The name that a chain has for pathlib.Path, if it is that."""
+    path = getattr(sys.modules.get("pathlib"), "Path", None)
+    x = _looked_up(f, chain[0])
+    for name in chain[1:]:
+        if x is path:
+            break
+        x = inspect.getattr_static(x, name, None)
+    return ".".join(chain) if path is not None and x is path else ""
 
 
 def _read(f: types.FunctionType, chain: tuple[str, ...]) -> str:
