@@ -67,12 +67,8 @@ class Tapegrad(Engine):
         return partial(tapegrad.value_and_grad(loss, compile=tier), *args)
 
     def settled(self, call: Any) -> bool:
-        from tapegrad.runtime.derived import estimated_compile_seconds
-
         derived = call.func
-        (tape,) = derived.tapes
-        waits = derived.compile == "auto" and np.isfinite(estimated_compile_seconds(tape))
-        return not waits or derived.cache_info().compiles > 0
+        return derived.compile != "auto" or derived.cache_info().compiles > 0
 
     def memory(self, workload: Workload, args: tuple) -> int | None:
         call: Any = self.prepare(workload, args, "never")

@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 
 from tapegrad import trace, value_and_grad
-from tapegrad.ir.plan import Affine, At, Cell, Compute, Home, Index, Layout, Loop, Plan, Read, Step
+from tapegrad.ir.plan import (
+    Affine,
+    Allocation,
+    At,
+    Cell,
+    Compute,
+    Home,
+    Index,
+    Loop,
+    Plan,
+    Read,
+    Step,
+)
 from tapegrad.primitives.elementwise import add, copy
 from tapegrad.schedule.buffers import assign, planned_peak_bytes
 
@@ -41,9 +53,9 @@ def plan(*steps: Step) -> Plan:
 
 def shared(*steps: Step) -> list[set[Cell]]:
     """Which cells share a slot, or a result's memory."""
-    layout = assign(plan(*steps))
+    allocation = assign(plan(*steps))
     together: dict[object, set[Cell]] = {}
-    for c, home in layout.homes.items():
+    for c, home in allocation.homes.items():
         together.setdefault(home.memory, set()).add(c)
     return list(together.values())
 
@@ -68,9 +80,9 @@ def test_dtypes_do_not_share():
 
 def test_the_large_ones_are_placed_first_so_no_slot_grows():
     small, large = cell(20), cell(100)
-    layout = assign(plan(step(small, X), step(X, small), step(large, X)))
-    assert layout.homes[small].memory is layout.homes[large].memory
-    assert planned_peak_bytes(layout.slots) == 100 * 8
+    allocation = assign(plan(step(small, X), step(X, small), step(large, X)))
+    assert allocation.homes[small].memory is allocation.homes[large].memory
+    assert planned_peak_bytes(allocation.slots) == 100 * 8
 
 
 def test_numbers_share_one_slot():
@@ -78,16 +90,16 @@ def test_numbers_share_one_slot():
     steps = [step(numbers[0], X)]
     for before, now in pairwise(numbers):
         steps.append(step(now, before))
-    layout = assign(plan(*steps))
-    (slot,) = layout.slots
+    allocation = assign(plan(*steps))
+    (slot,) = allocation.slots
     assert slot.size == 2
-    assert [layout.homes[n].start for n in numbers] == [0, 1, 0, 1, 0, 1]
+    assert [allocation.homes[n].start for n in numbers] == [0, 1, 0, 1, 0, 1]
 
 
 def test_registers_inputs_and_results_need_no_slot():
     register = Cell((), np.dtype(np.float64))
     first = Compute(register, (), copy, (Read(X, (Affine(),)),))
-    assert assign(plan(first, step(cell(role="output"), X))) == Layout([], {})
+    assert assign(plan(first, step(cell(role="output"), X))) == Allocation([], {})
 
 
 # ---- in results
@@ -95,16 +107,16 @@ def test_registers_inputs_and_results_need_no_slot():
 
 def test_a_result_houses_temporaries_until_it_is_written():
     a, b, out = cell(), cell(), cell(role="output")
-    layout = assign(plan(step(a, X), step(b, X), step(X, a, b), step(out, X)))
-    assert layout.slots == [layout.homes[b].memory]
-    assert layout.homes[a] == Home(out, 0)
+    allocation = assign(plan(step(a, X), step(b, X), step(X, a, b), step(out, X)))
+    assert allocation.slots == [allocation.homes[b].memory]
+    assert allocation.homes[a] == Home(out, 0)
 
 
 def test_a_large_result_houses_several():
     a, b, out = cell(), cell(), cell(2 * N + 7, role="output")
-    layout = assign(plan(step(a, X), step(b, a), step(X, a, b), step(out, X)))
-    assert layout.slots == []
-    assert {layout.homes[a], layout.homes[b]} == {Home(out, 0), Home(out, N)}
+    allocation = assign(plan(step(a, X), step(b, a), step(X, a, b), step(out, X)))
+    assert allocation.slots == []
+    assert {allocation.homes[a], allocation.homes[b]} == {Home(out, 0), Home(out, N)}
 
 
 def test_what_is_read_when_the_result_is_written_stays_out_of_it():
@@ -158,8 +170,8 @@ def test_in_place_needs_that_nobody_reads_what_was_there(body, moves_in):
     a, b = cell(8, 8), cell(8, 8)
     before = Loop(I, [Loop(J, [write(a, X, (AT_I, AT_J), (AT_I,))])])
     after = Loop(I, [Loop(J, [write(T, b, (), (AT_I, AT_J))])])
-    layout = assign(plan(before, Loop(I, body(a, b)), after))
-    assert (layout.homes[a] == layout.homes[b]) == moves_in
+    allocation = assign(plan(before, Loop(I, body(a, b)), after))
+    assert (allocation.homes[a] == allocation.homes[b]) == moves_in
 
 
 T = Cell((), np.dtype(np.float64))

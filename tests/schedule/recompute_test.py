@@ -71,7 +71,7 @@ def test_truth_values_are_kept_rather_than_what_they_compare():
 
     gradient = grad(f, compile="never")
     gradient(X, X)
-    kinds = {cell.dtype.kind for cell in schedule(gradient.tapes[0]).layout.homes}
+    kinds = {cell.dtype.kind for cell in schedule(gradient.tapes[0]).allocation.homes}
     assert "b" in kinds
 
 

@@ -17,6 +17,7 @@ from tapegrad.emit.names import Names
 from tapegrad.emit.program import LINE, Kernel, Program
 from tapegrad.ir.plan import (
     Affine,
+    Allocation,
     ArgUpdate,
     At,
     Cell,
@@ -26,7 +27,6 @@ from tapegrad.ir.plan import (
     Gemm,
     Index,
     Indirect,
-    Layout,
     Loop,
     Plan,
     PythonCall,
@@ -34,6 +34,8 @@ from tapegrad.ir.plan import (
     Routine,
     Slot,
     Step,
+    is_fill,
+    leaves,
     segments,
     walk,
 )
@@ -61,20 +63,20 @@ EXPANDED = {
 LOOPS = "ijklmnpqrst"  # the names of loop indices
 
 
-def emit(plan: Plan, layout: Layout) -> Program:
-    """The program of a scheduled plan whose stored temporaries live where `layout` says."""
+def emit(plan: Plan, allocation: Allocation) -> Program:
+    """The program of a scheduled plan whose stored temporaries live where `allocation` says."""
     names = Names()
     given: dict[Any, str] = {}
     for cell in plan.inputs:
         given[cell] = names.fresh(cell.hint or "x")
     for cell in plan.outputs:
         given[cell] = names.fresh(cell.hint or "out")
-    for number, slot in enumerate(layout.slots):
+    for number, slot in enumerate(allocation.slots):
         given[slot] = names.fresh(f"scratch{number}")
     for step in plan.steps:
         if isinstance(step, PythonCall):
             given[step] = names.fresh(str(step.primitive))
-    program = Program(plan, [], layout, given)
+    program = Program(plan, [], allocation, given)
     letters = [n for n in LOOPS if names.is_free(n)][: _depth(plan.steps)]
     for letter in letters:  # no variable may be called like the loop that it is in
         names.fresh(letter)
@@ -104,7 +106,7 @@ class _KernelEmitter:
         self.shared = program.names
         self.names = names
         self.letters = letters
-        self.homes = program.layout.homes
+        self.homes = program.allocation.homes
         self.steps = steps
         self.name = name
         self.lines: list[str] = []
@@ -179,10 +181,10 @@ class _KernelEmitter:
     def _comment(self, step: Step) -> None:
         """The user's lines that a top-level step comes from, where they change."""
         sources: dict[Source, None] = {}
-        leaves = [s for s in walk([step]) if not isinstance(s, Loop)]
-        if all(isinstance(s, Compute) and all(r.literal for r in s.reads) for s in leaves):
+        inside = leaves(step)
+        if all(map(is_fill, inside)):
             return  # zeros to add to
-        for inner in leaves:
+        for inner in inside:
             if inner.src is not None:
                 sources.setdefault(inner.src)
         fresh = [s for s in sources if s != self.last_src]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.emit.driver import INDENT, Driver, Place, numpy_name
-from tapegrad.ir.plan import Cell, Index, Layout, Plan, PythonCall, Slot, segments
+from tapegrad.ir.plan import Allocation, Cell, Index, Plan, PythonCall, Slot, segments
 from tapegrad.ir.tape import Literal, Tape
 
 LINE = 96  # the width that source is kept to
@@ -47,14 +48,14 @@ class Program:
 
     plan: Plan
     kernels: list[Kernel]
-    layout: Layout
+    allocation: Allocation
     names: dict[Any, str]
     constants: dict[str, Any] = field(default_factory=dict)
 
     @property
     def slots(self) -> list[Slot]:
         """The scratch memory that the kernels need."""
-        return self.layout.slots
+        return self.allocation.slots
 
     def calls(self) -> list[PythonCall]:
         """The calls of NumPy between the kernels."""
@@ -121,11 +122,11 @@ class Program:
         """A cell as a NumPy array: a view of scratch memory, for a temporary."""
         root = cell.root
         if root.role == "temporary":
-            home = self.layout.homes[root]
+            home = self.allocation.homes[root]
             memory = self.names[home.memory]
             if isinstance(home.memory, Cell):
                 memory += ".reshape(-1)"
-            end = home.start + int(np.prod(root.left, dtype=int))
+            end = home.start + math.prod(root.left)
             return f"{memory}[{home.start or ''}:{end}].reshape({_shape(cell.shape)})"
         name = self.names[root]
         return name if cell is root else f"{name}.reshape({_shape(cell.shape)})"

@@ -405,6 +405,11 @@ def walk(steps: list[Step]) -> Iterator[Step]:
             yield from walk(step.body)
 
 
+def leaves(step: Step) -> list[Step]:
+    """The steps inside a step that aren't loops; or the step itself."""
+    return [s for s in walk([step]) if not isinstance(s, Loop)]
+
+
 def weight(step: Step) -> int:
     """How long a step is, as compiling goes: in statements, of which a loop is worth a few."""
     if isinstance(step, Loop):
@@ -482,7 +487,7 @@ class Home:
 
 
 @dataclass
-class Layout:
+class Allocation:
     """The scratch memory of a plan, and the home of each stored temporary."""
 
     slots: list[Slot]

@@ -476,7 +476,7 @@ def estimated_compile_seconds(tape: Tape) -> float:
     """What compiling a tape is expected to cost: a start, and some milliseconds for each call, more
     for what doesn't just join a loop. In a long tape much is alike, and compiled once.
 
-    Measured on programs of 8 to 5,000 calls; most took half to twice as long. numba's own start
+    Held against programs of 8 to 5,000 calls, which took 0.7 to 3 times as long. numba's own start
     isn't in it: that goes on in the background from the first played call.
     """
     calls = len(tape.calls)

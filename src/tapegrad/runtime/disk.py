@@ -100,7 +100,7 @@ def _head(name: str, content: bytes) -> bytes:
 
 
 def digest(*parts: bytes) -> str:
-    """A text of 40 letters that no other parts have, as far as anybody could find."""
+    """40 letters that stand for these bytes, one part after the other, and for no others."""
     seen = blake2b(digest_size=20)
     for part in parts:
         seen.update(part)

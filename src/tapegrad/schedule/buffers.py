@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tapegrad.ir.plan import Affine, At, Cell, Home, Index, Layout, Loop, Plan, Slot, Step
+from tapegrad.ir.plan import Affine, Allocation, At, Cell, Home, Index, Loop, Plan, Slot, Step
 
 FEW = 16  # elements: what is no larger than this shares a slot with others of its kind
 
@@ -66,21 +66,21 @@ def _first(tenant: tuple[_Life, int]) -> int:
     return tenant[0].first
 
 
-def assign(plan: Plan) -> Layout:
+def assign(plan: Plan) -> Allocation:
     """A home for every stored temporary of a plan."""
     lives, written = _lives(plan)
-    layout = Layout([], {})
+    allocation = Allocation([], {})
     for dtype in dict.fromkeys(life.cell.dtype for life in lives):
         mine = [life for life in lives if life.cell.dtype == dtype]
-        _assign_few([life for life in mine if life.size <= FEW], dtype, layout)
+        _assign_few([life for life in mine if life.size <= FEW], dtype, allocation)
         many = [life for life in mine if life.size > FEW]
         results = [life for life in written if life.cell.dtype == dtype]
-        _assign_many(many, results, dtype, plan, layout)
+        _assign_many(many, results, dtype, plan, allocation)
     used: dict[Slot | Cell, int] = {}
     for life in lives:
-        used.setdefault(layout.homes[life.cell].memory, len(used))
-    layout.slots.sort(key=used.__getitem__)  # in the order in which they are used
-    return layout
+        used.setdefault(allocation.homes[life.cell].memory, len(used))
+    allocation.slots.sort(key=used.__getitem__)  # in the order in which they are used
+    return allocation
 
 
 def extent(cell: Cell) -> int:
@@ -101,26 +101,26 @@ def _lives(plan: Plan) -> tuple[list[_Life], list[_Life]]:
     return lives, [life for cell, life in found.items() if cell.role == "output"]
 
 
-def _assign_few(lives: list[_Life], dtype: np.dtype, layout: Layout) -> None:
+def _assign_few(lives: list[_Life], dtype: np.dtype, allocation: Allocation) -> None:
     """Places in one slot for what is small, handed on to the next of the same size."""
     if not lives:
         return
     slot = Slot(dtype, 0)
-    layout.slots.append(slot)
+    allocation.slots.append(slot)
     leaving = sorted(lives, key=lambda life: life.last, reverse=True)
     free: dict[int, list[int]] = {}
     for life in sorted(lives, key=lambda life: life.first):
         while leaving and leaving[-1].last < life.first:
             gone = leaving.pop()
-            free.setdefault(gone.size, []).append(layout.homes[gone.cell].start)
+            free.setdefault(gone.size, []).append(allocation.homes[gone.cell].start)
         places = free.get(life.size)
         start = places.pop() if places else slot.size
         slot.size = max(slot.size, start + life.size)
-        layout.homes[life.cell] = Home(slot, start)
+        allocation.homes[life.cell] = Home(slot, start)
 
 
 def _assign_many(
-    lives: list[_Life], results: list[_Life], dtype: np.dtype, plan: Plan, layout: Layout
+    lives: list[_Life], results: list[_Life], dtype: np.dtype, plan: Plan, allocation: Allocation
 ) -> None:
     """Places for arrays, the largest first: in results, in slots, in new slots."""
     memories = []
@@ -138,9 +138,9 @@ def _assign_many(
         else:
             memory, start = _Memory(Slot(dtype, life.size), life.size), 0
             slots.append(memory)
-            layout.slots.append(memory.home)  # type: ignore[arg-type]
+            allocation.slots.append(memory.home)  # type: ignore[arg-type]
         memory.let(life, start)
-        layout.homes[life.cell] = Home(memory.home, start)
+        allocation.homes[life.cell] = Home(memory.home, start)
 
 
 def _latest(slots: list[_Memory], life: _Life) -> list[_Memory]:

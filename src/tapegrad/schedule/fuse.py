@@ -19,7 +19,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
-from tapegrad.ir.plan import Affine, Cell, Compute, Loop, Plan, PythonCall, Step, weight
+from tapegrad.ir.plan import (
+    Affine,
+    Cell,
+    Loop,
+    Plan,
+    PythonCall,
+    Step,
+    is_fill,
+    leaves,
+    weight,
+)
 
 MAX_WEIGHT = 400  # loops are not grown beyond this: compile time and registers
 
@@ -50,6 +60,11 @@ def _uses(step: Step) -> dict[Cell, _Use]:
     return found
 
 
+def _is_direct(step: Step) -> bool:
+    """Whether where a step writes doesn't depend on values."""
+    return all(isinstance(k, Affine) for _, at, _ in step.accesses() for k in at or ())
+
+
 class _Item:
     """A step with what it touches, kept up to date as loops grow. `key` orders items."""
 
@@ -59,7 +74,7 @@ class _Item:
         self.step = step
         self.uses = _uses(step)
         self.weight = weight(step)
-        self.fills = all(_is_fill(leaf) for leaf in _leaves(step))
+        self.fills = all(is_fill(leaf) and _is_direct(leaf) for leaf in leaves(step))
 
     def conflicts(self, other: _Item) -> bool:
         """Whether the order of the two matters."""
@@ -98,23 +113,10 @@ class _Item:
                 self.uses[cell] = _Use(mine.writes or use.writes, aligned)
 
 
-def _leaves(step: Step) -> list[Step]:
-    return [s for b in step.body for s in _leaves(b)] if isinstance(step, Loop) else [step]
-
-
 def fuse(plan: Plan) -> Plan:
     """The plan with its loops merged, level by level."""
     plan.steps = _fused(plan.steps)
     return plan
-
-
-def _is_fill(step: Step) -> bool:
-    return (
-        isinstance(step, Compute)
-        and not step.combine
-        and all(read.literal is not None for read in step.reads)
-        and all(isinstance(k, Affine) for k in step.at)
-    )
 
 
 def _fused(steps: list[Step]) -> list[Step]:

@@ -231,16 +231,16 @@ class _Network:
         seen: dict[Cell, float] = {}  # with the most that was left to spend
         stack = [(cell, self.crossing[cell], self.keep(cell))]
         while stack:
-            cell, sites, budget = stack.pop()
-            step = self.values[cell].step
-            if step is None or not (cell in self.crossing or cell.in_register):
+            needing, sites, budget = stack.pop()
+            step = self.values[needing].step
+            if step is None or not (needing in self.crossing or needing.in_register):
                 continue
             budget -= getattr(step.primitive, "cost", 1) * times
-            if budget < 0 or seen.get(cell, -1.0) >= budget:
+            if budget < 0 or seen.get(needing, -1.0) >= budget:
                 continue
-            seen[cell] = budget
-            self.operands[cell] = list(dict.fromkeys(_operands(step)))
-            for operand in self.operands[cell]:
+            seen[needing] = budget
+            self.operands[needing] = list(dict.fromkeys(_operands(step)))
+            for operand in self.operands[needing]:
                 value = self.values[operand]
                 needed = dict.fromkeys(s for s in sites if not value.is_there(s))
                 self.sites.setdefault(operand, {}).update(needed)

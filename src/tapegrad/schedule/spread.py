@@ -34,6 +34,7 @@ from tapegrad.ir.plan import (
     Read,
     Step,
     is_fill,
+    leaves,
     relocated,
     walk,
 )
@@ -75,8 +76,7 @@ def _untouched(steps: list[Step], cell: Cell) -> list[Step]:
 
 def _fills(step: Step, cell: Cell) -> bool:
     """Whether a step does nothing but fill this cell with a literal."""
-    inner = [s for s in walk([step]) if not isinstance(s, Loop)]
-    return all(isinstance(s, Compute) and s.cell is cell and is_fill(s) for s in inner)
+    return all(isinstance(s, Compute) and s.cell is cell and is_fill(s) for s in leaves(step))
 
 
 def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell], list[Step]] | None:
