@@ -664,3 +664,19 @@ def test_lapack_is_found_in_another_process(dtype, folder):
         assert f"tapegrad_{letter}{name}".encode() in code
     second = answer(process("auto", dtype, program=EVIDENCE))
     assert second == (*first[:3], "0", "1")
+
+
+def test_what_does_not_use_it(folder):
+    """simplegrad, vjp and a tape's compile neither read nor write: they belong to their caller."""
+    w, x = np.ones(3), np.ones((5, 3))
+
+    def f(w, x):
+        return np.sum(np.tanh(x @ w) ** 2)
+
+    tg.simplegrad(f, w, x)(w, x)
+    _, pull = tg.vjp(f, w, x)
+    pull(1.0)
+    tg.trace(f, w, x)[1].compile()(w, x)
+    assert not files(folder)
+    tg.grad(f, compile="always")(w, x)
+    assert files(folder)
