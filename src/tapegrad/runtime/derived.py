@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -39,21 +39,18 @@ from tapegrad.signature import (
 )
 from tapegrad.tracing import trace as traces
 from tapegrad.tracing.aliasing import check_apart
+from tapegrad.tracing.observe.observer import Observer, unobserved
 from tapegrad.tracing.run import (
     Traced,
     own_result,
     plain_value,
     replay,
     trace_function,
-    trace_to_keep,
 )
+from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_traced, key_orders, unflatten
-
-if TYPE_CHECKING:
-    from tapegrad.tracing.state import State
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -300,22 +297,37 @@ class Derived:
     def _derive(self, args: Any, kwargs: Any, final: bool = True) -> Variant:
         """Trace, check, differentiate and optimise; a tape that isn't `final` becomes part of
         another one, in whose trace this is called."""
-        from tapegrad.pipeline import gradient, optimized
-
         names, words = leaf_names(self.f, args, kwargs)
         leaves, _ = flatten((args, kwargs))
         for leaf, word in zip(leaves, words, strict=True):
             check_leaf(leaf, f"{self.recipe.kind} of {describe(self.f)}: {word}")
         wrt, structures, counts = self._with_respect_to(args, words)
-        state = None
-        if final:
-            traced, state = trace_to_keep(self.f, args, kwargs, names, self.root)
-        else:
-            traced = trace_function(self.f, args, kwargs, names)
+        if not final:
+            return self._differentiated(args, kwargs, names, wrt, structures, counts, None)
+        with Observer(self.root, args, kwargs, describe(self.f)) as observer:
+            variant = self._differentiated(args, kwargs, names, wrt, structures, counts, observer)
+        observer.check()
+        variant.state = State(observer.reads)
+        return variant
+
+    def _differentiated(
+        self,
+        args: Any,
+        kwargs: Any,
+        names: Sequence[str],
+        wrt: list[int],
+        structures: list[Any],
+        counts: list[int],
+        observer: Observer | None,
+    ) -> Variant:
+        from tapegrad.pipeline import gradient, optimized
+
+        final = observer is not None
+        traced = trace_function(self.f, args, kwargs, names, observer)
         if self.recipe.kind == "jit":
             kept = list(range(len(traced.tape.outputs)))
             tape = optimized(traced.tape) if final else traced.tape
-            return Variant(tape, traced.without_values(), self.recipe, [], [], kept, state)
+            return Variant(tape, traced.without_values(), self.recipe, [], [], kept)
         check_scalar_result(traced, describe(self.f), self.recipe.has_aux)
         kept = self._kept(traced)
         if traced.outputs[0] is None:  # a constant loss: no input matters
@@ -326,7 +338,7 @@ class Derived:
             traced = replace(traced, hidden=(*traced.hidden, *tape.captured))
             tape = replace(tape, captured=())
         traced = traced.without_values()
-        return Variant(tape, traced, self.recipe, structures, counts, kept, state)
+        return Variant(tape, traced, self.recipe, structures, counts, kept)
 
     def _with_respect_to(
         self, args: Sequence[Any], words: Sequence[str]
@@ -414,6 +426,7 @@ class Derived:
 
     # ---- inside another trace
 
+    @unobserved
     def _nested(self, args: Any, kwargs: Any) -> Any:
         """Record this function's tape in the trace of its arguments, or of what it reaches."""
         variant = self._derive(args, kwargs, final=False)

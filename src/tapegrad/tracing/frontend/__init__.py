@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.frontend import (
     contracting,
     indexing,
@@ -222,6 +223,7 @@ if hasattr(np, "unstack"):  # from NumPy 2.1 on
     FUNCTIONS[np.astype] = shaping.astype
 
 
+@unobserved
 def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     """What NumPy calls for a function of its own with a tracer among the arguments."""
     implementation = FUNCTIONS.get(func)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.frontend import (
     contracting,
     indexing,
@@ -26,6 +27,7 @@ def _transpose(x: Any, *axes: Any) -> Any:
     return shaping.transpose(x, axes or None)
 
 
+@unobserved
 def call_method(method: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """`method` of the table below, of `x`."""
     return settle(method(x, *args, **kwargs), (x, *args), certain=True)

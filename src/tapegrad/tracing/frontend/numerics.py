@@ -11,6 +11,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.scatter import ScatterAdd
+from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, plain
 from tapegrad.tracing.source import at_line
@@ -270,7 +271,9 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
         if callable(piece):
             chosen = x[condition]
             if chosen.size:
-                y[condition] = piece(chosen, *args, **kw)
+                with observed():
+                    pieces = piece(chosen, *args, **kw)
+                y[condition] = pieces
         else:
             y[condition] = piece
     return y

@@ -16,6 +16,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import special
 from tapegrad.primitives.base import Elementwise
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
@@ -322,6 +323,7 @@ def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None, **kwargs: 
     return out if dtype is None else cast(out, np.dtype(dtype))
 
 
+@unobserved
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What NumPy calls for a ufunc, or a method of it, with a tracer among its arguments."""
     out = kwargs.pop("out", None)
