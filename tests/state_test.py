@@ -11,6 +11,7 @@ import pytest
 
 from tapegrad import grad, value_and_grad
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*traced for three calls in a row")
 X = np.array([1.0, 2.0])
 SCALE = 2.0
 TABLE = np.array([1.0, 3.0])

@@ -35,3 +35,10 @@ def freeze(request, monkeypatch):
     monkeypatch.setattr(Watcher, "state", lambda *args: None)
     monkeypatch.setattr(randomness, "no_draws", lambda *args: contextlib.nullcontext())
     monkeypatch.setattr(leaks, "check_leaks", lambda *args: None)
+
+
+def pytest_collection_modifyitems(items):
+    """Tests that change something before each call are warned of it, as a user would be."""
+    for item in items:
+        if "honesty" in item.path.parts:
+            item.add_marker(pytest.mark.filterwarnings("ignore:.*traced for three calls in a row"))

@@ -19,6 +19,7 @@ PARTS = [
     "control_flow",
     "captured_state",
     "reached_state",
+    "observed_state",
     "randomness",
     "writes",
     "inputs",

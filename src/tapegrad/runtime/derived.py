@@ -29,7 +29,7 @@ from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.play import run
-from tapegrad.runtime.retracing import warn_of_retracing
+from tapegrad.runtime.retracing import warn_of_retracing, warn_of_state
 from tapegrad.signature import (
     check_differentiable,
     check_leaf,
@@ -51,6 +51,7 @@ from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_traced, key_orders, unflatten
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -258,6 +259,8 @@ class Derived:
 
     def _pays(self, variant: Variant) -> bool:
         """Whether a variant is compiled before it runs again: never before its first result."""
+        if variant.state is not None and variant.state.never:
+            return False  # it isn't used again
         if self.compile == "auto":
             return variant.played > variant.price
         return self.compile == "always"
@@ -283,9 +286,13 @@ class Derived:
                 return found[0]
             tried += since
         self.cache.count("misses")
+        last = known[0] if known else None
         if is_full:
-            last = known[0] if known else None
             warn_of_retracing(self.__name__, last, self.root, traced_leaves, args, kwargs)
+        elif last is not None and last.state is not None:
+            word = last.state.broken(self.root, args, kwargs)
+            if self.cache.traced_for(word):
+                warn_of_state(self.__name__, word, bool(last.state.never))
         found = self._run(variant, traced_leaves, args, kwargs, fresh=True)
         if found is None:
             raise GradientError(

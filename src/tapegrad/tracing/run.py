@@ -11,7 +11,6 @@ import numpy as np
 from tapegrad.arrays import native, plain
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
-from tapegrad.signature import describe
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
 from tapegrad.tracing.trace import Trace, to_operand
@@ -117,6 +116,8 @@ def trace_function(
             tracer = Tracer(trace, var, plain_value(leaf), weak=aval.weak)
             tracer._ordered = leaf.root._ordered if isinstance(leaf, Tracer) else True
             tracers.append(tracer)
+            if observer is not None:
+                observer.given(tracer, leaf, len(tracers) - 1)
         run_args, run_kwargs = unflatten(structure, tracers)
         try:
             with observed():

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.frontend import (
     contracting,
     indexing,
@@ -27,6 +26,7 @@ from tapegrad.tracing.frontend import (
     sorting,
 )
 from tapegrad.tracing.layout import settle
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {

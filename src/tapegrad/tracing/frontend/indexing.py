@@ -28,7 +28,6 @@ from tapegrad.primitives.views import (
     Transpose,
     indexed_shape,
 )
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
@@ -39,6 +38,7 @@ from tapegrad.tracing.frontend.operands import (
     plain,
     recorded,
 )
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer, unwrap
 from tapegrad.trees import is_array

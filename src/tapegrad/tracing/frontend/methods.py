@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.frontend import (
     contracting,
     indexing,
@@ -15,6 +14,7 @@ from tapegrad.tracing.frontend import (
     sorting,
 )
 from tapegrad.tracing.layout import settle
+from tapegrad.tracing.observe.observer import unobserved
 
 
 def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:

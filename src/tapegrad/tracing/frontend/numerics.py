@@ -11,9 +11,9 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.scatter import ScatterAdd
-from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, plain
+from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 

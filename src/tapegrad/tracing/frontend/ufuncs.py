@@ -16,7 +16,6 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import special
 from tapegrad.primitives.base import Elementwise
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
@@ -29,6 +28,7 @@ from tapegrad.tracing.frontend.operands import (
     promoted,
     store,
 )
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 

@@ -23,10 +23,10 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
+    DISPATCHER,
     MAPPINGS,
     PLAIN_TYPES,
     is_harmless,
-    is_inert,
     is_own,
     is_pythons_class,
     is_self_contained,
@@ -43,7 +43,11 @@ _LOCK_TYPES = ("lock", "RLock")
 
 def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """`f(*args, **kwargs)` is about to be called."""
-    kind = type(f)
+    kind: Any = type(f)
+    if kind is DISPATCHER or kind is np.ufunc:
+        if not is_harmless(f):
+            o.reads.lost(name_of(f))
+        return o.taken([*args, *kwargs.values()] if kwargs else args)
     if kind is types.FunctionType:
         if not is_own(f.__code__):
             return None  # it is followed
@@ -85,8 +89,10 @@ def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
     elif kind in _UNBOUND and args:
         if isinstance(args[0], contextvars.ContextVar) and f.__name__ == "get":
             return _context(o, args[0])
-    elif type(kind.__call__) is types.FunctionType and is_own(kind.__call__.__code__) and (
-        not kind.__module__.startswith("tapegrad.")
+    elif (
+        type(kind.__call__) is types.FunctionType
+        and is_own(kind.__call__.__code__)
+        and (not kind.__module__.startswith("tapegrad."))
     ):
         return o.taken([f, *args, *kwargs.values()], whole=True)  # one of NumPy's
     elif kind.__module__.startswith("tapegrad."):
@@ -111,7 +117,11 @@ def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
 
 _TAPEGRAD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
-_UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+_UNBOUND = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+)
 _READERS_OF_ATTRIBUTES = (
     type(operator.attrgetter("a")),
     type(operator.itemgetter(0)),
@@ -128,7 +138,7 @@ def name_of(f: Any) -> str:
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", type(f).__name__)
     if not module or module in ("builtins", "__main__"):
         return str(name)
-    return f"{module}.{name.rpartition('.')[2]}"
+    return f"{module}.{str(name).rpartition('.')[2]}"
 
 
 def _both(first: Then | None, second: Then) -> Then:
@@ -172,7 +182,9 @@ def _go_on(o: Observer, f: Any) -> None:
             root_called(o, x)
 
 
-def _partial(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any], follow: bool = True) -> Then | None:
+def _partial(
+    o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any], follow: bool = True
+) -> Then | None:
     place = o.reads.place(f)
     if place is not None:
         o.reads.read(place, ("attr", "func"), "{}.func", f.func, "what is called")
@@ -234,7 +246,11 @@ def _remembered(o: Observer, x: Any, word: str) -> None:
 
 def _of_generator(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """A method of a generator of random numbers; `args` begin with the generator."""
-    if f.__name__ == "seed" and o.reads.place(args[0]) is None and not randomness.is_global(args[0]):
+    if (
+        f.__name__ == "seed"
+        and o.reads.place(args[0]) is None
+        and not randomness.is_global(args[0])
+    ):
         if all(x is None for x in (*args[1:], *kwargs.values())):
             o.refuse(randomness.unseeded(o.label))
         return None

@@ -73,6 +73,15 @@ def operand(address: int, k: int) -> Any:
         return MISSING
 
 
+def operands(address: int) -> tuple[Any, Any]:
+    """The upper two entries of the stack, the topmost last."""
+    top = address + _TOP + _WORD * _int_at(address + _HEIGHT).value
+    try:
+        return _object_at(top - _WORD).value, _object_at(top).value
+    except ValueError:
+        return operand(address, 1), operand(address, 0)
+
+
 def local(address: int, k: int) -> Any:
     """The entry number `k` of the local variables: a value, or the cell that holds it."""
     try:

@@ -28,18 +28,29 @@ from tapegrad.tracing.source import is_users_path
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 PLAIN_TYPES = frozenset([*PLAIN, type(...), type(NotImplemented)])
 SEQUENCES = (list, tuple, collections.deque)
-MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
-MAPPINGS = (*MAPPINGS, types.MappingProxyType)
+_DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
+MAPPINGS: tuple[type, ...] = (*_DICTS, types.MappingProxyType)
 CONTAINERS = frozenset([*SEQUENCES, *MAPPINGS, set, frozenset])
+
+
+class _Calm(dict[type, bool]):
+    """Whether objects of a class hold nothing that could change and do nothing by themselves:
+    numbers, strings, and traced values, which are on the tape."""
+
+    def __missing__(self, kind: type) -> bool:
+        found = kind in PLAIN_TYPES or issubclass(kind, (Value, np.generic, np.ufunc))
+        self[kind] = found
+        return found
+
+
+CALM = _Calm()
 
 # ---- code
 
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 # They tell the user something, or load code, and compute nothing.
 _SILENT = ("logging", "warnings", "importlib", "linecache", "traceback", "tokenize", "zipimport")
-_SILENT_FILES = tuple(
-    _STDLIB + name + end for name in _SILENT for end in (".py", os.sep)
-)
+_SILENT_FILES = tuple(_STDLIB + name + end for name in _SILENT for end in (".py", os.sep))
 
 
 def is_own(code: CodeType) -> bool:
@@ -130,6 +141,7 @@ _MODULES = {
     "_functools": ("reduce", "cmp_to_key", "partial", "_lru_cache_wrapper"),
     "_contextvars": None,
     "_stat": None,
+    "posix": ("fspath",),
     "time": ("sleep",),
     "_thread": ("allocate_lock", "RLock", "get_ident"),
     "sys": ("intern", "getsizeof", "audit", "exc_info", "getrecursionlimit"),
@@ -138,7 +150,7 @@ _MODULES = {
     "_weakref": ("ref", "ReferenceType", "getweakrefcount"),
     "_typing": None,
 }
-_METHODS_OF = (
+_METHODS_OF: tuple[Any, ...] = (
     *PLAIN_TYPES,
     *CONTAINERS,
     *(range, slice, bytearray, memoryview, object, type, super, property, classmethod),
@@ -156,15 +168,20 @@ _NOT_METHODS = {"__subclasses__", "__sizeof__", "tofile", "dump", "dumps", "__se
 _LOCKS = ("lock", "RLock")
 
 # NumPy's functions that go to files, or to what isn't an argument.
-_NUMPYS_STATE = set(
-    """
+_OF_FILES = """
     load loadtxt genfromtxt fromfile fromregex save savez savez_compressed savetxt memmap
-    DataSource open_memmap from_dlpack frompyfunc get_printoptions set_printoptions printoptions
-    geterr seterr geterrcall seterrcall setbufsize getbufsize errstate info show_config
-    show_runtime test source lookfor byte_bounds get_include
-    """.split()
+    DataSource open_memmap from_dlpack frompyfunc get_printoptions set_printoptions
+    printoptions geterr seterr geterrcall seterrcall setbufsize getbufsize errstate info
+    show_config show_runtime test source lookfor byte_bounds get_include
+"""
+_NUMPYS_STATE = frozenset(_OF_FILES.split())
+_NUMPYS: tuple[str, ...] = (
+    "numpy._core.",
+    "numpy.lib.",
+    "numpy.linalg",
+    "numpy.fft",
+    "numpy.polynomial",
 )
-_NUMPYS = ("numpy._core.", "numpy.lib.", "numpy.linalg", "numpy.fft", "numpy.polynomial")
 _NUMPYS += ("numpy.ma", "numpy.matrixlib", "numpy.ctypeslib", "numpy.dtypes")
 
 
@@ -178,8 +195,8 @@ def _functions() -> dict[int, Any]:
 
 def is_harmless(f: Any) -> bool:
     """Whether a callable written in C, or NumPy's, follows from its arguments alone."""
-    kind = type(f)
-    if kind is np.ufunc or kind is _DISPATCHER:
+    kind: Any = type(f)
+    if kind is np.ufunc or kind is DISPATCHER:
         return getattr(f, "__name__", "") not in _NUMPYS_STATE
     if isinstance(f, type):
         return _is_harmless_class(f)
@@ -197,8 +214,12 @@ def is_harmless(f: Any) -> bool:
     return kind in _CALLED
 
 
-_DISPATCHER = type(np.sum)
-_C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
+DISPATCHER = type(np.sum)
+_C_METHODS: tuple[type, ...] = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+)
 _C_METHODS += (types.ClassMethodDescriptorType,)
 _CALLED = (
     *(type(operator.itemgetter(0)), type(operator.attrgetter("a"))),
@@ -221,8 +242,7 @@ def _is_harmless_method(f: Any) -> bool:
     return is_inert(kind)
 
 
-@lru_cache(maxsize=4096)
-def is_inert(kind: type) -> bool:
+def is_inert(kind: Any) -> bool:
     """Whether objects of a class written in C never change, or hold nothing that could be read."""
     module, name = kind.__module__, kind.__name__
     return (
@@ -237,8 +257,7 @@ def is_inert(kind: type) -> bool:
     )
 
 
-@lru_cache(maxsize=4096)
-def is_self_contained(kind: type) -> bool:
+def is_self_contained(kind: Any) -> bool:
     """Whether objects of a class written in C follow from what was done with them: one that the run
     has made is harmless, one of the outside is state."""
     return (kind.__module__, kind.__name__) in (
@@ -300,4 +319,3 @@ _OPERATED = (
     *(types.BuiltinFunctionType, types.ModuleType, np.dtype, type(object.__init__)),
     *(types.NoneType, types.EllipsisType, types.NotImplementedType),
 )
-

@@ -10,15 +10,16 @@ import dis
 import opcode
 from collections.abc import Callable
 from functools import lru_cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.calls import called
-from tapegrad.tracing.observe.frames import MISSING, local, operand
-from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS, PLAIN_TYPES
+from tapegrad.tracing.observe.frames import MISSING, local, operand, operands
+from tapegrad.tracing.observe.harmless import CALM, CONTAINERS, MAPPINGS, PLAIN_TYPES
+from tapegrad.tracing.observe.lookups import is_watched_module
 from tapegrad.tracing.observe.reads import Key
 
 if TYPE_CHECKING:
@@ -31,11 +32,12 @@ Handler = Callable[["Activation", Any], "Then | None"]
 class Activation:
     """A frame that is followed, from its first instruction or from where it goes on."""
 
-    __slots__ = ("address", "first_free", "frame", "function", "o", "program", "then")
+    __slots__ = ("address", "frame", "function", "known", "o", "program", "then")
 
     def __init__(self, o: Observer, frame: FrameType, address: int, function: Any) -> None:
         self.o, self.frame, self.address, self.function = o, frame, address, function
         self.program = program_of(frame.f_code)
+        self.known = o.known_names(frame)
         self.then: Then | None = None  # what is noted when the running instruction is done
 
     def step(self, frame: FrameType, event: str, arg: Any) -> Any:
@@ -65,7 +67,9 @@ class Activation:
 
 
 def load_global(a: Activation, name: str) -> None:
-    a.o.name(a.frame.f_globals, name)
+    if name not in a.known:
+        a.known.add(name)
+        a.o.name(a.frame.f_globals, name)
 
 
 def load_name(a: Activation, name: str) -> None:
@@ -135,10 +139,12 @@ def import_from(a: Activation, name: str) -> None:
 def load_attribute(a: Activation, name: str) -> None:
     x = a.top()
     kind = type(x)
-    if kind in PLAIN_TYPES or kind in CONTAINERS:
+    if CALM[kind] or kind in CONTAINERS or id(x) in a.o.unwatched:
         return
     a.o.kind(x)
     a.o.lookups.attribute(x, name)
+    if kind is ModuleType and not is_watched_module(x):
+        a.o.unwatched[id(x)] = x
 
 
 def store_attribute(a: Activation, name: str) -> None:
@@ -147,9 +153,9 @@ def store_attribute(a: Activation, name: str) -> None:
 
 
 def subscript(a: Activation, _: Any) -> Then | None:
-    x, key = a.top(1), a.top(0)
+    x, key = operands(a.address)
     kind = type(x)
-    if kind in PLAIN_TYPES or isinstance(x, Value):
+    if CALM[kind]:
         return None
     if kind in CONTAINERS:
         return a.o.item(x, key)
@@ -186,10 +192,8 @@ def store_subscript(a: Activation, _: Any) -> None:
 
 
 def binary(a: Activation, in_place: bool) -> Then | None:
-    x, y = a.top(1), a.top(0)
-    if (type(x) in PLAIN_TYPES or isinstance(x, Value)) and (
-        type(y) in PLAIN_TYPES or isinstance(y, Value)
-    ):
+    x, y = operands(a.address)
+    if CALM[type(x)] and CALM[type(y)]:
         return None
     if in_place:
         a.o.changes(x)
@@ -198,9 +202,7 @@ def binary(a: Activation, in_place: bool) -> Then | None:
 
 def unary(a: Activation, _: Any) -> Then | None:
     x = a.top()
-    if type(x) in PLAIN_TYPES or isinstance(x, Value):
-        return None
-    return a.o.operands([x])
+    return None if CALM[type(x)] else a.o.operands([x])
 
 
 def contains(a: Activation, _: Any) -> Then | None:
@@ -209,13 +211,17 @@ def contains(a: Activation, _: Any) -> Then | None:
         a.o.kind(x)
         a.o.reads.pin(x)
         if type(held) in MAPPINGS:
-            return a.o.item(held, x) if not hasattr(type(held), "__missing__") else a.o.operands([held])
+            return (
+                a.o.item(held, x)
+                if not hasattr(type(held), "__missing__")
+                else a.o.operands([held])
+            )
     return a.o.operands([held, x])
 
 
 def truth(a: Activation, _: Any) -> Then | None:
     x = a.top()
-    if type(x) in PLAIN_TYPES or isinstance(x, Value):
+    if CALM[type(x)]:
         return None
     if type(x) in CONTAINERS:
         a.o.shallow(x)
@@ -232,7 +238,7 @@ def identity(a: Activation, _: Any) -> None:
 
 def iterate(a: Activation, _: Any) -> Then | None:
     x = a.top()
-    if isinstance(x, Value) or type(x) in PLAIN_TYPES:
+    if CALM[type(x)]:
         return None
     if isinstance(x, np.ndarray) and x.ndim > 1:
         return None  # rows are views
@@ -316,7 +322,7 @@ def unknown(a: Activation, name: str) -> None:
 
 # ---- the tables
 
-_SILENT = """
+_MOVING = """
     CACHE COPY COPY_FREE_VARS DELETE_FAST EXTENDED_ARG JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT
     JUMP_FORWARD KW_NAMES LIST_APPEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS
     LOAD_CLOSURE LOAD_CONST LOAD_FAST MAKE_CELL MAP_ADD NOP POP_EXCEPT POP_TOP PRECALL
@@ -329,7 +335,8 @@ _SILENT = """
     STORE_FAST_STORE_FAST RETURN_CONST END_FOR END_SEND CALL_INTRINSIC_1 CALL_INTRINSIC_2
     POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE LOAD_COMMON_CONSTANT SET_FUNCTION_ATTRIBUTE
     INTERPRETER_EXIT EXIT_INIT_CHECK CLEANUP_THROW
-""".split()
+"""
+_SILENT = frozenset(_MOVING.split())
 
 _HANDLERS: dict[str, Handler] = {
     "LOAD_ATTR": load_attribute,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 import types
 from typing import Any
 
@@ -17,7 +16,9 @@ from tapegrad.tracing.observe.reads import ABSENT, Place, Reads
 # Of an array: what it looks like, and other ways to look at its memory. All else reads elements.
 _LAYOUT = {"shape", "ndim", "size", "dtype", "strides", "itemsize", "nbytes", "flags"}
 _VIEWS = {"T", "mT"}
-_FIXED = frozenset(PLAIN_TYPES | CONTAINERS | {types.GeneratorType, np.ufunc, np.dtype, range, slice})
+_FIXED = frozenset(
+    PLAIN_TYPES | CONTAINERS | {types.GeneratorType, np.ufunc, np.dtype, range, slice}
+)
 
 
 class Lookups:
@@ -104,7 +105,7 @@ class Lookups:
         place = reads.place(x)
         found = _of_type(kind, name)
         users = self.is_users_class(kind)
-        if users and found is ABSENT and kind.__getattribute__ is object.__getattribute__:
+        if users and found is ABSENT and _looks_up_as(kind, object):
             getter = _of_type(kind, "__getattr__")
             if getter is not ABSENT:
                 self.in_class(kind, "__getattr__", getter)
@@ -132,7 +133,7 @@ class Lookups:
                 reads.absent(place, name)
             if users:
                 self.in_class(kind, name, ABSENT)
-            elif kind.__getattribute__ is not object.__getattribute__:
+            elif not _looks_up_as(kind, object):
                 self._evaluated(place, name)  # of a threading.local, for instance
 
     def _evaluated(self, place: Place, name: str) -> None:
@@ -172,7 +173,7 @@ class Lookups:
         """Looking up `name` in a user's class, and in those that it inherits from, gives `x`."""
         reads, place = self.reads, self._class_place(kind)
         at = ("class", name)
-        simple = type(kind) is type or type(kind).__getattribute__ is type.__getattribute__
+        simple = _looks_up_as(type(kind), type)
         if x is ABSENT:
             absent = self.reads._value(ABSENT)
             text = f"static({{}}, {name!r}, {absent}) is {absent}"
@@ -187,7 +188,9 @@ class Lookups:
             reads.read(place, at, f"static({{}}, {name!r})", x, name)
             self._inside_descriptor(x, name)
         else:
-            reads.read(place, at, f"static({{}}, {name!r})" if not simple else f"{{}}.{name}", x, name)
+            reads.read(
+                place, at, f"static({{}}, {name!r})" if not simple else f"{{}}.{name}", x, name
+            )
 
     def _inside_descriptor(self, x: Any, name: str) -> None:
         """What a descriptor calls is reached through it."""
@@ -245,6 +248,11 @@ def is_watched_module(module: types.ModuleType) -> bool:
 
 
 _COMPILED = frozenset(__import__("sys").builtin_module_names) - {"sys"}
+
+
+def _looks_up_as(kind: Any, other: Any) -> bool:
+    """Whether attributes of a class's objects are found as those of another's."""
+    return bool(kind.__getattribute__ is other.__getattribute__)
 
 
 def _of_type(kind: type, name: str) -> Any:

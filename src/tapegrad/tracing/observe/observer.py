@@ -8,6 +8,7 @@ then nothing is seen, and the tape is used once.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -16,31 +17,26 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.errors import TapegradError
+from tapegrad.errors import InternalError, TapegradError, UnsupportedError
 from tapegrad.primitives.base import Value
+from tapegrad.signature import describe
+from tapegrad.tracing import randomness
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.calls import called, name_of, root_called
 from tapegrad.tracing.observe.harmless import (
-    CONTAINERS,
-    MAPPINGS,
     PLAIN,
     PLAIN_TYPES,
     home_of,
-    is_inert,
     is_own,
-    is_pythons_class,
     is_silent,
     is_users_file,
-    operator_is_known,
 )
 from tapegrad.tracing.observe.instructions import Activation, program_of
-from tapegrad.tracing.observe.lookups import Lookups
-from tapegrad.tracing.observe.reads import ABSENT, Key, Place, Reads
-from tapegrad.signature import describe
-from tapegrad.tracing import randomness
+from tapegrad.tracing.observe.reads import Key, Place
+from tapegrad.tracing.observe.uses import Then, Uses
+from tapegrad.tracing.source import at_line
 
 F = TypeVar("F", bound=Callable[..., Any])
-Then = Callable[[Any], None]
 
 
 class _Here(threading.local):
@@ -66,18 +62,16 @@ def _kind_of(frame: FrameType) -> str:
     return found
 
 
-class Observer:
+class Observer(Uses):
     """Follows what runs in its context, in this thread, and notes what it reads."""
 
     def __init__(
         self, root: Any, args: Sequence[Any], kwargs: dict[str, Any], label: str = ""
     ) -> None:
-        self.reads = Reads()
+        self.home = home_of(file_of(root))
+        super().__init__(self.home)
         self.label = label or describe(root)
         self.root = root
-        self.home = home_of(file_of(root))
-        self.lookups = Lookups(self.reads, self.home)
-        self.captured: list[np.ndarray] = []  # arrays that became inputs of a tape
         self.refused: TapegradError | None = None
         self.quiet = False  # while something runs that knows what it does
         self.made_globals: list[dict[str, Any]] = []
@@ -85,7 +79,10 @@ class Observer:
         self.made: set[CodeType] = set()  # of functions that were made on the way
         self._functions: dict[int, Any] = {}
         self._globals: dict[int, Place] = {}  # a function of each module, by the id of its names
-        self._kinds: dict[type, None] = {}
+        self._names: dict[tuple[CodeType, int], set[str]] = {}
+        self.unwatched: dict[int, Any] = {}  # modules whose contents don't change, by their id
+        self._given: dict[int, tuple[Any, int]] = {}  # traced arguments, and their leaves
+        self._arguments = (tuple(args), kwargs)
         self._frame: FrameType | None = None
         self._outer: Observer | None = None
         self._reach(args, kwargs)
@@ -134,9 +131,8 @@ class Observer:
         """An error of the observer's own: the tape is used once."""
         self.reads.lost(f"what tapegrad couldn't follow ({type(error).__name__}: {error})")
         if STRICT:
-            self.refused = self.refused or InternalFault(repr(error)).with_traceback(
-                error.__traceback__
-            )
+            fault = InternalError(f"what the function reads couldn't be followed: {error!r}")
+            self.refuse(fault.with_traceback(error.__traceback__))
 
     # ---- functions
 
@@ -158,7 +154,7 @@ class Observer:
 
         from tapegrad.trees import is_traced
 
-        if isinstance(x, (*PLAIN, Value)) and type(x) in PLAIN_TYPES or is_traced(x):
+        if (isinstance(x, (*PLAIN, Value)) and type(x) in PLAIN_TYPES) or is_traced(x):
             return
         if isinstance(x, dict):
             for key in x:
@@ -186,7 +182,7 @@ class Observer:
                 return
             if not code.co_flags & _NEWLOCALS:
                 return  # the body of a class or module, or a text that is run
-            if not self.lookups.where(function, list(self._kinds)):
+            if not self.lookups.where(function, list(self.kinds)):
                 back = frame.f_back
                 if self._is_users(code) and (back is None or _kind_of(back) is not _OWN):
                     self.reads.lost(name_of(function))
@@ -254,182 +250,45 @@ class Observer:
         if users or self.lookups.is_data(None, value):
             self.reads.read(place, ("item", Key(name)), f"{{}}[{name!r}]", value, name)
 
-    # ---- what is taken, looked up, changed
+    def known_names(self, frame: FrameType) -> set[str]:
+        """The global names that the code of a frame has read already."""
+        return self._names.setdefault((frame.f_code, id(frame.f_globals)), set())
 
-    def kind(self, x: Any) -> None:
-        """Objects of this class took part, so Python may call methods of it by itself."""
-        self._kinds[type(x)] = None
-        if isinstance(x, type):
-            self._kinds[x] = None
+    # ---- which object it is
 
-    def taken(self, values: Iterable[Any], whole: bool = False) -> Then | None:
-        """Something harmless may read all of these values, but for arrays that become inputs of a
-        tape on the way: that is known when it is done."""
-        arrays: list[np.ndarray] = []
-        self._take(values, arrays, whole, set())
-        if not arrays:
-            return None
-        start = len(self.captured)
-
-        def then(result: Any) -> None:
-            met = self.captured[start:]
-            for x in arrays:
-                if not any(np.may_share_memory(x, m) for m in met):
-                    for place in self.reads.arrays_of(x):
-                        self.reads.contents(place)
-
-        return then
-
-    def _take(
-        self, values: Iterable[Any], arrays: list[np.ndarray], whole: bool, seen: set[int]
-    ) -> None:
-        reads = self.reads
-        for x in values:
-            kind = type(x)
-            if kind in PLAIN_TYPES or isinstance(x, (Value, np.generic, np.ufunc)):
-                continue
-            if isinstance(x, np.ndarray):
-                if reads.arrays_of(x):
-                    arrays.append(x)
-                continue
-            if id(x) in seen:
-                continue
-            seen.add(id(x))
-            place = reads.place(x)
-            if kind in CONTAINERS or isinstance(x, (dict, list, tuple, set, frozenset)):
-                if place is not None:
-                    self._take(reads.items(place), arrays, whole, seen)
-                elif kind not in (set, frozenset):
-                    self._take(list(x.values() if isinstance(x, dict) else x), arrays, whole, seen)
-                self._kinds[kind] = None
-            elif kind is slice or isinstance(x, type) or kind in _NOTHING:
-                self.kind(x)
-            elif is_pythons_class(kind):
-                self.kind(x)
-                reads.pin(x)
-                if whole:
-                    own = self.lookups.whole_object(x) if place is not None else []
-                    self._take(own or list(getattr(x, "__dict__", {}).values()), arrays, whole, seen)
-            elif place is not None and not is_inert(kind):
-                if isinstance(x, (bytearray, memoryview)) or kind.__name__ == "array":
-                    reads.read(place, "bytes", f"bytes({{}}) == {reads._value(bytes(x))}", True, "")
-                elif not callable(x):
-                    reads.lost(place.word)
-
-    def read_all(self, x: Any) -> None:
-        """All of a value is read."""
-        note = self.taken([x])
-        if note is not None:
-            note(None)
-
-    def operands(self, values: Iterable[Any]) -> Then | None:
-        """An operator of Python works on these values."""
-        special = []
-        for x in values:
-            kind = type(x)
-            if kind in PLAIN_TYPES or isinstance(x, Value) or x is frames.MISSING:
-                continue
-            if not operator_is_known(kind):
-                place = self.reads.place(x)
-                self.reads.lost(place.word if place is not None else f"a {kind.__name__}")
-            special.append(x)
-        return self.taken(special) if special else None
-
-    def shallow(self, x: Any) -> None:
-        """The items of a container are read, and not what they hold."""
-        place = self.reads.place(x)
-        if place is not None:
-            for _ in self.reads.items(place):
-                pass
-
-    def item(self, x: Any, key: Any) -> Then | None:
-        """One item of a container is looked up."""
-        place = self.reads.place(x)
-        key = _plain_key(key)
-        if place is None:
-            return None
-        if isinstance(key, slice):
-            return self.taken([x])
-        self.reads.pin(key)
-        self.kind(key)
-        at, text = ("item", Key(key)), self.reads.key(key)
-        if type(x) in MAPPINGS:
-            try:
-                found = key in x
-            except TypeError:
-                return None  # Python raises
-            if not found:
-                if type(key) is str and isinstance(x, dict):
-                    self.reads.absent(place, key, "{}")
-                else:
-                    self.reads.read(place, ("absent", Key(key)), f"{text} not in {{}}", True, "")
-                if hasattr(type(x), "__missing__"):
-                    self.changes(x)
-                return None
-        try:
-            value = x[key]
-        except (IndexError, KeyError, TypeError):
-            return self.taken([x])
-        self.reads.read(place, at, f"{{}}[{text}]", value, place.word)
-        return None
-
-    def element(self, x: np.ndarray, key: Any) -> Then | None:
-        """Elements of an array are looked up; a view of it reads nothing."""
-        places = self.reads.arrays_of(x)
-        if not places:
-            return None
-        note = self.taken([x, key])
-
-        def then(result: Any) -> None:
-            if isinstance(result, np.ndarray) and np.may_share_memory(result, x):
-                return
-            own, known = self.reads.place(x), _index_text(key)
-            if own is not None and known and isinstance(result, np.generic):
-                self.reads.read(own, ("element", known), f"{{}}[{known}]", result, own.word)
-            elif note is not None:
-                note(result)
-
-        return then
-
-    def changes(self, x: Any) -> None:
-        """A container or array is about to change."""
-        if isinstance(x, Value):
-            return
-        if isinstance(x, np.ndarray):
-            for place in self.reads.arrays_of(x):
-                self.reads.before_change(place)
-            return
-        place = self.reads.place(x)
-        if place is None or isinstance(x, (type, Value)):
-            return
-        if isinstance(x, (dict, list, set, bytearray)) or type(x) in CONTAINERS:
-            self.reads.before_change(place)
-        elif not is_pythons_class(type(x)):
-            if not is_inert(type(x)):
-                self.reads.lost(place.word)
-
-    def stored(self, x: Any, name: str) -> None:
-        """An attribute is about to be set or deleted."""
-        place = self.reads.place(x)
-        if isinstance(x, (Value, np.ndarray)) or (place is None and not isinstance(x, type)):
-            return
-        if place is None:
-            place = self.reads.constant(x, name)
-        found = getattr(type(x), name, None)
-        if hasattr(type(found), "__set__") and not _is_slot(found):
-            self.lookups.attribute(x, name)  # of a property: its setter is followed
-            return
-        self.reads.write(place, ("attr", name), f"{{}}.{name}", name)
-
-    def pin_all(self, values: Iterable[Any]) -> None:
-        for x in values:
-            self.reads.pin(x)
+    def given(self, tracer: Any, leaf: Any, k: int) -> None:
+        """`tracer` stands for the leaf number `k` of the arguments."""
+        self._given[id(tracer)] = leaf, k
 
     def same(self, x: Any, y: Any) -> None:
-        """`x is y` is asked."""
+        """`x is y` is asked. Tracers of one array that was passed twice are two objects."""
         for value in (x, y):
-            if not isinstance(value, Value):
-                self.reads.pin(value)
+            self.reads.pin(value)
+        if x is y or not (id(x) in self._given or id(y) in self._given):
+            return
+        first, second = self._identity(x), self._identity(y)
+        if first is None or second is None:
+            return
+        if first[0] is second[0]:
+            self.refuse(
+                UnsupportedError(
+                    f"{self.label} asks whether two values are one object{at_line()}, and both are "
+                    "the same argument or array, which a trace takes for two. Pass a flag instead, "
+                    "or compare their elements"
+                )
+            )
+            return
+        self.reads.differ(first[1], second[1])
+
+    def _identity(self, x: Any) -> tuple[Any, str] | None:
+        """The object of the caller's that a value is, and where a later call finds it."""
+        if id(x) in self._given:
+            from tapegrad.trees import accessors
+
+            leaf, k = self._given[id(x)]
+            return leaf, accessors(self._arguments)[k].codify("(args, kwargs)")
+        place = self.reads.place(x)
+        return None if place is None else (x, self.reads.named(place))
 
     # ---- random numbers
 
@@ -451,41 +310,10 @@ class Observer:
         self.refused = self.refused or error
 
 
-STRICT = False
-
-
-class InternalFault(TapegradError):
-    """The observer has a fault."""
+STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
 
 _NEWLOCALS = 2
-_NOTHING = (
-    *(FunctionType, MethodType, type(len), type(sys), range),
-    *(type(list.append), type(object.__init__), np.dtype, np.ufunc),
-)
-
-
-def _is_slot(x: Any) -> bool:
-    import types
-
-    return isinstance(x, (types.MemberDescriptorType, types.GetSetDescriptorType))
-
-
-def _plain_key(key: Any) -> Any:
-    """A traced number that is looked up is guarded, and stands for its value."""
-    if isinstance(key, Value):
-        value = key.read()[1]  # type: ignore[attr-defined]
-        return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
-    return key
-
-
-def _index_text(key: Any) -> str:
-    """A plain index as text; empty if it is of another kind."""
-    if type(key) is int:
-        return repr(key)
-    if type(key) is tuple and all(type(k) is int for k in key):
-        return repr(key)
-    return ""
 
 
 def file_of(f: Any) -> str:
@@ -537,6 +365,9 @@ class observed:
 
     def __exit__(self, *exc: object) -> None:
         if self._starts:
+            here = _here.observer
+            if here is not None and sys.gettrace() != here.enter:
+                here.reads.lost("what was not observed to its end")
             sys.settrace(None)
 
 

@@ -87,7 +87,7 @@ class Reads:
         """A place that the check is given: the function, or an argument."""
         known = self.places.get(id(x))
         if known is not None:  # passed twice
-            self._fact(f"{text} is {self._named(known)}", word)
+            self._fact(f"{text} is {self.named(known)}", word)
             return known
         place = self._place(x, self._assigned(text), word, like)
         if like:
@@ -103,9 +103,9 @@ class Reads:
 
     def part(self, holder: Place, text: str, x: Any, word: str) -> Place:
         """The place of what always belongs to a holder."""
-        return self._place(x, self._assigned(text.replace("{}", self._named(holder))), word)
+        return self._place(x, self._assigned(text.replace("{}", self.named(holder))), word)
 
-    def _named(self, place: Place) -> str:
+    def named(self, place: Place) -> str:
         """The name that the facts have for a place; a constant gets one when it is needed."""
         if not place.name:
             try:
@@ -131,7 +131,7 @@ class Reads:
         place = self.places.get(id(x))
         if place is not None and place.like:
             place.like = False
-            self._identical(self._named(place), x, place.word)
+            self._identical(self.named(place), x, place.word)
 
     # ---- reading
 
@@ -144,11 +144,11 @@ class Reads:
         if len(self.facts) > MOST:
             self.lost(f"one of more than {MOST} things that it reads")
             return
-        self.found(text.replace("{}", self._named(holder)), value, word or holder.word, holder.like)
+        self.found(text.replace("{}", self.named(holder)), value, word or holder.word, holder.like)
 
     def found(self, text: str, x: Any, word: str, like: bool = False) -> None:
         """The fact that an expression gives this value, and its place if it is an object."""
-        kind = type(x)
+        kind: Any = type(x)
         if isinstance(x, Value) and hasattr(x, "_trace"):  # of another trace, which watches too
             return
         self._held.append(x)
@@ -179,7 +179,7 @@ class Reads:
             name = self._assigned(text)
             known = self.places.get(id(x))
             if known is not None:
-                self._fact(f"{name} is {self._named(known)}", word)
+                self._fact(f"{name} is {self.named(known)}", word)
             elif kind in CONTAINERS or (like and _may_be_another(x)):
                 self._same_type(name, x, word)
                 self._place(x, name, word, like=True)
@@ -211,7 +211,11 @@ class Reads:
 
     def key(self, key: Any) -> str:
         """A key as it is written in the text of the facts."""
-        return repr(key) if type(key) in (str, int, bool) and "{}" not in repr(key) else self._value(key)
+        return (
+            repr(key)
+            if type(key) in (str, int, bool) and "{}" not in repr(key)
+            else self._value(key)
+        )
 
     def _bytes(self, x: np.generic) -> str:
         return self._value(x.tobytes())
@@ -236,6 +240,10 @@ class Reads:
         except TypeError:
             self._fact(f"{name} is {self._value(x)}", word)
 
+    def differ(self, first: str, second: str) -> None:
+        """Two expressions gave different objects."""
+        self._fact(f"{first} is not {second}", "which objects are passed")
+
     # ---- reading everything
 
     def layout(self, place: Place) -> None:
@@ -244,7 +252,9 @@ class Reads:
         if at not in self._first:
             self._first[at] = None
             found = self._value((x.shape, x.dtype, x.strides))
-            self._fact(f"({self._named(place)}.shape, {self._named(place)}.dtype, {self._named(place)}.strides) == {found}", place.word)
+            name = self.named(place)
+            same = f"({name}.shape, {name}.dtype, {name}.strides) == {found}"
+            self._fact(same, place.word)
 
     def contents(self, place: Place) -> None:
         """All elements of an array were read."""
@@ -255,7 +265,9 @@ class Reads:
         if place.x.dtype.hasobject:
             self.lost(place.word)
         else:
-            self._fact(f"same_bytes({self._named(place)}, {self._value(place.x.tobytes())})", place.word)
+            self._fact(
+                f"same_bytes({self.named(place)}, {self._value(place.x.tobytes())})", place.word
+            )
 
     def items(self, place: Place) -> Iterator[Any]:
         """All items of a container were read; yields those that may hold more."""
@@ -270,10 +282,10 @@ class Reads:
         except ValueError:
             pass
         else:
-            self._fact(f"marshalled({self._named(place)}, 2) == {self._value(content)}", place.word)
+            self._fact(f"marshalled({self.named(place)}, 2) == {self._value(content)}", place.word)
             return
         if isinstance(x, (set, frozenset)):
-            self._fact(f"{self._named(place)} == {self._value(x.copy())}", place.word)
+            self._fact(f"{self.named(place)} == {self._value(x.copy())}", place.word)
             for element in x:
                 if not isinstance(element, PLAIN):
                     self.constant(element, place.word)
@@ -281,9 +293,9 @@ class Reads:
             return
         keyed = isinstance(x, MAPPINGS)
         if keyed:
-            self._fact(f"list({self._named(place)}) == {self._value(list(x))}", place.word)
+            self._fact(f"list({self.named(place)}) == {self._value(list(x))}", place.word)
         else:
-            self._fact(f"len({self._named(place)}) == {len(x)}", place.word)
+            self._fact(f"len({self.named(place)}) == {len(x)}", place.word)
         for key in list(x) if keyed else range(len(x)):
             self.read(place, ("item", Key(key)), f"{{}}[{self.key(key)}]", x[key], place.word)
             yield x[key]
@@ -303,8 +315,10 @@ class Reads:
         """The facts about what isn't there, and about what the run itself has written: a later call
         that doesn't run the function must find that written already."""
         for (_, held), (holder, names) in self._absent.items():
-            keys = held.replace("{}", self._named(holder))
-            self._fact(f"{keys}.keys().isdisjoint({self._value(frozenset(names))})", next(iter(names)))
+            keys = held.replace("{}", self.named(holder))
+            self._fact(
+                f"{keys}.keys().isdisjoint({self._value(frozenset(names))})", next(iter(names))
+            )
         for (_, at), (holder, text, word) in self.written.items():
             self._check_written(holder, at, text, word)
         for place, before in self.mutated.values():
@@ -327,9 +341,10 @@ class Reads:
         if now is ABSENT or type(now) not in PLAIN_TYPES:
             self.lost(word)
             return
-        self._plain(self._assigned(text.replace("{}", self._named(holder))), now, word)
+        self._plain(self._assigned(text.replace("{}", self.named(holder))), now, word)
 
 
+_MAPPINGS: Any = MAPPINGS
 _ALWAYS_SAME = (types.ModuleType, types.CodeType, np.ufunc)
 _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 
@@ -346,7 +361,9 @@ class Key:
     key: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Key) and type(self.key) is type(other.key) and self.key == other.key
+        return (
+            isinstance(other, Key) and type(self.key) is type(other.key) and self.key == other.key
+        )
 
     def __hash__(self) -> int:
         try:
@@ -381,9 +398,7 @@ def snapshot(x: Any) -> list[Any]:
         return [x.shape, x.dtype, x.tobytes()]
     if isinstance(x, (bytearray, memoryview)):
         return [bytes(x)]
-    if isinstance(x, MAPPINGS):
-        return [*x.keys(), *x.values()]
-    return list(x)
+    return [*x.keys(), *x.values()] if isinstance(x, _MAPPINGS) else list(x)
 
 
 def same_snapshot(a: list[Any], b: list[Any]) -> bool:
@@ -391,8 +406,10 @@ def same_snapshot(a: list[Any], b: list[Any]) -> bool:
 
 
 def _same(a: Any, b: Any) -> bool:
-    return a is b or (type(a) is type(b) and type(a) in PLAIN_TYPES and repr(a) == repr(b)) or (
-        type(a) is type(b) and isinstance(a, (np.dtype, tuple)) and a == b
+    return (
+        a is b
+        or (type(a) is type(b) and type(a) in PLAIN_TYPES and repr(a) == repr(b))
+        or (type(a) is type(b) and isinstance(a, (np.dtype, tuple)) and a == b)
     )
 
 
