@@ -26,6 +26,7 @@ PARTS = [
     "numbers",
     "side_effects",
     "concurrency",
+    "gaps",
 ]
 
 
