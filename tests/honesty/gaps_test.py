@@ -36,7 +36,7 @@ def test_functions_of_numpy_that_are_replaced(monkeypatch):
     assert df(1.0) == 4.0
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def remembered():
     return BASE
 
