@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from tapegrad.primitives import primitives, special
 from tapegrad.primitives.base import Elementwise, Primitive, Slice
 from tapegrad.primitives.contractions import MatMul
 from tapegrad.primitives.control import CallTape, Custom, Opaque
+from tapegrad.primitives.determinants import Cofactors, Det
 from tapegrad.primitives.reductions import (
     All,
     Any_,
@@ -900,6 +902,61 @@ def _systems() -> dict[type, list[Sample]]:
     }
 
 
+def _by_rows(a: Any, *along: Any) -> Any:
+    """D^m det(a)[along]: rows of each direction in the place of rows of the matrix, as it is linear
+    in each row."""
+    if not along:
+        return _leibniz(a)
+    total = 0.0
+    for rows in permutations(range(len(a)), len(along)):
+        moved = np.array(a)
+        for row, e in zip(rows, along, strict=True):
+            moved[row] = e[row]
+        total += _leibniz(moved)
+    return total
+
+
+def _leibniz(a: Any) -> Any:
+    n = len(a)
+    total = 0.0
+    for p in permutations(range(n)):
+        odd = sum(p[i] > p[j] for j in range(n) for i in range(j)) % 2
+        total += (-1) ** odd * math.prod(a[i, p[i]] for i in range(n))
+    return np.float64(total)
+
+
+def _cofactors(a: Any, *along: Any) -> Any:
+    """The derivative along each element."""
+    found = np.zeros_like(a)
+    for at in np.ndindex(a.shape):
+        unit = np.zeros_like(a)
+        unit[at] = 1
+        found[at] = _by_rows(a, *along, unit)
+    return found
+
+
+def _determinants() -> dict[type, list[Sample]]:
+    rank = {r: normal(3, r) @ normal(r, 3, seed=1) for r in range(3)}
+    every = [regular(3, 3), regular(1, 1), regular(2, 3, 3), *rank.values(), np.zeros((1, 1))]
+    every.append(np.stack([*rank.values(), regular(3, 3)]))
+    return {
+        Det: [
+            Sample(Det(), (a,), each_matrix(_by_rows), label=f"{k}, {a.shape}")
+            for k, a in enumerate(every)
+        ],
+        Cofactors: [
+            Sample(
+                Cofactors(m),
+                (a, *[normal(*a.shape, seed=2 + e) for e in range(m)]),
+                each_matrix(_cofactors),
+                label=f"{k}, {a.shape}, {m}",
+            )
+            for m in range(4)
+            for k, a in enumerate(every)
+        ],
+    }
+
+
 def _strictly_above(x: Any) -> Any:
     return x - np.tril(x)
 
@@ -1073,6 +1130,7 @@ def samples() -> dict[str, list[Sample]]:
         **_calls(),
         **_other(),
         **_systems(),
+        **_determinants(),
         **_spectral(),
     }
     found = {}

@@ -8,6 +8,7 @@ from typing import Any
 from tapegrad.primitives import (
     contractions,
     control,
+    determinants,
     elementwise,
     reductions,
     scatter,
@@ -27,6 +28,7 @@ _MODULES = (
     scatter,
     contractions,
     solving,
+    determinants,
     spectral,
     sorting,
     control,
