@@ -74,12 +74,15 @@ def _power_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """d x**y: y x**(y-1) and log(x) x**y.
 
     At x = 0 the slope along y is 0, and so is that along x for 0 < y < 1, where the power is a
-    root: its infinite slope is 0, as that of sqrt is. For y = 0 the power is constant.
+    root: its infinite slope is 0, as that of sqrt is. For y = 0 the power is constant: the slope
+    along x is 0, where 0 times 1 / x isn't, too. Elsewhere it has to be the product, which has a
+    derivative along y.
     """
     slope = y * power(x, y - 1)
     root = where(x.equals(0), _zero(x), slope)
+    flat = where(isnan(slope), _zero(x), slope)
     # The conditions on y alone come first: with a constant exponent they fold away.
-    along_x = where(y.equals(0), _zero(x), where(logical_and(y > 0, y < 1), root, slope))
+    along_x = where(y.equals(0), flat, where(logical_and(y > 0, y < 1), root, slope))
     return along_x, _select(not_equal(x, _zero(x)), out * log(x))
 
 
@@ -146,11 +149,12 @@ log1p = Elementwise(
 
 
 def _logaddexp_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """The logistic function of the difference; a half each for two equal infinities."""
+    """The logistic function of the difference; a half each for two equal infinities, which have
+    none."""
     from tapegrad.primitives.special import expit
 
     half = Literal(x.dtype.type(0.5))
-    tie = x.equals(y)
+    tie = logical_and(x.equals(y), isinf(x))
     return where(tie, half, expit(x - y)), where(tie, half, expit(y - x))
 
 

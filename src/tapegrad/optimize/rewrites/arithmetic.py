@@ -160,6 +160,8 @@ def _power(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     x, y = xs
     if not _is_float(x):
         return None
+    if isinstance(y, Literal) and y.value == 0:  # x ** 0 --> 1, for NaN too
+        return literal(1, x.dtype)
     if _is(y, 2):  # x ** 2 --> square(x)
         return s.make(ew.square, x)
     return x if _is(y, 1) else None  # x ** 1 --> x

@@ -358,10 +358,15 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def sinc(x: Any) -> Any:
-    """np.sinc: sin(pi x) / (pi x); near 0 by its series, which can be differentiated there."""
+    """np.sinc: sin(pi x) / (pi x); near 0, where derivatives of the quotient lose their digits, by
+    its series. Of that 24 derivatives are right."""
     if x.dtype.kind != "f":
         x = cast(x, np.float64)
     y = np.pi * x
-    away = y != 0
-    safe = np.where(away, y, 1.0)
-    return scalar(np.where(away, np.sin(safe) / safe, 1 - y * y / 6))
+    near = np.abs(y) < 1
+    series: Any = 0.0
+    square = np.square(np.where(near, y, 0.0))
+    for k in range(12, 0, -1):
+        series = (1.0 + series) * square * (-1 / (2 * k * (2 * k + 1)))
+    safe = np.where(near, 1.0, y)
+    return scalar(np.where(near, 1.0 + series, np.sin(safe) / safe))
