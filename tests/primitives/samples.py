@@ -24,6 +24,7 @@ from tapegrad.primitives.base import Elementwise, Primitive, Slice
 from tapegrad.primitives.contractions import MatMul
 from tapegrad.primitives.control import CallTape, Custom, Opaque
 from tapegrad.primitives.determinants import Cofactors, Det
+from tapegrad.primitives.kinks import Picked, PickedOver, Shared, SharedOver, Turned
 from tapegrad.primitives.reductions import (
     All,
     Any_,
@@ -1110,6 +1111,15 @@ def _other() -> dict[Any, list[Sample]]:
             Sample(ew.AsType(np.dtype(bool)), (KINKED,), each(bool, bool), smooth=False),
             Sample(ew.AsType(f4), (normal(),), lambda x: np.float32(x), smooth=False),
         ],
+        special.BesselI: [
+            Sample(
+                special.BesselI(n, scaled),
+                (normal(2, 3),),
+                lambda x, n=n, scaled=scaled: _bessel_series(n, x) * np.exp(-abs(x) * scaled),
+            )
+            for n in (0, 1, 2)
+            for scaled in (False, True)
+        ],
         special.Polygamma: [
             Sample(
                 special.Polygamma(n),
@@ -1119,6 +1129,76 @@ def _other() -> dict[Any, list[Sample]]:
             for n in (1, 2)
         ],
     }
+
+
+def _bessel_series(n: int, x: Any) -> Any:
+    terms = [(x / 2) ** (2 * k + n) / math.factorial(k) / math.factorial(k + n) for k in range(30)]
+    return np.sum(terms, 0)
+
+
+def _kinks() -> dict[type, list[Sample]]:
+    """Pullbacks and their transposes: of what ties nowhere, of ties, and of ties that one or two
+    directions settle."""
+    ties = np.array([0.0, -0.0, 0.0, 0.0, 2.0, -3.0])
+    first = np.array([0.0, 1.0, -2.0, 0.0, -1.0, 1.0])
+    second = np.array([0.0, -1.0, 1.0, 5.0, -1.0, 1.0])
+    x, y, c = normal(6), normal(6, seed=1), [normal(6, seed=2), normal(6, seed=3)]
+    grid = np.array([[1.0, 3.0, 3.0, 3.0], [2.0, 0.0, 2.0, 1.0]])
+    moved = np.array([[9.0, 1.0, 1.0, 0.0], [1.0, 9.0, 2.0, 9.0]])
+    found: dict[type, list[Sample]] = {k: [] for k in (Turned, Shared, Picked)}
+    for n, ds in enumerate([(), (first,), (first, second)]):
+        found[Turned].append(Sample(Turned(n), (ties, *ds, c[0]), _turned, smooth=False))
+        found[Turned].append(Sample(Turned(n), (x, *ds, c[0]), _turned))
+        for larger in (True, False):
+            choose = np.maximum if larger else np.minimum
+            for a, b in ((x, y), (ties, 0 * ties)):
+                points = (a, b, *ds, choose(a, b))
+                options = {"smooth": False, "label": f"{larger}, {n}, {b[0]:.1f}"}
+                share = Shared(larger, n)
+                found[Shared].append(Sample(share, (*points, c[0]), _shared(larger), **options))
+                pick = Picked(larger, n)
+                found[Picked].append(Sample(pick, (*points, *c), _picked(larger), **options))
+    over: dict[type, list[Sample]] = {SharedOver: [], PickedOver: []}
+    weights = np.array([[0, 1 / 3, 1 / 3, 1 / 3], [0.5, 0, 0.5, 0]])
+    chosen = np.array([[0, 0.5, 0.5, 0], [0, 0, 1, 0.0]])
+    for sign in (1, -1):  # the smallest of the negative ones, which move the other way
+        for ds, w in (((), weights), ((sign * moved,), chosen)):
+            points = (sign * grid, *ds, sign * np.array([3.0, 2.0]))
+            fields = ((1,), sign > 0, len(ds))
+            options = {"smooth": False, "label": f"{sign}, {len(ds)}"}
+            share, pick = SharedOver(*fields), PickedOver(*fields)
+            over[SharedOver].append(
+                Sample(share, (*points, normal(2)), lambda *xs, w=w: w * xs[-1][:, None], **options)
+            )
+            over[PickedOver].append(
+                Sample(
+                    pick, (*points, normal(2, 4)), lambda *xs, w=w: np.sum(w * xs[-1], 1), **options
+                )
+            )
+    return {**found, **over}
+
+
+def _side(*numbers: float) -> float:
+    """The sign of the first number that isn't 0."""
+    return next((math.copysign(1, s) for s in numbers if s), 0.0)
+
+
+_turned = each(lambda *xs: xs[-1] * _side(*xs[:-1]))
+
+
+def _part(larger: bool, x: float, y: float, *ds: float) -> float:
+    """How much of a cotangent x gets, of x and y."""
+    return 0.5 + 0.5 * _side(x - y, *ds) * (1 if larger else -1)
+
+
+def _shared(larger: bool) -> Reference:
+    part = each(lambda *xs: _part(larger, *xs))
+    return lambda *xs: (part(*xs[:-2]) * xs[-1], (1 - part(*xs[:-2])) * xs[-1])
+
+
+def _picked(larger: bool) -> Reference:
+    part = each(lambda *xs: _part(larger, *xs))
+    return lambda *xs: part(*xs[:-3]) * xs[-2] + (1 - part(*xs[:-3])) * xs[-1]
 
 
 @cache
@@ -1131,6 +1211,7 @@ def samples() -> dict[str, list[Sample]]:
         **_other(),
         **_systems(),
         **_determinants(),
+        **_kinks(),
         **_spectral(),
     }
     found = {}

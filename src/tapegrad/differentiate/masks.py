@@ -23,6 +23,7 @@ import numpy as np
 from tapegrad.ir.tape import Builder, Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise, Node, View
+from tapegrad.primitives.kinks import Sided
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.scatter import (
     Concatenate,
@@ -34,7 +35,7 @@ from tapegrad.primitives.scatter import (
     SetItem,
 )
 
-_MASKING = (Place, PlaceDiagonal, ScatterAdd, ScatterSet, SetItem)
+_MASKING = (Place, PlaceDiagonal, ScatterAdd, ScatterSet, SetItem, Sided)
 _CARRYING = (View, Gather, Concatenate, Sum, ew.AsType)
 
 # Their rules choose and never multiply.

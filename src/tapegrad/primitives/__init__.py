@@ -10,6 +10,7 @@ from tapegrad.primitives import (
     control,
     determinants,
     elementwise,
+    kinks,
     reductions,
     scatter,
     solving,
@@ -22,6 +23,7 @@ from tapegrad.primitives.base import Elementwise, Parametric
 
 _MODULES = (
     elementwise,
+    kinks,
     special,
     reductions,
     views,

@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Literal
 from tapegrad.primitives.base import Elementwise, Linear, parametric
+from tapegrad.primitives.kinks import shared, turned
 
 LN2 = math.log(2.0)
 LN10 = math.log(10.0)
@@ -239,7 +240,7 @@ absolute = Elementwise(
     "abs",
     np.absolute,
     "abs({0})",
-    vjp=lambda ct, out, x: (_abs_rule(ct, x),),
+    along=lambda directions, ct, out, x: (turned(directions, x, ct),),
     jvp=lambda ts, out, x: _abs_rule(ts[0], x),
 )
 sign = Elementwise("sign", np.sign, "sign({0})")
@@ -249,17 +250,16 @@ trunc: Elementwise = Elementwise("trunc", np.trunc, "trunc({0})")
 rint = Elementwise("rint", np.rint, "rint({0})")
 
 
-def _copysign_rule(ct: Any, out: Any, x: Any) -> Any:
-    """|x| times a sign: the slope is 1 where the sign is kept, -1 where not, 0 at the kink."""
-    return _select(not_equal(x, _zero(x)), where(logical_xor(x > 0, out > 0), -ct, ct))
+def _signed(ct: Any, y: Any) -> Any:
+    return where(signbit(y), -ct, ct)
 
 
 copysign = Elementwise(
     "copysign",
     np.copysign,
     "copysign({0}, {1})",
-    vjp=lambda ct, out, x, y: (_copysign_rule(ct, out, x), None),
-    jvp=lambda ts, out, x, y: None if ts[0] is None else _copysign_rule(ts[0], out, x),
+    along=lambda directions, ct, out, x, y: (turned(directions, x, _signed(ct, y)), None),
+    jvp=lambda ts, out, x, y: None if ts[0] is None else _abs_rule(_signed(ts[0], y), x),
 )
 
 
@@ -269,8 +269,10 @@ def _choice(name: str, ufunc: Any) -> Elementwise:
     def share(ct: Any, out: Any, x: Any, y: Any) -> Any:
         return _select(x.equals(out), where(y.equals(out), ct * 0.5, ct))
 
-    def vjp(ct: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-        return share(ct, out, x, y), share(ct, out, y, x)
+    larger = name in ("maximum", "fmax")
+
+    def along(directions: Any, ct: Any, out: Any, x: Any, y: Any) -> Any:
+        return shared(larger, directions, ct, out, x, y)
 
     def jvp(ts: Any, out: Any, x: Any, y: Any) -> Any:
         (tx, ty) = ts
@@ -281,7 +283,7 @@ def _choice(name: str, ufunc: Any) -> Elementwise:
             ]
         )
 
-    return Elementwise(name, ufunc, name + "({0}, {1})", vjp=vjp, jvp=jvp)
+    return Elementwise(name, ufunc, name + "({0}, {1})", along=along, points=2, jvp=jvp)
 
 
 maximum = _choice("maximum", np.maximum)
