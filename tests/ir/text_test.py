@@ -115,6 +115,10 @@ PARAMETERS = {
     "unit": False,
     "transposed": True,
     "rcond": 1e-15,
+    "larger": True,
+    "directions": 1,
+    "pulls": True,
+    "scaled": True,
 }
 HOLD_A_FUNCTION = ("custom", "opaque")
 

@@ -23,6 +23,12 @@ from tapegrad.primitives import primitives, special
 from tapegrad.primitives.base import Elementwise, Primitive, Slice
 from tapegrad.primitives.contractions import MatMul
 from tapegrad.primitives.control import CallTape, Custom, Opaque
+from tapegrad.primitives.degenerate import (
+    ChosenEigenvectors,
+    ChosenSingularVectors,
+    EigenvaluePullback,
+    SingularValuePullback,
+)
 from tapegrad.primitives.determinants import Cofactors, Det
 from tapegrad.primitives.kinks import Picked, PickedOver, Shared, SharedOver, Turned
 from tapegrad.primitives.reductions import (
@@ -977,6 +983,7 @@ def _spectral() -> dict[type, list[Sample]]:
             for s in square
         ],
         SVD: [Sample(SVD(), (normal(*s),), each_matrix(_singular_vectors)) for s in shapes],
+        **_degenerate(),
         QR: [
             Sample(QR(), (normal(*s),), each_matrix(_gram_schmidt))
             for s in shapes
@@ -992,6 +999,73 @@ def _spectral() -> dict[type, list[Sample]]:
         ],
         Expm: [Sample(Expm(), (normal(*s),), each_matrix(_series)) for s in square],
     }
+
+
+def _degenerate() -> dict[type, list[Sample]]:
+    """Of values that are equal, or 0, and of others. What they are good for is held by
+    special_points_test.py: it can't be told from differences of the operands, some of which are
+    functions of others."""
+    options: dict[str, Any] = {"smooth": False, "forward": False}
+    found: dict[type, list[Sample]] = {
+        EigenvaluePullback: [],
+        ChosenEigenvectors: [],
+        SingularValuePullback: [],
+        ChosenSingularVectors: [],
+    }
+    for a in (np.eye(3), _symmetric(normal(3, 3)), np.stack([np.eye(2), np.diag([1.0, 2.0])])):
+        w, v = np.linalg.eigh(a)
+        c, z = normal(*w.shape), _symmetric(normal(*a.shape, seed=1))
+        found[EigenvaluePullback].append(
+            Sample(EigenvaluePullback(True), (a, w, v, c), _recomposed_symmetric, **options)
+        )
+        found[ChosenEigenvectors].append(
+            Sample(
+                ChosenEigenvectors(),
+                (w, v, z),
+                each_matrix_of(1, lambda w, v, z: _diagonalised(w, v, v, z)[0]),
+                **options,
+            )
+        )
+    for a in (np.eye(3), normal(3, 2), np.diag([2.0, 1.0])):
+        u, s, vt = np.linalg.svd(a, full_matrices=False)
+        found[SingularValuePullback].append(
+            Sample(
+                SingularValuePullback(),
+                (a, u, s, vt, normal(*s.shape)),
+                lambda a, u, s, vt, c: u @ np.diag(c) @ vt,
+                **options,
+            )
+        )
+        z = _symmetric(normal(3, 3, seed=1))[: len(a), : a.shape[1]]
+        found[ChosenSingularVectors].append(
+            Sample(
+                ChosenSingularVectors(),
+                (u, s, vt, z),
+                lambda u, s, vt, z: (lambda left, right: (left, right.T))(
+                    *_diagonalised(s, u, vt.T, z, -1)
+                ),
+                **options,
+            )
+        )
+    return found
+
+
+def each_matrix_of(vectors: int, f: Callable[..., Any]) -> Reference:
+    """`each_matrix` for a first operand that is a batch of vectors."""
+    over = each_matrix(lambda w, *xs: f(w[:, 0], *xs))
+    return lambda w, *xs: over(w[..., None], *xs)
+
+
+def _recomposed_symmetric(a: Any, w: Any, v: Any, c: Any) -> Any:
+    return np.einsum("...ij,...j,...kj->...ik", v, c, v)
+
+
+def _diagonalised(s: Any, u: Any, v: Any, z: Any, order: int = 1) -> Any:
+    """The vectors, turned together so that U^T Z V is diagonal where all values are equal."""
+    if np.ptp(s) > 1e-6:
+        return u, v
+    turn = np.linalg.eigh(_symmetric(u.T @ z @ v))[1][:, ::order]
+    return u @ turn, v @ turn
 
 
 def small_tape() -> Tape:

@@ -8,6 +8,7 @@ from typing import Any
 from tapegrad.primitives import (
     contractions,
     control,
+    degenerate,
     determinants,
     elementwise,
     kinks,
@@ -31,6 +32,7 @@ _MODULES = (
     contractions,
     solving,
     determinants,
+    degenerate,
     spectral,
     sorting,
     control,

@@ -325,7 +325,6 @@ def svd(
         )
     u, s, vt, failed = SVD()(a)
     raise_if(failed, "SVD did not converge")
-    s = np.where(s == 0, s.dtype.type(0), s)  # a kink, since a singular value is never negative
     return _named("svd")(u, s, vt) if compute_uv else s
 
 
