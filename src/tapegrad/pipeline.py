@@ -22,6 +22,7 @@ from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.fold import fold_constants
 from tapegrad.optimize.inline import inline_calls, inline_custom
+from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
 
@@ -85,7 +86,7 @@ def gradient(
     rules and stopped gradients stay on it.
     """
     tape = run_passes(inline_calls(tape), BEFORE)  # custom calls stay: their rules are needed
-    tape = reverse(tape, wrt, seed, keep)
+    tape = reverse(tell_roots(tape), wrt, seed, keep)
     if final:
         tape = settled(tape)
     return run_passes(tape, AFTER)

@@ -116,6 +116,7 @@ PARAMETERS = {
     "transposed": True,
     "rcond": 1e-15,
     "larger": True,
+    "paths": ((0.5, (("sum", (0,)), ("expand_dims", (0,)))), (1.0, ())),
     "directions": 1,
     "pulls": True,
     "scaled": True,

@@ -31,6 +31,7 @@ from tapegrad.primitives.degenerate import (
 )
 from tapegrad.primitives.determinants import Cofactors, Det
 from tapegrad.primitives.kinks import Picked, PickedOver, Shared, SharedOver, Turned
+from tapegrad.primitives.norms import Known, Norm, NormPullback, Path
 from tapegrad.primitives.reductions import (
     All,
     Any_,
@@ -1252,6 +1253,58 @@ def _kinks() -> dict[type, list[Sample]]:
     return {**found, **over}
 
 
+def _norms() -> dict[type, list[Sample]]:
+    """Away from the origin, at it, and left along one direction or two."""
+    rows: Path = (0.5, (("sum", (1,)), ("expand_dims", (1,))))
+    x, y, ct = normal(2, 3), normal(2, 3, seed=1), normal(2, 1, seed=2)
+    flat, still = x * np.array([[1.0], [0.0]]), 0 * x
+    r = np.sqrt(0.5 * np.sum(x**2 + y**2, 1, keepdims=True))
+    pair: tuple[Path, Path] = ((1.0, ()), (1.0, ()))
+    hypot = np.hypot(x, y[0])
+    options: dict[str, Any] = {"smooth": False}
+    return {
+        Norm: [
+            Sample(Norm((rows, rows)), (r**2, x, y), lambda u, x, y: np.sqrt(u), **options),
+            Sample(Norm((rows,)), (0 * ct, still), lambda u, x: np.sqrt(u), **options),
+        ],
+        NormPullback: [
+            Sample(
+                NormPullback((rows, rows)),
+                (x, y, r, ct),
+                lambda x, y, r, ct: (0.5 * x * ct / r, 0.5 * y * ct / r),
+                label="of rows",
+                forward=False,
+                **options,
+            ),
+            Sample(
+                NormPullback(pair),
+                (x, y[0], hypot, x),
+                lambda x, y, r, ct: (x * ct / r, y * ct / r),
+                label="broadcast",
+                forward=False,
+                **options,
+            ),
+            Sample(
+                NormPullback((rows,), 1),
+                (still, x, 0 * ct, ct),
+                lambda z, d, r, ct: 0.5 * d * ct / np.sqrt(0.5 * np.sum(d**2, 1, keepdims=True)),
+                label="along one direction",
+                forward=False,
+                **options,
+            ),
+            Sample(
+                NormPullback((rows,), 2),
+                (still, flat, x, 0 * ct, ct),
+                lambda z, d, e, r, ct: 0.5 * e * ct / np.sqrt(0.5 * np.sum(e**2, 1, keepdims=True)),
+                label="along two directions",
+                forward=False,
+                **options,
+            ),
+        ],
+        Known: [Sample(Known(), (x, y), lambda x, y: x, smooth=False)],
+    }
+
+
 def _side(*numbers: float) -> float:
     """The sign of the first number that isn't 0."""
     return next((math.copysign(1, s) for s in numbers if s), 0.0)
@@ -1286,6 +1339,7 @@ def samples() -> dict[str, list[Sample]]:
         **_systems(),
         **_determinants(),
         **_kinks(),
+        **_norms(),
         **_spectral(),
     }
     found = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tapegrad.ir.tape import Call, Rewriter, Tape
-from tapegrad.primitives.base import Node, Writer
+from tapegrad.primitives.base import Writer
 from tapegrad.primitives.kinks import Sided
 
 
@@ -17,15 +17,15 @@ class Kinks:
     """The directions that are known of each kink, by the operands that have it."""
 
     def __init__(self, tape: Tape, rewriter: Rewriter, writer: Writer) -> None:
-        self._known: dict[Any, tuple[Node, ...]] = {}
+        self._known: dict[Any, tuple[Any, ...]] = {}
         for call in tape.calls:
             if isinstance(call.primitive, Sided):
                 key = call.primitive.kink(call.operands)
-                sides = call.primitive.sides(rewriter.operands(call))
+                sides = call.primitive.sides([*map(writer.node, rewriter.operands(call))])
                 if len(sides) > len(self._known.get(key, ())):
-                    self._known[key] = tuple(map(writer.node, sides))
+                    self._known[key] = tuple(sides)
 
-    def crossed(self, call: Call, ct: Any) -> tuple[Node, ...]:
+    def crossed(self, call: Call, ct: Any) -> tuple[Any, ...]:
         """The directions for a call with this cotangent, which may be one of them."""
         primitive = call.primitive
         key = primitive.kink(call.operands)

@@ -12,6 +12,7 @@ from tapegrad.primitives import (
     determinants,
     elementwise,
     kinks,
+    norms,
     reductions,
     scatter,
     solving,
@@ -25,6 +26,7 @@ from tapegrad.primitives.base import Elementwise, Parametric
 _MODULES = (
     elementwise,
     kinks,
+    norms,
     special,
     reductions,
     views,

@@ -227,7 +227,21 @@ def _hypot_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return _select(away, x / out), _select(away, y / out)
 
 
-hypot = Elementwise("hypot", np.hypot, "hypot({0}, {1})", _hypot_partials, cost=FUNCTION)
+def _hypot_along(directions: Any, ct: Any, out: Any, x: Any, y: Any) -> Any:
+    from tapegrad.primitives.norms import norm_pullback
+
+    return norm_pullback(((1.0, ()), (1.0, ())), directions, ct, out, x, y)
+
+
+hypot = Elementwise(
+    "hypot",
+    np.hypot,
+    "hypot({0}, {1})",
+    _hypot_partials,
+    along=_hypot_along,
+    points=2,
+    cost=FUNCTION,
+)
 
 # ---- kinks
 
