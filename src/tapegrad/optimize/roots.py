@@ -22,7 +22,7 @@ from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import ExpandDims, Reshape, Squeeze, Transpose
 
 STEPS = (Sum, ExpandDims, Reshape, Squeeze, Transpose)
-ROOTS = {ew.sqrt: 2, ew.cbrt: 3}
+ROOTS: dict[Any, int] = {ew.sqrt: 2, ew.cbrt: 3}
 
 
 def tell_roots(tape: Tape) -> Tape:
