@@ -122,6 +122,10 @@ SCALARS: dict[str, Case] = {
     # of roots
     "sqrt**2": Case(lambda x: np.sqrt(x) ** 2, lambda x: x, at(0, 1)),
     "sqrt * sqrt": Case(lambda x: np.sqrt(x) * np.sqrt(x), lambda x: x, at(0, 1)),
+    "sqrt**4": Case(lambda x: np.sqrt(x) ** 4, lambda x: x**2, at(0, 1)),
+    "hypot**4": Case(
+        lambda x, y: np.hypot(x, y) ** 4, lambda x, y: (x**2 + y**2) ** 2, at((0, 0), (0, 1))
+    ),
     "cbrt**3": Case(lambda x: np.cbrt(x) ** 3, lambda x: x, ZERO),
     "hypot**2": Case(
         lambda x, y: np.hypot(x, y) ** 2, lambda x, y: x**2 + y**2, at((0, 0), (0, 1))
@@ -145,6 +149,11 @@ SCALARS: dict[str, Case] = {
         lambda x, y: np.cumprod(np.stack([x, y, x]), 0)[-1],
         lambda x, y: x * y * x,
         at((0, 0), (0, 1)),
+    ),
+    "log(sum(exp)), shifted by the largest": Case(
+        lambda x, y: np.maximum(x, y) + np.log1p(np.exp(-np.abs(x - y))),
+        lambda x, y: mp.log(mp.exp(x) + mp.exp(y)),
+        at((0, 0), (1, 1), (1, 2)),
     ),
     "x / y": Case(np.divide, lambda x, y: x / y, at((0, 1), (0, -2))),
 }
@@ -300,6 +309,14 @@ def det(m: Any) -> Any:
     return mp.fsum(m[0, i] * m[1, j] * m[2, k] - m[0, k] * m[1, j] * m[2, i] for i, j, k in rows)
 
 
+def correlation(x: Any, y: Any) -> Any:
+    x, y = ([a - mp.fsum(v) / 3 for a in v] for v in (x, y))
+    products = [
+        mp.fsum(a * b for a, b in zip(*pair, strict=True)) for pair in [(x, y), (x, x), (y, y)]
+    ]
+    return products[0] / mp.sqrt(products[1] * products[2])
+
+
 MATRICES: dict[str, OfMatrix] = {
     "sum(eigvalsh**2)": OfMatrix(
         lambda a: np.sum(np.linalg.eigvalsh(a) ** 2),
@@ -331,6 +348,21 @@ MATRICES: dict[str, OfMatrix] = {
         lambda a: np.std(a) ** 2,
         lambda m: mp.fsum(x * x for x in m) / 9 - (mp.fsum(m) / 9) ** 2,
         [np.ones((3, 3)), Q],
+    ),
+    "log(sum(exp)), shifted by the largest": OfMatrix(
+        lambda a: np.log(np.sum(np.exp(a - np.max(a)))) + np.max(a),
+        lambda m: mp.log(mp.fsum(mp.exp(x) for x in m)),
+        [np.eye(2), np.zeros((2, 2))],
+    ),
+    "max**2 + min**2": OfMatrix(
+        lambda a: np.max(a) ** 2 + np.min(a) ** 2,
+        lambda m: mp.fsum(x * x for x in m),
+        [np.ones((1, 2)), np.zeros((2, 1))],
+    ),
+    "corrcoef": OfMatrix(
+        lambda a: np.corrcoef(a)[0, 1],
+        lambda m: correlation([m[0, k] for k in range(3)], [m[1, k] for k in range(3)]),
+        [np.array([[1.0, 2, 4], [1, 2, 4]]), np.array([[1.0, 3, 2], [0, 2, 5]])],
     ),
     "det": OfMatrix(np.linalg.det, det, [*SINGULAR, COUNTING]),
     "det, twice": OfMatrix(

@@ -3,7 +3,7 @@
     sqrt(sum(square(z)))  -->  norm(sum(square(z)), z)        the derivative is that of a norm
     square(sqrt(u))       -->  known(square(sqrt(u)), u)      the derivative is that of u
     square(hypot(x, y))   -->  known(square(hypot(x, y)), square(x) + square(y))
-    power(cbrt(u), 3)     -->  known(power(cbrt(u), 3), u)
+    power(cbrt(u), 6)     -->  known(power(cbrt(u), 6), power(u, 2))
 
 No value changes. At 0 the root's own rule divides by 0, which makes nothing of derivatives that
 are there.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var
+from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var, literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Linear
 from tapegrad.primitives.norms import Known, Norm
@@ -22,7 +22,7 @@ from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import ExpandDims, Reshape, Squeeze, Transpose
 
 STEPS = (Sum, ExpandDims, Reshape, Squeeze, Transpose)
-ROOTS: dict[Any, int] = {ew.sqrt: 2, ew.cbrt: 3}
+ROOTS: dict[Any, int] = {ew.sqrt: 2, ew.hypot: 2, ew.cbrt: 3}
 
 
 def tell_roots(tape: Tape) -> Tape:
@@ -58,11 +58,20 @@ def _undone(made: dict[Var, Call], call: Call, rewriter: Rewriter) -> Operand | 
     root = made.get(call.operands[0]) if power and isinstance(call.operands[0], Var) else None
     if root is None:
         return None
+    times = power / ROOTS.get(root.primitive, math.inf) if power else 0
+    if times < 1 or times != int(times):
+        return None
+
+    def made_of(primitive: Any, *xs: Operand) -> Operand:
+        return rewriter.builder.call(primitive, xs, call.src, call.reason)[0]
+
     operands = rewriter.operands(root)
-    if root.primitive is ew.hypot and power == 2:
-        squares = [rewriter.builder.call(ew.square, [x], call.src)[0] for x in operands]
-        return rewriter.builder.call(ew.add, squares, call.src)[0]
-    return operands[0] if ROOTS.get(root.primitive) == power else None
+    base = operands[0]
+    if root.primitive is ew.hypot:
+        base = made_of(ew.add, *[made_of(ew.square, x) for x in operands])
+    if times == 1:
+        return base
+    return made_of(ew.power, base, literal(times, base.dtype))
 
 
 def _is_square(call: Call) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.primitives.norms import Known
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, plain
@@ -342,7 +343,9 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     if c.ndim == 0:
         return c / c
     size = np.sqrt(np.diag(c))
-    return np.clip(c / size[:, None] / size[None, :], -1, 1)
+    ratio = c / size[:, None] / size[None, :]
+    # Rounding alone leaves the bounds, so the derivative doesn't see them.
+    return Known()(np.clip(ratio, -1, 1), ratio)
 
 
 @in_rows
