@@ -17,10 +17,12 @@ import numpy as np
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.verify import verify
+from tapegrad.optimize.composites import expand_composites
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.fold import fold_constants
 from tapegrad.optimize.inline import inline_calls, inline_custom
+from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
 
@@ -63,7 +65,12 @@ def run_passes(tape: Tape, passes: Sequence[Pass]) -> Tape:
 
 def optimized(tape: Tape) -> Tape:
     """A tape without derivative, ready to be scheduled."""
-    return run_passes(drop_stops(inline_custom(tape)), (*BEFORE, *AFTER))
+    return run_passes(settled(tape), (*BEFORE, *AFTER))
+
+
+def settled(tape: Tape) -> Tape:
+    """A tape that won't be differentiated again, without what serves that alone."""
+    return expand_composites(drop_stops(inline_custom(tape)))
 
 
 def gradient(
@@ -79,9 +86,9 @@ def gradient(
     rules and stopped gradients stay on it.
     """
     tape = run_passes(inline_calls(tape), BEFORE)  # custom calls stay: their rules are needed
-    tape = reverse(tape, wrt, seed, keep)
+    tape = reverse(tell_roots(tape), wrt, seed, keep)
     if final:
-        tape = drop_stops(inline_custom(tape))
+        tape = settled(tape)
     return run_passes(tape, AFTER)
 
 
@@ -131,7 +138,7 @@ def numpy_source_of(tape: Tape) -> str:
     """The reference source of a tape: NumPy, call by call."""
     from tapegrad.emit.numpy_source import numpy_source
 
-    return numpy_source(inline_custom(tape))
+    return numpy_source(expand_composites(inline_custom(tape)))
 
 
 def compile_tape(tape: Tape) -> Callable[..., Any]:
