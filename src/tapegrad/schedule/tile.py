@@ -17,6 +17,7 @@ fused iterations only need what their own iteration made, and sums keep their or
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tapegrad.ir.plan import (
@@ -44,8 +45,7 @@ WORTH = 4  # a tile pays when its scalars cost at least 1/WORTH of the inner loo
 
 def tile(plan: Plan) -> Plan:
     """Cut the outermost loops that compute costly scalars between inner loops."""
-    plan.steps = [_tiled(s) if isinstance(s, Loop) else s for s in plan.steps]
-    return plan
+    return replace(plan, steps=tuple(_tiled(s) if isinstance(s, Loop) else s for s in plan.steps))
 
 
 def _tiled(loop: Loop) -> Loop:
@@ -69,11 +69,11 @@ def _tiled(loop: Loop) -> Loop:
         later = {c: row for c, row in rows.items() if c not in made}
         steps = [_moved(s, later, offset) for s in segment]
         steps += [Compute(rows[c], (offset,), copy, (Read(c, ()),), src=c.src) for c in made]
-        body.append(Loop(loop.index, steps, start=start, step=ROWS))
-    return Loop(start, body, step=ROWS)
+        body.append(Loop(loop.index, tuple(steps), start=start, step=ROWS))
+    return Loop(start, tuple(body), step=ROWS)
 
 
-def _pays(body: list[Step]) -> bool:
+def _pays(body: Sequence[Step]) -> bool:
     if not any(isinstance(s, Loop) for s in body):
         return False
     scalars = [s for s in body if isinstance(s, Compute)]
@@ -89,7 +89,7 @@ def _work(step: Step) -> int:
     return getattr(getattr(step, "primitive", None), "cost", 1)
 
 
-def _segments(body: list[Step]) -> list[list[Step]]:
+def _segments(body: Sequence[Step]) -> list[list[Step]]:
     """Runs of scalar steps, and of inner loops with the fills in front of them."""
     segments: list[list[Step]] = []
     kind = ""
@@ -159,7 +159,7 @@ def _moved(step: Step, rows: dict[Cell, Cell], offset: Affine) -> Step:
         return tuple(Indirect(read(k.read), k.extent) if isinstance(k, Indirect) else k for k in at)
 
     if isinstance(step, Loop):
-        return replace(step, body=[_moved(s, rows, offset) for s in step.body])
+        return replace(step, body=tuple(_moved(s, rows, offset) for s in step.body))
     if isinstance(step, Compute):
         reads = tuple(map(read, step.reads))
         if step.cell in rows:
