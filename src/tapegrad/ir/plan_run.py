@@ -43,15 +43,9 @@ from tapegrad.ir.plan import (
     segments,
 )
 from tapegrad.ir.plan_text import malformed, show_step
-from tapegrad.primitives.solving import (
-    InverseT,
-    LUSolve,
-    TriangularSolve,
-    cholesky,
-    cholesky_pullback,
-)
-from tapegrad.primitives.solving import LU as Factors
-from tapegrad.primitives.solving import slogdet as signed_log
+from tapegrad.primitives import solving
+from tapegrad.primitives.elementwise import copy
+from tapegrad.primitives.solving import LUSolve, TriangularSolve
 
 NOBODY = -1
 APART = Allocation((), {})  # each cell in memory of its own
@@ -70,13 +64,13 @@ RUNNING = ("add", "prod")  # the foldings of running sums and products, each ste
 # Of a routine: the arrays that it reads, and what it computes of them, first into what it writes.
 # Arrays come in the plan's order; the operands that only carry derivatives stand as None.
 _ROUTINES: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
-    "cholesky": ((0,), lambda a: cholesky.evaluate(a)),
-    "cholesky_pullback": ((0, 1), lambda ct, factor: cholesky_pullback.evaluate(factor, ct)),
-    "lu": ((0,), lambda transposed: Factors().evaluate(transposed.T)),
+    "cholesky": ((0,), lambda a: solving.cholesky.evaluate(a)),
+    "cholesky_pullback": ((0, 1), lambda ct, factor: solving.cholesky_pullback.evaluate(factor, ct)),
+    "lu": ((0,), lambda transposed: solving.LU().evaluate(transposed.T)),
     "lu_solve": ((0, 1, 2), lambda b, f, p: LUSolve().evaluate(None, f, p, b)),
     "lu_solve_transposed": ((0, 1, 2), lambda b, f, p: LUSolve(True).evaluate(None, f, p, b)),
-    "inverse_t": ((0, 2), lambda f, p: (InverseT().evaluate(None, f, p), None)),
-    "slogdet": ((0, 1), lambda f, p: signed_log.evaluate(None, f, p)),
+    "inverse_t": ((0, 2), lambda f, p: (solving.inverse_t.evaluate(None, f, p), None)),
+    "slogdet": ((0, 1), lambda f, p: solving.slogdet.evaluate(None, f, p)),
     "solve_lower": ((0, 1), lambda b, t: TriangularSolve(True).evaluate(t, b)),
     "solve_upper": ((0, 1), lambda b, t: TriangularSolve(False).evaluate(t, b)),
     "solve_unit_lower": ((0, 1), lambda b, t: TriangularSolve(True, True).evaluate(t, b)),
@@ -425,7 +419,7 @@ class _Machine:
 
     def compute(self, step: Compute) -> Action:
         reads = [self.read(r, step) for r in step.reads]
-        evaluate = step.primitive.evaluate
+        evaluate = (lambda x: x) if step.primitive is copy else step.primitive.evaluate
         if step.cell in self.nested:
             kind = step.cell.dtype.type
             self.waiting[step.cell] = lambda: kind(evaluate(*[read() for read in reads]))
@@ -485,9 +479,13 @@ class _Machine:
         return run
 
     def python_call(self, step: PythonCall) -> None:
-        given = [self.array(x, (), step)[()] if isinstance(x, Cell) else x.value for x in step.reads]
+        given = [
+            self.array(x, (), step)[()] if isinstance(x, Cell) else x.value for x in step.reads
+        ]
         found = self.call(step.primitive, *given)
-        for out, value in zip(step.outs, found if step.primitive.results > 1 else (found,), strict=True):
+        for out, value in zip(
+            step.outs, found if step.primitive.results > 1 else (found,), strict=True
+        ):
             self.fill(out, (), value, step)
 
     def check_guard(self, step: CheckGuard) -> Action:

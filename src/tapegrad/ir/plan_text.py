@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, left_of
@@ -55,9 +56,7 @@ def show_plan(plan: Plan, allocation: Allocation | None = None) -> str:
     width = min(WIDTH, max((len(left) for left, note in rows if note), default=0))
     lines = [f"plan {plan.name}({ins}) -> {outs}"]
     lines += [f"{left:{width}}  # {note}" if note else left for left, note in rows]
-    lines += [
-        f"  status {k}: {failure.what()}" for k, failure in enumerate(plan.failures, start=1)
-    ]
+    lines += [f"  status {k}: {failure.what()}" for k, failure in enumerate(plan.failures, start=1)]
     return "\n".join(lines)
 
 
@@ -66,9 +65,7 @@ def show_step(plan: Plan, step: Step) -> str:
     return _Text(plan).lines([step], "")[0][0]
 
 
-def malformed(
-    plan: Plan, message: str, after: str = "", cell: Cell | None = None
-) -> InternalError:
+def malformed(plan: Plan, message: str, after: str = "", cell: Cell | None = None) -> InternalError:
     """The error for a plan that isn't well formed, about one of its cells, with the lines around
     that name it."""
     stage = f" after {after}" if after else ""
@@ -146,6 +143,7 @@ class _Text:
             rows.append((indent + self.step(step), str(step.src or "")))
             if isinstance(step, Loop):
                 rows += self.lines(step.body, indent + "  ")
+                self.taken.discard(self.indices.pop(step.index))
         return rows
 
     def step(self, step: Step) -> str:
@@ -183,9 +181,13 @@ class _Text:
         steps = f" by {loop.step}" if loop.step != 1 and loop.start is None else ""
         if loop.chunk is not None:
             chunk, rows = loop.chunk
-            return f"for {name} < {loop.index.extent} in chunk {self.index(chunk)} of {rows}{steps}:"
+            return (
+                f"for {name} < {loop.index.extent} in chunk {self.index(chunk)} of {rows}{steps}:"
+            )
         if loop.start is not None:
-            return f"for {name} < {loop.index.extent} from {self.index(loop.start)} on, {loop.step}:"
+            return (
+                f"for {name} < {loop.index.extent} from {self.index(loop.start)} on, {loop.step}:"
+            )
         return f"for {name} < {loop.index.extent}{steps}{' in parallel' * loop.parallel}:"
 
     def index(self, index: Index) -> str:
@@ -194,11 +196,11 @@ class _Text:
             self.indices[index] = self.fresh(next(free, "i"))
         return self.indices[index]
 
-    def applied(self, primitive: object, operands: Sequence[str]) -> str:
+    def applied(self, primitive: Any, operands: Sequence[str]) -> str:
         name = str(primitive)
         if name == "copy":
             return operands[0]
-        given = getattr(primitive, "parameters", tuple)()
+        given = primitive.parameters()
         return f"{name}({', '.join([*operands, *[f'{k}={show_parameter(v)}' for k, v in given]])})"
 
     # ---- places
