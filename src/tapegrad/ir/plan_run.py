@@ -65,7 +65,10 @@ RUNNING = ("add", "prod")  # the foldings of running sums and products, each ste
 # Arrays come in the plan's order; the operands that only carry derivatives stand as None.
 _ROUTINES: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
     "cholesky": ((0,), lambda a: solving.cholesky.evaluate(a)),
-    "cholesky_pullback": ((0, 1), lambda ct, factor: solving.cholesky_pullback.evaluate(factor, ct)),
+    "cholesky_pullback": (
+        (0, 1),
+        lambda ct, factor: solving.cholesky_pullback.evaluate(factor, ct),
+    ),
     "lu": ((0,), lambda transposed: solving.LU().evaluate(transposed.T)),
     "lu_solve": ((0, 1, 2), lambda b, f, p: LUSolve().evaluate(None, f, p, b)),
     "lu_solve_transposed": ((0, 1, 2), lambda b, f, p: LUSolve(True).evaluate(None, f, p, b)),

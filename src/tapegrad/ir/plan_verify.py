@@ -140,6 +140,8 @@ class _Check:
                 self.fail("an index is used outside its loop", cell, step)
             least, most = k.range
             if least < 0 or most >= size:
+                if any(loop.index.extent == 0 for loop in loops):
+                    continue
                 least, most = bounds(k, loops)
             if least < 0 or most >= size:
                 self.fail(f"an index of {least} to {most} leaves an axis of {size}", cell, step)
@@ -149,19 +151,19 @@ def bounds(k: Affine, loops: Sequence[Loop]) -> tuple[int, int]:
     """The least and the greatest value of an index inside loops.
 
     An index that counts from the start of its tile, or in its chunk, is that start and a small
-    number; both ways to see it are true, and each is the narrower one for some index.
+    number. Every way to see it is true, and each is the narrowest for some index.
     """
-    plain = k.range
-    mapping = {}
-    for loop in loops:
-        within = Index(loop.step if loop.start is not None else loop.chunk[1] if loop.chunk else 1)
-        offset = Affine(((within, 1),))
+    least, most = k.range
+    for loop in reversed(loops):
         if loop.start is not None:
-            mapping[loop.index] = offset.plus(Affine(((loop.start, 1),)))
+            start, size = Affine(((loop.start, 1),)), loop.step
         elif loop.chunk is not None:
-            mapping[loop.index] = offset.plus(Affine(((loop.chunk[0], loop.chunk[1]),)))
-    apart = k.substitute(mapping).range
-    return max(plain[0], apart[0]), min(plain[1], apart[1])
+            start, size = Affine(((loop.chunk[0], loop.chunk[1]),)), loop.chunk[1]
+        else:
+            continue
+        k = k.substitute({loop.index: start.plus(Affine(((Index(size), 1),)))})
+        least, most = max(least, k.range[0]), min(most, k.range[1])
+    return least, most
 
 
 def _read_first(step: Step) -> Iterator[Cell]:

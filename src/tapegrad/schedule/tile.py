@@ -65,10 +65,13 @@ def _tiled(loop: Loop) -> Loop:
     }
     body: list[Step] = []
     for segment in segments:
-        made = [c for c in crossing if _starts_here(c, [segment])]
+        starts = {c: _start(c, [segment]) for c in crossing}
+        made = {c: start for c, start in starts.items() if start is not None}
         later = {c: row for c, row in rows.items() if c not in made}
         steps = [_moved(s, later, offset) for s in segment]
-        steps += [Compute(rows[c], (offset,), copy, (Read(c, ()),), src=c.src) for c in made]
+        steps += [
+            Compute(rows[c], (offset,), copy, (Read(c, s.at),), src=c.src) for c, s in made.items()
+        ]
         body.append(Loop(loop.index, tuple(steps), start=start, step=ROWS))
     return Loop(start, tuple(body), step=ROWS)
 
@@ -109,7 +112,7 @@ def _segments(body: Sequence[Step]) -> list[list[Step]]:
     return segments
 
 
-def _crossing(segments: list[list[Step]]) -> set[Cell] | None:
+def _crossing(segments: list[list[Step]]) -> list[Cell] | None:
     """The registers that several segments use; None if anything else would have to be tiled."""
     homes: dict[Cell, set[int]] = {}
     written: dict[Cell, set[int]] = {}
@@ -121,23 +124,20 @@ def _crossing(segments: list[list[Step]]) -> set[Cell] | None:
                 homes.setdefault(cell, set()).add(number)
                 if writes:
                     written.setdefault(cell, set()).add(number)
-    inside = {cell for cell in written if _starts_here(cell, segments)}
-    crossing = {cell for cell in inside if len(homes[cell]) > 1}
+    inside = [cell for cell in written if _start(cell, segments) is not None]
+    crossing = [cell for cell in inside if len(homes[cell]) > 1]
     if any(not cell.in_register for cell in crossing):
         return None
     return crossing
 
 
-def _starts_here(cell: Cell, segments: list[list[Step]]) -> bool:
-    """Whether a temporary gets its first value in this body, not before the loop."""
+def _start(cell: Cell, segments: list[list[Step]]) -> Compute | None:
+    """The step that gives a temporary its first value, if it gets that here and not before."""
     if cell.role != "temporary":
-        return False
-    for segment in segments:
-        for step in segment:
-            found = _first_write(cell, step)
-            if found is not None:
-                return not found.combine
-    return False
+        return None
+    found = (_first_write(cell, step) for segment in segments for step in segment)
+    first = next((f for f in found if f is not None), None)
+    return None if first is None or first.combine else first
 
 
 def _first_write(cell: Cell, step: Step) -> Compute | None:
