@@ -143,7 +143,7 @@ class _Text:
             rows.append((indent + self.step(step), str(step.src or "")))
             if isinstance(step, Loop):
                 rows += self.lines(step.body, indent + "  ")
-                self.taken.discard(self.indices.pop(step.index))
+                self.taken.discard(self.indices.pop(step.index, ""))
         return rows
 
     def step(self, step: Step) -> str:
@@ -177,18 +177,14 @@ class _Text:
         return "cut"
 
     def loop(self, loop: Loop) -> str:
-        name = self.index(loop.index)
-        steps = f" by {loop.step}" if loop.step != 1 and loop.start is None else ""
+        head = f"for {self.index(loop.index)} < {loop.index.extent}"
+        if loop.start is not None:
+            return f"{head} in tile {self.index(loop.start)} of {loop.step}:"
         if loop.chunk is not None:
             chunk, rows = loop.chunk
-            return (
-                f"for {name} < {loop.index.extent} in chunk {self.index(chunk)} of {rows}{steps}:"
-            )
-        if loop.start is not None:
-            return (
-                f"for {name} < {loop.index.extent} from {self.index(loop.start)} on, {loop.step}:"
-            )
-        return f"for {name} < {loop.index.extent}{steps}{' in parallel' * loop.parallel}:"
+            head += f" in chunk {self.index(chunk)} of {rows}"
+        steps = f" by {loop.step}" if loop.step != 1 else ""
+        return f"{head}{steps}{' in parallel' * loop.parallel}:"
 
     def index(self, index: Index) -> str:
         if index not in self.indices:
