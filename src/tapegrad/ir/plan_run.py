@@ -43,9 +43,8 @@ from tapegrad.ir.plan import (
     segments,
 )
 from tapegrad.ir.plan_text import malformed, show_step
-from tapegrad.primitives import solving
+from tapegrad.ir.routines import ROUTINES
 from tapegrad.primitives.elementwise import copy
-from tapegrad.primitives.solving import LUSolve, TriangularSolve
 
 NOBODY = -1
 APART = Allocation((), {})  # each cell in memory of its own
@@ -60,30 +59,6 @@ _COMBINED: dict[str, Callable[[Any, Any], Any]] = {
     "all": operator.and_,
 }
 RUNNING = ("add", "prod")  # the foldings of running sums and products, each step of which is read
-
-# Of a routine: the arrays that it reads, and what it computes of them, first into what it writes.
-# Arrays come in the plan's order; the operands that only carry derivatives stand as None.
-_ROUTINES: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
-    "cholesky": ((0,), lambda a: solving.cholesky.evaluate(a)),
-    "cholesky_pullback": (
-        (0, 1),
-        lambda ct, factor: solving.cholesky_pullback.evaluate(factor, ct),
-    ),
-    "lu": ((0,), lambda transposed: solving.LU().evaluate(transposed.T)),
-    "lu_solve": ((0, 1, 2), lambda b, f, p: LUSolve().evaluate(None, f, p, b)),
-    "lu_solve_transposed": ((0, 1, 2), lambda b, f, p: LUSolve(True).evaluate(None, f, p, b)),
-    "inverse_t": ((0, 2), lambda f, p: (solving.inverse_t.evaluate(None, f, p), None)),
-    "slogdet": ((0, 1), lambda f, p: solving.slogdet.evaluate(None, f, p)),
-    "solve_lower": ((0, 1), lambda b, t: TriangularSolve(True).evaluate(t, b)),
-    "solve_upper": ((0, 1), lambda b, t: TriangularSolve(False).evaluate(t, b)),
-    "solve_unit_lower": ((0, 1), lambda b, t: TriangularSolve(True, True).evaluate(t, b)),
-    "solve_unit_upper": ((0, 1), lambda b, t: TriangularSolve(False, True).evaluate(t, b)),
-}
-
-
-def routine_reads(step: Routine) -> tuple[Cell, ...]:
-    """The arrays that a routine reads; pivots and work space it only writes."""
-    return tuple(step.arrays[k][0] for k in _ROUTINES[step.function][0])
 
 
 @dataclass
@@ -462,7 +437,7 @@ class _Machine:
         self.fill(step.out, step.at, total, step)
 
     def routine(self, step: Routine) -> Action:
-        needed, function = _ROUTINES[step.function]
+        needed, function = ROUTINES[step.function]
         flags = [self.storing(cell, step.at, step) for cell in step.results]
 
         def run() -> None:

@@ -27,8 +27,8 @@ from tapegrad.ir.plan import (
     Step,
     segments,
 )
-from tapegrad.ir.plan_run import routine_reads
 from tapegrad.ir.plan_text import malformed, show_step
+from tapegrad.ir.routines import routine_reads
 
 # ---- plans
 

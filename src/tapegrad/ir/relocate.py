@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -33,7 +34,10 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
         return tuple(replace(k, read=read(k.read)) if isinstance(k, Indirect) else k for k in at)
 
     def read(r: Read) -> Read:
-        return Read(*place(r.cell, index(r.at)), r.literal) if r.cell is not None else r
+        if r.cell is None:
+            return r
+        cell, at = place(r.cell, index(r.at))
+        return r if cell is r.cell and at is r.at else Read(cell, at, r.literal)
 
     def whole(cell: Cell) -> Cell:
         return place(cell, ())[0]
@@ -43,6 +47,8 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
     if isinstance(step, Compute):
         cell, at = place(step.cell, index(step.at))
         reads = tuple(map(read, step.reads))
+        if cell is step.cell and at is step.at and all(map(operator.is_, reads, step.reads)):
+            return step
         return Compute(cell, at, step.primitive, reads, step.combine, step.src)
     if isinstance(step, ArgUpdate):
         read_, at = read(step.read), index(step.at)

@@ -211,10 +211,9 @@ def _in_place(step: Step, old: Cell, new: Cell) -> bool:
         loops = loops[: same.index(False) if False in same else len(same)]
     axes = range(len(old.left))
     for depth, loop in enumerate(loops):
-        # Each iteration has a row of its own in both, so it is enough to look at one of them.
+        # Each iteration has rows of its own, the same in both: it is enough to look at one of them.
         if loop.index.extent != 1 and not any(
-            all(_runs_over(a.path[depth:], a.at[axis], loop.index) for a in accesses)
-            for axis in axes
+            _own_rows([(a.path[depth:], a.at[axis]) for a in accesses], loop.index) for axis in axes
         ):
             return False
     depth = len(loops)
@@ -246,12 +245,23 @@ def _accesses_in(
         yield _Access(path, place, left, root is new) if plain else None
 
 
-def _runs_over(path: tuple[Loop, ...], k: object, index: Index) -> bool:
-    """Whether an entry of an index is a loop's own, or that of a loop over rows of its tile."""
+def _own_rows(entries: Sequence[tuple[tuple[Loop, ...], object]], index: Index) -> bool:
+    """Whether these entries of indices, inside their loops, are other rows for each value of a
+    loop's index. They are if all are that index, or if all are those of loops over the rows of its
+    tile, or its chunk: row 2 and the rows of chunk 2 are different ones."""
+    ways = {_way(path, k, index) for path, k in entries}
+    return len(ways) == 1 and None not in ways
+
+
+def _way(path: tuple[Loop, ...], k: object, index: Index) -> tuple[Index, ...] | None:
+    """The loops from that whose index an entry is, through those whose tiles or chunks they run
+    over, to that of `index`, which isn't part of it; None if they don't lead there."""
+    way: list[Index] = []
     mine = k.index if isinstance(k, Affine) else None
     while mine is not None and mine is not index:
+        way.append(mine)
         mine = next((x.start or (x.chunk and x.chunk[0]) for x in path if x.index is mine), None)
-    return mine is index
+    return tuple(way) if mine is index else None
 
 
 def planned_peak_bytes(slots: Sequence[Slot]) -> int:
