@@ -186,6 +186,17 @@ def fill(b: Cell) -> Step:
     return Loop(J, (write(b, T, (AT_I, AT_J), ()),))
 
 
+def test_the_number_of_a_chunk_is_no_row_of_it():
+    """Chunk 1 reads what chunk 0 has written, though both go by the chunk's number."""
+    a, b = cell(), cell()
+    chunk, row = Index(2), Index(N)
+    at = (Affine.of(row),)
+    rows = Loop(row, (write(b, T, at, ()),), chunk=(chunk, N // 2))
+    body = Loop(chunk, (write(T, a, (), (Affine.of(chunk),)), rows), parallel=True)
+    allocation = assign(plan(along(a, X), body, along(cell(role="output"), b)))
+    assert allocation.homes[a] != allocation.homes[b]
+
+
 # ---- whole programs
 
 
