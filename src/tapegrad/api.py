@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -107,7 +108,7 @@ def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
     """
     from tapegrad.pipeline import TRACED, run_passes
     from tapegrad.runtime.derived import own
-    from tapegrad.signature import check_leaf, leaf_names
+    from tapegrad.signature import check_leaf, form_of, leaf_names
     from tapegrad.tracing.run import trace_to_keep
     from tapegrad.trees import array_leaves, flatten
 
@@ -115,7 +116,7 @@ def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
     for leaf, word in zip(flatten((args, kwargs))[0], words, strict=True):
         check_leaf(leaf, f"trace: {word}")
     traced, _ = trace_to_keep(f, args, kwargs, names)
-    tape = run_passes(traced.bound_tape(), TRACED)
+    tape = replace(run_passes(traced.bound_tape(), TRACED), form=form_of(args, kwargs))
     values = dict(zip(traced.outputs, traced.leaves, strict=True))
     found = [values[at] for at in range(len(tape.outputs))]
     return traced.rebuild(own(tape, found, [*array_leaves((args, kwargs)), *traced.hidden])), tape

@@ -132,6 +132,9 @@ class Watcher:
         if self.reach.outside:
             self._facts.append(("False", self.reach.outside))
         for name, place, x, content in self._arrays:
+            if not any(x is h for h in hidden):  # who reads these looks at their layout too
+                layout = f"({place}.shape, {place}.dtype, {place}.strides) == {{}}"
+                self._fact(layout, (x.shape, x.dtype, x.strides), name)
             if not meetings.prove(x, name, self.reach.codes):
                 self._fact(f"same_bytes({place}, {{}})", content, name)
         if len(self._values) > MOST:
