@@ -242,11 +242,11 @@ def set_num_threads(n: int | None = None) -> None:
     process starts the number is TAPEGRAD_NUM_THREADS, or else that of the cores it may use.
     Products of matrices run in BLAS, which has threads and settings of its own.
     """
-    from tapegrad.emit.threads import available_cores, crew
+    from tapegrad.emit.threads import available_cores, pool
 
     if n is not None and (not isinstance(n, int) or n < 1):
         raise ArgumentError(f"set_num_threads takes a positive number of threads, not {n!r}")
-    crew.resize(available_cores() if n is None else n)
+    pool.resize(available_cores() if n is None else n)
 
 
 def _caches(f: Any) -> list[Cache]:

@@ -164,7 +164,7 @@ def test_what_cant_be_taken_apart_is_refused():
         calls: Any = field(default=0, init=False)
 
     for x in (OrderedDict(b=V, a=X), deque([V]), Counting(V), {(1, 2): V}, [Pair], frozenset({1})):
-        with pytest.raises(ArgumentError, match="stands? alone"):
+        with pytest.raises(ArgumentError, match=r"stands? alone"):
             simplegrad(lambda x: 1.0, x)
 
 

@@ -56,6 +56,7 @@ class Text:
         self.driver = executable.driver
         self.names = driver_namespace(executable, tape)
         self.scope = Scope.after([*self.driver.words(), *self.names])
+        self.scratch = Scratch(self.driver.scratch)
         self._given: dict[tuple[str, int], str] = {}
         self.miss = self.named("Miss", Miss)
 
@@ -78,14 +79,13 @@ class Text:
         if not driver.scratch:
             return lines
         memories = "".join(f"{name}, " for name, _, _ in driver.scratch)
-        scratch = Scratch(driver.scratch)
-        new = f"{self.named('new_scratch', scratch.new)}()"
+        scratch = self.named("scratch", self.scratch)
         if driver.calls:  # a function of the user's may keep the memory that it is given
-            return [f"{memories}= {new}", *lines]
+            return [f"{memories}= {scratch}.new()", *lines]
         spare, memory = self.scope.fresh("spare"), self.scope.fresh("memory")
         head = [
-            f"{spare} = {self.named('scratch', scratch)}.spare",
-            f"{memories}= {memory} = {spare}.pop() if {spare} else {new}",
+            f"{spare} = {scratch}.spare",
+            f"{memories}= {memory} = {spare}.pop() if {spare} else {scratch}.new()",
         ]
         return [*head, *driver.lines, f"{spare}[:] = {memory},", f"return {result}"]
 
