@@ -287,7 +287,11 @@ def run_program(text, *lines):
     program += "from tapegrad.schedule import spread\nfrom tapegrad.emit import threads\n"
     program += "set_num_threads(2)\nspread.GRAIN = 2000\n" + textwrap.dedent(text)
     ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "TAPEGRAD_DEBUG": ""},  # calls are compiled ones alone
     )
     assert ran.stdout.split() == [*lines], ran.stdout + ran.stderr
 

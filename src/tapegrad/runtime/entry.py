@@ -16,10 +16,11 @@ import numpy as np
 from tapegrad.emit.driver import INDENT, NUMBERS, Driver, dtypes
 from tapegrad.emit.names import Scope
 from tapegrad.ir.tape import Tape, Var
+from tapegrad.runtime import debug
 from tapegrad.runtime.compile import Executable, compiled
 from tapegrad.runtime.play import checked_inputs, run, stale
 from tapegrad.signature import leaf_key
-from tapegrad.trees import is_number, is_traced
+from tapegrad.trees import array_leaves, is_number, is_traced
 
 if TYPE_CHECKING:
     from tapegrad.runtime.derived import Variant
@@ -159,7 +160,12 @@ class Entry:
         parameters = ", ".join(place.name for place in places[:count])
         lines = [*self._hidden, *text.calling(f"[{', '.join(self.driver.results())}]")]
         head = f"def {text.scope.fresh('flat')}({parameters}):"
-        return text.function([head, *[INDENT + line for line in lines]])
+        call = text.function([head, *[INDENT + line for line in lines]])
+        return debug.watched(call, self.variant.tape, self._inputs, _by_number)
+
+    def _inputs(self, *leaves: Any) -> list[Any]:
+        """The values of the tape's inputs."""
+        return [*_played(self.variant.tape, leaves), *self.variant.traced.hidden]
 
     def call_flat(self, leaves: Sequence[Any]) -> Any:
         """The result for traced leaves of this variant's kind; `Miss` if a guard doesn't hold."""
@@ -189,7 +195,12 @@ class Entry:
         lines += [INDENT * 2 + line for line in body]
         lines += [f"{INDENT}except ({caught}):", f"{INDENT * 2}raise {text.miss} from None"]
         self.text = "\n".join(lines)
-        self.call = text.function(lines)
+        self.call = debug.watched(
+            text.function(lines),
+            self.variant.tape,
+            lambda *args: self._inputs(*array_leaves(args)),
+            self.variant.outputs,
+        )
         self.fast = True
 
 
@@ -199,7 +210,8 @@ def flat_function(tape: Tape) -> Callable[..., list[Any]]:
     inputs = ", ".join(place.name for place in text.driver.inputs)
     lines = text.calling(f"[{', '.join(text.driver.results())}]")
     head = f"def {text.scope.fresh('run')}({inputs}):"
-    return text.function([head, *[INDENT + line for line in lines]])
+    call = text.function([head, *[INDENT + line for line in lines]])
+    return debug.watched(call, tape, lambda *values: _played(tape, values), _by_number)
 
 
 def compiled_tape(tape: Tape) -> Callable[..., Any]:
@@ -244,6 +256,16 @@ def _prepared(leaf: Any, var: Var) -> Any:
     if type(leaf) is np.ndarray and _is_plain(leaf) and leaf.dtype.num == var.dtype.num:
         return leaf
     return np.require(np.asarray(leaf), var.dtype, ["C", "A"])
+
+
+def _by_number(values: Sequence[Any]) -> dict[int, Any]:
+    return dict(enumerate(values))
+
+
+def _played(tape: Tape, values: Sequence[Any]) -> list[Any]:
+    """The values of inputs as a tape is played with them: numbers are NumPy's."""
+    pairs = zip(values, tape.inputs, strict=False)
+    return [x if v.shape else v.dtype.type(x) for x, v in pairs]
 
 
 class _NotSimple(Exception):
