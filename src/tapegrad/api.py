@@ -207,8 +207,9 @@ def simplegrad(f: Function, *args: Any) -> Any:
 
     `simplegrad(f, x, y)(x, y)` is `(value, d_x, d_y)`: the gradients mirror the arguments, None
     stands for what has no derivative. The function is compiled at once and has no cache: other
-    shapes are a ValueError, and so is a path through `f` that wasn't traced. `.source` is its
-    readable source, `.save(path)` writes it as a Python file that needs NumPy, numba and SciPy's
+    shapes and dtypes are a ValueError, and so is a path through `f` that wasn't traced; arguments
+    of other types are a TypeError, and none is converted. `.source` is its readable source,
+    `.save(path)` writes it as a Python file that needs NumPy, numba and SciPy's
     BLAS, but not tapegrad. It can be pickled.
     """
     from tapegrad.runtime.simple import simplegrad as build

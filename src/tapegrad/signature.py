@@ -86,7 +86,7 @@ def check_leaf(x: Any, where: str) -> None:
     if isinstance(x, _CONTAINERS) and not is_traced(x) and exact_key(x) is None:
         raise ArgumentError(
             f"{where} is a {type(x).__name__}, which can change without notice, so a derivative "
-            "can't be kept for it. Pass a plain tuple, list or dict (or a frozenset, or bytes)"
+            "can't be kept for it. Pass a tuple, list or dict (or a frozenset, or bytes)"
         )
     if is_number(x) and type(x) not in (int, float):
         kind = "float" if isinstance(x, float) else "int"

@@ -172,7 +172,9 @@ class _Writer:
         parts = _children(place, x)
         if parts is not None:
             keys = list(x) if isinstance(x, dict) else [*range(len(parts))]
-            self.checks.append(f"parts({place}, {type(x).__qualname__!r}, {keys}, {place!r})")
+            kind = type(x).__qualname__
+            kind = kind if type(x) in (dict, list, tuple) else repr(kind)
+            self.checks.append(f"parts({place}, {kind}, {keys}, {place!r})")
             for child, value in parts:
                 self.unpack(child, value)
         elif is_traced(x):

@@ -192,9 +192,10 @@ class Pullback:
         which = "" if len(self.outputs) == 1 else f" of result {number}"
         if aval.dtype.kind != "f" and ct is None:
             return np.zeros(aval.shape, aval.dtype)
-        if issubclass(type(ct), np.ndarray) and (own := own_behaviour(type(ct))):
+        kind: Any = type(ct)
+        if issubclass(kind, np.ndarray) and (own := own_behaviour(kind)):
             raise ArgumentError(
-                f"pullback of {self.name}: the cotangent{which} is of type {type(ct).__name__}, "
+                f"pullback of {self.name}: the cotangent{which} is of type {kind.__name__}, "
                 f"whose operators differ from an ndarray's (it has its own {own}). Pass "
                 "np.asarray(ct)"
             )

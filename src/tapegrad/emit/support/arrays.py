@@ -297,11 +297,14 @@ def number(x: Any, kind: Any, name: str) -> Any:
     return x
 
 
-def parts(x: Any, kind: str, keys: list[Any], name: str) -> None:
-    """A TypeError if a container is of another class, a ValueError if a dict has other keys, or a
-    sequence another length."""
-    if type(x).__qualname__ != kind:
-        raise TypeError(f"{name} is a {type(x).__name__}, but this function was made for a {kind}")
+def parts(x: Any, kind: Any, keys: list[Any], name: str) -> None:
+    """A TypeError if a container is of another class, which is given by name where it isn't
+    Python's; a ValueError if a dict has other keys, or a sequence another length."""
+    if (type(x).__qualname__ if isinstance(kind, str) else type(x)) != kind:
+        wanted = kind if isinstance(kind, str) else kind.__name__
+        raise TypeError(
+            f"{name} is a {type(x).__name__}, but this function was made for a {wanted}"
+        )
     if isinstance(x, dict):
         found = list(x)
         if found != keys or [*map(type, found)] != [*map(type, keys)]:
