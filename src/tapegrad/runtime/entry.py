@@ -88,7 +88,7 @@ class Text:
             f"{spare} = {scratch}.spare",
             f"{memories}= {memory} = {spare}.pop() if {spare} else {scratch}.new()",
         ]
-        return [*head, *driver.lines, f"{spare}[:] = {memory},", f"return {result}"]
+        return [*head, *driver.lines, f"{spare}.append({memory})", f"return {result}"]
 
     def function(self, lines: Sequence[str]) -> Callable[..., Any]:
         """The function of a text whose first line starts it."""
