@@ -90,8 +90,10 @@ class Variant:
         return estimated_compile_seconds(self.tape)
 
     def __post_init__(self) -> None:
-        # What the trace depends on in the arrays from outside, besides what they hold.
-        self.outside = [leaf_key(x) for x in self.traced.hidden]
+        # What the trace depends on in the arrays from outside, besides what they hold. A tape that
+        # reaches an outer trace's values is part of that trace, and isn't kept.
+        hidden = () if self.traced.has_tracers else self.traced.hidden
+        self.outside = [leaf_key(x) for x in hidden]
 
     def fits_outside(self) -> bool:
         """Whether the arrays from outside have the shapes, dtypes and layouts that they were traced

@@ -2,7 +2,7 @@
 
 On a tape each argument is a value of its own. NumPy would show a write to one argument in another
 that shares its memory, so a function that writes to an argument is refused such arguments, at each
-call: whether they share memory isn't known from their shapes, nor whether they are read-only.
+call: whether they share memory isn't known from their shapes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,11 @@ Written = tuple[tuple[int, Source | None], ...]  # inputs that were written to, 
 
 
 def check_apart(label: str, written: Written, names: Sequence[str], inputs: Sequence[Any]) -> None:
-    """An ArgumentError if an input that the function writes to shares memory with another; NumPy's
-    ValueError if it is read-only.
+    """An ArgumentError if an input that the function writes to shares memory with another.
 
     The inputs beyond those that have names are arrays that the function reaches by itself.
     """
     for k, src in written:
-        if type(inputs[k]) is not Tracer and not inputs[k].flags.writeable:
-            raise ValueError(
-                f"assignment destination is read-only: {label} writes to its argument "
-                f"{names[k]}{at_source(src)}"
-            )
         for other, x in enumerate(inputs):
             if other != k and share_memory(inputs[k], x):
                 what = f"argument {names[other]}" if other < len(names) else "an array that it uses"

@@ -324,10 +324,7 @@ def static(x: Any, value: Any, name: str) -> None:
 
 
 def apart(written: Any, name: str, *others: Any) -> None:
-    """A ValueError if an array that the function writes to is read-only, or shares memory with
-    another."""
-    if isinstance(written, np.ndarray) and not written.flags.writeable:
-        raise ValueError(f"assignment destination is read-only: this function writes to {name}")
+    """A ValueError if an array that the function writes to shares memory with another."""
     if any(np.shares_memory(np.asarray(written), np.asarray(x)) for x in others):
         raise ValueError(
             f"{name} shares memory with another array, and this function was made of one that "
