@@ -19,6 +19,7 @@ from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.primitives.control import Opaque
 from tapegrad.runtime.play import run
+from tapegrad.trees import flatten
 
 ON = bool(os.environ.get("TAPEGRAD_DEBUG"))
 COMMON = 64  # units in the last place, of the largest element
@@ -53,6 +54,20 @@ def watched(
         return found
 
     return checked
+
+
+class _Place:
+    """Stands for an output of a tape, where the structure of a result is read off."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def outputs_of(assemble: Callable[..., Any], count: int, result: Any) -> dict[int, Any]:
+    """The values of a tape's outputs, by number, out of what `assemble` has made of them."""
+    places = flatten(assemble([_Place(k) for k in range(count)]))[0]
+    pairs = zip(places, flatten(result)[0], strict=True)
+    return {at.number: x for at, x in pairs if isinstance(at, _Place)}
 
 
 def compare(tape: Tape, inputs: Sequence[Any], found: dict[int, Any]) -> None:

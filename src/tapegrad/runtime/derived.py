@@ -125,22 +125,9 @@ class Variant:
         value, aux = unflatten(self.traced.structure, out)
         return (result, aux) if self.recipe.kind == "grad" else ((value, aux), result)
 
-    def outputs(self, result: Any) -> dict[int, Any]:
-        """The values of the tape's outputs, by number, out of what `assemble` has made of them."""
-        places = [Place(k) for k in range(len(self.tape.outputs))]
-        pairs = zip(flatten(self.assemble(places))[0], flatten(result)[0], strict=True)
-        return {at.number: x for at, x in pairs if isinstance(at, Place)}
-
     def _first(self, values: list[Any]) -> Any:
         at = self.traced.outputs[0]
         return self.traced.leaves[0] if at is None else values[at]
-
-
-class Place:
-    """Stands for an output of a tape, where the structure of a result is read off."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
 
 
 def own(tape: Tape, values: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -195,11 +196,12 @@ class Entry:
         lines += [INDENT * 2 + line for line in body]
         lines += [f"{INDENT}except ({caught}):", f"{INDENT * 2}raise {text.miss} from None"]
         self.text = "\n".join(lines)
+        variant = self.variant
         self.call = debug.watched(
             text.function(lines),
-            self.variant.tape,
+            variant.tape,
             lambda *args: self._inputs(*array_leaves(args)),
-            self.variant.outputs,
+            partial(debug.outputs_of, variant.assemble, len(variant.tape.outputs)),
         )
         self.fast = True
 
