@@ -54,7 +54,7 @@ def leaf_key(x: Any) -> Any:
         if is_number(x):
             if isinstance(x, float):
                 return float
-            return int if -(2**63) <= x < 2**63 else "an integer beyond 64 bits"  # refused
+            return int if -(2**63) < x < 2**63 else "an integer beyond 64 bits"  # refused
         return type(x), x.shape, x.dtype
     try:
         hash(x)
@@ -78,7 +78,7 @@ def check_leaf(x: Any, where: str) -> None:
             f"{where} is a {type(x).__name__}, which can change without notice, so a derivative "
             "can't be kept for it. Pass a tuple (or a frozenset, or bytes)"
         )
-    if isinstance(x, int) and is_number(x) and not -(2**63) <= x < 2**63:
+    if isinstance(x, int) and is_number(x) and not -(2**63) < x < 2**63:
         raise ArgumentError(f"{where} is {x}, which doesn't fit in 64 bits. Pass it as a float")
 
 

@@ -19,26 +19,33 @@ def _folder(package: str) -> str:
     return os.path.dirname(os.path.abspath(spec.origin)) + os.sep
 
 
-# The user calls NumPy and SciPy; their own lines tell nothing about the user's program.
-_OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy")))
+# The user calls NumPy, SciPy and numba; their own lines tell nothing about the user's program.
+_OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy", "numba")))
+_CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba"}
 _DEMO = os.path.join(_OWN[0], "demo.py")  # a user's program, though it lies here
-_foreign: dict[CodeType, bool] = {}
+_users: dict[str, bool] = {}  # whether a file is the user's
 
 
 def is_users_path(file: str) -> bool:
-    """Whether a file is none of tapegrad's, NumPy's and SciPy's."""
+    """Whether a file is none of tapegrad's, NumPy's, SciPy's and numba's."""
     return not file.startswith((*_OWN, "<__array_function__")) or file == _DEMO
 
 
 def is_users(code: CodeType) -> bool:
-    known = _foreign.get(code)
+    known = _users.get(code.co_filename)
     if known is None:
-        known = _foreign[code] = is_users_path(code.co_filename)
+        known = _users[code.co_filename] = is_users_path(code.co_filename)
     return known
 
 
+def asks_itself() -> bool:
+    """Whether it is tapegrad's own code that reads an attribute, in the getter that calls this."""
+    file = sys._getframe(2).f_code.co_filename
+    return file.startswith(_OWN[0]) and file != _DEMO
+
+
 def _user_frame() -> FrameType | None:
-    """The innermost frame that isn't tapegrad's, NumPy's or SciPy's."""
+    """The innermost frame that isn't tapegrad's or one of theirs."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_users(frame.f_code):
         frame = frame.f_back
@@ -62,14 +69,15 @@ def user_source() -> Source | None:
     return Source(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
-def called_by_scipy() -> bool:
-    """Whether the user's program has called SciPy, which is at work."""
+def caller() -> str:
+    """Who is at work for the user's program: "SciPy", "numba" or nobody."""
     frame, users = sys._getframe(1), _user_frame()
     while frame is not users and frame is not None:
-        if frame.f_code.co_filename.startswith(_OWN[2]):
-            return True
+        for folder, name in _CALLERS.items():
+            if frame.f_code.co_filename.startswith(folder):
+                return name
         frame = frame.f_back  # type: ignore[assignment]
-    return False
+    return ""
 
 
 def assigns_item() -> bool:

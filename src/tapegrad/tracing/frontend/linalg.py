@@ -163,7 +163,7 @@ def raise_if(failed: Any, message: str) -> None:
     In a user's derivative rule only types are known; there what failed is NaN or infinite.
     """
     flag: Any = failed if failed.ndim == 0 else np.any(failed)
-    value = flag.read()[1]
+    value = flag._read()[1]
     if value is None:
         return
     flag._trace.check_alive()
@@ -247,7 +247,7 @@ def det(a: Any) -> Any:
     system = factored(a)
     sign, logarithm = strict_slogdet(*system)
     singular = is_singular(system[1])
-    if singular.read()[1] is None or not singular:
+    if singular._read()[1] is None or not singular:
         return sign * np.exp(logarithm)
     u, s, vt, failed = SVD()(a)
     raise_if(failed, "SVD did not converge")

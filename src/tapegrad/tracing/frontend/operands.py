@@ -16,7 +16,7 @@ from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import innermost, to_operand
-from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.tracing.tracer import Tracer, record, stand_in
 from tapegrad.trees import is_array
 
 
@@ -147,7 +147,7 @@ def as_tracer(x: Any, *others: Any) -> Tracer:
     value = x if isinstance(x, np.ndarray) else np.asarray(x)[()]
     check_dtype(value.dtype)
     operand, _ = to_operand(trace, value)
-    return Tracer(trace, operand, value)
+    return stand_in(trace, operand, value)
 
 
 def _flat(xs: Any) -> list[Any]:
@@ -172,9 +172,9 @@ def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") 
             "in-place operator. Import tapegrad.numpy as np, whose np.zeros can hold it, make the "
             "array with np.zeros_like(x) of a traced x, or write y = y + x instead of y += x"
         )
-    if out.is_scalar() and where is not True:
+    if out._is_scalar() and where is not True:
         raise TypeError("return arrays must be of ArrayType")
-    if out.is_scalar():
+    if out._is_scalar():
         return result  # `s += x` on a scalar binds the name anew
     if broadcast_shapes(out.shape, result.shape) != out.shape:
         raise ValueError(
