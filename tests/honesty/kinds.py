@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tapegrad import jit
 from tapegrad.errors import TapegradError
+from tapegrad.tracing.trace import Trace
 
 
 class Doubling:
@@ -41,19 +43,21 @@ class Level(enum.IntEnum):
     HIGH = 2
 
 
-# Each kind at the values of three calls; a bool is none of an argument, so it is made of a number.
+# Each kind at the values of two calls; a bool is none of an argument, so it is made of a number.
 KINDS: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
-    "float": (lambda x: x, [2.5, -0.5, 3.0]),
-    "int": (lambda x: x, [3, 2, 0]),
-    "bool": (lambda x: x > 0, [1.5, -2.0, 3.5]),
-    "np.float64": (lambda x: x, [np.float64(2.5), np.float64(-0.5), np.float64(3.0)]),
-    "np.float32": (lambda x: x, [np.float32(2.5), np.float32(-0.5), np.float32(3.0)]),
-    "np.int64": (lambda x: x, [np.int64(3), np.int64(2), np.int64(0)]),
-    "np.bool": (lambda x: x > 0, [np.float64(1.5), np.float64(-2.0), np.float64(3.5)]),
-    "0-d": (lambda x: x, [np.array(2.5), np.array(-0.5), np.array(3.0)]),
-    "0-d int": (lambda x: x, [np.array(3), np.array(2), np.array(0)]),
-    "array": (lambda x: x, [np.array([2.5, 1.0]), np.array([-0.5, 3.0]), np.array([0.0, 1.0])]),
+    "float": (lambda x: x, [2.5, -0.5]),
+    "int": (lambda x: x, [3, 0]),
+    "bool": (lambda x: x > 0, [1.5, -2.0]),
+    "np.float64": (lambda x: x, [np.float64(2.5), np.float64(-0.5)]),
+    "np.float32": (lambda x: x, [np.float32(2.5), np.float32(-0.5)]),
+    "np.int64": (lambda x: x, [np.int64(3), np.int64(0)]),
+    "np.bool": (lambda x: x > 0, [np.float64(1.5), np.float64(-2.0)]),
+    "0-d": (lambda x: x, [np.array(2.5), np.array(-0.5)]),
+    "0-d int": (lambda x: x, [np.array(3), np.array(0)]),
+    "array": (lambda x: x, [np.array([2.5, 1.0]), np.array([-0.5, 0.0])]),
 }
+
+PYTHONS = ("float", "int", "bool")
 
 # Made anew for each use, since an operator may change them
 OTHERS: dict[str, Callable[[], Any]] = {
@@ -105,51 +109,53 @@ def told(x: Any) -> Any:
     return kind.__name__, str(x)
 
 
+REFUSED = "refused"
+
+
 def outcome(f: Callable[..., Any], *args: Any) -> Any:
-    """What a call gives: its result, or the type of its error. A refusal goes through."""
+    """What a call gives: its result, the type of its error, or that it is refused."""
     try:
         return told(f(*args))
     except TapegradError:
-        raise
+        return REFUSED
     except Exception as error:
-        return [k.__name__ for k in type(error).__mro__ if k.__module__ == "builtins"][0]
+        return next(k.__name__ for k in type(error).__mro__ if k.__module__ == "builtins")
 
 
 def differences(
-    program: Callable[[Any], Sequence[Any]], values: Sequence[Any], names: Sequence[str]
-) -> tuple[set[str], set[str]]:
-    """Where a program's results differ from the untraced ones, at calls with these values; and
-    which are refused."""
-    with np.errstate(all="ignore"):
-        wrong, refused = set(), set()
-        try:
-            _compare(program, values, names, wrong)
-        except TapegradError:
-            for k, name in enumerate(names):
-                try:
-                    _compare(lambda x, k=k: program(x, k), values, [name], wrong)
-                except TapegradError:
+    f: Callable[[Any], dict[str, Any]], values: Sequence[Any], how: str = "never"
+) -> tuple[list[str], set[str]]:
+    """Where outcomes of a program, by name, differ from the untraced ones at calls with these
+    values; and which are refused.
+
+    A program ends with a refusal, and here it goes on, so that many are tried in one trace.
+    """
+    wrong, refused = [], set()
+    with np.errstate(all="ignore"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trace, "refused", lambda self, error: error)
+        traced = jit(f, compile=how)
+        for value in values:
+            found, expected = traced(value), f(value)
+            for name, b in expected.items():
+                a = found[name]
+                if isinstance(a, str) and a == REFUSED:
                     refused.add(name)
-        return wrong, refused
-
-
-def _compare(program: Any, values: Any, names: Any, wrong: set[str]) -> None:
-    traced = jit(program, compile="never")
-    for value in values:
-        found, expected = traced(value), program(value)
-        for name, a, b in zip(names, found, expected, strict=True):
-            if not same(a, b):
-                wrong.add(f"{name} of {value!r}: {a!r} and not {b!r}")
+                elif not same(a, b):
+                    wrong.append(f"{name} of {value!r}: {a!r} and not {b!r}")
+    return wrong, refused
 
 
 def same(a: Any, b: Any) -> bool:
     """Whether two results are equal, a NumPy number to a Python number: jit returns those."""
     if isinstance(b, (list, tuple)):
         return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(b, str):
-        return bool(a == b)
+    if isinstance(b, str) or isinstance(a, str):
+        return bool(isinstance(a, str) and a == b)
+    if type(a) is int and type(b) is int:
+        return a == b
     if np.shape(a) != np.shape(b):
         return False
-    return bool(np.allclose(a, b, 1e-15, 0, equal_nan=True)) and bool(
+    tolerance = 1e-6 if getattr(b, "dtype", None) == np.float32 else 1e-15
+    return bool(np.allclose(a, b, tolerance, 0, equal_nan=True)) and bool(
         np.all(np.signbit(a) == np.signbit(b))
     )

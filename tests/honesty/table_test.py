@@ -23,6 +23,8 @@ PARTS = [
     "writes",
     "inputs",
     "numbers",
+    "operators",
+    "methods",
     "side_effects",
     "concurrency",
 ]

@@ -2,7 +2,8 @@
 
 An integer or a boolean is guarded. A real number would lose its derivative on the way: a plain
 float or a plain array of it is an error, which the program can't catch. Where a program goes on
-after the error, or a library puts another in its place, it has left the path that plain NumPy takes.
+after the error, or a library puts another in its place, it has left the path that plain NumPy
+takes.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ class Conversions:
         return value
 
     def _guarded_int(self, what: str) -> int:
-        whole: Any = self if self._aval.dtype.kind != "f" else np.trunc(self)  # type: ignore[call-overload]
+        if self._aval.dtype.kind != "f":
+            return int(self._guarded(what))
+        if not np.isfinite(self._scalar_value(what)):  # Python's own error
+            return int(np.nan if np.isnan(self) or not np.isinf(self) else np.inf)
+        whole: Any = np.trunc(self)  # type: ignore[call-overload]
         return int(whole._guarded(what))
 
     def __int__(self) -> int:
@@ -87,8 +92,7 @@ class Conversions:
         else:
             advice = (
                 "drop float(...) and x.item(), and use np.exp instead of math.exp. A function "
-                "that needs plain numbers, such as one that numba compiled, can be declared with "
-                "tapegrad.primitive"
+                "that needs plain numbers can be declared with tapegrad.primitive"
             )
         by = "SciPy" if scipy else "float(x), x.item() or a function of the math module"
         raise self._trace.refused(
@@ -125,7 +129,7 @@ class Conversions:
 
     def _assigned(self) -> ConversionError:
         """The error for `a[k] = self` where `a` is a plain array."""
-        return self._trace.refused(  # type: ignore[no-any-return]
+        return self._trace.refused(
             ConversionError(
                 f"a traced value ({self._aval}) is assigned into a plain NumPy array{at_line()}, "
                 "which carries no derivative. Import tapegrad.numpy as np, whose np.zeros can hold "
@@ -138,9 +142,7 @@ class Conversions:
 
     def __repr__(self: Any) -> str:
         value = (
-            ""
-            if self._value is None
-            else f", value={np.array2string(np.asarray(self._concrete))}"
+            "" if self._value is None else f", value={np.array2string(np.asarray(self._concrete))}"
         )
         return f"Tracer({self._aval}{value})"
 

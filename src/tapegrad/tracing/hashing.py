@@ -36,9 +36,9 @@ def hash_of(x: Any) -> int:
     else:
         fix = "Leave real numbers out of what is remembered; compare them, or use np.searchsorted"
     raise ConversionError(
-        f"a traced number ({x._aval}) is the key of a dict, the element of a set or the argument of "
-        f"a function that remembers its results{at_line()}, and would be kept there when the trace "
-        f"is over. {fix}"
+        f"a traced number ({x._aval}) is the key of a dict, the element of a set or the argument "
+        f"of a function that remembers its results{at_line()}, and would be kept there when the "
+        f"trace is over. {fix}"
     )
 
 

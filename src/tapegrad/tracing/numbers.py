@@ -64,7 +64,7 @@ class FloatMethods(HexMethods):
 
     def __round__(self: Any, digits: Any = None) -> Any:
         if digits is None:
-            return int(np.rint(self))  # type: ignore[call-overload]
+            return int(np.rint(self))
         return rounded(self, digits.__index__())
 
     def __trunc__(self: Any) -> int:

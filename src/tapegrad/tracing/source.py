@@ -23,7 +23,9 @@ def _folder(package: str) -> str:
 _OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy", "numba")))
 _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba"}
 _DEMO = os.path.join(_OWN[0], "demo.py")  # a user's program, though it lies here
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _users: dict[str, bool] = {}  # whether a file is the user's
+_told: dict[str, bool] = {}  # and none of Python's library
 
 
 def is_users_path(file: str) -> bool:
@@ -38,10 +40,29 @@ def is_users(code: CodeType) -> bool:
     return known
 
 
+def _is_told(file: str) -> bool:
+    known = _told.get(file)
+    if known is None:
+        library = file.startswith(_LIBRARY) and "site-packages" not in file
+        known = _told[file] = is_users_path(file) and not library
+    return known
+
+
 def asks_itself() -> bool:
     """Whether it is tapegrad's own code that reads an attribute, in the getter that calls this."""
     file = sys._getframe(2).f_code.co_filename
     return file.startswith(_OWN[0]) and file != _DEMO
+
+
+def asks_for(name: str) -> bool:
+    """Whether a program asks for an attribute by name, in the getter that calls this: `x.name`, or
+    `hasattr(x, "name")` and the like. What NumPy's C code asks for stands nowhere in a program."""
+    frame = sys._getframe(2)
+    code = frame.f_code
+    if name not in code.co_consts and name not in code.co_names:
+        return False
+    told = [i.argval for i in dis.get_instructions(code) if i.offset <= frame.f_lasti]
+    return name in told[-4:]  # the name, a default, PRECALL, CALL
 
 
 def _user_frame() -> FrameType | None:
@@ -62,8 +83,12 @@ def user_frames() -> Iterator[FrameType]:
 
 
 def user_source() -> Source | None:
-    """The line that the user's program is at."""
-    frame = _user_frame()
+    """The line that the user's program is at, which isn't one of Python's library if it called
+    that."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_told(frame.f_code.co_filename):
+        frame = frame.f_back
+    frame = frame or _user_frame()
     if frame is None:
         return None
     return Source(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)

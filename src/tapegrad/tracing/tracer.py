@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.errors import ConversionError, TraceError, UnsupportedError
+from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand
 from tapegrad.primitives.base import Value, View
 from tapegrad.primitives.scatter import SetItem
@@ -30,6 +30,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
+from tapegrad.tracing.attributes import NumpyAttributes
 from tapegrad.tracing.conversions import AsIndex, Conversions, Rounds
 from tapegrad.tracing.hashing import hash_of
 from tapegrad.tracing.layout import (
@@ -46,7 +47,7 @@ from tapegrad.tracing.numbers import (
     RealMethods,
     WholeMethods,
 )
-from tapegrad.tracing.source import asks_itself, at_line, caller
+from tapegrad.tracing.source import asks_for, asks_itself, at_line
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
 from tapegrad.tracing.trace import Trace, innermost, to_operand
 from tapegrad.tracing.weak import IntegerOperators, PythonOperators
@@ -73,10 +74,20 @@ class Tracer(Conversions, Value):
         "_value",
         "_version",
     )
-    shape = property(lambda self: self._aval.shape)  # type: ignore[assignment]
-    dtype = property(lambda self: self._aval.dtype)  # type: ignore[assignment]
-    ndim = property(lambda self: len(self._aval.shape))  # type: ignore[assignment]
-    size = property(lambda self: self._aval.size)  # type: ignore[assignment]
+    shape = property(lambda self: self._aval.shape)
+    dtype = property(lambda self: self._aval.dtype)
+    ndim = property(lambda self: len(self._aval.shape))
+    size = property(lambda self: self._aval.size)
+    if TYPE_CHECKING:  # what the classes below have
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __getitem__(self, index: Any) -> Any: ...
+        def __setitem__(self, index: Any, value: Any) -> None: ...
+        def __le__(self, other: Any) -> Any: ...
+        def __lt__(self, other: Any) -> Any: ...
+        def __gt__(self, other: Any) -> Any: ...
+        def __ge__(self, other: Any) -> Any: ...
+
     _weak = False  # whether this is a Python number, which takes the dtype of what it meets
 
     def __init__(self, trace: Trace, operand: Operand, value: Any) -> None:
@@ -198,111 +209,11 @@ _set_class = vars(object)["__class__"].__set__
 # ---- arrays and NumPy's scalars
 
 
-class _Numpys(Tracer):
-    """What NumPy's arrays and scalars have in common."""
-
-    __slots__ = ()
-    __array_priority__ = 1000.0
-
-    def item(self, *args: Any) -> Any:
-        """As ndarray's, for integers and booleans; a float would lose its derivative."""
-        x = self[args] if args else self  # type: ignore[index]
-        if x.dtype.kind == "b":
-            return bool(x)
-        return int(x) if x.dtype.kind in "iu" else float(x)
-
-    def tolist(self) -> Any:
-        """Nested lists of traced numbers."""
-        return self if self.ndim == 0 else [x.tolist() for x in self]  # type: ignore[attr-defined]
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return np.copy(self)  # type: ignore[call-overload]
-
-    def __copy__(self) -> Any:
-        return np.copy(self)  # type: ignore[call-overload]
-
-    def __floor__(self) -> int:
-        return int(np.floor(self))  # type: ignore[call-overload]
-
-    def __ceil__(self) -> int:
-        return int(np.ceil(self))  # type: ignore[call-overload]
-
-    def __trunc__(self) -> int:
-        return int(self)
-
-    def __getitem__(self, index: Any) -> Any:
-        from tapegrad.tracing.frontend.indexing import getitem
-
-        return getitem(self, index)
-
-    @property
-    def T(self) -> Any:
-        return np.transpose(self)  # type: ignore[call-overload]
-
-    @property
-    def real(self) -> Any:
-        return self
-
-    @property
-    def imag(self) -> Any:
-        return np.zeros_like(self)  # type: ignore[call-overload]
-
-    @property
-    def nbytes(self) -> int:
-        return self._aval.nbytes
-
-    @property
-    def itemsize(self) -> int:
-        return self._aval.dtype.itemsize
-
-    @property
-    def flat(self) -> Any:
-        from tapegrad.tracing.frontend.indexing import Flat
-
-        return Flat(self)
-
-    @flat.setter
-    def flat(self, value: Any) -> None:
-        self.flat[:] = value
-
-    def __getattr__(self, name: str) -> Any:
-        from tapegrad.tracing.frontend.methods import METHODS, call_method
-
-        kind = self.__class__
-        method = METHODS.get(name)
-        if method is not None and hasattr(kind, name):
-            return partial(call_method, method, self)
-        if name.startswith("__") or not hasattr(kind, name):
-            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
-        found = getattr(kind, name)
-        if not callable(found):
-            raise _unsupported(kind, name)
-        return partial(_refuse, kind, name)
-
-
-def _refuse(kind: type, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Stands for a method that there is no rule for, until it is called."""
-    raise _unsupported(kind, name)
-
-
-def _unsupported(kind: type, name: str) -> TraceError:
-    if caller() == "numba":
-        return ConversionError(
-            f"a function that numba compiled is called with a traced array{at_line()}. It runs "
-            "machine code on plain arrays, which carries no derivative. Trace the Python function "
-            "(f.py_func), or declare it with tapegrad.primitive and defvjp"
-        )
-    return UnsupportedError(
-        f"{kind.__name__}.{name} isn't supported on a traced array{at_line()}. Use a NumPy "
-        "function that has a rule, or declare one with tapegrad.primitive"
-    )
-
-
-class ArrayTracer(ArrayOperators, AsIndex, _Numpys):
+class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer):  # type: ignore[misc]
     """A traced ndarray."""
 
     __slots__ = ()
-    __class__ = property(lambda self: np.ndarray)  # type: ignore[assignment]
+    __class__ = property(lambda self: np.ndarray)
     __hash__ = None  # type: ignore[assignment]
 
     def _in_place(self, value: Any) -> None:
@@ -311,12 +222,18 @@ class ArrayTracer(ArrayOperators, AsIndex, _Numpys):
             "doesn't follow. Make another array: y = x.reshape(...) or y = x.astype(...)"
         )
 
-    shape = property(lambda self: self._aval.shape, _in_place)  # type: ignore[assignment]
-    dtype = property(lambda self: self._aval.dtype, _in_place)  # type: ignore[assignment]
+    shape = property(lambda self: self._aval.shape, _in_place)
+    dtype = property(lambda self: self._aval.dtype, _in_place)
 
     @property
     def mT(self) -> Any:
-        return np.swapaxes(self, -1, -2)  # type: ignore[call-overload]
+        return np.swapaxes(self, -1, -2)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return np.copy(self)
+
+    def __copy__(self) -> Any:
+        return np.copy(self)
 
     def __complex__(self) -> complex:
         raise ConversionError(f"complex numbers can't be traced yet{at_line()}")
@@ -343,12 +260,18 @@ class ArrayTracer(ArrayOperators, AsIndex, _Numpys):
         raise ValueError("cannot delete array elements")
 
 
-class ScalarTracer(ScalarOperators, _Numpys):
+def _itself(x: Any, memo: Any = None) -> Any:
+    """A copy of a number, which nothing is written to."""
+    return x
+
+
+class ScalarTracer(ScalarOperators, NumpyAttributes, Tracer):
     """A traced scalar of NumPy's; there is a class for each of its types."""
 
     __slots__ = ()
     __hash__ = hash_of
     __iter__ = None  # else Python would try indices
+    __copy__, __deepcopy__ = _itself, _itself
 
 
 @cache
@@ -356,12 +279,11 @@ def _scalar_class(numpys: type) -> type[Tracer]:
     """The class of the tracers that stand for a type of NumPy's scalars."""
     mixins: tuple[type, ...] = ()
     if issubclass(numpys, np.floating):
-        mixins = (Rounds, HexMethods if issubclass(numpys, float) else RealMethods)
+        mixins = (Rounds, HexMethods if numpys is np.float64 else RealMethods)
     elif issubclass(numpys, np.integer):
         mixins = (Rounds, WholeMethods, AsIndex)
     told = property(lambda self: numpys)
-    name = f"{numpys.__name__.strip('_').capitalize()}Tracer"
-    return type(name, (*mixins, ScalarTracer), {"__slots__": (), "__class__": told})
+    return type(numpys.__name__, (*mixins, ScalarTracer), {"__slots__": (), "__class__": told})
 
 
 # ---- Python's numbers
@@ -389,17 +311,22 @@ class NumberTracer(Tracer):
 
     def _plain(self, what: str) -> Any:
         """The plain number, without a derivative, which is taken for granted from here on."""
-        return self.__class__(self._guarded(what))
+        kind: Any = self.__class__
+        return kind(self._guarded(what))
 
     def _plain_or_one(self) -> Any:
         """A plain number of the same type: this one's, if it is known."""
-        return self.__class__(1 if self._value is None else self._read()[1])
+        kind: Any = self.__class__
+        return kind(1 if self._value is None else self._read()[1])
 
-    def __copy__(self) -> Any:
-        return self
+    __copy__, __deepcopy__ = _itself, _itself
 
-    def __deepcopy__(self, memo: Any) -> Any:
-        return self
+    @property
+    def __array__(self) -> Any:
+        """For NumPy alone, which looks here before it makes an array of objects."""
+        if asks_for("__array__"):
+            raise AttributeError(f"{self.__class__.__name__!r} object has no attribute '__array__'")
+        return super().__array__
 
     def __getattr__(self, name: str) -> Any:
         if not asks_itself():
@@ -409,7 +336,7 @@ class NumberTracer(Tracer):
 
         if name in METHODS:
             return partial(call_method, METHODS[name], self)
-        found = getattr(ArrayTracer, name)
+        found: Any = getattr(ArrayTracer, name)
         return found.fget(self) if isinstance(found, property) else partial(found, self)
 
 
@@ -418,7 +345,7 @@ class FloatTracer(FloatMethods, PythonOperators, NumberTracer):
 
     __slots__ = ()
     __hash__ = hash_of
-    __class__ = property(lambda self: float)  # type: ignore[assignment]
+    __class__ = property(lambda self: float)
 
 
 class IntTracer(IntegerMethods, IntegerOperators, AsIndex, NumberTracer):
@@ -426,17 +353,20 @@ class IntTracer(IntegerMethods, IntegerOperators, AsIndex, NumberTracer):
 
     __slots__ = ()
     __hash__ = hash_of
-    __class__ = property(lambda self: int)  # type: ignore[assignment]
+    __class__ = property(lambda self: int)
 
 
 class BoolTracer(IntTracer):
     """A traced bool."""
 
     __slots__ = ()
-    __class__ = property(lambda self: bool)  # type: ignore[assignment]
+    __class__ = property(lambda self: bool)
     from_bytes = staticmethod(bool.from_bytes)
 
 
+# What `type(x).__name__` says, and Python's own errors
+ArrayTracer.__name__ = "ndarray"
+FloatTracer.__name__, IntTracer.__name__, BoolTracer.__name__ = "float", "int", "bool"
 _PYTHONS: dict[str, type[Tracer]] = {"f": FloatTracer, "i": IntTracer, "b": BoolTracer}
 
 
@@ -448,7 +378,7 @@ def _kind(value: Any, aval: Aval) -> type[Tracer]:
     without axes is taken for a scalar."""
     if type(value) is np.ndarray or (value is None and aval.shape):
         return ArrayTracer
-    return _scalar_class(aval.dtype.type)
+    return _scalar_class(aval.dtype.type)  # type: ignore[arg-type]
 
 
 def stand_in(trace: Trace, operand: Operand, value: Any, weak: bool = False) -> Tracer:

@@ -52,26 +52,30 @@ def _is_numpys(x: Any) -> bool:
     return hasattr(kind, "__array__") or getattr(kind, "__array_ufunc__", None) is not None
 
 
+_Failed = object()
+
+
 def _met(name: str, x: Any, other: Any, reflected: bool) -> Any:
     """`x <name> other`, or the other way round, where `other` is no number that Python's know.
 
     Python asks `other`. If that is written in Python, it is asked about the traced number; if in C,
-    it wouldn't know a tracer, so it is asked here, about the plain number. Sequences repeat
-    themselves by `x.__index__`.
+    it wouldn't know a tracer, so it is asked here, about the plain number. A sequence on the left
+    is left to Python: it repeats itself by `x.__index__`, in place if need be.
     """
     kind = type(other)
     asked: Any = getattr(kind, f"__{name}__" if reflected else _TURNED[name], None)
-    if not isinstance(asked, (WrapperDescriptorType, MethodDescriptorType)):
+    in_c = isinstance(asked, (WrapperDescriptorType, MethodDescriptorType))
+    if not in_c or asked is getattr(object, asked.__name__, None):
         return NotImplemented
-    if hasattr(kind, "__getitem__"):
+    if reflected and hasattr(kind, "__getitem__"):
         return NotImplemented
     plain = x._plain_or_one()
     try:
         found = asked(other, plain)
     except TypeError:
         return NotImplemented
-    except Exception:
-        found = None  # of the number: a division by zero
+    except Exception:  # a division by zero
+        found = _Failed
     if found is NotImplemented:
         return found
     if isinstance(plain, float):
@@ -84,7 +88,8 @@ def _met(name: str, x: Any, other: Any, reflected: bool) -> Any:
                 "be traced yet. Use real and imaginary parts"
             )
         )
-    return asked(other, x._plain(f"a number that meets a {kind.__name__}"))
+    number = x._plain(f"a number that meets a {kind.__name__}")
+    return asked(other, number) if found is _Failed else found
 
 
 def _value(x: Any) -> Any:
@@ -93,7 +98,7 @@ def _value(x: Any) -> Any:
 
 
 def _kind(x: Any) -> str:
-    """"f", "i" or "b", as of dtypes."""
+    """ "f", "i" or "b", as of dtypes."""
     if isinstance(x, Value):
         return x.dtype.kind
     return "f" if type(x) is float else "b" if type(x) is bool else "i"
@@ -129,7 +134,7 @@ def _is_fractional(y: Any) -> Any:
 def _check_power(x: Any, y: Any) -> None:
     if _both(x == 0, y < 0):
         raise ZeroDivisionError(f"0.0 cannot be raised to a negative power{at_line()}")
-    if _both(x < 0, _is_fractional(y)) and x != -math.inf:
+    if _both(x < 0, _is_fractional(y)):
         raise ConversionError(
             f"the fractional power of a negative number is complex{at_line()}, and complex numbers "
             "can't be traced yet. NumPy's numbers have NaN there: pass np.float64(x)"
@@ -250,10 +255,8 @@ def _computed(name: str, x: Any, y: Any) -> Any:
             x, kinds, whole = _computed("mul", x, 1.0), "fi", False  # Python's result is a float
     if whole and name in _GROWTH:
         bound = _size(name, x, y)
-    if isinstance(x, Value):
+    with np.errstate(all="ignore"):  # Python doesn't warn
         result = getattr(NDArrayOperatorsMixin, f"__{name}__")(x, y)
-    else:
-        result = getattr(NDArrayOperatorsMixin, f"__r{name}__")(y, x)
     if name == "pow" and known and "f" in kinds:
         _check_overflow(result, x, y)
     if bound is not None:
