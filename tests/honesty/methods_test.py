@@ -338,3 +338,10 @@ def test_known_gaps_of_kinds():
     assert jit(lambda x: hasattr(x, "__iter__"))(np.float64(2.0)) is True
     with pytest.raises(TypeError, match="unsupported operand"):
         jit(lambda n: pow(2, n, 5))(3)
+
+
+def test_functions_of_numbers_that_index():
+    """`np.flip(x)` and `np.piecewise(x, ...)` of a Python number -> as of an array of it"""
+    for x in (4.0, 0.5):
+        f = jit(lambda x: np.piecewise(x, [x > 1], [lambda v: v * 2, 0.25]) + np.flip(x))
+        assert f(x) == (12.0 if x > 1 else 0.75)

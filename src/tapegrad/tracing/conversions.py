@@ -67,7 +67,7 @@ class Conversions:
             return int(self._guarded(what))
         if not np.isfinite(self._scalar_value(what)):  # Python's own error
             return int(np.nan if np.isnan(self) or not np.isinf(self) else np.inf)
-        whole: Any = np.trunc(self)  # type: ignore[call-overload]
+        whole: Any = np.trunc(self)
         return int(whole._guarded(what))
 
     def __int__(self) -> int:

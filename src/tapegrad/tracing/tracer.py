@@ -337,7 +337,7 @@ class NumberTracer(Tracer):
         if name in METHODS:
             return partial(call_method, METHODS[name], self)
         found: Any = getattr(ArrayTracer, name)
-        return found.fget(self) if isinstance(found, property) else partial(found, self)
+        return found.__get__(self) if isinstance(found, property) else partial(found, self)
 
 
 class FloatTracer(FloatMethods, PythonOperators, NumberTracer):
