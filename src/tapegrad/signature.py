@@ -45,7 +45,7 @@ def leaf_key(x: Any) -> Any:
     if is_traced(x):
         if is_number(x):
             if type(x) is int:
-                return int if -(2**63) <= x < 2**63 else "an integer beyond 64 bits"  # refused
+                return int if -(2**63) < x < 2**63 else "an integer beyond 64 bits"  # refused
             return type(x)
         return type(x), x.shape, x.dtype
     return static_key(x)
@@ -94,7 +94,7 @@ def check_leaf(x: Any, where: str) -> None:
             f"{where} is of type {type(x).__name__}, a class derived from {kind}, whose operators "
             f"tapegrad can't follow. Pass {kind}(x)"
         )
-    if isinstance(x, int) and is_number(x) and not -(2**63) <= x < 2**63:
+    if isinstance(x, int) and is_number(x) and not -(2**63) < x < 2**63:
         raise ArgumentError(f"{where} is {x}, which doesn't fit in 64 bits. Pass it as a float")
 
 

@@ -417,7 +417,7 @@ def test_captured_things_that_are_refused(kind):
     c = REFUSED[kind][0]
     for _ in range(2):
         with refused((ArgumentError, UnsupportedError)):
-            grad(lambda w: np.sum(w * c))(2.0)
+            grad(lambda w: np.sum(w * c))(np.array(2.0))
 
 
 def test_masked_arrays_after_compiling():

@@ -371,7 +371,6 @@ class _KernelEmitter:
             atomic = re.fullmatch(r"\w+\(.*\)", template) is not None
         return _Pending(text, atomic, tuple(reads))
 
-
     def _read(self, read: Read) -> str:
         if read.literal is not None:
             return self._literal(read.literal)
