@@ -295,25 +295,40 @@ class Tracer(Value, PythonArithmetic):
         if assigns_item():
             raise self._assigned()
         raise ConversionError(
-            f"a traced number was converted to a plain Python float{at_line()}, by float(x), "
-            "x.item() or a function of the math module. A plain float carries no derivative: drop "
-            "float(...) and x.item(), and use np.exp instead of math.exp. A function that needs "
-            "plain numbers can be declared with tapegrad.primitive"
+            f"a traced number was converted to a plain Python float{at_line()}, by float(x) "
+            "or a function of the math module. A plain float carries no derivative: drop "
+            "float(...), and use np.exp instead of math.exp. A function that needs plain numbers "
+            "can be declared with tapegrad.primitive"
         )
 
     def __complex__(self) -> complex:
         raise ConversionError(f"complex numbers can't be traced yet{at_line()}")
 
     def item(self, *args: Any) -> Any:
-        """As ndarray's, for integers and booleans; a float would lose its derivative."""
-        x = self[args] if args else self
+        """ndarray's: an integer or boolean is guarded, a float stays traced, as a Python number."""
+        from tapegrad.tracing.frontend.indexing import element
+
+        x = element(self, args)
         if x.dtype.kind == "b":
             return bool(x)
-        return int(x) if x.dtype.kind in "iu" else float(x)
+        return int(x) if x.dtype.kind in "iu" else x._as_python()
+
+    def _as_python(self) -> Any:
+        """A traced Python number of this scalar's value."""
+        from tapegrad.primitives.elementwise import AsType
+
+        if self.dtype == np.uint64:
+            return int(self)  # guarded: it may be beyond what a traced integer can be
+        wide = {"f": np.float64, "b": np.bool_}.get(self.dtype.kind, np.int64)
+        x = self._as_scalar()
+        x = x if x.dtype == wide else AsType(np.dtype(wide))(x)
+        operand, value = x.read()
+        number = value if value is None else np.asarray(value)[()]
+        return Tracer(x._trace, operand, number, weak=True)
 
     def tolist(self) -> Any:
-        """Nested lists of traced numbers."""
-        return self if self.ndim == 0 else [x.tolist() for x in self]
+        """Nested lists of traced Python numbers."""
+        return self._as_python() if self.ndim == 0 else [x.tolist() for x in self]
 
     @_OfArrays
     def __len__(self) -> int:

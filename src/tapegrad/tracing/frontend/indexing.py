@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from tapegrad.errors import ConversionError, UnsupportedError
+from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.base import Slice, broadcast_shapes
 from tapegrad.primitives.elementwise import where
@@ -37,6 +37,7 @@ from tapegrad.tracing.frontend.operands import (
     common_dtype,
     plain,
     recorded,
+    store,
 )
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer, unwrap
@@ -257,6 +258,21 @@ def getitem(x: Tracer, index: Any) -> Any:
     return found.view(x)
 
 
+def element(x: Tracer, index: tuple[Any, ...]) -> Any:
+    """The one element that `x.item(*index)` is."""
+    if len(index) == 1 and isinstance(index[0], tuple):
+        (index,) = index
+    if not index:
+        if x.size != 1:
+            raise ValueError("can only convert an array of size 1 to a Python scalar")
+        return x.reshape(-1)[0] if x.ndim else x[()]
+    if len(index) == 1:
+        return x.reshape(-1)[_integer(index[0], x.size, 0)]
+    if len(index) != x.ndim:
+        raise ValueError("incorrect number of indices for array")
+    return x[index]
+
+
 @in_rows
 def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
     """np.take."""
@@ -309,14 +325,22 @@ def extract(condition: Any, arr: Any) -> Any:
 @in_rows
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """np.choose."""
-    if out is not None or mode != "raise":
-        raise UnsupportedError(f"np.choose with out= or mode= isn't supported{at_line()}")
     a = as_tracer(a, *choices)
+    if not np.can_cast(a.dtype, np.intp):
+        raise TypeError(
+            f"Cannot cast array data from {a.dtype!r} to dtype('int64') according to the rule "
+            "'safe'"
+        )
     a = cast(a, np.intp)  # booleans choose as 0 and 1, and aren't a mask
+    if mode == "raise" and not np.all((a >= 0) & (a < len(choices))):
+        raise ValueError("invalid entry in choice array")
+    if mode != "raise":
+        a = np.mod(a, len(choices)) if mode == "wrap" else np.clip(a, 0, len(choices) - 1)
     dtype = common_dtype(*map(plain, choices))
     arrays = np.broadcast_arrays(a, *[cast(as_tracer(c, a), dtype) for c in choices])
     stacked = np.stack(arrays[1:])
-    return take_along_axis(stacked, arrays[0][None], 0)[0]
+    result = take_along_axis(stacked, arrays[0][None], 0)[0]
+    return result if out is None else store(out, result)
 
 
 def nonzero(x: Any) -> Any:
@@ -333,7 +357,9 @@ def flatnonzero(x: Any) -> Any:
 
 def argwhere(x: Any) -> Any:
     """np.argwhere."""
-    return np.stack(nonzero(x), axis=-1)
+    if x.ndim == 0:
+        return argwhere(x.reshape(1))[:, :0]
+    return np.stack(nonzero(x)).T
 
 
 # ---- writing

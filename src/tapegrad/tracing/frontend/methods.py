@@ -13,6 +13,7 @@ from tapegrad.tracing.frontend import (
     shaping,
     sorting,
 )
+from tapegrad.tracing.frontend.parameters import form_of, taken
 from tapegrad.tracing.layout import settle
 
 
@@ -28,7 +29,8 @@ def _transpose(x: Any, *axes: Any) -> Any:
 
 def call_method(method: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """`method` of the table below, of `x`."""
-    return settle(method(x, *args, **kwargs), (x, *args), certain=True)
+    given, named, _ = taken(form_of(method), (x, *args), kwargs)
+    return settle(method(*given, **named), given, certain=True)
 
 
 METHODS: dict[str, Any] = {
