@@ -31,6 +31,7 @@ _READERS: list[tuple[Any, tuple[str, ...]]] = [
     (datetime.datetime, ("now", "utcnow", "today")),
     (datetime.date, ("today",)),
     (np, ("load", "loadtxt", "genfromtxt", "fromfile")),
+    (np, ("geterr", "geterrcall", "seterr", "seterrcall")),  # of the caller's as well
 ]
 # Of pathlib.Path. It takes milliseconds to load, and who has a path has loaded it.
 _PATH_READERS = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,8 @@ class Trace:
         self.meetings = Meetings()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self._written: dict[int, tuple[Tracer, Source | None]] = {}
+        # How warnings were treated when it began: see `tracing.floating`
+        self.warned = (list(warnings.filters), vars(warnings).get("_showwarnmsg_impl"))
 
     def __enter__(self) -> Trace:
         global running

@@ -417,9 +417,8 @@ class Tracer(Value, PythonArithmetic):
     def __getattr__(self, name: str) -> Any:
         from tapegrad.tracing.frontend.methods import METHODS, call_method
 
-        method = METHODS.get(name)
-        if method is not None:
-            return partial(call_method, method, self)
+        if name in METHODS:
+            return partial(call_method, name, self)
         kind = self.__class__
         if hasattr(kind, name):
             raise UnsupportedAttribute(

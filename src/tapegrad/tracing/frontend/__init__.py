@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     contracting,
     indexing,
@@ -244,6 +245,10 @@ INSTEAD: dict[Any, str] = {
 
 def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     """What NumPy calls for a function of its own with a tracer among the arguments."""
+    return watching(func, args, kwargs, lambda: _called(func, args, kwargs))
+
+
+def _called(func: Any, args: Any, kwargs: Any) -> Any:
     implementation = FUNCTIONS.get(func)
     if implementation is not None:
         form = form_of(implementation, func)

@@ -146,7 +146,7 @@ def einsum(
     out: Any = None,
     dtype: Any = None,
     order: str = "K",
-    casting: str = "safe",
+    casting: Any = "safe",
     optimize: Any = True,
 ) -> Any:
     """np.einsum: opt_einsum finds the order, each step is a product, a sum or a matmul."""
@@ -325,11 +325,11 @@ def cross(
 
     def part(i: int, j: int) -> Any:
         """x_i y_j - x_j y_i, where the third component may be missing."""
-        first = x[..., i] * y[..., j] if i < m and j < n else None
-        second = x[..., j] * y[..., i] if j < m and i < n else None
-        if first is None or second is None:
-            return -second if first is None else first
-        return first - second
+        first: Any = x[..., i] * y[..., j] if i < m and j < n else None
+        second: Any = x[..., j] * y[..., i] if j < m and i < n else None
+        if first is None:
+            return -second
+        return first if second is None else first - second
 
     if m == n == 2:
         return copy_of(part(0, 1))

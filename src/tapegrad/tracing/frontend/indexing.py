@@ -28,6 +28,7 @@ from tapegrad.primitives.views import (
     Transpose,
     indexed_shape,
 )
+from tapegrad.tracing.floating import cast_of, watching
 from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
@@ -403,7 +404,10 @@ def fit(x: Tracer, value: Any, shape: tuple[int, ...], new_axes: Sequence[int] =
     """
     if is_array(value):
         check_dtype(value.dtype)
-        (_, value) = cast_all([x, value], [x.dtype, x.dtype])
+        given = value
+        value = watching(
+            cast_of, (value, x.dtype), {}, lambda: cast_all([x, given], [x.dtype, x.dtype])[1]
+        )
     else:
         value = cast(value, x.dtype)
     grown = list(shape)

@@ -35,7 +35,7 @@ def _same_dtype(xs: Any, dtype: Any = None) -> list[Tracer]:
 
 
 def concatenate(
-    arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+    arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind"
 ) -> Any:
     """np.concatenate."""
     xs = _same_dtype(arrays, dtype)

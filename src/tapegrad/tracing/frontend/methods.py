@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tapegrad.tracing.floating import method, watching
 from tapegrad.tracing.frontend import (
     contracting,
     indexing,
@@ -27,10 +28,11 @@ def _transpose(x: Any, *axes: Any) -> Any:
     return shaping.transpose(x, axes or None)
 
 
-def call_method(method: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """`method` of the table below, of `x`."""
-    given, named, _ = taken(form_of(method), (x, *args), kwargs)
-    return settle(method(*given, **named), given, certain=True)
+def call_method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """The method of this name, of the table below."""
+    given, named, _ = taken(form_of(METHODS[name]), (x, *args), kwargs)
+    result = watching(method(name), given, named, lambda: METHODS[name](*given, **named))
+    return settle(result, given, certain=True)
 
 
 METHODS: dict[str, Any] = {

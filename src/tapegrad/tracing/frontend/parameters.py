@@ -111,7 +111,8 @@ def plain_parameter(x: Any, others: Sequence[Any]) -> Any:
         return x
     if x.ndim:
         found = np.array(x.value)
-        x._trace.guard(np.all(np.equal(x, found.copy())), True, "an array of axes, counts or flags")
+        same: Any = np.all(np.equal(x, found.copy()))
+        x._trace.guard(same, True, "an array of axes, counts or flags")
         return found
     value = bool(x) if x.dtype.kind == "b" else x.__index__()
     return value if x._weak else x.dtype.type(value)  # as it would be untraced

@@ -17,6 +17,7 @@ from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import special
 from tapegrad.primitives.base import Elementwise
+from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
@@ -344,6 +345,11 @@ def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype) -> list[Any]:
 
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What NumPy calls for a ufunc, or a method of it, with a tracer among its arguments."""
+    func = ufunc if method == "__call__" else getattr(ufunc, method)
+    return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
+
+
+def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     out = kwargs.pop("out", None)
     where = kwargs.pop("where", True)
     casting = kwargs.pop("casting", "same_kind")
