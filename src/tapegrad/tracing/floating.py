@@ -108,10 +108,10 @@ def _warnings_matter(trace: Trace) -> bool:
 
     What its caller has set holds for the call that is traced alone.
     """
-    filters, show = trace.warned
+    filters, were, show = trace.warned
     if vars(warnings).get("_showwarnmsg_impl") is not show:
         return True
-    if warnings.filters == filters:
+    if warnings.filters is filters and filters == were:
         return False
     first = next((f for f in warnings.filters if issubclass(RuntimeWarning, f[2])), None)
     return first is not None and first[0] == "error"

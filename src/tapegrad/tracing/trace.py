@@ -89,7 +89,8 @@ class Trace:
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self._written: dict[int, tuple[Tracer, Source | None]] = {}
         # How warnings were treated when it began: see `tracing.floating`
-        self.warned = (list(warnings.filters), vars(warnings).get("_showwarnmsg_impl"))
+        show = vars(warnings).get("_showwarnmsg_impl")
+        self.warned = (warnings.filters, list(warnings.filters), show)
 
     def __enter__(self) -> Trace:
         global running

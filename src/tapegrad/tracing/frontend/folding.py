@@ -104,6 +104,8 @@ def ufunc_method(
         return _REDUCE[ufunc](x, **given)
     if method == "accumulate" and ufunc in _ACCUMULATE:
         (x,) = inputs
+        if np.ndim(x) == 0:
+            raise TypeError("cannot accumulate on a scalar")
         axis = plain_parameter(kwargs.get("axis", 0), inputs)
         return _ACCUMULATE[ufunc](as_tracer(x, *kwargs.values()), axis, kwargs.get("dtype"))
     if method == "outer":

@@ -65,7 +65,10 @@ def nanmean(
     where: Any = _MISSING,
 ) -> Any:
     """np.nanmean."""
-    x, there = _filled(as_tracer(a, where, out), 0)
+    a = as_tracer(a, where, out)
+    if a.dtype.kind != "f":
+        return reducing.mean(a, axis, dtype, out, keepdims, where=where)
+    x, there = _filled(a, 0)
     return reducing.mean(x, axis, dtype, out, keepdims, where=_both(there, where))
 
 
@@ -84,12 +87,13 @@ def nanvar(
     """np.nanvar: NaN where no freedom is left."""
     ddof = reducing.freedom_lost(ddof, correction)
     a = as_tracer(a, where, mean, out)
+    if a.dtype.kind != "f":
+        return reducing.var(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
     x, there = _filled(a, 0)
     there = _both(there, where)
     result = reducing.var(x, axis, dtype, None, ddof, keepdims, where=there, mean=mean)
-    if a.dtype.kind == "f":
-        counts = reducing.count_of(a, axis, there, keepdims, result.dtype)
-        result = scalar(np.where(counts > ddof, result, result.dtype.type(np.nan)))
+    counts = reducing.count_of(a, axis, there, keepdims, result.dtype)
+    result = scalar(np.where(counts > ddof, result, result.dtype.type(np.nan)))
     return result if out is None else store(out, result)
 
 

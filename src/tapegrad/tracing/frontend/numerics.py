@@ -186,9 +186,10 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.
     step = diff(p, axis=axis)
     dtype = common_dtype(step, period)
     half, odd = divmod(period, 2) if dtype.kind in "iu" else (period / 2, 0)
-    wrapped = np.mod(step + half, period) - half
+    low = -half
+    wrapped = np.mod(step - low, period) + low
     if not odd:  # a jump by half a period keeps its sign
-        wrapped = np.where((wrapped == -half) & (step > 0), half, wrapped)
+        wrapped = np.where((wrapped == low) & (step > 0), half, wrapped)
     small = np.abs(step) < (period / 2 if discont is None else discont)
     correction = np.cumsum(np.where(small, 0, wrapped - step), axis=axis)
     first, rest = p[_along(axis, slice(0, 1))], p[_along(axis, slice(1, None))]

@@ -43,9 +43,9 @@ def _axes(x: Any, axis: Any) -> tuple[int, ...]:
     return tuple(sorted(normalize_axis_tuple(axis, x.ndim)))
 
 
-def _check_axes(x: Any, axis: Any) -> None:
+def _check_axes(x: Any, axis: Any, where: Any) -> None:
     """NumPy's error for an axis of a scalar, where it doesn't let that pass."""
-    if axis is not None:
+    if axis is not None and (where is _MISSING or where is True):
         normalize_axis_tuple(axis, x.ndim)
 
 
@@ -200,7 +200,7 @@ def mean(
     a = as_tracer(a, where, out)
     if dtype is None and a.dtype.kind in "iub":
         dtype = np.float64
-    _check_axes(a, axis)
+    _check_axes(a, axis, where)
     total = sum(a, axis, whole_dtype(a, dtype, out), None, keepdims, _MISSING, where)
     count = count_of(a, axis, where, keepdims, total.dtype)
     if not isinstance(count, Tracer) and count == 0:
@@ -233,7 +233,7 @@ def var(
     """np.var."""
     a = as_tracer(a, where, mean, out)
     ddof = freedom_lost(ddof, correction)
-    _check_axes(a, axis)
+    _check_axes(a, axis, where)
     if dtype is None and a.dtype.kind in "iub":
         dtype = np.float64
     x = a if dtype is None and out is None else cast(a, whole_dtype(a, dtype, out))

@@ -86,7 +86,7 @@ def put(a: Any, indices: Any, v: Any, mode: str = "raise") -> None:
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """np.putmask: values are repeated through the whole array, whether they are put or not."""
     check_traced(a, "np.putmask")
-    listed = isinstance(values, (list, tuple, int, float))
+    listed = isinstance(values, (list, tuple)) or np.ndim(values) == 0
     values = as_tracer(values, a)
     if not listed and not np.can_cast(values.dtype, a.dtype, "same_kind"):
         raise TypeError(
@@ -105,7 +105,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     flat = as_tracer(vals, arr).reshape(-1)
     if arr.ndim == 0:
         if flat.size:
-            putmask(arr, mask, flat[0])
+            arr[...] = np.where(mask, flat[0], arr)
         return
     chosen = np.nonzero(as_tracer(mask, arr).reshape(arr.shape))
     count = chosen[0].size
