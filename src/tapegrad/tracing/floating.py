@@ -117,7 +117,7 @@ def _warnings_matter(trace: Trace) -> bool:
     return first is not None and first[0] == "error"
 
 
-def _refuse_effects(func: Any, modes: dict[str, str], found: int) -> None:
+def _refuse_effects(func: Any, modes: Any, found: int) -> None:
     """An error where NumPy calls a function of the user's, which a tape doesn't."""
     for kind, mode in modes.items():
         if found & _FLAGS[kind] and mode in ("call", "log"):

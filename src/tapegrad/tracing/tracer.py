@@ -308,27 +308,13 @@ class Tracer(Value, PythonArithmetic):
         """ndarray's: an integer or boolean is guarded, a float stays traced, as a Python number."""
         from tapegrad.tracing.frontend.indexing import element
 
-        x = element(self, args)
-        if x.dtype.kind == "b":
-            return bool(x)
-        return int(x) if x.dtype.kind in "iu" else x._as_python()
-
-    def _as_python(self) -> Any:
-        """A traced Python number of this scalar's value."""
-        from tapegrad.primitives.elementwise import AsType
-
-        if self.dtype == np.uint64:
-            return int(self)  # guarded: it may be beyond what a traced integer can be
-        wide = {"f": np.float64, "b": np.bool_}.get(self.dtype.kind, np.int64)
-        x = self._as_scalar()
-        x = x if x.dtype == wide else AsType(np.dtype(wide))(x)
-        operand, value = x.read()
-        number = value if value is None else np.asarray(value)[()]
-        return Tracer(x._trace, operand, number, weak=True)
+        return element(self, args)
 
     def tolist(self) -> Any:
         """Nested lists of traced Python numbers."""
-        return self._as_python() if self.ndim == 0 else [x.tolist() for x in self]
+        from tapegrad.tracing.frontend.indexing import as_python
+
+        return as_python(self) if self.ndim == 0 else [x.tolist() for x in self]
 
     @_OfArrays
     def __len__(self) -> int:

@@ -259,19 +259,31 @@ def getitem(x: Tracer, index: Any) -> Any:
     return found.view(x)
 
 
+def as_python(x: Tracer) -> Any:
+    """A traced Python number of a scalar's value."""
+    if x.dtype == np.uint64:
+        return int(x)  # guarded: it may be beyond what a traced integer can be
+    x = x._as_scalar()
+    x = cast(x, {"f": np.float64, "b": np.bool_}.get(x.dtype.kind, np.int64))
+    operand, value = x.read()
+    return Tracer(x._trace, operand, value if value is None else np.asarray(value)[()], weak=True)
+
+
 def element(x: Tracer, index: tuple[Any, ...]) -> Any:
-    """The one element that `x.item(*index)` is."""
+    """`x.item(*index)`; an integer or boolean is guarded."""
     if len(index) == 1 and isinstance(index[0], tuple):
         (index,) = index
-    if not index:
-        if x.size != 1:
-            raise ValueError("can only convert an array of size 1 to a Python scalar")
-        return x.reshape(-1)[0] if x.ndim else x[()]
-    if len(index) == 1:
-        return x.reshape(-1)[_integer(index[0], x.size, 0)]
-    if len(index) != x.ndim:
+    if not index and x.size != 1:
+        raise ValueError("can only convert an array of size 1 to a Python scalar")
+    if len(index) not in (0, 1, x.ndim):
         raise ValueError("incorrect number of indices for array")
-    return x[index]
+    if len(index) > 1:
+        found = x[index]
+    else:
+        found = x.reshape(-1)[_integer(index[0], x.size, 0) if index else 0]
+    if found.dtype.kind == "b":
+        return bool(found)
+    return int(found) if found.dtype.kind in "iu" else as_python(found)
 
 
 @in_rows
