@@ -333,7 +333,7 @@ class NumberTracer(Tracer):
         from tapegrad.tracing.frontend.methods import METHODS, call_method
 
         if name in METHODS:
-            return partial(call_method, METHODS[name], self)
+            return partial(call_method, name, self)
         found: Any = getattr(ArrayTracer, name)
         return found.__get__(self) if isinstance(found, property) else partial(found, self)
 
