@@ -91,6 +91,23 @@ MALFORMED: dict[str, tuple[Plan, str]] = {
         ),
         "chunks don't cover it",
     ),
+    "chunks that write to one place": (
+        plan(Loop(HALF, (store(OUT, (Affine(),), X, (Affine(),)),), parallel=True)),
+        "out: two chunks meet in it in `for i < 3 in parallel:`",
+    ),
+    "a chunk that reads another's rows": (
+        plan(
+            Loop(
+                HALF,
+                (
+                    store(total(), (), OUT, (Affine.of(HALF),)),
+                    Loop(I, (store(OUT, (AT,), X, (AT,)),), chunk=(HALF, 2)),
+                ),
+                parallel=True,
+            )
+        ),
+        "out: two chunks meet in it",
+    ),
     "steps that can be changed": (replace(GOOD, steps=list(GOOD.steps)), "plans don't change"),
 }
 

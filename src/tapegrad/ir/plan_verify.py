@@ -26,6 +26,7 @@ from tapegrad.ir.plan import (
     Routine,
     Step,
     segments,
+    walk,
 )
 from tapegrad.ir.plan_text import malformed, show_step
 from tapegrad.ir.routines import routine_reads
@@ -40,6 +41,7 @@ def verify_plan(plan: Plan, after: str = "") -> Plan:
       stands for one place;
     - what is read was written before;
     - each loop index is used inside its loop, and no index leaves its array, whatever the loops do;
+    - chunks that may run at the same time write to no memory that others touch;
     - what only stands at the top level is there, and each status has its meaning.
     """
     check = _Check(plan, after)
@@ -87,9 +89,32 @@ class _Check:
             self.fail("it isn't inside the loop over its chunks", step=loop)
         if loop.chunk is not None and loop.chunk[0].extent * loop.chunk[1] < loop.index.extent:
             self.fail("its chunks don't cover it", step=loop)
+        if loop.parallel:
+            self.apart(loop)
         self.bound.add(loop.index)
         self.steps(loop.body, (*loops, loop))
         self.bound.remove(loop.index)
+
+    def apart(self, loop: Loop) -> None:
+        """Chunks share no memory that one of them writes: each has a row of its own in it, or the
+        rows of its own that the loop over the chunk runs over."""
+        inner = [step for step in walk(loop.body) if isinstance(step, Loop)]
+        rows = {each.index for each in inner if each.chunk and each.chunk[0] is loop.index}
+        rows |= {each.index for each in inner if each.start in rows}
+        uses: dict[Cell, list[At | None]] = {}
+        written: dict[Cell, None] = {}
+        for cell, at, writes in loop.accesses():
+            if not cell.root.in_register:
+                uses.setdefault(cell.root, []).append(at if cell.alias is None else None)
+                if writes:
+                    written.setdefault(cell.root)
+        for cell in written:
+            places = [at for at in uses[cell] if at is not None]
+            axes = zip(*places, strict=True)
+            indices = [{k.index if isinstance(k, Affine) else None for k in axis} for axis in axes]
+            own = any(axis <= {loop.index} or axis <= rows for axis in indices)
+            if len(places) < len(uses[cell]) or not own:
+                self.fail("two chunks meet in it", cell, loop)
 
     def step(self, step: Step, loops: tuple[Loop, ...]) -> None:
         if isinstance(step, (PythonCall, Cut, CheckGuard, CheckRange)) and loops:
