@@ -267,7 +267,7 @@ def test_registers_end_with_their_kernel():
 def test_homes_fit():
     slot = Slot(np.dtype(np.float64), N)
     for allocation, message in (
-        (Allocation((), {}), "has a home"),
+        (Allocation((), {}), "have a home"),
         (Allocation((slot,), {T: Home(slot, 1)}), "doesn't fit its home"),
         (Allocation((), {T: Home(slot, 0)}), "scratch memory that isn't there"),
         (Allocation((), {T: Home(X, 0)}), "isn't a result"),
