@@ -317,7 +317,8 @@ class Derived:
         with Observer(self.root, args, kwargs, describe(self.f)) as observer:
             variant = self._differentiated(args, kwargs, names, wrt, structures, counts, observer)
         observer.check()
-        variant.state = State(observer.reads)
+        variant.state = State(observer.reads, self.root, args, kwargs)
+        observer.forget()
         return variant
 
     def _differentiated(

@@ -22,13 +22,19 @@ class State:
     `never` says what took part that can't be compared, if something did: then they hold at no call.
     """
 
-    def __init__(self, reads: Reads) -> None:
+    def __init__(self, reads: Reads, f: Any, args: Any, kwargs: Any) -> None:
         reads.finish()
         self.never = reads.never
-        self._facts = _used(reads.facts)
+        self._facts = reads.facts
         self._values = {**reads.values, **HELPERS}
         self.count = sum(bool(word) for _, word in self._facts)
-        self.holds: Callable[..., bool] = _fails if self.never else self._generated()
+        self.holds: Callable[..., bool] = _fails
+        if not self.never:
+            holds = self._generated()
+            if holds(f, args, kwargs):
+                self.holds = holds
+            else:  # the run itself has changed what it read
+                self.never = self.broken(f, args, kwargs) or "something"
 
     def _generated(self) -> Callable[..., bool]:
         text = ["def holds(f, args, kwargs=None):", "    try:"]
@@ -61,8 +67,3 @@ class State:
 
 def _fails(f: Any, args: Any, kwargs: Any = None) -> bool:
     return False
-
-
-def _used(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The facts without the names that no fact uses, and with those used once put in place."""
-    return facts

@@ -12,6 +12,7 @@ import functools
 import inspect
 import operator
 import os
+import sys
 import types
 import weakref
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ import numpy as np
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.observe.harmless import (
+    CALM,
     CONTAINERS,
     DISPATCHER,
     MAPPINGS,
@@ -30,6 +32,7 @@ from tapegrad.tracing.observe.harmless import (
     is_own,
     is_pythons_class,
     is_self_contained,
+    is_silent,
 )
 from tapegrad.tracing.observe.reads import ABSENT, Key, Place
 
@@ -50,7 +53,7 @@ def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
         return o.taken([*args, *kwargs.values()] if kwargs else args)
     if kind is types.FunctionType:
         if not is_own(f.__code__):
-            return None  # it is followed
+            return _told(o, f, args) if is_silent(f.__code__) else None  # it is followed
         if not f.__code__.co_filename.startswith(_TAPEGRAD) and not is_harmless(f):
             o.reads.lost(name_of(f))
         return o.taken([*args, *kwargs.values()], whole=True)
@@ -139,6 +142,21 @@ def name_of(f: Any) -> str:
     if not module or module in ("builtins", "__main__"):
         return str(name)
     return f"{module}.{str(name).rpartition('.')[2]}"
+
+
+def _told(o: Observer, f: Any, args: Sequence[Any]) -> Then:
+    """A function that only tells something, or loads code: what it returns is of the outside."""
+
+    def then(result: Any) -> None:
+        if isinstance(result, types.ModuleType):
+            known = sys.modules.get(result.__name__) is result
+            o.loaded(result.__name__ if known else "", result)
+        elif type(result).__module__ == "logging":
+            o.reads.place(result) or o.reads.constant(result, name_of(f))
+        elif result is not None:
+            o.reads.lost(name_of(f))
+
+    return then
 
 
 def _both(first: Then | None, second: Then) -> Then:
@@ -292,11 +310,13 @@ def _method(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
     if args and name == "__next__" and o.reads.place(args[0]) is not None:
         o.reads.lost(o.reads.places[id(args[0])].word)
         return None
+    texts = name in ("format", "format_map") and args and isinstance(args[0], str)
+    if texts and not all(CALM[type(x)] for x in (*args[1:], *kwargs.values())):
+        o.reads.lost("str.format")  # which may read attributes
+    note = o.taken([*args, *kwargs.values()])
     if args and name in _CHANGING:
         o.changes(args[0])
-    if f in (map, filter) or isinstance(kwargs.get("key"), types.FunctionType):
-        o.pin_all(args)
-    return o.taken([*args, *kwargs.values()])
+    return note
 
 
 # ---- builtins that read by name
@@ -405,6 +425,9 @@ def _identity(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
 
 def _isinstance(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
     """Classes answer with methods that are followed, or by the class of the object."""
+    for x in args:
+        for kind in x if isinstance(x, tuple) else (x,):
+            o.classes(kind if isinstance(kind, type) else type(kind))
     return None
 
 

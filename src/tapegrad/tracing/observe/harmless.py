@@ -95,7 +95,7 @@ def is_pythons_class(kind: type) -> bool:
             return False
         own = kind.__dict__
         base = kind.__base__
-        if base is None:
+        if base is None or not all(_is_pythons(x) for n, x in own.items() if n in _ASKED):
             return False
         if "__slots__" not in own and "__dict__" not in own and not _has_dict(base):
             return False
@@ -103,6 +103,34 @@ def is_pythons_class(kind: type) -> bool:
     return True
 
 
+def _is_pythons(x: Any) -> bool:
+    """Whether what a class has for a method that Python calls by itself is written in Python."""
+    if isinstance(x, (staticmethod, classmethod)):
+        x = x.__func__
+    return x is None or isinstance(x, (types.FunctionType, *_DICTS_OWN))
+
+
+_DICTS_OWN: tuple[Any, ...] = (type(dict.get), type(dict.__getitem__))  # `__getattr__ = dict.get`
+_ASKED = frozenset(
+    f"__{name}__"
+    for name in (
+        *(
+            "call",
+            "iter",
+            "next",
+            "len",
+            "bool",
+            "getitem",
+            "contains",
+            "enter",
+            "exit",
+            "eq",
+            "ne",
+        ),
+        *("lt", "le", "gt", "ge", "hash", "index", "int", "float", "missing", "getattr", "add"),
+        *("radd", "mul", "rmul", "sub", "rsub", "truediv", "rtruediv", "pow", "matmul", "neg"),
+    )
+)
 _HEAP_TYPE = 1 << 9
 
 
@@ -144,8 +172,8 @@ _MODULES = {
     "posix": ("fspath",),
     "time": ("sleep",),
     "_thread": ("allocate_lock", "RLock", "get_ident"),
-    "sys": ("intern", "getsizeof", "audit", "exc_info", "getrecursionlimit"),
-    "gc": ("collect", "enable", "disable", "isenabled"),
+    "sys": ("intern", "audit", "exc_info"),
+    "gc": ("collect",),
     "_json": None,
     "_weakref": ("ref", "ReferenceType", "getweakrefcount"),
     "_typing": None,
@@ -165,6 +193,7 @@ _METHODS_OF: tuple[Any, ...] = (
     type(operator.methodcaller("a")),
 )
 _NOT_METHODS = {"__subclasses__", "__sizeof__", "tofile", "dump", "dumps", "__setstate__"}
+_NOT_METHODS |= {"now", "utcnow", "today", "fromtimestamp", "timestamp", "astimezone", "locked"}
 _LOCKS = ("lock", "RLock")
 
 # NumPy's functions that go to files, or to what isn't an argument.
@@ -196,8 +225,10 @@ def _functions() -> dict[int, Any]:
 def is_harmless(f: Any) -> bool:
     """Whether a callable written in C, or NumPy's, follows from its arguments alone."""
     kind: Any = type(f)
-    if kind is np.ufunc or kind is DISPATCHER:
-        return getattr(f, "__name__", "") not in _NUMPYS_STATE
+    if kind is np.ufunc:  # one that np.frompyfunc has made calls what it was made of
+        return any(set(types) != set("O->") for types in f.types)
+    if kind is DISPATCHER:
+        return f.__name__ not in _NUMPYS_STATE
     if isinstance(f, type):
         return _is_harmless_class(f)
     if id(f) in _functions():
@@ -225,6 +256,8 @@ _CALLED = (
     *(type(operator.itemgetter(0)), type(operator.attrgetter("a"))),
     *(type(operator.methodcaller("a")), types.GenericAlias, functools.partial),
 )
+# They read attributes, whose names are their arguments or a part of them.
+READERS = frozenset(map(id, (getattr, hasattr, setattr, delattr, vars, dir, next, globals, locals)))
 
 
 def _is_harmless_method(f: Any) -> bool:
@@ -308,7 +341,7 @@ def operator_is_known(kind: type) -> bool:
         kind in PLAIN_TYPES
         or kind in CONTAINERS
         or kind in _METHODS_OF
-        or issubclass(kind, (np.ndarray, np.generic, Value))
+        or issubclass(kind, (np.ndarray, np.generic, np.dtype, Value))
         or is_inert(kind)
         or kind in _OPERATED
         or is_pythons_class(kind)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dis
 import opcode
+import sys
 from collections.abc import Callable
 from functools import lru_cache
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,12 +33,13 @@ Handler = Callable[["Activation", Any], "Then | None"]
 class Activation:
     """A frame that is followed, from its first instruction or from where it goes on."""
 
-    __slots__ = ("address", "frame", "function", "known", "o", "program", "then")
+    __slots__ = ("address", "direct", "frame", "function", "known", "o", "program", "then")
 
     def __init__(self, o: Observer, frame: FrameType, address: int, function: Any) -> None:
         self.o, self.frame, self.address, self.function = o, frame, address, function
         self.program = program_of(frame.f_code)
         self.known = o.known_names(frame)
+        self.direct: Any = None  # the code that the running instruction calls by itself
         self.then: Then | None = None  # what is noted when the running instruction is done
 
     def step(self, frame: FrameType, event: str, arg: Any) -> Any:
@@ -49,6 +51,9 @@ class Activation:
                 then(self.top() if event == "opcode" else MISSING)
             except Exception as error:
                 self.o.fault(error)
+        if event == "return":
+            self.o.returned(frame, arg)
+            return None
         if event == "opcode":
             instruction = self.program[frame.f_lasti >> 1]
             if instruction is not None:
@@ -112,19 +117,11 @@ def store_deref(a: Activation, where: tuple[int, str, bool]) -> None:
 
 def import_name(a: Activation, name: str) -> Then:
     def then(module: Any) -> None:
-        import sys
-
         if module is MISSING:
             a.o.reads.lost(f"import {name}")
             return
-        full = getattr(module, "__name__", name)
-        for known in {full, name}:
-            if sys.modules.get(known) is module:
-                place = a.o.reads.constant(sys.modules, "sys.modules")
-                text = f"{{}}[{known!r}]"
-                a.o.reads.read(place, ("item", Key(known)), text, module, known)
-                return
-        a.o.reads.lost(f"import {name}")
+        known = [n for n in (getattr(module, "__name__", ""), name) if sys.modules.get(n) is module]
+        a.o.loaded(known[0] if known else "", module)
 
     return then
 
@@ -178,10 +175,8 @@ def store_subscript(a: Activation, _: Any) -> None:
         return
     if type(x) in MAPPINGS and isinstance(x, dict) and type(key) in PLAIN_TYPES:
         at, text = ("item", Key(key)), a.o.reads.key(key)
-        if key not in x:
-            a.o.item(x, key)
+        a.o.item(x, key)
         a.o.reads.write(place, at, f"{{}}[{text}]", place.word)
-        a.o.reads.mutated.setdefault(id(x), (place, [*x.keys(), *x.values()]))
     elif type(x) in CONTAINERS:
         a.o.changes(x)
     else:
@@ -230,7 +225,11 @@ def truth(a: Activation, _: Any) -> Then | None:
 
 
 def identity(a: Activation, _: Any) -> None:
-    a.o.same(a.top(1), a.top(0))
+    x, y = a.top(1), a.top(0)
+    a.o.same(x, y)
+    # Equal numbers and texts may be one object, or two: facts don't tell these apart.
+    if all(type(v) in PLAIN_TYPES and v not in (None, True, False, ...) for v in (x, y)):
+        a.o.reads.lost("which of two equal numbers it is")
 
 
 # ---- iterating
@@ -259,6 +258,12 @@ def step_iterator(a: Activation, depth: int) -> None:
 # ---- calls
 
 
+def _code_of(f: Any) -> Any:
+    """The code that a call of a function written in Python runs."""
+    f = getattr(f, "__func__", f) if type(f) is MethodType else f
+    return f.__code__ if type(f) is FunctionType else None
+
+
 def call(a: Activation, arg: tuple[int, tuple[str, ...]]) -> Then | None:
     count, names = arg
     first, second = a.top(count + 1), a.top(count)
@@ -269,7 +274,8 @@ def call(a: Activation, arg: tuple[int, tuple[str, ...]]) -> Then | None:
         f, values = first, [second, *values]
     named = len(names)
     kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
-    a.o._frame = a.frame
+    a.o.running = a
+    a.direct = _code_of(f)
     return called(a.o, f, values[: len(values) - named] if named else values, kwargs)
 
 
@@ -277,10 +283,12 @@ def call_ex(a: Activation, flags: int) -> Then | None:
     kwargs = a.top(0) if flags & 1 else {}
     args, f = a.top(flags & 1), a.top(1 + (flags & 1))
     o = a.o
-    o._frame = a.frame
+    o.running = a
+    a.direct = _code_of(f)
     if type(args) not in (list, tuple):
-        if o.reads.place(args) is not None and not isinstance(args, Value):
-            o.operands([args])
+        given_by = o.operands([args])
+        if given_by is not None:
+            given_by(None)
         given: list[Any] = []
     else:
         o.shallow(args)
@@ -311,7 +319,9 @@ def match_class(a: Activation, _: Any) -> None:
     a.o.kind(x)
     if isinstance(kind, type):
         a.o.lookups.attribute(kind, "__match_args__")
-        names = (*names, *getattr(kind, "__match_args__", ()))
+        named = getattr(kind, "__match_args__", ())
+        a.o.read_all(named)
+        names = (*names, *named)
     for name in names:
         a.o.lookups.attribute(x, name)
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.harmless import CONTAINERS, PLAIN_TYPES, is_users_file
-from tapegrad.tracing.observe.reads import ABSENT, Place, Reads
+from tapegrad.tracing.observe.harmless import (
+    CONTAINERS,
+    PLAIN_TYPES,
+    is_pythons_class,
+    is_users_file,
+)
+from tapegrad.tracing.observe.reads import ABSENT, Key, Place, Reads
 
 # Of an array: what it looks like, and other ways to look at its memory. All else reads elements.
-_LAYOUT = {"shape", "ndim", "size", "dtype", "strides", "itemsize", "nbytes", "flags"}
+_LAYOUT = {"shape", "ndim", "size", "dtype", "strides", "itemsize", "nbytes"}
+_EQUAL = (np.dtype, range)
 _VIEWS = {"T", "mT"}
 _FIXED = frozenset(
     PLAIN_TYPES | CONTAINERS | {types.GeneratorType, np.ufunc, np.dtype, range, slice}
@@ -27,6 +34,7 @@ class Lookups:
     def __init__(self, reads: Reads, home: str) -> None:
         self.reads = reads
         self.home = home
+        self.made: Callable[[Any], None] = lambda x: None  # notes all of a container
         self._users: dict[type, bool] = {}
 
     def attribute(self, x: Any, name: str) -> None:
@@ -68,8 +76,12 @@ class Lookups:
         )
 
     def _of_array(self, x: np.ndarray, name: str) -> None:
+        if type(x) is not np.ndarray and name in getattr(x, "__dict__", ()):
+            self._of_object(x, name)
         for place in self.reads.arrays_of(x):
-            if name in _LAYOUT:
+            if name == "flags":
+                self.reads.read(place, "flags", "{}.flags.num", x.flags.num, place.word)
+            elif name in _LAYOUT:
                 self.reads.layout(place)
             elif name not in _VIEWS and not callable(getattr(np.ndarray, name, None)):
                 self.reads.contents(place)
@@ -94,9 +106,14 @@ class Lookups:
         of_meta = inspect.getattr_static(meta, name, ABSENT) if meta is not type else ABSENT
         if of_meta is not ABSENT and self.is_users_class(meta):
             self.in_class(meta, name, of_meta)
-        if name in ("__dict__", "__mro__", "__name__", "__module__", "__bases__", "__qualname__"):
-            if name == "__dict__":
-                self.whole_object(x)
+        if name == "__dict__":
+            self.whole_object(x)
+            return
+        if name in ("__mro__", "__name__", "__module__", "__bases__", "__qualname__"):
+            value = getattr(x, name)
+            self.reads.read(self._class_place(x), ("attr", name), f"{{}}.{name}", value, name)
+            if isinstance(value, tuple):
+                self.made(value)
             return
         self.in_class(x, name, inspect.getattr_static(x, name, ABSENT))
 
@@ -105,18 +122,22 @@ class Lookups:
         place = reads.place(x)
         found = _of_type(kind, name)
         users = self.is_users_class(kind)
+        if users and place is not None:  # its class may be set, and what that derives from
+            reads.read(place, "mro", "type({}).__mro__", kind.__mro__, kind.__name__)
         if users and found is ABSENT and _looks_up_as(kind, object):
             getter = _of_type(kind, "__getattr__")
             if getter is not ABSENT:
                 self.in_class(kind, "__getattr__", getter)
+            if getter in (dict.__getitem__, dict.get) and place is not None:
+                self._key(place, name)
         own = getattr(x, "__dict__", None) if kind.__dictoffset__ != 0 else None
         if name == "__dict__":
             if place is not None and own is not None:
                 reads.read(place, ("attr", name), "vars({})", own, place.word)
             return
         is_data = found is not ABSENT and hasattr(type(found), "__set__")
-        if is_data and isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType)):
-            if place is not None:
+        if is_data and not (isinstance(found, property) or is_pythons_class(type(found))):
+            if place is not None:  # slots, fields of named tuples and of structures in C
                 self._evaluated(place, name)
         elif not is_data and own is not None and name in own:
             if place is not None:
@@ -136,6 +157,14 @@ class Lookups:
             elif not _looks_up_as(kind, object):
                 self._evaluated(place, name)  # of a threading.local, for instance
 
+    def _key(self, place: Place, name: str) -> None:
+        """An attribute that is looked up among the keys of a dict."""
+        if name in place.x:
+            text = f"{{}}[{name!r}]"
+            self.reads.read(place, ("item", Key(name)), text, place.x[name], name)
+        else:
+            self.reads.absent(place, name, "{}")
+
     def _evaluated(self, place: Place, name: str) -> None:
         """An attribute that C code looks up: it is looked up once more, to see what is found."""
         try:
@@ -144,10 +173,16 @@ class Lookups:
             value = ABSENT
         if value is ABSENT:
             self.reads.read(place, ("attr", name), f"not hasattr({{}}, {name!r})", True, name)
-        elif isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)):
+            return
+        if isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)):
             return  # made anew each time
-        else:
-            self.reads.read(place, ("attr", name), f"{{}}.{name}", value, name)
+        self.reads.read(place, ("attr", name), f"{{}}.{name}", value, name)
+        if type(value) not in PLAIN_TYPES and getattr(place.x, name) is not value:
+            # Made anew each time, so what is read of it would be read of another one.
+            if type(value) in CONTAINERS:
+                self.made(value)
+            elif not isinstance(value, (np.generic, *_EQUAL)):
+                self.reads.lost(name)
 
     # ---- classes
 
@@ -197,6 +232,8 @@ class Lookups:
         held: list[tuple[str, Any]] = []
         if isinstance(x, property):
             held = [("{}.fget", x.fget), ("{}.fset", x.fset)]
+            if x.fget is not None and not isinstance(x.fget, types.FunctionType):
+                self.reads.lost(name)  # written in C, so it isn't followed
         elif isinstance(x, (functools.cached_property, functools.partialmethod)):
             held = [("{}.func", x.func)]
         elif isinstance(x, functools.singledispatchmethod):
@@ -217,6 +254,16 @@ class Lookups:
                             self.in_class(kind, name, _of_type(kind, name))
                         return True
         return False
+
+    def equipped(self, kind: type) -> None:
+        """Python asks a user's class for methods of its own: none appears."""
+        users = [cls for cls in kind.__mro__ if self.is_users_class(cls)]
+        for cls in users:
+            place = self._class_place(cls)
+            self.reads.read(place, "size", "len(vars({}))", len(vars(cls)), cls.__name__)
+        if users:
+            place = self._class_place(kind)
+            self.reads.read(place, "mro", "{}.__mro__", kind.__mro__, kind.__name__)
 
     # ---- everything
 

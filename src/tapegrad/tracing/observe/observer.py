@@ -24,6 +24,7 @@ from tapegrad.tracing import randomness
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.calls import called, name_of, root_called
 from tapegrad.tracing.observe.harmless import (
+    CONTAINERS,
     PLAIN,
     PLAIN_TYPES,
     home_of,
@@ -32,7 +33,7 @@ from tapegrad.tracing.observe.harmless import (
     is_users_file,
 )
 from tapegrad.tracing.observe.instructions import Activation, program_of
-from tapegrad.tracing.observe.reads import Key, Place
+from tapegrad.tracing.observe.reads import Key, Place, Reads
 from tapegrad.tracing.observe.uses import Then, Uses
 from tapegrad.tracing.source import at_line
 
@@ -83,7 +84,7 @@ class Observer(Uses):
         self.unwatched: dict[int, Any] = {}  # modules whose contents don't change, by their id
         self._given: dict[int, tuple[Any, int]] = {}  # traced arguments, and their leaves
         self._arguments = (tuple(args), kwargs)
-        self._frame: FrameType | None = None
+        self.running: Activation | None = None  # the last one that called something
         self._outer: Observer | None = None
         self._reach(args, kwargs)
 
@@ -114,6 +115,24 @@ class Observer(Uses):
         except Exception as error:
             self.fault(error)
         return Activation(self, frame, address, function).step
+
+    def returned(self, frame: FrameType, value: Any) -> None:
+        """A frame ends. What it returns to C code, as a key or an iterator, is read there."""
+        if type(value) in CONTAINERS or isinstance(value, np.ndarray):
+            back = frame.f_back
+            caller = getattr(back.f_trace, "__self__", None) if back is not None else None
+            if caller is None or caller.direct is not frame.f_code:
+                self.read_all(value)
+
+    def forget(self) -> None:
+        """Drop what was held so that no id is given away: it may be the user's."""
+        self.reads = Reads()
+        self._functions.clear()
+        self._globals.clear()
+        self._given.clear()
+        self.cells.clear()
+        self.captured.clear()
+        self.running = None
 
     def _is_inner(self, frame: FrameType) -> bool:
         """Whether somebody who isn't followed has called this for purposes of his own."""
@@ -220,7 +239,7 @@ class Observer(Uses):
 
     def frame_globals(self) -> dict[str, Any]:
         """The names of the module whose code is running."""
-        return self._frame.f_globals if self._frame is not None else {}
+        return self.running.frame.f_globals if self.running is not None else {}
 
     def cell(self, cell: Any, name: str, function: Any) -> None:
         """What a cell holds is read."""
@@ -368,7 +387,8 @@ class observed:
             here = _here.observer
             if here is not None and sys.gettrace() != here.enter:
                 here.reads.lost("what was not observed to its end")
-            sys.settrace(None)
+            else:
+                sys.settrace(None)
 
 
 def note_computed(values: Iterable[Any]) -> None:

@@ -16,6 +16,8 @@ is reached from one, may be another one of the same class, unless the run looked
 
 from __future__ import annotations
 
+import abc
+import collections
 import datetime
 import inspect
 import marshal
@@ -66,11 +68,12 @@ class Reads:
         self.never = ""  # what it was, if something was read that can't be compared
         self.places: dict[int, Place] = {}
         self.written: dict[tuple[int, Hashable], tuple[Place, str, str]] = {}
-        self.mutated: dict[int, tuple[Place, list[Any]]] = {}
+        self.mutated: dict[int, Place] = {}
         self._owners: dict[int, list[Place]] = {}  # of arrays: by the object that has the memory
         self._first: dict[tuple[int, Hashable], Any] = {}
         self._absent: dict[tuple[int, str], tuple[Place, dict[str, None]]] = {}
         self._whole: set[int] = set()
+        self._plain_content: set[int] = set()
         self._held: list[Any] = []  # so that no id is given away meanwhile
 
     def lost(self, word: str) -> None:
@@ -157,7 +160,7 @@ class Reads:
         elif isinstance(x, np.generic):
             same = f"type({{0}}) is type({{1}}) and {{0}}.tobytes() == {self._bytes(x)}"
             self._fact(same.format(self._assigned(text), self._value(x)), word)
-        elif kind in _ALWAYS_SAME:
+        elif kind in _ALWAYS_SAME or (kind is tuple and word and text.endswith("__mro__")):
             self._fact(f"{text} is {self._value(x)}", word)
             self._place(x, self._value(x), word)
         elif kind is types.MethodType and id(x) not in self.places:  # made anew at each look-up
@@ -272,33 +275,39 @@ class Reads:
     def items(self, place: Place) -> Iterator[Any]:
         """All items of a container were read; yields those that may hold more."""
         x = place.x
-        if id(x) in self._whole:
-            return
-        self._whole.add(id(x))
-        if id(x) in self.mutated:
-            return
+        if id(x) not in self._whole:
+            self._whole.add(id(x))
+            self._note_items(place)
+        if id(x) not in self._plain_content:
+            values: Any = getattr(x, "values", None)
+            values = values() if isinstance(x, MAPPINGS) else x
+            yield from [v for v in values if not isinstance(v, PLAIN) or type(v) not in PLAIN_TYPES]
+
+    def _note_items(self, place: Place) -> None:
+        x, name = place.x, self.named(place)
+        if isinstance(x, collections.deque):
+            self._fact(f"{name}.maxlen == {x.maxlen}", place.word)
         try:
             content = marshal.dumps(x, 2)  # of plain numbers, strings and containers alone
         except ValueError:
             pass
         else:
-            self._fact(f"marshalled({self.named(place)}, 2) == {self._value(content)}", place.word)
+            self._plain_content.add(id(x))
+            self._fact(f"marshalled({name}, 2) == {self._value(content)}", place.word)
             return
         if isinstance(x, (set, frozenset)):
-            self._fact(f"{self.named(place)} == {self._value(x.copy())}", place.word)
+            self._fact(f"{name} == {self._value(x.copy())}", place.word)
             for element in x:
-                if not isinstance(element, PLAIN):
+                if type(element) not in PLAIN_TYPES:
                     self.constant(element, place.word)
-                    yield element
             return
         keyed = isinstance(x, MAPPINGS)
         if keyed:
-            self._fact(f"list({self.named(place)}) == {self._value(list(x))}", place.word)
+            self._fact(f"list({name}) == {self._value(list(x))}", place.word)
         else:
-            self._fact(f"len({self.named(place)}) == {len(x)}", place.word)
+            self._fact(f"len({name}) == {len(x)}", place.word)
         for key in list(x) if keyed else range(len(x)):
             self.read(place, ("item", Key(key)), f"{{}}[{self.key(key)}]", x[key], place.word)
-            yield x[key]
 
     # ---- writing
 
@@ -307,9 +316,18 @@ class Reads:
         self.written.setdefault((id(holder.x), at), (holder, text, word or holder.word))
 
     def before_change(self, place: Place) -> None:
-        """A call may change a container or an array; its contents count as read."""
-        if id(place.x) not in self.mutated:
-            self.mutated[id(place.x)] = (place, snapshot(place.x))
+        """A call may change a container or an array: its contents count as read. If they are others
+        when the run is over, the facts hold no more."""
+        if id(place.x) in self.mutated:
+            return
+        self.mutated[id(place.x)] = place
+        if isinstance(place.x, np.ndarray):
+            self.contents(place)
+        elif isinstance(place.x, bytearray):
+            self._fact(f"{self.named(place)} == {self._value(bytes(place.x))}", place.word)
+        else:
+            for _ in self.items(place):
+                pass
 
     def finish(self) -> None:
         """The facts about what isn't there, and about what the run itself has written: a later call
@@ -321,15 +339,12 @@ class Reads:
             )
         for (_, at), (holder, text, word) in self.written.items():
             self._check_written(holder, at, text, word)
-        for place, before in self.mutated.values():
-            if not same_snapshot(before, snapshot(place.x)):
-                self.lost(place.word)
 
     def left(self) -> Iterator[tuple[str, Any]]:
         """What the run has written to: for each place the user's word for it, and its value."""
         for (_, at), (holder, _, word) in self.written.items():
             yield word, _value_at(holder.x, at)
-        for place, _ in self.mutated.values():
+        for place in self.mutated.values():
             yield place.word, place.x
 
     def _check_written(self, holder: Place, at: Hashable, text: str, word: str) -> None:
@@ -344,7 +359,6 @@ class Reads:
         self._plain(self._assigned(text.replace("{}", self.named(holder))), now, word)
 
 
-_MAPPINGS: Any = MAPPINGS
 _ALWAYS_SAME = (types.ModuleType, types.CodeType, np.ufunc)
 _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 
@@ -392,19 +406,6 @@ def owner_of(x: np.ndarray) -> Any:
     return x
 
 
-def snapshot(x: Any) -> list[Any]:
-    """What an object holds now."""
-    if isinstance(x, np.ndarray):
-        return [x.shape, x.dtype, x.tobytes()]
-    if isinstance(x, (bytearray, memoryview)):
-        return [bytes(x)]
-    return [*x.keys(), *x.values()] if isinstance(x, _MAPPINGS) else list(x)
-
-
-def same_snapshot(a: list[Any], b: list[Any]) -> bool:
-    return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
-
-
 def _same(a: Any, b: Any) -> bool:
     return (
         a is b
@@ -422,6 +423,8 @@ def _may_be_another(x: Any) -> bool:
 def _is_equal(x: Any) -> bool:
     """Whether an object never changes, and equal ones are the same to whoever reads them."""
     found = [getattr(sys.modules.get(m), name, ()) for m, name in _EQUAL_TOO.items()]
+    if isinstance(x, slice):
+        return all(type(part) in PLAIN_TYPES for part in (x.start, x.stop, x.step))
     return isinstance(x, (*_EQUAL, *found))
 
 
@@ -439,5 +442,6 @@ HELPERS = {
     "same_bytes": same_bytes,
     "marshalled": marshal.dumps,
     "signbit": np.signbit,
+    "cache_token": abc.get_cache_token,
     "static": inspect.getattr_static,
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import abc
+import functools
+import sys
 from collections.abc import Callable, Iterable
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -14,6 +17,8 @@ from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
     MAPPINGS,
+    READERS,
+    is_harmless,
     is_inert,
     is_pythons_class,
     operator_is_known,
@@ -33,6 +38,7 @@ class Uses:
     def __init__(self, home: str) -> None:
         self.reads = Reads()
         self.lookups = Lookups(self.reads, home)
+        self.lookups.made = self.read_all
         self.captured: list[np.ndarray] = []  # arrays that became inputs of a tape
         self.kinds: dict[type, None] = {}  # classes whose objects took part
 
@@ -85,7 +91,13 @@ class Uses:
                 elif kind not in (set, frozenset):
                     self._take(list(x.values() if isinstance(x, dict) else x), arrays, whole, seen)
                 self.kinds[kind] = None
-            elif kind is slice or isinstance(x, type) or kind in _NOTHING:
+            elif isinstance(x, type):
+                self.kind(x)
+            elif callable(x) and not is_pythons_class(kind):
+                self._take(self.callable(x), arrays, whole, seen)
+            elif kind is slice:
+                self._take([x.start, x.stop, x.step], arrays, whole, seen)
+            elif kind in _NOTHING:
                 self.kind(x)
             elif is_pythons_class(kind):
                 self.kind(x)
@@ -98,8 +110,28 @@ class Uses:
             elif place is not None and not is_inert(kind):
                 if isinstance(x, (bytearray, memoryview)) or kind.__name__ == "array":
                     reads.read(place, "bytes", f"bytes({{}}) == {reads._value(bytes(x))}", True, "")
-                elif not callable(x):
+                else:
                     reads.lost(place.word)
+
+    def callable(self, f: Any) -> list[Any]:
+        """C code may call this function, unseen if it is written in C too; returns what that has at
+        hand."""
+        if isinstance(f, FunctionType):
+            return []
+        if isinstance(f, MethodType):
+            return [f.__func__, f.__self__]
+        if type(f) is functools.partial:
+            return [f.func, *f.args, *f.keywords.values()]
+        held = getattr(f, "__self__", None)
+        if not is_harmless(f) or id(f) in READERS:
+            self.reads.lost(getattr(f, "__qualname__", type(f).__name__))
+        elif held is not None and not isinstance(held, (ModuleType, type)):
+            if isinstance(held, np.ndarray):
+                for place in self.reads.arrays_of(held):
+                    self.reads.before_change(place)
+            self.changes(held)
+            return [held]
+        return []
 
     def read_all(self, x: Any) -> None:
         """All of a value is read."""
@@ -118,6 +150,8 @@ class Uses:
                 place = self.reads.place(x)
                 self.reads.lost(place.word if place is not None else f"a {kind.__name__}")
             special.append(x)
+            if not isinstance(x, np.ndarray) and is_pythons_class(kind):
+                self.lookups.equipped(kind)
         return self.taken(special) if special else None
 
     def shallow(self, x: Any) -> None:
@@ -175,6 +209,22 @@ class Uses:
                 note(result)
 
         return then
+
+    def classes(self, kind: type) -> None:
+        """What a class is, or has, was asked."""
+        if CALM[kind]:
+            return
+        self.lookups.equipped(kind)
+        if type(kind) is abc.ABCMeta:  # somebody may register with it
+            self.reads.found("cache_token()", abc.get_cache_token(), kind.__name__)
+
+    def loaded(self, name: str, module: Any) -> None:
+        """A module was imported; `name` is what `sys.modules` has it under."""
+        if not name:
+            self.reads.lost(f"import {module.__name__}")
+            return
+        place = self.reads.constant(sys.modules, "sys.modules")
+        self.reads.read(place, ("item", Key(name)), f"{{}}[{name!r}]", module, name)
 
     def changes(self, x: Any) -> None:
         """A container or array is about to change."""
