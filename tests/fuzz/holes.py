@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+KINDS = (np.ndarray, np.generic, float, int, complex)  # what is a number, or holds some
+
 
 def real(x: Any) -> bool:
     return np.asarray(x).dtype.kind == "f"
@@ -75,6 +77,7 @@ def condition(hole: Any) -> str:
         *[f"{n} % 2" for n in numbers],
         *[f"{b}.any()" for b in flags],
         *[f"np.all({b})" for b in flags],
+        *hole.names(lambda x: isinstance(x, bool)),
     )
 
 
@@ -189,6 +192,16 @@ SQUARE = "(0.1 * {m} @ {m}.mT + np.tri({n}) + np.eye({n}))"  # far from singular
 DEFINITE = "({m} @ {m}.mT + np.diag(np.arange({n}) + 1))"  # positive definite
 
 
+def other(fits: Callable[[Any], bool]) -> Callable[[Any], str | None]:
+    """A name of what isn't a number."""
+
+    def fill(hole: Any) -> str | None:
+        pool = [n for n, x in hole.env.items() if not isinstance(x, KINDS) and fits(x)]
+        return hole.one_of(*pool) if pool else None
+
+    return fill
+
+
 def fresh(prefix: str) -> Callable[[Any], str]:
     return lambda hole: hole.grower.fresh(prefix)
 
@@ -219,6 +232,13 @@ HOLES: dict[str, Callable[[Any], str | None]] = {
     "int": lambda hole: hole.one_of("1", "0", "-1", "2"),
     "int2": lambda hole: hole.one_of("2", "(2, 1)", "(1, 2)"),
     "new": fresh("t"),
+    "fn": fresh("f"),
+    "out": fresh("v"),
+    "act": other(lambda x: isinstance(x, np.ufunc)),
+    "mode": other(lambda x: isinstance(x, str)),
+    "none": other(lambda x: x is None),
     "count": fresh("k"),
     "counter": lambda hole: f"k{hole.grower.count}",
 }
+
+ONCE = {"fn", "out"}  # filled alike wherever a line has them
