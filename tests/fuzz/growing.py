@@ -22,6 +22,8 @@ from tests.fuzz.productions import BLOCKS, INPUTS, STEPS
 from tests.fuzz.programs import MOST_ELEMENTS, TAB, Program
 from tests.fuzz.states import PLACES, enter
 
+from tapegrad.trees import flatten
+
 LARGEST, MOST_AXES = 1e3, 4
 
 Env = dict[str, Any]
@@ -67,7 +69,7 @@ class Grower:
         for seed in self.SEEDS:
             call = program.call(seed)
             captured = call.captured()
-            for x in captured.values():
+            for x in flatten(captured)[0]:
                 if isinstance(x, np.ndarray):
                     x.flags.writeable = False  # a program that writes to them is an error
             enter(f, {**captured, "Locals": Locals})
@@ -131,7 +133,10 @@ class Grower:
         return "".join(parts)
 
     def recent(self, pool: list[str]) -> str:
-        """One of these names, rather a late one."""
+        """One of these names, rather a late one, or one of what is captured."""
+        captured = [name for name in pool if name in self.captured]
+        if captured and self.chance(0.2):
+            return self.rng.choice(captured)
         return pool[-1 - min(self.rng.randrange(len(pool)), self.rng.randrange(len(pool)))]
 
     # ---- growing
@@ -145,7 +150,7 @@ class Grower:
             text = text.replace("number()", "reals(())") if self.single else text
             text = text if self.single else text.replace(", np.float32", "")
             name = self.fresh("x")
-            if k > 0 and text[0] not in "{[(" and self.chance(0.35):
+            if k > 0 and self.chance(0.4):
                 self.captured[name] = text
                 self.places[name] = self.rng.choice([*PLACES])
             else:

@@ -418,8 +418,7 @@ EXTENTS = [
     "{v}[len({v}) // 2]",
     "{v}.sum(axis=tuple(range({v}.ndim)))",
     "np.sum({x}) * {v2}.shape[-1]",
-    "{x} * ({v}.nbytes / 8)",
-    "{x} * ({v}.itemsize / 8)",
+    "{x} * ({v}.nbytes // {v}.itemsize)",
 ]
 
 # What isn't a number decides, or computes.

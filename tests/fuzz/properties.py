@@ -204,12 +204,13 @@ def assert_untouched(call: Call, args: Any, f: Any, found: Any) -> None:
     fresh = [x for x in flatten(call.args())[0] if isinstance(x, np.ndarray)]
     for x, y in zip(given, fresh, strict=True):
         np.testing.assert_array_equal(x, y, err_msg=f"{call}: an argument was written to")
-    captured = {name: held(f, name) for name in call.captured()}
+    kept: list[np.ndarray] = []
     for name, value in call.captured().items():
-        if isinstance(value, np.ndarray) and captured[name] is not None:
-            words = f"{call}: {name} was written to"
-            np.testing.assert_array_equal(captured[name], value, err_msg=words)
-    kept = [x for x in captured.values() if isinstance(x, np.ndarray)]
+        here = flatten(held(f, name))[0]
+        for x, y in zip(here, flatten(value)[0] if here else [], strict=True):
+            if isinstance(y, np.ndarray):
+                np.testing.assert_array_equal(x, y, err_msg=f"{call}: {name} was written to")
+                kept.append(x)
     results = [x for x in flatten(found)[0] if isinstance(x, np.ndarray)]
     for k, x in enumerate(results):
         for y in (*results[:k], *given, *kept):

@@ -87,7 +87,8 @@ def function(source: str, file: str, names: dict[str, Any], places: Mapping[str,
 
 def enter(f: Callable[..., Any], values: Mapping[str, Any], anew: bool = True) -> None:
     """Give a program's places the values of a call: bound `anew`, or written into the array that is
-    there if it is of this shape and dtype. Names without a place are globals."""
+    there if it is of this shape and dtype, as into a list or a dict. Names without a place are
+    globals."""
     places = f.__globals__["_places"]
     for name, value in values.items():
         if name not in places:
@@ -96,6 +97,11 @@ def enter(f: Callable[..., Any], values: Mapping[str, Any], anew: bool = True) -
         here = held(f, name)
         if not anew and _takes(here, value):
             here[...] = value
+        elif not anew and type(here) is type(value) is list:
+            here[:] = value
+        elif not anew and type(here) is type(value) is dict:
+            here.clear()
+            here.update(value)
         else:
             _put(f, name, places[name], list(places).index(name), value)
 
