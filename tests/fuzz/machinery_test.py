@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -39,7 +40,7 @@ def test_an_array_is_written_into_or_bound_anew():
         program.call(seed).enter(f)
         objects.append(held(f, "x1"))
     assert objects[2] is not objects[1]
-    assert any(x is y for x, y in zip(objects, objects[1:], strict=False))
+    assert any(x is y for x, y in itertools.pairwise(objects))
 
 
 @pytest.mark.parametrize("layout", values.MADE)
