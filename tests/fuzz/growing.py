@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from tests.fuzz import values
 from tests.fuzz.holes import HOLES, KINDS, MAIN, ONCE, writable
-from tests.fuzz.productions import BLOCKS, INPUTS, STEPS
+from tests.fuzz.productions import BLOCKS, CHAINED, INPUTS, LENGTHS, STEPS
 from tests.fuzz.programs import MOST_ELEMENTS, TAB, Program
 from tests.fuzz.states import PLACES, enter
 
@@ -51,6 +51,15 @@ class Grower:
         # Either Python's numbers or float32: np.abs of a Python number is a float64, abs of it
         # takes any dtype, and a trace doesn't tell them apart.
         self.single = self.chance(0.3)
+        # Some chain vectors and square matrices of one length; some are made of a few lines
+        # again and again, which meet each other more often.
+        self.steps, self.chain = STEPS, 0
+        if self.chance(0.2):
+            some = rng.sample(CHAINED, 3)
+            self.steps, self.chain = [["{m} @ {u}", *some]], rng.choice(LENGTHS)
+        elif self.chance(0.4):
+            some = rng.sample(STEPS, 5)
+            self.steps = [rng.sample(group, min(len(group), 3)) for group in some]
 
     def chance(self, p: float) -> bool:
         return self.rng.random() > 1 - p  # so that shrinking makes it False
@@ -134,6 +143,8 @@ class Grower:
 
     def recent(self, pool: list[str]) -> str:
         """One of these names, rather a late one, or one of what is captured."""
+        if self.chain and self.chance(0.6):
+            return pool[-1]
         captured = [name for name in pool if name in self.captured]
         if captured and self.chance(0.2):
             return self.rng.choice(captured)
@@ -143,6 +154,11 @@ class Grower:
 
     def inputs(self) -> None:
         """Arguments, the first of them real, and what is captured."""
+        if self.chain:
+            n = self.chain
+            for shape in ((n,), (n, n), (n, n), (n,)):
+                self.arguments[self.fresh("x")] = f"reals({shape})"
+            return
         for k in range(1 + self.rng.randrange(3) + self.rng.randrange(3)):
             text = self.rng.choice(INPUTS[0] if k == 0 else self.rng.choice(INPUTS))
             while "SHAPE" in text:
@@ -165,7 +181,7 @@ class Grower:
         reals = [n for n in numbers if MAIN["x"](self.env(0)[n])]
         found = [reals[-1]]
         for pool in (reals, reals, numbers):
-            if self.chance(0.4):
+            if not self.chain and self.chance(0.4):
                 found.append(self.recent(pool))
         named = [f"'r{k}': {name}" for k, name in enumerate(found)]
         listed = ", ".join(found)
@@ -178,11 +194,11 @@ class Grower:
         if not env:
             return False
         for _ in range(4):
-            if depth < 2 and self.chance(0.18):
+            if depth < 2 and not self.chain and self.chance(0.18):
                 if self.block(env, depth):
                     return True
                 continue
-            template = self.rng.choice(self.rng.choice(STEPS))
+            template = self.rng.choice(self.rng.choice(self.steps))
             line = self.fill(template, env) if self.single or "float32" not in template else None
             if line is None:
                 continue
@@ -291,7 +307,7 @@ def grow(rng: random.Random, longest: int = 10) -> Program:
     """A program of up to so many steps."""
     grower = Grower(rng)
     grower.inputs()
-    for _ in range(1 + rng.randrange(longest)):
+    for _ in range(5 if grower.chain else 1 + rng.randrange(longest)):
         grower.step(0)
     lines = (*grower.lines, grower.result())
     return grower.program(lines)

@@ -3,7 +3,7 @@
 A line has at most one main operand, which other holes look at:
 
     {x} real    {v} real, with axes    {m} real matrix, or more axes    {w} real, to be written to
-    {i} integers    {b} booleans    {n} a whole number
+    {u} real vector    {i} integers    {b} booleans    {n} a whole number
 
 What the other holes are filled with is in `holes.py`. {fn} and {out} are new names, the same ones
 in all of a line.
@@ -571,6 +571,38 @@ if (n := len({v})) > 2:
 else:
     {out} = {v} * n""",
 ]
+
+# What makes a vector of vectors and square matrices of one length, again and again: loops that sum
+# up, go backwards, sort or read all of what another loop has just written.
+CHAINED = [
+    "np.cross({u}, {u2})",
+    "{m} @ {u}",
+    "{u} @ {m}",
+    "{m} @ np.cumprod({u})",
+    "{m} @ np.roll({u}, 1)",
+    "np.cumprod({u})",
+    "np.cumsum({u})",
+    "np.roll({u}, 1)",
+    "np.roll({u}, -1) * {u}",
+    "np.sort({u})",
+    "{u}[::-1]",
+    "np.prod({u}) * {u2}",
+    "np.prod({u}) ** 2",
+    "np.sum({u}) * {u2} + {u}",
+    "np.max({u}) - {u}",
+    "np.outer({u}, {u2})",
+    "{u} + {u2}",
+    "np.sin({u}) * {u2}",
+    "np.diff({u}, append=0.5)",
+    "np.convolve({u}, {u2}, 'same')",
+    "np.tril({m}) @ {u}",
+    "np.linalg.solve({square}, {u})",
+    "np.where({u} > 0, {u}, {u2})",
+    "np.concatenate([{u}[1:], {u2}[:1]])",
+    "{u}[np.argsort({u2})]",
+    "np.trace({m}) * {u}",
+]
+LENGTHS = (3, 3, 2, 4, 6, 7)
 
 STEPS = [
     SMOOTH,

@@ -70,6 +70,7 @@ class Effort:
 
     compiled: float = 1.0
     compiled_again: float = 0.25  # for a later call's arguments, too
+    without_gradient: float = 0.25  # compiled, too
     second: float = 1.0
     second_compiled: float = 0.05
     passes: float = 0.1
@@ -81,13 +82,14 @@ def check(program: Program, seed: int, effort: Effort | None = None) -> Counter[
     effort = effort or Effort()
     rng = random.Random(seed)
     calls = calls_of(program, rng)
-    chance = [rng.random() for _ in range(5)]
+    chance = [rng.random() for _ in range(6)]
     tally: Counter[str] = Counter()
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         plain = program.function()
         expected = [_expected(plain, call) for call in calls]
-        check_values(program, calls, expected, rng, tally)
+        alone = "always" if chance[5] < effort.without_gradient * effort.compiled else "never"
+        check_values(program, calls, expected, alone, rng, tally)
         if chance[4] < effort.passes:
             check_passes(program, tally)
         ways = dict.fromkeys(range(len(calls)), "never")
@@ -144,11 +146,13 @@ def check_values(
     program: Program,
     calls: Sequence[Call],
     expected: Sequence[Any],
+    compile: str,
     rng: random.Random,
     tally: Counter[str],
 ) -> None:
-    """Traced and played, a program returns in each call what NumPy does. Calls that can be
-    differentiated give their results again with the gradient, so not all of them are made here."""
+    """Traced and played, a program returns in each call what NumPy does; in the first one compiled,
+    if `compile` says so. Calls that can be differentiated give their results again with the
+    gradient, so not all of them are made here."""
     wrt = real_arguments(program)
     f = program.function()
     g = jit(f, compile="never")
@@ -162,13 +166,15 @@ def check_values(
             outcome, found = answer(lambda: trace(f, *call.args())[0], wanted, call, "traced")  # noqa: B023
             if outcome == COMPARED:
                 compare(found, wanted, rounding, unit(call.program), f"traced, {call}")
-        outcome, found = answer(lambda: g(*args), wanted, call, "played")  # noqa: B023
+        g.compile = compile if call in calls[:1] else "never"
+        how = "played" if g.compile == "never" else "compiled"
+        outcome, found = answer(lambda: g(*args), wanted, call, how)  # noqa: B023
         if outcome == COMPARED:
-            outcome = compare(found, wanted, rounding, unit(call.program), f"played, {call}")
+            outcome = compare(found, wanted, rounding, unit(call.program), f"{how}, {call}")
             assert_untouched(call, args, f, found)
-        _count(tally, outcome, call, "played")
+        _count(tally, outcome, call, how)
     if any(name in " ".join(program.lines) for name in program.captured):
-        tally[f"state: {COMPARED if tally[f'played: {COMPARED}'] > 2 else SKIPPED}"] += 1
+        tally[f"state: {COMPARED if tally[f'played: {COMPARED}'] > 1 else SKIPPED}"] += 1
 
 
 def check_passes(program: Program, tally: Counter[str]) -> None:
