@@ -108,13 +108,15 @@ def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
     from tapegrad.pipeline import TRACED, run_passes
     from tapegrad.runtime.derived import own
     from tapegrad.signature import check_leaf, leaf_names
-    from tapegrad.tracing.run import trace_to_keep
+    from tapegrad.tracing.observe.observer import Observer
+    from tapegrad.tracing.run import trace_function
     from tapegrad.trees import array_leaves, flatten
 
     names, words = leaf_names(f, args, kwargs)
     for leaf, word in zip(flatten((args, kwargs))[0], words, strict=True):
         check_leaf(leaf, f"trace: {word}")
-    traced, _ = trace_to_keep(f, args, kwargs, names)
+    with Observer(f, args, kwargs) as observer:
+        traced = trace_function(f, args, kwargs, names, observer)
     tape = run_passes(traced.bound_tape(), TRACED)
     values = dict(zip(traced.outputs, traced.leaves, strict=True))
     found = [values[at] for at in range(len(tape.outputs))]

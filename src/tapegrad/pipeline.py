@@ -10,24 +10,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.verify import verify
+from tapegrad.optimize.composites import expand_composites
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.fold import fold_constants
 from tapegrad.optimize.inline import inline_calls, inline_custom
+from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
 
 if TYPE_CHECKING:
     from tapegrad.emit.program import Program
+    from tapegrad.ir.plan import Plan
 
 Pass = Callable[[Tape], Tape]
+Code = TypeVar("Code", Tape, "Plan")
 
 # A tape that a user looks at: nothing twice, and nothing in vain.
 TRACED: tuple[Pass, ...] = (eliminate_common, remove_dead)
@@ -52,18 +56,33 @@ AFTER: tuple[Pass, ...] = (
 DEBUG = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
 
-def run_passes(tape: Tape, passes: Sequence[Pass]) -> Tape:
-    """Apply passes in order; under TAPEGRAD_DEBUG the tape is verified after each."""
+def run_passes(code: Code, passes: Sequence[Callable[[Code], Code]]) -> Code:
+    """Apply passes to a tape or a plan, in order; under TAPEGRAD_DEBUG it is verified after
+    each."""
     for step in passes:
-        tape = step(tape)
-        if DEBUG:
-            verify(tape, after=step.__name__)
-    return tape
+        before, code = code, step(code)
+        if DEBUG and code is not before:
+            _verify(code, step.__name__)
+    return code
+
+
+def _verify(code: Tape | Plan, after: str) -> None:
+    if isinstance(code, Tape):
+        verify(code, after)
+        return
+    from tapegrad.ir.plan_verify import verify_plan
+
+    verify_plan(code, after)
 
 
 def optimized(tape: Tape) -> Tape:
     """A tape without derivative, ready to be scheduled."""
-    return run_passes(drop_stops(inline_custom(tape)), (*BEFORE, *AFTER))
+    return run_passes(settled(tape), (*BEFORE, *AFTER))
+
+
+def settled(tape: Tape) -> Tape:
+    """A tape that won't be differentiated again, without what serves that alone."""
+    return expand_composites(drop_stops(inline_custom(tape)))
 
 
 def gradient(
@@ -79,9 +98,9 @@ def gradient(
     rules and stopped gradients stay on it.
     """
     tape = run_passes(inline_calls(tape), BEFORE)  # custom calls stay: their rules are needed
-    tape = reverse(tape, wrt, seed, keep)
+    tape = reverse(tell_roots(tape), wrt, seed, keep)
     if final:
-        tape = drop_stops(inline_custom(tape))
+        tape = settled(tape)
     return run_passes(tape, AFTER)
 
 
@@ -102,17 +121,27 @@ def schedule(tape: Tape) -> Program:
     from tapegrad.schedule.spread import spread
     from tapegrad.schedule.tile import tile
 
-    plan = lower(tape, user_names(tape))  # one nest a call; views are indices
-    plan = fuse(plan)  # nests over the same range become one
-    plan = store_shared(plan)  # what crosses a call of NumPy is in memory
-    plan = contract(plan)  # tells which temporaries would be stored ...
-    plan = recompute(plan)  # ... so that those which are cheap to compute again aren't
-    plan = contract(plan)  # and what is left only where it is needed
-    plan = tile(plan)  # registers between inner loops become rows, so it comes after contracting
-    plan = spread(plan)  # long loops in chunks, each a kernel, for several cores
-    plan = split(plan)  # kernels that are too long for numba are cut ...
-    plan = store_shared(plan)  # ... and between kernels registers are in memory
-    return emit(plan, assign(plan))
+    passes = (
+        fuse,  # nests over the same range become one
+        store_shared,  # what crosses a call of NumPy is in memory
+        contract,  # tells which temporaries would be stored ...
+        recompute,  # ... so that those which are cheap to compute again aren't
+        contract,  # and what is left only where it is needed
+        tile,  # registers between inner loops become rows, so it comes after contracting
+        spread,  # long loops in chunks, each a kernel, for several cores
+        split,  # kernels that are too long for numba are cut ...
+        store_shared,  # ... and between kernels registers are in memory
+    )
+    first = lower(tape, user_names(tape))  # one nest a call; views are indices
+    if DEBUG:
+        _verify(first, "lower")
+    plan = run_passes(first, passes)
+    program = emit(plan, assign(plan))  # a home for what is stored; then, text
+    if DEBUG:
+        from tapegrad.runtime.oracle import hold
+
+        hold(program, tape, first, passes)
+    return program
 
 
 def source_of(tape: Tape) -> str:
@@ -131,7 +160,7 @@ def numpy_source_of(tape: Tape) -> str:
     """The reference source of a tape: NumPy, call by call."""
     from tapegrad.emit.numpy_source import numpy_source
 
-    return numpy_source(inline_custom(tape))
+    return numpy_source(expand_composites(inline_custom(tape)))
 
 
 def compile_tape(tape: Tape) -> Callable[..., Any]:

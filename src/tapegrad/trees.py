@@ -47,7 +47,13 @@ def _register(cls: type) -> None:
 
     with _lock:
         if cls not in _registered:
-            optree.register_pytree_node(cls, flatten, unflatten, namespace=NAMESPACE)
+            optree.register_pytree_node(
+                cls,
+                flatten,
+                unflatten,
+                path_entry_type=optree.GetAttrEntry,
+                namespace=NAMESPACE,
+            )
             _registered.add(cls)
 
 
@@ -85,6 +91,15 @@ def flatten_with_paths(tree: Any) -> tuple[list[tuple[Any, ...]], list[Any], Any
 
     flatten(tree)  # registers dataclasses
     return optree.tree_flatten_with_path(tree, namespace=NAMESPACE)
+
+
+def accessors(tree: Any) -> list[Any]:
+    """How each leaf is reached: `accessor.codify("tree")` is Python for it."""
+    import optree
+
+    flatten(tree)  # registers dataclasses
+    found, _, _ = optree.tree_flatten_with_accessor(tree, namespace=NAMESPACE)
+    return list(found)
 
 
 def unflatten(structure: Any, leaves: Any) -> Any:

@@ -19,12 +19,14 @@ PARTS = [
     "control_flow",
     "captured_state",
     "reached_state",
+    "observed_state",
     "randomness",
     "writes",
     "inputs",
     "numbers",
     "side_effects",
     "concurrency",
+    "gaps",
 ]
 
 

@@ -115,6 +115,11 @@ PARAMETERS = {
     "unit": False,
     "transposed": True,
     "rcond": 1e-15,
+    "larger": True,
+    "paths": ((0.5, (("sum", (0,)), ("expand_dims", (0,)))), (1.0, ())),
+    "directions": 1,
+    "pulls": True,
+    "scaled": True,
 }
 HOLD_A_FUNCTION = ("custom", "opaque")
 

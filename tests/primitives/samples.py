@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,15 @@ from tapegrad.primitives import primitives, special
 from tapegrad.primitives.base import Elementwise, Primitive, Slice
 from tapegrad.primitives.contractions import MatMul
 from tapegrad.primitives.control import CallTape, Custom, Opaque
+from tapegrad.primitives.degenerate import (
+    ChosenEigenvectors,
+    ChosenSingularVectors,
+    EigenvaluePullback,
+    SingularValuePullback,
+)
+from tapegrad.primitives.determinants import Cofactors, Det
+from tapegrad.primitives.kinks import Picked, PickedOver, Shared, SharedOver, Turned
+from tapegrad.primitives.norms import Known, Norm, NormPullback, Path
 from tapegrad.primitives.reductions import (
     All,
     Any_,
@@ -900,6 +910,61 @@ def _systems() -> dict[type, list[Sample]]:
     }
 
 
+def _by_rows(a: Any, *along: Any) -> Any:
+    """D^m det(a)[along]: rows of each direction in the place of rows of the matrix, as it is linear
+    in each row."""
+    if not along:
+        return _leibniz(a)
+    total = 0.0
+    for rows in permutations(range(len(a)), len(along)):
+        moved = np.array(a)
+        for row, e in zip(rows, along, strict=True):
+            moved[row] = e[row]
+        total += _leibniz(moved)
+    return total
+
+
+def _leibniz(a: Any) -> Any:
+    n = len(a)
+    total = 0.0
+    for p in permutations(range(n)):
+        odd = sum(p[i] > p[j] for j in range(n) for i in range(j)) % 2
+        total += (-1) ** odd * math.prod(a[i, p[i]] for i in range(n))
+    return np.float64(total)
+
+
+def _cofactors(a: Any, *along: Any) -> Any:
+    """The derivative along each element."""
+    found = np.zeros_like(a)
+    for at in np.ndindex(a.shape):
+        unit = np.zeros_like(a)
+        unit[at] = 1
+        found[at] = _by_rows(a, *along, unit)
+    return found
+
+
+def _determinants() -> dict[type, list[Sample]]:
+    rank = {r: normal(3, r) @ normal(r, 3, seed=1) for r in range(3)}
+    every = [regular(3, 3), regular(1, 1), regular(2, 3, 3), *rank.values(), np.zeros((1, 1))]
+    every.append(np.stack([*rank.values(), regular(3, 3)]))
+    return {
+        Det: [
+            Sample(Det(), (a,), each_matrix(_by_rows), label=f"{k}, {a.shape}")
+            for k, a in enumerate(every)
+        ],
+        Cofactors: [
+            Sample(
+                Cofactors(m),
+                (a, *[normal(*a.shape, seed=2 + e) for e in range(m)]),
+                each_matrix(_cofactors),
+                label=f"{k}, {a.shape}, {m}",
+            )
+            for m in range(4)
+            for k, a in enumerate(every)
+        ],
+    }
+
+
 def _strictly_above(x: Any) -> Any:
     return x - np.tril(x)
 
@@ -919,6 +984,7 @@ def _spectral() -> dict[type, list[Sample]]:
             for s in square
         ],
         SVD: [Sample(SVD(), (normal(*s),), each_matrix(_singular_vectors)) for s in shapes],
+        **_degenerate(),
         QR: [
             Sample(QR(), (normal(*s),), each_matrix(_gram_schmidt))
             for s in shapes
@@ -934,6 +1000,73 @@ def _spectral() -> dict[type, list[Sample]]:
         ],
         Expm: [Sample(Expm(), (normal(*s),), each_matrix(_series)) for s in square],
     }
+
+
+def _degenerate() -> dict[type, list[Sample]]:
+    """Of values that are equal, or 0, and of others. What they are good for is held by
+    special_points_test.py: it can't be told from differences of the operands, some of which are
+    functions of others."""
+    options: dict[str, Any] = {"smooth": False, "forward": False}
+    found: dict[type, list[Sample]] = {
+        EigenvaluePullback: [],
+        ChosenEigenvectors: [],
+        SingularValuePullback: [],
+        ChosenSingularVectors: [],
+    }
+    for a in (np.eye(3), _symmetric(normal(3, 3)), np.stack([np.eye(2), np.diag([1.0, 2.0])])):
+        w, v = np.linalg.eigh(a)
+        c, z = normal(*w.shape), _symmetric(normal(*a.shape, seed=1))
+        found[EigenvaluePullback].append(
+            Sample(EigenvaluePullback(True), (a, w, v, c), _recomposed_symmetric, **options)
+        )
+        found[ChosenEigenvectors].append(
+            Sample(
+                ChosenEigenvectors(),
+                (w, v, z),
+                each_matrix_of(1, lambda w, v, z: _diagonalised(w, v, v, z)[0]),
+                **options,
+            )
+        )
+    for a in (np.eye(3), normal(3, 2), np.diag([2.0, 1.0])):
+        u, s, vt = np.linalg.svd(a, full_matrices=False)
+        found[SingularValuePullback].append(
+            Sample(
+                SingularValuePullback(),
+                (a, u, s, vt, normal(*s.shape)),
+                lambda a, u, s, vt, c: u @ np.diag(c) @ vt,
+                **options,
+            )
+        )
+        z = _symmetric(normal(3, 3, seed=1))[: len(a), : a.shape[1]]
+        found[ChosenSingularVectors].append(
+            Sample(
+                ChosenSingularVectors(),
+                (u, s, vt, z),
+                lambda u, s, vt, z: (lambda left, right: (left, right.T))(
+                    *_diagonalised(s, u, vt.T, z, -1)
+                ),
+                **options,
+            )
+        )
+    return found
+
+
+def each_matrix_of(vectors: int, f: Callable[..., Any]) -> Reference:
+    """`each_matrix` for a first operand that is a batch of vectors."""
+    over = each_matrix(lambda w, *xs: f(w[:, 0], *xs))
+    return lambda w, *xs: over(w[..., None], *xs)
+
+
+def _recomposed_symmetric(a: Any, w: Any, v: Any, c: Any) -> Any:
+    return np.einsum("...ij,...j,...kj->...ik", v, c, v)
+
+
+def _diagonalised(s: Any, u: Any, v: Any, z: Any, order: int = 1) -> Any:
+    """The vectors, turned together so that U^T Z V is diagonal where all values are equal."""
+    if np.ptp(s) > 1e-6:
+        return u, v
+    turn = np.linalg.eigh(_symmetric(u.T @ z @ v))[1][:, ::order]
+    return u @ turn, v @ turn
 
 
 def small_tape() -> Tape:
@@ -1053,6 +1186,15 @@ def _other() -> dict[Any, list[Sample]]:
             Sample(ew.AsType(np.dtype(bool)), (KINKED,), each(bool, bool), smooth=False),
             Sample(ew.AsType(f4), (normal(),), lambda x: np.float32(x), smooth=False),
         ],
+        special.BesselI: [
+            Sample(
+                special.BesselI(n, scaled),
+                (normal(2, 3),),
+                lambda x, n=n, scaled=scaled: _bessel_series(n, x) * np.exp(-abs(x) * scaled),
+            )
+            for n in (0, 1, 2)
+            for scaled in (False, True)
+        ],
         special.Polygamma: [
             Sample(
                 special.Polygamma(n),
@@ -1064,6 +1206,128 @@ def _other() -> dict[Any, list[Sample]]:
     }
 
 
+def _bessel_series(n: int, x: Any) -> Any:
+    terms = [(x / 2) ** (2 * k + n) / math.factorial(k) / math.factorial(k + n) for k in range(30)]
+    return np.sum(terms, 0)
+
+
+def _kinks() -> dict[type, list[Sample]]:
+    """Pullbacks and their transposes: of what ties nowhere, of ties, and of ties that one or two
+    directions settle."""
+    ties = np.array([0.0, -0.0, 0.0, 0.0, 2.0, -3.0])
+    first = np.array([0.0, 1.0, -2.0, 0.0, -1.0, 1.0])
+    second = np.array([0.0, -1.0, 1.0, 5.0, -1.0, 1.0])
+    x, y, c = normal(6), normal(6, seed=1), [normal(6, seed=2), normal(6, seed=3)]
+    grid = np.array([[1.0, 3.0, 3.0, 3.0], [2.0, 0.0, 2.0, 1.0]])
+    moved = np.array([[9.0, 1.0, 1.0, 0.0], [1.0, 9.0, 2.0, 9.0]])
+    found: dict[type, list[Sample]] = {k: [] for k in (Turned, Shared, Picked)}
+    for n, ds in enumerate([(), (first,), (first, second)]):
+        found[Turned].append(Sample(Turned(n), (ties, *ds, c[0]), _turned, smooth=False))
+        found[Turned].append(Sample(Turned(n), (x, *ds, c[0]), _turned))
+        for larger in (True, False):
+            choose = np.maximum if larger else np.minimum
+            for a, b in ((x, y), (ties, 0 * ties)):
+                points = (a, b, *ds, choose(a, b))
+                options = {"smooth": False, "label": f"{larger}, {n}, {b[0]:.1f}"}
+                share = Shared(larger, n)
+                found[Shared].append(Sample(share, (*points, c[0]), _shared(larger), **options))
+                pick = Picked(larger, n)
+                found[Picked].append(Sample(pick, (*points, *c), _picked(larger), **options))
+    over: dict[type, list[Sample]] = {SharedOver: [], PickedOver: []}
+    weights = np.array([[0, 1 / 3, 1 / 3, 1 / 3], [0.5, 0, 0.5, 0]])
+    chosen = np.array([[0, 0.5, 0.5, 0], [0, 0, 1, 0.0]])
+    for sign in (1, -1):  # the smallest of the negative ones, which move the other way
+        for ds, w in (((), weights), ((sign * moved,), chosen)):
+            points = (sign * grid, *ds, sign * np.array([3.0, 2.0]))
+            fields = ((1,), sign > 0, len(ds))
+            options = {"smooth": False, "label": f"{sign}, {len(ds)}"}
+            share, pick = SharedOver(*fields), PickedOver(*fields)
+            over[SharedOver].append(
+                Sample(share, (*points, normal(2)), lambda *xs, w=w: w * xs[-1][:, None], **options)
+            )
+            over[PickedOver].append(
+                Sample(
+                    pick, (*points, normal(2, 4)), lambda *xs, w=w: np.sum(w * xs[-1], 1), **options
+                )
+            )
+    return {**found, **over}
+
+
+def _norms() -> dict[type, list[Sample]]:
+    """Away from the origin, at it, and left along one direction or two."""
+    rows: Path = (0.5, (("sum", (1,)), ("expand_dims", (1,))))
+    x, y, ct = normal(2, 3), normal(2, 3, seed=1), normal(2, 1, seed=2)
+    flat, still = x * np.array([[1.0], [0.0]]), 0 * x
+    r = np.sqrt(0.5 * np.sum(x**2 + y**2, 1, keepdims=True))
+    pair: tuple[Path, Path] = ((1.0, ()), (1.0, ()))
+    hypot = np.hypot(x, y[0])
+    options: dict[str, Any] = {"smooth": False}
+    return {
+        Norm: [
+            Sample(Norm((rows, rows)), (r**2, x, y), lambda u, x, y: np.sqrt(u), **options),
+            Sample(Norm((rows,)), (0 * ct, still), lambda u, x: np.sqrt(u), **options),
+        ],
+        NormPullback: [
+            Sample(
+                NormPullback((rows, rows)),
+                (x, y, r, ct),
+                lambda x, y, r, ct: (0.5 * x * ct / r, 0.5 * y * ct / r),
+                label="of rows",
+                forward=False,
+                **options,
+            ),
+            Sample(
+                NormPullback(pair),
+                (x, y[0], hypot, x),
+                lambda x, y, r, ct: (x * ct / r, y * ct / r),
+                label="broadcast",
+                forward=False,
+                **options,
+            ),
+            Sample(
+                NormPullback((rows,), 1),
+                (still, x, 0 * ct, ct),
+                lambda z, d, r, ct: 0.5 * d * ct / np.sqrt(0.5 * np.sum(d**2, 1, keepdims=True)),
+                label="along one direction",
+                forward=False,
+                **options,
+            ),
+            Sample(
+                NormPullback((rows,), 2),
+                (still, flat, x, 0 * ct, ct),
+                lambda z, d, e, r, ct: 0.5 * e * ct / np.sqrt(0.5 * np.sum(e**2, 1, keepdims=True)),
+                label="along two directions",
+                forward=False,
+                **options,
+            ),
+        ],
+        Known: [Sample(Known(), (x, y), lambda x, y: x, smooth=False)],
+    }
+
+
+def _side(*numbers: float) -> float:
+    """The sign of the first number that isn't 0."""
+    return next((math.copysign(1, s) for s in numbers if s), 0.0)
+
+
+_turned = each(lambda *xs: xs[-1] * _side(*xs[:-1]))
+
+
+def _part(larger: bool, x: float, y: float, *ds: float) -> float:
+    """How much of a cotangent x gets, of x and y."""
+    return 0.5 + 0.5 * _side(x - y, *ds) * (1 if larger else -1)
+
+
+def _shared(larger: bool) -> Reference:
+    part = each(lambda *xs: _part(larger, *xs))
+    return lambda *xs: (part(*xs[:-2]) * xs[-1], (1 - part(*xs[:-2])) * xs[-1])
+
+
+def _picked(larger: bool) -> Reference:
+    part = each(lambda *xs: _part(larger, *xs))
+    return lambda *xs: part(*xs[:-3]) * xs[-2] + (1 - part(*xs[:-3])) * xs[-1]
+
+
 @cache
 def samples() -> dict[str, list[Sample]]:
     """The samples of each primitive, by its name; an empty list for one that has none."""
@@ -1073,6 +1337,9 @@ def samples() -> dict[str, list[Sample]]:
         **_calls(),
         **_other(),
         **_systems(),
+        **_determinants(),
+        **_kinks(),
+        **_norms(),
         **_spectral(),
     }
     found = {}

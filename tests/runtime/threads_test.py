@@ -104,12 +104,12 @@ def test_what_was_added_before_stays():
     def adding():
         i = Index(1000)
         at = (Affine.of(i),)
-        return Loop(i, [Compute(total, (), ew.copy, (Read(x, at),), "sum")])
+        return Loop(i, (Compute(total, (), ew.copy, (Read(x, at),), "sum"),))
 
     start, first, second = Compute(total, (), ew.copy, (zero,)), adding(), adding()
-    once = spread.spread(Plan("f", [x], [total], [start, first], []))
+    once = spread.spread(Plan("f", (x,), (total,), (start, first)))
     assert [type(s) for s in once.steps] == [Loop, Compute, Loop]
-    both = spread.spread(Plan("f", [x], [total], [start, first, second], []))
+    both = spread.spread(Plan("f", (x,), (total,), (start, first, second)))
     assert [type(s) for s in both.steps] == [Loop, Compute, Loop, Loop, Loop]
     assert [is_parallel(s) for s in both.steps] == [True, False, False, True, False]
 

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from tapegrad import trace, value_and_grad
+from tapegrad.ir.allocation import Allocation, Home
 from tapegrad.ir.plan import (
     Affine,
-    Allocation,
     At,
     Cell,
     Compute,
-    Home,
     Index,
     Loop,
     Plan,
@@ -44,11 +43,12 @@ def step(out: Cell, *reads: Cell, at: At | None = None) -> Step:
 def along(out: Cell, *reads: Cell) -> Step:
     """for i: out[i] = reads[i] + ..."""
     index = Index(out.shape[0])
-    return Loop(index, [step(out, *reads, at=(Affine.of(index),))])
+    return Loop(index, (step(out, *reads, at=(Affine.of(index),)),))
 
 
 def plan(*steps: Step) -> Plan:
-    return Plan("f", [X], [], list(steps), [])
+    outputs = {c: None for s in steps for c, _, _ in s.accesses() if c.role == "output"}
+    return Plan("f", (X,), tuple(outputs), steps)
 
 
 def shared(*steps: Step) -> list[set[Cell]]:
@@ -99,7 +99,7 @@ def test_numbers_share_one_slot():
 def test_registers_inputs_and_results_need_no_slot():
     register = Cell((), np.dtype(np.float64))
     first = Compute(register, (), copy, (Read(X, (Affine(),)),))
-    assert assign(plan(first, step(cell(role="output"), X))) == Allocation([], {})
+    assert assign(plan(first, step(cell(role="output"), X))) == Allocation((), {})
 
 
 # ---- in results
@@ -108,14 +108,14 @@ def test_registers_inputs_and_results_need_no_slot():
 def test_a_result_houses_temporaries_until_it_is_written():
     a, b, out = cell(), cell(), cell(role="output")
     allocation = assign(plan(step(a, X), step(b, X), step(X, a, b), step(out, X)))
-    assert allocation.slots == [allocation.homes[b].memory]
+    assert allocation.slots == (allocation.homes[b].memory,)
     assert allocation.homes[a] == Home(out, 0)
 
 
 def test_a_large_result_houses_several():
     a, b, out = cell(), cell(), cell(2 * N + 7, role="output")
     allocation = assign(plan(step(a, X), step(b, a), step(X, a, b), step(out, X)))
-    assert allocation.slots == []
+    assert allocation.slots == ()
     assert {allocation.homes[a], allocation.homes[b]} == {Home(out, 0), Home(out, N)}
 
 
@@ -145,22 +145,22 @@ AT_I, AT_J = Affine.of(I), Affine.of(J)
 @pytest.mark.parametrize(
     ("body", "moves_in"),
     [
-        (lambda a, b: [Loop(J, [write(b, a, (AT_I, AT_J), (AT_I, AT_J))])], True),
-        (lambda a, b: [Loop(J, [write(b, a, (AT_J, AT_I), (AT_J, AT_I))])], True),
+        (lambda a, b: [Loop(J, (write(b, a, (AT_I, AT_J), (AT_I, AT_J)),))], True),
+        (lambda a, b: [Loop(J, (write(b, a, (AT_J, AT_I), (AT_J, AT_I)),))], True),
         # what is read of row i is read before row i is written
-        (lambda a, b: [Loop(J, [write(T, a, (), (AT_I, AT_J))]), fill(b)], True),
-        (lambda a, b: [fill(b), Loop(J, [write(T, a, (), (AT_I, AT_J))])], False),
+        (lambda a, b: [Loop(J, (write(T, a, (), (AT_I, AT_J)),)), fill(b)], True),
+        (lambda a, b: [fill(b), Loop(J, (write(T, a, (), (AT_I, AT_J)),))], False),
         # another iteration reads what this one writes
-        (lambda a, b: [Loop(J, [write(b, a, (AT_I, AT_J), (AT_J, AT_I))])], False),
-        (lambda a, b: [Loop(J, [write(b, a, (AT_I, AT_J), (AT_I, Affine()))])], False),
-        (lambda a, b: [Loop(J, [write(b, a, (AT_J, AT_I), (AT_I, AT_J))])], False),
-        (lambda a, b: [Loop(J, [write(b, a, (AT_J, AT_J), (AT_J, AT_J))])], False),
-        (lambda a, b: [Loop(J, [write(b, a, (AT_I, AT_J), (AT_I, AT_J.plus(ONE)))])], False),
+        (lambda a, b: [Loop(J, (write(b, a, (AT_I, AT_J), (AT_J, AT_I)),))], False),
+        (lambda a, b: [Loop(J, (write(b, a, (AT_I, AT_J), (AT_I, Affine())),))], False),
+        (lambda a, b: [Loop(J, (write(b, a, (AT_J, AT_I), (AT_I, AT_J)),))], False),
+        (lambda a, b: [Loop(J, (write(b, a, (AT_J, AT_J), (AT_J, AT_J)),))], False),
+        (lambda a, b: [Loop(J, (write(b, a, (AT_I, AT_J), (AT_I, AT_J.plus(ONE))),))], False),
         # the row of `a` is read once more
         (
             lambda a, b: [
-                Loop(J, [write(b, a, (AT_I, AT_J), (AT_I, AT_J))]),
-                Loop(J, [write(T, a, (), (AT_I, AT_J))]),
+                Loop(J, (write(b, a, (AT_I, AT_J), (AT_I, AT_J)),)),
+                Loop(J, (write(T, a, (), (AT_I, AT_J)),)),
             ],
             False,
         ),
@@ -168,9 +168,9 @@ AT_I, AT_J = Affine.of(I), Affine.of(J)
 )
 def test_in_place_needs_that_nobody_reads_what_was_there(body, moves_in):
     a, b = cell(8, 8), cell(8, 8)
-    before = Loop(I, [Loop(J, [write(a, X, (AT_I, AT_J), (AT_I,))])])
-    after = Loop(I, [Loop(J, [write(T, b, (), (AT_I, AT_J))])])
-    allocation = assign(plan(before, Loop(I, body(a, b)), after))
+    before = Loop(I, (Loop(J, (write(a, X, (AT_I, AT_J), (AT_I,)),)),))
+    after = Loop(I, (Loop(J, (write(T, b, (), (AT_I, AT_J)),)),))
+    allocation = assign(plan(before, Loop(I, tuple(body(a, b))), after))
     assert (allocation.homes[a] == allocation.homes[b]) == moves_in
 
 
@@ -183,7 +183,18 @@ def write(out: Cell, source: Cell, at: At, source_at: At) -> Step:
 
 
 def fill(b: Cell) -> Step:
-    return Loop(J, [write(b, T, (AT_I, AT_J), ())])
+    return Loop(J, (write(b, T, (AT_I, AT_J), ()),))
+
+
+def test_the_number_of_a_chunk_is_no_row_of_it():
+    """Chunk 1 reads what chunk 0 has written, though both go by the chunk's number."""
+    a, b = cell(), cell()
+    chunk, row = Index(2), Index(N)
+    at = (Affine.of(row),)
+    rows = Loop(row, (write(b, T, at, ()),), chunk=(chunk, N // 2))
+    body = Loop(chunk, (write(T, a, (), (Affine.of(chunk),)), rows), parallel=True)
+    allocation = assign(plan(along(a, X), body, along(cell(role="output"), b)))
+    assert allocation.homes[a] != allocation.homes[b]
 
 
 # ---- whole programs

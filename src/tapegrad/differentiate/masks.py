@@ -6,8 +6,11 @@ the logarithm of a 0 which `where` has replaced, 0 * inf would bring back what t
 
     np.where(x > 0, np.log(x), 0.0)     # at x = 0 the logarithm has cotangent 0 and slope inf
 
-Behind such a call elementwise rules therefore keep zeros. What isn't behind one is left alone, so
-programs without a choice pay nothing, and an infinite slope that counts is seen.
+Behind such a call elementwise rules therefore keep zeros: a contribution that isn't a number, of a
+cotangent that is 0, becomes 0. One that is a number is 0 anyway, and is left as it is, since a
+cotangent may be 0 by chance and its product with the slope is differentiated again. What isn't
+behind a choice is left alone, so programs without one pay nothing, and an infinite slope that
+counts is seen.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import numpy as np
 from tapegrad.ir.tape import Builder, Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise, Node, View
+from tapegrad.primitives.kinks import Sided
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.scatter import (
     Concatenate,
@@ -31,7 +35,7 @@ from tapegrad.primitives.scatter import (
     SetItem,
 )
 
-_MASKING = (Place, PlaceDiagonal, ScatterAdd, ScatterSet, SetItem)
+_MASKING = (Place, PlaceDiagonal, ScatterAdd, ScatterSet, SetItem, Sided)
 _CARRYING = (View, Gather, Concatenate, Sum, ew.AsType)
 
 # Their rules choose and never multiply.
@@ -67,9 +71,12 @@ class Masks:
             return contributions
         if not self._is_masked(ct):
             return contributions
-        taken = ew.not_equal(ct, ct.constant(0))
+        zero = ct.equals(0)
         return [
-            ew.where(taken, c, c.constant(0)) if isinstance(c, Node) else c for c in contributions
+            ew.where(ew.logical_and(zero, ew.isnan(c)), c.constant(0), c)
+            if isinstance(c, Node)
+            else c
+            for c in contributions
         ]
 
     def _is_masked(self, ct: Node) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tapegrad.differentiate.kinks import Kinks
 from tapegrad.differentiate.masks import Masks
 from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Rewriter, Tape, Var
@@ -48,13 +49,13 @@ def reverse(
         if isinstance(output, Var) and output.dtype.kind == "f":
             cts.setdefault(output, []).append(writer.node(given))
 
-    masks = Masks(builder)
+    masks, kinks = Masks(builder), Kinks(tape, rewriter, writer)
     active = _depends_on(tape, wrt)
     for call in reversed(tape.calls):
         if not any(out in cts for out in call.outs):
             continue
         if any(out in active for out in call.outs):
-            _pull_back(call, rewriter, writer, cts, active, masks)
+            _pull_back(call, rewriter, writer, cts, active, masks, kinks)
 
     writer.src, writer.reason = None, ""
     gradients = [_input_cotangent(tape.inputs[k], cts.get(tape.inputs[k]), writer) for k in wrt]
@@ -112,6 +113,7 @@ def _pull_back(
     cts: dict[Var, list[Node]],
     active: set[Var],
     masks: Masks,
+    kinks: Kinks,
 ) -> None:
     """Add this call's contributions to the cotangents of its operands."""
     if isinstance(call.primitive, Opaque):
@@ -129,10 +131,14 @@ def _pull_back(
     xs = [writer.node(x) for x in rewriter.operands(call)]
     writer.reason = f"cotangent via {call.primitive}"
     single = call.primitive.results == 1
+    ct = summed[0] if single else tuple(summed)
+    out = outs[0] if single else tuple(outs)
     try:
-        contributions = call.primitive.vjp(
-            summed[0] if single else tuple(summed), outs[0] if single else tuple(outs), *xs
-        )
+        directions = kinks.crossed(call, ct)
+        if directions:
+            contributions = call.primitive.vjp_along(directions, ct, out, *xs)
+        else:
+            contributions = call.primitive.vjp(ct, out, *xs)
     except RuleError:
         raise
     except GradientError as error:

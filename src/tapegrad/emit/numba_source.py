@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,9 @@ import numpy as np
 from tapegrad.emit.driver import INDENT
 from tapegrad.emit.names import Names
 from tapegrad.emit.program import LINE, Kernel, Program
+from tapegrad.ir.allocation import Allocation, Slot, Span, span
 from tapegrad.ir.plan import (
     Affine,
-    Allocation,
     ArgUpdate,
     At,
     Cell,
@@ -32,7 +34,6 @@ from tapegrad.ir.plan import (
     PythonCall,
     Read,
     Routine,
-    Slot,
     Step,
     is_fill,
     leaves,
@@ -88,7 +89,7 @@ def emit(plan: Plan, allocation: Allocation) -> Program:
     return program
 
 
-def _depth(steps: list[Step]) -> int:
+def _depth(steps: Sequence[Step]) -> int:
     """How deep loops are nested."""
     return max((1 + _depth(s.body) for s in steps if isinstance(s, Loop)), default=0)
 
@@ -96,6 +97,16 @@ def _depth(steps: list[Step]) -> int:
 def _identifier(name: str) -> str:
     clean = re.sub(r"\W", "_", name)
     return clean if clean and not clean[0].isdigit() else f"f_{clean}"
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """The value of a register that is to stand where it is read: as text, whether that needs no
+    parentheses as an operand, and all the memory that is read when it is computed there."""
+
+    text: str
+    atomic: bool
+    reads: tuple[Span, ...]
 
 
 class _KernelEmitter:
@@ -106,6 +117,7 @@ class _KernelEmitter:
         self.shared = program.names
         self.names = names
         self.letters = letters
+        self.allocation = program.allocation
         self.homes = program.allocation.homes
         self.steps = steps
         self.name = name
@@ -114,8 +126,7 @@ class _KernelEmitter:
         self.loops: dict[Index, str] = {}
         self.reads_left: dict[Cell, int] = {}
         self.writes: dict[Cell, int] = {}
-        self.pending: dict[Cell, tuple[str, bool]] = {}  # registers to be nested where they're read
-        self.nested: dict[Cell, set[Cell]] = {}  # the cells that a pending register reads
+        self.pending: dict[Cell, _Pending] = {}  # registers to be nested where they're read
         self.last_src: Source | None = None
 
     def kernel(self) -> Kernel:
@@ -156,7 +167,7 @@ class _KernelEmitter:
 
     # ---- steps
 
-    def _body(self, steps: list[Step]) -> None:
+    def _body(self, steps: Sequence[Step]) -> None:
         for position, step in enumerate(steps):
             if self.depth == 1:
                 self._comment(step)
@@ -244,11 +255,13 @@ class _KernelEmitter:
         left_over = extent % LANES / extent
         return all(stores) and not (cost >= ew.FUNCTION and left_over > 0.1)
 
-    def _compute(self, step: Compute, after: list[Step]) -> None:
+    def _compute(self, step: Compute, after: Sequence[Step]) -> None:
         cell = step.cell
-        value, atomic = self._value(step)
-        if not step.combine and self._may_nest(step, value, after):
-            self.pending[cell] = (value, atomic)
+        pending = self._value(step)
+        value, atomic = pending.text, pending.atomic
+        if not step.combine and self._may_nest(step, pending, after):
+            self.pending[cell] = pending
+            self.program.nested.add(cell)
             return
         target = self._target(cell, step.at)
         if step.combine in ("sum", "add"):
@@ -268,16 +281,14 @@ class _KernelEmitter:
         else:
             self._line(f"{target} = {value}")
 
-    def _may_nest(self, step: Compute, value: str, after: list[Step]) -> bool:
+    def _may_nest(self, step: Compute, value: _Pending, after: Sequence[Step]) -> bool:
         """Whether a register's value can stand where its only reader reads it: a later step of the
         same body, with no loop and no write to anything it reads in between."""
         cell = step.cell
         if not cell.in_register or self.writes.get(cell) != 1 or self.reads_left.get(cell) != 1:
             return False
-        if len(value) > LINE // 2:
+        if len(value.text) > LINE // 2:
             return False
-        read = {c for c, _, writes in step.accesses() if not writes} | self._beneath(step)
-        sources = {self._memory(c) for c in read}
         for later in after:
             if not isinstance(later, Compute):
                 return False
@@ -286,18 +297,10 @@ class _KernelEmitter:
                 template = self._template(later)
                 place = reads.index(cell)
                 return template.count(f"{{{place}}}") == 1
-            if self._memory(later.cell) in sources:
+            written = span(later.cell, later.at, self.allocation)
+            if any(written.meets(read) for read in value.reads):
                 return False
         return False
-
-    def _memory(self, cell: Cell) -> Cell | Slot:
-        """What a write to the cell overwrites: others live in the same memory before and after."""
-        home = self.homes.get(cell.root)
-        return cell.root if home is None else home.memory
-
-    def _beneath(self, step: Compute) -> set[Cell]:
-        """The cells that nested operands read."""
-        return set().union(*[self.nested.get(r.cell, set()) for r in step.reads if r.cell])
 
     def _gemm(self, step: Gemm) -> None:
         x = self._matrix(step.x, step.x_at, step.x_transposed)
@@ -345,8 +348,8 @@ class _KernelEmitter:
                 template = f"as_{dtype_name(dtype)}({template})"
         return template
 
-    def _value(self, step: Compute) -> tuple[str, bool]:
-        """The expression, and whether it can stand as an operand without parentheses."""
+    def _value(self, step: Compute) -> _Pending:
+        """The expression that a step computes, with those in it that waited for their reader."""
         template = self._template(step)
         if step.reads and step.reads[0].literal is None:
             floats = step.reads[0].cell.dtype if step.reads[0].cell else step.cell.dtype
@@ -356,19 +359,21 @@ class _KernelEmitter:
             template = re.sub(r"(?<![\w.])\d+\.\d+", lambda m: self._constant(m[0]), template)
         called = re.fullmatch(r"\w+\(\{0\}(, \{\d\})*\)", template) is not None
         operands = []
-        below: set[Cell] = set()
+        reads = [span(c, at, self.allocation) for c, at, writes in step.accesses() if not writes]
         for read in step.reads:
             if read.cell is not None and read.cell in self.pending:
-                below |= self.nested.pop(read.cell, set())
-            elif read.cell is not None:
-                below.add(read.cell.root)
-            text, atomic = self._operand(read)
-            operands.append(text if atomic or called or template == "{0}" else f"({text})")
-        self.nested[step.cell] = below
+                below = self.pending.pop(read.cell)
+                operand, atomic = below.text, below.atomic
+                reads += below.reads
+            else:
+                operand, atomic = self._read(read), True
+            operands.append(operand if atomic or called or template == "{0}" else f"({operand})")
         text = template.format(*operands)
         if template == "{0}":
-            return text, re.fullmatch(r"[\w.]+|[\w.]+\[[^\[\]]*\]", text) is not None
-        return text, re.fullmatch(r"\w+\(.*\)", template) is not None
+            atomic = re.fullmatch(r"[\w.]+|[\w.]+\[[^\[\]]*\]", text) is not None
+        else:
+            atomic = re.fullmatch(r"\w+\(.*\)", template) is not None
+        return _Pending(text, atomic, tuple(reads))
 
     def _constant(self, text: str) -> str:
         """A float32 constant: a bare float in an expression would make it float64."""
@@ -376,18 +381,11 @@ class _KernelEmitter:
         self.program.constants[name] = np.float32(text)
         return name
 
-    def _operand(self, read: Read) -> tuple[str, bool]:
-        if read.cell is not None and read.cell in self.pending:
-            return self.pending.pop(read.cell)
-        return self._read(read), True
-
     def _read(self, read: Read) -> str:
         if read.literal is not None:
             return self._literal(read.literal)
         if read.cell is None:
             return self._entry(read.at[0])
-        if read.cell in self.pending:
-            return self.pending.pop(read.cell)[0]
         return self._target(read.cell, read.at)
 
     def _literal(self, literal: Literal) -> str:

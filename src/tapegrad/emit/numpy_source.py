@@ -22,7 +22,7 @@ from tapegrad.ir.tape import Call, Guard, Literal, Operand, Source, Tape, Var
 from tapegrad.primitives import contractions, control, reductions, scatter, solving, sorting, views
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise, Library, Slice
-from tapegrad.primitives.special import Polygamma
+from tapegrad.primitives.special import BesselI, Polygamma
 
 INDENT = "    "
 
@@ -276,6 +276,11 @@ def _polygamma(p: Any, xs: Sequence[str], call: Call) -> str:
     return text if call.out.dtype == np.float64 else f"{text}.astype({_dtype_name(call.out.dtype)})"
 
 
+def _bessel_i(p: Any, xs: Sequence[str], call: Call) -> str:
+    text = f"scipy.special.iv{'e' * p.scaled}({p.order}, {xs[0]})"
+    return text if call.out.dtype == np.float64 else f"{text}.astype({_dtype_name(call.out.dtype)})"
+
+
 def _triangle(p: Any, xs: Sequence[str], call: Call) -> str:
     name = "tril" if p.lower else "triu"
     return f"np.{name}({xs[0]}{f', {p.offset}' if p.offset else ''})"
@@ -287,6 +292,7 @@ def _argsort(p: Any, xs: Sequence[str], call: Call) -> str:
 
 EXPRESSIONS: dict[type, Callable[[Any, Sequence[str], Call], str]] = {
     ew.AsType: lambda p, xs, call: f"{xs[0]}.astype({_dtype_name(p.dtype)})",
+    BesselI: _bessel_i,
     Polygamma: _polygamma,
     reductions.Sum: _fold("sum"),
     reductions.Prod: _fold("prod"),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tapegrad.emit.driver import INDENT, Driver, Place, numpy_name
-from tapegrad.ir.plan import Allocation, Cell, Index, Plan, PythonCall, Slot, segments
+from tapegrad.ir.allocation import Allocation, Slot
+from tapegrad.ir.plan import Cell, Index, Plan, PythonCall, segments
 from tapegrad.ir.tape import Literal, Tape
 
 LINE = 96  # the width that source is kept to
@@ -44,16 +45,21 @@ class Kernel:
 
 @dataclass
 class Program:
-    """A plan as source: kernels, where their temporaries live, and the driver that calls them."""
+    """A plan as source: kernels, where their temporaries live, and the driver that calls them.
+
+    `nested` are the registers that have no line of their own: their values are computed where they
+    are read.
+    """
 
     plan: Plan
     kernels: list[Kernel]
     allocation: Allocation
     names: dict[Any, str]
     constants: dict[str, Any] = field(default_factory=dict)
+    nested: set[Cell] = field(default_factory=set)
 
     @property
-    def slots(self) -> list[Slot]:
+    def slots(self) -> tuple[Slot, ...]:
         """The scratch memory that the kernels need."""
         return self.allocation.slots
 
@@ -65,7 +71,7 @@ class Program:
         """The driver of this program, which was made of the tape."""
         primitives = [call.primitive for call in tape.calls]
 
-        def places(cells: list[Cell]) -> tuple[Place, ...]:
+        def places(cells: Sequence[Cell]) -> tuple[Place, ...]:
             return tuple(Place(self.names[c], c.shape, c.dtype) for c in cells)
 
         return Driver(

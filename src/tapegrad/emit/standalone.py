@@ -123,7 +123,7 @@ def refuse_foreign_calls(program: Program) -> None:
 
 def _hidden_cells(program: Program, hidden: Sequence[Any]) -> list[Cell]:
     inputs = program.plan.inputs
-    return inputs[len(inputs) - len(hidden) :]
+    return list(inputs[len(inputs) - len(hidden) :])
 
 
 def _array_text(array: np.ndarray) -> str:

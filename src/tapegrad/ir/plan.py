@@ -7,12 +7,15 @@ need all their axes, down to a scalar in a register.
 Indices are affine in the loops' indices, so views cost nothing: they are composed into the index
 with which the operand is read. Short names: `i`, `j` loop indices; `at` an index, one entry for
 each axis.
+
+Plans are immutable: a pass makes a new one. Cells are identities; a pass that says something new of
+one, that it loses axes or is stored, puts another in its place (`ir/relocate.py`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -63,6 +66,14 @@ class Affine:
         return result
 
     @property
+    def range(self) -> tuple[int, int]:
+        """The least and the greatest value, whatever the loops."""
+        steps = [c * (i.extent - 1) for i, c in self.terms]
+        return self.const + sum(s for s in steps if s < 0), self.const + sum(
+            s for s in steps if s > 0
+        )
+
+    @property
     def index(self) -> Index | None:
         """The loop index that this is, alone and unchanged, or None."""
         if self.const == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
@@ -70,7 +81,7 @@ class Affine:
         return None
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Cell:
     """A place for values of one dtype. `role` is "input", "output" or "temporary".
 
@@ -164,7 +175,7 @@ def _read_accesses(read: Read) -> Iterator[tuple[Cell, At | None, bool]]:
                 yield from _read_accesses(k.read)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Compute(Step):
     """`cell[at] = primitive(reads)`, or `cell[at] (+) value` if `combine` names a folding.
 
@@ -197,7 +208,7 @@ class Compute(Step):
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class ArgUpdate(Step):
     """`if read is better than best: best = read; cell[at] = position`."""
 
@@ -226,7 +237,7 @@ class ArgUpdate(Step):
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Gemm(Step):
     """`out[at] = x[x_at] @ y[y_at]`, or `+=` if it `adds`: BLAS on the last two axes, which may
     stand transposed."""
@@ -258,7 +269,7 @@ class Gemm(Step):
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Routine(Step):
     """`results[at] = function(arrays)`: a routine of LAPACK. Each array is a cell, the index of the
     matrix in it, and whether that stands transposed; the first `written` are overwritten."""
@@ -283,7 +294,7 @@ class Routine(Step):
         return replace(self, arrays=arrays, at=substitute_at(self.at, mapping))
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class PythonCall(Step):
     """A primitive that NumPy evaluates between the kernels."""
 
@@ -303,7 +314,7 @@ class PythonCall(Step):
         return self
 
 
-@dataclass
+@dataclass(frozen=True)
 class CheckRange(Step):
     """Stop with a status if the flag was raised: an index array was out of range."""
 
@@ -318,7 +329,7 @@ class CheckRange(Step):
         return self
 
 
-@dataclass
+@dataclass(frozen=True)
 class CheckGuard(Step):
     """Stop with a status if a scalar isn't what the trace took it to be."""
 
@@ -334,7 +345,7 @@ class CheckGuard(Step):
         return self
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Cut(Step):
     """Here one kernel ends and the next begins."""
 
@@ -345,7 +356,7 @@ class Cut(Step):
         return self
 
 
-@dataclass
+@dataclass(frozen=True)
 class Loop(Step):
     """`for index in range(extent): body`.
 
@@ -356,7 +367,7 @@ class Loop(Step):
     """
 
     index: Index
-    body: list[Step]
+    body: tuple[Step, ...]
     start: Index | None = None
     step: int = 1
     chunk: tuple[Index, int] | None = None
@@ -367,10 +378,10 @@ class Loop(Step):
             yield from step.accesses()
 
     def substituted(self, mapping: Mapping[Index, Affine]) -> Loop:
-        return replace(self, body=[s.substituted(mapping) for s in self.body])
+        return replace(self, body=tuple([s.substituted(mapping) for s in self.body]))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Failure:
     """What a status that a kernel returns means: a guard that failed, or an index out of range.
     `error` is that of NumPy which is raised then, as Python."""
@@ -386,18 +397,24 @@ class Failure:
         return f"{self.message or 'a value that the trace took for granted'}{line}"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
-    """Steps in order, and the cells that a caller passes and gets."""
+    """Steps in order, and the cells that a caller passes and gets. The statuses with which a plan
+    stops count the failures from 1."""
 
     name: str
-    inputs: list[Cell]
-    outputs: list[Cell]
-    steps: list[Step]
-    failures: list[Failure]
+    inputs: tuple[Cell, ...]
+    outputs: tuple[Cell, ...]
+    steps: tuple[Step, ...]
+    failures: tuple[Failure, ...] = ()
+
+    def __str__(self) -> str:
+        from tapegrad.ir.plan_text import show_plan
+
+        return show_plan(self)
 
 
-def walk(steps: list[Step]) -> Iterator[Step]:
+def walk(steps: Sequence[Step]) -> Iterator[Step]:
     """All steps, those inside loops too."""
     for step in steps:
         yield step
@@ -417,26 +434,7 @@ def weight(step: Step) -> int:
     return 1
 
 
-def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
-    """The step with each cell at an index replaced by what `place` makes of them."""
-
-    def index(at: At) -> At:
-        return tuple(replace(k, read=read(k.read)) if isinstance(k, Indirect) else k for k in at)
-
-    def read(r: Read) -> Read:
-        return r if r.cell is None else Read(*place(r.cell, index(r.at)), r.literal)
-
-    if isinstance(step, Loop):
-        return replace(step, body=[relocated(s, place) for s in step.body])
-    if isinstance(step, CheckGuard):
-        return replace(step, read=read(step.read))
-    if isinstance(step, Compute):
-        cell, at = place(step.cell, index(step.at))
-        return replace(step, cell=cell, at=at, reads=tuple(map(read, step.reads)))
-    return step
-
-
-def segments(steps: list[Step]) -> list[list[Step] | PythonCall]:
+def segments(steps: Sequence[Step]) -> list[list[Step] | PythonCall]:
     """Steps between calls of NumPy, each run of which is a kernel unless it is cut; so is each
     parallel loop."""
     found: list[list[Step] | PythonCall] = []
@@ -467,28 +465,3 @@ def is_fill(step: Step) -> bool:
         and not step.combine
         and all(r.literal is not None for r in step.reads)
     )
-
-
-@dataclass(eq=False)
-class Slot:
-    """A piece of scratch memory, in which temporaries live one after another."""
-
-    dtype: np.dtype
-    size: int
-
-
-@dataclass(frozen=True)
-class Home:
-    """Where a temporary lives: in a slot, or in a result that isn't written yet, from element
-    `start` on."""
-
-    memory: Slot | Cell
-    start: int
-
-
-@dataclass
-class Allocation:
-    """The scratch memory of a plan, and the home of each stored temporary."""
-
-    slots: list[Slot]
-    homes: dict[Cell, Home]

@@ -61,13 +61,15 @@ def show_call(call: Call, nested: list[Tape] | None = None) -> str:
     """One call as text, without its comment."""
     nested = [] if nested is None else nested
     parts = [str(x) for x in call.operands]
-    parts += [f"{k}={_show_parameter(v, nested)}" for k, v in call.primitive.parameters()]
+    parts += [f"{k}={show_parameter(v, nested)}" for k, v in call.primitive.parameters()]
     outs = ", ".join(map(str, call.outs))
     avals = ", ".join(str(v.aval) for v in call.outs)
     return f"{outs} = {call.primitive.name}({', '.join(parts)}) : {avals}"
 
 
-def _show_parameter(value: Any, nested: list[Tape]) -> str:
+def show_parameter(value: Any, nested: list[Tape] | None = None) -> str:
+    """A parameter as text. `nested` are the sub-tapes so far, which print as their numbers."""
+    nested = [] if nested is None else nested
     if isinstance(value, Tape):
         if value not in nested:
             nested.append(value)
@@ -75,7 +77,7 @@ def _show_parameter(value: Any, nested: list[Tape]) -> str:
     if isinstance(value, np.dtype):
         return dtype_name(value)
     if isinstance(value, tuple):
-        inner = ", ".join(_show_parameter(v, nested) for v in value)
+        inner = ", ".join(show_parameter(v, nested) for v in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if callable(value):
         return f"<{getattr(value, '__name__', 'function')}>"

@@ -8,7 +8,11 @@ from typing import Any
 from tapegrad.primitives import (
     contractions,
     control,
+    degenerate,
+    determinants,
     elementwise,
+    kinks,
+    norms,
     reductions,
     scatter,
     solving,
@@ -21,12 +25,16 @@ from tapegrad.primitives.base import Elementwise, Parametric
 
 _MODULES = (
     elementwise,
+    kinks,
+    norms,
     special,
     reductions,
     views,
     scatter,
     contractions,
     solving,
+    determinants,
+    degenerate,
     spectral,
     sorting,
     control,

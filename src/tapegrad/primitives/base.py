@@ -85,6 +85,14 @@ class Primitive:
         """One cotangent an operand, None where there is none."""
         raise GradientError(f"{self.name} has no reverse rule")
 
+    def kink(self, operands: Sequence[Any]) -> Any:
+        """What has a kink, as a key; None of a primitive that has none."""
+        return None
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        """`vjp`, where a kink takes the side to which the first direction points that isn't 0."""
+        return self.vjp(ct, out, *xs)
+
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
         """The tangent of the result; `ts` holds None where an operand has no tangent."""
         raise GradientError(f"{self.name} has no forward rule")
@@ -279,7 +287,8 @@ class Elementwise(Primitive):
 
     `partials(out, *xs)` gives d out / d operand, one each: a node, the number 1 or -1, or None for
     an operand without derivative. Both modes follow from it. Where a product with the partial
-    would make NaN of 0 * inf, `vjp` and `jvp` are given instead. `scalar` is the emitted
+    would make NaN of 0 * inf, `vjp` and `jvp` are given instead; where the first `points` operands
+    have a kink, `along(directions, ct, out, *xs)` (see `kinks`). `scalar` is the emitted
     expression: `{0}` stands for the first operand, names are those of the emitter's vocabulary.
     Operands have one dtype, which is the result's, unless `dtype` says otherwise.
     """
@@ -294,6 +303,8 @@ class Elementwise(Primitive):
         jvp: Callable[..., Any] | None = None,
         dtype: Any = None,
         cost: int = 1,
+        along: Callable[..., Sequence[Any]] | None = None,
+        points: int = 1,
     ) -> None:
         self.name = name
         self.ufunc = ufunc
@@ -303,6 +314,8 @@ class Elementwise(Primitive):
         self.cost = cost
         self._vjp = vjp
         self._jvp = jvp
+        self._along = along
+        self.points = points
 
     def aval(self, *xs: Aval) -> Aval:
         return Aval(
@@ -313,7 +326,17 @@ class Elementwise(Primitive):
     def evaluate(self, *xs: Any) -> Any:
         return self.ufunc(*xs)
 
+    def kink(self, operands: Sequence[Any]) -> Any:
+        return None if self._along is None else tuple(operands[: self.points])
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        if self._along is None:
+            return self.vjp(ct, out, *xs)
+        return self._along(directions, ct, out, *xs)
+
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        if self._along is not None:
+            return self._along((), ct, out, *xs)
         if self._vjp is not None:
             return self._vjp(ct, out, *xs)
         if self.partials is None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Literal
 from tapegrad.primitives.base import Elementwise, Linear, parametric
+from tapegrad.primitives.kinks import shared, turned
 
 LN2 = math.log(2.0)
 LN10 = math.log(10.0)
@@ -74,12 +75,15 @@ def _power_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """d x**y: y x**(y-1) and log(x) x**y.
 
     At x = 0 the slope along y is 0, and so is that along x for 0 < y < 1, where the power is a
-    root: its infinite slope is 0, as that of sqrt is. For y = 0 the power is constant.
+    root: its infinite slope is 0, as that of sqrt is. For y = 0 the power is constant: the slope
+    along x is 0, where 0 times 1 / x isn't, too. Elsewhere it has to be the product, which has a
+    derivative along y.
     """
     slope = y * power(x, y - 1)
     root = where(x.equals(0), _zero(x), slope)
+    flat = where(isnan(slope), _zero(x), slope)
     # The conditions on y alone come first: with a constant exponent they fold away.
-    along_x = where(y.equals(0), _zero(x), where(logical_and(y > 0, y < 1), root, slope))
+    along_x = where(y.equals(0), flat, where(logical_and(y > 0, y < 1), root, slope))
     return along_x, _select(not_equal(x, _zero(x)), out * log(x))
 
 
@@ -146,11 +150,12 @@ log1p = Elementwise(
 
 
 def _logaddexp_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """The logistic function of the difference; a half each for two equal infinities."""
+    """The logistic function of the difference; a half each for two equal infinities, which have
+    none."""
     from tapegrad.primitives.special import expit
 
     half = Literal(x.dtype.type(0.5))
-    tie = x.equals(y)
+    tie = logical_and(x.equals(y), isinf(x))
     return where(tie, half, expit(x - y)), where(tie, half, expit(y - x))
 
 
@@ -222,7 +227,21 @@ def _hypot_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return _select(away, x / out), _select(away, y / out)
 
 
-hypot = Elementwise("hypot", np.hypot, "hypot({0}, {1})", _hypot_partials, cost=FUNCTION)
+def _hypot_along(directions: Any, ct: Any, out: Any, x: Any, y: Any) -> Any:
+    from tapegrad.primitives.norms import norm_pullback
+
+    return norm_pullback(((1.0, ()), (1.0, ())), directions, ct, out, x, y)
+
+
+hypot = Elementwise(
+    "hypot",
+    np.hypot,
+    "hypot({0}, {1})",
+    _hypot_partials,
+    along=_hypot_along,
+    points=2,
+    cost=FUNCTION,
+)
 
 # ---- kinks
 
@@ -235,7 +254,7 @@ absolute = Elementwise(
     "abs",
     np.absolute,
     "abs({0})",
-    vjp=lambda ct, out, x: (_abs_rule(ct, x),),
+    along=lambda directions, ct, out, x: (turned(directions, x, ct),),
     jvp=lambda ts, out, x: _abs_rule(ts[0], x),
 )
 sign = Elementwise("sign", np.sign, "sign({0})")
@@ -245,17 +264,16 @@ trunc: Elementwise = Elementwise("trunc", np.trunc, "trunc({0})")
 rint = Elementwise("rint", np.rint, "rint({0})")
 
 
-def _copysign_rule(ct: Any, out: Any, x: Any) -> Any:
-    """|x| times a sign: the slope is 1 where the sign is kept, -1 where not, 0 at the kink."""
-    return _select(not_equal(x, _zero(x)), where(logical_xor(x > 0, out > 0), -ct, ct))
+def _signed(ct: Any, y: Any) -> Any:
+    return where(signbit(y), -ct, ct)
 
 
 copysign = Elementwise(
     "copysign",
     np.copysign,
     "copysign({0}, {1})",
-    vjp=lambda ct, out, x, y: (_copysign_rule(ct, out, x), None),
-    jvp=lambda ts, out, x, y: None if ts[0] is None else _copysign_rule(ts[0], out, x),
+    along=lambda directions, ct, out, x, y: (turned(directions, x, _signed(ct, y)), None),
+    jvp=lambda ts, out, x, y: None if ts[0] is None else _abs_rule(_signed(ts[0], y), x),
 )
 
 
@@ -265,8 +283,10 @@ def _choice(name: str, ufunc: Any) -> Elementwise:
     def share(ct: Any, out: Any, x: Any, y: Any) -> Any:
         return _select(x.equals(out), where(y.equals(out), ct * 0.5, ct))
 
-    def vjp(ct: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-        return share(ct, out, x, y), share(ct, out, y, x)
+    larger = name in ("maximum", "fmax")
+
+    def along(directions: Any, ct: Any, out: Any, x: Any, y: Any) -> Any:
+        return shared(larger, directions, ct, out, x, y)
 
     def jvp(ts: Any, out: Any, x: Any, y: Any) -> Any:
         (tx, ty) = ts
@@ -277,7 +297,7 @@ def _choice(name: str, ufunc: Any) -> Elementwise:
             ]
         )
 
-    return Elementwise(name, ufunc, name + "({0}, {1})", vjp=vjp, jvp=jvp)
+    return Elementwise(name, ufunc, name + "({0}, {1})", along=along, points=2, jvp=jvp)
 
 
 maximum = _choice("maximum", np.maximum)

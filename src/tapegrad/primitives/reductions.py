@@ -13,6 +13,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Library, Linear, Reduction, Slice, parametric
 from tapegrad.primitives.elementwise import AsType, where
+from tapegrad.primitives.kinks import SharedOver
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.views import (
     BroadcastTo,
@@ -51,10 +52,10 @@ class Sum(Linear, Reduction):
         return x.dtype == np.float32 and math.prod(x.shape[a] for a in self.axes) > LONG_SUM
 
     def transpose(self, ct: Any, x: Aval) -> Any:
-        return BroadcastTo(x.shape)(_restored(ct, self.axes))
+        return BroadcastTo(x.shape)(restored(ct, self.axes))
 
 
-def _restored(x: Any, axes: tuple[int, ...]) -> Any:
+def restored(x: Any, axes: tuple[int, ...]) -> Any:
     """The reduced axes put back, with extent 1."""
     return ExpandDims(axes)(x) if axes else x
 
@@ -69,20 +70,25 @@ class _Extremum(Reduction):
         return x.with_shape(self.kept(x))
 
     def _shares(self, out: Any, x: Any) -> tuple[Any, Any]:
-        ties = x.equals(_restored(out, self.axes))
+        ties = x.equals(restored(out, self.axes))
         count = Sum(self.axes)(AsType(x.dtype)(ties))
         return ties, count
 
+    def kink(self, operands: Any) -> Any:
+        return tuple(operands)
+
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        ties, count = self._shares(out, xs[0])
-        share = _restored(ct / count, self.axes)
-        return (where(ties, share, ct.constant(0)),)
+        return self.vjp_along((), ct, out, *xs)
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Any:
+        pullback = SharedOver(self.axes, self.name == "max", len(directions), True)
+        return (pullback(xs[0], *directions, out, ct),)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         if ts[0] is None:
             return None
         ties, count = self._shares(out, xs[0])
-        share = ts[0] / _restored(count, self.axes)
+        share = ts[0] / restored(count, self.axes)
         return Sum(self.axes)(where(ties, share, out.constant(0)))
 
 

@@ -13,7 +13,16 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Elementwise, Parametric, broadcast_shapes, parametric
-from tapegrad.primitives.elementwise import FUNCTION, exp, log, log1p, reciprocal, sign, where
+from tapegrad.primitives.elementwise import (
+    FUNCTION,
+    exp,
+    isnan,
+    log,
+    log1p,
+    logical_and,
+    sign,
+    where,
+)
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
 HALF_SQRT_PI = 0.8862269254527580
@@ -141,16 +150,12 @@ ndtri = Elementwise(
 # ---- modified Bessel functions
 
 
-def _at_zero(x: Any, value: float, elsewhere: Any) -> Any:
-    return where(x.equals(0), x.constant(value), elsewhere)
-
-
 i0 = Elementwise("i0", _scipy("i0"), "", lambda out, x: (i1(x),), cost=2 * FUNCTION)
 i1: Elementwise = Elementwise(
     "i1",
     _scipy("i1"),
     "",
-    lambda out, x: (_at_zero(x, 0.5, i0(x) - out / x),),
+    lambda out, x: ((i0(x) + BesselI(2)(x)) * 0.5,),
     cost=2 * FUNCTION,
 )
 i0e = Elementwise(
@@ -160,7 +165,7 @@ i1e: Elementwise = Elementwise(
     "i1e",
     _scipy("i1e"),
     "",
-    lambda out, x: (_at_zero(x, 0.5, i0e(x) - out * (sign(x) + reciprocal(x))),),
+    lambda out, x: ((i0e(x) + BesselI(2, scaled=True)(x)) * 0.5 - sign(x) * out,),
     cost=2 * FUNCTION,
 )
 
@@ -184,10 +189,12 @@ kl_div = Elementwise(
 
 
 def _x_log(name: str, scalar: str, logarithm: Any, argument: Callable[[Any], Any]) -> Elementwise:
-    """x * log(...), which is 0 for x = 0 whatever the logarithm is: its slope along y too."""
+    """x * log(...), which is 0 for x = 0 whatever the logarithm is: its slope along y too, where
+    that would be 0 / 0. Elsewhere it has to be the quotient, which has a derivative along x."""
 
     def along_y(ct: Any, x: Any, y: Any) -> Any:
-        return where(x.equals(0), ct.constant(0), ct * x / argument(y))
+        slope = x / argument(y)
+        return ct * where(logical_and(x.equals(0), isnan(slope)), ct.constant(0), slope)
 
     def vjp(ct: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
         return ct * logarithm(y), along_y(ct, x, y)
@@ -203,6 +210,39 @@ def _x_log(name: str, scalar: str, logarithm: Any, argument: Callable[[Any], Any
 
 xlogy = _x_log("xlogy", "xlogy({0}, {1})", log, lambda y: y)
 xlog1py = _x_log("xlog1py", "xlog1py({0}, {1})", log1p, lambda y: y + 1)
+
+
+@parametric
+class BesselI(Parametric):
+    """The modified Bessel function of the first kind I_n; `scaled`, it is times exp(-|x|).
+
+    I_n' = (I_(n-1) + I_(n+1)) / 2, which doesn't divide by x.
+    """
+
+    order: int
+    scaled: bool = False
+
+    name = "bessel_i"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_shape(xs[0].shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        import scipy.special
+
+        function = scipy.special.ive if self.scaled else scipy.special.iv
+        return np.asarray(function(self.order, xs[0])).astype(xs[0].dtype)[()]
+
+    def slope(self, out: Any, x: Any) -> Any:
+        neighbours = [BesselI(abs(self.order + k), self.scaled)(x) for k in (-1, 1)]
+        slope = (neighbours[0] + neighbours[1]) * 0.5
+        return slope - sign(x) * out if self.scaled else slope
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return (ct * self.slope(out, xs[0]),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None if ts[0] is None else ts[0] * self.slope(out, xs[0])
 
 
 @parametric

@@ -3,8 +3,7 @@
 Matrices are the last two axes. Those that may not converge say so in a last result, `failed`.
 
 Eigenvectors and singular vectors are determined up to their sign, and up to a rotation where
-values are equal. The derivative is that of functions which don't depend on this choice: where two
-values are equal the rotation between their vectors counts as 0.
+values are equal: `degenerate` says what becomes of that.
 """
 
 from __future__ import annotations
@@ -17,41 +16,33 @@ import numpy as np
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Library, Slice, parametric
 from tapegrad.primitives.contractions import matmul, swapped
-from tapegrad.primitives.elementwise import reciprocal, where
-from tapegrad.primitives.scatter import Concatenate, PlaceDiagonal
+from tapegrad.primitives.degenerate import (
+    EigenvaluePullback,
+    SingularValuePullback,
+    between_equal,
+    chosen_eigenvectors,
+    chosen_singular_vectors,
+    column,
+    equal,
+    inverted,
+    row,
+    symmetric,
+    triangle_of,
+)
+from tapegrad.primitives.elementwise import where
+from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.solving import (
     below,
-    folded,
     mirrored,
     over_batch,
     solve_lower,
     solve_upper,
     square,
 )
-from tapegrad.primitives.views import Diagonal, ExpandDims, GetItem, zeros
+from tapegrad.primitives.views import Diagonal, GetItem, zeros
 
 FLAG = np.dtype(bool)
-
-
-def row(x: Any) -> Any:
-    """Vectors as matrices of one row."""
-    return ExpandDims((x.ndim - 1,))(x)
-
-
-def column(x: Any) -> Any:
-    """Vectors as matrices of one column."""
-    return ExpandDims((x.ndim,))(x)
-
-
-def placed(x: Any) -> Any:
-    """Vectors on the diagonal of square matrices."""
-    return PlaceDiagonal((x.shape[-1], x.shape[-1]), 0)(x)
-
-
-def inverted(x: Any) -> Any:
-    """1 / x, and 0 where x is 0."""
-    zero = x.equals(0)
-    return where(zero, x.constant(0), reciprocal(where(zero, x.constant(1), x)))
+TIE = 0.9  # the power of the precision up to which values of vectors count as equal
 
 
 def total(*terms: Any) -> Any:
@@ -109,17 +100,33 @@ class EigH(Library):
             lambda x: tuple(np.linalg.eigh(x, uplo)), lambda x: (x.shape[:1], x.shape), xs[0]
         )
 
+    def kink(self, operands: Any) -> Any:
+        return operands[0], self.lower
+
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return self.vjp_along((), ct, out, *xs)
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Any:
         (ct_w, ct_v, _), (w, v, _) = ct, out
-        turned = None if ct_v is None else _gaps(w) * matmul(swapped(v), ct_v)
-        inner = total(None if ct_w is None else placed(ct_w), turned)
-        if inner is None:
-            return (None,)
-        if turned is None:  # columns scaled, for a product less
-            whole = matmul(v * row(ct_w), swapped(v))
+        if ct_v is None and not directions:
+            whole = None if ct_w is None else EigenvaluePullback(self.lower)(xs[0], w, v, ct_w)
         else:
-            whole = matmul(matmul(v, inner), swapped(v))
-        return (folded(whole) if self.lower else swapped(folded(swapped(whole))),)
+            of_values = None
+            if ct_w is not None:
+                chosen = chosen_eigenvectors(w, v, symmetric(directions[0])) if directions else v
+                of_values = matmul(chosen * row(ct_w), swapped(chosen))
+            of_vectors = None
+            if ct_v is not None:
+                turned = matmul(swapped(v), ct_v)
+                ties = equal(w, TIE)
+                turned = where(
+                    ties,
+                    between_equal(turned, w, ct_w),
+                    inverted(row(w) - column(w), ties) * turned,
+                )
+                of_vectors = matmul(matmul(v, turned), swapped(v))
+            whole = total(of_values, of_vectors)
+        return (None if whole is None else triangle_of(whole, self.lower),)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         (t,), (w, v, _) = ts, out
@@ -164,26 +171,33 @@ class SVD(Library):
 
         return attempted(lambda x: tuple(np.linalg.svd(x, full_matrices=False)), shapes, xs[0])
 
+    def kink(self, operands: Any) -> Any:
+        return tuple(operands)
+
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return self.vjp_along((), ct, out, *xs)
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Any:
         (ct_u, ct_s, ct_vt, _), (u, s, vt, _) = ct, out
-        inner, beside = [], []
+        terms = []
+        if ct_s is not None and not directions:
+            terms.append(SingularValuePullback()(xs[0], u, s, vt, ct_s))
+        elif ct_s is not None:
+            chosen, chosen_t = chosen_singular_vectors(u, s, vt, directions[0])
+            terms.append(matmul(chosen * row(ct_s), chosen_t))
+        left = right = None
         if ct_u is not None:
-            turned = matmul(swapped(u), ct_u)
-            inner.append(_square_gaps(s) * (turned - swapped(turned)) * row(s))
+            left = matmul(swapped(u), ct_u)
             if u.shape[-2] > u.shape[-1]:
-                rest = (ct_u - matmul(u, turned)) * row(inverted(s))
-                beside.append(matmul(rest, vt))
+                terms.append(matmul((ct_u - matmul(u, left)) * row(inverted(s)), vt))
         if ct_vt is not None:
-            turned = matmul(vt, swapped(ct_vt))
-            inner.append(column(s) * _square_gaps(s) * (turned - swapped(turned)))
+            right = matmul(vt, swapped(ct_vt))
             if vt.shape[-1] > vt.shape[-2]:
-                rest = column(inverted(s)) * (ct_vt - matmul(swapped(turned), vt))
-                beside.append(matmul(u, rest))
-        if not inner:
-            return (None if ct_s is None else matmul(u * row(ct_s), vt),)
-        if ct_s is not None:
-            inner.append(placed(ct_s))
-        return (total(matmul(u, matmul(total(*inner), vt)), *beside),)
+                rest = column(inverted(s)) * (ct_vt - matmul(swapped(right), vt))
+                terms.append(matmul(u, rest))
+        if left is not None or right is not None:
+            terms.append(matmul(u, matmul(_turned(s, ct_s, left, right), vt)))
+        return (total(*terms),)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         (t,), (u, s, vt, _) = ts, out
@@ -195,7 +209,26 @@ class SVD(Library):
         t_u = t_u + (right - matmul(u, turned)) * row(inverted(s))
         t_v = matmul(swapped(vt), gaps * (by_rows + swapped(by_rows)))
         t_v = t_v + swapped(column(inverted(s)) * (left - matmul(turned, vt)))
-        return t_u, Diagonal(0)(turned), swapped(t_v), None
+        t_s = where(s.equals(0), s.constant(0), Diagonal(0)(turned))
+        return t_u, t_s, swapped(t_v), None
+
+
+def _turned(s: Any, ct_s: Any, left: Any, right: Any) -> Any:
+    """F * (L S + S R), of the antisymmetric parts L of U^T U' and R of V^T V': with quotients of
+    sums and differences, (L + R) / (s_j - s_i) + (L - R) / (s_j + s_i), of which the second has
+    nothing to do with equal values."""
+    both = total(left, right)
+    apart = left if right is None else -right if left is None else left - right
+    ties, nothing = equal(s, TIE), row(s) + column(s)
+    gaps = inverted(row(s) - column(s), ties) * antisymmetric(both)
+    return where(ties, between_equal(both, s, ct_s), gaps) + inverted(nothing) * antisymmetric(
+        apart
+    )
+
+
+def antisymmetric(x: Any) -> Any:
+    """(X - X^T) / 2."""
+    return (x - swapped(x)) * 0.5
 
 
 def _square_gaps(s: Any) -> Any:

@@ -44,8 +44,10 @@ class Cache:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.recent: tuple[Any, ...] = ()
+        self._told = False
         self.fast_hits = 0  # of entries in `recent`; counted without the lock, so roughly
         self._overflowed = False
+        self._again = ("", 0, 0)  # what changed at the last trace, since when, and the hits by then
         self._signatures: OrderedDict[Any, list[Any]] = OrderedDict()
         self._counts = dict.fromkeys(EVENTS, 0)
 
@@ -77,6 +79,19 @@ class Cache:
             first, self._overflowed = full and not self._overflowed, self._overflowed or full
             return first
 
+    def traced_for(self, word: str) -> bool:
+        """Note what had changed when a call had to trace. True if it was the same for the third
+        trace in a row, for the first time since the cache was cleared."""
+        with self.lock:
+            before, count, hits = self._again
+            now = self._counts["hits"] + self.fast_hits
+            count = count + 1 if word and word == before and hits == now else 1
+            self._again = word, count, now
+            if count != 2 or self._told:  # the first trace of all has no word
+                return False
+            self._told = True
+            return True
+
     def used(self, key: Any, variant: Any) -> None:
         """Count a hit of `variant`, and try it first the next time."""
         with self.lock:
@@ -101,7 +116,7 @@ class Cache:
         with self.lock:
             self._signatures.clear()
             self.recent, self.fast_hits = (), 0
-            self._overflowed = False
+            self._overflowed, self._told, self._again = False, False, ("", 0, 0)
             self._counts = dict.fromkeys(self._counts, 0)
 
 

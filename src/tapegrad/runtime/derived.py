@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.play import run
-from tapegrad.runtime.retracing import warn_of_retracing
+from tapegrad.runtime.retracing import warn_of_retracing, warn_of_state
 from tapegrad.signature import (
     check_differentiable,
     check_leaf,
@@ -39,20 +39,18 @@ from tapegrad.signature import (
 )
 from tapegrad.tracing import trace as traces
 from tapegrad.tracing.aliasing import check_apart
+from tapegrad.tracing.observe.observer import Observer, unobserved
 from tapegrad.tracing.run import (
     Traced,
     own_result,
     plain_value,
     replay,
     trace_function,
-    trace_to_keep,
 )
+from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_traced, key_orders, unflatten
-
-if TYPE_CHECKING:
-    from tapegrad.tracing.state import State
 
 
 @dataclass(frozen=True)
@@ -261,6 +259,8 @@ class Derived:
 
     def _pays(self, variant: Variant) -> bool:
         """Whether a variant is compiled before it runs again: never before its first result."""
+        if variant.state is not None and variant.state.never:
+            return False  # it isn't used again
         if self.compile == "auto":
             return variant.played > variant.price
         return self.compile == "always"
@@ -286,9 +286,13 @@ class Derived:
                 return found[0]
             tried += since
         self.cache.count("misses")
+        last = known[0] if known else None
         if is_full:
-            last = known[0] if known else None
             warn_of_retracing(self.__name__, last, self.root, traced_leaves, args, kwargs)
+        elif last is not None and last.state is not None:
+            word = last.state.broken(self.root, args, kwargs)
+            if self.cache.traced_for(word):
+                warn_of_state(self.__name__, word, bool(last.state.never))
         found = self._run(variant, traced_leaves, args, kwargs, fresh=True)
         if found is None:
             raise GradientError(
@@ -300,22 +304,37 @@ class Derived:
     def _derive(self, args: Any, kwargs: Any, final: bool = True) -> Variant:
         """Trace, check, differentiate and optimise; a tape that isn't `final` becomes part of
         another one, in whose trace this is called."""
-        from tapegrad.pipeline import gradient, optimized
-
         names, words = leaf_names(self.f, args, kwargs)
         leaves, _ = flatten((args, kwargs))
         for leaf, word in zip(leaves, words, strict=True):
             check_leaf(leaf, f"{self.recipe.kind} of {describe(self.f)}: {word}")
         wrt, structures, counts = self._with_respect_to(args, words)
-        state = None
-        if final:
-            traced, state = trace_to_keep(self.f, args, kwargs, names, self.root)
-        else:
-            traced = trace_function(self.f, args, kwargs, names)
+        if not final:
+            return self._differentiated(args, kwargs, names, wrt, structures, counts, None)
+        with Observer(self.root, args, kwargs, describe(self.f)) as observer:
+            variant = self._differentiated(args, kwargs, names, wrt, structures, counts, observer)
+        observer.check()
+        variant.state = State(observer.reads)
+        return variant
+
+    def _differentiated(
+        self,
+        args: Any,
+        kwargs: Any,
+        names: Sequence[str],
+        wrt: list[int],
+        structures: list[Any],
+        counts: list[int],
+        observer: Observer | None,
+    ) -> Variant:
+        from tapegrad.pipeline import gradient, optimized
+
+        final = observer is not None
+        traced = trace_function(self.f, args, kwargs, names, observer)
         if self.recipe.kind == "jit":
             kept = list(range(len(traced.tape.outputs)))
             tape = optimized(traced.tape) if final else traced.tape
-            return Variant(tape, traced.without_values(), self.recipe, [], [], kept, state)
+            return Variant(tape, traced.without_values(), self.recipe, [], [], kept)
         check_scalar_result(traced, describe(self.f), self.recipe.has_aux)
         kept = self._kept(traced)
         if traced.outputs[0] is None:  # a constant loss: no input matters
@@ -326,7 +345,7 @@ class Derived:
             traced = replace(traced, hidden=(*traced.hidden, *tape.captured))
             tape = replace(tape, captured=())
         traced = traced.without_values()
-        return Variant(tape, traced, self.recipe, structures, counts, kept, state)
+        return Variant(tape, traced, self.recipe, structures, counts, kept)
 
     def _with_respect_to(
         self, args: Sequence[Any], words: Sequence[str]
@@ -414,6 +433,7 @@ class Derived:
 
     # ---- inside another trace
 
+    @unobserved
     def _nested(self, args: Any, kwargs: Any) -> Any:
         """Record this function's tape in the trace of its arguments, or of what it reaches."""
         variant = self._derive(args, kwargs, final=False)

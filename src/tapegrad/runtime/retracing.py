@@ -43,6 +43,27 @@ def warn_of_retracing(
     )
 
 
+def warn_of_state(name: str, word: str, never: bool) -> None:
+    """Say why three calls in a row were traced: the same place has changed each time."""
+    if never:
+        why = (
+            f"What it reads, {word!r}, can't be compared from call to call. Read it outside, and "
+            "pass it as an argument; a function that depends on its arguments alone can be "
+            "declared with tapegrad.primitive"
+        )
+    else:
+        why = (
+            f"What keeps changing is {word!r}, which the function reaches without being passed "
+            "it. Pass it as an argument"
+        )
+    warnings.warn(
+        f"{name} was traced for three calls in a row, and each trace costs as much as many calls. "
+        f"{why}",
+        RuntimeWarning,
+        stacklevel=5,
+    )
+
+
 def _broken_state(last: Variant, root: Any, args: Any, kwargs: Any) -> str:
     word = "" if last.state is None else last.state.broken(root, args, kwargs)
     return word and (

@@ -22,7 +22,8 @@ from tapegrad.ir.tape import Literal
 from tapegrad.pipeline import gradient, schedule
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.signature import argument_names, check_leaf, describe, leaf_names
-from tapegrad.tracing.run import trace_to_keep
+from tapegrad.tracing.observe.observer import Observer
+from tapegrad.tracing.run import trace_function
 from tapegrad.trees import flatten, is_traced
 
 
@@ -73,7 +74,8 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
     leaves, _ = flatten(tuple(args))
     for leaf, word in zip(leaves, words, strict=True):
         check_leaf(leaf, f"simplegrad: {word}")
-    traced, _ = trace_to_keep(f, args, {}, names)
+    with Observer(f, args, {}) as observer:
+        traced = trace_function(f, args, {}, names, observer)
     check_scalar_result(traced, describe(f))
     inputs = [x for x in leaves if is_traced(x)]
     wrt = [k for k, x in enumerate(inputs) if is_float_leaf(x)]

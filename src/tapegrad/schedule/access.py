@@ -27,7 +27,7 @@ def nest(indices: Sequence[Index], body: list[Step]) -> list[Step]:
     """The body under one loop for each index, outermost first; extents of 1 need no loop."""
     for index in reversed(indices):
         if index.extent != 1:
-            body = [Loop(index, body)]
+            body = [Loop(index, tuple(body))]
     return body
 
 

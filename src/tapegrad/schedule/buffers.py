@@ -18,13 +18,13 @@ The large ones are placed first, so no slot has to grow. Single numbers share on
 from __future__ import annotations
 
 import bisect
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from tapegrad.ir.plan import Affine, Allocation, At, Cell, Home, Index, Loop, Plan, Slot, Step
+from tapegrad.ir.allocation import Allocation, Home, Slot, extent, left_of
+from tapegrad.ir.plan import Affine, At, Cell, Index, Loop, Plan, Step
 
 FEW = 16  # elements: what is no larger than this shares a slot with others of its kind
 
@@ -69,23 +69,19 @@ def _first(tenant: tuple[_Life, int]) -> int:
 def assign(plan: Plan) -> Allocation:
     """A home for every stored temporary of a plan."""
     lives, written = _lives(plan)
-    allocation = Allocation([], {})
+    slots: list[Slot] = []
+    homes: dict[Cell, Home] = {}
     for dtype in dict.fromkeys(life.cell.dtype for life in lives):
         mine = [life for life in lives if life.cell.dtype == dtype]
-        _assign_few([life for life in mine if life.size <= FEW], dtype, allocation)
+        _assign_few([life for life in mine if life.size <= FEW], dtype, slots, homes)
         many = [life for life in mine if life.size > FEW]
         results = [life for life in written if life.cell.dtype == dtype]
-        _assign_many(many, results, dtype, plan, allocation)
+        _assign_many(many, results, dtype, plan, slots, homes)
     used: dict[Slot | Cell, int] = {}
     for life in lives:
-        used.setdefault(allocation.homes[life.cell].memory, len(used))
-    allocation.slots.sort(key=used.__getitem__)  # in the order in which they are used
-    return allocation
-
-
-def extent(cell: Cell) -> int:
-    """How many elements a stored temporary needs."""
-    return math.prod(cell.left)
+        used.setdefault(homes[life.cell].memory, len(used))
+    slots.sort(key=used.__getitem__)  # in the order in which they are used
+    return Allocation(tuple(slots), homes)
 
 
 def _lives(plan: Plan) -> tuple[list[_Life], list[_Life]]:
@@ -101,26 +97,35 @@ def _lives(plan: Plan) -> tuple[list[_Life], list[_Life]]:
     return lives, [life for cell, life in found.items() if cell.role == "output"]
 
 
-def _assign_few(lives: list[_Life], dtype: np.dtype, allocation: Allocation) -> None:
+def _assign_few(
+    lives: list[_Life], dtype: np.dtype, slots: list[Slot], homes: dict[Cell, Home]
+) -> None:
     """Places in one slot for what is small, handed on to the next of the same size."""
     if not lives:
         return
-    slot = Slot(dtype, 0)
-    allocation.slots.append(slot)
+    starts: dict[Cell, int] = {}
     leaving = sorted(lives, key=lambda life: life.last, reverse=True)
     free: dict[int, list[int]] = {}
+    end = 0
     for life in sorted(lives, key=lambda life: life.first):
         while leaving and leaving[-1].last < life.first:
             gone = leaving.pop()
-            free.setdefault(gone.size, []).append(allocation.homes[gone.cell].start)
+            free.setdefault(gone.size, []).append(starts[gone.cell])
         places = free.get(life.size)
-        start = places.pop() if places else slot.size
-        slot.size = max(slot.size, start + life.size)
-        allocation.homes[life.cell] = Home(slot, start)
+        starts[life.cell] = start = places.pop() if places else end
+        end = max(end, start + life.size)
+    slot = Slot(dtype, end)
+    slots.append(slot)
+    homes.update((cell, Home(slot, start)) for cell, start in starts.items())
 
 
 def _assign_many(
-    lives: list[_Life], results: list[_Life], dtype: np.dtype, plan: Plan, allocation: Allocation
+    lives: list[_Life],
+    results: list[_Life],
+    dtype: np.dtype,
+    plan: Plan,
+    slots: list[Slot],
+    homes: dict[Cell, Home],
 ) -> None:
     """Places for arrays, the largest first: in results, in slots, in new slots."""
     memories = []
@@ -129,18 +134,19 @@ def _assign_many(
         memory = _Memory(result.cell, result.size)
         memory.let(result, 0)
         memories.append(memory)
-    slots: list[_Memory] = []
+    scratch: list[_Memory] = []
     for life in sorted(lives, key=lambda life: (-life.size, life.first)):
-        for memory in (*memories, *_latest(slots, life)):
+        for memory in (*memories, *_latest(scratch, life)):
             start = _place(memory, life, plan)
             if start is not None:
                 break
         else:
-            memory, start = _Memory(Slot(dtype, life.size), life.size), 0
-            slots.append(memory)
-            allocation.slots.append(memory.home)  # type: ignore[arg-type]
+            slot = Slot(dtype, life.size)
+            slots.append(slot)
+            memory, start = _Memory(slot, life.size), 0
+            scratch.append(memory)
         memory.let(life, start)
-        allocation.homes[life.cell] = Home(memory.home, start)
+        homes[life.cell] = Home(memory.home, start)
 
 
 def _latest(slots: list[_Memory], life: _Life) -> list[_Memory]:
@@ -205,10 +211,9 @@ def _in_place(step: Step, old: Cell, new: Cell) -> bool:
         loops = loops[: same.index(False) if False in same else len(same)]
     axes = range(len(old.left))
     for depth, loop in enumerate(loops):
-        # Each iteration has a row of its own in both, so it is enough to look at one of them.
+        # Each iteration has rows of its own, the same in both: it is enough to look at one of them.
         if loop.index.extent != 1 and not any(
-            all(_runs_over(a.path[depth:], a.at[axis], loop.index) for a in accesses)
-            for axis in axes
+            _own_rows([(a.path[depth:], a.at[axis]) for a in accesses], loop.index) for axis in axes
         ):
             return False
     depth = len(loops)
@@ -235,19 +240,30 @@ def _accesses_in(
         if at is None or cell.alias is not None:
             yield None
             continue
-        left = at if cell.axes is None else tuple(at[a] for a in cell.axes)
+        left = left_of(cell, at)
         plain = all(isinstance(k, Affine) for k in left)
         yield _Access(path, place, left, root is new) if plain else None
 
 
-def _runs_over(path: tuple[Loop, ...], k: object, index: Index) -> bool:
-    """Whether an entry of an index is a loop's own, or that of a loop over rows of its tile."""
+def _own_rows(entries: Sequence[tuple[tuple[Loop, ...], object]], index: Index) -> bool:
+    """Whether these entries of indices, inside their loops, are other rows for each value of a
+    loop's index. They are if all are that index, or if all are those of loops over the rows of its
+    tile, or its chunk: row 2 and the rows of chunk 2 are different ones."""
+    ways = {_way(path, k, index) for path, k in entries}
+    return len(ways) == 1 and None not in ways
+
+
+def _way(path: tuple[Loop, ...], k: object, index: Index) -> tuple[Index, ...] | None:
+    """The loops from that whose index an entry is, through those whose tiles or chunks they run
+    over, to that of `index`, which isn't part of it; None if they don't lead there."""
+    way: list[Index] = []
     mine = k.index if isinstance(k, Affine) else None
     while mine is not None and mine is not index:
+        way.append(mine)
         mine = next((x.start or (x.chunk and x.chunk[0]) for x in path if x.index is mine), None)
-    return mine is index
+    return tuple(way) if mine is index else None
 
 
-def planned_peak_bytes(slots: list[Slot]) -> int:
+def planned_peak_bytes(slots: Sequence[Slot]) -> int:
     """The scratch memory of a plan, in bytes."""
     return sum(s.size * s.dtype.itemsize for s in slots)

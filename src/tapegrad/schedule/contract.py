@@ -9,9 +9,11 @@ A temporary that loses all its axes is a register.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tapegrad.ir.plan import Affine, At, Cell, Index, Loop, Plan, Step
+from tapegrad.ir.relocate import with_cells
 
 
 def contract(plan: Plan) -> Plan:
@@ -20,6 +22,7 @@ def contract(plan: Plan) -> Plan:
     for around, step in with_loops(plan.steps, ()):
         for cell, at, _ in step.accesses():
             seen.setdefault(cell, []).append((around, at))
+    shrunk: dict[Cell, Cell] = {}
     aliased = {cell.root for cell in seen if cell.alias is not None}
     for cell, uses in seen.items():
         if cell.role != "temporary" or cell.alias is not None or cell in aliased:
@@ -37,8 +40,10 @@ def contract(plan: Plan) -> Plan:
                 and all(isinstance(k, Affine) and k.index is first.index for k in entries)
             ):
                 lost.add(axis)
-        cell.axes = tuple(a for a in range(len(cell.shape)) if a not in lost)
-    return plan
+        axes = tuple(a for a in range(len(cell.shape)) if a not in lost)
+        if axes != cell.axes:
+            shrunk[cell] = replace(cell, axes=axes)
+    return with_cells(plan, shrunk)
 
 
 def _common_prefix(paths: list[tuple[Index, ...]]) -> tuple[Index, ...]:
@@ -50,7 +55,7 @@ def _common_prefix(paths: list[tuple[Index, ...]]) -> tuple[Index, ...]:
 
 
 def with_loops(
-    steps: list[Step], around: tuple[Index, ...]
+    steps: Sequence[Step], around: tuple[Index, ...]
 ) -> Iterator[tuple[tuple[Index, ...], Step]]:
     """All steps that aren't loops, each with the indices of the loops around it."""
     for step in steps:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from tapegrad.ir.plan import (
@@ -115,11 +115,10 @@ class _Item:
 
 def fuse(plan: Plan) -> Plan:
     """The plan with its loops merged, level by level."""
-    plan.steps = _fused(plan.steps)
-    return plan
+    return replace(plan, steps=_fused(plan.steps))
 
 
-def _fused(steps: list[Step]) -> list[Step]:
+def _fused(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     if not any(isinstance(step, Loop) for step in steps):
         return steps
     items = _Sequence()
@@ -129,8 +128,8 @@ def _fused(steps: list[Step]) -> list[Step]:
             items.append(item)
     for item in items.order:
         if isinstance(item.step, Loop):
-            item.step.body = _fused(item.step.body)
-    return [item.step for item in items.order]
+            item.step = replace(item.step, body=_fused(item.step.body))
+    return tuple([item.step for item in items.order])
 
 
 _key = attrgetter("key")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from tapegrad.ir.plan import (
     Read,
     Step,
 )
+from tapegrad.ir.relocate import with_cells
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import Reshape
@@ -88,25 +89,27 @@ class Lowering:
     def plan(self) -> Plan:
         """The plan, once every call is lowered: the guards are checked and outputs made whole."""
         self.check_guards()
-        inputs = [self.cells[var] for var in self.tape.inputs]
-        return Plan(self.tape.name, inputs, self._outputs(), self.steps, self.failures)
+        outputs, own = self._outputs()
+        inputs = tuple(self.cells[var] for var in self.tape.inputs)
+        steps, failures = tuple(self.steps), tuple(self.failures)
+        return with_cells(Plan(self.tape.name, inputs, outputs, steps, failures), own)
 
-    def _outputs(self) -> list[Cell]:
-        """A cell of its own for each output: computed into where possible, else copied into."""
-        outputs, taken = [], set()
+    def _outputs(self) -> tuple[tuple[Cell, ...], dict[Cell, Cell]]:
+        """A cell of its own for each output; and the temporaries that are outputs, as such. What
+        can't be computed where it leaves is copied."""
+        outputs: list[Cell] = []
+        becomes: dict[Cell, Cell] = {}
         names = self.tape.output_names or ("",) * len(self.tape.outputs)
         for x, name in zip(self.tape.outputs, names, strict=True):
             cell = self.cells.get(x) if isinstance(x, Var) else None
             own = cell is not None and cell.role == "temporary" and cell.alias is None
-            if cell is not None and own and x.shape and x not in taken:
-                cell.role = "output"
-                cell.hint = name or cell.hint
-                taken.add(x)
+            if cell is not None and own and x.shape and cell not in becomes:
+                becomes[cell] = replace(cell, role="output", hint=name or cell.hint)
             else:
                 cell = Cell(x.shape, x.dtype, "output", name or "out")
                 self.copy_into(cell, partial(self.read, x))
             outputs.append(cell)
-        return outputs
+        return tuple(outputs), becomes
 
     def copy_into(self, cell: Cell, read: Callable[[At], Read], src: Any = None) -> None:
         indices = indices_for(cell.shape)

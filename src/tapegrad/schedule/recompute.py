@@ -50,8 +50,8 @@ def recompute(plan: Plan) -> Plan:
     values = _Values(plan)
     again = _chosen(values)
     if again:
-        plan.steps = _Rewrite(values, again).rewritten(plan.steps, ())
-        plan = drop_unread(plan)
+        steps = _Rewrite(values, again).rewritten(plan.steps, ())
+        plan = drop_unread(replace(plan, steps=steps))
     return plan
 
 
@@ -334,7 +334,7 @@ class _Rewrite:
         self.again = again
         self.nest = 0
 
-    def rewritten(self, steps: list[Step], path: Path) -> list[Step]:
+    def rewritten(self, steps: tuple[Step, ...], path: Path) -> tuple[Step, ...]:
         done: list[Step] = []
         here: dict[tuple[Cell, At], Read] = {}
         for number, step in enumerate(steps):
@@ -351,7 +351,7 @@ class _Rewrite:
                 done.append(replace(step, read=self._read(step.read, path, done, here)))
             else:
                 done.append(step)
-        return done
+        return tuple(done)
 
     def _index(self, at: At, path: Path, done: list[Step], here: dict[tuple[Cell, At], Read]) -> At:
         """The index, with the values of index arrays computed again too."""
@@ -392,11 +392,10 @@ class _Rewrite:
 
 def drop_unread(plan: Plan) -> Plan:
     """Drop what is computed into temporaries that nothing reads."""
-    plan.steps = _read_later(plan.steps, set())
-    return plan
+    return replace(plan, steps=_read_later(plan.steps, set()))
 
 
-def _read_later(steps: list[Step], read: set[Cell]) -> list[Step]:
+def _read_later(steps: tuple[Step, ...], read: set[Cell]) -> tuple[Step, ...]:
     """The steps without those whose results nothing reads; `read` is what is read after them."""
     kept: list[Step] = []
     for step in reversed(steps):
@@ -412,4 +411,4 @@ def _read_later(steps: list[Step], read: set[Cell]) -> list[Step]:
         plain = isinstance(step, Compute)
         read |= {cell.root for cell, _, writes in step.accesses() if not (plain and writes)}
         kept.append(step)
-    return kept[::-1]
+    return tuple(kept[::-1])

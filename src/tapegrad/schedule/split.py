@@ -17,6 +17,8 @@ which it makes them, so that repeats have them in the same places:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -33,11 +35,11 @@ from tapegrad.ir.plan import (
     PythonCall,
     Step,
     is_parallel,
-    relocated,
     segments,
     walk,
     weight,
 )
+from tapegrad.ir.relocate import relocated
 
 LONGEST = 400  # the weight of a kernel
 
@@ -52,20 +54,18 @@ def split(plan: Plan) -> Plan:
         if position in cuts:
             steps.append(Cut())
         steps.append(step)
-    plan.steps = steps
-    places = _places(plan)
+    places = _places(steps)
 
     def place(cell: Cell, at: At) -> tuple[Cell, At]:
         return places.get(cell, (cell, at))
 
-    plan.steps = [relocated(s, place) for s in plan.steps]
-    return plan
+    return replace(plan, steps=tuple(relocated(s, place) for s in steps))
 
 
 # ---- where to cut
 
 
-def _cuts(steps: list[Step]) -> set[int]:
+def _cuts(steps: Sequence[Step]) -> set[int]:
     """The positions of the steps before which a kernel ends."""
     weights = [weight(s) for s in steps]
     if sum(weights) <= LONGEST:
@@ -90,7 +90,7 @@ def _cuts(steps: list[Step]) -> set[int]:
 class Lives:
     """Between which steps each temporary lives, and which of the kernels so far it comes from."""
 
-    def __init__(self, steps: list[Step], length: list[int]) -> None:
+    def __init__(self, steps: Sequence[Step], length: list[int]) -> None:
         first: dict[Cell, int] = {}
         final: dict[Cell, int] = {}
         self.origins: list[set[int]] = []  # of what a step uses: where that is used first
@@ -136,12 +136,12 @@ class Lives:
 # ---- what crosses
 
 
-def _places(plan: Plan) -> dict[Cell, tuple[Cell, At]]:
+def _places(steps: Sequence[Step]) -> dict[Cell, tuple[Cell, At]]:
     """Where the registers that several kernels use are kept."""
     homes: dict[Cell, int] = {}  # the kernel that uses a cell first
     crosses: set[Cell] = set()
     fixed: set[Cell] = set()  # cells that steps other than these refer to
-    for number, segment in enumerate(segments(plan.steps)):
+    for number, segment in enumerate(segments(steps)):
         for step in walk([segment] if isinstance(segment, PythonCall) else segment):
             if isinstance(step, Loop):
                 continue

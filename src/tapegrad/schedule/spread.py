@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ir.allocation import left_of
 from tapegrad.ir.plan import (
     Affine,
     At,
@@ -35,9 +36,9 @@ from tapegrad.ir.plan import (
     Step,
     is_fill,
     leaves,
-    relocated,
     walk,
 )
+from tapegrad.ir.relocate import relocated
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.elementwise import copy
 
@@ -64,8 +65,7 @@ def spread(plan: Plan) -> Plan:
         # What the totals start from isn't needed before, unless others have added to it.
         fills = [s for cell in folded for s in _untouched(steps, cell)]
         steps = [*(s for s in steps if s not in fills), loop, *fills, *totals]
-    plan.steps = steps
-    return plan
+    return replace(plan, steps=tuple(steps))
 
 
 def _untouched(steps: list[Step], cell: Cell) -> list[Step]:
@@ -108,10 +108,10 @@ def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell],
             before.append(Compute(local, (), copy, (neutral,)))
             after.append(Compute(parts, here, copy, (Read(local, ()),)))
         totals.append(_total(cell, parts, Affine.of(again), combine))
-    body = [_moved(s, moves, here) for s in loop.body]
+    body = tuple(_moved(s, moves, here) for s in loop.body)
     rows = replace(loop, body=body, chunk=(chunk, size))
-    total: list[Step] = [Loop(again, totals)] if totals else []
-    return Loop(chunk, [*before, rows, *after], parallel=True), folded, total
+    total: list[Step] = [Loop(again, tuple(totals))] if totals else []
+    return Loop(chunk, (*before, rows, *after), parallel=True), folded, total
 
 
 def _chunks(loop: Loop) -> tuple[int, int]:
@@ -216,7 +216,7 @@ def _nest(shape: tuple[int, ...], make: Callable[[At], Step]) -> Step:
     indices = [Index(n) for n in shape]
     step = make(tuple(Affine.of(i) for i in indices))
     for index in reversed(indices):
-        step = Loop(index, [step])
+        step = Loop(index, (step,))
     return step
 
 
@@ -256,7 +256,6 @@ def _moved(step: Step, moves: Move, here: At) -> Step:
             return cell, at
         if own.in_register:
             return own, ()
-        left = at if cell.axes is None else tuple(at[a] for a in cell.axes)
-        return own, (*here, *left)
+        return own, (*here, *left_of(cell, at))
 
     return relocated(step, place)

@@ -3,6 +3,7 @@ fuses with whatever computes them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,8 +63,8 @@ def routine(
 
 def cholesky(low: Lowering, call: Call) -> None:
     (x,) = call.operands
-    factor, failed = low.results(call)
-    failed.hint = "failed"
+    factor, flag = low.results(call)
+    failed = low.cells[call.outs[1]] = replace(flag, hint="failed")
     low.copy_into(factor, lambda at: low.read(x, at), call.src)
     routine(low, call, "cholesky", [factor], [], (failed,))
 

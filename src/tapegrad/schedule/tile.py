@@ -17,6 +17,7 @@ fused iterations only need what their own iteration made, and sums keep their or
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tapegrad.ir.plan import (
@@ -44,8 +45,7 @@ WORTH = 4  # a tile pays when its scalars cost at least 1/WORTH of the inner loo
 
 def tile(plan: Plan) -> Plan:
     """Cut the outermost loops that compute costly scalars between inner loops."""
-    plan.steps = [_tiled(s) if isinstance(s, Loop) else s for s in plan.steps]
-    return plan
+    return replace(plan, steps=tuple(_tiled(s) if isinstance(s, Loop) else s for s in plan.steps))
 
 
 def _tiled(loop: Loop) -> Loop:
@@ -65,15 +65,18 @@ def _tiled(loop: Loop) -> Loop:
     }
     body: list[Step] = []
     for segment in segments:
-        made = [c for c in crossing if _starts_here(c, [segment])]
+        starts = {c: _start(c, [segment]) for c in crossing}
+        made = {c: start for c, start in starts.items() if start is not None}
         later = {c: row for c, row in rows.items() if c not in made}
         steps = [_moved(s, later, offset) for s in segment]
-        steps += [Compute(rows[c], (offset,), copy, (Read(c, ()),), src=c.src) for c in made]
-        body.append(Loop(loop.index, steps, start=start, step=ROWS))
-    return Loop(start, body, step=ROWS)
+        steps += [
+            Compute(rows[c], (offset,), copy, (Read(c, s.at),), src=c.src) for c, s in made.items()
+        ]
+        body.append(Loop(loop.index, tuple(steps), start=start, step=ROWS))
+    return Loop(start, tuple(body), step=ROWS)
 
 
-def _pays(body: list[Step]) -> bool:
+def _pays(body: Sequence[Step]) -> bool:
     if not any(isinstance(s, Loop) for s in body):
         return False
     scalars = [s for s in body if isinstance(s, Compute)]
@@ -89,7 +92,7 @@ def _work(step: Step) -> int:
     return getattr(getattr(step, "primitive", None), "cost", 1)
 
 
-def _segments(body: list[Step]) -> list[list[Step]]:
+def _segments(body: Sequence[Step]) -> list[list[Step]]:
     """Runs of scalar steps, and of inner loops with the fills in front of them."""
     segments: list[list[Step]] = []
     kind = ""
@@ -109,7 +112,7 @@ def _segments(body: list[Step]) -> list[list[Step]]:
     return segments
 
 
-def _crossing(segments: list[list[Step]]) -> set[Cell] | None:
+def _crossing(segments: list[list[Step]]) -> list[Cell] | None:
     """The registers that several segments use; None if anything else would have to be tiled."""
     homes: dict[Cell, set[int]] = {}
     written: dict[Cell, set[int]] = {}
@@ -121,23 +124,20 @@ def _crossing(segments: list[list[Step]]) -> set[Cell] | None:
                 homes.setdefault(cell, set()).add(number)
                 if writes:
                     written.setdefault(cell, set()).add(number)
-    inside = {cell for cell in written if _starts_here(cell, segments)}
-    crossing = {cell for cell in inside if len(homes[cell]) > 1}
+    inside = [cell for cell in written if _start(cell, segments) is not None]
+    crossing = [cell for cell in inside if len(homes[cell]) > 1]
     if any(not cell.in_register for cell in crossing):
         return None
     return crossing
 
 
-def _starts_here(cell: Cell, segments: list[list[Step]]) -> bool:
-    """Whether a temporary gets its first value in this body, not before the loop."""
+def _start(cell: Cell, segments: list[list[Step]]) -> Compute | None:
+    """The step that gives a temporary its first value, if it gets that here and not before."""
     if cell.role != "temporary":
-        return False
-    for segment in segments:
-        for step in segment:
-            found = _first_write(cell, step)
-            if found is not None:
-                return not found.combine
-    return False
+        return None
+    found = (_first_write(cell, step) for segment in segments for step in segment)
+    first = next((f for f in found if f is not None), None)
+    return None if first is None or first.combine else first
 
 
 def _first_write(cell: Cell, step: Step) -> Compute | None:
@@ -159,7 +159,7 @@ def _moved(step: Step, rows: dict[Cell, Cell], offset: Affine) -> Step:
         return tuple(Indirect(read(k.read), k.extent) if isinstance(k, Indirect) else k for k in at)
 
     if isinstance(step, Loop):
-        return replace(step, body=[_moved(s, rows, offset) for s in step.body])
+        return replace(step, body=tuple(_moved(s, rows, offset) for s in step.body))
     if isinstance(step, Compute):
         reads = tuple(map(read, step.reads))
         if step.cell in rows:

@@ -33,6 +33,7 @@ from tapegrad.tracing.mixed import (
     sources_of,
     value_of,
 )
+from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import Traced, input_aval, trace_function
 from tapegrad.tracing.source import at_line, at_source, user_source
 from tapegrad.tracing.trace import innermost, to_operand, tracing_depth, untraced
@@ -74,13 +75,15 @@ class Operation:
 # ---- calling
 
 
+@unobserved
 def apply(operation: Operation, args: Any, kwargs: Any) -> Any:
     """Call a user's function: run it on plain arrays, record it where tracers are among them."""
     leaves, structure = flatten((args, kwargs))
     if not any(isinstance(x, Tracer) for x in leaves):
         if not (operation.has_rule() and tracing_depth()):
-            return operation.run(args, kwargs)[0]
-        with untraced():
+            with observed():
+                return operation.run(args, kwargs)[0]
+        with untraced(), observed():
             result, _ = operation.run(args, kwargs)
         _refuse_tracers(operation, flatten(result)[0])
         return result
@@ -219,7 +222,7 @@ class CustomCall:
         """The result and what is saved, for plain values of the operands."""
         args, kwargs = self.arguments.fill(values)
         try:
-            with untraced():
+            with untraced(), observed():
                 return self.operation.run(args, kwargs)
         except ValueError as error:
             if "read-only" in str(error):

@@ -18,6 +18,7 @@ from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.control import Missing, Opaque
 from tapegrad.tracing.mixed import MixedTree, Where
+from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_source
 from tapegrad.tracing.trace import Trace, to_operand, untraced
 from tapegrad.tracing.tracer import Tracer
@@ -168,7 +169,9 @@ class Backward:
     def _cotangents(self, ct: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
         """What the rule returns for each operand: None, a number, an array or a tracer."""
         try:
-            returned = self._spread(self.call.operation.pull_back(ct, out, args, kwargs, saved))
+            with observed():
+                entries = self.call.operation.pull_back(ct, out, args, kwargs, saved)
+            returned = self._spread(entries)
             return [
                 None if x is None or aval.dtype.kind != "f" else self._fitting(x, aval, word)
                 for x, aval, word in zip(

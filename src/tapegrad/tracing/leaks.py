@@ -1,8 +1,7 @@
 """Traced values that a function left behind in what outlives its trace: lists, attributes, globals.
 
 Afterwards they stand for nothing, and a later call, which runs the tape and not the function, would
-leave none. So they are searched for when a trace is over, wherever the function's code could have
-put them.
+leave none. So they are searched for when a trace is over, wherever the function has written.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 from tapegrad.errors import LeakedTracerError
 from tapegrad.ir.tape import Source, Tape, Var
-from tapegrad.tracing.reach import Reach, reached_by, through
+from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.source import at_source
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer
@@ -21,32 +20,17 @@ from tapegrad.tracing.tracer import Tracer
 _DEEPEST = 4  # of containers in containers
 
 
-def check_leaks(trace: Trace, reach: Reach, tape: Tape) -> None:
-    """A LeakedTracerError if one of the trace's values is where `reach` leads."""
-    for name, value in _places(reach):
+def check_leaks(trace: Trace, reads: Reads, tape: Tape) -> None:
+    """A LeakedTracerError if one of the trace's values is where the function has written."""
+    for word, value in reads.left():
         for found in _tracers(value, _DEEPEST):
             if found._trace is trace:
                 raise LeakedTracerError(
                     f"{trace.label} left a traced value{at_source(_source(found, tape))} in "
-                    f"{name!r}, which outlives the trace. Later calls don't run the function again "
+                    f"{word!r}, which outlives the trace. Later calls don't run the function again "
                     "and would leave nothing there. Return the value from the function instead, as "
                     "a result or with has_aux=True"
                 )
-
-
-def _places(reach: Reach) -> Iterator[tuple[str, Any]]:
-    """What the function's code can store in, or in something held there: names and values."""
-    for f in reach.functions:
-        for _, name, _, value in reached_by("f", f):
-            yield name, value
-            for _, held in through("f", value):  # `push = values.append`
-                yield name, held
-        yield from list(vars(f).items())
-        for name in f.__code__.co_names:  # what is stored needn't have been loaded
-            if name in f.__globals__:
-                yield name, f.__globals__[name]
-    for x in reach.objects:
-        yield from list(getattr(x, "__dict__", {}).items())
 
 
 def _tracers(x: Any, depth: int) -> Iterator[Tracer]:

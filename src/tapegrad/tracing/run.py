@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,16 +11,14 @@ import numpy as np
 from tapegrad.arrays import native, plain
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
-from tapegrad.signature import describe
 from tapegrad.tracing.aliasing import Written, check_apart
-from tapegrad.tracing.mentions import Meetings
+from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
 from tapegrad.tracing.trace import Trace, to_operand
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_number, is_traced, unflatten
 
 if TYPE_CHECKING:
-    from tapegrad.tracing.reach import Reach
-    from tapegrad.tracing.state import State
+    from tapegrad.tracing.observe.observer import Observer
 
 
 @dataclass
@@ -40,7 +38,6 @@ class Traced:
     outputs: list[int | None]
     leaves: list[Any]
     weak: list[bool]
-    meetings: Meetings = field(default_factory=Meetings)
     written: Written = ()
 
     def rebuild(self, values: Sequence[Any]) -> Any:
@@ -56,7 +53,7 @@ class Traced:
         leaves = [
             leaf if at is None else None for at, leaf in zip(self.outputs, self.leaves, strict=True)
         ]
-        return replace(self, leaves=leaves, meetings=Meetings())
+        return replace(self, leaves=leaves)
 
     def bound_tape(self) -> Tape:
         """The tape with the hidden inputs' values bound to it: it plays by itself."""
@@ -93,12 +90,12 @@ def trace_function(
     args: Sequence[Any],
     kwargs: dict[str, Any] | None = None,
     names: Sequence[str] = (),
-    reach: Reach | None = None,
+    observer: Observer | None = None,
 ) -> Traced:
     """Run `f(*args, **kwargs)` on tracers of the arrays and numbers among the arguments' leaves.
 
-    The first inputs of the tape are those leaves, in order; `names` are theirs. With a `reach`,
-    traced values that were left there are an error.
+    The first inputs of the tape are those leaves, in order; `names` are theirs. With an
+    `observer` the run is observed, and traced values that it leaves somewhere are an error.
     """
     name = getattr(f, "__name__", type(f).__name__)
     name = "lambda" if name == "<lambda>" else name
@@ -119,14 +116,18 @@ def trace_function(
             tracer = Tracer(trace, var, plain_value(leaf), weak=aval.weak)
             tracer._ordered = leaf.root._ordered if isinstance(leaf, Tracer) else True
             tracers.append(tracer)
+            if observer is not None:
+                observer.given(tracer, leaf, len(tracers) - 1)
         run_args, run_kwargs = unflatten(structure, tracers)
         try:
-            result = f(*run_args, **run_kwargs)
+            with observed():
+                result = f(*run_args, **run_kwargs)
         except ValueError as error:
             # NumPy puts its own words over an error raised while it converts a tracer.
             if isinstance(error.__cause__, TapegradError):
                 raise error.__cause__ from None
             raise
+        returned = observer.taken([result]) if observer is not None else None
         out_leaves, out_structure = flatten(result)
         outputs: list[int | None] = []
         operands: list[Operand] = []
@@ -139,42 +140,21 @@ def trace_function(
             else:
                 outputs.append(None)
         values = [leaf.read()[1] if isinstance(leaf, Tracer) else leaf for leaf in out_leaves]
+    if returned is not None:
+        returned(result)
     trace.check_captured()
     raw = builder.finish(operands)
-    if reach is not None:
+    if observer is not None:
         from tapegrad.tracing.leaks import check_leaks
 
-        check_leaks(trace, reach, raw)
+        observer.check()
+        check_leaks(trace, observer.reads, raw)
     hidden = tuple(outside for _, outside in trace.hidden.values())
     tape = _with_hidden_inputs(raw, [var for var, _ in trace.hidden.values()])
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
     written = trace.written([x for x in tracers if isinstance(x, Tracer) and x._trace is trace])
     check_apart(name, written, tape.names[: len(given)], [*given, *hidden])
-    return Traced(tape, hidden, out_structure, outputs, values, weak, trace.meetings, written)
-
-
-def trace_to_keep(
-    f: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-    names: Sequence[str],
-    root: Callable[..., Any] | None = None,
-) -> tuple[Traced, State | None]:
-    """Trace `f` for a tape that other calls will use, with the facts that it rests on.
-
-    `root` is what the user wrote, if `f` was derived from it. Random numbers would be the same in
-    all calls, so drawing them is a RandomnessError.
-    """
-    from tapegrad.tracing import randomness
-    from tapegrad.tracing.state import watch
-
-    while True:
-        watcher = watch(f if root is None else root, args, kwargs)
-        loaded = randomness.loaded(watcher.reach.names)
-        with randomness.no_draws(describe(f), watcher.generators, watcher.reach.codes):
-            traced = trace_function(f, args, kwargs, names, watcher.reach)
-        if randomness.loaded() == loaded:  # so what may have been drawn from was watched
-            return traced, watcher.state(traced.hidden, traced.meetings)
+    return Traced(tape, hidden, out_structure, outputs, values, weak, written)
 
 
 def _with_hidden_inputs(tape: Tape, hidden: Sequence[Var]) -> Tape:
@@ -188,6 +168,7 @@ def _with_hidden_inputs(tape: Tape, hidden: Sequence[Var]) -> Tape:
     return rewriter.finish()
 
 
+@unobserved
 def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
     """Record a tape's calls again on the tracers and arrays given as inputs, in their trace."""
     env: dict[Var, Any] = dict(zip(tape.inputs, map(plain, inputs), strict=True))
@@ -219,4 +200,5 @@ def _applied(primitive: Any, operands: Sequence[Any]) -> Any:
     """A call recorded if a tracer is among the operands, else evaluated."""
     if any(isinstance(x, Tracer) for x in operands):
         return primitive(*operands)
+    note_computed(operands)
     return primitive.evaluate(*[x.value if isinstance(x, Literal) else x for x in operands])

@@ -19,6 +19,8 @@ def _folder(package: str) -> str:
     return os.path.dirname(os.path.abspath(spec.origin)) + os.sep
 
 
+_STDLIB = os.path.dirname(os.__file__) + os.sep
+
 # The user calls NumPy and SciPy; their own lines tell nothing about the user's program.
 _OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy")))
 _DEMO = os.path.join(_OWN[0], "demo.py")  # a user's program, though it lies here
@@ -60,6 +62,15 @@ def user_source() -> Source | None:
     if frame is None:
         return None
     return Source(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def users_own_source() -> Source | None:
+    """The line that the user's program is at, outside of Python's library and of packages."""
+    frames = list(user_frames())
+    own = [f for f in frames if not f.f_code.co_filename.startswith(_STDLIB)]
+    for frame in (*own, *frames):
+        return Source(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return None
 
 
 def called_by_scipy() -> bool:

@@ -22,7 +22,7 @@ from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.tracing.layout import note_twins_write
-from tapegrad.tracing.mentions import Meetings
+from tapegrad.tracing.observe.observer import note_captured
 from tapegrad.tracing.source import at_line, at_source, user_source
 from tapegrad.trees import is_array
 
@@ -84,7 +84,6 @@ class Trace:
         self._pins: dict[Var, Tracer] = {}
         self._captured: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
-        self.meetings = Meetings()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self._written: dict[int, tuple[Tracer, Source | None]] = {}
 
@@ -121,7 +120,7 @@ class Trace:
     def capture(self, outside: Any, aval: Aval) -> Var:
         """The hidden input that stands for an array or tracer from outside."""
         if is_array(outside):
-            self.meetings.note(outside)
+            note_captured(outside)
         known = self.hidden.get(id(outside))
         if known is None:
             if is_array(outside) and (found := objection(outside)):

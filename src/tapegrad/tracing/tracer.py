@@ -38,6 +38,7 @@ from tapegrad.tracing.layout import (
     make_twins,
     refuse_doubtful,
 )
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import assigns_item, at_line, called_by_scipy
 from tapegrad.tracing.texts import formats_text, tell
 from tapegrad.tracing.trace import Trace, innermost, to_operand
@@ -184,8 +185,6 @@ class Tracer(Value, PythonArithmetic):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         from tapegrad.tracing.frontend.ufuncs import call_ufunc
 
-        if any(isinstance(x, np.generic) and not isinstance(x, Tracer) for x in inputs):
-            self._trace.meetings.strange = True
         return call_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -240,6 +239,7 @@ class Tracer(Value, PythonArithmetic):
     def _as_scalar(self) -> Tracer:
         return self if self.ndim == 0 else Reshape(())(self)
 
+    @unobserved
     def __bool__(self) -> bool:
         if self.size != 1:
             return bool(np.asarray(self.value))  # NumPy's own error
@@ -251,6 +251,7 @@ class Tracer(Value, PythonArithmetic):
         self._trace.guard(condition, found, "a condition")
         return found
 
+    @unobserved
     def _guarded(self, what: str) -> Any:
         """The value of a number without a derivative, which is taken for granted from here on."""
         value = self._scalar_value(what)

@@ -17,6 +17,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.errors import ConversionError
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 
 
@@ -166,6 +167,7 @@ def _binary(name: str) -> list[Any]:
     def form(prefix: str) -> Any:
         numpys = getattr(NDArrayOperatorsMixin, f"__{prefix}{name}__")
 
+        @unobserved
         def operator(self: Any, other: Any) -> Any:
             if not (self._weak and _is_pythons(other)):
                 return numpys(self, other)
@@ -180,6 +182,7 @@ def _binary(name: str) -> list[Any]:
 def _comparison(name: str) -> Any:
     numpys = getattr(NDArrayOperatorsMixin, f"__{name}__")
 
+    @unobserved
     def operator(self: Any, other: Any) -> Any:
         result = numpys(self, other)
         if self._weak and _is_pythons(other):
@@ -192,6 +195,7 @@ def _comparison(name: str) -> Any:
 def _unary(name: str) -> Any:
     numpys = getattr(NDArrayOperatorsMixin, f"__{name}__")
 
+    @unobserved
     def operator(self: Any) -> Any:
         result = numpys(_as_number(self) if self._weak else self)
         result._weak = self._weak

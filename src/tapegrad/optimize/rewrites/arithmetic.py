@@ -156,10 +156,21 @@ def _neg(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     return None
 
 
+def _square(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    """The square of a number doesn't know its sign."""
+    for kind in (ew.absolute, ew.neg, ew.copysign):  # square(abs(x)) --> square(x)
+        call = s.made_by(xs[0], kind)
+        if call and _is_float(xs[0]) and call.operands[0].shape == xs[0].shape:
+            return s.make(ew.square, call.operands[0])
+    return None
+
+
 def _power(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     x, y = xs
     if not _is_float(x):
         return None
+    if isinstance(y, Literal) and y.value == 0:  # x ** 0 --> 1, for NaN too
+        return literal(1, x.dtype)
     if _is(y, 2):  # x ** 2 --> square(x)
         return s.make(ew.square, x)
     return x if _is(y, 1) else None  # x ** 1 --> x
@@ -199,6 +210,7 @@ REWRITES: dict[Any, Any] = {
     ew.mul: _mul,
     ew.div: _div,
     ew.neg: _neg,
+    ew.square: _square,
     ew.power: _power,
     ew.where: _where,
     ew.copy: _copy,

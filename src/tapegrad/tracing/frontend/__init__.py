@@ -26,6 +26,7 @@ from tapegrad.tracing.frontend import (
     sorting,
 )
 from tapegrad.tracing.layout import settle
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -222,6 +223,7 @@ if hasattr(np, "unstack"):  # from NumPy 2.1 on
     FUNCTIONS[np.astype] = shaping.astype
 
 
+@unobserved
 def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     """What NumPy calls for a function of its own with a tracer among the arguments."""
     implementation = FUNCTIONS.get(func)

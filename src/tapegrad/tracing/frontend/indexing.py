@@ -38,6 +38,7 @@ from tapegrad.tracing.frontend.operands import (
     plain,
     recorded,
 )
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer, unwrap
 from tapegrad.trees import is_array
@@ -245,6 +246,7 @@ def _index_array(array: Any, shape: tuple[int, ...], x: Tracer) -> Any:
 # ---- reading
 
 
+@unobserved
 def getitem(x: Tracer, index: Any) -> Any:
     """`x[index]`."""
     found = Index(x, index)
@@ -339,6 +341,7 @@ def argwhere(x: Any) -> Any:
 # ---- writing
 
 
+@unobserved
 def setitem(x: Tracer, index: Any, value: Any) -> None:
     """`x[index] = value`: from here on, `x` and all its views have the new elements."""
     if x.is_scalar():

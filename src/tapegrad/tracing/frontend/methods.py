@@ -14,6 +14,7 @@ from tapegrad.tracing.frontend import (
     sorting,
 )
 from tapegrad.tracing.layout import settle
+from tapegrad.tracing.observe.observer import unobserved
 
 
 def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
@@ -26,6 +27,7 @@ def _transpose(x: Any, *axes: Any) -> Any:
     return shaping.transpose(x, axes or None)
 
 
+@unobserved
 def call_method(method: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """`method` of the table below, of `x`."""
     return settle(method(x, *args, **kwargs), (x, *args), certain=True)

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.primitives.norms import Known
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, plain
+from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -270,7 +272,9 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
         if callable(piece):
             chosen = x[condition]
             if chosen.size:
-                y[condition] = piece(chosen, *args, **kw)
+                with observed():
+                    pieces = piece(chosen, *args, **kw)
+                y[condition] = pieces
         else:
             y[condition] = piece
     return y
@@ -342,7 +346,9 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     if c.ndim == 0:
         return c / c
     size = np.sqrt(np.diag(c))
-    return np.clip(c / size[:, None] / size[None, :], -1, 1)
+    ratio = c / size[:, None] / size[None, :]
+    # Rounding alone leaves the bounds, so the derivative doesn't see them.
+    return Known()(np.clip(ratio, -1, 1), ratio)
 
 
 @in_rows
@@ -358,10 +364,15 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def sinc(x: Any) -> Any:
-    """np.sinc: sin(pi x) / (pi x); near 0 by its series, which can be differentiated there."""
+    """np.sinc: sin(pi x) / (pi x); near 0, where derivatives of the quotient lose their digits, by
+    its series. Of that 24 derivatives are right."""
     if x.dtype.kind != "f":
         x = cast(x, np.float64)
     y = np.pi * x
-    away = y != 0
-    safe = np.where(away, y, 1.0)
-    return scalar(np.where(away, np.sin(safe) / safe, 1 - y * y / 6))
+    near = np.abs(y) < 1
+    series: Any = 0.0
+    square = np.square(np.where(near, y, 0.0))
+    for k in range(12, 0, -1):
+        series = (1.0 + series) * square * (-1 / (2 * k * (2 * k + 1)))
+    safe = np.where(near, 1.0, y)
+    return scalar(np.where(near, 1.0 + series, np.sin(safe) / safe))

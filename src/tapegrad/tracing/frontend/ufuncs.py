@@ -28,6 +28,7 @@ from tapegrad.tracing.frontend.operands import (
     promoted,
     store,
 )
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -322,6 +323,7 @@ def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None, **kwargs: 
     return out if dtype is None else cast(out, np.dtype(dtype))
 
 
+@unobserved
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What NumPy calls for a ufunc, or a method of it, with a tracer among its arguments."""
     out = kwargs.pop("out", None)

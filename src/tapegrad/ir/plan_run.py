@@ -1,0 +1,491 @@
+"""A plan run as it is written, one element after another, in plain Python: the oracle between the
+tape and the kernels.
+
+It runs in memory of its own for each cell, or in the memory that an allocation lets them share.
+Each element of memory knows what stands in it: which cell, and which element of that. So what is
+read is found out to be wrong even where the numbers happen to agree:
+
+- what nobody has written yet, in this iteration or in this kernel,
+- what another cell, or another iteration, has written over,
+- a sum before all its terms are in it.
+
+Short names: `m` a place in memory, `owner` the number of the element that stands there.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tapegrad.ir.allocation import Allocation, Slot, extent, left_of, strides
+from tapegrad.ir.plan import (
+    Affine,
+    ArgUpdate,
+    At,
+    Cell,
+    CheckGuard,
+    CheckRange,
+    Compute,
+    Gemm,
+    Index,
+    Indirect,
+    Loop,
+    Plan,
+    PythonCall,
+    Read,
+    Routine,
+    Step,
+    segments,
+)
+from tapegrad.ir.plan_text import malformed, show_step
+from tapegrad.ir.routines import ROUTINES
+from tapegrad.primitives.elementwise import copy
+
+NOBODY = -1
+APART = Allocation((), {})  # each cell in memory of its own
+
+_COMBINED: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": operator.add,
+    "add": operator.add,
+    "prod": operator.mul,
+    "max": np.maximum,
+    "min": np.minimum,
+    "any": operator.or_,
+    "all": operator.and_,
+}
+RUNNING = ("add", "prod")  # the foldings of running sums and products, each step of which is read
+
+
+@dataclass
+class Outcome:
+    """What a plan computes: the results, or the status with which it stopped; and the scalars that
+    it checked, by the status that each would stop with."""
+
+    results: list[np.ndarray]
+    status: int
+    checked: dict[int, Any]
+
+
+def run_plan(
+    plan: Plan,
+    values: Sequence[Any],
+    allocation: Allocation | None = None,
+    nested: Collection[Cell] = (),
+    stops: bool = True,
+    call: Callable[..., Any] = lambda primitive, *xs: primitive.evaluate(*xs),
+) -> Outcome:
+    """Run a plan on the values of all its inputs; an `InternalError` if it reads what isn't there.
+
+    With an allocation, registers end with their kernel, and the `nested` ones are computed where
+    they are read. Unless it `stops`, guards are only written down. `call` makes the calls of NumPy.
+    """
+    machine = _Machine(plan, allocation, frozenset(nested), stops, call)
+    with np.errstate(all="ignore"):
+        return machine.run(values)
+
+
+def work(step: Step | Plan) -> int:
+    """How many accesses running a step takes."""
+    if isinstance(step, Plan):
+        return sum(map(work, step.steps))
+    if isinstance(step, Loop):
+        count = step.index.extent
+        if step.chunk is not None:
+            count = step.chunk[1]
+        elif step.start is not None:
+            count = step.step
+        if step.start is None:
+            count = math.ceil(count / step.step)
+        return count * sum(map(work, step.body))
+    whole = (extent(c.root) if at is None else 1 for c, at, _ in step.accesses())
+    return 1 + sum(whole)
+
+
+class _Stop(Exception):
+    """The plan ends here, with a status."""
+
+
+@dataclass
+class _Memory:
+    """Elements, and for each whose it is, by which step it was stored, and whether it was read."""
+
+    values: list[Any]
+    owners: list[int]
+    writers: list[Step | None]
+    was_read: list[bool]
+
+    @staticmethod
+    def of(size: int) -> _Memory:
+        return _Memory([None] * size, [NOBODY] * size, [None] * size, [False] * size)
+
+    def forget(self) -> None:
+        self.owners[:] = [NOBODY] * len(self.owners)
+
+
+Action = Callable[[], None]
+Number = Callable[[], int]
+Place = Callable[[], tuple[int, int]]  # the place in memory, and the number of the element
+
+
+@dataclass
+class _Machine:
+    plan: Plan
+    allocation: Allocation | None
+    nested: frozenset[Cell]
+    stops: bool
+    call: Callable[..., Any]
+    env: dict[Index, int] = field(default_factory=dict)
+    memories: dict[Slot | Cell, _Memory] = field(default_factory=dict)
+    registers: list[_Memory] = field(default_factory=list)
+    numbers: dict[Cell, int] = field(default_factory=dict)  # of each cell's first element
+    elements: int = 0
+    waiting: dict[Cell, Callable[[], Any]] = field(default_factory=dict)
+    checked: dict[int, Any] = field(default_factory=dict)
+
+    def run(self, values: Sequence[Any]) -> Outcome:
+        for cell, value in zip(self.plan.inputs, values, strict=True):
+            memory, start, number = self.home(cell)
+            flat = np.asarray(value, cell.dtype).reshape(-1)
+            assert start == 0 and len(flat) == extent(cell), "a value of another shape"
+            memory.values[:] = list(flat)
+            memory.owners[:] = range(number, number + len(flat))
+        try:
+            for segment in segments(self.plan.steps):
+                if self.allocation is not None:
+                    self.forget_registers()
+                steps = [segment] if isinstance(segment, PythonCall) else segment
+                for step in steps:
+                    self.action(step)()
+        except _Stop as stop:
+            return Outcome([], stop.args[0], self.checked)
+        return Outcome([self.result(c) for c in self.plan.outputs], 0, self.checked)
+
+    def result(self, cell: Cell) -> np.ndarray:
+        memory, _, number = self.home(cell)
+        for k, owner in enumerate(memory.owners):
+            if owner != number + k:
+                self.fail("a result isn't written whole", None, cell)
+        return np.array(memory.values, cell.dtype).reshape(cell.shape)
+
+    def forget_registers(self) -> None:
+        self.waiting.clear()
+        for register in self.registers:
+            register.forget()
+
+    # ---- memory
+
+    def home(self, cell: Cell) -> tuple[_Memory, int, int]:
+        """The memory of a cell, where it starts there, and the number of its first element."""
+        root = cell.root
+        home = (self.allocation or APART).home(root)
+        if home.memory not in self.memories:
+            where = home.memory
+            size = where.size if isinstance(where, Slot) else extent(where)
+            memory = self.memories[where] = _Memory.of(size)
+            if isinstance(where, Cell) and where.in_register:
+                self.registers.append(memory)
+        if root not in self.numbers:
+            self.numbers[root] = self.elements
+            self.elements += math.prod(root.shape)
+        return self.memories[home.memory], home.start, self.numbers[root]
+
+    def fail(self, message: str, step: Step | None, cell: Cell) -> NoReturn:
+        line = "" if step is None else f" in `{show_step(self.plan, step)}`"
+        raise malformed(self.plan, f"{message}{line}", cell=cell)
+
+    def number(self, k: Affine) -> Number:
+        """The value of an affine index."""
+        env, const = self.env, k.const
+        if not k.terms:
+            return lambda: const
+        if len(k.terms) == 1:
+            ((index, factor),) = k.terms
+            return lambda: env[index] * factor + const
+        terms = k.terms
+        return lambda: const + sum([env[i] * c for i, c in terms])
+
+    def entry(self, k: Affine | Indirect, step: Step) -> Number:
+        if isinstance(k, Affine):
+            return self.number(k)
+        value, size = self.read(k.read, step), k.extent
+
+        def wrapped() -> int:
+            found = int(value())
+            found += size if found < 0 else 0
+            return found if 0 <= found < size else 0  # the plan stops, but only later
+
+        return wrapped
+
+    def place(self, cell: Cell, at: At, step: Step) -> Place:
+        """Where an element of a cell is, and its number."""
+        _, start, number = self.home(cell)
+        left = left_of(cell, at)
+        if all(isinstance(k, Affine) for k in at):
+            element = self.number(_dot(at, cell.shape).scaled(1, number))
+            if cell.axes is None:
+                shift = start - number
+                return lambda: ((owner := element()) + shift, owner)
+            within = self.number(_dot(left, cell.left).scaled(1, start))
+            return lambda: (within(), element())
+        entries = [self.entry(k, step) for k in at]
+        axes = range(len(at)) if cell.axes is None else cell.axes
+        steps, full = strides(cell.left), strides(cell.shape)
+
+        def found() -> tuple[int, int]:
+            values = [entry() for entry in entries]
+            m = start + sum(values[a] * s for a, s in zip(axes, steps, strict=True))
+            return m, number + sum(map(operator.mul, values, full))
+
+        return found
+
+    def read(self, read: Read, step: Step) -> Callable[[], Any]:
+        if read.literal is not None:
+            value = read.literal.value
+            return lambda: value
+        if read.cell is None:
+            (k,) = read.at
+            entry = self.entry(k, step)
+            return lambda: np.int64(entry())
+        if read.cell in self.waiting:
+            return self.waiting[read.cell]
+        return self.reading(read.cell, read.at, step)
+
+    def reading(self, cell: Cell, at: At, step: Step) -> Callable[[], Any]:
+        memory, _, _ = self.home(cell)
+        values, owners, was_read = memory.values, memory.owners, memory.was_read
+        place = self.place(cell, at, step)
+
+        def value() -> Any:
+            m, owner = place()
+            if owners[m] != owner:
+                self.fail(_missing(owners[m]), step, cell)
+            was_read[m] = True
+            return values[m]
+
+        return value
+
+    def storing(self, cell: Cell, at: At, step: Step, combine: str = "") -> Callable[[Any], None]:
+        memory, _, _ = self.home(cell)
+        place = self.place(cell, at, step)
+        kind = cell.dtype.type
+        if combine:
+            combined = _COMBINED[combine]
+
+            def add(value: Any) -> None:
+                m, owner = place()
+                self.check_total(memory, m, owner, step, cell, combine in RUNNING)
+                memory.values[m] = kind(combined(memory.values[m], value))
+
+            return add
+
+        def store(value: Any) -> None:
+            m, owner = place()
+            self.take(memory, m, owner, step, cell)
+            memory.values[m] = kind(value)
+
+        return store
+
+    def take(self, memory: _Memory, m: int, owner: int, step: Step, cell: Cell) -> None:
+        """A new value stands here; who has read the old one of the same element was too early."""
+        if memory.owners[m] == owner and memory.was_read[m] and memory.writers[m] is not step:
+            self.fail("it is written again after it was read", step, cell)
+        memory.owners[m] = owner
+        memory.writers[m] = step
+        memory.was_read[m] = False
+
+    def check_total(
+        self, memory: _Memory, m: int, owner: int, step: Step, cell: Cell, running: bool = False
+    ) -> None:
+        if memory.owners[m] != owner:
+            self.fail(_missing(memory.owners[m]), step, cell)
+        if memory.was_read[m] and not running:
+            self.fail("it was read before all its terms were in it", step, cell)
+
+    # ---- arrays
+
+    def part(self, cell: Cell, at: At) -> tuple[_Memory, Place, int, tuple[int, ...]]:
+        """The part of an array at the first entries of an index: its memory, start, size, shape."""
+        memory, start, number = self.home(cell)
+        shape = cell.shape[len(at) :]
+        first = self.number(_dot(at, cell.shape).scaled(1, number))
+        place = lambda: ((owner := first()) + start - number, owner)  # noqa: E731
+        return memory, place, math.prod(shape), shape
+
+    def array(
+        self, cell: Cell, at: At, step: Step, swapped: bool = False, kept: bool = True
+    ) -> np.ndarray:
+        """The part as an array. What isn't `kept` is overwritten by the step that reads it."""
+        memory, place, size, shape = self.part(cell, at)
+        m, owner = place()
+        if memory.owners[m : m + size] != list(range(owner, owner + size)):
+            found = next(o for k, o in enumerate(memory.owners[m : m + size]) if o != owner + k)
+            self.fail(_missing(found), step, cell)
+        for k in range(m, m + size):
+            if not kept:
+                self.check_total(memory, k, owner + k - m, step, cell)
+            else:
+                memory.was_read[k] = True
+        found_ = np.array(memory.values[m : m + size], cell.dtype).reshape(shape)
+        return found_.swapaxes(-1, -2) if swapped else found_
+
+    def fill(self, cell: Cell, at: At, value: Any, step: Step) -> None:
+        memory, place, size, shape = self.part(cell, at)
+        m, owner = place()
+        flat = np.broadcast_to(np.asarray(value).astype(cell.dtype), shape).reshape(-1)
+        for k in range(size):
+            self.take(memory, m + k, owner + k, step, cell)
+        memory.values[m : m + size] = list(flat)
+
+    # ---- steps
+
+    def action(self, step: Step) -> Action:
+        if isinstance(step, Loop):
+            return self.loop(step)
+        if isinstance(step, Compute):
+            return self.compute(step)
+        if isinstance(step, ArgUpdate):
+            return self.arg_update(step)
+        if isinstance(step, Gemm):
+            return lambda: self.gemm(step)
+        if isinstance(step, Routine):
+            return self.routine(step)
+        if isinstance(step, PythonCall):
+            return lambda: self.python_call(step)
+        if isinstance(step, CheckGuard):
+            return self.check_guard(step)
+        if isinstance(step, CheckRange):
+            flag = self.reading(step.flag, (), step)
+            return lambda: self.stop(step.status) if flag() else None
+        return lambda: None
+
+    def stop(self, status: int) -> None:
+        raise _Stop(status)
+
+    def loop(self, loop: Loop) -> Action:
+        env, index = self.env, loop.index
+        env[index] = 0
+        body = [self.action(step) for step in loop.body]
+
+        def steps() -> Iterable[int]:
+            if loop.chunk is not None:
+                chunk, rows = loop.chunk
+                first = env[chunk] * rows
+                return range(first, min(first + rows, index.extent), loop.step)
+            if loop.start is not None:
+                first = env[loop.start]
+                return range(first, min(first + loop.step, index.extent))
+            return range(0, index.extent, loop.step)
+
+        def run() -> None:
+            # Chunks are independent, so they may as well run in the other direction.
+            order = reversed(list(steps())) if loop.parallel else steps()
+            for value in order:
+                if loop.parallel:
+                    for register in self.registers:
+                        register.forget()
+                env[index] = value
+                for act in body:
+                    act()
+
+        return run
+
+    def compute(self, step: Compute) -> Action:
+        reads = [self.read(r, step) for r in step.reads]
+        evaluate = (lambda x: x) if step.primitive is copy else step.primitive.evaluate
+        if step.cell in self.nested:
+            kind = step.cell.dtype.type
+            self.waiting[step.cell] = lambda: kind(evaluate(*[read() for read in reads]))
+            return lambda: None
+        store = self.storing(step.cell, step.at, step, step.combine)
+        if len(reads) == 1:
+            (read,) = reads
+            return lambda: store(evaluate(read()))
+        return lambda: store(evaluate(*[read() for read in reads]))
+
+    def arg_update(self, step: ArgUpdate) -> Action:
+        value, position = self.read(step.read, step), self.number(step.position)
+        best_memory, _, _ = self.home(step.best)
+        best_place, place = (self.place(c, step.at, step) for c in (step.best, step.cell))
+        memory, _, _ = self.home(step.cell)
+        better = operator.lt if step.better == "<" else operator.gt
+
+        def update() -> None:
+            new = value()
+            m, owner = best_place()
+            self.check_total(best_memory, m, owner, step, step.best)
+            best = best_memory.values[m]
+            k, number = place()
+            self.check_total(memory, k, number, step, step.cell)
+            if better(new, best) or (new != new and best == best):
+                best_memory.values[m] = step.best.dtype.type(new)
+                memory.values[k] = step.cell.dtype.type(position())
+
+        return update
+
+    def gemm(self, step: Gemm) -> None:
+        x = self.array(step.x, step.x_at, step, step.x_transposed)
+        y = self.array(step.y, step.y_at, step, step.y_transposed)
+        if not step.adds:
+            self.fill(step.out, step.at, x @ y, step)
+            return
+        total = self.array(step.out, step.at, step, kept=False) + x @ y
+        self.fill(step.out, step.at, total, step)
+
+    def routine(self, step: Routine) -> Action:
+        needed, function = ROUTINES[step.function]
+        flags = [self.storing(cell, step.at, step) for cell in step.results]
+
+        def run() -> None:
+            arrays = [
+                self.array(*step.arrays[k][:2], step, step.arrays[k][2], k >= step.written)
+                for k in needed
+            ]
+            found = function(*arrays)
+            values = iter(found if isinstance(found, tuple) else (found,))
+            for (cell, at, _), value in zip(step.arrays[: step.written], values, strict=False):
+                if value is not None:  # work space
+                    self.fill(cell, at, value, step)
+            for store, value in zip(flags, values, strict=True):
+                store(value)
+
+        return run
+
+    def python_call(self, step: PythonCall) -> None:
+        given = [
+            self.array(x, (), step)[()] if isinstance(x, Cell) else x.value for x in step.reads
+        ]
+        found = self.call(step.primitive, *given)
+        for out, value in zip(
+            step.outs, found if step.primitive.results > 1 else (found,), strict=True
+        ):
+            self.fill(out, (), value, step)
+
+    def check_guard(self, step: CheckGuard) -> Action:
+        value = self.read(step.read, step)
+
+        def check() -> None:
+            found = self.checked[step.status] = value()
+            if self.stops and found != step.expected.value:
+                self.stop(step.status)
+
+        return check
+
+
+def _dot(at: At, shape: tuple[int, ...]) -> Affine:
+    """The number of an element, at an index of an array in row-major order."""
+    total = Affine()
+    for k, stride in zip(at, strides(shape), strict=False):
+        assert isinstance(k, Affine)
+        total = total.plus(k.scaled(stride))
+    return total
+
+
+def _missing(owner: int) -> str:
+    if owner == NOBODY:
+        return "it is read before it is written"
+    return "it is read where another has been written over it"

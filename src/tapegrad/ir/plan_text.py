@@ -1,0 +1,238 @@
+"""Plans as text: loops over cells, with types, roles and the user's lines.
+
+    plan loss(x) -> out
+      inp  x : f8[5]
+      out  out : f8[]
+      t = 0.0 : f8                      # model.py:12
+      for i < 5:
+        t sum= exp(x[i]) : f8           # model.py:12
+      out[()] = t : f8
+
+Registers have a name and no index. `t sum= value` folds a value into what is there. What is stored
+is declared at the head, and where it lives, if an allocation is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tapegrad.errors import InternalError
+from tapegrad.ir.allocation import Allocation, left_of
+from tapegrad.ir.plan import (
+    Affine,
+    ArgUpdate,
+    At,
+    Cell,
+    CheckGuard,
+    CheckRange,
+    Compute,
+    Gemm,
+    Index,
+    Indirect,
+    Loop,
+    Plan,
+    PythonCall,
+    Read,
+    Routine,
+    Step,
+    walk,
+)
+from tapegrad.ir.tape import Literal, dtype_name
+from tapegrad.ir.text import show_parameter
+
+LETTERS = "ijklmnpqrst"
+AROUND = 12  # lines of a plan that an error shows before and after
+WIDTH = 56
+
+
+def show_plan(plan: Plan, allocation: Allocation | None = None) -> str:
+    """The plan as text, with the homes of what is stored."""
+    text = _Text(plan)
+    ins, outs = (", ".join(map(text.name, cells)) for cells in (plan.inputs, plan.outputs))
+    rows = [(line, "") for line in text.declarations(allocation)]
+    rows += text.lines(plan.steps, "  ")
+    width = min(WIDTH, max((len(left) for left, note in rows if note), default=0))
+    lines = [f"plan {plan.name}({ins}) -> {outs}"]
+    lines += [f"{left:{width}}  # {note}" if note else left for left, note in rows]
+    lines += [f"  status {k}: {failure.what()}" for k, failure in enumerate(plan.failures, start=1)]
+    return "\n".join(lines)
+
+
+def show_step(plan: Plan, step: Step) -> str:
+    """One step of a plan, or the head of a loop."""
+    return _Text(plan).lines([step], "")[0][0]
+
+
+def malformed(plan: Plan, message: str, after: str = "", cell: Cell | None = None) -> InternalError:
+    """The error for a plan that isn't well formed, about one of its cells, with the lines around
+    that name it."""
+    stage = f" after {after}" if after else ""
+    about = "" if cell is None else f"{_Text(plan).name(cell)}: "
+    lines = str(plan).splitlines()
+    if cell is not None and len(lines) > 2 * AROUND:
+        name = _Text(plan).name(cell)
+        named = [k for k, line in enumerate(lines) if name in line.replace("[", " ").split()]
+        first = max(0, (named[-1] if named else 0) - AROUND)
+        lines = lines[first : first + 2 * AROUND]
+    return InternalError(
+        f"malformed plan{stage}: {about}{message}. This is a fault of tapegrad; please report it "
+        "with the plan:\n" + "\n".join(lines)
+    )
+
+
+@dataclass
+class _Text:
+    """What prints one plan: the names that it has given."""
+
+    plan: Plan
+    names: dict[Cell, str] = field(default_factory=dict)
+    indices: dict[Index, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for cell in (*self.plan.inputs, *self.plan.outputs, *self.cells()):
+            self.name(cell)
+
+    def cells(self) -> Iterator[Cell]:
+        """All that the steps touch, in order."""
+        for step in walk(self.plan.steps):
+            if not isinstance(step, Loop):
+                for cell, _, _ in step.accesses():
+                    yield cell.root
+                    yield cell
+
+    def fresh(self, wanted: str) -> str:
+        names = (wanted if k == 0 else f"{wanted}{k}" for k in range(len(self.taken) + 1))
+        name = next(n for n in names if n not in self.taken)
+        self.taken.add(name)
+        return name
+
+    def name(self, cell: Cell) -> str:
+        if cell not in self.names:
+            usual = {"input": "x", "output": "out"}.get(cell.role, "t")
+            self.names[cell] = self.fresh(cell.hint or usual)
+        return self.names[cell]
+
+    def declarations(self, allocation: Allocation | None) -> Iterator[str]:
+        for word, cells in (("inp", self.plan.inputs), ("out", self.plan.outputs)):
+            for cell in cells:
+                yield f"  {word}  {self.name(cell)} : {_type(cell)}"
+        slots = {} if allocation is None else {s: k for k, s in enumerate(allocation.slots)}
+        for cell in dict.fromkeys(self.cells()):
+            if cell.role != "temporary" or cell.in_register:
+                continue
+            line = f"  mem  {self.name(cell)} : {_type(cell)}"
+            if cell.alias is not None:
+                yield f"{line} = {self.name(cell.alias)}"
+            elif allocation is None:
+                yield line
+            else:
+                home = allocation.home(cell)
+                where = home.memory
+                place = self.name(where) if isinstance(where, Cell) else f"scratch{slots[where]}"
+                yield f"{line} in {place}" + (f" from {home.start}" if home.start else "")
+
+    # ---- steps
+
+    def lines(self, steps: Sequence[Step], indent: str) -> list[tuple[str, str]]:
+        """Each step as text, with its comment."""
+        rows = []
+        for step in steps:
+            rows.append((indent + self.step(step), str(step.src or "")))
+            if isinstance(step, Loop):
+                rows += self.lines(step.body, indent + "  ")
+                self.taken.discard(self.indices.pop(step.index, ""))
+        return rows
+
+    def step(self, step: Step) -> str:
+        if isinstance(step, Loop):
+            return self.loop(step)
+        if isinstance(step, Compute):
+            kind = dtype_name(step.cell.dtype)
+            value = self.applied(step.primitive, [self.read(r) for r in step.reads])
+            return f"{self.target(step.cell, step.at)} {step.combine}= {value} : {kind}"
+        if isinstance(step, ArgUpdate):
+            best, value = self.target(step.best, step.at), self.read(step.read)
+            target, position = self.target(step.cell, step.at), self.entry(step.position)
+            return f"if {value} {step.better} {best}: {best}, {target} = {value}, {position}"
+        if isinstance(step, Gemm):
+            x = self.part(step.x, step.x_at, step.x_transposed)
+            y = self.part(step.y, step.y_at, step.y_transposed)
+            sign = "+=" if step.adds else "="
+            return f"{self.part(step.out, step.at)} {sign} {x} @ {y}"
+        if isinstance(step, Routine):
+            arrays = ", ".join(self.part(*array) for array in step.arrays)
+            results = ", ".join(self.target(cell, step.at) for cell in step.results)
+            return f"{results} = {step.function}({arrays})".removeprefix(" = ")
+        if isinstance(step, PythonCall):
+            reads = [str(x) if isinstance(x, Literal) else self.name(x) for x in step.reads]
+            outs = ", ".join(map(self.name, step.outs))
+            return f"call {outs} = {self.applied(step.primitive, reads)}"
+        if isinstance(step, CheckGuard):
+            return f"stop {step.status} unless {self.read(step.read)} = {step.expected}"
+        if isinstance(step, CheckRange):
+            return f"stop {step.status} if {self.read(Read(step.flag, ()))}"
+        return "cut"
+
+    def loop(self, loop: Loop) -> str:
+        head = f"for {self.index(loop.index)} < {loop.index.extent}"
+        if loop.start is not None:
+            return f"{head} in tile {self.index(loop.start)} of {loop.step}:"
+        if loop.chunk is not None:
+            chunk, rows = loop.chunk
+            head += f" in chunk {self.index(chunk)} of {rows}"
+        steps = f" by {loop.step}" if loop.step != 1 else ""
+        return f"{head}{steps}{' in parallel' * loop.parallel}:"
+
+    def index(self, index: Index) -> str:
+        if index not in self.indices:
+            free = (letter for letter in LETTERS if letter not in self.taken)
+            self.indices[index] = self.fresh(next(free, "i"))
+        return self.indices[index]
+
+    def applied(self, primitive: Any, operands: Sequence[str]) -> str:
+        name = str(primitive)
+        if name == "copy":
+            return operands[0]
+        given = primitive.parameters()
+        return f"{name}({', '.join([*operands, *[f'{k}={show_parameter(v)}' for k, v in given]])})"
+
+    # ---- places
+
+    def read(self, read: Read) -> str:
+        if read.literal is not None:
+            return str(read.literal)
+        if read.cell is None:
+            return self.entry(read.at[0])
+        return self.target(read.cell, read.at)
+
+    def target(self, cell: Cell, at: At) -> str:
+        if cell.in_register or cell.scalar:
+            return self.name(cell)
+        entries = ", ".join(map(self.entry, left_of(cell, at)))
+        return f"{self.name(cell)}[{entries or '()'}]"
+
+    def part(self, cell: Cell, at: At, swapped: bool = False) -> str:
+        entries = f"[{', '.join(map(self.entry, at))}]" if at else ""
+        return self.name(cell) + entries + (".T" if swapped else "")
+
+    def entry(self, k: Affine | Indirect) -> str:
+        if isinstance(k, Indirect):
+            return self.read(k.read)
+        parts = []
+        for index, factor in k.terms:
+            sign = "-" if factor < 0 else "+"
+            name = self.index(index)
+            parts.append(f"{sign} {name if abs(factor) == 1 else f'{abs(factor)} * {name}'}")
+        if k.const or not parts:
+            parts.append(f"{'-' if k.const < 0 else '+'} {abs(k.const)}")
+        parts.sort(key=lambda part: part[0] == "-")  # 9 - i, not -i + 9
+        text = " ".join(parts)
+        return text.removeprefix("+ ") if text[0] == "+" else "-" + text[2:]
+
+
+def _type(cell: Cell) -> str:
+    shape = cell.shape if cell.role != "temporary" or cell.alias is not None else cell.left
+    return f"{dtype_name(cell.dtype)}[{','.join(map(str, shape))}]"

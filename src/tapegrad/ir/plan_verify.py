@@ -1,0 +1,375 @@
+"""Checks that a plan is well formed, and that where its temporaries live is right: run after each
+pass in the tests and under TAPEGRAD_DEBUG."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from tapegrad.ir.allocation import Allocation, Slot, extent, span
+from tapegrad.ir.plan import (
+    Affine,
+    ArgUpdate,
+    At,
+    Cell,
+    CheckGuard,
+    CheckRange,
+    Compute,
+    Cut,
+    Gemm,
+    Index,
+    Indirect,
+    Loop,
+    Plan,
+    PythonCall,
+    Routine,
+    Step,
+    segments,
+)
+from tapegrad.ir.plan_text import malformed, show_step
+from tapegrad.ir.routines import routine_reads
+
+# ---- plans
+
+
+def verify_plan(plan: Plan, after: str = "") -> Plan:
+    """Return the plan if it is well formed; otherwise raise `InternalError`. It is, if
+
+    - the cells are those of the plan: what is passed isn't written, what is returned is, one cell
+      stands for one place;
+    - what is read was written before;
+    - each loop index is used inside its loop, and no index leaves its array, whatever the loops do;
+    - what only stands at the top level is there, and each status has its meaning.
+    """
+    check = _Check(plan, after)
+    for cell in (*plan.inputs, *plan.outputs):
+        check.cell(cell, None)
+    check.written.update(plan.inputs)
+    check.steps(plan.steps, ())
+    for cell in plan.outputs:
+        if cell not in check.written and extent(cell):
+            check.fail("this result is never written", cell)
+    return plan
+
+
+@dataclass
+class _Check:
+    plan: Plan
+    after: str
+    written: set[Cell] = field(default_factory=set)
+    known: dict[int, Cell] = field(default_factory=dict)
+    bound: set[Index] = field(default_factory=set)  # the indices of the loops around
+
+    def fail(self, message: str, cell: Cell | None = None, step: Step | None = None) -> None:
+        line = "" if step is None else f" in `{show_step(self.plan, step)}`"
+        raise malformed(self.plan, message + line, self.after, cell)
+
+    def steps(self, steps: Sequence[Step], loops: tuple[Loop, ...]) -> None:
+        if not isinstance(steps, tuple):
+            self.fail("its steps aren't a tuple: plans don't change")
+        for step in steps:
+            if isinstance(step, Loop):
+                self.loop(step, loops)
+            else:
+                self.step(step, loops)
+
+    def loop(self, loop: Loop, loops: tuple[Loop, ...]) -> None:
+        if loop.index in self.bound:
+            self.fail("a loop has the index of one around it", step=loop)
+        if loop.parallel and loops:
+            self.fail("a loop over chunks is inside another", step=loop)
+        if loop.start is not None and loop.start not in self.bound:
+            self.fail("it starts where no loop around it is", step=loop)
+        if loop.chunk is not None and not any(
+            around.parallel and around.index is loop.chunk[0] for around in loops
+        ):
+            self.fail("it isn't inside the loop over its chunks", step=loop)
+        if loop.chunk is not None and loop.chunk[0].extent * loop.chunk[1] < loop.index.extent:
+            self.fail("its chunks don't cover it", step=loop)
+        self.bound.add(loop.index)
+        self.steps(loop.body, (*loops, loop))
+        self.bound.remove(loop.index)
+
+    def step(self, step: Step, loops: tuple[Loop, ...]) -> None:
+        if isinstance(step, (PythonCall, Cut, CheckGuard, CheckRange)) and loops:
+            self.fail("only the top level has such a step", step=step)
+        status = step.status if isinstance(step, (CheckGuard, CheckRange)) else None
+        if status is not None and not 1 <= status <= len(self.plan.failures):
+            self.fail(f"status {status} has no meaning", step=step)
+        for cell in _read_first(step):
+            if cell.root not in self.written:
+                self.fail("it is read before it is written", cell, step)
+        for cell, at, batch in _places(step):
+            self.cell(cell, step)
+            self.index(cell, at, batch, loops, step)
+        for cell, _, writes in step.accesses():
+            if writes:
+                if cell.root.role == "input":
+                    self.fail("an argument is written to", cell, step)
+                self.written.add(cell.root)
+
+    def cell(self, cell: Cell, step: Step | None) -> None:
+        known = self.known.get(cell.id)
+        if known is cell:
+            return
+        if known is not None:
+            self.fail("two cells stand for one place", cell, step)
+        self.known[cell.id] = cell
+        if cell.alias is not None:
+            self.cell(cell.alias, step)
+            if cell.root.axes is not None and cell.root.left != cell.root.shape:
+                self.fail("it has lost axes, and another cell shares its memory", cell.root, step)
+            if prod(cell.shape) != prod(cell.root.shape) or cell.dtype != cell.root.dtype:
+                self.fail("it doesn't fit the memory that it shares", cell, step)
+        elif cell.role != "temporary":
+            named = self.plan.inputs if cell.role == "input" else self.plan.outputs
+            if cell not in named:
+                self.fail(f"the plan has no such {cell.role}", cell, step)
+
+    def index(self, cell: Cell, at: At, batch: bool, loops: tuple[Loop, ...], step: Step) -> None:
+        """An index of an element, or of the parts that a batch consists of."""
+        if len(at) > len(cell.shape) or (len(at) < len(cell.shape) and not batch):
+            self.fail(f"it has {len(cell.shape)} axes, and {len(at)} entries", cell, step)
+        for k, size in zip(at, cell.shape, strict=False):
+            if isinstance(k, Indirect):
+                if k.extent != size:
+                    self.fail(f"an index array is checked for {k.extent} of {size}", cell, step)
+                continue
+            if any(i not in self.bound for i, _ in k.terms):
+                self.fail("an index is used outside its loop", cell, step)
+            least, most = k.range
+            if least < 0 or most >= size:
+                if any(loop.index.extent == 0 for loop in loops):
+                    continue
+                least, most = bounds(k, loops)
+            if least < 0 or most >= size:
+                self.fail(f"an index of {least} to {most} leaves an axis of {size}", cell, step)
+
+
+def bounds(k: Affine, loops: Sequence[Loop]) -> tuple[int, int]:
+    """The least and the greatest value of an index inside loops.
+
+    An index that counts from the start of its tile, or in its chunk, is that start and a small
+    number. Every way to see it is true, and each is the narrowest for some index.
+    """
+    least, most = k.range
+    for loop in reversed(loops):
+        if loop.start is not None:
+            start, size = Affine(((loop.start, 1),)), loop.step
+        elif loop.chunk is not None:
+            start, size = Affine(((loop.chunk[0], loop.chunk[1]),)), loop.chunk[1]
+        else:
+            continue
+        k = k.substitute({loop.index: start.plus(Affine(((Index(size), 1),)))})
+        least, most = max(least, k.range[0]), min(most, k.range[1])
+    return least, most
+
+
+def _read_first(step: Step) -> Iterator[Cell]:
+    """What a step reads: what it adds to as well, but not what it only overwrites."""
+    if isinstance(step, Routine):
+        yield from routine_reads(step)
+        return
+    for cell, _, writes in step.accesses():
+        if not writes:
+            yield cell
+    if isinstance(step, Compute) and step.combine:
+        yield step.cell
+    if isinstance(step, ArgUpdate):
+        yield from (step.cell, step.best)
+
+
+def _places(step: Step) -> Iterator[tuple[Cell, At, bool]]:
+    """The cells of a step with their indices, and whether these are of a batch."""
+    if isinstance(step, Gemm):
+        yield from ((step.out, step.at, True), (step.x, step.x_at, True), (step.y, step.y_at, True))
+    elif isinstance(step, Routine):
+        yield from ((cell, at, True) for cell, at, _ in step.arrays)
+        yield from ((cell, step.at, False) for cell in step.results)
+    else:
+        yield from ((cell, at or (), at is None) for cell, at, _ in step.accesses())
+
+
+# ---- allocations
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a step does to memory, at a top-level position, inside loops."""
+
+    position: int
+    loops: tuple[Loop, ...]
+    cell: Cell
+    at: At | None
+    writes: bool
+
+
+def verify_allocation(
+    plan: Plan, allocation: Allocation, nested: Collection[Cell] = (), after: str = ""
+) -> None:
+    """An `InternalError` if what a cell holds is written over before it is read for the last time.
+
+    `nested` are the registers whose values are computed where they are read: what they read, they
+    read there. Two cells that live in the same memory may meet in one top-level step, no more; and
+    then each element of the old one must have been read before the new one is written there. That
+    is tried out: for all iterations, or, if those are many, for the first and last of each loop.
+    """
+    accesses = list(_accesses(plan.steps, frozenset(nested)))
+    lives: dict[Cell, list[int]] = {}
+    kernels: dict[Cell, int] = {}
+    number = _kernel_numbers(plan)
+    by_position: dict[int, list[Access]] = {}
+    for access in accesses:
+        by_position.setdefault(access.position, []).append(access)
+        root = access.cell.root
+        life = lives.setdefault(root, [access.position, access.position])
+        life[0], life[1] = min(life[0], access.position), max(life[1], access.position)
+        home = kernels.setdefault(root, number[access.position])
+        if root.in_register and home != number[access.position]:
+            raise malformed(plan, "a register is used by two kernels", after, root)
+    for cell in plan.outputs:
+        if cell in lives:
+            lives[cell][1] = len(plan.steps)
+    for cell in lives:
+        _check_home(plan, allocation, cell, after)
+    spans = {cell: span(cell, None, allocation) for cell in lives if cell.role != "input"}
+    cells = sorted((c for c in spans if not c.in_register), key=lambda c: lives[c][0])
+    by_memory: dict[Slot | Cell, list[Cell]] = {}
+    for cell in cells:
+        others = by_memory.setdefault(spans[cell].memory, [])
+        for old in others:
+            if lives[old][1] < lives[cell][0] or not spans[old].meets(spans[cell]):
+                continue
+            first, last = lives[cell][0], lives[old][1]
+            here = [a for a in by_position[first] if a.cell.root in (old, cell)]
+            if first < last or first == lives[old][0] or _overwrites(here, old, cell, allocation):
+                raise malformed(
+                    plan, "another cell moves into its memory while it is needed", after, old
+                )
+        others.append(cell)
+        if len(others) > 64:  # those that are gone by now meet nobody any more
+            others[:] = [c for c in others if lives[c][1] >= lives[cell][0]]
+
+
+def _kernel_numbers(plan: Plan) -> list[int]:
+    """Of each top-level step, the kernel that it is in."""
+    of = {}
+    for number, segment in enumerate(segments(plan.steps)):
+        for step in [segment] if isinstance(segment, PythonCall) else segment:
+            of[id(step)] = number
+    return [of.get(id(step), -1) for step in plan.steps]
+
+
+def _check_home(plan: Plan, allocation: Allocation, cell: Cell, after: str) -> None:
+    home = allocation.homes.get(cell)
+    stored = cell.role == "temporary" and not cell.in_register
+    if stored != (home is not None):
+        raise malformed(plan, "what is stored, and nothing else, has a home", after, cell)
+    if home is None:
+        return
+    memory = home.memory
+    if isinstance(memory, Cell) and (memory not in plan.outputs):
+        raise malformed(plan, "it lives in what isn't a result", after, cell)
+    if isinstance(memory, Slot) and memory not in allocation.slots:
+        raise malformed(plan, "it lives in scratch memory that isn't there", after, cell)
+    size = memory.size if isinstance(memory, Slot) else extent(memory)
+    if memory.dtype != cell.dtype or home.start < 0 or home.start + extent(cell) > size:
+        raise malformed(plan, "it doesn't fit its home", after, cell)
+
+
+def _accesses(
+    steps: Sequence[Step],
+    nested: frozenset[Cell],
+    loops: tuple[Loop, ...] = (),
+    position: int | None = None,
+) -> Iterator[Access]:
+    """All accesses in the order of the kernels."""
+    waiting: dict[Cell, list[tuple[Cell, At | None]]] = {}  # what nested registers read
+    for number, step in enumerate(steps):
+        here = number if position is None else position
+        if isinstance(step, Loop):
+            yield from _accesses(step.body, nested, (*loops, step), here)
+            continue
+        reads: list[tuple[Cell, At | None]] = []
+        for cell, at, writes in step.accesses():
+            if not writes:
+                reads += waiting.get(cell, [(cell, at)])
+        if isinstance(step, Compute) and step.cell in nested:
+            waiting[step.cell] = reads
+            continue
+        found = [Access(here, loops, cell, at, False) for cell, at in reads]
+        written = [Access(here, loops, cell, at, True) for cell, at, w in step.accesses() if w]
+        # What works on arrays may write some elements before it has read others.
+        yield from [*written, *found] if isinstance(step, ARRAYS) else [*found, *written]
+
+
+ARRAYS = (Gemm, Routine, PythonCall)  # the steps that work on arrays, not on elements
+
+
+ENOUGH = 4096  # iterations; of loops with more only the first and last are tried
+
+
+def _overwrites(accesses: Sequence[Access], old: Cell, new: Cell, allocation: Allocation) -> bool:
+    """Whether some element of `old` is used after `new` was written in its place, in the one step
+    that touches both."""
+    written: set[int] = set()
+    many = max(prod(loop.index.extent for loop in a.loops) for a in accesses) > ENOUGH
+    for access, values in _in_order(list(accesses), 0, {}, many):
+        places = _elements(access, values, allocation)
+        if access.cell.root is old:
+            if not written.isdisjoint(places):
+                return True
+        elif access.writes:
+            written.update(places)
+    return False
+
+
+def _elements(
+    access: Access, values: dict[Index, int], allocation: Allocation
+) -> range | list[int]:
+    """The places in memory that an access may touch."""
+    plain = all(isinstance(k, Affine) for k in access.at or ())
+    if access.at is None or not plain or len(access.at) < len(access.cell.shape):
+        whole = span(access.cell, None, allocation)
+        return range(whole.start, whole.stop)
+    at = tuple(_at(k, values) for k in access.at)
+    return [span(access.cell, at, allocation).start]
+
+
+def _at(k: Affine | Indirect, values: dict[Index, int]) -> Affine:
+    assert isinstance(k, Affine)
+    return Affine((), k.const + sum(values[i] * c for i, c in k.terms))
+
+
+def _in_order(
+    accesses: list[Access], depth: int, values: dict[Index, int], many: bool
+) -> Iterator[tuple[Access, dict[Index, int]]]:
+    """Each access in each iteration, in the order in which the loops run."""
+    start = 0
+    while start < len(accesses):
+        loops = accesses[start].loops
+        if len(loops) == depth:
+            yield accesses[start], values
+            start += 1
+            continue
+        loop, end = loops[depth], start
+        while end < len(accesses) and accesses[end].loops[depth : depth + 1] == (loop,):
+            end += 1
+        for value in _iterations(loop, values, many):
+            yield from _in_order(
+                accesses[start:end], depth + 1, {**values, loop.index: value}, many
+            )
+        start = end
+
+
+def _iterations(loop: Loop, values: dict[Index, int], many: bool) -> Sequence[int]:
+    size = loop.index.extent
+    if loop.chunk is not None:
+        first = values[loop.chunk[0]] * loop.chunk[1]
+        found: Sequence[int] = range(first, min(first + loop.chunk[1], size), loop.step)
+    elif loop.start is not None:
+        found = range(values[loop.start], min(values[loop.start] + loop.step, size))
+    else:
+        found = range(0, size, loop.step)
+    return [*found[:2], *found[-1:]] if many and len(found) > 3 else found

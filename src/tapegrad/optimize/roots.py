@@ -1,0 +1,119 @@
+"""Roots whose operand says more than its value does, told before differentiating.
+
+    sqrt(sum(square(z)))  -->  norm(sum(square(z)), z)        the derivative is that of a norm
+    square(sqrt(u))       -->  known(square(sqrt(u)), u)      the derivative is that of u
+    square(hypot(x, y))   -->  known(square(hypot(x, y)), square(x) + square(y))
+    power(cbrt(u), 6)     -->  known(power(cbrt(u), 6), power(u, 2))
+
+No value changes. At 0 the root's own rule divides by 0, which makes nothing of derivatives that
+are there.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var, literal
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.base import Linear
+from tapegrad.primitives.norms import Known, Norm
+from tapegrad.primitives.reductions import Sum
+from tapegrad.primitives.views import ExpandDims, Reshape, Squeeze, Transpose
+
+STEPS = (Sum, ExpandDims, Reshape, Squeeze, Transpose)
+ROOTS: dict[Any, int] = {ew.sqrt: 2, ew.hypot: 2, ew.cbrt: 3}
+
+
+def tell_roots(tape: Tape) -> Tape:
+    """Apply the rewrites to each root, and to each power of one."""
+    if not any(call.primitive in (ew.sqrt, ew.cbrt, ew.hypot) for call in tape.calls):
+        return tape
+    rewriter = Rewriter(tape)
+    made = {call.out: call for call in tape.calls if len(call.outs) == 1}
+    for call in tape.calls:
+        rewriter.copy(call)
+        value = rewriter.operand(call.outs[0])
+        if call.primitive is ew.sqrt:
+            terms = _squares(made, call.operands[0])
+            if terms:
+                zs = [rewriter.operand(z) for z, _ in terms]
+                primitive: Any = Norm(tuple(path for _, path in terms))
+                operands = [rewriter.operand(call.operands[0]), *zs]
+            else:
+                continue
+        else:
+            base = _undone(made, call, rewriter)
+            if base is None or base.shape != value.shape:
+                continue
+            primitive, operands = Known(), [value, base]
+        (told,) = rewriter.builder.call(primitive, operands, call.src, call.reason)
+        rewriter.env[call.out] = told
+    return rewriter.finish()
+
+
+def _undone(made: dict[Var, Call], call: Call, rewriter: Rewriter) -> Operand | None:
+    """What a power of a root is, without both."""
+    power = _exponent(call)
+    root = made.get(call.operands[0]) if power and isinstance(call.operands[0], Var) else None
+    if root is None:
+        return None
+    times = power / ROOTS.get(root.primitive, math.inf) if power else 0
+    if times < 1 or times != int(times):
+        return None
+
+    def made_of(primitive: Any, *xs: Operand) -> Operand:
+        return rewriter.builder.call(primitive, xs, call.src, call.reason)[0]
+
+    operands = rewriter.operands(root)
+    base = operands[0]
+    if root.primitive is ew.hypot:
+        base = made_of(ew.add, *[made_of(ew.square, x) for x in operands])
+    if times == 1:
+        return base
+    return made_of(ew.power, base, literal(times, base.dtype))
+
+
+def _is_square(call: Call) -> bool:
+    x, *others = call.operands
+    return call.primitive is ew.square or (call.primitive is ew.mul and others == [x])
+
+
+def _exponent(call: Call) -> float | None:
+    if _is_square(call):
+        return 2
+    if call.primitive is ew.power and isinstance(call.operands[1], Literal):
+        return float(call.operands[1].value)
+    return None
+
+
+def _squares(made: dict[Var, Call], u: Operand) -> list[Any]:
+    """The zs whose squares u is a sum of, each with its path; none if it isn't one."""
+    call = made.get(u) if isinstance(u, Var) else None
+    if call is None:
+        return []
+    if _is_square(call):
+        return [(call.operands[0], (1.0, ()))]
+    if isinstance(call.primitive, STEPS) and isinstance(call.primitive, Linear):
+        inner = _squares(made, call.operands[0])
+        ((_, parameter),) = call.primitive.parameters()
+        step = call.primitive.name, parameter
+        return [(z, (f, (*steps, step))) for z, (f, steps) in inner]
+    if call.primitive in (ew.mul, ew.div):
+        return _scaled(made, call)
+    if call.primitive is ew.add and all(x.shape == u.shape for x in call.operands):
+        left, right = (_squares(made, x) for x in call.operands)
+        return left + right if left and right else []
+    return []
+
+
+def _scaled(made: dict[Var, Call], call: Call) -> list[Any]:
+    x, y = call.operands
+    if isinstance(x, Literal) and call.primitive is ew.mul:
+        x, y = y, x
+    if not isinstance(y, Literal) or x.shape != call.out.shape:
+        return []
+    factor = float(y.value) if call.primitive is ew.mul else 1 / float(y.value or math.inf)
+    if not (factor > 0 and math.isfinite(factor)):
+        return []
+    return [(z, (f * factor, steps)) for z, (f, steps) in _squares(made, x)]

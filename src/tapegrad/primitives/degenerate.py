@@ -1,0 +1,303 @@
+"""Eigenvalues and singular values that are equal, and singular values that are 0.
+
+There the vectors are arbitrary, up to a rotation. A function of the values alone may be smooth all
+the same, as sum(eigvalsh(A)**2) = |A|^2 is. Its first derivative, V diag(c) V^T, doesn't depend on
+the rotation, but that of V diag(c) V^T along Z has the terms Z_ij (c_j - c_i) / (w_j - w_i), which
+are 0 / 0. They are what the vectors turn by, and drop out for those vectors that aren't turned:
+Z is diagonal between them, as perturbation theory has it. So a second derivative along Z starts
+from vectors that Z has chosen, as `kinks` has it for other ties.
+
+Values count as equal up to the root of the precision: a quotient of differences of smaller numbers
+is less accurate than its limit. Of derivatives of higher order that isn't known, and they are NaN.
+
+Names: `w`, `v` eigenvalues and eigenvectors; `u`, `s`, `vt` singular values and vectors; `c` the
+cotangent of values; `z` a direction; k the number of singular values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import Library, parametric
+from tapegrad.primitives.contractions import matmul, swapped
+from tapegrad.primitives.elementwise import (
+    absolute,
+    logical_and,
+    logical_or,
+    not_equal,
+    reciprocal,
+    stop_gradient,
+    where,
+)
+from tapegrad.primitives.kinks import Sided
+from tapegrad.primitives.reductions import Any_, Max
+from tapegrad.primitives.scatter import PlaceDiagonal
+from tapegrad.primitives.solving import folded, over_batch
+from tapegrad.primitives.views import Diagonal, ExpandDims
+
+
+def row(x: Any) -> Any:
+    """Vectors as matrices of one row."""
+    return ExpandDims((x.ndim - 1,))(x)
+
+
+def column(x: Any) -> Any:
+    """Vectors as matrices of one column."""
+    return ExpandDims((x.ndim,))(x)
+
+
+def placed(x: Any) -> Any:
+    """Vectors on the diagonal of square matrices."""
+    return PlaceDiagonal((x.shape[-1], x.shape[-1]), 0)(x)
+
+
+def inverted(x: Any, zero: Any = None) -> Any:
+    """1 / x, and 0 where x is 0, or where `zero` holds."""
+    zero = x.equals(0) if zero is None else zero
+    return where(zero, x.constant(0), reciprocal(where(zero, x.constant(1), x)))
+
+
+def precision(x: Any, power: float) -> float:
+    """A power of what a number can be told apart by."""
+    return float(np.finfo(x.dtype).eps ** power)
+
+
+def largest(x: Any) -> Any:
+    """The largest of each vector's absolute values, as a vector of one."""
+    axis = x.ndim - 1
+    return ExpandDims((axis,))(Max((axis,))(absolute(stop_gradient(x)))) if x.shape[-1] else x
+
+
+def equal(x: Any, power: float = 0.5) -> Any:
+    """Which pairs of values are equal, up to a power of the precision."""
+    gaps = absolute(stop_gradient(row(x) - column(x)))
+    return gaps <= row(largest(x)) * precision(x, power)
+
+
+def vanishing(s: Any) -> Any:
+    """Which singular values count as 0."""
+    return stop_gradient(s) <= largest(s) * precision(s, 0.5)
+
+
+def triangle_of(whole: Any, lower: bool) -> Any:
+    """The cotangent of the triangle that is read, for that of a symmetric matrix."""
+    return folded(whole) if lower else swapped(folded(swapped(whole)))
+
+
+def symmetric(z: Any) -> Any:
+    """(Z + Z^T) / 2."""
+    return (z + swapped(z)) * 0.5
+
+
+# ---- eigenvalues
+
+
+@parametric
+class EigenvaluePullback(Sided):
+    """V diag(c) V^T: the cotangent of a symmetric A, one triangle of which is read, for that of its
+    eigenvalues. The operands are A, w, V and c; w and V are functions of A."""
+
+    lower: bool
+
+    name = "eigenvalue_pullback"
+    points = 1
+    directions = 0
+    pulls = True
+
+    def kink(self, operands: Sequence[Any]) -> Any:
+        return operands[0], self.lower
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[2].with_shape(xs[2].shape)
+
+    def expand(self, *xs: Any) -> Any:
+        _, _, v, c = xs
+        return matmul(v * row(c), swapped(v))
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        _, w, v, c = xs
+        z = symmetric(ct)
+        chosen = chosen_eigenvectors(w, v, symmetric(directions[0]))
+        ct_c = Diagonal(0)(matmul(swapped(chosen), matmul(z, chosen)))
+        quotients = (row(c) - column(c)) * inverted(row(w) - column(w), equal(w))
+        inner = quotients * matmul(swapped(v), matmul(z, v))
+        whole = matmul(v, matmul(inner, swapped(v)))
+        return triangle_of(whole, self.lower), None, None, ct_c
+
+
+@parametric
+class ChosenEigenvectors(Library):
+    """Eigenvectors between which Z is diagonal, where eigenvalues are equal. The derivative is
+    that of V, and NaN for those that were turned."""
+
+    name = "chosen_eigenvectors"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[1].with_shape(xs[1].shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return over_batch(_chosen_eigenvectors, (1, 2, 2), *xs)
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        return None, unknown(ct, row(is_repeated(xs[0]))), None
+
+
+chosen_eigenvectors = ChosenEigenvectors()
+
+
+def is_repeated(x: Any) -> Any:
+    """Which values are equal to others."""
+    pairs = equal(x)
+    others = logical_and(pairs, not_equal(*_places(x)))
+    return Any_((others.ndim - 1,))(others)
+
+
+def _places(x: Any) -> tuple[Any, Any]:
+    """The number of each value, as rows and as columns."""
+    from tapegrad.primitives.base import Node
+    from tapegrad.primitives.reductions import CumSum
+    from tapegrad.primitives.views import BroadcastTo
+
+    one = x.constant(1)
+    assert isinstance(one, Node)
+    count = CumSum(0)(BroadcastTo(x.shape[-1:])(one))
+    return row(count), column(count)
+
+
+def unknown(ct: Any, where_: Any) -> Any:
+    """NaN where a derivative isn't known, and is asked for."""
+    asked = not_equal(ct, ct.constant(0))
+    return where(logical_and(asked, where_), ct.constant(np.nan), ct)
+
+
+def _chosen_eigenvectors(w: Any, v: Any, z: Any) -> Any:
+    if not (np.all(np.isfinite(v)) and np.all(np.isfinite(z))):
+        return v
+    chosen = np.array(v)
+    for group in _groups(w, precision(w, 0.5) * np.max(np.abs(w), initial=0)):
+        vectors = v[:, group]
+        chosen[:, group] = vectors @ np.linalg.eigh(vectors.T @ z @ vectors)[1]
+    return chosen
+
+
+def _groups(x: Any, tolerance: float) -> list[Any]:
+    """The places of sorted numbers that are equal."""
+    parts = np.split(np.arange(len(x)), np.flatnonzero(np.abs(np.diff(x)) > tolerance) + 1)
+    return [part for part in parts if len(part) > 1]
+
+
+# ---- singular values
+
+
+@parametric
+class SingularValuePullback(Sided):
+    """U diag(c) V^T: the cotangent of A for that of its singular values, where those that are 0
+    count nothing: they have a kink, as absolute values do. The operands are A, U, s, V^T and c."""
+
+    name = "singular_value_pullback"
+    points = 1
+    directions = 0
+    pulls = True
+
+    def aval(self, *xs: Aval) -> Aval:
+        u, _, vt = xs[1:4]
+        return u.with_shape((*u.shape[:-1], vt.shape[-1]))
+
+    def expand(self, *xs: Any) -> Any:
+        _, u, s, vt, c = xs
+        return matmul(u * row(where(s.equals(0), c.constant(0), c)), vt)
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        """With E = U^T Z V, symmetric part P and antisymmetric part Q, the derivative of
+        U diag(c) V^T along Z is U (P_ij (c_j - c_i) / (s_j - s_i) + Q_ij (c_j + c_i) / (s_j + s_i))
+        V^T, and what is beside: (I - U U^T) Z V diag(c / s) V^T, and its like on the right."""
+        _, u, s, vt, c = xs
+        chosen, chosen_t = chosen_singular_vectors(u, s, vt, directions[0])
+        ut, v, none = swapped(u), swapped(vt), vanishing(s)
+        ct_c = Diagonal(0)(matmul(swapped(chosen), matmul(ct, swapped(chosen_t))))
+        left, right = matmul(ut, ct), matmul(ct, v)
+        e = matmul(left, v)
+        even = symmetric(e) * (row(c) - column(c)) * inverted(row(s) - column(s), equal(s))
+        both = logical_and(row(none), column(none))
+        odd = (e - symmetric(e)) * (row(c) + column(c)) * inverted(row(s) + column(s), both)
+        result = matmul(u, matmul(even + odd, vt))
+        slopes = c * inverted(s, none)
+        if u.shape[-2] > u.shape[-1]:
+            result = result + matmul((right - matmul(u, e)) * row(slopes), vt)
+        if vt.shape[-1] > vt.shape[-2]:
+            result = result + matmul(u, column(slopes) * (left - matmul(e, vt)))
+        return result, None, None, None, ct_c
+
+
+@parametric
+class ChosenSingularVectors(Library):
+    """U and V^T of A with Z diagonal between those of equal singular values. The vectors of those
+    that are 0 are Z's own, beside all others. NaN for the derivative of what was turned."""
+
+    name = "chosen_singular_vectors"
+    results = 2
+    absent = True
+
+    def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
+        return xs[0].with_shape(xs[0].shape), xs[2].with_shape(xs[2].shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return over_batch(_chosen_singular_vectors, (2, 1, 2, 2), *xs)
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        turned = logical_or(is_repeated(xs[1]), vanishing(xs[1]))
+        ct_u, ct_vt = ct
+        return (
+            None if ct_u is None else unknown(ct_u, row(turned)),
+            None,
+            None if ct_vt is None else unknown(ct_vt, column(turned)),
+            None,
+        )
+
+
+chosen_singular_vectors = ChosenSingularVectors()
+
+
+def _chosen_singular_vectors(u: Any, s: Any, vt: Any, z: Any) -> tuple[Any, Any]:
+    if not (np.all(np.isfinite(s)) and np.all(np.isfinite(z))):
+        return u, vt
+    chosen, chosen_t = np.array(u), np.array(vt)
+    tolerance = precision(s, 0.5) * np.max(s, initial=0)
+    for group in _groups(s, tolerance):
+        e = u[:, group].T @ z @ vt[group].T
+        turn = np.linalg.eigh(e + e.T)[1][:, ::-1]  # descending, as singular values are
+        chosen[:, group] = u[:, group] @ turn
+        chosen_t[group] = turn.T @ vt[group]
+    rank = np.count_nonzero(s > tolerance)
+    if rank < len(s):
+        rows = np.linalg.qr(u[:, :rank], mode="complete")[0][:, rank:]
+        columns = np.linalg.qr(vt[:rank].T, mode="complete")[0][:, rank:]
+        left, _, right = np.linalg.svd(rows.T @ z @ columns, full_matrices=False)
+        chosen[:, rank:], chosen_t[rank:] = rows @ left, right @ columns.T
+    return chosen, chosen_t
+
+
+# ---- vectors that are arbitrary
+
+
+def between_equal(turned: Any, values: Any, ct_values: Any) -> Any:
+    """What the rotation between vectors of equal values has for a cotangent, for the turn
+    M = V^T V' of V's: 0 or NaN.
+
+    A function that doesn't depend on the rotation has a symmetric M there. If it is one of the
+    vectors alone, it has none of the derivative. If it reads the values too, as V diag(f(w)) V^T
+    does, there is a part f'(w) that isn't seen from here.
+    """
+    if ct_values is None:
+        size = (absolute(turned) + absolute(swapped(turned))) * precision(turned, 0.5)
+        wrong = absolute(turned - swapped(turned)) > size
+    else:
+        asked = not_equal(ct_values, ct_values.constant(0))
+        read = not_equal(turned, turned.constant(0))
+        wrong = logical_or(logical_or(row(asked), column(asked)), logical_or(read, swapped(read)))
+        wrong = logical_and(wrong, not_equal(*_places(values)))
+    return where(wrong, turned.constant(np.nan), turned.constant(0))

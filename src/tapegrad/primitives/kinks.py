@@ -1,0 +1,296 @@
+"""Rules through kinks, and what their derivatives have to know.
+
+Where operands tie, a rule shares the cotangent by a convention: |x| has the slope 0 at 0, the mean
+of -1 and 1. That is a number for the first derivative only. |x|^2 is x^2, whose second derivative
+along v is 2 v, on either side the product of two slopes that have one sign; the product of their
+means is 0. So a second derivative along v takes, at every kink, the side to which v points: all of
+them then are those of one smooth function, which agrees with the program on a cone around v. Where
+the program is smooth, the derivative is its own.
+
+The direction is at hand. When h = pullback(x, ct) is differentiated, the cotangent of h is how x
+moves along v. From there it goes to the pullback's own derivative, and to the rule of |x| itself,
+which comes later in the sweep (`differentiate.kinks`). In derivatives of higher order directions
+are compared one after the other, as digits are.
+
+Each pullback is a call, so that it is known as one when it is differentiated; the pass
+`expand_pullbacks` puts its few elementwise calls in its place at last.
+
+Names: `ct` cotangent, of the result of the kinked function; `c`, `c_x`, `c_y` of its operands, in
+transposed maps; `d` directions; `ties` what shares the cotangent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval, Builder, Tape, aval_of
+from tapegrad.primitives.base import Library, Writer, broadcast_shapes, parametric
+
+
+class Composite(Library):
+    """A call that stands for a few others, until nothing is differentiated any more."""
+
+    def expand(self, *xs: Any) -> Any:
+        """The result, or results, in terms of other primitives."""
+        raise NotImplementedError
+
+    def evaluate(self, *xs: Any) -> Any:
+        results = _expanded(self, tuple(map(aval_of, xs))).play(*xs)
+        return results if self.results > 1 else results[0] if type(results) is tuple else results
+
+
+@lru_cache(maxsize=256)
+def _expanded(primitive: Composite, avals: tuple[Aval, ...]) -> Tape:
+    builder = Builder(str(primitive.name))
+    writer = Writer(builder)
+    found = primitive.expand(*[writer.node(builder.input(aval)) for aval in avals])
+    return builder.finish([x.operand for x in (found if primitive.results > 1 else (found,))])
+
+
+class Sided(Composite):
+    """Linear in the last operands; the first `points` have the kink, and say which side counts;
+    where they tie, the `directions` after them do.
+
+    One that `pulls` is the pullback of the kinked function, so its own cotangent is a direction.
+    """
+
+    points: int
+    directions: int
+    pulls: bool = False
+
+    def direction(self, ct: Any) -> Any:
+        """How far it goes to the side of the first operand, for a cotangent of the pullback."""
+        return ct
+
+    def kink(self, operands: Sequence[Any]) -> Any:
+        return tuple(operands[: self.points])
+
+    def sides(self, xs: Sequence[Any]) -> Sequence[Any]:
+        """The directions among the operands."""
+        return xs[self.points : self.points + self.directions]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        directions = self.sides(xs)
+        if self.pulls:
+            directions = (*directions, self.direction(ct))
+        return self.vjp_along(directions, ct, out, *xs)
+
+
+def _elementwise() -> Any:
+    from tapegrad.primitives import elementwise
+
+    return elementwise
+
+
+# ---- |x|
+
+
+@parametric
+class Turned(Sided):
+    """y times the sign of x; where x is 0, that of the first direction that isn't; else 0."""
+
+    directions: int = 0
+    pulls: bool = False
+
+    name = "turned"
+    points = 1
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[-1].with_shape(broadcast_shapes(*[x.shape for x in xs]))
+
+    def expand(self, *xs: Any) -> Any:
+        ew, y = _elementwise(), xs[-1]
+        result = y.constant(0)
+        for side in reversed(xs[:-1]):
+            result = ew.where(side > 0, y, ew.where(side < 0, -y, result))
+        return result
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        turned = Turned(len(directions))(xs[0], *directions, ct)
+        return (*[None] * (len(xs) - 1), turned)
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        return None if ts[-1] is None else self(*xs[:-1], ts[-1])
+
+
+def turned(directions: Sequence[Any], x: Any, ct: Any) -> Any:
+    """The pullback of |x|."""
+    return Turned(len(directions), True)(x, *directions, ct)
+
+
+# ---- the larger and the smaller of two
+
+
+def _tie(larger: bool, directions: Sequence[Any], x: Any, y: Any, middle: Any) -> Any:
+    """x or y, whichever the directions choose; `middle` if none does."""
+    ew = _elementwise()
+    for d in reversed(directions):
+        above, below = (x, y) if larger else (y, x)
+        middle = ew.where(d > 0, above, ew.where(d < 0, below, middle))
+    return middle
+
+
+@parametric
+class Shared(Sided):
+    """The cotangents of x and y for that of `out`, the larger of them (or the smaller): the chosen
+    one gets all. A tie is split in halves, unless a direction of x - y chooses."""
+
+    larger: bool
+    directions: int = 0
+    pulls: bool = False
+
+    name = "shared"
+    points = 2
+    results = 2
+    absent = True
+
+    def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
+        shape = broadcast_shapes(*[x.shape for x in xs])
+        return xs[-1].with_shape(shape), xs[-1].with_shape(shape)
+
+    def expand(self, *xs: Any) -> Any:
+        ew, (x, y, *directions, out, ct) = _elementwise(), xs
+        zero, half = ct.constant(0), ct * 0.5
+        left = _tie(self.larger, directions, ct, zero, half)
+        right = _tie(self.larger, directions, zero, ct, half)
+        is_x, is_y = x.equals(out), y.equals(out)
+        return (
+            ew.where(is_x, ew.where(is_y, left, ct), zero),
+            ew.where(is_y, ew.where(is_x, right, ct), zero),
+        )
+
+    def direction(self, ct: Any) -> Any:
+        c_x, c_y = ct
+        if c_x is None or c_y is None:
+            return -c_y if c_x is None else c_x
+        return c_x - c_y
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        (x, y), out, known = xs[:2], xs[-2], [c for c in ct if c is not None]
+        both = [known[0].constant(0) if c is None else c for c in ct]
+        picked = Picked(self.larger, len(directions))(x, y, *directions, out, *both)
+        return (*[None] * (len(xs) - 1), picked)
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        return None if ts[-1] is None else self(*xs[:-1], ts[-1])
+
+
+@parametric
+class Picked(Sided):
+    """The transpose of `Shared`: c_x or c_y, or their mean."""
+
+    larger: bool
+    directions: int = 0
+
+    name = "picked"
+    points = 2
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[-1].with_shape(broadcast_shapes(*[x.shape for x in xs]))
+
+    def expand(self, *xs: Any) -> Any:
+        ew, (x, y, *directions, out, c_x, c_y) = _elementwise(), xs
+        both = _tie(self.larger, directions, c_x, c_y, (c_x + c_y) * 0.5)
+        is_x, is_y = x.equals(out), y.equals(out)
+        left = ew.where(is_y, both, c_x)
+        return ew.where(is_x, left, ew.where(is_y, c_y, c_y.constant(0)))
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        x, y, out = *xs[:2], xs[-3]
+        shared = Shared(self.larger, len(directions))(x, y, *directions, out, ct)
+        return (*[None] * (len(xs) - 2), *shared)
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        moved = [x.constant(0) if t is None else t for t, x in zip(ts[-2:], xs[-2:], strict=True)]
+        return None if ts[-2:] == (None, None) else self(*xs[:-2], *moved)
+
+
+def shared(larger: bool, directions: Sequence[Any], ct: Any, out: Any, x: Any, y: Any) -> Any:
+    """The pullback of maximum or minimum."""
+    return Shared(larger, len(directions), True)(x, y, *directions, out, ct)
+
+
+# ---- the largest and the smallest over axes
+
+
+class _OverAxes(Sided):
+    """For max and min over `axes`; operands are x, directions, out, and the linear one."""
+
+    axes: tuple[int, ...]
+    larger: bool
+    directions: int
+    points = 1
+
+    def ties(self, xs: Sequence[Any]) -> tuple[Any, Any]:
+        """Which elements share, and how many they are."""
+        from tapegrad.primitives.reductions import Max, Min, Sum, restored
+
+        ew = _elementwise()
+        x, *directions, out, _ = xs
+        ties = x.equals(restored(out, self.axes))
+        extremum, least = (Max, -np.inf) if self.larger else (Min, np.inf)
+        for d in directions:
+            among = ew.where(ties, d, d.constant(least))
+            ties = ew.logical_and(
+                ties, among.equals(restored(extremum(self.axes)(among), self.axes))
+            )
+        return ties, Sum(self.axes)(ew.AsType(x.dtype)(ties))
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        return None if ts[-1] is None else self(*xs[:-1], ts[-1])
+
+
+@parametric
+class SharedOver(_OverAxes):
+    """The cotangent of x for that of its largest (or smallest) element: tied ones get equal shares
+    of it, those of them that go furthest along the directions, if there are any."""
+
+    axes: tuple[int, ...]
+    larger: bool
+    directions: int = 0
+    pulls: bool = False
+
+    name = "shared_over"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_shape(xs[0].shape)
+
+    def expand(self, *xs: Any) -> Any:
+        from tapegrad.primitives.reductions import restored
+
+        ties, count = self.ties(xs)
+        ct = xs[-1]
+        return _elementwise().where(ties, restored(ct / count, self.axes), ct.constant(0))
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        pick = PickedOver(self.axes, self.larger, len(directions))
+        return (*[None] * (len(xs) - 1), pick(xs[0], *directions, xs[-2], ct))
+
+
+@parametric
+class PickedOver(_OverAxes):
+    """The transpose of `SharedOver`: the mean over those that share."""
+
+    axes: tuple[int, ...]
+    larger: bool
+    directions: int = 0
+
+    name = "picked_over"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[-2].with_shape(xs[-2].shape)
+
+    def expand(self, *xs: Any) -> Any:
+        from tapegrad.primitives.reductions import Sum
+
+        ties, count = self.ties(xs)
+        c = xs[-1]
+        return Sum(self.axes)(_elementwise().where(ties, c, c.constant(0))) / count
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        share = SharedOver(self.axes, self.larger, len(directions))
+        return (*[None] * (len(xs) - 1), share(xs[0], *directions, xs[-2], ct))

@@ -1,0 +1,228 @@
+"""Roots of sums of squares, whose kink is a point: the origin.
+
+The gradient of r = sqrt(z1^2 + z2^2 + ...) is z / r, and 0 at the origin by convention. r^2 and
+cos(r) are smooth there, but what the root's own rule divides is 0 / 0. So a root whose operand is
+such a sum has a rule of its own, with respect to z. Along a direction d the origin is left for the
+ray through d, where z / r is d / |d|, and doesn't change (`kinks` says what directions are).
+
+Names: `zs` what is squared; `r` the root; `n` the gradient, z / r; `ct` cotangent of r, `c` of zs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import Linear, parametric
+from tapegrad.primitives.elementwise import (
+    logical_and,
+    not_equal,
+    sqrt,
+    square,
+    where,
+)
+from tapegrad.primitives.kinks import Composite, Sided
+from tapegrad.primitives.views import BroadcastTo
+
+# How a square gets into the sum: a factor, and linear calls that are applied one by one, each told
+# by its primitive's name and its one parameter.
+Step = tuple[str, tuple[int, ...]]
+Path = tuple[float, tuple[Step, ...]]
+
+
+def _linear(steps: tuple[Step, ...]) -> list[Linear]:
+    from tapegrad.primitives import by_name
+
+    return [by_name(name)(parameter) for name, parameter in steps]
+
+
+def carried(path: Path, x: Any) -> Any:
+    """What becomes of the square x on its way into the sum."""
+    factor, steps = path
+    for step in _linear(steps):
+        x = step(x)
+    return x if factor == 1 else x * factor
+
+
+def brought_back(path: Path, x: Any, z: Aval) -> Any:
+    """The transpose: x, of the sum's shape, at each element of z."""
+    factor, steps = path[0], _linear(path[1])
+    avals = [z]
+    for step in steps:
+        avals.append(step.aval(avals[-1]))
+    for step, aval in zip(reversed(steps), reversed(avals[:-1]), strict=True):
+        x = step.transpose(x, aval)
+    return x if factor == 1 else x * factor
+
+
+@parametric
+class Norm(Composite):
+    """sqrt(u), where u is a sum of squares: the operands are u, which gives the value, and the zs,
+    which have the derivative."""
+
+    paths: tuple[Path, ...]
+
+    name = "norm"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_shape(xs[0].shape)
+
+    def expand(self, *xs: Any) -> Any:
+        return sqrt(xs[0])
+
+    def kink(self, operands: Sequence[Any]) -> Any:
+        return tuple(operands[1:])
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        return self.vjp_along((), ct, out, *xs)
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        return None, *norm_pullback(self.paths, directions, ct, out, *xs[1:])
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        moved = [
+            carried(path, z * t)
+            for path, z, t in zip(self.paths, xs[1:], ts[1:], strict=True)
+            if t is not None
+        ]
+        return _over(_total(moved), out) if moved else None
+
+
+def norm_pullback(
+    paths: tuple[Path, ...], directions: Sequence[Any], ct: Any, out: Any, *zs: Any
+) -> Sequence[Any]:
+    """The cotangents of the zs for that of the norm; a direction is a tuple, one of each."""
+    flat = [d for direction in directions for d in direction]
+    found = NormPullback(paths, len(directions), True)(*zs, *flat, out, ct)
+    return found if len(paths) > 1 else (found,)
+
+
+@parametric
+class NormPullback(Sided):
+    """ct z / r; at the origin ct d / |d| for the first direction that isn't 0, else 0.
+
+    Its derivative along c has ct (c - n <n, c>) / r beside what comes through ct. Where the origin
+    is left along c itself that is 0. Otherwise it isn't known at the origin, and is NaN.
+    """
+
+    paths: tuple[Path, ...]
+    directions: int = 0
+    pulls: bool = False
+
+    name = "norm_pullback"
+    absent = True
+
+    @property
+    def points(self) -> int:  # type: ignore[override]
+        return len(self.paths)
+
+    @property
+    def results(self) -> int:  # type: ignore[override]
+        return len(self.paths)
+
+    def sides(self, xs: Sequence[Any]) -> Sequence[Any]:
+        m = self.points
+        return [tuple(xs[m * k : m * (k + 1)]) for k in range(1, self.directions + 1)]
+
+    def direction(self, ct: Any) -> Any:
+        cs = ct if isinstance(ct, tuple) else (ct,)
+        known = next(c for c in cs if c is not None)
+        return tuple(known.constant(0) if c is None else c for c in cs)
+
+    def aval(self, *xs: Aval) -> Any:
+        zs = tuple(x.with_shape(s) for x, s in zip(xs, self._shapes(xs), strict=False))
+        return zs if len(zs) > 1 else zs[0]
+
+    def _shapes(self, xs: Sequence[Any]) -> list[tuple[int, ...]]:
+        """Those of the results: of the zs, or of what they are broadcast to."""
+        zs = zip(self.paths, xs, strict=False)
+        return [z.shape if steps else xs[-2].shape for (_, steps), z in zs]
+
+    def expand(self, *xs: Any) -> Any:
+        *_, r, ct = xs
+        found = self._spread(xs[: self.points], _over(ct, r))
+        origin = r.equals(0)
+        for d in self.sides(xs):
+            length = self._length(d)
+            zero = ct.constant(0)
+            toward = self._spread(d, where(origin, _over(ct, length), zero))
+            found = [a + b for a, b in zip(found, toward, strict=True)]
+            origin = logical_and(origin, length.equals(0))
+        return tuple(found) if len(found) > 1 else found[0]
+
+    def _spread(self, zs: Sequence[Any], q: Any) -> list[Any]:
+        return [z * brought_back(p, q, z.aval) for p, z in zip(self.paths, zs, strict=True)]
+
+    def _inner(self, xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+        return _total([carried(p, x * y) for p, x, y in zip(self.paths, xs, ys, strict=True)])
+
+    def _length(self, zs: Sequence[Any]) -> Any:
+        return sqrt(_total([carried(p, square(z)) for p, z in zip(self.paths, zs, strict=True)]))
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        zs, (r, given) = xs[: self.points], xs[-2:]
+        cs = self._whole(self.direction(ct), xs)
+        moved = _over(self._inner(zs, cs), r)
+        origin = r.equals(0)
+        for each in directions:
+            d = self._whole(each, xs)
+            length = self._length(d)
+            moved = where(origin, _over(self._inner(d, cs), length), moved)
+            origin = logical_and(origin, length.equals(0))
+        q = _over(given, r)
+        turned = self._spread(zs, _over(moved * q, r))
+        straight = self._spread(cs, q)
+        ct_zs = [a - b for a, b in zip(straight, turned, strict=True)]
+        if not self.pulls or len(directions) > 1:
+            ct_zs = [
+                self._unknown(p, c, x, z, r)
+                for p, c, x, z in zip(self.paths, cs, ct_zs, zs, strict=True)
+            ]
+        return (*ct_zs, *[None] * (len(xs) - 1 - self.points), moved)
+
+    def _whole(self, ds: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        """A direction, of which zeros may be of no shape."""
+        shapes = self._shapes(xs)
+        return [d if d.shape == s else BroadcastTo(s)(d) for d, s in zip(ds, shapes, strict=True)]
+
+    def _unknown(self, path: Path, c: Any, x: Any, z: Any, r: Any) -> Any:
+        one, zero = r.constant(1), r.constant(0)
+        origin = brought_back((1.0, path[1]), where(r.equals(0), one, zero), z.aval)
+        asked = logical_and(not_equal(origin, zero), not_equal(c, zero))
+        return where(asked, x.constant(np.nan), x)
+
+
+def _over(x: Any, r: Any) -> Any:
+    """x / r, and 0 where r is 0."""
+    return where(r.equals(0), r.constant(0), x / r)
+
+
+def _total(terms: Sequence[Any]) -> Any:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+@parametric
+class Known(Composite):
+    """The first operand, with the derivative of the second, which is equal to it."""
+
+    name = "known"
+
+    def aval(self, *xs: Aval) -> Aval:
+        if xs[0].shape != xs[1].shape:
+            raise ValueError(f"known: {xs[0]} and {xs[1]} differ")
+        return xs[0].with_shape(xs[0].shape)
+
+    def expand(self, *xs: Any) -> Any:
+        return xs[0]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        return None, ct
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        return ts[1]

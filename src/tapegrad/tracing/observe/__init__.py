@@ -1,0 +1,15 @@
+"""Watching the one run of a function that a trace makes: what it reads of the outside.
+
+    frames.py        the operands of the instruction that a frame is about to run
+    observer.py      which frames are followed, and how long
+    instructions.py  what each of Python's instructions reads, writes and calls
+    lookups.py       how Python finds an attribute
+    calls.py         what a call of C code may read: of what is proven harmless, its arguments
+    harmless.py      what is proven harmless
+    reads.py         what was read, as facts that a later call can check
+
+Every object that a program computes with comes to it by an instruction. So by following them it is
+known exactly which places were read, and what was found there. What happens inside C code isn't
+seen: of the functions that are known to depend on their arguments alone, all of the arguments count
+as read, and a tape on which any other took part isn't used again.
+"""

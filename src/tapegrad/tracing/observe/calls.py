@@ -1,0 +1,441 @@
+"""What a call reads of the outside, where it isn't Python code that is followed.
+
+A harmless function may read all of its arguments: their elements, items and items of items. An
+array that goes to a traced call is an input of the tape, and isn't read.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextvars
+import functools
+import inspect
+import operator
+import os
+import types
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.primitives.base import Value
+from tapegrad.tracing import randomness
+from tapegrad.tracing.observe.harmless import (
+    CONTAINERS,
+    DISPATCHER,
+    MAPPINGS,
+    PLAIN_TYPES,
+    is_harmless,
+    is_own,
+    is_pythons_class,
+    is_self_contained,
+)
+from tapegrad.tracing.observe.reads import ABSENT, Key, Place
+
+if TYPE_CHECKING:
+    from tapegrad.tracing.observe.observer import Observer
+
+Then = Callable[[Any], None]  # what is noted when the result is known
+
+_LOCK_TYPES = ("lock", "RLock")
+
+
+def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+    """`f(*args, **kwargs)` is about to be called."""
+    kind: Any = type(f)
+    if kind is DISPATCHER or kind is np.ufunc:
+        if not is_harmless(f):
+            o.reads.lost(name_of(f))
+        return o.taken([*args, *kwargs.values()] if kwargs else args)
+    if kind is types.FunctionType:
+        if not is_own(f.__code__):
+            return None  # it is followed
+        if not f.__code__.co_filename.startswith(_TAPEGRAD) and not is_harmless(f):
+            o.reads.lost(name_of(f))
+        return o.taken([*args, *kwargs.values()], whole=True)
+    seeded = randomness.is_seeded(f, args, kwargs)
+    if seeded is not None:
+        if not seeded:
+            o.refuse(randomness.unseeded(o.label))
+        o.quiet = True  # some ask the system for a seed, and forget it
+        return _both(o.taken([*args, *kwargs.values()]), lambda _: setattr(o, "quiet", False))
+    if args and kind is not types.MethodType and isinstance(args[0], randomness.kinds()):
+        return _of_generator(o, f, args, kwargs)
+    special = _SPECIAL.get(id(f))
+    if special is not None and special[0] is f:
+        return special[1](o, args, kwargs)
+    if kind is types.MethodType:
+        return called(o, f.__func__, [f.__self__, *args], kwargs)
+    if kind is functools.partial:
+        return _partial(o, f, args, kwargs)
+    if kind in (weakref.ref, weakref.WeakMethod):
+        return _result_of(o, f, "{}()", "a weak reference")
+    if kind is functools._lru_cache_wrapper:
+        note = o.taken([*args, *kwargs.values()])
+        return _both(note, lambda result: _remembered(o, result, name_of(f)))
+    if isinstance(f, Value):
+        return None
+    if isinstance(f, type):
+        return _instance(o, f, args, kwargs)
+    if kind in _BOUND:
+        held = f.__self__
+        if held is not None and not isinstance(held, types.ModuleType):
+            args = [held, *args]
+            if isinstance(held, contextvars.ContextVar) and f.__name__ == "get":
+                return _context(o, held)
+            if isinstance(held, randomness.kinds()):
+                return _of_generator(o, f, args, kwargs)
+    elif kind in _UNBOUND and args:
+        if isinstance(args[0], contextvars.ContextVar) and f.__name__ == "get":
+            return _context(o, args[0])
+    elif (
+        type(kind.__call__) is types.FunctionType
+        and is_own(kind.__call__.__code__)
+        and (not kind.__module__.startswith("tapegrad."))
+    ):
+        return o.taken([f, *args, *kwargs.values()], whole=True)  # one of NumPy's
+    elif kind.__module__.startswith("tapegrad."):
+        _go_on(o, f)
+        return o.taken([*args, *kwargs.values()])
+    elif is_pythons_class(kind):  # its __call__ is followed
+        o.lookups.attribute(f, "__call__")
+        return None
+    elif kind in _READERS_OF_ATTRIBUTES:
+        return _reader(o, f, args)
+    if args and is_self_contained(type(args[0])) and kind in (*_BOUND, *_UNBOUND):
+        if o.reads.place(args[0]) is not None:
+            o.reads.lost(o.reads.places[id(args[0])].word)
+        return o.taken([*args[1:], *kwargs.values()])
+    if not is_harmless(f):
+        if f is os.urandom:
+            o.refuse(randomness.drawn_by(o.label, "os.urandom"))
+        o.reads.lost(name_of(f))
+        return None
+    return _method(o, f, args, kwargs)
+
+
+_TAPEGRAD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+_UNBOUND = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+)
+_READERS_OF_ATTRIBUTES = (
+    type(operator.attrgetter("a")),
+    type(operator.itemgetter(0)),
+    type(operator.methodcaller("a")),
+)
+
+
+def name_of(f: Any) -> str:
+    """What the user calls a function."""
+    module = getattr(f, "__module__", None)
+    held = getattr(f, "__self__", None)
+    if module is None and held is not None and not isinstance(held, types.ModuleType):
+        module = type(held).__name__ if not isinstance(held, type) else held.__name__
+    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", type(f).__name__)
+    if not module or module in ("builtins", "__main__"):
+        return str(name)
+    return f"{module}.{str(name).rpartition('.')[2]}"
+
+
+def _both(first: Then | None, second: Then) -> Then:
+    def then(result: Any) -> None:
+        if first is not None:
+            first(result)
+        second(result)
+
+    return then
+
+
+# ---- callables that go on to others
+
+
+def root_called(o: Observer, f: Any) -> None:
+    """The function that is traced is called: what its call goes through is read."""
+    if isinstance(f, functools.partial):
+        _partial(o, f, (), {}, follow=False)
+        root_called(o, f.func)
+    elif isinstance(f, types.MethodType):
+        root_called(o, f.__func__)
+    elif not isinstance(f, (types.FunctionType, type)) and is_pythons_class(type(f)):
+        o.kind(f)
+        o.lookups.attribute(f, "__call__")
+
+
+def _go_on(o: Observer, f: Any) -> None:
+    """What a derivative, a user's primitive or a bound one goes on to."""
+    place = o.reads.place(f)
+    for name in ("root", "function", "joint", "_function", "_instance", "rules"):
+        x = vars(f).get(name) if hasattr(f, "__dict__") else None
+        if x is None:
+            continue
+        if place is not None:
+            o.reads.read(place, ("attr", name), f"{{}}.{name}", x, place.word)
+        if name == "rules":
+            o.shallow(x)
+        elif callable(x) and type(x).__module__.startswith("tapegrad."):
+            _go_on(o, x)
+        elif callable(x):
+            root_called(o, x)
+
+
+def _partial(
+    o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any], follow: bool = True
+) -> Then | None:
+    place = o.reads.place(f)
+    if place is not None:
+        o.reads.read(place, ("attr", "func"), "{}.func", f.func, "what is called")
+        for k, x in enumerate(f.args):
+            o.reads.read(place, ("arg", k), f"{{}}.args[{k}]", x, place.word)
+        for name, x in f.keywords.items():
+            o.reads.read(place, ("arg", name), f"{{}}.keywords[{name!r}]", x, name)
+        words = o.reads._value(list(f.keywords))
+        o.reads.read(place, "names", f"list({{}}.keywords) == {words}", True, place.word)
+    if not follow:
+        return None
+    return called(o, f.func, [*f.args, *args], {**f.keywords, **kwargs})
+
+
+def _instance(o: Observer, kind: type, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+    if is_pythons_class(kind) and not kind.__module__.startswith("numpy"):
+        for name in ("__new__", "__init__", "__call__"):
+            meta = type(kind)
+            if name == "__call__":
+                if meta is not type:
+                    o.lookups.attribute(kind, name)
+            elif o.lookups.is_users_class(kind):
+                o.lookups.in_class(kind, name, inspect.getattr_static(kind, name, ABSENT))
+        # What isn't followed are the classes written in C that it derives from.
+        return o.taken([*args, *kwargs.values()])
+    if not is_harmless(kind):
+        o.reads.lost(name_of(kind))
+        return None
+    return o.taken([*args, *kwargs.values()])
+
+
+def _result_of(o: Observer, f: Any, text: str, word: str) -> Then:
+    """A call that gives something of the outside, and the same again."""
+
+    def then(result: Any) -> None:
+        place = o.reads.place(f) or o.reads.constant(f, word)
+        o.reads.read(place, "called", text, result, place.word)
+
+    return then
+
+
+def _context(o: Observer, variable: contextvars.ContextVar[Any]) -> Then:
+    def then(result: Any) -> None:
+        place = o.reads.place(variable) or o.reads.constant(variable, variable.name)
+        o.reads.read(place, "called", "{}.get()", result, variable.name)
+
+    return then
+
+
+def _remembered(o: Observer, x: Any, word: str) -> None:
+    """What functools.lru_cache returns may be what it returned before."""
+    if type(x) not in PLAIN_TYPES and not isinstance(x, Value) and o.reads.place(x) is None:
+        place = o.reads.constant(x, word)
+        place.like = type(x) in CONTAINERS
+
+
+# ---- methods
+
+
+def _of_generator(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+    """A method of a generator of random numbers; `args` begin with the generator."""
+    if (
+        f.__name__ == "seed"
+        and o.reads.place(args[0]) is None
+        and not randomness.is_global(args[0])
+    ):
+        if all(x is None for x in (*args[1:], *kwargs.values())):
+            o.refuse(randomness.unseeded(o.label))
+        return None
+    return o.draws(args[0])
+
+
+_CHANGING = {
+    *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "add"),
+    *("discard", "popitem", "setdefault", "appendleft", "popleft", "extendleft", "rotate"),
+    *("__setitem__", "__delitem__", "__iadd__", "__ior__", "__iand__", "__isub__", "__ixor__"),
+    *("__imul__", "fill", "put", "partition", "resize", "setfield", "setflags", "itemset"),
+    *("difference_update", "intersection_update", "symmetric_difference_update", "subtract"),
+    *("byteswap", "__init__", "move_to_end", "__setstate__", "__setattr__", "__delattr__"),
+    "__imatmul__",
+}
+_ATTRIBUTE_METHODS = ("__getattribute__", "__setattr__", "__delattr__")
+
+
+def _method(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+    """A harmless function written in C."""
+    name = getattr(f, "__name__", "")
+    if name in _ATTRIBUTE_METHODS and args and isinstance(f, (*_BOUND, *_UNBOUND)):
+        if len(args) > 1 and isinstance(args[1], str):
+            if name == "__getattribute__":
+                o.lookups.attribute(args[0], args[1])
+            else:
+                o.stored(args[0], args[1])
+        return None
+    if name == "__get__" and len(args) > 1 and isinstance(args[0], types.GetSetDescriptorType):
+        return _vars(o, args[1:2], {}) if args[0].__name__ == "__dict__" else None
+    if name in ("__reduce_ex__", "__reduce__", "__getstate__") and args:
+        for x in o.lookups.whole_object(args[0]):
+            o.read_all(x)
+    # A look-up of one item reads that one.
+    if args and type(args[0]) in MAPPINGS and name in ("get", "__getitem__", "__contains__"):
+        return o.item(args[0], args[1]) if len(args) > 1 else None
+    if args and name in ("__getitem__", "item") and type(args[0]) in CONTAINERS and len(args) == 2:
+        return o.item(args[0], args[1])
+    if args and name == "__next__" and o.reads.place(args[0]) is not None:
+        o.reads.lost(o.reads.places[id(args[0])].word)
+        return None
+    if args and name in _CHANGING:
+        o.changes(args[0])
+    if f in (map, filter) or isinstance(kwargs.get("key"), types.FunctionType):
+        o.pin_all(args)
+    return o.taken([*args, *kwargs.values()])
+
+
+# ---- builtins that read by name
+
+
+def _getattr(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    if len(args) > 1 and isinstance(args[1], str):
+        o.lookups.attribute(args[0], args[1])
+    return None
+
+
+def _setattr(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    if len(args) > 1 and isinstance(args[1], str):
+        o.stored(args[0], args[1])
+    return None
+
+
+def _vars(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    if not args:
+        return None
+    x = args[0]
+    place = o.reads.place(x)
+    if place is None and isinstance(x, (type, types.ModuleType)):
+        place = o.reads.constant(x, getattr(x, "__name__", ""))
+    if place is not None and isinstance(getattr(x, "__dict__", None), dict):
+        o.reads.read(place, ("attr", "__dict__"), "vars({})", x.__dict__, place.word)
+    elif isinstance(x, type):
+        o.reads.lost(f"vars({x.__name__})")
+    return None
+
+
+def _globals(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    o.globals_place(o.frame_globals())
+    return None
+
+
+def _dir(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    o.reads.lost("dir")
+    return None
+
+
+def _id(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    if any(isinstance(x, Value) or o.reads.place(x) is None for x in args):
+        return None  # of what the run itself has made
+    for x in args:
+        o.reads.pin(x)
+    return None
+
+
+def _next(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    place = o.reads.place(args[0])
+    if place is not None and not is_pythons_class(type(args[0])):
+        o.reads.lost(place.word)
+    return None
+
+
+def _exec(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    for x in args[1:]:
+        if isinstance(x, dict) and o.reads.place(x) is None:
+            o.made_globals.append(x)
+    o.globals_place(args[1] if len(args) > 1 and isinstance(args[1], dict) else o.frame_globals())
+    return None
+
+
+def _quiet(o: Observer, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+    """`print`: its text goes to a stream."""
+    place = o.reads.place(kwargs.get("file"))
+    if place is not None and is_self_contained(type(place.x)):
+        o.reads.lost(place.word)
+    return None
+
+
+def _reader(o: Observer, f: Any, args: Sequence[Any]) -> Then | None:
+    """attrgetter, itemgetter, methodcaller: what they look up stands in their arguments."""
+    _, how = f.__reduce__()
+    if not args:
+        return None
+    if isinstance(f, operator.attrgetter):
+        for path in how:
+            x = args[0]
+            for name in path.split("."):
+                o.lookups.attribute(x, name)
+                x = getattr(x, name, None)
+        return None
+    if isinstance(f, operator.itemgetter):
+        for key in how:
+            note = o.item(args[0], key)
+            if note is not None and len(how) > 1:
+                o.read_all(args[0])
+        return o.item(args[0], how[0]) if len(how) == 1 else None
+    name = how[0] if isinstance(how, tuple) and isinstance(how[0], str) else ""
+    o.lookups.attribute(args[0], name)
+    method = getattr(args[0], name, None)
+    return called(o, method, how[1:], {}) if method is not None else None
+
+
+def _super(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    return None
+
+
+def _identity(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    for x in args:
+        o.reads.pin(x)
+    return o.taken(args)
+
+
+def _isinstance(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    """Classes answer with methods that are followed, or by the class of the object."""
+    return None
+
+
+def _build_class(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    return None
+
+
+_SPECIAL: dict[int, tuple[Any, Callable[..., Then | None]]] = {
+    id(f): (f, note)
+    for f, note in [
+        (getattr, _getattr),
+        (hasattr, _getattr),
+        (setattr, _setattr),
+        (delattr, _setattr),
+        (vars, _vars),
+        (globals, _globals),
+        (dir, _dir),
+        (id, _id),
+        (next, _next),
+        (exec, _exec),
+        (eval, _exec),
+        (print, _quiet),
+        (super, _super),
+        (hash, _identity),
+        (isinstance, _isinstance),
+        (issubclass, _isinstance),
+        (callable, _isinstance),
+        (type, _isinstance),
+        (builtins.__build_class__, _build_class),
+        (compile, _isinstance),
+    ]
+}
+
+__all__ = ["ABSENT", "Key", "Place", "called"]

@@ -1,0 +1,321 @@
+"""What is proven harmless: code that reads nothing but its arguments, and keeps nothing of them.
+
+A function written in C can't be looked into. Of those listed here it is known that their results
+follow from their arguments, and that what they return is new, or comes from the arguments. Every
+other one may read a clock or a file, or remember what it was given.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import copyreg
+import functools
+import itertools
+import operator
+import os
+import sysconfig
+import types
+from functools import cache, lru_cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.source import is_users_path
+
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+PLAIN_TYPES = frozenset([*PLAIN, type(...), type(NotImplemented)])
+SEQUENCES = (list, tuple, collections.deque)
+_DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
+MAPPINGS: tuple[type, ...] = (*_DICTS, types.MappingProxyType)
+CONTAINERS = frozenset([*SEQUENCES, *MAPPINGS, set, frozenset])
+
+
+class _Calm(dict[type, bool]):
+    """Whether objects of a class hold nothing that could change and do nothing by themselves:
+    numbers, strings, and traced values, which are on the tape."""
+
+    def __missing__(self, kind: type) -> bool:
+        found = kind in PLAIN_TYPES or issubclass(kind, (Value, np.generic, np.ufunc))
+        self[kind] = found
+        return found
+
+
+CALM = _Calm()
+
+# ---- code
+
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+# They tell the user something, or load code, and compute nothing.
+_SILENT = ("logging", "warnings", "importlib", "linecache", "traceback", "tokenize", "zipimport")
+_SILENT_FILES = tuple(_STDLIB + name + end for name in _SILENT for end in (".py", os.sep))
+
+
+def is_own(code: CodeType) -> bool:
+    """Whether code is tapegrad's or NumPy's, which know what they read."""
+    return not is_users_path(code.co_filename) and not _is_scipys(code.co_filename)
+
+
+def _is_scipys(file: str) -> bool:
+    return f"{os.sep}scipy{os.sep}" in file
+
+
+def is_silent(code: CodeType) -> bool:
+    """Whether code only tells the user something, or loads code."""
+    file = code.co_filename
+    return file.startswith((*_SILENT_FILES, "<frozen importlib", "<frozen zipimport"))
+
+
+def is_users_file(file: str | None, home: str = "") -> bool:
+    """Whether a file is part of the user's program, and not of Python or an installed package;
+    `home` is the folder of an installed package that is the user's after all."""
+    if file is None or not is_users_path(file) or file.startswith("<frozen "):
+        return False
+    if home and file.startswith(home):
+        return True
+    return "-packages" + os.sep not in file and not file.startswith(_STDLIB)
+
+
+def home_of(file: str) -> str:
+    """The folder of the installed package that a file is in; empty if it is in none."""
+    parts = file.split(os.sep)
+    for k, part in enumerate(parts[:-1]):
+        if part.endswith("-packages"):
+            return os.sep.join(parts[: k + 2])
+    return ""
+
+
+def is_pythons_class(kind: type) -> bool:
+    """Whether a class statement made a class and all between it and a known one: then its
+    instances do nothing but what methods written in Python do, and that known class."""
+    while kind not in _KNOWN_BASES:
+        if not kind.__flags__ & _HEAP_TYPE or "__module__" not in kind.__dict__:
+            return False
+        own = kind.__dict__
+        base = kind.__base__
+        if base is None:
+            return False
+        if "__slots__" not in own and "__dict__" not in own and not _has_dict(base):
+            return False
+        kind = base
+    return True
+
+
+_HEAP_TYPE = 1 << 9
+
+
+def _has_dict(kind: type) -> bool:
+    return kind.__dictoffset__ != 0
+
+
+_KNOWN_BASES = frozenset(
+    [object, type, *PLAIN_TYPES, *CONTAINERS, np.ndarray, types.ModuleType, types.SimpleNamespace]
+    + [x for x in vars(builtins).values() if isinstance(x, type) and issubclass(x, BaseException)]
+)
+
+# ---- functions written in C
+
+_BUILTINS = """
+    abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod
+    enumerate filter float format frozenset hash hex int isinstance issubclass iter len list map
+    max min next object oct ord pow print property range repr reversed round set slice sorted
+    staticmethod str sum super tuple type zip __build_class__ locals memoryview
+"""
+_MODULES = {
+    "math": None,
+    "cmath": None,
+    "_operator": None,
+    "itertools": None,
+    "_bisect": None,
+    "_heapq": None,
+    "_statistics": None,
+    "_struct": None,
+    "binascii": None,
+    "zlib": None,
+    "_abc": None,
+    "_string": None,
+    "_sre": None,
+    "_collections": None,
+    "_functools": ("reduce", "cmp_to_key", "partial", "_lru_cache_wrapper"),
+    "_contextvars": None,
+    "_stat": None,
+    "posix": ("fspath",),
+    "time": ("sleep",),
+    "_thread": ("allocate_lock", "RLock", "get_ident"),
+    "sys": ("intern", "getsizeof", "audit", "exc_info", "getrecursionlimit"),
+    "gc": ("collect", "enable", "disable", "isenabled"),
+    "_json": None,
+    "_weakref": ("ref", "ReferenceType", "getweakrefcount"),
+    "_typing": None,
+}
+_METHODS_OF: tuple[Any, ...] = (
+    *PLAIN_TYPES,
+    *CONTAINERS,
+    *(range, slice, bytearray, memoryview, object, type, super, property, classmethod),
+    *(staticmethod, types.FunctionType, types.MethodType, types.GeneratorType, types.CodeType),
+    *(types.SimpleNamespace, types.GenericAlias, types.UnionType, types.CellType, BaseException),
+    *(enumerate, zip, map, filter, reversed, np.ndarray, np.generic, np.dtype, np.ufunc),
+    *(type({}.keys()), type({}.values()), type({}.items()), type(iter([])), type(iter(()))),
+    *(type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(""))),
+    *(type(iter(set())), type(iter(range(1))), type(reversed([])), functools.partial),
+    *(x for x in vars(itertools).values() if isinstance(x, type)),
+    *(type(operator.itemgetter(0)), type(operator.attrgetter("a"))),
+    type(operator.methodcaller("a")),
+)
+_NOT_METHODS = {"__subclasses__", "__sizeof__", "tofile", "dump", "dumps", "__setstate__"}
+_LOCKS = ("lock", "RLock")
+
+# NumPy's functions that go to files, or to what isn't an argument.
+_OF_FILES = """
+    load loadtxt genfromtxt fromfile fromregex save savez savez_compressed savetxt memmap
+    DataSource open_memmap from_dlpack frompyfunc get_printoptions set_printoptions
+    printoptions geterr seterr geterrcall seterrcall setbufsize getbufsize errstate info
+    show_config show_runtime test source lookfor byte_bounds get_include
+"""
+_NUMPYS_STATE = frozenset(_OF_FILES.split())
+_NUMPYS: tuple[str, ...] = (
+    "numpy._core.",
+    "numpy.lib.",
+    "numpy.linalg",
+    "numpy.fft",
+    "numpy.polynomial",
+)
+_NUMPYS += ("numpy.ma", "numpy.matrixlib", "numpy.ctypeslib", "numpy.dtypes")
+
+
+@cache
+def _functions() -> dict[int, Any]:
+    """The harmless functions of Python by id; they are held, so none is given away."""
+    found = [getattr(builtins, name) for name in _BUILTINS.split()]
+    found += [f for f in (getattr(copyreg, "__reduce_ex__", None),) if f is not None]
+    return {id(f): f for f in found}
+
+
+def is_harmless(f: Any) -> bool:
+    """Whether a callable written in C, or NumPy's, follows from its arguments alone."""
+    kind: Any = type(f)
+    if kind is np.ufunc or kind is DISPATCHER:
+        return getattr(f, "__name__", "") not in _NUMPYS_STATE
+    if isinstance(f, type):
+        return _is_harmless_class(f)
+    if id(f) in _functions():
+        return True
+    if kind in _C_METHODS:
+        return _is_harmless_method(f)
+    if kind is types.BuiltinFunctionType:
+        held = f.__self__
+        if held is not None and not isinstance(held, types.ModuleType):
+            return _is_harmless_method(f)
+        return _is_of_harmless_module(f)
+    if kind is types.FunctionType:  # of NumPy's: who asks has seen that
+        return f.__name__ not in _NUMPYS_STATE and _is_numpys(f.__code__.co_filename)
+    return kind in _CALLED
+
+
+DISPATCHER = type(np.sum)
+_C_METHODS: tuple[type, ...] = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+)
+_C_METHODS += (types.ClassMethodDescriptorType,)
+_CALLED = (
+    *(type(operator.itemgetter(0)), type(operator.attrgetter("a"))),
+    *(type(operator.methodcaller("a")), types.GenericAlias, functools.partial),
+)
+
+
+def _is_harmless_method(f: Any) -> bool:
+    name = f.__name__
+    if name in _NOT_METHODS:
+        return False
+    held = getattr(f, "__self__", None)
+    kind = getattr(f, "__objclass__", None)
+    if kind is None:
+        kind = held if isinstance(held, type) else type(held)
+    if name in ("__new__", "__init_subclass__", "__class_getitem__") and isinstance(held, type):
+        return _is_harmless_class(held)
+    if issubclass(kind, _METHODS_OF) and (is_pythons_class(kind) or kind in _METHODS_OF):
+        return True
+    return is_inert(kind)
+
+
+def is_inert(kind: Any) -> bool:
+    """Whether objects of a class written in C never change, or hold nothing that could be read."""
+    module, name = kind.__module__, kind.__name__
+    return (
+        (module == "_thread" and name in _LOCKS)
+        or (module == "re" and name in ("Pattern", "Match"))
+        or (module == "datetime" and name in ("date", "datetime", "time", "timedelta", "timezone"))
+        or (module == "fractions" and name == "Fraction")
+        or (module == "_struct" and name == "Struct")
+        or kind in (types.GetSetDescriptorType, types.MemberDescriptorType)
+        or kind in _C_METHODS
+        or (module == "builtins" and kind in (types.CoroutineType, types.TracebackType))
+    )
+
+
+def is_self_contained(kind: Any) -> bool:
+    """Whether objects of a class written in C follow from what was done with them: one that the run
+    has made is harmless, one of the outside is state."""
+    return (kind.__module__, kind.__name__) in (
+        ("_io", "StringIO"),
+        ("_io", "BytesIO"),
+        ("array", "array"),
+        ("_hashlib", "HASH"),
+    )
+
+
+def _is_of_harmless_module(f: Any) -> bool:
+    module = f.__module__ or (f.__self__.__name__ if f.__self__ is not None else "")
+    if module in _MODULES:
+        names = _MODULES[module]
+        return names is None or f.__name__ in names
+    if module.startswith("numpy"):
+        return f.__name__ not in _NUMPYS_STATE and not module.startswith("numpy.random")
+    return module.startswith("scipy.") and not module.startswith(("scipy.io", "scipy.datasets"))
+
+
+def _is_harmless_class(kind: type) -> bool:
+    """Whether making an instance of a class written in C reads nothing but the arguments."""
+    if id(kind) in _functions() or kind in _METHODS_OF:
+        return True
+    if issubclass(kind, (np.generic, np.dtype, Value)) or kind in _KNOWN_BASES:
+        return True
+    module = kind.__module__
+    if module in _MODULES and _MODULES[module] is None:
+        return True
+    if module.startswith("numpy"):
+        return kind.__name__ not in _NUMPYS_STATE and not module.startswith("numpy.random")
+    return is_inert(kind) or is_self_contained(kind) or module.startswith("scipy.")
+
+
+@lru_cache(maxsize=4096)
+def _is_numpys(file: str) -> bool:
+    """Whether one of NumPy's own files is about arrays, not files and random numbers."""
+    parts = os.path.splitext(file)[0].split(os.sep)
+    if "numpy" not in parts:
+        return False
+    module = ".".join(parts[len(parts) - 1 - parts[::-1].index("numpy") :])
+    return module.startswith(_NUMPYS) and "npyio" not in module and "format" not in module
+
+
+def operator_is_known(kind: type) -> bool:
+    """Whether what operators do with objects of a class is known, or written in Python."""
+    return (
+        kind in PLAIN_TYPES
+        or kind in CONTAINERS
+        or kind in _METHODS_OF
+        or issubclass(kind, (np.ndarray, np.generic, Value))
+        or is_inert(kind)
+        or kind in _OPERATED
+        or is_pythons_class(kind)
+    )
+
+
+_OPERATED = (
+    *(types.BuiltinFunctionType, types.ModuleType, np.dtype, type(object.__init__)),
+    *(types.NoneType, types.EllipsisType, types.NotImplementedType),
+)

@@ -1,0 +1,283 @@
+"""How Python finds an attribute, and what that reads: the class's part, and the object's own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.harmless import CONTAINERS, PLAIN_TYPES, is_users_file
+from tapegrad.tracing.observe.reads import ABSENT, Place, Reads
+
+# Of an array: what it looks like, and other ways to look at its memory. All else reads elements.
+_LAYOUT = {"shape", "ndim", "size", "dtype", "strides", "itemsize", "nbytes", "flags"}
+_VIEWS = {"T", "mT"}
+_FIXED = frozenset(
+    PLAIN_TYPES | CONTAINERS | {types.GeneratorType, np.ufunc, np.dtype, range, slice}
+)
+
+
+class Lookups:
+    """Notes what looking up attributes reads."""
+
+    def __init__(self, reads: Reads, home: str) -> None:
+        self.reads = reads
+        self.home = home
+        self._users: dict[type, bool] = {}
+
+    def attribute(self, x: Any, name: str) -> None:
+        """`x.name` is about to be looked up."""
+        kind = type(x)
+        if kind in _FIXED or isinstance(x, (Value, np.generic)):
+            return
+        if kind is types.ModuleType:
+            self._of_module(x, name)
+        elif isinstance(x, type):
+            self._of_class(x, name)
+        elif isinstance(x, np.ndarray):
+            self._of_array(x, name)
+        elif kind is super:
+            self._of_super(x, name)
+        else:
+            self._of_object(x, name)
+
+    def _of_module(self, module: types.ModuleType, name: str) -> None:
+        if not is_watched_module(module):
+            return
+        held = vars(module)
+        reads = self.reads
+        place = reads.place(module) or reads.constant(module, module.__name__)
+        if name not in held:
+            reads.absent(place, name)
+            name = "__getattr__"
+        if name in held and self.is_data(module, held[name]):
+            at = f"{{}}.{name}"
+            reads.read(place, ("attr", name), at, held[name], name)
+
+    def is_data(self, module: Any, x: Any) -> bool:
+        """Whether what a module holds may change: in an installed package, its own functions,
+        classes and modules don't."""
+        if is_users_file(getattr(module, "__file__", None), self.home):
+            return True
+        return not isinstance(x, (type, types.ModuleType, types.FunctionType, np.ufunc)) and (
+            not isinstance(x, types.BuiltinFunctionType)
+        )
+
+    def _of_array(self, x: np.ndarray, name: str) -> None:
+        for place in self.reads.arrays_of(x):
+            if name in _LAYOUT:
+                self.reads.layout(place)
+            elif name not in _VIEWS and not callable(getattr(np.ndarray, name, None)):
+                self.reads.contents(place)
+
+    def _of_super(self, x: Any, name: str) -> None:
+        held = x.__self__
+        kind = held if isinstance(held, type) and x.__self_class__ is held else type(held)
+        mro = kind.__mro__
+        start = mro.index(x.__thisclass__) + 1 if x.__thisclass__ in mro else 0
+        for cls in mro[start:]:
+            if name in vars(cls):
+                if self.is_users_class(cls):
+                    self.in_class(cls, name, vars(cls)[name])
+                return
+            if self.is_users_class(cls):
+                self.reads.absent(self._class_place(cls), name)
+
+    def _of_class(self, x: type, name: str) -> None:
+        if not self.is_users_class(x):
+            return
+        meta = type(x)
+        of_meta = inspect.getattr_static(meta, name, ABSENT) if meta is not type else ABSENT
+        if of_meta is not ABSENT and self.is_users_class(meta):
+            self.in_class(meta, name, of_meta)
+        if name in ("__dict__", "__mro__", "__name__", "__module__", "__bases__", "__qualname__"):
+            if name == "__dict__":
+                self.whole_object(x)
+            return
+        self.in_class(x, name, inspect.getattr_static(x, name, ABSENT))
+
+    def _of_object(self, x: Any, name: str) -> None:
+        reads, kind = self.reads, type(x)
+        place = reads.place(x)
+        found = _of_type(kind, name)
+        users = self.is_users_class(kind)
+        if users and found is ABSENT and _looks_up_as(kind, object):
+            getter = _of_type(kind, "__getattr__")
+            if getter is not ABSENT:
+                self.in_class(kind, "__getattr__", getter)
+        own = getattr(x, "__dict__", None) if kind.__dictoffset__ != 0 else None
+        if name == "__dict__":
+            if place is not None and own is not None:
+                reads.read(place, ("attr", name), "vars({})", own, place.word)
+            return
+        is_data = found is not ABSENT and hasattr(type(found), "__set__")
+        if is_data and isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType)):
+            if place is not None:
+                self._evaluated(place, name)
+        elif not is_data and own is not None and name in own:
+            if place is not None:
+                reads.read(place, ("attr", name), f"{{}}.{name}", own[name], name)
+        elif found is not ABSENT:
+            if users:
+                self.in_class(kind, name, found)
+            if place is not None and own is not None:
+                reads.absent(place, name)
+            if place is not None and not users and not callable(found):
+                self._evaluated(place, name)
+        elif place is not None:
+            if own is not None:
+                reads.absent(place, name)
+            if users:
+                self.in_class(kind, name, ABSENT)
+            elif not _looks_up_as(kind, object):
+                self._evaluated(place, name)  # of a threading.local, for instance
+
+    def _evaluated(self, place: Place, name: str) -> None:
+        """An attribute that C code looks up: it is looked up once more, to see what is found."""
+        try:
+            value = getattr(place.x, name)
+        except AttributeError:
+            value = ABSENT
+        if value is ABSENT:
+            self.reads.read(place, ("attr", name), f"not hasattr({{}}, {name!r})", True, name)
+        elif isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)):
+            return  # made anew each time
+        else:
+            self.reads.read(place, ("attr", name), f"{{}}.{name}", value, name)
+
+    # ---- classes
+
+    def is_users_class(self, kind: type) -> bool:
+        """Whether a class is the user's, so that its attributes may change."""
+        known = self._users.get(kind)
+        if known is None:
+            import sys
+
+            module = sys.modules.get(kind.__module__)
+            # What is typed at a prompt belongs to a module without a file, or to none.
+            if module is None or kind.__module__ == "__main__":
+                known = kind.__flags__ & (1 << 9) != 0
+            else:
+                known = is_users_file(getattr(module, "__file__", None), self.home)
+            self._users[kind] = known
+        return known
+
+    def _class_place(self, kind: type) -> Place:
+        return self.reads.place(kind) or self.reads.constant(kind, kind.__name__)
+
+    def in_class(self, kind: type, name: str, x: Any) -> None:
+        """Looking up `name` in a user's class, and in those that it inherits from, gives `x`."""
+        reads, place = self.reads, self._class_place(kind)
+        at = ("class", name)
+        simple = _looks_up_as(type(kind), type)
+        if x is ABSENT:
+            absent = self.reads._value(ABSENT)
+            text = f"static({{}}, {name!r}, {absent}) is {absent}"
+            reads.read(place, at, text, True, name)
+        elif isinstance(x, types.FunctionType) and simple:
+            reads.read(place, at, f"{{}}.{name}", x, name)
+        elif isinstance(x, staticmethod) and simple:
+            reads.read(place, at, f"{{}}.{name}", x.__func__, name)
+        elif isinstance(x, classmethod) and simple:
+            reads.read(place, at, f"{{}}.{name}.__func__", x.__func__, name)
+        elif hasattr(type(x), "__get__"):
+            reads.read(place, at, f"static({{}}, {name!r})", x, name)
+            self._inside_descriptor(x, name)
+        else:
+            reads.read(
+                place, at, f"static({{}}, {name!r})" if not simple else f"{{}}.{name}", x, name
+            )
+
+    def _inside_descriptor(self, x: Any, name: str) -> None:
+        """What a descriptor calls is reached through it."""
+        held: list[tuple[str, Any]] = []
+        if isinstance(x, property):
+            held = [("{}.fget", x.fget), ("{}.fset", x.fset)]
+        elif isinstance(x, (functools.cached_property, functools.partialmethod)):
+            held = [("{}.func", x.func)]
+        elif isinstance(x, functools.singledispatchmethod):
+            held = [("{}.dispatcher", x.dispatcher), ("{}.func", x.func)]
+        place = self.reads.place(x)
+        for text, value in held:
+            if value is not None and place is not None:
+                self.reads.read(place, ("attr", text), text, value, name)
+
+    def where(self, function: Any, kinds: list[type]) -> bool:
+        """Whether one of the classes holds a function that Python has called by itself: what it
+        is in that class counts as read then."""
+        for kind in kinds:
+            for cls in kind.__mro__:
+                for name, x in list(vars(cls).items()):
+                    if x is function or function in _calls(x):
+                        if self.is_users_class(cls):
+                            self.in_class(kind, name, _of_type(kind, name))
+                        return True
+        return False
+
+    # ---- everything
+
+    def whole_object(self, x: Any) -> list[Any]:
+        """All attributes that an object has of its own are read; returns their values."""
+        place = self.reads.place(x)
+        own = getattr(x, "__dict__", None)
+        found = []
+        if own is not None and place is not None:
+            keys = self.reads._value(list(own))
+            self.reads.read(place, "names", f"list(vars({{}})) == {keys}", True, place.word)
+            for name, value in list(own.items()):
+                text = f"vars({{}})[{name!r}]"
+                self.reads.read(place, ("attr", name), text, value, name)
+                found.append(value)
+        for name in _slots(type(x)):
+            if place is not None and hasattr(x, name):
+                self._evaluated(place, name)
+                found.append(getattr(x, name))
+        return found
+
+
+def is_watched_module(module: types.ModuleType) -> bool:
+    """Whether a module's contents may change: not those of NumPy and of modules written in C."""
+    name = module.__name__
+    if name.partition(".")[0] in ("numpy", "tapegrad"):
+        return False
+    return getattr(module, "__file__", None) is not None or name not in _COMPILED
+
+
+_COMPILED = frozenset(__import__("sys").builtin_module_names) - {"sys"}
+
+
+def _looks_up_as(kind: Any, other: Any) -> bool:
+    """Whether attributes of a class's objects are found as those of another's."""
+    return bool(kind.__getattribute__ is other.__getattribute__)
+
+
+def _of_type(kind: type, name: str) -> Any:
+    for cls in kind.__mro__:
+        if name in cls.__dict__:
+            return cls.__dict__[name]
+    return ABSENT
+
+
+def _calls(x: Any) -> tuple[Any, ...]:
+    """The functions that a descriptor calls."""
+    if isinstance(x, property):
+        return (x.fget, x.fset, x.fdel)
+    if isinstance(x, (staticmethod, classmethod)):
+        return (x.__func__,)
+    if isinstance(x, (functools.cached_property, functools.partialmethod)):
+        return (x.func,)
+    if isinstance(x, functools.singledispatchmethod):
+        return (x.func,)
+    return ()
+
+
+def _slots(kind: type) -> list[str]:
+    found = []
+    for cls in kind.__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        found += [slots] if isinstance(slots, str) else list(slots)
+    return [name for name in found if name not in ("__weakref__", "__dict__")]

@@ -1,0 +1,390 @@
+"""Which frames are followed, for how long, and what is noted of them.
+
+`sys.settrace` has Python call back before each instruction of the user's frames. While tapegrad's
+own code works it is paused. Where a debugger or a coverage tool has it already it stays theirs:
+then nothing is seen, and the tape is used once.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from types import CodeType, FrameType, FunctionType, MethodType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tapegrad.errors import InternalError, TapegradError, UnsupportedError
+from tapegrad.primitives.base import Value
+from tapegrad.signature import describe
+from tapegrad.tracing import randomness
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.calls import called, name_of, root_called
+from tapegrad.tracing.observe.harmless import (
+    PLAIN,
+    PLAIN_TYPES,
+    home_of,
+    is_own,
+    is_silent,
+    is_users_file,
+)
+from tapegrad.tracing.observe.instructions import Activation, program_of
+from tapegrad.tracing.observe.reads import Key, Place
+from tapegrad.tracing.observe.uses import Then, Uses
+from tapegrad.tracing.source import at_line
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Here(threading.local):
+    observer: Observer | None = None
+
+
+_here = _Here()
+_OWN, _SILENT, _FOLLOWED = "own", "silent", "followed"
+_kinds: dict[CodeType, str] = {}
+
+
+def _kind_of(frame: FrameType) -> str:
+    """Whether the code of a frame knows what it reads, only tells something, or is followed."""
+    code = frame.f_code
+    known = _kinds.get(code)
+    if known is not None:
+        return known
+    if code.co_filename.startswith("<"):  # made of a text, by dataclasses for instance
+        own = frame.f_globals.get("__name__", "").partition(".")[0] in ("tapegrad", "numpy")
+    else:
+        own = is_own(code)
+    found = _kinds[code] = _OWN if own else _SILENT if is_silent(code) else _FOLLOWED
+    return found
+
+
+class Observer(Uses):
+    """Follows what runs in its context, in this thread, and notes what it reads."""
+
+    def __init__(
+        self, root: Any, args: Sequence[Any], kwargs: dict[str, Any], label: str = ""
+    ) -> None:
+        self.home = home_of(file_of(root))
+        super().__init__(self.home)
+        self.label = label or describe(root)
+        self.root = root
+        self.refused: TapegradError | None = None
+        self.quiet = False  # while something runs that knows what it does
+        self.made_globals: list[dict[str, Any]] = []
+        self.cells: dict[int, tuple[Place, int]] = {}
+        self.made: set[CodeType] = set()  # of functions that were made on the way
+        self._functions: dict[int, Any] = {}
+        self._globals: dict[int, Place] = {}  # a function of each module, by the id of its names
+        self._names: dict[tuple[CodeType, int], set[str]] = {}
+        self.unwatched: dict[int, Any] = {}  # modules whose contents don't change, by their id
+        self._given: dict[int, tuple[Any, int]] = {}  # traced arguments, and their leaves
+        self._arguments = (tuple(args), kwargs)
+        self._frame: FrameType | None = None
+        self._outer: Observer | None = None
+        self._reach(args, kwargs)
+
+    # ---- the context
+
+    def __enter__(self) -> Observer:
+        self._outer, _here.observer = _here.observer, self
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _here.observer = self._outer
+
+    def check(self) -> None:
+        """Raise what was refused while the run was observed."""
+        if self.refused is not None:
+            raise self.refused
+
+    def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """A frame begins, or goes on: Python asks whether it is followed."""
+        if self.quiet or _kind_of(frame) is not _FOLLOWED or self._is_inner(frame):
+            return None
+        frame.f_trace_lines = False
+        frame.f_trace_opcodes = True
+        address = frames.address_of(frame)
+        function = frames.function_of(address)
+        try:
+            self._entered(frame, function)
+        except Exception as error:
+            self.fault(error)
+        return Activation(self, frame, address, function).step
+
+    def _is_inner(self, frame: FrameType) -> bool:
+        """Whether somebody who isn't followed has called this for purposes of his own."""
+        caller = frame.f_back
+        while caller is not None and caller.f_trace is None:
+            kind = _kind_of(caller)
+            if kind is _SILENT or (kind is _OWN and not self._is_users(frame.f_code)):
+                return True
+            if kind is _OWN:
+                return False
+            caller = caller.f_back
+        return False
+
+    def fault(self, error: Exception) -> None:
+        """An error of the observer's own: the tape is used once."""
+        self.reads.lost(f"what tapegrad couldn't follow ({type(error).__name__}: {error})")
+        if STRICT:
+            fault = InternalError(f"what the function reads couldn't be followed: {error!r}")
+            self.refuse(fault.with_traceback(error.__traceback__))
+
+    # ---- functions
+
+    def _reach(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """The function and the objects among its arguments are where reading begins."""
+        f = self.root
+        self.reads.root(f, "f", name_of(f), like=False)
+        if isinstance(f, MethodType):
+            self.reads.root(f.__self__, "f.__self__", "self", like=False)
+            self.reads.root(f.__func__, "f.__func__", name_of(f), like=False)
+        root_called(self, f)
+        for k, x in enumerate(args):
+            self._argument(f"args[{k}]", x)
+        for name, x in kwargs.items():
+            self._argument(f"kwargs[{name!r}]", x)
+
+    def _argument(self, text: str, x: Any) -> None:
+        import dataclasses
+
+        from tapegrad.trees import is_traced
+
+        if (isinstance(x, (*PLAIN, Value)) and type(x) in PLAIN_TYPES) or is_traced(x):
+            return
+        if isinstance(x, dict):
+            for key in x:
+                self._argument(f"{text}[{self.reads.key(key)}]", x[key])
+        elif isinstance(x, (list, tuple)):
+            for k, element in enumerate(x):
+                self._argument(f"{text}[{k}]", element)
+        elif dataclasses.is_dataclass(x) and not isinstance(x, type):
+            for field in dataclasses.fields(x):
+                self._argument(f"{text}.{field.name}", getattr(x, field.name, None))
+        else:
+            self.reads.root(x, text, "an argument", like=not isinstance(x, (FunctionType, type)))
+            if isinstance(x, MethodType):
+                self.reads.found(f"{text}.__func__", x.__func__, x.__name__)
+                self.reads.found(f"{text}.__self__", x.__self__, x.__name__)
+
+    def _entered(self, frame: FrameType, function: Any) -> None:
+        if function is None or id(function) in self._functions:
+            return
+        self._functions[id(function)] = function
+        code = frame.f_code
+        place = self.reads.place(function)
+        if place is None:
+            if code in self.made:
+                return
+            if not code.co_flags & _NEWLOCALS:
+                return  # the body of a class or module, or a text that is run
+            if not self.lookups.where(function, list(self.kinds)):
+                back = frame.f_back
+                if self._is_users(code) and (back is None or _kind_of(back) is not _OWN):
+                    self.reads.lost(name_of(function))
+                    return
+            place = self.reads.place(function) or self.reads.constant(function, name_of(function))
+        users = self._is_users(code)
+        if users:
+            word = name_of(function)
+            self.reads.read(place, "code", "{}.__code__", code, word)
+            given = function.__defaults__ or ()
+            names = code.co_varnames[code.co_argcount - len(given) : code.co_argcount]
+            for k, (name, x) in enumerate(zip(names, given, strict=True)):
+                self.reads.read(place, ("default", k), f"{{}}.__defaults__[{k}]", x, f"{name}=")
+            for name, x in (function.__kwdefaults__ or {}).items():
+                text = f"{{}}.__kwdefaults__[{name!r}]"
+                self.reads.read(place, ("default", name), text, x, f"{name}=")
+        for k, cell in enumerate(function.__closure__ or ()):
+            self.cells.setdefault(id(cell), (place, k))
+        if users:
+            self._globals.setdefault(id(function.__globals__), place)
+
+    def _is_users(self, code: CodeType) -> bool:
+        return is_users_file(code.co_filename, self.home)
+
+    def globals_place(self, held: dict[str, Any]) -> Place:
+        """The place of a module's names."""
+        place = self.reads.place(held)
+        if place is None:
+            function = self._globals.get(id(held))
+            if function is not None:
+                place = self.reads.part(function, "{}.__globals__", held, "a global")
+            else:
+                place = self.reads.constant(held, "a global")
+        return place
+
+    def frame_globals(self) -> dict[str, Any]:
+        """The names of the module whose code is running."""
+        return self._frame.f_globals if self._frame is not None else {}
+
+    def cell(self, cell: Any, name: str, function: Any) -> None:
+        """What a cell holds is read."""
+        known = self.cells.get(id(cell))
+        if known is None:
+            return  # made on the way
+        place, k = known
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            return  # Python raises
+        self.reads.read(place, ("cell", k), f"{{}}.__closure__[{k}].cell_contents", value, name)
+
+    def name(self, held: dict[str, Any], name: str) -> None:
+        """A global name is read."""
+        place = self.reads.place(held)
+        if place is None:
+            if any(held is made for made in self.made_globals):
+                return
+            place = self.globals_place(held)
+        users = is_users_file(held.get("__file__"), self.home) or "__file__" not in held
+        if name not in held:
+            if users:
+                self.reads.absent(place, name, "{}")
+            return
+        value = held[name]
+        if users or self.lookups.is_data(None, value):
+            self.reads.read(place, ("item", Key(name)), f"{{}}[{name!r}]", value, name)
+
+    def known_names(self, frame: FrameType) -> set[str]:
+        """The global names that the code of a frame has read already."""
+        return self._names.setdefault((frame.f_code, id(frame.f_globals)), set())
+
+    # ---- which object it is
+
+    def given(self, tracer: Any, leaf: Any, k: int) -> None:
+        """`tracer` stands for the leaf number `k` of the arguments."""
+        self._given[id(tracer)] = leaf, k
+
+    def same(self, x: Any, y: Any) -> None:
+        """`x is y` is asked. Tracers of one array that was passed twice are two objects."""
+        for value in (x, y):
+            self.reads.pin(value)
+        if x is y or not (id(x) in self._given or id(y) in self._given):
+            return
+        first, second = self._identity(x), self._identity(y)
+        if first is None or second is None:
+            return
+        if first[0] is second[0]:
+            self.refuse(
+                UnsupportedError(
+                    f"{self.label} asks whether two values are one object{at_line()}, and both are "
+                    "the same argument or array, which a trace takes for two. Pass a flag instead, "
+                    "or compare their elements"
+                )
+            )
+            return
+        self.reads.differ(first[1], second[1])
+
+    def _identity(self, x: Any) -> tuple[Any, str] | None:
+        """The object of the caller's that a value is, and where a later call finds it."""
+        if id(x) in self._given:
+            from tapegrad.trees import accessors
+
+            leaf, k = self._given[id(x)]
+            return leaf, accessors(self._arguments)[k].codify("(args, kwargs)")
+        place = self.reads.place(x)
+        return None if place is None else (x, self.reads.named(place))
+
+    # ---- random numbers
+
+    def draws(self, generator: Any) -> Then | None:
+        """A method of a generator of random numbers is called."""
+        if self.reads.place(generator) is None and not randomness.is_global(generator):
+            return None  # made on the way, of a seed
+        before = randomness.state_of(generator)
+
+        def then(result: Any) -> None:
+            if not randomness.same(before, randomness.state_of(generator)):
+                self.refuse(randomness.drawn(self.label, generator))
+            self.reads.lost(type(generator).__name__)
+
+        return then
+
+    def refuse(self, error: TapegradError) -> None:
+        """What the trace ends with, unless something was refused before."""
+        self.refused = self.refused or error
+
+
+STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))
+
+
+_NEWLOCALS = 2
+
+
+def file_of(f: Any) -> str:
+    """The file that a function, method or callable object is defined in."""
+    while isinstance(f, functools.partial):
+        f = f.func
+    code = getattr(f, "__code__", getattr(type(f).__call__, "__code__", None))
+    return code.co_filename if isinstance(code, CodeType) else ""
+
+
+# ---- pausing
+
+
+def observer() -> Observer | None:
+    """The observer of what runs in this thread."""
+    return _here.observer
+
+
+def unobserved(f: F) -> F:
+    """A function of tapegrad's own, that does its work without being followed."""
+
+    @functools.wraps(f)
+    def paused(*args: Any, **kwargs: Any) -> Any:
+        tracer = sys.gettrace()
+        if tracer is None or _here.observer is None or tracer != _here.observer.enter:
+            return f(*args, **kwargs)
+        sys.settrace(None)
+        try:
+            return f(*args, **kwargs)
+        finally:
+            sys.settrace(tracer)
+
+    return paused  # type: ignore[return-value]
+
+
+class observed:
+    """The user's code runs in this context, called by tapegrad's: it is followed."""
+
+    def __enter__(self) -> None:
+        self._starts = False
+        here = _here.observer
+        if here is None or sys.gettrace() == here.enter:
+            return
+        if sys.gettrace() is not None or not frames.readable():
+            here.reads.lost("what a debugger or a coverage tool keeps from being observed")
+            return
+        self._starts = True
+        sys.settrace(here.enter)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._starts:
+            here = _here.observer
+            if here is not None and sys.gettrace() != here.enter:
+                here.reads.lost("what was not observed to its end")
+            sys.settrace(None)
+
+
+def note_computed(values: Iterable[Any]) -> None:
+    """tapegrad itself computes with these values, where no traced value is among them."""
+    here = _here.observer
+    if here is not None:
+        for x in values:
+            if isinstance(x, np.ndarray) and not isinstance(x, Value):
+                for place in here.reads.arrays_of(x):
+                    here.reads.contents(place)
+
+
+def note_captured(x: np.ndarray) -> None:
+    """An array from outside has become an input of a tape."""
+    if _here.observer is not None:
+        _here.observer.captured.append(x)
+
+
+__all__ = ["Observer", "called", "program_of"]

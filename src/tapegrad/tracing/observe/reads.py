@@ -1,0 +1,443 @@
+"""What a run read of the outside, as facts that a later call can check.
+
+A *place* is an object of the outside that the run came to, and how it did: through a global, a
+cell, an attribute or an item of another place. A *fact* says what was found there. The facts are
+lines of a function that is generated of them: it goes from place to place as the run did.
+
+    x1 = f.__globals__                    # assignments name the places
+    x2 = x1['model']
+    x2 is r2()                            # conditions compare what is found
+    x2.rate is v3 or (type(x2.rate) is t3 and x2.rate == v3)
+
+Objects are compared by identity, and so is what they hold, read by read. Numbers, strings and the
+like are compared by value, and so are containers, item by item. An object that is an argument, or
+is reached from one, may be another one of the same class, unless the run looked at which it was.
+"""
+
+from __future__ import annotations
+
+import datetime
+import inspect
+import marshal
+import sys
+import types
+import weakref
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS, PLAIN, PLAIN_TYPES, is_inert
+
+MOST = 5000  # facts; a function that reads more is traced at each call
+_EQUAL = (range, slice, np.dtype, datetime.date, datetime.time, datetime.timedelta)
+_EQUAL_TOO = {"decimal": "Decimal", "fractions": "Fraction"}  # if loaded, as for all who have one
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+ABSENT = _Absent()
+
+
+@dataclass(eq=False)
+class Place:
+    """An object of the outside, the name that the facts have for it, and the user's word for it.
+
+    A `like` place may hold another object of the same class.
+    """
+
+    x: Any
+    name: str
+    word: str
+    like: bool = False
+
+
+class Reads:
+    """Collects the facts of one run, in the order in which it read."""
+
+    def __init__(self) -> None:
+        self.facts: list[tuple[str, str]] = []
+        self.values: dict[str, Any] = {}
+        self.never = ""  # what it was, if something was read that can't be compared
+        self.places: dict[int, Place] = {}
+        self.written: dict[tuple[int, Hashable], tuple[Place, str, str]] = {}
+        self.mutated: dict[int, tuple[Place, list[Any]]] = {}
+        self._owners: dict[int, list[Place]] = {}  # of arrays: by the object that has the memory
+        self._first: dict[tuple[int, Hashable], Any] = {}
+        self._absent: dict[tuple[int, str], tuple[Place, dict[str, None]]] = {}
+        self._whole: set[int] = set()
+        self._held: list[Any] = []  # so that no id is given away meanwhile
+
+    def lost(self, word: str) -> None:
+        """Something took part whose state can't be seen: no later call can use the tape."""
+        self.never = self.never or word or "something"
+
+    # ---- places
+
+    def place(self, x: Any) -> Place | None:
+        """The place of an object of the outside; None for one that the run has made."""
+        return self.places.get(id(x))
+
+    def root(self, x: Any, text: str, word: str, like: bool) -> Place:
+        """A place that the check is given: the function, or an argument."""
+        known = self.places.get(id(x))
+        if known is not None:  # passed twice
+            self._fact(f"{text} is {self.named(known)}", word)
+            return known
+        place = self._place(x, self._assigned(text), word, like)
+        if like:
+            self._same_type(place.name, x, word)
+        return place
+
+    def constant(self, x: Any, word: str) -> Place:
+        """The place of an object that the run didn't come to by reading: always that object."""
+        known = self.places.get(id(x))
+        if known is not None:
+            return known
+        return self._place(x, "", word)
+
+    def part(self, holder: Place, text: str, x: Any, word: str) -> Place:
+        """The place of what always belongs to a holder."""
+        return self._place(x, self._assigned(text.replace("{}", self.named(holder))), word)
+
+    def named(self, place: Place) -> str:
+        """The name that the facts have for a place; a constant gets one when it is needed."""
+        if not place.name:
+            try:
+                place.name = self._assigned(f"{self._value(weakref.ref(place.x))}()")
+                self._fact(f"{place.name} is not None", place.word)
+            except TypeError:
+                place.name = self._value(place.x)
+        return place.name
+
+    def _place(self, x: Any, name: str, word: str, like: bool = False) -> Place:
+        place = self.places[id(x)] = Place(x, name, word, like)
+        if isinstance(x, np.ndarray):
+            self._owners.setdefault(id(owner_of(x)), []).append(place)
+        return place
+
+    def arrays_of(self, x: np.ndarray) -> list[Place]:
+        """The places whose memory an array is, or is part of."""
+        own = self.places.get(id(x))
+        return [own] if own is not None else self._owners.get(id(owner_of(x)), [])
+
+    def pin(self, x: Any) -> None:
+        """The run has looked at which object this is."""
+        place = self.places.get(id(x))
+        if place is not None and place.like:
+            place.like = False
+            self._identical(self.named(place), x, place.word)
+
+    # ---- reading
+
+    def read(self, holder: Place, at: Hashable, text: str, value: Any, word: str) -> None:
+        """`text`, in which {} stands for the holder, gave `value`; `at` tells such places apart."""
+        key = (id(holder.x), at)
+        if key in self._first or key in self.written:
+            return
+        self._first[key] = value
+        if len(self.facts) > MOST:
+            self.lost(f"one of more than {MOST} things that it reads")
+            return
+        self.found(text.replace("{}", self.named(holder)), value, word or holder.word, holder.like)
+
+    def found(self, text: str, x: Any, word: str, like: bool = False) -> None:
+        """The fact that an expression gives this value, and its place if it is an object."""
+        kind: Any = type(x)
+        if isinstance(x, Value) and hasattr(x, "_trace"):  # of another trace, which watches too
+            return
+        self._held.append(x)
+        if kind in PLAIN_TYPES:
+            self._plain(text, x, word)
+        elif isinstance(x, np.generic):
+            same = f"type({{0}}) is type({{1}}) and {{0}}.tobytes() == {self._bytes(x)}"
+            self._fact(same.format(self._assigned(text), self._value(x)), word)
+        elif kind in _ALWAYS_SAME:
+            self._fact(f"{text} is {self._value(x)}", word)
+            self._place(x, self._value(x), word)
+        elif kind is types.MethodType and id(x) not in self.places:  # made anew at each look-up
+            name = self._assigned(text)
+            self._same_type(name, x, word)
+            self._place(x, name, word)
+            self.found(f"{name}.__func__", x.__func__, word, like)
+            self.found(f"{name}.__self__", x.__self__, word, like)
+        elif kind in _BOUND and _holds(x) and id(x) not in self.places:
+            name = self._assigned(text)
+            self._same_type(name, x, word)
+            self._fact(f"{name}.__name__ == {x.__name__!r}", word)
+            self._place(x, name, word)
+            self.found(f"{name}.__self__", x.__self__, word, like)
+        elif _is_equal(x):
+            name, value = self._assigned(text), self._value(x)
+            self._fact(f"type({name}) is type({value}) and {name} == {value}", word)
+        else:
+            name = self._assigned(text)
+            known = self.places.get(id(x))
+            if known is not None:
+                self._fact(f"{name} is {self.named(known)}", word)
+            elif kind in CONTAINERS or (like and _may_be_another(x)):
+                self._same_type(name, x, word)
+                self._place(x, name, word, like=True)
+            else:
+                self._identical(name, x, word)
+                self._place(x, name, word)
+
+    def absent(self, holder: Place, name: str, held: str = "vars({})") -> None:
+        """An object had no attribute of this name of its own; or a dict, `held`, no such key."""
+        if (id(holder.x), ("absent", name)) not in self.written:
+            self._absent.setdefault((id(holder.x), held), (holder, {}))[1][name] = None
+
+    def _fact(self, text: str, word: str) -> None:
+        self.facts.append((text, word or "something"))
+
+    def _assigned(self, text: str) -> str:
+        """A name for what an expression gives."""
+        if text.isidentifier():
+            return text
+        name = f"x{len(self.facts)}"
+        self.facts.append((f"{name} = {text}", ""))
+        return name
+
+    def _value(self, x: Any) -> str:
+        """A name for a value, in the facts."""
+        name = f"v{len(self.values)}"
+        self.values[name] = x
+        return name
+
+    def key(self, key: Any) -> str:
+        """A key as it is written in the text of the facts."""
+        return (
+            repr(key)
+            if type(key) in (str, int, bool) and "{}" not in repr(key)
+            else self._value(key)
+        )
+
+    def _bytes(self, x: np.generic) -> str:
+        return self._value(x.tobytes())
+
+    def _plain(self, text: str, x: Any, word: str) -> None:
+        if x is None or x is True or x is False or x is ...:
+            self._fact(f"{text} is {x if x is not ... else '...'}", word)
+            return
+        name = text if text.isidentifier() else self._assigned(text)
+        value, kind = self._value(x), self._value(type(x))
+        same = f"{name} is {value} or (type({name}) is {kind} and {name} == {value}"
+        if isinstance(x, float):  # 0.0 is not -0.0
+            same += f" and signbit({name}) == signbit({value})"
+        self._fact(f"{same})", word)
+
+    def _same_type(self, name: str, x: Any, word: str) -> None:
+        self._fact(f"type({name}) is {self._value(type(x))}", word)
+
+    def _identical(self, name: str, x: Any, word: str) -> None:
+        try:
+            self._fact(f"{name} is {self._value(weakref.ref(x))}()", word)
+        except TypeError:
+            self._fact(f"{name} is {self._value(x)}", word)
+
+    def differ(self, first: str, second: str) -> None:
+        """Two expressions gave different objects."""
+        self._fact(f"{first} is not {second}", "which objects are passed")
+
+    # ---- reading everything
+
+    def layout(self, place: Place) -> None:
+        """Shape, dtype and strides of an array were read."""
+        x, at = place.x, (id(place.x), "layout")
+        if at not in self._first:
+            self._first[at] = None
+            found = self._value((x.shape, x.dtype, x.strides))
+            name = self.named(place)
+            same = f"({name}.shape, {name}.dtype, {name}.strides) == {found}"
+            self._fact(same, place.word)
+
+    def contents(self, place: Place) -> None:
+        """All elements of an array were read."""
+        self.layout(place)
+        if id(place.x) in self._whole:
+            return
+        self._whole.add(id(place.x))
+        if place.x.dtype.hasobject:
+            self.lost(place.word)
+        else:
+            self._fact(
+                f"same_bytes({self.named(place)}, {self._value(place.x.tobytes())})", place.word
+            )
+
+    def items(self, place: Place) -> Iterator[Any]:
+        """All items of a container were read; yields those that may hold more."""
+        x = place.x
+        if id(x) in self._whole:
+            return
+        self._whole.add(id(x))
+        if id(x) in self.mutated:
+            return
+        try:
+            content = marshal.dumps(x, 2)  # of plain numbers, strings and containers alone
+        except ValueError:
+            pass
+        else:
+            self._fact(f"marshalled({self.named(place)}, 2) == {self._value(content)}", place.word)
+            return
+        if isinstance(x, (set, frozenset)):
+            self._fact(f"{self.named(place)} == {self._value(x.copy())}", place.word)
+            for element in x:
+                if not isinstance(element, PLAIN):
+                    self.constant(element, place.word)
+                    yield element
+            return
+        keyed = isinstance(x, MAPPINGS)
+        if keyed:
+            self._fact(f"list({self.named(place)}) == {self._value(list(x))}", place.word)
+        else:
+            self._fact(f"len({self.named(place)}) == {len(x)}", place.word)
+        for key in list(x) if keyed else range(len(x)):
+            self.read(place, ("item", Key(key)), f"{{}}[{self.key(key)}]", x[key], place.word)
+            yield x[key]
+
+    # ---- writing
+
+    def write(self, holder: Place, at: Hashable, text: str, word: str) -> None:
+        """The run wrote to a place that others can read."""
+        self.written.setdefault((id(holder.x), at), (holder, text, word or holder.word))
+
+    def before_change(self, place: Place) -> None:
+        """A call may change a container or an array; its contents count as read."""
+        if id(place.x) not in self.mutated:
+            self.mutated[id(place.x)] = (place, snapshot(place.x))
+
+    def finish(self) -> None:
+        """The facts about what isn't there, and about what the run itself has written: a later call
+        that doesn't run the function must find that written already."""
+        for (_, held), (holder, names) in self._absent.items():
+            keys = held.replace("{}", self.named(holder))
+            self._fact(
+                f"{keys}.keys().isdisjoint({self._value(frozenset(names))})", next(iter(names))
+            )
+        for (_, at), (holder, text, word) in self.written.items():
+            self._check_written(holder, at, text, word)
+        for place, before in self.mutated.values():
+            if not same_snapshot(before, snapshot(place.x)):
+                self.lost(place.word)
+
+    def left(self) -> Iterator[tuple[str, Any]]:
+        """What the run has written to: for each place the user's word for it, and its value."""
+        for (_, at), (holder, _, word) in self.written.items():
+            yield word, _value_at(holder.x, at)
+        for place, _ in self.mutated.values():
+            yield place.word, place.x
+
+    def _check_written(self, holder: Place, at: Hashable, text: str, word: str) -> None:
+        now = _value_at(holder.x, at)
+        if (id(holder.x), at) in self._first:
+            if not _same(self._first[id(holder.x), at], now):
+                self.lost(word)
+            return
+        if now is ABSENT or type(now) not in PLAIN_TYPES:
+            self.lost(word)
+            return
+        self._plain(self._assigned(text.replace("{}", self.named(holder))), now, word)
+
+
+_MAPPINGS: Any = MAPPINGS
+_ALWAYS_SAME = (types.ModuleType, types.CodeType, np.ufunc)
+_BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
+
+
+def _holds(x: Any) -> bool:
+    """Whether a function written in C is a method, bound to an object."""
+    return x.__self__ is not None and not isinstance(x.__self__, types.ModuleType)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of a dict, told apart from those that are equal and of another type."""
+
+    key: Any
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Key) and type(self.key) is type(other.key) and self.key == other.key
+        )
+
+    def __hash__(self) -> int:
+        try:
+            return hash(self.key)
+        except TypeError:  # of slices, before Python 3.12
+            return hash(repr(self.key))
+
+
+def _value_at(x: Any, at: Any) -> Any:
+    """What a place that was written to holds now."""
+    what, key = at
+    if what == "item":
+        return x.get(key.key, ABSENT)
+    if what == "cell":
+        try:
+            return x.__closure__[key].cell_contents
+        except ValueError:
+            return ABSENT
+    return inspect.getattr_static(x, key, ABSENT)
+
+
+def owner_of(x: np.ndarray) -> Any:
+    """The object that an array's memory belongs to."""
+    while isinstance(x, np.ndarray) and x.base is not None:
+        x = x.base
+    return x
+
+
+def snapshot(x: Any) -> list[Any]:
+    """What an object holds now."""
+    if isinstance(x, np.ndarray):
+        return [x.shape, x.dtype, x.tobytes()]
+    if isinstance(x, (bytearray, memoryview)):
+        return [bytes(x)]
+    return [*x.keys(), *x.values()] if isinstance(x, _MAPPINGS) else list(x)
+
+
+def same_snapshot(a: list[Any], b: list[Any]) -> bool:
+    return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _same(a: Any, b: Any) -> bool:
+    return (
+        a is b
+        or (type(a) is type(b) and type(a) in PLAIN_TYPES and repr(a) == repr(b))
+        or (type(a) is type(b) and isinstance(a, (np.dtype, tuple)) and a == b)
+    )
+
+
+def _may_be_another(x: Any) -> bool:
+    """Whether an object may stand in for another one: no function, class or array."""
+    others = (type, types.FunctionType, types.ModuleType, types.MethodType, np.ndarray, np.ufunc)
+    return not isinstance(x, (*others, types.BuiltinFunctionType)) and not is_inert(type(x))
+
+
+def _is_equal(x: Any) -> bool:
+    """Whether an object never changes, and equal ones are the same to whoever reads them."""
+    found = [getattr(sys.modules.get(m), name, ()) for m, name in _EQUAL_TOO.items()]
+    return isinstance(x, (*_EQUAL, *found))
+
+
+def same_bytes(x: np.ndarray, content: bytes) -> bool:
+    """Whether an array holds these bytes, in row-major order."""
+    if x.nbytes < _LARGE or x.nbytes % 8 or not x.flags.c_contiguous:
+        return x.tobytes() == content
+    words = x.reshape(-1).view(np.uint64)  # compared without a copy
+    return len(content) == x.nbytes and bool((words == np.frombuffer(content, np.uint64)).all())
+
+
+_LARGE = 1 << 16  # bytes
+
+HELPERS = {
+    "same_bytes": same_bytes,
+    "marshalled": marshal.dumps,
+    "signbit": np.signbit,
+    "static": inspect.getattr_static,
+}

@@ -1,0 +1,237 @@
+"""What a run uses of the outside: values that are taken, items that are looked up, and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.harmless import (
+    CALM,
+    CONTAINERS,
+    MAPPINGS,
+    is_inert,
+    is_pythons_class,
+    operator_is_known,
+)
+from tapegrad.tracing.observe.lookups import Lookups
+from tapegrad.tracing.observe.reads import Key, Reads
+
+Then = Callable[[Any], None]
+
+
+class Uses:
+    """Notes what is done with values of the outside.
+
+    What is returned is called with the result when that is known.
+    """
+
+    def __init__(self, home: str) -> None:
+        self.reads = Reads()
+        self.lookups = Lookups(self.reads, home)
+        self.captured: list[np.ndarray] = []  # arrays that became inputs of a tape
+        self.kinds: dict[type, None] = {}  # classes whose objects took part
+
+    def kind(self, x: Any) -> None:
+        """Objects of this class took part, so Python may call methods of it by itself."""
+        self.kinds[type(x)] = None
+        if isinstance(x, type):
+            self.kinds[x] = None
+
+    def taken(self, values: Iterable[Any], whole: bool = False) -> Then | None:
+        """Something harmless may read all of these values, but for arrays that become inputs of a
+        tape on the way: that is known when it is done."""
+        values = [x for x in values if not CALM[type(x)]]
+        if not values:
+            return None
+        arrays: list[np.ndarray] = []
+        self._take(values, arrays, whole, set())
+        if not arrays:
+            return None
+        start = len(self.captured)
+
+        def then(result: Any) -> None:
+            met = self.captured[start:]
+            for x in arrays:
+                if not any(np.may_share_memory(x, m) for m in met):
+                    for place in self.reads.arrays_of(x):
+                        self.reads.contents(place)
+
+        return then
+
+    def _take(
+        self, values: Iterable[Any], arrays: list[np.ndarray], whole: bool, seen: set[int]
+    ) -> None:
+        reads = self.reads
+        for x in values:
+            kind: Any = type(x)
+            if CALM[kind]:
+                continue
+            if isinstance(x, np.ndarray):
+                if reads.arrays_of(x):
+                    arrays.append(x)
+                continue
+            if id(x) in seen:
+                continue
+            seen.add(id(x))
+            place = reads.place(x)
+            if kind in CONTAINERS or isinstance(x, (dict, list, tuple, set, frozenset)):
+                if place is not None:
+                    self._take(reads.items(place), arrays, whole, seen)
+                elif kind not in (set, frozenset):
+                    self._take(list(x.values() if isinstance(x, dict) else x), arrays, whole, seen)
+                self.kinds[kind] = None
+            elif kind is slice or isinstance(x, type) or kind in _NOTHING:
+                self.kind(x)
+            elif is_pythons_class(kind):
+                self.kind(x)
+                reads.pin(x)
+                if whole:
+                    own = self.lookups.whole_object(x) if place is not None else []
+                    self._take(
+                        own or list(getattr(x, "__dict__", {}).values()), arrays, whole, seen
+                    )
+            elif place is not None and not is_inert(kind):
+                if isinstance(x, (bytearray, memoryview)) or kind.__name__ == "array":
+                    reads.read(place, "bytes", f"bytes({{}}) == {reads._value(bytes(x))}", True, "")
+                elif not callable(x):
+                    reads.lost(place.word)
+
+    def read_all(self, x: Any) -> None:
+        """All of a value is read."""
+        note = self.taken([x])
+        if note is not None:
+            note(None)
+
+    def operands(self, values: Iterable[Any]) -> Then | None:
+        """An operator of Python works on these values."""
+        special = []
+        for x in values:
+            kind: Any = type(x)
+            if CALM[kind] or x is frames.MISSING:
+                continue
+            if not operator_is_known(kind):
+                place = self.reads.place(x)
+                self.reads.lost(place.word if place is not None else f"a {kind.__name__}")
+            special.append(x)
+        return self.taken(special) if special else None
+
+    def shallow(self, x: Any) -> None:
+        """The items of a container are read, and not what they hold."""
+        place = self.reads.place(x)
+        if place is not None:
+            for _ in self.reads.items(place):
+                pass
+
+    def item(self, x: Any, key: Any) -> Then | None:
+        """One item of a container is looked up."""
+        place = self.reads.place(x)
+        key = _plain_key(key)
+        if place is None:
+            return None
+        if isinstance(key, slice):
+            return self.taken([x])
+        self.reads.pin(key)
+        self.kind(key)
+        at, text = ("item", Key(key)), self.reads.key(key)
+        if type(x) in MAPPINGS:
+            try:
+                found = key in x
+            except TypeError:
+                return None  # Python raises
+            if not found:
+                if type(key) is str and isinstance(x, dict):
+                    self.reads.absent(place, key, "{}")
+                else:
+                    self.reads.read(place, ("absent", Key(key)), f"{text} not in {{}}", True, "")
+                if hasattr(type(x), "__missing__"):
+                    self.changes(x)
+                return None
+        try:
+            value = x[key]
+        except (IndexError, KeyError, TypeError):
+            return self.taken([x])
+        self.reads.read(place, at, f"{{}}[{text}]", value, place.word)
+        return None
+
+    def element(self, x: np.ndarray, key: Any) -> Then | None:
+        """Elements of an array are looked up; a view of it reads nothing."""
+        places = self.reads.arrays_of(x)
+        if not places:
+            return None
+        note = self.taken([x, key])
+
+        def then(result: Any) -> None:
+            if isinstance(result, np.ndarray) and np.may_share_memory(result, x):
+                return
+            own, known = self.reads.place(x), _index_text(key)
+            if own is not None and known and isinstance(result, np.generic):
+                self.reads.read(own, ("element", known), f"{{}}[{known}]", result, own.word)
+            elif note is not None:
+                note(result)
+
+        return then
+
+    def changes(self, x: Any) -> None:
+        """A container or array is about to change."""
+        if isinstance(x, Value):
+            return
+        if isinstance(x, np.ndarray):
+            for held in self.reads.arrays_of(x):
+                self.reads.before_change(held)
+            return
+        place = self.reads.place(x)
+        if place is None or isinstance(x, (type, Value)):
+            return
+        if isinstance(x, (dict, list, set, bytearray)) or type(x) in CONTAINERS:
+            self.reads.before_change(place)
+        elif not (is_pythons_class(type(x)) or is_inert(type(x))):
+            self.reads.lost(place.word)
+
+    def stored(self, x: Any, name: str) -> None:
+        """An attribute is about to be set or deleted."""
+        place = self.reads.place(x)
+        if isinstance(x, (Value, np.ndarray)) or (place is None and not isinstance(x, type)):
+            return
+        if place is None:
+            place = self.reads.constant(x, name)
+        found = getattr(type(x), name, None)
+        if hasattr(type(found), "__set__") and not _is_slot(found):
+            self.lookups.attribute(x, name)  # of a property: its setter is followed
+            return
+        self.reads.write(place, ("attr", name), f"{{}}.{name}", name)
+
+    def pin_all(self, values: Iterable[Any]) -> None:
+        for x in values:
+            self.reads.pin(x)
+
+
+_NOTHING = (
+    *(FunctionType, MethodType, type(len), ModuleType, range),
+    *(type(list.append), type(object.__init__), np.dtype, np.ufunc),
+)
+
+
+def _is_slot(x: Any) -> bool:
+    return isinstance(x, (MemberDescriptorType, GetSetDescriptorType))
+
+
+def _plain_key(key: Any) -> Any:
+    """A traced number that is looked up is guarded, and stands for its value."""
+    if isinstance(key, Value):
+        value = key.read()[1]  # type: ignore[attr-defined]
+        return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+    return key
+
+
+def _index_text(key: Any) -> str:
+    """A plain index as text; empty if it is of another kind."""
+    if type(key) is int:
+        return repr(key)
+    if type(key) is tuple and all(type(k) is int for k in key):
+        return repr(key)
+    return ""
