@@ -17,6 +17,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                 elif name == "reached":
                     reached.update(value)
     if programs:
-        parts = [f"{word} {100 * count / programs:.0f} %" for word, count in reached.most_common()]
+        awaited = {word: count for word, count in reached.items() if word.startswith("awaited: ")}
+        found = [(word, count) for word, count in reached.most_common() if word not in awaited]
+        parts = [f"{word} {100 * count / programs:.0f} %" for word, count in found]
         terminalreporter.section("random programs")
         terminalreporter.write_line(f"{programs:,} programs ran. Compared: {', '.join(parts)}.")
+        for word, count in awaited.items():
+            terminalreporter.write_line(f"{count:,} programs fail as is known; {word}")
