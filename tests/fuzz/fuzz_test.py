@@ -33,9 +33,9 @@ REACHED = {
     "second": 0.75,
     "shapes": 0.6,
     "dtypes": 0.4,
-    "kinds": 0.1,
-    "layouts": 0.15,
-    "state": 0.15,
+    "kinds": 0.05,
+    "layouts": 0.12,
+    "state": 0.08,
 }
 
 

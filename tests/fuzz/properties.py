@@ -69,10 +69,10 @@ class Effort:
     """What is done beyond what is done always: parts of all programs."""
 
     compiled: float = 1.0
-    compiled_again: float = 0.25  # for a later call's arguments, too
-    without_gradient: float = 0.25  # compiled, too
+    compiled_again: float = 0.15  # for a later call's arguments, too
+    without_gradient: float = 0.15  # compiled, too
     second: float = 1.0
-    second_compiled: float = 0.05
+    second_compiled: float = 0.03
     passes: float = 0.1
 
 
