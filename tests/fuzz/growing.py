@@ -303,7 +303,7 @@ def tame(x: Any) -> bool:
     return bool(np.all(np.isfinite(x))) and float(np.max(np.abs(x.astype(float)))) <= LARGEST
 
 
-def grow(rng: random.Random, longest: int = 10) -> Program:
+def grow(rng: random.Random, longest: int = 8) -> Program:
     """A program of up to so many steps."""
     grower = Grower(rng)
     grower.inputs()

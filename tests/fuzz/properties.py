@@ -69,8 +69,8 @@ class Effort:
     """What is done beyond what is done always: parts of all programs."""
 
     compiled: float = 1.0
-    compiled_again: float = 0.15  # for a later call's arguments, too
-    without_gradient: float = 0.15  # compiled, too
+    compiled_again: float = 0.1  # for a later call's arguments, too
+    without_gradient: float = 0.1  # compiled, too
     second: float = 1.0
     second_compiled: float = 0.03
     passes: float = 0.1
@@ -321,7 +321,7 @@ def check_second(
     f = program.function()
     loss_of = partial(_projected, wrt=wrt)
     derivative = grad(loss_of(f), wrt, compile=compile)
-    later = [rng.choice(able)] if able and rng.random() < 0.4 else []
+    later = [rng.choice(able)] if able and rng.random() < 0.2 else []
     for k in (*able[:1], *later):
         call, args = calls[k], calls[k].args()
         call.enter(f)

@@ -30,7 +30,7 @@ def calls_of(program: Program, rng: random.Random) -> list[Call]:
         what = rng.choice([*CHANGES])
         text = CHANGES[what](_texts(program)[name], rng)
         others.append(_with(program, {name: text}, what, rng))
-    others = [call for call in others if call.program != program][:4]
+    others = [call for call in others if call.program != program][:3]
     calls = [program.call(seed) for seed in SEEDS]
     for call in others:
         calls.insert(rng.randrange(1, len(calls) + 1), call)
