@@ -112,14 +112,15 @@ def shortened(entry: Any) -> Iterator[StandIn]:
     """The entry with nothing in it, and then with one part more at a time."""
     head, tried, *body, result, caught, missed = entry.text.splitlines()
     driver = entry.driver
-    start = len(body) - len(driver.lines)
+    borrowed, returned = (2, 1) if driver.scratch else (0, 0)
+    start = len(body) - len(driver.lines) - borrowed - returned
     unpacking, calling = body[:start], body[start:]
-    outputs = len(driver.outputs) + bool(driver.scratch)
+    outputs = len(driver.outputs) + borrowed
     idle, kernels = {**entry.names, **idle_kernels(entry)}, dict(entry.names)
 
     def version(lines: list[str], names: dict[str, Any]) -> Callable[..., Any]:
         exec("\n".join([head, tried, *lines, caught, missed]), names)
-        return names["call"]
+        return names[head.split()[1].partition("(")[0]]
 
     nothing = "        return None"
     allocating = [*unpacking, *calling[:outputs]]

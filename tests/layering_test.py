@@ -11,7 +11,7 @@ ROOT = Path(tapegrad.__file__).parent
 FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py"))}
 
 # What every stage builds on, and the stages in order. Whatever isn't here may import them all.
-FOUNDATION = {"errors", "ir", "primitives", "trees", "arrays", "signature"}
+FOUNDATION = {"errors", "ir", "primitives", "statics", "trees", "arrays", "signature"}
 STAGES = ("tracing", "differentiate", "optimize", "schedule", "emit")
 
 # The foundation in itself: each part may import those named.
@@ -19,9 +19,10 @@ BELOW = {
     "errors": set(),
     "ir": {"errors", "primitives"},
     "primitives": {"errors", "ir"},
-    "trees": {"errors", "primitives"},
+    "statics": set(),
+    "trees": {"errors", "primitives", "statics"},
     "arrays": set(),
-    "signature": {"errors", "trees", "arrays"},
+    "signature": {"errors", "ir", "statics", "trees", "arrays"},
 }
 
 # A tape's methods `play`, `compile` and `source` hand it on to those who can.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -107,7 +108,7 @@ def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
     """
     from tapegrad.pipeline import TRACED, run_passes
     from tapegrad.runtime.derived import own
-    from tapegrad.signature import check_leaf, leaf_names
+    from tapegrad.signature import check_leaf, form_of, leaf_names
     from tapegrad.tracing.observe.observer import Observer
     from tapegrad.tracing.run import trace_function
     from tapegrad.trees import array_leaves, flatten
@@ -117,7 +118,7 @@ def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
         check_leaf(leaf, f"trace: {word}")
     with Observer(f, args, kwargs) as observer:
         traced = trace_function(f, args, kwargs, names, observer)
-    tape = run_passes(traced.bound_tape(), TRACED)
+    tape = replace(run_passes(traced.bound_tape(), TRACED), form=form_of(args, kwargs))
     values = dict(zip(traced.outputs, traced.leaves, strict=True))
     found = [values[at] for at in range(len(tape.outputs))]
     return traced.rebuild(own(tape, found, [*array_leaves((args, kwargs)), *traced.hidden])), tape
@@ -208,8 +209,9 @@ def simplegrad(f: Function, *args: Any) -> Any:
 
     `simplegrad(f, x, y)(x, y)` is `(value, d_x, d_y)`: the gradients mirror the arguments, None
     stands for what has no derivative. The function is compiled at once and has no cache: other
-    shapes are a ValueError, and so is a path through `f` that wasn't traced. `.source` is its
-    readable source, `.save(path)` writes it as a Python file that needs NumPy, numba and SciPy's
+    shapes and dtypes are a ValueError, and so is a path through `f` that wasn't traced; arguments
+    of other types are a TypeError, and none is converted. `.source` is its readable source,
+    `.save(path)` writes it as a Python file that needs NumPy, numba and SciPy's
     BLAS, but not tapegrad. It can be pickled.
     """
     from tapegrad.runtime.simple import simplegrad as build
@@ -243,11 +245,11 @@ def set_num_threads(n: int | None = None) -> None:
     process starts the number is TAPEGRAD_NUM_THREADS, or else that of the cores it may use.
     Products of matrices run in BLAS, which has threads and settings of its own.
     """
-    from tapegrad.emit.threads import available_cores, crew
+    from tapegrad.emit.threads import available_cores, pool
 
     if n is not None and (not isinstance(n, int) or n < 1):
         raise ArgumentError(f"set_num_threads takes a positive number of threads, not {n!r}")
-    crew.resize(available_cores() if n is None else n)
+    pool.resize(available_cores() if n is None else n)
 
 
 def _caches(f: Any) -> list[Cache]:

@@ -171,14 +171,16 @@ def compile_tape(tape: Tape) -> Callable[..., Any]:
 
 
 def _text(tape: Tape) -> Any:
-    from tapegrad.emit.names import Names
     from tapegrad.emit.standalone import standalone
 
     program = schedule(optimized(tape))
-    name = Names().fresh(tape.name)
+    name = program.scope.fresh(tape.name)
     names = [program.names[c] for c in program.plan.inputs]
     free = len(tape.free_inputs)
-    examples = [np.zeros(v.shape, v.dtype) for v in tape.free_inputs]
+    examples = [
+        np.zeros((), v.dtype).item() if v.aval.weak else np.zeros(v.shape, v.dtype)
+        for v in tape.free_inputs
+    ]
 
     def result(outputs: Sequence[str]) -> str:
         return ", ".join(outputs)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import inspect
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,6 +13,8 @@ import numpy as np
 
 from tapegrad.arrays import is_foreign, objection
 from tapegrad.errors import ArgumentError
+from tapegrad.ir.tape import Form
+from tapegrad.statics import exact_key, static_key
 from tapegrad.trees import flatten_with_paths, is_number, is_traced, path_name
 
 
@@ -31,19 +36,6 @@ def describe(f: Callable[..., Any]) -> str:
     return getattr(f, "__name__", type(f).__name__)
 
 
-class _Identity:
-    """Stands for an object that can't be hashed, and is equal for that very object only."""
-
-    def __init__(self, x: Any) -> None:
-        self.x = x
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and self.x is other.x
-
-    def __hash__(self) -> int:
-        return id(self.x)
-
-
 def leaf_key(x: Any) -> Any:
     """What a trace depends on in one leaf. The memory layout is part of it: whether a reshape is
     a view, which a write goes through, or a copy, depends on it."""
@@ -52,15 +44,33 @@ def leaf_key(x: Any) -> Any:
         return x.shape, x.dtype, layout if type(x) is np.ndarray else (type(x), layout)
     if is_traced(x):
         if is_number(x):
-            if isinstance(x, float):
-                return float
-            return int if -(2**63) <= x < 2**63 else "an integer beyond 64 bits"  # refused
+            if type(x) is int:
+                return int if -(2**63) < x < 2**63 else "an integer beyond 64 bits"  # refused
+            return type(x)
         return type(x), x.shape, x.dtype
-    try:
-        hash(x)
-    except (TypeError, ValueError):  # a memoryview
-        return type(x), _Identity(x)
-    return type(x), x
+    return static_key(x)
+
+
+def key_orders(tree: Any) -> tuple[Any, ...]:
+    """The keys of a tree's dicts, in their order. The structure doesn't tell orders apart, for the
+    leaves come sorted by key, nor 1 from True; but a function may go through a dict and see."""
+    if isinstance(tree, dict):
+        children: Any = list(tree.values())
+    elif isinstance(tree, (list, tuple, collections.deque)):
+        children = tree
+    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        children = [getattr(tree, f.name, None) for f in dataclasses.fields(tree)]
+    else:
+        return ()
+    own = (tuple(map(static_key, tree)),) if isinstance(tree, dict) and tree else ()
+    return sum(map(key_orders, children), own)
+
+
+# What holds others that nobody watches, unless `trees` takes it apart or it has an exact key.
+_CONTAINERS = (
+    *(list, tuple, dict, set, frozenset, bytearray, slice),
+    *(collections.deque, types.MappingProxyType, Iterator),
+)
 
 
 def check_leaf(x: Any, where: str) -> None:
@@ -73,13 +83,33 @@ def check_leaf(x: Any, where: str) -> None:
             f"{where} is of type {type(x).__name__}, which isn't an ndarray: what it holds would "
             "be read once, when the function is traced. Pass np.asarray(x)"
         )
-    if isinstance(x, (set, bytearray, Iterator)):
+    if isinstance(x, _CONTAINERS) and not is_traced(x) and exact_key(x) is None:
         raise ArgumentError(
             f"{where} is a {type(x).__name__}, which can change without notice, so a derivative "
-            "can't be kept for it. Pass a tuple (or a frozenset, or bytes)"
+            "can't be kept for it. Pass a tuple, list or dict (or a frozenset, or bytes)"
         )
-    if isinstance(x, int) and is_number(x) and not -(2**63) <= x < 2**63:
+    if is_number(x) and type(x) not in (int, float):
+        kind = "float" if isinstance(x, float) else "int"
+        raise ArgumentError(
+            f"{where} is of type {type(x).__name__}, a class derived from {kind}, whose operators "
+            f"tapegrad can't follow. Pass {kind}(x)"
+        )
+    if isinstance(x, int) and is_number(x) and not -(2**63) < x < 2**63:
         raise ArgumentError(f"{where} is {x}, which doesn't fit in 64 bits. Pass it as a float")
+
+
+def static_leaves(paths: Sequence[Any], leaves: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """The leaves that aren't traced, each with its place."""
+    for path, leaf in zip(paths, leaves, strict=True):
+        if not is_traced(leaf):
+            yield _place(path), leaf
+
+
+def form_of(args: Any, kwargs: dict[str, Any]) -> Form:
+    """How a function is called with these arguments."""
+    paths, leaves, structure = flatten_with_paths((args, kwargs))
+    statics = tuple((at, repr(x), static_key(x)) for at, x in static_leaves(paths, leaves))
+    return Form(structure, statics)
 
 
 def leaf_names(

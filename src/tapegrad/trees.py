@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives.base import Value
+from tapegrad.statics import static_key
 
 NAMESPACE = "tapegrad"
 _registered: set[type] = set()
@@ -33,13 +34,15 @@ def _register(cls: type) -> None:
         given = [f for f in fields if hasattr(x, f.name)]
         notes = [f for f in given if not f.init and _is_note(getattr(x, f.name))]
         names = tuple(f.name for f in given if f not in notes)
-        noted = tuple((f.name, getattr(x, f.name)) for f in notes)
+        values = [getattr(x, f.name) for f in notes]
+        noted = tuple((f.name, static_key(v), v) for f, v in zip(notes, values, strict=True))
         return [getattr(x, n) for n in names], (names, noted), names
 
     def unflatten(data: Any, children: Any) -> Any:
         names, noted = data
         x: Any = object.__new__(cls)
-        for name, value in (*zip(names, children, strict=True), *noted):
+        values = [*zip(names, children, strict=True), *((name, v) for name, _, v in noted)]
+        for name, value in values:
             object.__setattr__(x, name, value)
         return x
 
@@ -111,21 +114,6 @@ def unflatten(structure: Any, leaves: Any) -> Any:
 
 # A traced value passes for what it stands for (`Tracer.__class__`), so whoever asks for plain
 # numbers and arrays excludes it.
-
-
-def key_orders(tree: Any) -> tuple[Any, ...]:
-    """The orders of the keys of a tree's dicts. The structure doesn't tell them apart, for the
-    leaves come sorted by key; but a function may go through a dict in its order."""
-    if isinstance(tree, dict):
-        children: Any = list(tree.values())
-    elif isinstance(tree, (list, tuple)):
-        children = tree
-    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        children = [getattr(tree, f.name, None) for f in dataclasses.fields(tree)]
-    else:
-        return ()
-    own = (tuple(tree),) if isinstance(tree, dict) and len(tree) > 1 else ()
-    return sum(map(key_orders, children), own)
 
 
 def is_number(x: Any) -> bool:

@@ -172,6 +172,47 @@ def test_arrays_written_between_calls(derivative):
     df.at(x)
 
 
+def test_an_argument_of_which_little_is_read(derivative):
+    """an argument whose shape or length alone matters has another one -> traced anew"""
+    df = derivative(lambda b, x, w: np.sum(x @ w + b * b))
+    for rows in (4, 3, 7, 4):
+        df.at(np.ones(2), np.ones((rows, 3)), np.ones((3, 2)))
+    df = derivative(lambda x, batch: np.sum(x**2) / len(batch))
+    for batch in (A, A[:1], [1.0, 2.0, 3.0], "ab", {1: 2.0}, A):
+        df.at(A, batch)
+    with pytest.raises(ArgumentError, match="MaskedArray"):
+        df.call(A, np.ma.array(A))
+
+
+def test_statics_that_are_equal(derivative):
+    """values beside that are equal, and aren't the same -> each has its own code"""
+    df = derivative(lambda x, n: np.sum(x**3) * len(repr(n)))
+    for n in (True, frozenset({1}), frozenset({True}), frozenset({1.5}), range(0), range(5, 5)):
+        df.at(A, n)
+    df = derivative(lambda x, d: np.sum(x**3) * len(repr([*d])))
+    for d in ({1: 2.0}, {True: 2.0}, {1.0: 2.0}, {1: 2.0}):
+        df.at(A, d)
+
+
+def test_numbers_with_operators_of_their_own():
+    """a number or a container of a class of the user's own -> refused, with the fix"""
+
+    class Odd(float):
+        def __mul__(self, other):
+            return 7.0
+
+    class Row(list):
+        pass
+
+    for how in ("never", "always"):
+        df = grad(lambda x, y: np.sum(x) * y, compile=how)
+        df(A, 2.0)
+        for y, fix in ((Odd(2.0), "Pass float"), (Row([2.0]), "Pass a tuple")):
+            for _ in range(2):
+                with pytest.raises(ArgumentError, match=fix):
+                    df(A, y)
+
+
 @pytest.mark.parametrize("how", ["never", "always"])
 def test_results_outlive_their_arguments(how):
     """the caller overwrites or resizes an argument after the call -> results stay as they were"""
@@ -376,7 +417,7 @@ def test_captured_things_that_are_refused(kind):
     c = REFUSED[kind][0]
     for _ in range(2):
         with refused((ArgumentError, UnsupportedError)):
-            grad(lambda w: np.sum(w * c))(2.0)
+            grad(lambda w: np.sum(w * c))(np.array(2.0))
 
 
 def test_masked_arrays_after_compiling():

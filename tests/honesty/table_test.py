@@ -24,6 +24,8 @@ PARTS = [
     "writes",
     "inputs",
     "numbers",
+    "operators",
+    "methods",
     "side_effects",
     "concurrency",
     "gaps",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from collections import namedtuple
-from dataclasses import dataclass
+from collections import OrderedDict, deque, namedtuple
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -130,7 +130,42 @@ def test_wrong_shapes_and_dtypes_name_the_argument():
         df({"w": V[:2]}, V)
     with pytest.raises(ValueError, match=r"^x has shape \(3,\) and dtype complex128"):
         df({"w": V}, V + 1j)
-    np.testing.assert_array_equal(df({"w": V}, [1, 1, 1])[1]["w"], np.ones(3))  # this is no loss
+
+
+def test_arguments_of_another_kind_are_refused():
+    """Nothing is converted: 2.5 isn't 2 for an integer, nor is a list an array."""
+
+    def f(x, n, t, s, z, p, mode):
+        total = np.sum(x["w"]) ** n * t * s * z + p.a * p.b[0]
+        return total if mode == "sum" else -total
+
+    kinds = {
+        "x": [{"w": V}, {"w": [1.0, 2.0]}, {"w": V.astype("f4")}, {"w": V[::-1]}, {"v": V}, [V]],
+        "n": [2, 2.5, 2.0, True, np.int64(2), np.array(2), "2", None, 2**70],
+        "t": [3.0, 3, False, np.float64(3), np.float32(3), np.array(3.0), V, 2**60],
+        "s": [np.float32(2), 2.0, np.float64(2), np.array(2, "f4")],
+        "z": [np.array(1.5), 1.5, np.float64(1.5), np.array(1.5, "f4"), np.array([1.5])],
+        "p": [Pair(1.0, [2.0]), (1.0, [2.0]), Pair(1.0, (2.0,)), Layer(1.0, [2.0]), Pair(1, [2.0])],
+        "mode": ["sum", "mean", b"sum", None, 1],
+    }
+    good = {name: values[0] for name, values in kinds.items()}
+    df = simplegrad(f, *good.values())
+    assert df(*good.values())[0] == f(*good.values())
+    for name, (_, *wrong) in kinds.items():
+        for value in wrong:
+            with pytest.raises((TypeError, ValueError), match=rf"^{name}\b.* made for|64 bits"):
+                df(*{**good, name: value}.values())
+
+
+def test_what_cant_be_taken_apart_is_refused():
+    @dataclass
+    class Counting:
+        w: Any
+        calls: Any = field(default=0, init=False)
+
+    for x in (OrderedDict(b=V, a=X), deque([V]), Counting(V), {(1, 2): V}, [Pair], frozenset({1})):
+        with pytest.raises(ArgumentError, match=r"stands? alone"):
+            simplegrad(lambda x: 1.0, x)
 
 
 def branching(x):

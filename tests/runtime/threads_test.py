@@ -1,6 +1,7 @@
 """Long loops in chunks, which several threads share."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -11,11 +12,13 @@ import pytest
 
 from tapegrad import grad, jit, set_num_threads, simplegrad, value_and_grad
 from tapegrad.emit import threads
+from tapegrad.emit.threads import Job
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read, is_parallel
 from tapegrad.ir.tape import Literal
 from tapegrad.pipeline import schedule
 from tapegrad.primitives import elementwise as ew
+from tapegrad.runtime.entry import Scratch
 from tapegrad.schedule import spread
 
 RNG = np.random.default_rng(0)
@@ -166,7 +169,7 @@ def test_many_callers_share_the_helpers():
             if not np.array_equal(df(*args), expected):
                 wrong.append(1)
 
-    callers = [threading.Thread(target=work) for _ in range(4)]
+    callers = [threading.Thread(target=work) for _ in range(8)]
     for caller in callers:
         caller.start()
     for caller in callers:
@@ -237,12 +240,208 @@ def test_an_interrupt_waits_for_the_helpers():
     assert running == []
 
 
+def test_helpers_that_cant_start(monkeypatch):
+    """Whoever can't be had isn't waited for, and no chunk is left to them."""
+    start, started = threading.Thread.start, []
+
+    def failing(thread):
+        if len(started) == allowed:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", failing)
+    for allowed in (0, 1, 2):
+        set_num_threads(4)
+        started.clear()
+        for _ in range(20):
+            done = []
+            assert threads.spread(lambda c: done.append(c) or c % 7, 50) == 6  # noqa: B023
+            assert sorted(done) == list(range(50))
+        assert len(threads.pool.helpers) == allowed
+
+
+def test_helpers_that_come_too_late_or_never(monkeypatch):
+    """A job is offered to two, of whom one never gets it, and one when all is done."""
+    set_num_threads(3)
+    threads.spread(lambda c: 0, 3)  # they have started
+    real, late = threads.pool.jobs, []
+
+    class Forgetful:
+        def put(self, job):
+            late.append(job)
+
+    monkeypatch.setattr(threads.pool, "jobs", Forgetful())
+    done = []
+    assert threads.spread(lambda x, c: done.append(c) or 0, 9, np.zeros(3)) == 0
+    assert sorted(done) == list(range(9)) and len(late) == 2
+    assert late[0].args == ()  # it holds no arrays any more
+    real.put(late[0])
+    late[0].bell.get()
+    assert sorted(done) == list(range(9))
+
+
+def run_program(text, *lines):
+    """What a program prints, which is ended if it hangs."""
+    program = "import numpy as np\nfrom tapegrad import grad, value_and_grad, set_num_threads\n"
+    program += "from tapegrad.schedule import spread\nfrom tapegrad.emit import threads\n"
+    program += "set_num_threads(2)\nspread.GRAIN = 2000\n" + textwrap.dedent(text)
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "TAPEGRAD_DEBUG": ""},  # calls are compiled ones alone
+    )
+    assert ran.stdout.split() == [*lines], ran.stdout + ran.stderr
+
+
+# A gradient with scratch memory and chunks, which takes a millisecond or two.
+LONG = """
+    import random, signal, time
+    x = np.linspace(-1.0, 1.0, 60_000).reshape(-1, 6)
+
+    def f(x):
+        z = np.tanh(x) * np.exp(x - np.max(x, axis=1, keepdims=True))
+        return np.sum(np.sin(z - np.mean(z)) ** 2)
+
+    df = value_and_grad(f, compile="always")
+    expected = df(x)
+    (entry,) = df.cache.recent
+    assert entry.driver.scratch and any("spread(" in line for line in entry.driver.lines)
+
+    def same(found):
+        return found[0] == expected[0] and np.array_equal(found[1], expected[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
+def test_signals_in_the_middle_of_a_call():
+    """Ctrl-C at any moment of a long loop: the calls after it are right, and none hangs. And a
+    handler that calls the gradient that is running: each has memory of its own."""
+    program = """
+    timer = signal.ITIMER_REAL
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    random.seed(0)
+    begin = time.perf_counter()
+    for _ in range(5):
+        df(x)
+    each = (time.perf_counter() - begin) / 5
+    interrupts = wrong = 0
+    while interrupts < 320:
+        try:
+            signal.setitimer(timer, random.uniform(0.02, 1.1) * each)
+            wrong += not same(df(x))
+            wrong += not same(df(x))
+            signal.setitimer(timer, 0)
+        except KeyboardInterrupt:
+            interrupts += 1
+        wrong += not same(df(x))
+    print(wrong)
+
+    inside, outside = [], []
+
+    def handler(*_):
+        inside.append(same(df(x)))
+
+    signal.signal(signal.SIGALRM, handler)
+    while len(inside) < 50:
+        signal.setitimer(timer, random.uniform(0.02, 1.1) * each)
+        outside.append(same(df(x)))
+    signal.setitimer(timer, 0)
+    print(all(outside), all(inside))
+    """
+    run_program(LONG + program.lstrip("\n"), "0", "True", "True")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_forks_while_the_pool_works():
+    """In a child of another thread, and of a handler in the middle of a loop, which ends there."""
+    program = """
+    import os, threading, warnings
+    warnings.simplefilter("ignore")
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            df(x)
+
+    def fork():
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # ends a child that hangs
+            os._exit(0 if same(df(x)) else 1)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    found = {fork() for _ in range(10)}
+    stop.set()
+    for worker in workers:
+        worker.join()
+    print(found)
+
+    forked = []
+
+    def handler(*_):
+        if os.getpid() == parent and not forked:
+            forked.append(os.fork())
+
+    parent, codes = os.getpid(), set()
+    signal.signal(signal.SIGUSR1, handler)
+    for k in range(20):
+        forked.clear()
+        later = threading.Timer(0.0002 * k, os.kill, (parent, signal.SIGUSR1))
+        later.start()
+        right = True
+        while not forked:
+            try:
+                right = right and same(df(x))
+            except RuntimeError:
+                right = right and os.getpid() != parent
+        if os.getpid() != parent:
+            signal.alarm(20)
+            os._exit(0 if right and same(df(x)) else 1)
+        codes |= {not right, os.waitstatus_to_exitcode(os.waitpid(forked[0], 0)[1])}
+        later.join()
+    print(codes)
+    """
+    run_program(LONG + program.lstrip("\n"), "{0}", "{False}")
+
+
+def test_scratch_memory_is_dropped_after_an_exception(monkeypatch):
+    """A helper may still write to it."""
+    set_num_threads(2)
+    f, args = PROGRAMS["sums of rows"]
+    df = grad(f, compile="always")
+    expected = df(*args)
+    (entry,) = df.cache.recent
+    (scratch,) = [x for x in entry.names.values() if isinstance(x, Scratch)]
+    (memory,) = scratch.spare
+    df(*args)
+    assert scratch.spare[0] is memory
+
+    class Interrupted(Job):
+        def work(self, take):
+            super().work(take)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threads, "Job", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        df(*args)
+    monkeypatch.undo()
+    assert scratch.spare == []
+    np.testing.assert_array_equal(df(*args), expected)
+    assert scratch.spare[0] is not memory
+
+
 def test_the_setting(monkeypatch):
     set_num_threads(3)
-    assert threads.crew.size == 3
+    assert threads.pool.size == 3
     monkeypatch.setenv("TAPEGRAD_NUM_THREADS", "2")
     set_num_threads()
-    assert threads.crew.size == 2
+    assert threads.pool.size == 2
     monkeypatch.setenv("TAPEGRAD_NUM_THREADS", "many")
     assert threads.available_cores() >= 1
     for bad in (0, -1, 2.5, "2"):

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 INDENT = "    "
-DTYPES = [
-    "bool_",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float32",
-    "float64",
-]
+# What drivers and kernels find where they run, besides what `emit.support` defines.
+NUMBERS = {"nan": np.nan, "inf": np.inf}
+DTYPES = (
+    *("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float32", "float64"),
+)
+# What is another thing in a compiled call than in a function that stands alone: scratch memory, a
+# thread pool that is loaded when it is needed, and errors.
+BY_PLACE = ("np", "empty", "scratch", "spread", "Stale", "LinAlgError")
+
+
+def global_words() -> set[str]:
+    """The names by which drivers mean something that isn't a variable."""
+    return {*NUMBERS, *DTYPES, *BY_PLACE}
 
 
 def numpy_name(dtype: np.dtype) -> str:
@@ -35,26 +37,37 @@ def dtypes() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Place:
-    """An argument or a result of a driver: what it is called there, its shape and dtype."""
+    """An argument or a result of a driver: what it is called there, its shape and dtype.
+
+    `checked` tells whether kernels look that an argument is of this type, before anything else
+    reads it.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
+    checked: bool = False
 
 
 @dataclass(frozen=True)
 class Driver:
     """How the kernels of a program are called: plain data, which can be kept on disk.
 
-    `scratch` is the sizes and dtypes of scratch memory. `calls` are the functions that NumPy runs
-    between the kernels: the name, and the number of the call on the tape whose primitive it is.
+    `scratch` is the names, sizes and dtypes of scratch memory. `calls` are the functions that
+    NumPy runs between the kernels: the name, and the number of the call on the tape whose primitive
+    it is. `lines` allocate the outputs and call the kernels.
     """
 
     inputs: tuple[Place, ...]
     outputs: tuple[Place, ...]
-    scratch: tuple[tuple[int, np.dtype], ...]
+    scratch: tuple[tuple[str, int, np.dtype], ...]
     calls: tuple[tuple[str, int], ...]
     lines: tuple[str, ...]
+
+    def words(self) -> set[str]:
+        """Every name that the driver says, and more: all words of its text."""
+        places = {x.name for x in (*self.inputs, *self.outputs)} | {x[0] for x in self.scratch}
+        return places | set(re.findall(r"\w+", " ".join(self.lines)))
 
     def results(self) -> list[str]:
         """The outputs' expressions: scalars leave as NumPy scalars."""

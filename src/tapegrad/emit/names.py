@@ -9,30 +9,61 @@ from __future__ import annotations
 import ast
 import builtins
 import keyword
-import re
+import os
+import unicodedata
+from collections.abc import Iterable
 from functools import cache, lru_cache
 
+from tapegrad.emit.driver import global_words
 from tapegrad.ir.tape import Source, Tape, Var
 
-# What emitted code says besides the scalar expressions of the primitives.
-_WORDS = """
-    np nan inf empty argument parts static apart scratch scratch_of spread status Stale Miss plus
-    where rolled wrapped reshaped part matmul add_matmul maximum minimum compiled ndarray asarray
-    args call flat float32 float64 bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64
-    cholesky cholesky_pullback solve_lower solve_upper solve_unit_lower solve_unit_upper
-    lu lu_solve lu_solve_transposed inverse_t slogdet LinAlgError
-"""
+LONGEST = 60  # characters of a name
+CARRIED = ("linking", "loading", "threads")  # what a saved file carries besides emit.support
 
 
 @cache
 def reserved() -> frozenset[str]:
-    """Identifiers that no variable of emitted code may take: Python's, and the emitter's own."""
-    from tapegrad.primitives import primitives
+    """Names that emitted text may mean something by: Python's own, and all that it finds where it
+    runs. No variable takes one of them, whether the text at hand says it or not."""
+    python = {*keyword.kwlist, *dir(builtins)}
+    return frozenset(python | global_words() | support_words())
 
-    expressions = " ".join(str(getattr(p, "scalar", "")) for p in primitives().values())
-    said = set(re.findall(r"[A-Za-z_]\w*", expressions + _WORDS))
-    casts = {f"as_{kind}" for kind in ("f4", "f8", "b1", "i1", "i2", "i4", "i8")}
-    return frozenset([*keyword.kwlist, *dir(builtins), *said, *casts])
+
+@cache
+def support_words() -> frozenset[str]:
+    """The names that the files of `emit.support` define or import. The files are parsed and not
+    imported: who only reads source needs no numba."""
+    folder = os.path.join(os.path.dirname(__file__), "support")
+    files = [os.path.join(folder, file) for file in os.listdir(folder)]
+    files += [os.path.join(os.path.dirname(__file__), f"{name}.py") for name in CARRIED]
+    words: set[str] = set()
+    for path in files:
+        if path.endswith(".py") and not path.endswith("__init__.py"):
+            with open(path, encoding="utf-8") as file:
+                words |= _defined(ast.parse(file.read()))
+    return frozenset(words)
+
+
+_OWN_NAMES = (
+    *(ast.FunctionDef, ast.ClassDef, ast.Lambda),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
+
+
+def _defined(node: ast.AST) -> set[str]:
+    """The names that a module's statements bind, without those that are local to something."""
+    words: set[str] = set()
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+            words.add(child.name)
+        if isinstance(child, _OWN_NAMES):
+            continue
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+            words.add(child.id)
+        elif isinstance(child, ast.alias):
+            words.add((child.asname or child.name).partition(".")[0])
+        words |= _defined(child)
+    return words
 
 
 @lru_cache(maxsize=4096)
@@ -68,27 +99,44 @@ def user_names(tape: Tape) -> dict[Var, str]:
     return names
 
 
-class Names:
-    """Hands out distinct identifiers."""
+class Scope:
+    """Hands out names, each once: every name that an emitted text gives to something is from the
+    scope of that text. `taken` are names that mean something there already."""
 
-    def __init__(self, taken: frozenset[str] | None = None) -> None:
-        self._taken = set(reserved() if taken is None else taken)
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = {*reserved(), *taken}
         self._next: dict[str, int] = {}
+
+    @classmethod
+    def after(cls, words: Iterable[str]) -> Scope:
+        """A scope for more lines of a text that says these words, and no others but keywords."""
+        scope = cls.__new__(cls)
+        scope._taken = {*keyword.kwlist, *words}
+        scope._next = {}
+        return scope
 
     def is_free(self, name: str) -> bool:
         """Whether `name` hasn't been handed out, and isn't reserved."""
         return name not in self._taken
 
     def fresh(self, wanted: str) -> str:
-        """`wanted`, or `wanted` with the first number that makes it new."""
-        base = wanted if wanted.isidentifier() else "v"
-        base += "_" * keyword.iskeyword(base)
-        if base not in self._taken:
-            self._taken.add(base)
-            return base
-        while True:
+        """`wanted`, or as much of it as can be an identifier, with the first number that makes it
+        new."""
+        base = _identifier(wanted)
+        candidate = base
+        while candidate in self._taken:
             self._next[base] = self._next.get(base, 0) + 1
             candidate = f"{base}{self._next[base]}"
-            if candidate not in self._taken:
-                self._taken.add(candidate)
-                return candidate
+        self._taken.add(candidate)
+        return candidate
+
+
+def _identifier(text: str) -> str:
+    """A text as an identifier, in the form in which Python compares them."""
+    characters = unicodedata.normalize("NFKC", text)[:LONGEST]
+    clean = "".join(c if f"a{c}".isidentifier() else "_" for c in characters)
+    if not clean.strip("_"):
+        return "v"
+    if not clean.isidentifier():
+        return f"f_{clean}"
+    return f"{clean}_" if keyword.iskeyword(clean) else clean

@@ -7,7 +7,6 @@ One function a kernel; a plan without calls of NumPy in between is one kernel. W
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.emit.driver import INDENT
-from tapegrad.emit.names import Names
-from tapegrad.emit.program import LINE, Kernel, Program
+from tapegrad.emit.names import Scope
+from tapegrad.emit.program import LINE, Kernel, Program, lines_of
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
 from tapegrad.ir.plan import (
     Affine,
@@ -66,7 +65,7 @@ LOOPS = "ijklmnpqrst"  # the names of loop indices
 
 def emit(plan: Plan, allocation: Allocation) -> Program:
     """The program of a scheduled plan whose stored temporaries live where `allocation` says."""
-    names = Names()
+    names = Scope()
     given: dict[Any, str] = {}
     for cell in plan.inputs:
         given[cell] = names.fresh(cell.hint or "x")
@@ -77,14 +76,14 @@ def emit(plan: Plan, allocation: Allocation) -> Program:
     for step in plan.steps:
         if isinstance(step, PythonCall):
             given[step] = names.fresh(str(step.primitive))
-    program = Program(plan, [], allocation, given)
+    program = Program(plan, [], allocation, names, given)
     letters = [n for n in LOOPS if names.is_free(n)][: _depth(plan.steps)]
     for letter in letters:  # no variable may be called like the loop that it is in
         names.fresh(letter)
-    base = names.fresh(f"{_identifier(plan.name)}_kernel")
+    base = f"{plan.name}_kernel"
     parts = [s for s in segments(plan.steps) if not isinstance(s, PythonCall)]
     for number, steps in enumerate(parts):
-        name = base if len(parts) == 1 else f"{base}{number}"
+        name = names.fresh(base if len(parts) == 1 else f"{base}{number}")
         program.kernels.append(_KernelEmitter(program, names, letters, steps, name).kernel())
     return program
 
@@ -92,11 +91,6 @@ def emit(plan: Plan, allocation: Allocation) -> Program:
 def _depth(steps: Sequence[Step]) -> int:
     """How deep loops are nested."""
     return max((1 + _depth(s.body) for s in steps if isinstance(s, Loop)), default=0)
-
-
-def _identifier(name: str) -> str:
-    clean = re.sub(r"\W", "_", name)
-    return clean if clean and not clean[0].isdigit() else f"f_{clean}"
 
 
 @dataclass(frozen=True)
@@ -111,7 +105,7 @@ class _Pending:
 
 class _KernelEmitter:
     def __init__(
-        self, program: Program, names: Names, letters: list[str], steps: list[Step], name: str
+        self, program: Program, names: Scope, letters: list[str], steps: list[Step], name: str
     ) -> None:
         self.program = program
         self.shared = program.names
@@ -158,7 +152,7 @@ class _KernelEmitter:
         shown = [self.shared[p] for p in parameters]
         head = f"def {self.name}({', '.join(shown)}):"
         if len(head) > LINE:
-            listed = textwrap.wrap(", ".join(shown), LINE - 4)
+            listed = lines_of(", ".join(shown), LINE - 4)
             head = "\n".join([f"def {self.name}(", *[INDENT + line for line in listed], "):"])
         return Kernel(self.name, parameters, shown, "\n".join([head, *self.lines]) + "\n")
 
@@ -356,7 +350,9 @@ class _KernelEmitter:
         else:
             floats = step.cell.dtype
         if np.float32 in (floats, step.cell.dtype) and not isinstance(step.primitive, ew.AsType):
-            template = re.sub(r"(?<![\w.])\d+\.\d+", lambda m: self._constant(m[0]), template)
+            template = re.sub(
+                r"(?<![\w.])\d+\.\d+", lambda m: self.program.constant(np.float32(m[0])), template
+            )
         called = re.fullmatch(r"\w+\(\{0\}(, \{\d\})*\)", template) is not None
         operands = []
         reads = [span(c, at, self.allocation) for c, at, writes in step.accesses() if not writes]
@@ -375,12 +371,6 @@ class _KernelEmitter:
             atomic = re.fullmatch(r"\w+\(.*\)", template) is not None
         return _Pending(text, atomic, tuple(reads))
 
-    def _constant(self, text: str) -> str:
-        """A float32 constant: a bare float in an expression would make it float64."""
-        name = "f4_" + text.replace(".", "_").replace("-", "m").replace("+", "")
-        self.program.constants[name] = np.float32(text)
-        return name
-
     def _read(self, read: Read) -> str:
         if read.literal is not None:
             return self._literal(read.literal)
@@ -396,11 +386,9 @@ class _KernelEmitter:
         if dtype == np.int64:
             return str(int(value)) if value >= 0 else f"({int(value)})"
         if dtype.kind in "iu":
-            name = f"{dtype_name(dtype)}_{int(value)}".replace("-", "m")
-            self.program.constants[name] = value
-            return name
+            return self.program.constant(value)
         if dtype == np.float32:
-            return self._constant(str(value))
+            return self.program.constant(value)
         text = repr(float(value))
         if text in ("nan", "inf", "-inf"):
             return text if text != "-inf" else "(-inf)"

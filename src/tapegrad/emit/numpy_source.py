@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.names import Names, reserved, user_names
+from tapegrad.emit.names import Scope, user_names
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Source, Tape, Var
 from tapegrad.primitives import contractions, control, reductions, scatter, solving, sorting, views
 from tapegrad.primitives import elementwise as ew
@@ -61,7 +61,7 @@ class _Writer:
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.functions: dict[str, Any] = {}
-        self.handed_out = Names(reserved() | {"scipy"})
+        self.handed_out = Scope({"scipy"})
         self.name = self.handed_out.fresh(tape.name)
         names = tape.names or ("",) * len(tape.inputs)
         self.names = {

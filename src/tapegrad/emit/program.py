@@ -6,14 +6,16 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tapegrad.emit.driver import INDENT, Driver, Place, numpy_name
+from tapegrad.emit.names import Scope
 from tapegrad.ir.allocation import Allocation, Slot
 from tapegrad.ir.plan import Cell, Index, Plan, PythonCall, segments
-from tapegrad.ir.tape import Literal, Tape
+from tapegrad.ir.tape import Literal, Tape, dtype_name
 
 LINE = 96  # the width that source is kept to
 
@@ -48,15 +50,32 @@ class Program:
     """A plan as source: kernels, where their temporaries live, and the driver that calls them.
 
     `nested` are the registers that have no line of their own: their values are computed where they
-    are read.
+    are read. All names in it are from `scope`: `names` of cells, slots and calls of NumPy, those of
+    kernels and their variables, and `constants`, which are globals of the kernels.
     """
 
     plan: Plan
     kernels: list[Kernel]
     allocation: Allocation
+    scope: Scope
     names: dict[Any, str]
     constants: dict[str, Any] = field(default_factory=dict)
     nested: set[Cell] = field(default_factory=set)
+
+    @cached_property
+    def status(self) -> str:
+        """The name of what a kernel returns."""
+        return self.scope.fresh("status")
+
+    def constant(self, value: np.generic) -> str:
+        """The name of a number that can't be written down so that it has its dtype."""
+        for name, known in self.constants.items():
+            if Literal(known) == Literal(value):
+                return name
+        text = str(value).replace(".", "_").replace("-", "m").replace("+", "")
+        name = self.scope.fresh(f"{dtype_name(value.dtype)}_{text}")
+        self.constants[name] = value
+        return name
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -71,16 +90,28 @@ class Program:
         """The driver of this program, which was made of the tape."""
         primitives = [call.primitive for call in tape.calls]
 
+        checked = self._checked()
+
         def places(cells: Sequence[Cell]) -> tuple[Place, ...]:
-            return tuple(Place(self.names[c], c.shape, c.dtype) for c in cells)
+            return tuple(Place(self.names[c], c.shape, c.dtype, c in checked) for c in cells)
 
         return Driver(
             places(self.plan.inputs),
             places(self.plan.outputs),
-            tuple((s.size, s.dtype) for s in self.slots),
+            tuple((self.names[s], s.size, s.dtype) for s in self.slots),
             tuple((self.names[c], primitives.index(c.primitive)) for c in self.calls()),
             tuple(self.driver_lines()),
         )
+
+    def _checked(self) -> set[Any]:
+        """The inputs that are parameters of kernels, and so checked, before NumPy is called."""
+        kernels = iter(self.kernels)
+        found: set[Any] = set()
+        for segment in segments(self.plan.steps):
+            if isinstance(segment, PythonCall):
+                break
+            found.update(next(kernels).parameters)
+        return found
 
     def errors(self) -> dict[int, str]:
         """NumPy's errors, by the status of a kernel that stands for them."""
@@ -95,18 +126,13 @@ class Program:
             lines.append(
                 f"{self.names[cell]} = empty({_shape(cell.shape)}, {numpy_name(cell.dtype)})"
             )
-        if self.slots:
-            scratch = ", ".join(self.names[s] for s in self.slots)
-            lines.append(
-                f"({scratch},) = scratch()" if len(self.slots) == 1 else f"{scratch} = scratch()"
-            )
         kernels = iter(self.kernels)
         for segment in segments(self.plan.steps):
             if isinstance(segment, PythonCall):
                 lines += self._python_lines(segment)
             else:
                 kernel = next(kernels)
-                lines += _called(kernel, errors or {})
+                lines += _called(kernel, errors or {}, self.status)
         return lines
 
     def _python_lines(self, call: PythonCall) -> list[str]:
@@ -138,7 +164,7 @@ class Program:
         return name if cell is root else f"{name}.reshape({_shape(cell.shape)})"
 
 
-def _called(kernel: Kernel, errors: Mapping[int, str]) -> list[str]:
+def _called(kernel: Kernel, errors: Mapping[int, str], found: str) -> list[str]:
     function, arguments = kernel.name, ", ".join(kernel.names)
     if kernel.chunks:
         given = [kernel.name, str(kernel.chunks), *kernel.names[:-1]]
@@ -146,12 +172,17 @@ def _called(kernel: Kernel, errors: Mapping[int, str]) -> list[str]:
     call = f"if {function}({arguments}):"
     if len(call) + 4 <= LINE and not errors:
         return [call, f"{INDENT}raise Stale"]
-    wrapped = textwrap.wrap(arguments, LINE - 8)
+    wrapped = lines_of(arguments, LINE - 8)
     inner = [INDENT + line for line in wrapped]
-    lines = [f"status = {function}(", *inner, ")"]
+    lines = [f"{found} = {function}(", *inner, ")"]
     for status, error in errors.items():
-        lines += [f"if status == {status}:", f"{INDENT}raise {error}"]
-    return [*lines, "if status:", f"{INDENT}raise Stale"]
+        lines += [f"if {found} == {status}:", f"{INDENT}raise {error}"]
+    return [*lines, f"if {found}:", f"{INDENT}raise Stale"]
+
+
+def lines_of(listed: str, width: int) -> list[str]:
+    """A list of names on several lines; none is broken."""
+    return textwrap.wrap(listed, width, break_long_words=False, break_on_hyphens=False)
 
 
 def _shape(shape: tuple[int, ...]) -> str:

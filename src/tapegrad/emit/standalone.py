@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegrad.emit.driver import INDENT, numpy_name
 from tapegrad.emit.program import Program
+from tapegrad.errors import ArgumentError, UnsupportedError
 from tapegrad.ir.plan import Cell
 from tapegrad.trees import is_number, is_traced
 
@@ -42,7 +43,7 @@ class Text:
 
         return "\n\n".join(
             [
-                f'"""{self.doc}"""\n\nfrom __future__ import annotations',
+                f"{_docstring(self.doc)}\n\nfrom __future__ import annotations",
                 self.source.strip(),
                 "# ---- what the functions above stand on, written by tapegrad:\n"
                 "# fixed arrays, scalar functions and BLAS for numba",
@@ -70,10 +71,15 @@ def standalone(
     errors = program.errors()
     hidden_names = [program.names[c] for c in _hidden_cells(program, hidden)]
     apart = writer.apart(written, hidden_names)
+    if program.slots:
+        names = ", ".join(program.names[s] for s in program.slots)
+        writer.lines.append(
+            f"({names},) = scratch()" if len(program.slots) == 1 else f"{names} = scratch()"
+        )
     body = [*writer.checks, *apart, *writer.lines, *program.driver_lines(errors)]
     failures = "; ".join(f"{k}: {f.what()}" for k, f in enumerate(program.plan.failures, start=1))
     outputs = [program.names[c] + ("" if c.shape else "[()]") for c in program.plan.outputs]
-    lines = [f"def {name}({', '.join(parameters)}):", f'{INDENT}"""{doc}"""']
+    lines = [f"def {name}({', '.join(parameters)}):", f"{INDENT}{_docstring(doc)}"]
     lines += [INDENT + line for line in body]
     lines.append(f"{INDENT}return {result(outputs)}")
     used = sorted({numpy_name(c.dtype) for c in (*program.plan.inputs, *program.plan.outputs)})
@@ -110,10 +116,14 @@ def standalone(
     return Text(name, source + "\n", "\n".join(compiling), doc)
 
 
+def _docstring(text: str) -> str:
+    """A text as a docstring, whatever names it holds."""
+    plain = all(c.isprintable() and c not in '"\\' for c in text)
+    return f'"""{text}"""' if plain else repr(text)
+
+
 def refuse_foreign_calls(program: Program) -> None:
     """A saved function can't hold what only tapegrad, or the user's program, can run."""
-    from tapegrad.errors import UnsupportedError
-
     for call in program.calls():
         raise UnsupportedError(
             f"{call.primitive} can't be compiled ({call.src}), so the function can't stand alone. "
@@ -159,55 +169,85 @@ class _Writer:
         ]
 
     def unpack(self, place: str, x: Any) -> None:
-        if isinstance(x, (dict, list)):
-            keys = list(x) if isinstance(x, dict) else range(len(x))
-            self.checks.append(f"parts({place}, {list(keys)}, {place!r})")
-        for child, value in _children(place, x):
-            self.unpack(child, value)
-        if is_traced(x):
+        parts = _children(place, x)
+        if parts is not None:
+            keys = list(x) if isinstance(x, dict) else [*range(len(parts))]
+            kind = type(x).__qualname__
+            kind = kind if type(x) in (dict, list, tuple) else repr(kind)
+            self.checks.append(f"parts({place}, {kind}, {keys}, {place!r})")
+            for child, value in parts:
+                self.unpack(child, value)
+        elif is_traced(x):
             cell = next(self.inputs)
-            name = self.program.names[cell]
             self.places.append(place)
-            if cell.shape:
-                dtype = numpy_name(cell.dtype)
-                self.lines.append(f"{name} = argument({place}, {cell.shape}, {dtype}, {place!r})")
-            else:
-                kind = {"f": "float", "i": "int", "u": "int", "b": "bool"}[cell.dtype.kind]
-                self.lines.append(f"{name} = {kind}({place})")
-        elif isinstance(x, (str, bytes, bool, type(None))):
+            self.lines.append(f"{self.program.names[cell]} = {self._input(place, x, cell)}")
+        else:
             self.checks.append(f"static({place}, {x!r}, {place!r})")
 
+    def _input(self, place: str, x: Any, cell: Cell) -> str:
+        dtype = numpy_name(cell.dtype)
+        if not isinstance(x, np.ndarray):
+            kind = dtype if isinstance(x, np.generic) else type(x).__name__
+            return f"number({place}, {kind}, {place!r})"
+        strides = "" if x.flags.c_contiguous else f", {x.strides}"
+        taken = f"argument({place}, {cell.shape}, {dtype}, {place!r}{strides})"
+        return taken if cell.shape else f"{taken}.item()"
 
-def _children(place: str, x: Any) -> list[tuple[str, Any]]:
-    """The parts of a nested argument, in the order in which tracing takes them."""
-    if isinstance(x, dict):
+
+def check_parts(x: Any, where: str) -> None:
+    """An ArgumentError for an argument that a function can't take apart without tapegrad."""
+    if x is None or is_traced(x) or type(x) in (str, bytes, bool):
+        return
+    parts = _children("", x)
+    if parts is None:
+        raise ArgumentError(
+            f"{where} holds a {type(x).__name__}. A function that stands alone takes arrays, "
+            "numbers, strings, booleans and None, and of these dicts, lists, tuples, named tuples "
+            "and dataclasses. Let the function reach it by itself, with functools.partial"
+        )
+    if isinstance(x, dict) and {type(k) for k in x} not in (set(), {str}, {int}):
+        raise ArgumentError(
+            f"{where} holds a dict whose keys aren't strings, or integers: {list(x)}. A function "
+            "that stands alone can't take it apart"
+        )
+    for _, child in parts:
+        check_parts(child, where)
+
+
+def _children(place: str, x: Any) -> list[tuple[str, Any]] | None:
+    """The parts of a nested argument, in the order in which tracing takes them; None for what isn't
+    taken apart."""
+    if type(x) is dict:
         return [(f"{place}[{k!r}]", x[k]) for k in sorted(x)]
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         return [(f"{place}.{k}", getattr(x, k)) for k in x._fields]
-    if isinstance(x, (list, tuple)):
+    if type(x) in (list, tuple):
         return [(f"{place}[{k}]", v) for k, v in enumerate(x)]
     if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        return [(f"{place}.{f.name}", getattr(x, f.name)) for f in dataclasses.fields(x) if f.init]
-    return []
+        fields = dataclasses.fields(x)
+        if all(f.init and hasattr(x, f.name) for f in fields):
+            return [(f"{place}.{f.name}", getattr(x, f.name)) for f in fields]
+    return None
 
 
 def mirrored(place: str, x: Any, leaves: Any) -> str:
     """The expression of a gradient with the structure of `x`; `leaves` yields its leaves'."""
     if is_traced(x):
         return next(leaves)
-    if isinstance(x, dict):
-        order = {k: mirrored(f"{place}[{k!r}]", x[k], leaves) for k in sorted(x)}
-        return "{" + ", ".join(f"{k!r}: {order[k]}" for k in x) + "}"
-    parts = [(c, mirrored(c, v, leaves)) for c, v in _children(place, x)]
-    if isinstance(x, (list, tuple)) and not hasattr(x, "_fields"):
+    children = _children(place, x)
+    if children is None:
+        return "None"
+    parts = [(c, mirrored(c, v, leaves)) for c, v in children]
+    if type(x) is dict:
+        texts = dict(zip(sorted(x), (text for _, text in parts), strict=True))
+        return "{" + ", ".join(f"{k!r}: {texts[k]}" for k in x) + "}"
+    if type(x) in (list, tuple):
         inner = ", ".join(text for _, text in parts)
         if isinstance(x, list):
             return f"[{inner}]"
         return f"({inner},)" if len(parts) == 1 else f"({inner})"
-    if parts:
-        fields = ", ".join(f"{c.rpartition('.')[2]}={text}" for c, text in parts)
-        return f"type({place})({fields})"
-    return "None"
+    fields = ", ".join(f"{c.rpartition('.')[2]}={text}" for c, text in parts)
+    return f"type({place})({fields})"
 
 
 def is_float_leaf(x: Any) -> bool:

@@ -202,13 +202,26 @@ class Guard:
         return self.what if raises else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a traced function was called: all that later calls of its tape must have alike.
+
+    `structure` is that of the positional and the keyword arguments. `statics` are the leaves that
+    aren't inputs: where, what, and by which key.
+    """
+
+    structure: Any
+    statics: tuple[tuple[str, str, Any], ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Tape:
     """A straight-line program: `inputs`, then `calls`, then `outputs`.
 
     `captured` holds the arrays that the traced function used without being passed them; they are
     the values of the last inputs. `names` are the inputs' names in the user's program. `guards`
-    are the facts under which the tape is the user's function.
+    are the facts under which the tape is the user's function. `form` is how it was called: the
+    structure of the arguments, and what in it isn't an input.
     """
 
     name: str
@@ -219,6 +232,7 @@ class Tape:
     captured: tuple[np.ndarray, ...] = ()
     names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
+    form: Form | None = None
 
     def _key(self) -> tuple[Any, ...]:
         return self.name, self.inputs, self.calls, self.outputs, self.guards
@@ -262,13 +276,14 @@ class Tape:
     def play(self, *args: Any, **kwargs: Any) -> Any:
         """Run the tape with NumPy, call by call, and return its output (a tuple, if several).
 
-        The arguments are those that were traced; nested dicts, lists and tuples are taken apart in
-        the same order. Raises `TapeError` if the shapes or dtypes aren't the inputs', or if a
-        guard doesn't hold for these values.
+        The arguments are put together as those that were traced, with the same keywords and the
+        same static values. A tape that wasn't made by `trace` takes its inputs, in order or by
+        name. Raises `TapeError` if the shapes or dtypes aren't the inputs', or if a guard doesn't
+        hold for these values.
         """
         from tapegrad.runtime.play import play
 
-        results = play(self, (args, kwargs))
+        results = play(self, args, kwargs)
         return results[0] if len(results) == 1 else tuple(results)
 
     def compile(self) -> Any:

@@ -40,7 +40,7 @@ class Value:
     __slots__ = ()
     aval: Aval
 
-    def bind(self, primitive: Primitive, operands: Sequence[Any]) -> Any:
+    def _bind(self, primitive: Primitive, operands: Sequence[Any]) -> Any:
         """Record `primitive(*operands)`, one of which is this value."""
         raise NotImplementedError
 
@@ -104,7 +104,7 @@ class Primitive:
     def __call__(self, *xs: Any) -> Any:
         for x in xs:
             if isinstance(x, Value):
-                return x.bind(self, xs)
+                return x._bind(self, xs)
         return self.evaluate(*xs)
 
     def __str__(self) -> str:
@@ -165,7 +165,7 @@ class Node(Value):
         self.operand = operand
         self.aval = operand.aval
 
-    def bind(self, primitive: Primitive, operands: Sequence[Any]) -> Any:
+    def _bind(self, primitive: Primitive, operands: Sequence[Any]) -> Any:
         return self.writer.apply(primitive, operands)
 
     def constant(self, value: Any) -> Node:

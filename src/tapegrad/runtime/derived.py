@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.arrays import native
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.primitives.base import Elementwise, View
@@ -34,6 +33,7 @@ from tapegrad.signature import (
     check_differentiable,
     check_leaf,
     describe,
+    key_orders,
     leaf_key,
     leaf_names,
 )
@@ -50,7 +50,7 @@ from tapegrad.tracing.run import (
 from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.trees import flatten, is_traced, key_orders, unflatten
+from tapegrad.trees import flatten, is_traced, unflatten
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,16 @@ class Variant:
         """The seconds of playing after which it is compiled."""
         return estimated_compile_seconds(self.tape)
 
+    def __post_init__(self) -> None:
+        # What the trace depends on in the arrays from outside, besides what they hold. A tape that
+        # reaches an outer trace's values is part of that trace, and isn't kept.
+        hidden = () if self.traced.has_tracers else self.traced.hidden
+        self.outside = [leaf_key(x) for x in hidden]
+
     def fits_outside(self) -> bool:
-        """Whether the arrays from outside have the shapes and dtypes that they were traced with:
-        both can be changed in place."""
-        hidden = self.traced.hidden
-        inputs = self.tape.inputs[len(self.tape.inputs) - len(hidden) :]
-        pairs = zip(hidden, inputs, strict=True)
-        return all(x.shape == v.shape and native(x.dtype) == v.dtype for x, v in pairs)
+        """Whether the arrays from outside have the shapes, dtypes and layouts that they were traced
+        with: all can be changed in place."""
+        return [leaf_key(x) for x in self.traced.hidden] == self.outside
 
     def assemble(self, values: Sequence[Any]) -> Any:
         """The result in the user's terms, of the values of the tape's outputs."""

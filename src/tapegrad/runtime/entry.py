@@ -7,19 +7,21 @@ together: no tree is walked at a call. Everything else goes through `call_flat`.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.emit.driver import INDENT, dtypes
-from tapegrad.emit.names import Names
+from tapegrad.emit.driver import INDENT, NUMBERS, Driver, dtypes
+from tapegrad.emit.names import Scope
 from tapegrad.ir.tape import Tape, Var
+from tapegrad.runtime import debug
 from tapegrad.runtime.compile import Executable, compiled
 from tapegrad.runtime.play import checked_inputs, run, stale
-from tapegrad.trees import is_number, is_traced
+from tapegrad.signature import leaf_key
+from tapegrad.trees import array_leaves, is_number, is_traced
 
 if TYPE_CHECKING:
     from tapegrad.runtime.derived import Variant
@@ -30,36 +32,87 @@ class Miss(Exception):
 
 
 class Scratch(threading.local):
-    """Scratch memory of one program, kept between calls, one piece a thread."""
+    """Scratch memory of one program, kept between calls, one piece a thread.
 
-    def __init__(self, sizes: Sequence[tuple[int, np.dtype]]) -> None:
-        self.buffers = tuple(np.empty(size, dtype) for size, dtype in sizes)
+    A call takes it out of `spare`, and puts it back when it has returned. So a call in the middle
+    of another one in the same thread, which a signal or a finalizer makes, finds none and makes its
+    own, and what an interrupted call has left to a helper is never used again.
+    """
+
+    def __init__(self, sizes: Sequence[tuple[str, int, np.dtype]]) -> None:
+        self.sizes = sizes
+        self.spare: list[tuple[np.ndarray, ...]] = []
+
+    def new(self) -> tuple[np.ndarray, ...]:
+        return tuple(np.empty(size, dtype) for _, size, dtype in self.sizes)
+
+
+class Text:
+    """The text of one function around a driver's lines, and what it finds where it runs.
+
+    Whatever the text says besides the driver's names has its name from `scope`, and what it means
+    by it is bound to it by `named`.
+    """
+
+    def __init__(self, executable: Executable, tape: Tape) -> None:
+        self.driver = executable.driver
+        self.names = driver_namespace(executable, tape)
+        self.scope = Scope.after([*self.driver.words(), *self.names])
+        self.scratch = Scratch(self.driver.scratch)
+        self._given: dict[tuple[str, int], str] = {}
+        self.miss = self.named("Miss", Miss)
+
+    def named(self, wanted: str, value: Any) -> str:
+        """The name by which the text says this value."""
+        key = wanted, id(value)
+        if key not in self._given:
+            name = self._given[key] = self.scope.fresh(wanted)
+            self.names[name] = value
+        return self._given[key]
+
+    def missed(self, condition: str) -> list[str]:
+        """Lines that give up where a condition holds."""
+        return [f"if {condition}:", f"{INDENT}raise {self.miss}"]
+
+    def calling(self, result: str) -> list[str]:
+        """The driver's lines, with scratch memory, up to the return of `result`."""
+        driver = self.driver
+        lines = [*driver.lines, f"return {result}"]
+        if not driver.scratch:
+            return lines
+        memories = "".join(f"{name}, " for name, _, _ in driver.scratch)
+        scratch = self.named("scratch", self.scratch)
+        if driver.calls:  # a function of the user's may keep the memory that it is given
+            return [f"{memories}= {scratch}.new()", *lines]
+        spare, memory = self.scope.fresh("spare"), self.scope.fresh("memory")
+        head = [
+            f"{spare} = {scratch}.spare",
+            f"{memories}= {memory} = {spare}.pop() if {spare} else {scratch}.new()",
+        ]
+        return [*head, *driver.lines, f"{spare}.append({memory})", f"return {result}"]
+
+    def function(self, lines: Sequence[str]) -> Callable[..., Any]:
+        """The function of a text whose first line starts it."""
+        name = lines[0].partition("(")[0].removeprefix("def ")
+        exec("\n".join(lines), self.names)
+        return self.names[name]
 
 
 def driver_namespace(executable: Executable, tape: Tape) -> dict[str, Any]:
-    """What a generated driver sees: kernels, scratch memory, dtypes."""
+    """What a driver's lines mean: kernels, functions that NumPy runs, dtypes."""
     from tapegrad.emit.linking import linked  # loads LLVM, which playing doesn't need
 
     driver = executable.driver
-    names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, "Miss": Miss}
-    names["nan"], names["inf"] = np.nan, np.inf
+    names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, **NUMBERS, **dtypes()}
     if any("spread(" in line for line in driver.lines):
         from tapegrad.emit.threads import spread  # loads a pool of threads, which few need
 
         names["spread"] = spread
-    names.update(dtypes())
     functions: dict[bytes, Any] = {}  # kernels that are alike are linked once
     for name, code in executable.kernels.items():
         if code not in functions:
             functions[code] = linked(name, code)
         names[name] = functions[code]
-    sizes = driver.scratch
-    if driver.calls:  # a user's function may call back into this one, so nothing is shared
-        names["scratch"] = lambda: tuple(np.empty(n, t) for n, t in sizes)
-    elif sizes:
-        holder = Scratch(sizes)
-        names["scratch"] = lambda: holder.buffers
-        names["scratch_of"] = holder
     for name, number in driver.calls:
         names[name] = tape.calls[number].primitive.evaluate
     return names
@@ -75,56 +128,48 @@ class Entry:
         self.variant = variant
         self.state = variant.state
         self.driver = executable.driver
-        self.names = driver_namespace(executable, variant.tape)
-        # The driver's names are the user's, whatever they are, and the entry takes others.
-        said = re.findall(r"\w+", " ".join(self.driver.lines))
-        self.unused = Names(frozenset([*said, *(place.name for place in self.driver.inputs)]))
-        self._flat = self._generate_flat()
+        text = Text(executable, variant.tape)
+        self._hidden = self._captured(text)
+        self._flat = self._generate_flat(text)
         self.fast = False
+        self.names = text.names
         if not kwargs:
-            self._generate_fast(args)
+            self._generate_fast(text, args)
 
-    def constant(self, wanted: str, value: Any) -> str:
-        """A name under which the entry sees this value."""
-        name = self.unused.fresh(wanted)
-        self.names[name] = value
-        return name
-
-    def _body(self) -> list[str]:
-        lines = list(self.driver.lines)
-        if "scratch_of" in self.names:
-            lines = [line.replace("scratch()", "scratch_of.buffers") for line in lines]
-        return lines
-
-    def _hidden(self) -> list[str]:
-        """Lines that make captured arrays what the kernels take; most are so already."""
+    def _captured(self, text: Text) -> list[str]:
+        """Lines that make captured arrays what the kernels take; most are so already. What no
+        kernel checks is checked here: an array's type and layout can be changed in place."""
         lines = []
         count = len(self.variant.traced.hidden)
         places = self.driver.inputs[len(self.driver.inputs) - count :]
-        for place, array in zip(places, self.variant.traced.hidden, strict=True):
-            name = place.name
-            if not place.shape or not _is_plain(array):
-                given = self.constant(f"{name}_given", array)
-                dtype = self.constant(f"{name}_dtype", place.dtype)
-                require = self.constant("require", np.require)
-                value = f"{require}({given}, {dtype}, ['C', 'A', 'E'])"
-                lines.append(f"{name} = {value}{'' if place.shape else '.item()'}")
-            else:
-                self.names[name] = array
+        keys = self.variant.outside
+        for place, array, key in zip(places, self.variant.traced.hidden, keys, strict=True):
+            if place.shape and place.checked and _is_plain(array):
+                text.names[place.name] = array
+                continue
+            given = text.named(f"{place.name}_given", array)
+            seen = text.named("leaf_key", leaf_key)
+            lines += text.missed(f"{seen}({given}) != {text.named('key', key)}")
+            dtype, require = text.named("dtype", place.dtype), text.named("require", np.require)
+            value = f"{require}({given}, {dtype}, ['C', 'A', 'E'])"
+            lines.append(f"{place.name} = {value}{'' if place.shape else '.item()'}")
         return lines
 
-    def _generate_flat(self) -> Callable[..., Any]:
+    def _generate_flat(self, text: Text) -> Callable[..., Any]:
         places = self.driver.inputs
         count = len(places) - len(self.variant.traced.hidden)
         parameters = ", ".join(place.name for place in places[:count])
-        lines = [f"def flat({parameters}):"]
-        lines += [INDENT + line for line in (*self._hidden(), *self._body())]
-        lines.append(f"{INDENT}return [{', '.join(self.driver.results())}]")
-        exec("\n".join(lines), self.names)
-        return self.names["flat"]
+        lines = [*self._hidden, *text.calling(f"[{', '.join(self.driver.results())}]")]
+        head = f"def {text.scope.fresh('flat')}({parameters}):"
+        call = text.function([head, *[INDENT + line for line in lines]])
+        return debug.watched(call, self.variant.tape, self._inputs, _by_number)
+
+    def _inputs(self, *leaves: Any) -> list[Any]:
+        """The values of the tape's inputs."""
+        return [*_played(self.variant.tape, leaves), *self.variant.traced.hidden]
 
     def call_flat(self, leaves: Sequence[Any]) -> Any:
-        """The result for traced leaves of any layout; `Miss` if a guard doesn't hold."""
+        """The result for traced leaves of this variant's kind; `Miss` if a guard doesn't hold."""
         values = [
             _prepared(leaf, var)
             for leaf, var in zip(leaves, self.variant.tape.inputs, strict=False)
@@ -136,36 +181,39 @@ class Entry:
 
     # ---- the fast entry
 
-    def _generate_fast(self, args: Sequence[Any]) -> None:
+    def _generate_fast(self, text: Text, args: Sequence[Any]) -> None:
+        given = text.scope.fresh("args")
         try:
-            writer = _Unpacker(self)
+            writer = _Unpacker(text, given)
             writer.unpack_arguments(args)
-            result = _Packer(self).expression()
+            result = _Packer(self.variant, self.driver).expression()
         except _NotSimple:
             return
-        body = [*writer.lines, *self._hidden(), *self._body()]
-        lines = ["def call(*args):", f"{INDENT}try:"]
+        errors = [BufferError, KeyError, OverflowError]
+        caught = ", ".join(text.named(e.__name__, e) for e in errors)
+        body = [*writer.lines, *self._hidden, *text.calling(result)]
+        lines = [f"def {text.scope.fresh('call')}(*{given}):", f"{INDENT}try:"]
         lines += [INDENT * 2 + line for line in body]
-        lines.append(f"{INDENT * 2}return {result}")
-        lines += [
-            f"{INDENT}except (BufferError, KeyError, OverflowError):",
-            f"{INDENT * 2}raise Miss from None",
-        ]
+        lines += [f"{INDENT}except ({caught}):", f"{INDENT * 2}raise {text.miss} from None"]
         self.text = "\n".join(lines)
-        exec(self.text, self.names)
-        self.call = self.names["call"]
+        variant = self.variant
+        self.call = debug.watched(
+            text.function(lines),
+            variant.tape,
+            lambda *args: self._inputs(*array_leaves(args)),
+            partial(debug.outputs_of, variant.assemble, len(variant.tape.outputs)),
+        )
         self.fast = True
 
 
 def flat_function(tape: Tape) -> Callable[..., list[Any]]:
     """An optimised tape compiled: a function of prepared inputs that returns the outputs."""
-    executable = compiled(tape)
-    driver, names = executable.driver, driver_namespace(executable, tape)
-    inputs = ", ".join(place.name for place in driver.inputs)
-    lines = [f"def run({inputs}):", *[INDENT + line for line in driver.lines]]
-    lines.append(f"{INDENT}return [{', '.join(driver.results())}]")
-    exec("\n".join(lines), names)
-    return names["run"]
+    text = Text(compiled(tape), tape)
+    inputs = ", ".join(place.name for place in text.driver.inputs)
+    lines = text.calling(f"[{', '.join(text.driver.results())}]")
+    head = f"def {text.scope.fresh('run')}({inputs}):"
+    call = text.function([head, *[INDENT + line for line in lines]])
+    return debug.watched(call, tape, lambda *values: _played(tape, values), _by_number)
 
 
 def compiled_tape(tape: Tape) -> Callable[..., Any]:
@@ -174,8 +222,8 @@ def compiled_tape(tape: Tape) -> Callable[..., Any]:
 
     call = flat_function(optimized(tape))
 
-    def checked(*args: Any) -> Any:
-        values = checked_inputs(tape, args)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        values = checked_inputs(tape, args, kwargs)
         prepared = [_prepared(x, v) for x, v in zip(values, tape.inputs, strict=True)]
         try:
             found = call(*prepared)
@@ -191,6 +239,18 @@ def _is_plain(x: np.ndarray) -> bool:
     return x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative and type(x) is np.ndarray
 
 
+def _fits(x: Any, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    """What a kernel asks of an array that it takes."""
+    return (
+        type(x) is np.ndarray
+        and x.shape == shape
+        and x.dtype.num == dtype.num
+        and x.dtype.isnative
+        and x.flags.c_contiguous
+        and x.flags.aligned
+    )
+
+
 def _prepared(leaf: Any, var: Var) -> Any:
     """A leaf as the kernels take it: a plain number, or a row-major array."""
     if var.shape == ():
@@ -200,55 +260,74 @@ def _prepared(leaf: Any, var: Var) -> Any:
     return np.require(np.asarray(leaf), var.dtype, ["C", "A"])
 
 
+def _by_number(values: Sequence[Any]) -> dict[int, Any]:
+    return dict(enumerate(values))
+
+
+def _played(tape: Tape, values: Sequence[Any]) -> list[Any]:
+    """The values of inputs as a tape is played with them: numbers are NumPy's."""
+    pairs = zip(values, tape.inputs, strict=False)
+    return [x if v.shape else v.dtype.type(x) for x, v in pairs]
+
+
 class _NotSimple(Exception):
     """The arguments or results have a structure that no entry is generated for."""
 
 
 class _Unpacker:
-    """Writes the lines that take arguments apart and check their structure."""
+    """Writes the lines that take arguments apart and check that they are of the variant's kind."""
 
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
+    def __init__(self, text: Text, args: str) -> None:
+        self.text = text
+        self.args = args
         self.lines: list[str] = []
-        self.inputs = iter(entry.driver.inputs)
+        self.inputs = iter(text.driver.inputs)
 
-    def _check(self, condition: str) -> None:
-        self.lines += [f"if {condition}:", f"{INDENT}raise Miss"]
+    def _miss_if(self, condition: str) -> None:
+        self.lines += self.text.missed(condition)
 
-    def _constant(self, value: Any) -> str:
-        if type(value) in (str, int, bool, type(None)):
-            return repr(value)
-        return self.entry.constant("constant", value)
+    def _said(self, x: Any) -> str:
+        """The name of a type or function."""
+        return self.text.named(x.__name__, x)
 
     def unpack_arguments(self, args: Sequence[Any]) -> None:
-        self._check(f"len(args) != {len(args)}")
+        self._miss_if(f"{self._said(len)}({self.args}) != {len(args)}")
         for position, arg in enumerate(args):
-            self.unpack(f"args[{position}]", arg)
+            self.unpack(f"{self.args}[{position}]", arg)
 
     def unpack(self, place: str, x: Any) -> None:
         if is_traced(x):
             self._leaf(place, x)
-        elif type(x) in (dict, list, tuple):
-            name = self.entry.unused.fresh("a")
-            self.lines.append(f"{name} = {place}")
-            kind = type(x).__name__
-            if isinstance(x, dict):
-                if {type(k) for k in x} not in (set(), {str}, {int}):
-                    raise _NotSimple
-                self._check(f"type({name}) is not dict or [*{name}] != {list(x)!r}")
-                for key in sorted(x):
-                    self.unpack(f"{name}[{key!r}]", x[key])
-            else:
-                self._check(f"type({name}) is not {kind} or len({name}) != {len(x)}")
-                for position, element in enumerate(x):
-                    self.unpack(f"{name}[{position}]", element)
+            return
+        kind = f"{self._said(type)}({place}) is not {self._said(type(x))}"
+        if type(x) in (dict, list, tuple):
+            self._container(place, x)
         elif x is None:
-            self._check(f"{place} is not None")
+            self._miss_if(f"{place} is not None")
         elif type(x) in (bool, str, bytes):
-            kind = type(x).__name__
-            self._check(f"type({place}) is not {kind} or {place} != {x!r}")
+            self._miss_if(f"{kind} or {place} != {x!r}")
         else:
             raise _NotSimple
+
+    def _container(self, given: str, x: Any) -> None:
+        place = self.text.scope.fresh("a")
+        self.lines.append(f"{place} = {given}")
+        kind = f"{self._said(type)}({place}) is not {self._said(type(x))}"
+        if isinstance(x, dict):
+            (key_type, *others) = {type(k) for k in x} or {str}
+            if others or key_type not in (str, int):
+                raise _NotSimple
+            types = f"{{*{self._said(map)}({self._said(type)}, {place})}}"
+            one = self.text.named("key_types", {key_type})
+            self._miss_if(f"{kind} or [*{place}] != {list(x)!r}")
+            if x:  # equal keys may be of other types: 1, 1.0 and True
+                self._miss_if(f"{types} != {one}")
+            for key in sorted(x):
+                self.unpack(f"{place}[{key!r}]", x[key])
+        else:
+            self._miss_if(f"{kind} or {self._said(len)}({place}) != {len(x)}")
+            for position, element in enumerate(x):
+                self.unpack(f"{place}[{position}]", element)
 
     def _leaf(self, place: str, x: Any) -> None:
         if isinstance(x, np.ndarray) and not _is_plain(x):
@@ -257,31 +336,31 @@ class _Unpacker:
         name = given.name
         self.lines.append(f"{name} = {place}")
         if given.shape:
-            return  # the kernel checks type, shape, dtype and layout
+            if not given.checked:
+                fits, dtype = self._said(_fits), self.text.named("dtype", given.dtype)
+                self._miss_if(f"not {fits}({name}, {given.shape}, {dtype})")
+            return
         kind = type(x)
-        self.entry.names["ndarray"] = np.ndarray
+        other = f"{self._said(type)}({name}) is not {self._said(kind)}"
         if kind is np.ndarray:
-            dtype = self._constant(x.dtype)
-            self._check(f"type({name}) is not ndarray or {name}.shape or {name}.dtype != {dtype}")
+            dtype = self.text.named("dtype", x.dtype)
+            self._miss_if(f"{other} or {name}.shape or {name}.dtype != {dtype}")
             self.lines.append(f"{name} = {name}.item()")
-        elif kind in (float, int):
-            self._check(f"type({name}) is not {kind.__name__}")
+        elif kind is int and not given.checked:  # a kernel would say that it is beyond 64 bits
+            self._miss_if(f"{other} or not {-(2**63)} <= {name} < {2**63}")
         else:
-            self._check(f"type({name}) is not {self._constant(kind)}")
+            self._miss_if(other)
 
 
 class _Packer:
     """Writes the expression that puts the results together."""
 
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
+    def __init__(self, variant: Variant, driver: Driver) -> None:
+        self.variant = variant
+        self.driver = driver
 
     def expression(self) -> str:
-        names = iter(self.entry.driver.results())
-        variant = self.entry.variant
-        marks = [_Mark(name) for name in names]
-        assembled = variant.assemble(marks)
-        return self._show(assembled)
+        return self._show(self.variant.assemble([_Mark(x) for x in self.driver.results()]))
 
     def _show(self, x: Any) -> str:
         if isinstance(x, _Mark):
@@ -292,7 +371,7 @@ class _Packer:
             return f"[{', '.join(map(self._show, x))}]"
         if type(x) is dict and all(type(k) in (str, int) for k in x):
             return "{" + ", ".join(f"{k!r}: {self._show(v)}" for k, v in x.items()) + "}"
-        if x is None or type(x) in (bool, str, int, float):
+        if x is None or type(x) in (bool, str, int, float):  # the driver knows nan and inf
             return repr(x)
         raise _NotSimple
 

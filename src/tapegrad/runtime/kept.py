@@ -40,7 +40,7 @@ def encoded(executable: Executable) -> bytes:
     head = {
         "inputs": [_place(x) for x in driver.inputs],
         "outputs": [_place(x) for x in driver.outputs],
-        "scratch": [[size, dtype.str] for size, dtype in driver.scratch],
+        "scratch": [[name, size, dtype.str] for name, size, dtype in driver.scratch],
         "calls": driver.calls,
         "lines": driver.lines,
         "kernels": [[name, len(code)] for name, code in kernels.items()],
@@ -57,7 +57,7 @@ def decoded(content: bytes) -> Executable:
     driver = Driver(
         tuple(_placed(x) for x in head["inputs"]),
         tuple(_placed(x) for x in head["outputs"]),
-        tuple((size, np.dtype(dtype)) for size, dtype in head["scratch"]),
+        tuple((name, size, np.dtype(dtype)) for name, size, dtype in head["scratch"]),
         tuple((name, number) for name, number in head["calls"]),
         tuple(head["lines"]),
     )
@@ -65,9 +65,9 @@ def decoded(content: bytes) -> Executable:
 
 
 def _place(x: Place) -> list[Any]:
-    return [x.name, x.shape, x.dtype.str]
+    return [x.name, x.shape, x.dtype.str, x.checked]
 
 
 def _placed(x: list[Any]) -> Place:
-    name, shape, dtype = x
-    return Place(name, tuple(shape), np.dtype(dtype))
+    name, shape, dtype, checked = x
+    return Place(name, tuple(shape), np.dtype(dtype), checked)

@@ -13,11 +13,12 @@ import numpy as np
 
 from tapegrad.arrays import plain
 from tapegrad.errors import TapeError
-from tapegrad.ir.tape import Guard, Literal, Operand, Tape, Var
+from tapegrad.ir.tape import Form, Guard, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Primitive, Reduction
 from tapegrad.primitives.contractions import MatMul
-from tapegrad.signature import check_leaf
-from tapegrad.trees import array_leaves, is_number
+from tapegrad.signature import check_leaf, static_leaves
+from tapegrad.statics import static_key
+from tapegrad.trees import flatten, flatten_with_paths, is_number, is_traced
 
 LARGE = 1 << 17  # bytes; what is smaller, malloc takes from memory that was freed
 
@@ -129,9 +130,12 @@ def same_bits(found: Any, expected: Literal) -> bool:
     return Literal(expected.dtype.type(found)) == expected
 
 
-def checked_inputs(tape: Tape, args: Sequence[Any]) -> list[Any]:
+def checked_inputs(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     """The values of all inputs, of a caller's arguments; a TapeError if they don't fit."""
-    leaves = array_leaves(args)
+    if tape.form is None:
+        leaves = _by_name(tape, args, kwargs)
+    else:
+        leaves = _of_form(tape, tape.form, args, kwargs)
     free = tape.free_inputs
     if len(leaves) != len(free):
         raise TapeError(
@@ -147,8 +151,55 @@ def checked_inputs(tape: Tape, args: Sequence[Any]) -> list[Any]:
                 f"the input {var} of the tape {tape.name} is {var.aval}, and an array of shape "
                 f"{x.shape} and dtype {x.dtype} was passed. Trace again with such arrays"
             )
-        values.append(x.astype(var.dtype, copy=False))
+        value = x.astype(var.dtype, copy=False)
+        if isinstance(leaf, int) and int(value) != leaf:  # beyond 2**53, where a float was
+            raise TapeError(f"the input {var} of the tape {tape.name} is {var.aval}, not {leaf}")
+        values.append(value)
     return [*values, *tape.captured]
+
+
+def _of_form(tape: Tape, form: Form, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments' leaves that are inputs; the rest must be as it was traced."""
+    paths, leaves, structure = flatten_with_paths((tuple(args), kwargs))
+    if structure != form.structure:
+        raise TapeError(
+            f"the tape {tape.name} was traced with other arguments: positional and keyword ones "
+            f"were {form.structure}, and now are {structure}. Trace again with such arguments"
+        )
+    found = dict(static_leaves(paths, leaves))
+    for place, text, key in form.statics:
+        if place not in found or static_key(found[place]) != key:
+            what = repr(found[place]) if place in found else "an array"
+            raise TapeError(
+                f"the tape {tape.name} was traced with {text} where {what} was passed. What isn't "
+                "an array or a number is part of the tape. Trace again with it"
+            )
+    if len(found) != len(form.statics):
+        raise TapeError(
+            f"the tape {tape.name} was traced with a number or an array where "
+            f"{next(iter(found.values()))!r} was passed. Trace again with it"
+        )
+    return [x for x in leaves if is_traced(x)]
+
+
+def _by_name(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """The values of the inputs, in order, then by name."""
+    leaves = flatten(tuple(args))[0]
+    rest = tape.names[len(leaves) : len(tape.free_inputs)]
+    for name in kwargs:
+        if name not in rest:
+            raise TapeError(
+                f"the tape {tape.name} has no input called {name}, or was passed it by position. "
+                f"Those left are: {', '.join(rest) or 'none'}"
+            )
+    leaves += [kwargs[name] for name in rest if name in kwargs]
+    for x in leaves:
+        if not is_traced(x):
+            raise TapeError(
+                f"the tape {tape.name} takes arrays and numbers, and {x!r} was passed. What isn't "
+                "one is part of the tape"
+            )
+    return leaves
 
 
 def stale(tape: Tape, broken: Guard | None) -> TapeError:
@@ -161,9 +212,9 @@ def stale(tape: Tape, broken: Guard | None) -> TapeError:
     )
 
 
-def play(tape: Tape, args: Sequence[Any]) -> list[Any]:
+def play(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     """Play the tape on a caller's arguments, checked against its inputs."""
-    results, broken = run(tape, checked_inputs(tape, args))
+    results, broken = run(tape, checked_inputs(tape, args, kwargs))
     if broken is not None:
         raise stale(tape, broken)
     return results

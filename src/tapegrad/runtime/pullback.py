@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.arrays import own_behaviour
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Operand, Rewriter, Tape, Var
 from tapegrad.runtime.derived import own
@@ -191,6 +192,13 @@ class Pullback:
         which = "" if len(self.outputs) == 1 else f" of result {number}"
         if aval.dtype.kind != "f" and ct is None:
             return np.zeros(aval.shape, aval.dtype)
+        kind: Any = type(ct)
+        if issubclass(kind, np.ndarray) and (own := own_behaviour(kind)):
+            raise ArgumentError(
+                f"pullback of {self.name}: the cotangent{which} is of type {kind.__name__}, "
+                f"whose operators differ from an ndarray's (it has its own {own}). Pass "
+                "np.asarray(ct)"
+            )
         if not isinstance(ct, Tracer):
             ct = np.asarray(ct)
         if ct.shape != aval.shape:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.names import reserved
 from tapegrad.emit.program import Program
 from tapegrad.emit.standalone import (
     Text,
+    check_parts,
     is_float_leaf,
     mirrored,
     refuse_foreign_calls,
@@ -74,6 +74,8 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
     leaves, _ = flatten(tuple(args))
     for leaf, word in zip(leaves, words, strict=True):
         check_leaf(leaf, f"simplegrad: {word}")
+    for name, arg in zip(argument_names(f, len(args)), args, strict=True):
+        check_parts(arg, f"simplegrad: argument {name!r}")
     with Observer(f, args, {}) as observer:
         traced = trace_function(f, args, {}, names, observer)
     check_scalar_result(traced, describe(f))
@@ -87,7 +89,7 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
     program = schedule(tape)
     refuse_foreign_calls(program)
     parameters = _parameters(f, args, program)
-    name = f"grad_{program.plan.name.removeprefix('grad_')}"
+    name = program.scope.fresh(f"grad_{program.plan.name.removeprefix('grad_')}")
 
     def result(outputs: Sequence[str]) -> str:
         gradients = iter(outputs[1:])
@@ -102,14 +104,11 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
 
 
 def _parameters(f: Callable[..., Any], args: Sequence[Any], program: Program) -> list[str]:
-    """The user's names, with underscores where generated code says them of something else."""
+    """The user's names, numbered where generated code says them of something else. An array that is
+    an argument by itself is called alike as a parameter and as the program's input."""
     cells = iter(program.plan.inputs)
-    taken = {*reserved(), *program.names.values(), *(k.name for k in program.kernels)}
     parameters = []
     for p, arg in zip(argument_names(f, len(args)), args, strict=True):
         own = [program.names[next(cells)] for x in flatten(arg)[0] if is_traced(x)]
-        while p in taken and not (is_traced(arg) and own == [p]):
-            p += "_"
-        taken.add(p)
-        parameters.append(p)
+        parameters.append(own[0] if is_traced(arg) else program.scope.fresh(p))
     return parameters

@@ -38,7 +38,7 @@ def check_apart(label: str, written: Written, names: Sequence[str], inputs: Sequ
 
 def share_memory(x: Any, y: Any) -> bool:
     """Whether two arrays, traced or not, lie in the same memory."""
-    x, y = (v.read()[1] if isinstance(v, Tracer) else v for v in (x, y))
+    x, y = (v._read()[1] if isinstance(v, Tracer) else v for v in (x, y))
     if not (isinstance(x, np.ndarray) and isinstance(y, np.ndarray)):
         return False
     return np.shares_memory(x, y)

@@ -37,7 +37,7 @@ from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import Traced, input_aval, trace_function
 from tapegrad.tracing.source import at_line, at_source, user_source
 from tapegrad.tracing.trace import innermost, to_operand, tracing_depth, untraced
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracer import Tracer, stand_in
 from tapegrad.trees import flatten, is_array, is_traced
 
 # ---- what a trace needs to know of a user's function
@@ -121,7 +121,7 @@ def _refuse_tracers(operation: Operation, values: Sequence[Any]) -> None:
     for x in values:
         if isinstance(x, Tracer) and x.dtype.kind == "f":
             raise GradientError(
-                f"{operation.label} uses a traced value ({x.aval}) that it wasn't passed"
+                f"{operation.label} uses a traced value ({x._aval}) that it wasn't passed"
                 f"{at_line()}, and its rule can't give that value's cotangent. Pass it as an "
                 "argument"
             )
@@ -175,7 +175,7 @@ class CustomCall:
             part = replace(body.tape, outputs=tuple(chosen(kept, own)), guards=())
             avals, found = chosen(saved.avals, own), chosen(values[count:], own)
             residuals = _record(CallTape(part), inputs, avals, found)
-        tape = _with_inputs(replace(body.tape, outputs=outputs), [x.aval for x in residuals])
+        tape = _with_inputs(replace(body.tape, outputs=outputs), [x._aval for x in residuals])
         rule = Backward(self, results, saved, sources)
         primitive = Custom(self.operation.label, tape, rule)
         return results.fill(_record(primitive, [*inputs, *residuals], results.avals, values))
@@ -328,11 +328,11 @@ def _record(
     trace = innermost(inputs)
     outs = trace.record(primitive, [to_operand(trace, x)[0] for x in inputs])
     results = [
-        Tracer(trace, out, value, aval.weak)
+        stand_in(trace, out, value, aval.weak)
         for out, value, aval in zip(outs, values, avals, strict=False)
     ]
     # On plain arrays the function may return its argument, or one array twice.
-    others = [x.root for x in inputs if isinstance(x, Tracer)]
+    others = [x._owner for x in inputs if isinstance(x, Tracer)]
     for k, x in enumerate(results):
         for other in (*others, *results[:k]):
             if share_memory(x, other):

@@ -115,7 +115,7 @@ class Backward:
             if isinstance(outside, Tracer):
                 raise RuleError(
                     f"the rule of {self.call.operation.label} uses a traced value "
-                    f"({outside.aval}) that its function wasn't passed{at_source(self.call.src)}. "
+                    f"({outside._aval}) that its function wasn't passed{at_source(self.call.src)}. "
                     "Pass it as an argument"
                 )
         return found, ""

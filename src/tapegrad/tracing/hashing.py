@@ -22,10 +22,10 @@ _SUBSCRIPT = {k for k, (_, sign) in enumerate(getattr(dis, "_nb_ops", ())) if si
 
 def hash_of(x: Any) -> int:
     """The hash of a tracer whose value is looked up, guarded; an error for any other."""
-    if not x.is_scalar():
+    if not x._is_scalar():
         raise TypeError(f"unhashable type: 'numpy.ndarray'{at_line()}")
     x._trace.check_alive()
-    operand, value = x.read()
+    operand, value = x._read()
     whole = x.dtype.kind in "iub"
     found = _asks() or _looks_up() if whole else _asks() and x._trace.is_exact(operand)
     if found:
@@ -36,9 +36,9 @@ def hash_of(x: Any) -> int:
     else:
         fix = "Leave real numbers out of what is remembered; compare them, or use np.searchsorted"
     raise ConversionError(
-        f"a traced number ({x.aval}) is the key of a dict, the element of a set or the argument of "
-        f"a function that remembers its results{at_line()}, and would be kept there when the trace "
-        f"is over. {fix}"
+        f"a traced number ({x._aval}) is the key of a dict, the element of a set or the argument "
+        f"of a function that remembers its results{at_line()}, and would be kept there when the "
+        f"trace is over. {fix}"
     )
 
 

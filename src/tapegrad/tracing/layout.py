@@ -37,7 +37,7 @@ def is_ordered(primitive: Any, operands: Sequence[Any], values: Sequence[Any]) -
         if value is None:
             return False
         if getattr(value, "ndim", 0) > 1:
-            if hasattr(x, "root") and not x.root._ordered:
+            if hasattr(x, "_owner") and not x._owner._ordered:
                 return False
             if not free and not value.flags.c_contiguous:
                 return False
@@ -57,9 +57,9 @@ def settle(result: Any, args: Sequence[Any], certain: bool) -> Any:
     results = result if isinstance(result, (tuple, list)) else (result,)
     tracers: list[Any] = [x for x in results if isinstance(x, Value) and x.ndim > 1]
     for x in tracers:
-        made_here = all(x.root is not getattr(a, "root", None) for a in args)
-        if made_here and not (certain and x.root is x):
-            x.root._ordered = False
+        made_here = all(x._owner is not getattr(a, "_owner", None) for a in args)
+        if made_here and not (certain and x._owner is x):
+            x._owner._ordered = False
     return result
 
 

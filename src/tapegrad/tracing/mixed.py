@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval, Literal
 from tapegrad.primitives.base import Node
 from tapegrad.tracing.trace import Trace
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracer import Tracer, stand_in
 from tapegrad.trees import flatten, is_number, unflatten
 
 
@@ -43,7 +43,7 @@ class MixedTree:
         for k, node in enumerate(nodes):
             operand = node.operand
             value = operand.value if isinstance(operand, Literal) else self.known.get(k)
-            found.append(Tracer(trace, operand, value, weak=self.avals[k].weak))
+            found.append(stand_in(trace, operand, value, weak=self.avals[k].weak))
         return self.fill(found)
 
     def plain(self, values: Sequence[Any]) -> list[Any]:
@@ -78,7 +78,7 @@ def mixed_tree(
 
 def value_of(x: Any) -> Any:
     """The value of a tracer, None where it isn't known; anything else itself."""
-    return x.read()[1] if isinstance(x, Tracer) else x
+    return x._read()[1] if isinstance(x, Tracer) else x
 
 
 def chosen(entries: Sequence[Any], mask: Sequence[bool]) -> list[Any]:

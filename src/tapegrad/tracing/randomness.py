@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import RandomnessError
-from tapegrad.tracing.source import at_source, users_own_source
+from tapegrad.tracing.source import at_line
 
 FIX = (
     "A trace runs once, so each later call would get the same numbers. Draw them outside and pass "
@@ -77,30 +77,26 @@ def same(a: Any, b: Any) -> bool:
     return np.array_equal(a, b) if isinstance(a, np.ndarray) else bool(a == b)
 
 
-def _line() -> str:
-    return at_source(users_own_source())
-
-
 def drawn(label: str, generator: Any) -> RandomnessError:
     """The error for a draw at the line that runs now."""
     kind = type(generator)
     name = f"{kind.__module__}.{kind.__name__}" if kind.__module__ == "random" else kind.__name__
     what = _global_name(generator) or f"a {name}"
     return RandomnessError(
-        f"{label} drew random numbers from {what} while it was traced{_line()}. {FIX}"
+        f"{label} drew random numbers from {what} while it was traced{at_line()}. {FIX}"
     )
 
 
 def drawn_by(label: str, function: str) -> RandomnessError:
     """The error for a function that asks the system for random numbers."""
     return RandomnessError(
-        f"{label} drew random numbers from {function} while it was traced{_line()}. {FIX}"
+        f"{label} drew random numbers from {function} while it was traced{at_line()}. {FIX}"
     )
 
 
 def unseeded(label: str) -> RandomnessError:
     """The error for a generator that is made without a seed."""
     return RandomnessError(
-        f"a random generator was made without a seed{_line()} while {label} was traced, so "
+        f"a random generator was made without a seed{at_line()} while {label} was traced, so "
         f"what it draws is random. {FIX}"
     )

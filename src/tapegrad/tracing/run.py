@@ -14,7 +14,7 @@ from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Va
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
 from tapegrad.tracing.trace import Trace, to_operand
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.tracer import Tracer, stand_in
 from tapegrad.trees import flatten, is_number, is_traced, unflatten
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def input_aval(x: Any) -> Aval:
 def plain_value(x: Any) -> Any:
     """The NumPy value that a leaf is played with; None for a tracer whose type alone is known."""
     if isinstance(x, Tracer):
-        return x.read()[1]
+        return x._read()[1]
     if is_number(x):
         return np.float64(x) if isinstance(x, float) else np.int64(x)
     return plain(x)
@@ -113,8 +113,8 @@ def trace_function(
             given.append(leaf)
             aval = input_aval(leaf)
             var = builder.input(aval, label)
-            tracer = Tracer(trace, var, plain_value(leaf), weak=aval.weak)
-            tracer._ordered = leaf.root._ordered if isinstance(leaf, Tracer) else True
+            tracer = stand_in(trace, var, plain_value(leaf), aval.weak)
+            tracer._ordered = leaf._owner._ordered if isinstance(leaf, Tracer) else True
             tracers.append(tracer)
             if observer is not None:
                 observer.given(tracer, leaf, len(tracers) - 1)
@@ -122,11 +122,17 @@ def trace_function(
         try:
             with observed():
                 result = f(*run_args, **run_kwargs)
-        except ValueError as error:
+        except TapegradError:
+            raise
+        except Exception as error:
+            if trace.refusal is not None:
+                raise trace.refusal from error
             # NumPy puts its own words over an error raised while it converts a tracer.
             if isinstance(error.__cause__, TapegradError):
                 raise error.__cause__ from None
             raise
+        if trace.refusal is not None:
+            raise trace.refusal
         returned = observer.taken([result]) if observer is not None else None
         out_leaves, out_structure = flatten(result)
         outputs: list[int | None] = []
@@ -139,7 +145,7 @@ def trace_function(
                 operands.append(to_operand(trace, leaf)[0])
             else:
                 outputs.append(None)
-        values = [leaf.read()[1] if isinstance(leaf, Tracer) else leaf for leaf in out_leaves]
+        values = [leaf._read()[1] if isinstance(leaf, Tracer) else leaf for leaf in out_leaves]
     if returned is not None:
         returned(result)
     trace.check_captured()
@@ -193,7 +199,7 @@ def own_result(x: Any) -> Any:
     """An output of `replay` as a derivative returns it: no result is a view of anything."""
     if isinstance(x, Literal):
         return x.value
-    return x.detached() if isinstance(x, Tracer) else x
+    return x._detached() if isinstance(x, Tracer) else x
 
 
 def _applied(primitive: Any, operands: Sequence[Any]) -> Any:

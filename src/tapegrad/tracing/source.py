@@ -19,28 +19,54 @@ def _folder(package: str) -> str:
     return os.path.dirname(os.path.abspath(spec.origin)) + os.sep
 
 
-_STDLIB = os.path.dirname(os.__file__) + os.sep
-
-# The user calls NumPy and SciPy; their own lines tell nothing about the user's program.
-_OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy")))
+# The user calls NumPy, SciPy and numba; their own lines tell nothing about the user's program.
+_OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy", "numba")))
+_CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba"}
 _DEMO = os.path.join(_OWN[0], "demo.py")  # a user's program, though it lies here
-_foreign: dict[CodeType, bool] = {}
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_users: dict[str, bool] = {}  # whether a file is the user's
+_told: dict[str, bool] = {}  # and none of Python's library
 
 
 def is_users_path(file: str) -> bool:
-    """Whether a file is none of tapegrad's, NumPy's and SciPy's."""
+    """Whether a file is none of tapegrad's, NumPy's, SciPy's and numba's."""
     return not file.startswith((*_OWN, "<__array_function__")) or file == _DEMO
 
 
 def is_users(code: CodeType) -> bool:
-    known = _foreign.get(code)
+    known = _users.get(code.co_filename)
     if known is None:
-        known = _foreign[code] = is_users_path(code.co_filename)
+        known = _users[code.co_filename] = is_users_path(code.co_filename)
     return known
 
 
+def _is_told(file: str) -> bool:
+    known = _told.get(file)
+    if known is None:
+        library = file.startswith(_LIBRARY) and "site-packages" not in file
+        known = _told[file] = is_users_path(file) and not library
+    return known
+
+
+def asks_itself() -> bool:
+    """Whether it is tapegrad's own code that reads an attribute, in the getter that calls this."""
+    file = sys._getframe(2).f_code.co_filename
+    return file.startswith(_OWN[0]) and file != _DEMO
+
+
+def asks_for(name: str) -> bool:
+    """Whether a program asks for an attribute by name, in the getter that calls this: `x.name`, or
+    `hasattr(x, "name")` and the like. What NumPy's C code asks for stands nowhere in a program."""
+    frame = sys._getframe(2)
+    code = frame.f_code
+    if name not in code.co_consts and name not in code.co_names:
+        return False
+    told = [i.argval for i in dis.get_instructions(code) if i.offset <= frame.f_lasti]
+    return name in told[-4:]  # the name, a default, PRECALL, CALL
+
+
 def _user_frame() -> FrameType | None:
-    """The innermost frame that isn't tapegrad's, NumPy's or SciPy's."""
+    """The innermost frame that isn't tapegrad's or one of theirs."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_users(frame.f_code):
         frame = frame.f_back
@@ -57,30 +83,26 @@ def user_frames() -> Iterator[FrameType]:
 
 
 def user_source() -> Source | None:
-    """The line that the user's program is at."""
-    frame = _user_frame()
+    """The line that the user's program is at, which isn't one of Python's library if it called
+    that."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_told(frame.f_code.co_filename):
+        frame = frame.f_back
+    frame = frame or _user_frame()
     if frame is None:
         return None
     return Source(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
-def users_own_source() -> Source | None:
-    """The line that the user's program is at, outside of Python's library and of packages."""
-    frames = list(user_frames())
-    own = [f for f in frames if not f.f_code.co_filename.startswith(_STDLIB)]
-    for frame in (*own, *frames):
-        return Source(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-    return None
-
-
-def called_by_scipy() -> bool:
-    """Whether the user's program has called SciPy, which is at work."""
+def caller() -> str:
+    """Who is at work for the user's program: "SciPy", "numba" or nobody."""
     frame, users = sys._getframe(1), _user_frame()
     while frame is not users and frame is not None:
-        if frame.f_code.co_filename.startswith(_OWN[2]):
-            return True
+        for folder, name in _CALLERS.items():
+            if frame.f_code.co_filename.startswith(folder):
+                return name
         frame = frame.f_back  # type: ignore[assignment]
-    return False
+    return ""
 
 
 def assigns_item() -> bool:

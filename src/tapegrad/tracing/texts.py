@@ -39,11 +39,11 @@ def tell(x: Any) -> None:
     """Guard the value of a tracer that a text is made of, unless the text is only shown."""
     if not x._trace.alive or _is_shown():
         return
-    operand, value = x.read()
+    operand, value = x._read()
     certain = x.dtype.kind in "iub" or x._trace.is_exact(operand)
     if x.ndim or not certain:
         raise ConversionError(
-            f"a text is made of a traced value ({x.aval}){at_line()}, and neither printed, logged "
+            f"a text is made of a traced value ({x._aval}){at_line()}, and neither printed, logged "
             "nor raised. It would be the same at each later call. Make it outside of the function, "
             "of what it returns"
         )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.arrays import native, objection, plain
-from tapegrad.errors import ArgumentError, LeakedTracerError, TraceError
+from tapegrad.errors import ArgumentError, LeakedTracerError, TapegradError, TraceError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
@@ -85,6 +85,7 @@ class Trace:
         self._captured: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
+        self.refusal: TapegradError | None = None
         self._written: dict[int, tuple[Tracer, Source | None]] = {}
 
     def __enter__(self) -> Trace:
@@ -111,10 +112,10 @@ class Trace:
 
     def pinned(self, tracer: Tracer, operand: Var) -> Tracer:
         """A tracer that keeps standing for `operand`, whatever is written to `tracer` later."""
-        from tapegrad.tracing.tracer import Tracer as Plain
+        from tapegrad.tracing.tracer import stand_in
 
         if operand not in self._pins:
-            self._pins[operand] = Plain(self, operand, tracer.read()[1])
+            self._pins[operand] = stand_in(self, operand, tracer._read()[1])
         return self._pins[operand]
 
     def capture(self, outside: Any, aval: Aval) -> Var:
@@ -145,6 +146,12 @@ class Trace:
                     "in between would be lost. Use a copy of it, or make it with np.zeros_like(x) "
                     "of a traced x, which follows what is written"
                 )
+
+    def refused(self, error: TapegradError) -> TapegradError:
+        """An error that ends the trace, though the function or a library catches it: what they do
+        then isn't what they do untraced."""
+        self.refusal = self.refusal or error
+        return error
 
     def record(self, primitive: Any, operands: Sequence[Operand]) -> tuple[Var, ...]:
         src = self.src or user_source()
@@ -186,7 +193,7 @@ class Trace:
     def guard(self, tracer: Tracer, expected: Any, what: str, src: Source | None = None) -> None:
         """Record that the traced function took the value of a scalar for granted, at `src` or at
         the line that runs now."""
-        operand, _ = tracer.read()
+        operand, _ = tracer._read()
         if isinstance(operand, Literal):
             return
         found = Literal(operand.dtype.type(expected))
@@ -219,9 +226,9 @@ def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
 
     if isinstance(x, Tracer):
         if x._trace is trace:
-            return x.read()
+            return x._read()
         x._trace.check_alive()
-        operand, value = x.read()
+        operand, value = x._read()
         if isinstance(operand, Literal):
             return operand, value
         # A written tracer has a new variable, so the variable and not the tracer is the key.

@@ -11,9 +11,9 @@ variable; a view that has become stale is read through its chain again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
+from tapegrad.tracing.attributes import NumpyAttributes
+from tapegrad.tracing.conversions import AsIndex, Conversions, Rounds
 from tapegrad.tracing.hashing import hash_of
 from tapegrad.tracing.layout import (
     is_doubtful,
@@ -38,34 +40,26 @@ from tapegrad.tracing.layout import (
     make_twins,
     refuse_doubtful,
 )
-from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.source import assigns_item, at_line, called_by_scipy
-from tapegrad.tracing.texts import formats_text, tell
+from tapegrad.tracing.numbers import (
+    FloatMethods,
+    HexMethods,
+    IntegerMethods,
+    RealMethods,
+    WholeMethods,
+)
+from tapegrad.tracing.source import asks_for, asks_itself, at_line
+from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
 from tapegrad.tracing.trace import Trace, innermost, to_operand
-from tapegrad.tracing.weak import PythonArithmetic
+from tapegrad.tracing.weak import IntegerOperators, PythonOperators
 
 
-class _OfArrays:
-    """A method that scalars don't have: programs tell them from arrays by `hasattr(x, "__len__")`.
-    `__iter__` can't be such a method, since Python would try indices instead."""
+class Tracer(Conversions, Value):
+    """A traced array or number. Use it as you would what it stands for.
 
-    def __init__(self, method: Callable[[Any], Any]) -> None:
-        self._method = method
-
-    def __get__(self, x: Any, owner: Any = None) -> Any:
-        if x is None:
-            return self
-        if x.is_scalar():
-            raise NotAnArray(f"a traced {x.__class__.__name__} has no length")
-        return partial(self._method, x)
-
-
-class NotAnArray(TypeError, AttributeError):
-    """A scalar was used as an array: Python's own error is either, depending on how it's asked."""
-
-
-class Tracer(Value, PythonArithmetic):
-    """A traced array or number. Use it as you would the ndarray that it stands for."""
+    Python looks for operators on the type, and programs ask what there is. So each kind of value
+    has a class of its own, below, with the attributes and methods of that kind and no others;
+    what is tapegrad's own begins with an underscore.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -79,17 +73,28 @@ class Tracer(Value, PythonArithmetic):
         "_twins",
         "_value",
         "_version",
-        "_weak",
     )
-    __array_priority__ = 1000.0
-    __hash__ = hash_of
+    shape = property(lambda self: self._aval.shape)
+    dtype = property(lambda self: self._aval.dtype)
+    ndim = property(lambda self: len(self._aval.shape))
+    size = property(lambda self: self._aval.size)
+    if TYPE_CHECKING:  # what the classes below have
 
-    def __init__(self, trace: Trace, operand: Operand, value: Any, weak: bool = False) -> None:
+        def __getattr__(self, name: str) -> Any: ...
+        def __getitem__(self, index: Any) -> Any: ...
+        def __setitem__(self, index: Any, value: Any) -> None: ...
+        def __le__(self, other: Any) -> Any: ...
+        def __lt__(self, other: Any) -> Any: ...
+        def __gt__(self, other: Any) -> Any: ...
+        def __ge__(self, other: Any) -> Any: ...
+
+    _weak = False  # whether this is a Python number, which takes the dtype of what it meets
+
+    def __init__(self, trace: Trace, operand: Operand, value: Any) -> None:
         self._trace = trace
         self._operand = operand
         self._value = value
         self._aval = operand.aval
-        self._weak = weak
         self._root: Tracer | None = None
         self._chain: tuple[View, ...] = ()
         self._version = 0
@@ -100,21 +105,17 @@ class Tracer(Value, PythonArithmetic):
     # ---- reading and writing
 
     @property
-    def aval(self) -> Aval:  # type: ignore[override]
-        return self._aval
-
-    @property
-    def root(self) -> Tracer:
+    def _owner(self) -> Tracer:
         """The array that owns the memory: itself, if it isn't a view."""
         return self if self._root is None else self._root
 
-    def read(self) -> tuple[Operand, Any]:
+    def _read(self) -> tuple[Operand, Any]:
         """The operand and value that this tracer stands for now."""
         root = self._root
         if (self if root is None else root)._doubt:
-            refuse_doubtful(self.root)
+            refuse_doubtful(self._owner)
         if root is not None and self._version != root._version:
-            current = Tracer(root._trace, root._operand, root._value)
+            current = stand_in(root._trace, root._operand, root._value)
             for view in self._chain:
                 current = record(root._trace, view, [current])
             self._operand, self._value = current._operand, current._value
@@ -122,9 +123,9 @@ class Tracer(Value, PythonArithmetic):
         return self._operand, self._value
 
     @property
-    def value(self) -> Any:
+    def _concrete(self) -> Any:
         """The NumPy value; an error in an abstract trace, which has none."""
-        value = self.read()[1]
+        value = self._read()[1]
         if value is None:
             raise ConversionError(
                 f"the value of a traced array was asked for in {self._trace.label}, where only "
@@ -133,23 +134,26 @@ class Tracer(Value, PythonArithmetic):
             )
         return value
 
-    def bind(self, primitive: Any, operands: Any) -> Any:
+    def _bind(self, primitive: Any, operands: Any) -> Any:
         trace = innermost(operands)
         return record(trace, primitive, operands)
 
-    def is_scalar(self) -> bool:
+    def _is_scalar(self) -> bool:
         """Whether plain NumPy would have a scalar here, which can't be written to."""
-        return self._root is None and isinstance(self._value, (np.generic, int, float))
+        return self._root is None and isinstance(self._value, np.generic)
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        """What NumPy or Python would have here, so that `isinstance` says what it says untraced."""
-        if self._weak:
-            return {"f": float, "b": bool}.get(self.dtype.kind, int)
-        scalar = self.is_scalar() if self._value is not None else self._aval.shape == ()
-        return self._aval.dtype.type if scalar else np.ndarray
+    def _as_pythons(self) -> Any:
+        """This number, which was just made, as one of Python's."""
+        _set_class(self, _PYTHONS[self._aval.dtype.kind])
+        return self
 
-    def write(self, primitive: Any, *operands: Any) -> None:
+    def _revalued(self, value: Any) -> Any:
+        """This tracer, which was just made, with its value as a scalar or as an array."""
+        self._value = value
+        _set_class(self, _kind(value, self._aval))
+        return self
+
+    def _write(self, primitive: Any, *operands: Any) -> None:
         """Make this tracer stand for `primitive(self, *operands)` from now on, and its root and
         all other views of that follow."""
         trace = innermost([self, *operands])
@@ -160,12 +164,12 @@ class Tracer(Value, PythonArithmetic):
             )
         new = record(trace, primitive, [self, *operands])
         root = self._root
-        trace.note_write(self.root)
+        trace.note_write(self._owner)
         if root is None:
             self._operand, self._value = new._operand, laid_out_like(new._value, self._value)
             self._version += 1
             return
-        levels = [Tracer(trace, root._operand, root._value)]
+        levels = [stand_in(trace, root._operand, root._value)]
         for view in self._chain[:-1]:
             levels.append(record(trace, view, [levels[-1]]))
         for view, below in zip(reversed(self._chain), reversed(levels), strict=True):
@@ -173,12 +177,12 @@ class Tracer(Value, PythonArithmetic):
         root._operand, root._value = new._operand, laid_out_like(new._value, root._value)
         root._version += 1
 
-    def detached(self) -> Tracer:
+    def _detached(self) -> Tracer:
         """The same value as a new row-major array: what is written to either stays there."""
-        operand, value = self.read()
+        operand, value = self._read()
         if getattr(value, "ndim", 0) > 1:
             value = np.ascontiguousarray(value)
-        return Tracer(self._trace, operand, value, self._weak)
+        return stand_in(self._trace, operand, value, self._weak)
 
     # ---- NumPy's protocols
 
@@ -192,170 +196,23 @@ class Tracer(Value, PythonArithmetic):
 
         return call_function(func, args, kwargs)
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        self._trace.check_alive()
-        if self.ndim == 0 and self.dtype.kind in "iub":
-            return np.array(self._guarded("an integer or a boolean in a plain array"))
-        if assigns_item():
-            raise self._assigned()
-        if called_by_scipy():
-            raise ConversionError(
-                f"SciPy makes a plain NumPy array of a traced one ({self.aval}){at_line()}, which "
-                "carries no derivative. Functions of scipy.linalg that can be traced are in "
-                "tapegrad.linalg, under SciPy's names; numpy.linalg can be traced too. Others can "
-                "be declared with tapegrad.primitive and defvjp"
-            )
-        raise ConversionError(
-            f"a traced array ({self.aval}) can't become a plain NumPy array{at_line()}, which "
-            "carries no derivative. For np.array([a, b]) of traced values, import tapegrad.numpy "
-            "as np, or use np.stack([a, b]); drop np.array(x) and np.asarray(x) of one. A function "
-            "that needs plain arrays can be declared with tapegrad.primitive"
-        )
+    def __dir__(self) -> list[str]:
+        return dir(self.__class__)
 
-    def _assigned(self) -> ConversionError:
-        """The error for `a[k] = self` where `a` is a plain array."""
-        return ConversionError(
-            f"a traced value ({self.aval}) is assigned into a plain NumPy array{at_line()}, which "
-            "carries no derivative. Import tapegrad.numpy as np, whose np.zeros can hold it, "
-            "make the array with np.zeros_like(x, shape=...) of a traced x, or put the parts "
-            "together with np.stack or np.concatenate"
-        )
 
-    # ---- what Python takes for granted
+# What `type(x)` is set by: `__class__` of a tracer says what the tracer stands for.
+_set_class = vars(object)["__class__"].__set__
 
-    def _scalar_value(self, kind: str) -> Any:
-        if self.size != 1:
-            raise TypeError(f"only an array of one element can be converted to {kind}")
-        return np.asarray(self.value).reshape(())[()]
 
-    def _as_integer(self) -> Tracer:
-        """Python's True as 1."""
-        from tapegrad.primitives.elementwise import AsType
+# ---- arrays and NumPy's scalars
 
-        number = AsType(np.dtype(np.int64))(self)
-        number._weak = True
-        return number
 
-    def _as_scalar(self) -> Tracer:
-        return self if self.ndim == 0 else Reshape(())(self)
+class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer):  # type: ignore[misc]
+    """A traced ndarray."""
 
-    @unobserved
-    def __bool__(self) -> bool:
-        if self.size != 1:
-            return bool(np.asarray(self.value))  # NumPy's own error
-        found = bool(self._scalar_value("bool"))
-        condition = self._as_scalar()
-        if self.dtype != np.bool_:
-            condition = condition != 0
-        self._trace.check_alive()
-        self._trace.guard(condition, found, "a condition")
-        return found
-
-    @unobserved
-    def _guarded(self, what: str) -> Any:
-        """The value of a number without a derivative, which is taken for granted from here on."""
-        value = self._scalar_value(what)
-        if formats_text():
-            tell(self)
-            return value
-        self._trace.check_alive()
-        self._trace.guard(self._as_scalar(), value, what)
-        return value
-
-    def _guarded_int(self, what: str) -> int:
-        whole: Any = self if self.dtype.kind != "f" else np.trunc(self)
-        return int(whole._guarded(what))
-
-    def __index__(self) -> int:
-        if self.dtype.kind not in "iu":
-            raise TypeError(f"only integer arrays can be used as an index, not {self.aval}")
-        return self._guarded_int("an integer used as an index, a length or a range")
-
-    def __int__(self) -> int:
-        return self._guarded_int("int(...)")
-
-    def __trunc__(self) -> int:
-        return self._guarded_int("int(...)")
-
-    def __round__(self, digits: int | None = None) -> Any:
-        return int(np.rint(self)) if digits is None else np.round(self, digits)
-
-    def __floor__(self) -> int:
-        return int(np.floor(self))
-
-    def __ceil__(self) -> int:
-        return int(np.ceil(self))
-
-    def __float__(self) -> float:
-        if formats_text():
-            tell(self)
-            return float(self._scalar_value("float"))
-        if self.dtype.kind in "iub" or self._trace.is_of_integers(self.read()[0]):
-            return float(self._guarded("float(...)"))
-        self._trace.check_alive()
-        if assigns_item():
-            raise self._assigned()
-        raise ConversionError(
-            f"a traced number was converted to a plain Python float{at_line()}, by float(x), "
-            "x.item() or a function of the math module. A plain float carries no derivative: drop "
-            "float(...) and x.item(), and use np.exp instead of math.exp. A function that needs "
-            "plain numbers can be declared with tapegrad.primitive"
-        )
-
-    def __complex__(self) -> complex:
-        raise ConversionError(f"complex numbers can't be traced yet{at_line()}")
-
-    def item(self, *args: Any) -> Any:
-        """As ndarray's, for integers and booleans; a float would lose its derivative."""
-        x = self[args] if args else self
-        if x.dtype.kind == "b":
-            return bool(x)
-        return int(x) if x.dtype.kind in "iu" else float(x)
-
-    def tolist(self) -> Any:
-        """Nested lists of traced numbers."""
-        return self if self.ndim == 0 else [x.tolist() for x in self]
-
-    @_OfArrays
-    def __len__(self) -> int:
-        if self.ndim == 0:
-            raise TypeError("len() of unsized object")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        if self.ndim == 0:
-            raise TypeError("iteration over a 0-d array")
-        return (self[k] for k in range(self.shape[0]))
-
-    def __contains__(self, x: Any) -> bool:
-        return bool((self == x).any())
-
-    def __repr__(self) -> str:
-        value = "" if self._value is None else f", value={np.array2string(np.asarray(self.value))}"
-        return f"Tracer({self.aval}{value})"
-
-    def __str__(self) -> str:
-        if self._value is None:
-            return repr(self)
-        tell(self)
-        return str(self.value)
-
-    def __format__(self, spec: str) -> str:
-        if self._value is None:
-            return repr(self)
-        tell(self)
-        return format(self.value, spec)
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        return np.copy(self)
-
-    def __copy__(self) -> Any:
-        return np.copy(self)
-
-    def __reduce__(self) -> Any:
-        raise ConversionError(f"a traced array can't be pickled{at_line()}")
-
-    # ---- attributes
+    __slots__ = ()
+    __class__ = property(lambda self: np.ndarray)
+    __hash__ = None  # type: ignore[assignment]
 
     def _in_place(self, value: Any) -> None:
         raise UnsupportedError(
@@ -363,72 +220,170 @@ class Tracer(Value, PythonArithmetic):
             "doesn't follow. Make another array: y = x.reshape(...) or y = x.astype(...)"
         )
 
-    shape = property(Value.shape.fget, _in_place)  # type: ignore[attr-defined]
-    dtype = property(Value.dtype.fget, _in_place)  # type: ignore[attr-defined]
-
-    @property
-    def T(self) -> Any:
-        return np.transpose(self)
+    shape = property(lambda self: self._aval.shape, _in_place)
+    dtype = property(lambda self: self._aval.dtype, _in_place)
 
     @property
     def mT(self) -> Any:
         return np.swapaxes(self, -1, -2)
 
-    @property
-    def real(self) -> Any:
-        return self
+    def __deepcopy__(self, memo: Any) -> Any:
+        return np.copy(self)
 
-    @property
-    def imag(self) -> Any:
-        return np.zeros_like(self)
+    def __copy__(self) -> Any:
+        return np.copy(self)
 
-    @property
-    def nbytes(self) -> int:
-        return self.aval.nbytes
+    def __complex__(self) -> complex:
+        raise ConversionError(f"complex numbers can't be traced yet{at_line()}")
 
-    @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
+    def __len__(self) -> int:
+        if self._aval.shape == ():
+            raise TypeError("len() of unsized object")
+        return self._aval.shape[0]
 
-    @property
-    def flat(self) -> Any:
-        from tapegrad.tracing.frontend.indexing import Flat
+    def __iter__(self) -> Iterator[Any]:
+        if self._aval.shape == ():
+            raise TypeError("iteration over a 0-d array")
+        return (self[k] for k in range(self._aval.shape[0]))
 
-        return Flat(self)
-
-    @flat.setter
-    def flat(self, value: Any) -> None:
-        self.flat[:] = value
-
-    def __getattr__(self, name: str) -> Any:
-        from tapegrad.tracing.frontend.methods import METHODS, call_method
-
-        method = METHODS.get(name)
-        if method is not None:
-            return partial(call_method, method, self)
-        kind = self.__class__
-        if hasattr(kind, name):
-            raise UnsupportedAttribute(
-                f"{kind.__name__}.{name} isn't supported on a traced array{at_line()}. Use a NumPy "
-                "function that has a rule, or declare one with tapegrad.primitive"
-            )
-        raise AttributeError(f"a traced array has no attribute {name!r}")
-
-    # ---- indexing
-
-    def __getitem__(self, index: Any) -> Any:
-        from tapegrad.tracing.frontend.indexing import getitem
-
-        return getitem(self, index)
+    def __contains__(self, x: Any) -> bool:
+        return bool((self == x).any())
 
     def __setitem__(self, index: Any, value: Any) -> None:
         from tapegrad.tracing.frontend.indexing import setitem
 
         setitem(self, index, value)
 
+    def __delitem__(self, index: Any) -> None:
+        raise ValueError("cannot delete array elements")
 
-class UnsupportedAttribute(UnsupportedError, AttributeError):
-    """An attribute of ndarray that a tracer doesn't have."""
+
+def _itself(x: Any, memo: Any = None) -> Any:
+    """A copy of a number, which nothing is written to."""
+    return x
+
+
+class ScalarTracer(ScalarOperators, NumpyAttributes, Tracer):
+    """A traced scalar of NumPy's; there is a class for each of its types."""
+
+    __slots__ = ()
+    __hash__ = hash_of
+    __iter__ = None  # else Python would try indices
+    __copy__, __deepcopy__ = _itself, _itself
+
+
+@cache
+def _scalar_class(numpys: type) -> type[Tracer]:
+    """The class of the tracers that stand for a type of NumPy's scalars."""
+    mixins: tuple[type, ...] = ()
+    if issubclass(numpys, np.floating):
+        mixins = (Rounds, HexMethods if numpys is np.float64 else RealMethods)
+    elif issubclass(numpys, np.integer):
+        mixins = (Rounds, WholeMethods, AsIndex)
+    told = property(lambda self: numpys)
+    return type(numpys.__name__, (*mixins, ScalarTracer), {"__slots__": (), "__class__": told})
+
+
+# ---- Python's numbers
+
+
+def _ours(name: str) -> Any:
+    """An attribute of arrays that tapegrad's own code finds on a Python number too."""
+    of_arrays = getattr(Tracer, name).fget
+
+    def getter(self: Any) -> Any:
+        if asks_itself():
+            return of_arrays(self)
+        raise AttributeError(f"{self.__class__.__name__!r} object has no attribute {name!r}")
+
+    return property(getter)
+
+
+class NumberTracer(Tracer):
+    """A traced number of Python's."""
+
+    __slots__ = ()
+    _weak = True
+
+    shape, dtype, ndim, size = map(_ours, ("shape", "dtype", "ndim", "size"))
+
+    def _plain(self, what: str) -> Any:
+        """The plain number, without a derivative, which is taken for granted from here on."""
+        kind: Any = self.__class__
+        return kind(self._guarded(what))
+
+    def _plain_or_one(self) -> Any:
+        """A plain number of the same type: this one's, if it is known."""
+        kind: Any = self.__class__
+        return kind(1 if self._value is None else self._read()[1])
+
+    __copy__, __deepcopy__ = _itself, _itself
+
+    @property
+    def __array__(self) -> Any:
+        """For NumPy alone, which looks here before it makes an array of objects."""
+        if asks_for("__array__"):
+            raise AttributeError(f"{self.__class__.__name__!r} object has no attribute '__array__'")
+        return super().__array__
+
+    def __getattr__(self, name: str) -> Any:
+        if not asks_itself():
+            kind = self.__class__.__name__
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+        from tapegrad.tracing.frontend.methods import METHODS, call_method
+
+        if name in METHODS:
+            return partial(call_method, METHODS[name], self)
+        found: Any = getattr(ArrayTracer, name)
+        return found.__get__(self) if isinstance(found, property) else partial(found, self)
+
+
+class FloatTracer(FloatMethods, PythonOperators, NumberTracer):
+    """A traced float."""
+
+    __slots__ = ()
+    __hash__ = hash_of
+    __class__ = property(lambda self: float)
+
+
+class IntTracer(IntegerMethods, IntegerOperators, AsIndex, NumberTracer):
+    """A traced int."""
+
+    __slots__ = ()
+    __hash__ = hash_of
+    __class__ = property(lambda self: int)
+
+
+class BoolTracer(IntTracer):
+    """A traced bool."""
+
+    __slots__ = ()
+    __class__ = property(lambda self: bool)
+    from_bytes = staticmethod(bool.from_bytes)
+
+
+# What `type(x).__name__` says, and Python's own errors
+ArrayTracer.__name__ = "ndarray"
+FloatTracer.__name__, IntTracer.__name__, BoolTracer.__name__ = "float", "int", "bool"
+_PYTHONS: dict[str, type[Tracer]] = {"f": FloatTracer, "i": IntTracer, "b": BoolTracer}
+
+
+# ---- recording
+
+
+def _kind(value: Any, aval: Aval) -> type[Tracer]:
+    """The class of a tracer that stands for a value of NumPy's. Where only its type is known, one
+    without axes is taken for a scalar."""
+    if type(value) is np.ndarray or (value is None and aval.shape):
+        return ArrayTracer
+    return _scalar_class(aval.dtype.type)  # type: ignore[arg-type]
+
+
+def stand_in(trace: Trace, operand: Operand, value: Any, weak: bool = False) -> Tracer:
+    """A tracer for an operand with this value; a `weak` one stands for a number of Python's."""
+    aval = operand.aval
+    kind = _PYTHONS[aval.dtype.kind] if weak else _kind(value, aval)
+    return kind(trace, operand, value)
 
 
 def record(trace: Trace, primitive: Any, operands: Any) -> Any:
@@ -445,7 +400,7 @@ def record(trace: Trace, primitive: Any, operands: Any) -> Any:
         if primitive.results == 1 and not isinstance(results, tuple):
             results = (results,)
     outs = trace.record(primitive, plain)
-    tracers = tuple(Tracer(trace, out, r) for out, r in zip(outs, results, strict=True))
+    tracers = tuple(stand_in(trace, out, r) for out, r in zip(outs, results, strict=True))
     if not is_ordered(primitive, operands, values):
         for tracer in tracers:
             tracer._ordered = False
@@ -460,7 +415,7 @@ def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:
     """Make `out` a view of `operand`, if NumPy made one: then writes to either reach the other."""
     if not isinstance(operand, Tracer) or operand._trace is not out._trace:
         return
-    root = operand.root
+    root = operand._owner
     if is_doubtful(view, root, operand):
         make_twins(out, root)
         return
@@ -493,7 +448,7 @@ def _unview(trace: Trace, view: View, below: Tracer, new: Tracer) -> Tracer:
 
 def unwrap(x: Any) -> Any:
     """The plain value of a tracer, or `x` itself."""
-    return x.value if isinstance(x, Tracer) else x
+    return x._concrete if isinstance(x, Tracer) else x
 
 
 def is_literal(x: Any) -> bool:

@@ -1,18 +1,23 @@
-"""Arithmetic of Python's own numbers, where it differs from that of NumPy's: they raise where those
+"""The operators of Python's own numbers, where they differ from NumPy's: they raise where those
 have an infinity, or no number; their integers grow where those wrap around; True counts as 1.
 
 An argument that is a Python number stays one in the function (a *weak* tracer), and so does what
-comes of it by Python's operators; what NumPy's functions make of it is NumPy's. Where Python would
-raise, a trace raises; that it doesn't is guarded, so that `except ZeroDivisionError` works at later
-calls. An integer is traced as one of 64 bits: a bound of each one's size is known or guarded, and
-what may not fit is an error.
+comes of it by Python's operators; what NumPy's functions make of it is NumPy's. What a Python
+number doesn't know (a list, a text, a Fraction) is asked, as Python asks it: that decides by types.
+Where Python would raise, a trace raises; that it doesn't is guarded, so that `except
+ZeroDivisionError` works at later calls. An integer is traced as one of 64 bits: a bound of each
+one's size is known or guarded, and what may not fit is an error.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable
+from types import MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
+import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.errors import ConversionError
@@ -20,15 +25,84 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 
+# ---- whom a Python number meets
 
-def _is_pythons(x: Any) -> bool:
-    """Whether this is a Python number, plain or traced."""
-    return bool(x._weak) if isinstance(x, Value) else type(x) in (int, float, bool)  # type: ignore[attr-defined]
+
+def _number(x: Any, asked: str = "") -> Any:
+    """`x` if it is a Python number, plain or traced; of a class derived from one, the number that
+    it is, unless that has a method `asked` of its own. Else None."""
+    kind = type(x)
+    if kind is float or kind is int or kind is bool:
+        return x
+    if issubclass(kind, Value):
+        return x if x._weak else None
+    if not issubclass(kind, (float, int)) or issubclass(kind, np.generic):
+        return None
+    base: Any = float if issubclass(kind, float) else int
+    if asked and getattr(kind, asked, None) is not getattr(base, asked, None):
+        return None
+    return float.__float__(x) if base is float else int.__int__(x)
+
+
+def _is_numpys(x: Any) -> bool:
+    """Whether NumPy's operators are asked: for arrays and NumPy's scalars, traced or not, and for
+    what NumPy would make an array of, which is refused there."""
+    kind = type(x)
+    if issubclass(kind, (Value, np.ndarray, np.generic)):
+        return True
+    return hasattr(kind, "__array__") or getattr(kind, "__array_ufunc__", None) is not None
+
+
+_Failed = object()
+
+
+def _met(name: str, x: Any, other: Any, reflected: bool) -> Any:
+    """`x <name> other`, or the other way round, where `other` is no number that Python's know.
+
+    Python asks `other`. If that is written in Python, it is asked about the traced number; if in C,
+    it wouldn't know a tracer, so it is asked here, about the plain number. A sequence on the left
+    is left to Python: it repeats itself by `x.__index__`, in place if need be.
+    """
+    kind = type(other)
+    asked: Any = getattr(kind, f"__{name}__" if reflected else _TURNED[name], None)
+    in_c = isinstance(asked, (WrapperDescriptorType, MethodDescriptorType))
+    if not in_c or asked is getattr(object, asked.__name__, None):
+        return NotImplemented
+    if reflected and hasattr(kind, "__getitem__"):
+        return NotImplemented
+    plain = x._plain_or_one()
+    try:
+        found = asked(other, plain)
+    except TypeError:
+        return NotImplemented
+    except Exception:  # a division by zero
+        found = _Failed
+    if found is NotImplemented:
+        return found
+    if isinstance(plain, float):
+        raise x._trace.refused(
+            ConversionError(
+                f"a traced number meets a {kind.__name__}{at_line()}, which computes with plain "
+                "numbers and would lose the derivative. Make it a float: float(y)"
+                if kind is not complex
+                else f"a traced number meets a complex one{at_line()}, and complex numbers can't "
+                "be traced yet. Use real and imaginary parts"
+            )
+        )
+    number = x._plain(f"a number that meets a {kind.__name__}")
+    return asked(other, number) if found is _Failed else found
 
 
 def _value(x: Any) -> Any:
     """The value of a Python number; None in a derivative rule, where types alone are known."""
-    return x.read()[1] if isinstance(x, Value) else x  # type: ignore[attr-defined]
+    return x._read()[1] if isinstance(x, Value) else x  # type: ignore[attr-defined]
+
+
+def _kind(x: Any) -> str:
+    """ "f", "i" or "b", as of dtypes."""
+    if isinstance(x, Value):
+        return x.dtype.kind
+    return "f" if type(x) is float else "b" if type(x) is bool else "i"
 
 
 def _as_number(x: Any) -> Any:
@@ -53,14 +127,29 @@ def _check_divisor(x: Any, y: Any) -> None:
         raise ZeroDivisionError(f"division by zero{at_line()}")
 
 
+def _is_fractional(y: Any) -> Any:
+    """Whether an exponent is no whole number; infinities and NaN are none that matter."""
+    return math.isfinite(y) and y % 1 != 0 if not isinstance(y, Value) else np.floor(y) < y  # type: ignore[call-overload]
+
+
 def _check_power(x: Any, y: Any) -> None:
     if _both(x == 0, y < 0):
         raise ZeroDivisionError(f"0.0 cannot be raised to a negative power{at_line()}")
-    if _both(x < 0, y % 1 != 0):
+    if _both(x < 0, _is_fractional(y)):
         raise ConversionError(
             f"the fractional power of a negative number is complex{at_line()}, and complex numbers "
             "can't be traced yet. NumPy's numbers have NaN there: pass np.float64(x)"
         )
+
+
+def _check_overflow(result: Any, x: Any, y: Any) -> None:
+    """Python's powers of finite numbers are finite."""
+    if not np.isfinite(result) and _both(_is_finite(y), _is_finite(x)):
+        raise OverflowError(34, f"Numerical result out of range{at_line()}")
+
+
+def _is_finite(x: Any) -> Any:
+    return np.isfinite(x) if isinstance(x, Value) else math.isfinite(x)  # type: ignore[call-overload]
 
 
 def _check_shift(x: Any, y: Any) -> None:
@@ -82,6 +171,7 @@ _CHECKS: dict[str, Callable[[Any, Any], None]] = {
 
 _LARGEST = 92 * 10**17  # just under 2**63, by more than float64 rounds
 _USUAL = 2**31  # what integers are first taken to stay below: a product of two fits
+_EXACT = 2**53  # up to here integers are floats
 
 _GROWTH: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda x, y: abs(x) + abs(y),
@@ -92,19 +182,16 @@ _GROWTH: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _is_integer(x: Any) -> bool:
-    return x.dtype.kind == "i" if isinstance(x, Value) else type(x) is int
-
-
 def _bound(x: Any) -> int:
     """What the size of an integer doesn't exceed, at later calls either."""
     if not isinstance(x, Value):
         return abs(int(x))
     bounds: dict[Any, int] = x._trace.bounds  # type: ignore[attr-defined]
-    operand = x.read()[0]  # type: ignore[attr-defined]
+    operand = x._read()[0]  # type: ignore[attr-defined]
     if operand not in bounds:
         bounds[operand] = max(_USUAL, 1 << abs(int(_value(x))).bit_length())
-        _take_for_granted(abs(x) <= bounds[operand])  # type: ignore[arg-type]
+        if bounds[operand] < 2**63:
+            _take_for_granted(abs(x) <= bounds[operand])  # type: ignore[arg-type]
     return bounds[operand]
 
 
@@ -133,61 +220,158 @@ def _size(name: str, x: Any, y: Any) -> int:
     return bound
 
 
+def _is_wide(x: Any) -> bool:
+    """Whether this is a plain integer that 64 bits can't hold."""
+    return type(x) is int and not -(2**63) <= x < 2**63
+
+
+def _by_value(name: str, x: Any, y: Any) -> Any:
+    """What plain Python makes of two integers, which are guarded."""
+    x, y = (n._plain("a large integer") if isinstance(n, Value) else n for n in (x, y))  # type: ignore[attr-defined]
+    return getattr(operator, _FUNCTIONS.get(name, name))(x, y)
+
+
 # ---- operators
 
 
+@unobserved
 def _computed(name: str, x: Any, y: Any) -> Any:
     """What the operator `name` makes of two Python numbers; at least one is traced."""
     if name in _ARITHMETIC:
         x, y = _as_number(x), _as_number(y)
+    kinds = _kind(x) + _kind(y)
+    if name in _OF_INTEGERS and "f" in kinds:
+        return NotImplemented
     known = _value(x) is not None and _value(y) is not None
+    whole = known and kinds == "ii"
     if known and name in _CHECKS:
         _CHECKS[name](x, y)
-    if name == "pow" and known and _is_integer(y):
-        y = int(y)  # guarded: an integer exponent decides which code is best
+    if whole and (_is_wide(x) or _is_wide(y) or (name == "truediv" and not _divides(x, y))):
+        return _by_value(name, x, y)
+    bound = None
+    if name == "pow" and known and kinds[1] == "i":
+        y = y if type(y) is int else int(y)  # guarded: an integer decides which code is best
         if not isinstance(x, Value):
             return x**y
-        x = _computed("mul", x, 1.0) if y < 0 else x  # Python's result is a float then
-    bound = None
-    if name in _GROWTH and known and _is_integer(x) and _is_integer(y):
+        if kinds[0] == "i" and y < 0:
+            x, kinds, whole = _computed("mul", x, 1.0), "fi", False  # Python's result is a float
+    if whole and name in _GROWTH:
         bound = _size(name, x, y)
-    if isinstance(x, Value):
+    with np.errstate(all="ignore"):  # Python doesn't warn
         result = getattr(NDArrayOperatorsMixin, f"__{name}__")(x, y)
-    else:
-        result = getattr(NDArrayOperatorsMixin, f"__r{name}__")(y, x)
-    result._weak = True
+    if name == "pow" and known and "f" in kinds:
+        _check_overflow(result, x, y)
     if bound is not None:
-        result._trace.bounds[result.read()[0]] = bound
-    return result
+        result._trace.bounds[result._read()[0]] = bound
+    return result._as_pythons()
+
+
+def _divides(x: Any, y: Any) -> bool:
+    """Whether the quotient of two integers is that of two floats: Python rounds once."""
+    return _bound(x) <= _EXACT and _bound(y) <= _EXACT
+
+
+@unobserved
+def _compared(name: str, x: Any, y: Any) -> Any:
+    """A comparison of two Python numbers, which is exact in Python."""
+    kinds = _kind(x) + _kind(y)
+    if _value(x) is not None and _value(y) is not None:
+        if "f" not in kinds and (_is_wide(x) or _is_wide(y)):
+            return _COMPARE[name](x, 0) if _is_wide(x) else _COMPARE[name](0, y)
+        if kinds == "if" and _bound(x) > _EXACT:
+            return _compared_exactly(name, x, y)
+        if kinds == "fi" and _bound(y) > _EXACT:
+            return _compared_exactly(_turned(name), y, x)
+    return getattr(NDArrayOperatorsMixin, f"__{name}__")(x, y)._as_pythons()
+
+
+def _compared_exactly(name: str, n: Any, real: Any) -> Any:
+    """`n <name> real` of a large integer and a float."""
+    if not isinstance(n, Value):
+        return _compared_with_float(_turned(name), real, n)
+    if not abs(real) < 2.0**63:
+        return _COMPARE[name](0.0, real)
+    up = name in ("lt", "ge")
+    if isinstance(real, Value):
+        from tapegrad.primitives.elementwise import AsType
+
+        whole: Any = np.ceil(real) if up else np.floor(real)  # type: ignore[call-overload]
+        edge = AsType(np.dtype(np.int64))(whole)._as_pythons()
+    else:
+        whole = edge = math.ceil(real) if up else math.floor(real)
+    found = _compared(name, n, edge)
+    if name == "eq":
+        return found & (real == whole)
+    return found | (real != whole) if name == "ne" else found
+
+
+def _compared_with_float(name: str, real: Any, n: int) -> Any:
+    """`real <name> n` of a traced float and a plain integer: no float lies between n and the float
+    next to it."""
+    try:
+        near = float(n)
+    except OverflowError:
+        near = math.inf if n > 0 else -math.inf
+    if near != n:
+        if name in ("eq", "ne"):
+            return name == "ne"
+        above = near > n
+        name = ("lt" if above else "le") if name[0] == "l" else ("ge" if above else "gt")
+    return getattr(NDArrayOperatorsMixin, f"__{name}__")(real, near)._as_pythons()
+
+
+def _turned(name: str) -> str:
+    return _TURNED[name].strip("_")
+
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
+}
+_OF_INTEGERS = ("lshift", "rshift", "and", "or", "xor")
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift")
+_FUNCTIONS = {"and": "and_", "or": "or_"}
+# What the other operand is asked for
+_TURNED = {name: f"__r{name}__" for name in (*_ARITHMETIC, "and", "or", "xor", "divmod")} | {
+    "lt": "__gt__",
+    "gt": "__lt__",
+    "le": "__ge__",
+    "ge": "__le__",
+    "eq": "__eq__",
+    "ne": "__ne__",
+}
 
 
 def _binary(name: str) -> list[Any]:
-    """An operator, its reflected and its in-place form."""
+    """An operator, and its reflected form."""
 
-    def form(prefix: str) -> Any:
-        numpys = getattr(NDArrayOperatorsMixin, f"__{prefix}{name}__")
+    def form(reflected: bool) -> Any:
+        numpys = getattr(NDArrayOperatorsMixin, f"__{'r' if reflected else ''}{name}__")
 
-        @unobserved
+        asked = "" if reflected else _TURNED[name]
+
         def operator(self: Any, other: Any) -> Any:
-            if not (self._weak and _is_pythons(other)):
+            number = _number(other, asked)
+            if number is not None:
+                return _computed(name, *((number, self) if reflected else (self, number)))
+            if _is_numpys(other):
                 return numpys(self, other)
-            x, y = (other, self) if prefix == "r" else (self, other)
-            return _computed(name, x, y)
+            return _met(name, self, other, reflected)
 
         return operator
 
-    return [form(prefix) for prefix in ("", "r", "i")]
+    return [form(False), form(True)]
 
 
 def _comparison(name: str) -> Any:
     numpys = getattr(NDArrayOperatorsMixin, f"__{name}__")
 
-    @unobserved
     def operator(self: Any, other: Any) -> Any:
-        result = numpys(self, other)
-        if self._weak and _is_pythons(other):
-            result._weak = True
-        return result
+        number = _number(other, _TURNED[name])
+        if number is not None:
+            return _compared(name, self, number)
+        if _is_numpys(other):
+            return numpys(self, other)
+        return _met(name, self, other, reflected=False)
 
     return operator
 
@@ -197,43 +381,62 @@ def _unary(name: str) -> Any:
 
     @unobserved
     def operator(self: Any) -> Any:
-        result = numpys(_as_number(self) if self._weak else self)
-        result._weak = self._weak
-        return result
+        return numpys(_as_number(self))._as_pythons()
 
     return operator
 
 
-_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift")
+def _divmod(reflected: bool) -> Any:
+    def operator(self: Any, other: Any) -> Any:
+        x, y = (other, self) if reflected else (self, other)
+        if _number(other) is None and not _is_numpys(other):
+            return _met("divmod", self, other, reflected)
+        return x // y, x % y
+
+    return operator
 
 
-class PythonArithmetic(NDArrayOperatorsMixin):
-    """ndarray's operators, and between two Python numbers Python's."""
+class PythonOperators:
+    """Mixin of the operators that Python's floats and integers have."""
 
     __slots__ = ()
 
-    __add__, __radd__, __iadd__ = _binary("add")
-    __sub__, __rsub__, __isub__ = _binary("sub")
-    __mul__, __rmul__, __imul__ = _binary("mul")
-    __truediv__, __rtruediv__, __itruediv__ = _binary("truediv")
-    __floordiv__, __rfloordiv__, __ifloordiv__ = _binary("floordiv")
-    __mod__, __rmod__, __imod__ = _binary("mod")
-    __pow__, __rpow__, __ipow__ = _binary("pow")
-    __lshift__, __rlshift__, __ilshift__ = _binary("lshift")
-    __rshift__, __rrshift__, __irshift__ = _binary("rshift")
-    __and__, __rand__, __iand__ = _binary("and")
-    __or__, __ror__, __ior__ = _binary("or")
-    __xor__, __rxor__, __ixor__ = _binary("xor")
+    __add__, __radd__ = _binary("add")
+    __sub__, __rsub__ = _binary("sub")
+    __mul__, __rmul__ = _binary("mul")
+    __truediv__, __rtruediv__ = _binary("truediv")
+    __floordiv__, __rfloordiv__ = _binary("floordiv")
+    __mod__, __rmod__ = _binary("mod")
+    __divmod__, __rdivmod__ = _divmod(False), _divmod(True)
+    _power, __rpow__ = _binary("pow")
 
     __lt__, __le__ = _comparison("lt"), _comparison("le")
     __gt__, __ge__ = _comparison("gt"), _comparison("ge")
     __eq__, __ne__ = _comparison("eq"), _comparison("ne")
 
     __neg__, __pos__, __abs__ = _unary("neg"), _unary("pos"), _unary("abs")
+
+    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+        if modulus is None:
+            return self._power(other)
+        numbers = [_number(x) for x in (self, other, modulus)]
+        if any(x is None or _kind(x) == "f" for x in numbers):
+            return NotImplemented
+        x, y, z = (
+            x._plain("pow(x, y, z)") if isinstance(x, Value) else x  # type: ignore[attr-defined]
+            for x in numbers
+        )
+        return pow(x, y, z)
+
+
+class IntegerOperators(PythonOperators):
+    """Mixin of those that integers have besides."""
+
+    __slots__ = ()
+
+    __lshift__, __rlshift__ = _binary("lshift")
+    __rshift__, __rrshift__ = _binary("rshift")
+    __and__, __rand__ = _binary("and")
+    __or__, __ror__ = _binary("or")
+    __xor__, __rxor__ = _binary("xor")
     __invert__ = _unary("invert")
-
-    def __divmod__(self, other: Any) -> Any:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> Any:
-        return other // self, other % self

@@ -21,7 +21,8 @@ MODULES = (loading, linking, arrays, scalars, blas, lapack, compiling, threads)
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
     modules = (arrays, scalars, blas, lapack, compiling, threads)
-    return {name: x for module in modules for name, x in vars(module).items()}
+    found = {name: x for module in modules for name, x in vars(module).items()}
+    return {name: x for name, x in found.items() if not name.startswith("__")}  # of the modules
 
 
 def text() -> str:

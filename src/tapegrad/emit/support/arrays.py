@@ -260,25 +260,61 @@ def _unbox_fixed_array(kind: Any, value: Any, c: Any) -> Any:
     return NativeValue(data, is_error=b.not_(b.extract_value(pair, 1)))
 
 
-def argument(x: Any, shape: tuple[int, ...], dtype: Any, name: str) -> Any:
-    """`x` as a row-major array of this dtype, if it has this shape; a ValueError if not."""
-    if isinstance(x, (np.ma.MaskedArray, np.matrix)):
-        raise TypeError(f"{name} is a {type(x).__name__}. Pass np.asarray({name})")
-    array = np.asarray(x)
-    if array.shape != shape or not np.can_cast(array.dtype, dtype, "safe"):
-        raise ValueError(
-            f"{name} has shape {array.shape} and dtype {array.dtype}, but this function was made "
-            f"for shape {shape} and dtype {np.dtype(dtype)}"
+def argument(
+    x: Any, shape: tuple[int, ...], dtype: Any, name: str, strides: tuple[int, ...] | None = None
+) -> Any:
+    """`x` as a row-major array, if it is one of this kind; a TypeError or ValueError if not. What
+    NumPy computes depends on all of it: on the strides too, which decide what is a view."""
+    if type(x) not in (np.ndarray, np.memmap):
+        raise TypeError(
+            f"{name} is of type {type(x).__name__}, but this function was made for an array. Pass "
+            f"np.asarray({name})"
         )
-    return np.require(array, dtype, ["C", "A"])
+    if x.shape != shape or x.dtype != dtype:
+        raise ValueError(
+            f"{name} has shape {x.shape} and dtype {x.dtype}, but this function was made for "
+            f"shape {shape} and dtype {np.dtype(dtype)}"
+        )
+    if not x.flags.c_contiguous if strides is None else x.strides != strides:
+        raise ValueError(
+            f"{name} has strides {x.strides}, but this function was made for an array that is "
+            + ("row-major" if strides is None else f"strided by {strides}")
+            + (f". Pass np.ascontiguousarray({name})" if strides is None else "")
+        )
+    return np.require(x, dtype, ["C", "A"])
 
 
-def parts(x: Any, keys: list[Any], name: str) -> None:
-    """A ValueError if a dict has other keys than these, or a sequence another length."""
-    if list(x.keys() if isinstance(x, dict) else range(len(x))) != keys:
-        found = f"the keys {list(x)}" if isinstance(x, dict) else f"{len(x)} elements"
-        wanted = f"the keys {keys}" if isinstance(x, dict) else f"{len(keys)}"
-        raise ValueError(f"{name} has {found}, but this function was made for {wanted}")
+def number(x: Any, kind: Any, name: str) -> Any:
+    """`x`, if it is a number of this very type; a TypeError if not. Others compute otherwise: an
+    int divides without rounding, and a NumPy scalar gives its dtype to what it meets."""
+    if type(x) is not kind:
+        raise TypeError(
+            f"{name} is {x!r} ({type(x).__name__}), but this function was made for a number of "
+            f"type {kind.__name__}. Pass one, or make it anew for such arguments"
+        )
+    if kind is int and not -(2**63) <= x < 2**63:
+        raise ValueError(f"{name} is {x}, which doesn't fit in 64 bits")
+    return x
+
+
+def parts(x: Any, kind: Any, keys: list[Any], name: str) -> None:
+    """A TypeError if a container is of another class, which is given by name where it isn't
+    Python's; a ValueError if a dict has other keys, or a sequence another length."""
+    if (type(x).__qualname__ if isinstance(kind, str) else type(x)) != kind:
+        wanted = kind if isinstance(kind, str) else kind.__name__
+        raise TypeError(
+            f"{name} is a {type(x).__name__}, but this function was made for a {wanted}"
+        )
+    if isinstance(x, dict):
+        found = list(x)
+        if found != keys or [*map(type, found)] != [*map(type, keys)]:
+            raise ValueError(
+                f"{name} has the keys {found}, but this function was made for the keys {keys}"
+            )
+    elif isinstance(x, (list, tuple)) and len(x) != len(keys):
+        raise ValueError(
+            f"{name} has {len(x)} elements, but this function was made for {len(keys)}"
+        )
 
 
 def static(x: Any, value: Any, name: str) -> None:

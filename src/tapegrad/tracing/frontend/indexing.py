@@ -253,7 +253,7 @@ def getitem(x: Tracer, index: Any) -> Any:
     if found.advanced:
         return found.gathered(found.move_first(x))
     dotted = index is Ellipsis or (isinstance(index, tuple) and any(k is Ellipsis for k in index))
-    if dotted and not indexed_shape(found.explicit) and not found.new_axes and not x.is_scalar():
+    if dotted and not indexed_shape(found.explicit) and not found.new_axes and not x._is_scalar():
         # With an Ellipsis the result is a view even where it has no axes, and not a scalar.
         return Reshape(())(GetItem(found.cell)(x) if found.cell else x)
     return found.view(x)
@@ -344,7 +344,7 @@ def argwhere(x: Any) -> Any:
 @unobserved
 def setitem(x: Tracer, index: Any, value: Any) -> None:
     """`x[index] = value`: from here on, `x` and all its views have the new elements."""
-    if x.is_scalar():
+    if x._is_scalar():
         raise TypeError("a traced scalar does not support item assignment")
     value = plain(value)
     if isinstance(value, Tracer) and value.dtype.kind == "f" and x.dtype.kind != "f":
@@ -355,17 +355,17 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
     if _is_mask_of(x, index) and not np.ndim(value):
         # A mask that is the condition of a choice, and not indices, needs no guard on its count.
         chosen = where(as_tracer(index, x), fit(x, value, ()), x)
-        x.write(SetItem(tuple(Slice(0, n) for n in x.shape)), chosen)
+        x._write(SetItem(tuple(Slice(0, n) for n in x.shape)), chosen)
         return
     found = Index(x, index)
     if not found.advanced:
-        x.write(
+        x._write(
             SetItem(found.explicit), fit(x, value, indexed_shape(found.explicit), found.new_axes)
         )
         return
     moved = found.move_first(x)  # a view of `x`: writing to it writes to `x`
     y = fit(x, value, found.result_shape(moved))
-    moved.write(scatter_set, found.arranged(x, y), *found.arrays)
+    moved._write(scatter_set, found.arranged(x, y), *found.arrays)
 
 
 def _is_mask_of(x: Tracer, index: Any) -> bool:
@@ -429,7 +429,7 @@ class Flat:
 
     def __getitem__(self, index: Any) -> Any:
         found = self._x.reshape(-1)[index]
-        return found if found.is_scalar() else found.copy()
+        return found if found._is_scalar() else found.copy()
 
     def __setitem__(self, index: Any, value: Any) -> None:
         # Reshaping may have to copy, so the write goes to the places of `x` themselves.

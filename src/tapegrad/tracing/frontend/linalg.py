@@ -164,7 +164,7 @@ def raise_if(failed: Any, message: str) -> None:
     In a user's derivative rule only types are known; there what failed is NaN or infinite.
     """
     flag: Any = failed if failed.ndim == 0 else np.any(failed)
-    value = flag.read()[1]
+    value = flag._read()[1]
     if value is None:
         return
     flag._trace.check_alive()
@@ -247,7 +247,7 @@ def det(a: Any) -> Any:
     (a,) = floating(a)
     system = factored(a)
     small = _has_small_pivots(system[1])
-    if small.read()[1] is None or small:
+    if small._read()[1] is None or small:
         return Det()(a)
     sign, logarithm = strict_slogdet(*system)
     return sign * np.exp(logarithm)

@@ -13,7 +13,7 @@ from tapegrad.tracing.frontend.joining import stack
 from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.frontend.shaping import reshape
 from tapegrad.tracing.trace import Trace, to_operand
-from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.tracing.tracer import Tracer, record, stand_in
 from tapegrad.trees import is_array
 
 
@@ -36,7 +36,7 @@ def from_contents(trace: Trace, x: Any, dtype: Any = None) -> Any:
     """
     dtype = None if dtype is None else np.dtype(dtype)
     if isinstance(x, Tracer):
-        made = reshape(x, ()) if x.is_scalar() else x
+        made = reshape(x, ()) if x._is_scalar() else x
         return made if dtype is None else made.astype(dtype, copy=False)
     if has_tracer(x) or _holds_arrays(x):
         made = stack([_strong(from_contents(trace, part)) for part in x])
@@ -60,9 +60,9 @@ def _holds_arrays(x: Any) -> bool:
 def _strong(x: Any) -> Any:
     """An entry of a list, whose dtype counts in full: there are no weak numbers in np.array."""
     if isinstance(x, Tracer) and x._weak:
-        return Tracer(x._trace, *x.read())
+        return stand_in(x._trace, *x._read())
     return x
 
 
 def _constant(trace: Trace, plain: np.ndarray) -> Tracer:
-    return Tracer(trace, *to_operand(trace, plain))
+    return stand_in(trace, *to_operand(trace, plain))

@@ -19,8 +19,8 @@ from tapegrad.tracing.tracer import Tracer
 def copy_of(x: Any, order: str = "K", subok: bool = False) -> Any:
     """np.copy: of a scalar, too, an array that can be written to."""
     out = ew.copy(x)
-    if out.is_scalar():
-        out._value = np.array(out._value)
+    if out._is_scalar():
+        out._revalued(np.array(out._value))
     return lay_out(out, order)
 
 
@@ -32,11 +32,11 @@ def unlinked(out: Any, x: Any) -> Any:
 def lay_out_as(out: Any, x: Any, order: str) -> Any:
     """`out`, which was just made of `x`, in the order that `np.empty_like(x, order=order)` has; if
     that of `x` isn't certain, neither is this."""
-    value = x.read()[1]
+    value = x._read()[1]
     if value is not None and out._value is not None:
         like: Any = np.empty_like(value, out.dtype, order, shape=out.shape)  # type: ignore[call-overload]
         out._value = laid_out_like(out._value, like)
-    out._ordered = x.root._ordered and value is not None
+    out._ordered = x._owner._ordered and value is not None
     return out
 
 
@@ -47,7 +47,7 @@ def in_rows(function: Callable[..., Any]) -> Callable[..., Any]:
     def made(*args: Any, **kwargs: Any) -> Any:
         out = function(*args, **kwargs)
         stored = any(out is x for x in (*args[1:], *kwargs.values()))  # out=
-        if not isinstance(out, Tracer) or out.is_scalar() or stored:
+        if not isinstance(out, Tracer) or out._is_scalar() or stored:
             return out
         return lay_out(unlinked(out, args[0]), "C")
 
@@ -70,5 +70,5 @@ def scalar(out: Any) -> Any:
     if isinstance(out, tuple):
         return tuple(map(scalar, out))
     if isinstance(out, Tracer) and out._root is None and isinstance(out._value, np.ndarray):
-        out._value = out._value if out.ndim else out._value[()]
+        return out if out.ndim else out._revalued(out._value[()])
     return out

@@ -12,7 +12,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.norms import Known
 from tapegrad.primitives.scatter import ScatterAdd
-from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
+from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, of_array, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, plain
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_line
@@ -254,6 +254,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     return ScatterAdd((length,))(cast(as_tracer(weights, x), np.float64), cast(x, np.intp))
 
 
+@of_array
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
     """np.piecewise: each function gets the elements where its condition holds, and is recorded
     with their count, which is guarded."""

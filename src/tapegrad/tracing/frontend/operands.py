@@ -16,7 +16,7 @@ from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import innermost, to_operand
-from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.tracing.tracer import Tracer, record, stand_in
 from tapegrad.trees import is_array
 
 
@@ -37,7 +37,7 @@ def plain(x: Any) -> Any:
         return stack([plain(e) for e in x])
     if isinstance(x, complex):
         check_dtype(np.dtype(complex))
-    if is_foreign(x):
+    if is_foreign(x) or isinstance(x, bytearray):
         raise ArgumentError(
             f"an object of type {type(x).__name__}, which isn't an ndarray, meets a traced value"
             f"{at_line()}: what it holds would be read once, when the function is traced. Use "
@@ -68,7 +68,7 @@ def dtype_of(x: Any) -> Any:
     if is_weak(x):
         if isinstance(x, Tracer):
             return float if x.dtype.kind == "f" else int
-        return type(x)
+        return float if isinstance(x, float) else int
     if isinstance(x, bool):
         return np.dtype(bool)
     return x.dtype
@@ -147,7 +147,7 @@ def as_tracer(x: Any, *others: Any) -> Tracer:
     value = x if isinstance(x, np.ndarray) else np.asarray(x)[()]
     check_dtype(value.dtype)
     operand, _ = to_operand(trace, value)
-    return Tracer(trace, operand, value)
+    return stand_in(trace, operand, value)
 
 
 def _flat(xs: Any) -> list[Any]:
@@ -172,19 +172,19 @@ def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") 
             "in-place operator. Import tapegrad.numpy as np, whose np.zeros can hold it, make the "
             "array with np.zeros_like(x) of a traced x, or write y = y + x instead of y += x"
         )
-    if out.is_scalar() and where is not True:
+    if out._is_scalar() and where is not True:
         raise TypeError("return arrays must be of ArrayType")
-    if out.is_scalar():
+    if out._is_scalar():
         return result  # `s += x` on a scalar binds the name anew
-    if broadcast_shapes(out.shape, result.shape) != out.shape:
-        raise ValueError(
-            f"non-broadcastable output operand with shape {out.shape} doesn't match the "
-            f"broadcast shape {broadcast_shapes(out.shape, result.shape)}"
-        )
     if not np.can_cast(result.dtype, out.dtype, casting):
         raise TypeError(
             f"Cannot cast ufunc output from {result.dtype!r} to {out.dtype!r} with casting rule "
             f"{casting!r}"
+        )
+    if broadcast_shapes(out.shape, result.shape) != out.shape:
+        raise ValueError(
+            f"non-broadcastable output operand with shape {out.shape} doesn't match the "
+            f"broadcast shape {broadcast_shapes(out.shape, result.shape)}"
         )
     if where is not True:
         result = np.where(where, result, out)

@@ -72,7 +72,7 @@ def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None)
 def ravel(x: Any, order: str = "C") -> Any:
     """np.ravel: a view of an array that lies in memory in this order, else a copy."""
     flat = reshape(x, -1, order)
-    value = x.read()[1]
+    value = x._read()[1]
     lies = "F_CONTIGUOUS" if order == "F" else "C_CONTIGUOUS"
     return flat if value is None or value.flags[lies] else unlinked(flat, x)
 
@@ -173,10 +173,11 @@ def broadcast_arrays(*xs: Any, subok: bool = False) -> tuple[Any, ...]:
     """np.broadcast_arrays."""
     shape = np.broadcast_shapes(*[np.shape(x) for x in xs])
     arrays = [as_tracer(x, *xs) for x in xs]
-    arrays = [copy_of(x) if x.is_scalar() else x for x in arrays]
+    arrays = [copy_of(x) if x._is_scalar() else x for x in arrays]
     return tuple(reshape(x, shape) if x.shape == shape else broadcast_to(x, shape) for x in arrays)
 
 
+@of_array
 def flip(x: Any, axis: Any = None) -> Any:
     """np.flip."""
     axes = range(x.ndim) if axis is None else normalize_axis_tuple(axis, x.ndim)
@@ -407,7 +408,7 @@ def triu(m: Any, k: int = 0) -> Any:
 
 def copy(x: Any, order: str = "C") -> Any:
     """ndarray.copy; a scalar's is a scalar."""
-    return ew.copy(x) if x.is_scalar() else copy_of(x, order)
+    return ew.copy(x) if x._is_scalar() else copy_of(x, order)
 
 
 def at_least_a_vector(x: Any) -> Any:
@@ -465,7 +466,7 @@ def full_like(
     out = recorded(x, ew.copy, recorded(x, BroadcastTo(dims), value))
     if order == "K" and x._value is not None:
         out._value = laid_out_like(out._value, np.empty_like(x._value, out.dtype, shape=dims))
-    out._ordered = x.root._ordered and x._value is not None
+    out._ordered = x._owner._ordered and x._value is not None
     return lay_out(out, order)
 
 

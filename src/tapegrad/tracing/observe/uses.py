@@ -223,7 +223,7 @@ def _is_slot(x: Any) -> bool:
 def _plain_key(key: Any) -> Any:
     """A traced number that is looked up is guarded, and stands for its value."""
     if isinstance(key, Value):
-        value = key.read()[1]  # type: ignore[attr-defined]
+        value = key._read()[1]  # type: ignore[attr-defined]
         return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
     return key
 

@@ -1,0 +1,148 @@
+"""Under TAPEGRAD_DEBUG compiled calls are also played, and what both return is compared.
+
+Compiled code adds the terms of a sum in another order, and its functions are off by a few units in
+the last place. What such roundings do to a result depends on the program. Where results differ by
+more than they commonly do, it is measured: the tape is played with each value moved by its last
+bit, at random, and results may be apart as far as that takes them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import InternalError
+from tapegrad.ir.tape import Literal, Tape
+from tapegrad.primitives.control import Opaque
+from tapegrad.runtime.play import run
+from tapegrad.trees import flatten
+
+ON = bool(os.environ.get("TAPEGRAD_DEBUG"))
+COMMON = 64  # units in the last place, of the largest element
+AMPLIFIED = 64  # times as far as single roundings take a result, which stand for those of sums
+RUNS = 3
+CALLS, ELEMENTS = 200, 1 << 16  # a tape of more, or of larger values, is played at its first call
+
+
+def watched(
+    call: Callable[..., Any],
+    tape: Tape,
+    inputs: Callable[..., Sequence[Any]],
+    outputs: Callable[[Any], dict[int, Any]],
+) -> Callable[..., Any]:
+    """`call` itself, or under TAPEGRAD_DEBUG one that is compared with the played tape.
+
+    `inputs` gives the values of the tape's inputs for the arguments of a call, and `outputs` those
+    of its outputs, by number, for what it returns. Functions that only the user knows aren't called
+    twice: they may do more than compute.
+    """
+    if not ON or any(isinstance(c.primitive, Opaque) for c in tape.calls):
+        return call
+    numbers = itertools.count()
+    sizes = [x.aval.size for c in tape.calls for x in c.outs]
+    is_large = len(sizes) > CALLS or sum(sizes) > ELEMENTS
+
+    def checked(*args: Any) -> Any:
+        found = call(*args)
+        number = next(numbers)
+        if number == 0 or (not is_large and (number < 8 or number & (number - 1) == 0)):
+            compare(tape, inputs(*args), outputs(found))
+        return found
+
+    return checked
+
+
+class _Place:
+    """Stands for an output of a tape, where the structure of a result is read off."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def outputs_of(assemble: Callable[..., Any], count: int, result: Any) -> dict[int, Any]:
+    """The values of a tape's outputs, by number, out of what `assemble` has made of them."""
+    places = flatten(assemble([_Place(k) for k in range(count)]))[0]
+    pairs = zip(places, flatten(result)[0], strict=True)
+    return {at.number: x for at, x in pairs if isinstance(at, _Place)}
+
+
+def compare(tape: Tape, inputs: Sequence[Any], found: dict[int, Any]) -> None:
+    """An InternalError if the values of outputs aren't those that playing the tape gives."""
+    expected, broken = run(tape, inputs)
+    if broken is not None:
+        raise _differs(tape, f"{broken.what} isn't {broken.expected}, and it went on")
+    others: list[list[Any]] | None = None
+    for number, x in found.items():
+        a, b = np.asarray(x), np.asarray(expected[number])
+        if a.shape != b.shape or a.dtype != b.dtype:
+            kinds = f"{a.dtype}{a.shape}, and {b.dtype}{b.shape} when played"
+            raise _differs(tape, f"output {number} is {kinds}")
+        if _is_close(a, b, _common(b)):
+            continue
+        if others is None:
+            others = [_moved(tape, inputs, seed) for seed in range(RUNS)]
+        if not _is_close(a, b, _rounding(b, [run[number] for run in others])):
+            raise _differs(tape, f"output {number} is\n{x}\nand played it is\n{b}")
+
+
+def _differs(tape: Tape, how: str) -> InternalError:
+    return InternalError(f"a compiled call differs from the played tape: {how}\n{tape}")
+
+
+def _is_close(a: np.ndarray, b: np.ndarray, allowed: Any) -> bool:
+    """Whether two arrays are equal but for what is allowed; NaN is NaN."""
+    if a.dtype.kind != "f":
+        return bool(np.all((a == b) | (np.asarray(allowed) > 0)))
+    with np.errstate(all="ignore"):
+        same = (a == b) | ((a != a) & (b != b)) | (np.abs(a - b) <= allowed)
+    return bool(np.all(same | (np.asarray(allowed) == np.inf)))
+
+
+def _common(b: np.ndarray) -> float:
+    if b.dtype.kind != "f" or not b.size:
+        return 0.0
+    finite = np.abs(b[np.isfinite(b)])
+    return float(COMMON * np.finfo(b.dtype).eps * finite.max(initial=0.0))
+
+
+def _rounding(b: np.ndarray, others: Sequence[Any]) -> Any:
+    """How far off rounding takes each element; infinite where it decides between NaN and numbers,
+    or which integer it is."""
+    allowed = np.zeros(b.shape)
+    for other in map(np.asarray, others):
+        with np.errstate(all="ignore"):
+            off = np.abs(other.astype(float) - b.astype(float))
+            jumps = np.isfinite(other) != np.isfinite(b)
+        if b.dtype.kind != "f":
+            jumps = other != b
+        allowed = np.maximum(allowed, np.where(jumps, np.inf, np.nan_to_num(off)))
+    return AMPLIFIED * np.max(allowed, initial=0.0) + _common(b)
+
+
+def _moved(tape: Tape, inputs: Sequence[Any], seed: int) -> list[Any]:
+    """The outputs of a tape, each of whose values is moved by its last bit, or isn't."""
+    rng = np.random.default_rng(seed)
+
+    def moved(x: Any) -> Any:
+        x = np.asarray(x)
+        if x.dtype.kind != "f":
+            return x
+        bits = rng.integers(-1, 2, x.shape) * float(np.finfo(x.dtype).eps)
+        return (x * (1 + bits)).astype(x.dtype)
+
+    env = {v.id: moved(x) for v, x in zip(tape.inputs, inputs, strict=True)}
+
+    def value(x: Any) -> Any:
+        return x.value if isinstance(x, Literal) else env[x.id]
+
+    with np.errstate(all="ignore"):
+        for call in tape.calls:
+            results = call.primitive.evaluate(*map(value, call.operands))
+            if call.primitive.results == 1 and not isinstance(results, tuple):
+                results = (results,)
+            env.update(zip((v.id for v in call.outs), map(moved, results), strict=True))
+    return [value(x) for x in tape.outputs]

@@ -1,0 +1,185 @@
+"""What Python takes for granted of a traced value: its truth, an integer, a text, a plain array.
+
+An integer or a boolean is guarded. A real number would lose its derivative on the way: a plain
+float or a plain array of it is an error, which the program can't catch. Where a program goes on
+after the error, or a library puts another in its place, it has left the path that plain NumPy
+takes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import ConversionError
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.source import assigns_item, at_line, caller
+from tapegrad.tracing.texts import formats_text, tell
+
+
+class Conversions:
+    """Mixin of all tracers."""
+
+    __slots__ = ()
+    _trace: Any
+    _value: Any
+    _aval: Any
+
+    def _scalar_value(self: Any, kind: str) -> Any:
+        if self._aval.size != 1:
+            raise TypeError(f"only an array of one element can be converted to {kind}")
+        return np.asarray(self._concrete).reshape(())[()]
+
+    def _as_integer(self) -> Any:
+        """Python's True as 1."""
+        from tapegrad.primitives.elementwise import AsType
+
+        return AsType(np.dtype(np.int64))(self)._as_pythons()
+
+    def _as_scalar(self: Any) -> Any:
+        from tapegrad.primitives.views import Reshape
+
+        return self if self._aval.shape == () else Reshape(())(self)
+
+    @unobserved
+    def __bool__(self: Any) -> bool:
+        if self._aval.size != 1:
+            return bool(np.asarray(self._concrete))  # NumPy's own error
+        found = bool(self._scalar_value("bool"))
+        condition = self._as_scalar()
+        if self._aval.dtype != np.bool_:
+            condition = condition != 0
+        self._trace.check_alive()
+        self._trace.guard(condition, found, "a condition")
+        return found
+
+    @unobserved
+    def _guarded(self, what: str) -> Any:
+        """The value of a number without a derivative, which is taken for granted from here on."""
+        value = self._scalar_value(what)
+        if formats_text():
+            tell(self)
+            return value
+        self._trace.check_alive()
+        self._trace.guard(self._as_scalar(), value, what)
+        return value
+
+    def _guarded_int(self, what: str) -> int:
+        if self._aval.dtype.kind != "f":
+            return int(self._guarded(what))
+        if not np.isfinite(self._scalar_value(what)):  # Python's own error
+            return int(np.nan if np.isnan(self) or not np.isinf(self) else np.inf)
+        whole: Any = np.trunc(self)
+        return int(whole._guarded(what))
+
+    def __int__(self) -> int:
+        return self._guarded_int("int(...)")
+
+    def __float__(self: Any) -> float:
+        if formats_text():
+            tell(self)
+            return float(self._scalar_value("float"))
+        if self._aval.dtype.kind in "iub" or self._trace.is_of_integers(self._read()[0]):
+            return float(self._guarded("float(...)"))
+        self._trace.check_alive()
+        if assigns_item():
+            raise self._assigned()
+        scipy = caller() == "SciPy"
+        if scipy:
+            advice = (
+                "SciPy's root finders, optimisers and integrators can't be traced: call them in a "
+                "function that is declared with tapegrad.primitive, and give its derivative with "
+                "defvjp (for a root, that of the implicit function theorem)"
+            )
+        else:
+            advice = (
+                "drop float(...) and x.item(), and use np.exp instead of math.exp. A function "
+                "that needs plain numbers can be declared with tapegrad.primitive"
+            )
+        by = "SciPy" if scipy else "float(x), x.item() or a function of the math module"
+        raise self._trace.refused(
+            ConversionError(
+                f"a traced number was converted to a plain Python float{at_line()}, by {by}. A "
+                f"plain float carries no derivative: {advice}"
+            )
+        )
+
+    def __array__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self._trace.check_alive()
+        if self._aval.shape == () and self._aval.dtype.kind in "iub":
+            return np.array(self._guarded("an integer or a boolean in a plain array"))
+        if assigns_item():
+            raise self._assigned()
+        if caller() == "SciPy":
+            raise self._trace.refused(
+                ConversionError(
+                    f"SciPy makes a plain NumPy array of a traced one ({self._aval}){at_line()}, "
+                    "which carries no derivative. Functions of scipy.linalg that can be traced are "
+                    "in tapegrad.linalg, under SciPy's names; numpy.linalg can be traced too. "
+                    "Others can be declared with tapegrad.primitive and defvjp"
+                )
+            )
+        raise self._trace.refused(
+            ConversionError(
+                f"a traced array ({self._aval}) can't become a plain NumPy array{at_line()}, which "
+                "carries no derivative. For np.array([a, b]) of traced values, import "
+                "tapegrad.numpy as np, or use np.stack([a, b]); drop np.array(x) and np.asarray(x) "
+                "of one. A function that needs plain arrays can be declared with "
+                "tapegrad.primitive"
+            )
+        )
+
+    def _assigned(self) -> ConversionError:
+        """The error for `a[k] = self` where `a` is a plain array."""
+        return self._trace.refused(
+            ConversionError(
+                f"a traced value ({self._aval}) is assigned into a plain NumPy array{at_line()}, "
+                "which carries no derivative. Import tapegrad.numpy as np, whose np.zeros can hold "
+                "it, make the array with np.zeros_like(x, shape=...) of a traced x, or put the "
+                "parts together with np.stack or np.concatenate"
+            )
+        )
+
+    # ---- texts and copies
+
+    def __repr__(self: Any) -> str:
+        value = (
+            "" if self._value is None else f", value={np.array2string(np.asarray(self._concrete))}"
+        )
+        return f"Tracer({self._aval}{value})"
+
+    def __str__(self: Any) -> str:
+        if self._value is None:
+            return repr(self)
+        tell(self)
+        return str(self._concrete)
+
+    def __format__(self: Any, spec: str) -> str:
+        if self._value is None:
+            return repr(self)
+        tell(self)
+        return format(self._concrete, spec)
+
+    def __reduce__(self) -> Any:
+        raise ConversionError(f"a traced array can't be pickled{at_line()}")
+
+
+class AsIndex:
+    """Mixin of what Python and NumPy take for an index."""
+
+    __slots__ = ()
+
+    def __index__(self: Any) -> int:
+        if self._aval.dtype.kind not in ("iub" if self._weak else "iu"):
+            raise TypeError(f"only integer arrays can be used as an index, not {self._aval}")
+        return int(self._guarded_int("an integer used as an index, a length or a range"))
+
+
+class Rounds:
+    """Mixin of NumPy's scalars that `round` takes."""
+
+    __slots__ = ()
+
+    def __round__(self: Any, digits: int | None = None) -> Any:
+        return int(np.rint(self)) if digits is None else np.round(self, digits)

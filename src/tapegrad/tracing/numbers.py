@@ -1,0 +1,147 @@
+"""The methods and attributes of Python's numbers, and of NumPy's scalars where they have them.
+
+A tracer has those of what it stands for. Where a method's result has no derivative, it follows from
+a guarded integer or condition; where it would lose one, it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import ConversionError
+from tapegrad.tracing.rounding import rounded
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.texts import tell
+
+
+class RealMethods:
+    """Mixin of a float's, Python's or NumPy's."""
+
+    __slots__ = ()
+
+    def is_integer(self) -> bool:
+        return bool(np.isfinite(self)) and bool(np.floor(self) == self)  # type: ignore[call-overload]
+
+    def as_integer_ratio(self: Any) -> Any:
+        raise self._trace.refused(
+            ConversionError(
+                f"x.as_integer_ratio() of a traced number{at_line()} gives plain integers, which "
+                "carry no derivative. A function that needs it can be declared with "
+                "tapegrad.primitive"
+            )
+        )
+
+
+class HexMethods(RealMethods):
+    """Mixin of those that a Python float and np.float64 have."""
+
+    __slots__ = ()
+    fromhex = staticmethod(float.fromhex)
+
+    def hex(self: Any) -> str:
+        tell(self)
+        return float(self._concrete).hex()
+
+
+class FloatMethods(HexMethods):
+    """Mixin of a Python float's."""
+
+    __slots__ = ()
+
+    def conjugate(self: Any) -> Any:
+        return +self
+
+    @property
+    def real(self: Any) -> Any:
+        return +self
+
+    @property
+    def imag(self) -> float:
+        return 0.0
+
+    def __round__(self: Any, digits: Any = None) -> Any:
+        if digits is None:
+            return int(np.rint(self))
+        return rounded(self, digits.__index__())
+
+    def __trunc__(self: Any) -> int:
+        return int(self)
+
+    def __floor__(self) -> int:
+        return int(np.floor(self))  # type: ignore[call-overload]
+
+    def __ceil__(self) -> int:
+        return int(np.ceil(self))  # type: ignore[call-overload]
+
+
+def _by_value(name: str) -> Callable[..., Any]:
+    """A method of integers that the plain one computes, which is guarded."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self._plain(f"n.{name}()"), name)(*args, **kwargs)
+
+    return method
+
+
+class IntegerMethods:
+    """Mixin of a Python integer's, and a boolean's."""
+
+    __slots__ = ()
+
+    bit_length = _by_value("bit_length")
+    bit_count = _by_value("bit_count")
+    to_bytes = _by_value("to_bytes")
+    as_integer_ratio = _by_value("as_integer_ratio")
+    from_bytes = staticmethod(int.from_bytes)
+    if hasattr(int, "is_integer"):  # from Python 3.12 on
+        is_integer = _by_value("is_integer")
+
+    def conjugate(self: Any) -> Any:
+        return +self
+
+    @property
+    def real(self: Any) -> Any:
+        return +self
+
+    numerator = real
+
+    @property
+    def imag(self) -> int:
+        return 0
+
+    @property
+    def denominator(self) -> int:
+        return 1
+
+    def __round__(self: Any, digits: Any = None) -> Any:
+        if digits is None or digits.__index__() >= 0:
+            return +self
+        return round(self._plain("round(n, digits)"), digits.__index__())
+
+    def __trunc__(self: Any) -> Any:
+        return +self
+
+    __floor__ = __ceil__ = __trunc__
+
+
+class WholeMethods:
+    """Mixin of a NumPy integer's."""
+
+    __slots__ = ()
+
+    def is_integer(self) -> bool:
+        return True
+
+    def bit_count(self) -> Any:
+        return np.bitwise_count(self)  # type: ignore[call-overload]
+
+    @property
+    def numerator(self) -> Any:
+        return self
+
+    @property
+    def denominator(self) -> int:
+        return 1

@@ -1,0 +1,104 @@
+"""The operators of NumPy's arrays and scalars, where they aren't those of ufuncs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from tapegrad.primitives.base import Value
+
+_Ufuncs = NDArrayOperatorsMixin
+
+
+def _equality(name: str) -> Any:
+    """`==` or `!=`. What knows no numbers is unequal to all of them: None, a text, an object."""
+    numpys = getattr(_Ufuncs, f"__{name}__")
+
+    def operator(self: Any, other: Any) -> Any:
+        kind = type(other)
+        plain = issubclass(kind, (Value, np.ndarray, np.generic, int, float, complex, list, tuple))
+        if plain or not _knows_no_numbers(other):
+            return numpys(self, other)
+        zero = self._aval.dtype.type(0)
+        return getattr(zero if self._is_scalar() else np.full(self.shape, zero), f"__{name}__")(
+            other
+        )
+
+    return operator
+
+
+def _knows_no_numbers(x: Any) -> bool:
+    """Whether NumPy compares `x` with each element as one object, which answers to no number."""
+    kind: Any = type(x)
+    if hasattr(kind, "__array__") or kind.__eq__(x, 1.0) is not NotImplemented:
+        return False
+    array = np.asarray(x)
+    return array.ndim == 0 and array.dtype.kind in "OUS"
+
+
+def _repeated(name: str) -> Any:
+    """A product: a sequence repeats itself, by the scalar's `__index__`, if there is one."""
+    numpys = getattr(_Ufuncs, name)
+
+    def operator(self: Any, other: Any) -> Any:
+        kind = type(other)
+        repeats = all(any(n in vars(c) for c in kind.__mro__) for n in ("__getitem__", "__rmul__"))
+        if repeats and not issubclass(kind, (Value, np.generic)) and not hasattr(kind, "__array__"):
+            if name == "__mul__" and hasattr(self, "__index__"):
+                return kind.__rmul__(other, self.__index__())
+            return NotImplemented
+        return numpys(self, other)
+
+    return operator
+
+
+class ArrayOperators(NDArrayOperatorsMixin):
+    """Mixin of an array's."""
+
+    __slots__ = ()
+    __eq__, __ne__ = _equality("eq"), _equality("ne")
+
+    def __imatmul__(self: Any, other: Any) -> Any:
+        from tapegrad.tracing.frontend.operands import plain
+
+        other = plain(other)
+        if self.ndim < 1 or np.ndim(other) < 2:
+            if not np.can_cast(np.result_type(other), self.dtype, "same_kind"):
+                raise TypeError("the result of an in-place product can't be cast to its place")
+            raise ValueError("inplace matrix multiplication requires two dimensions on the right")
+        return super().__imatmul__(other)
+
+
+class ScalarOperators:
+    """Mixin of a NumPy scalar's: there is no matrix product, and nothing is changed in place."""
+
+    __slots__ = ()
+
+    __add__, __radd__ = _Ufuncs.__add__, _Ufuncs.__radd__
+    __sub__, __rsub__ = _Ufuncs.__sub__, _Ufuncs.__rsub__
+    __mul__, __rmul__ = _repeated("__mul__"), _repeated("__rmul__")
+    __truediv__, __rtruediv__ = _Ufuncs.__truediv__, _Ufuncs.__rtruediv__
+    __floordiv__, __rfloordiv__ = _Ufuncs.__floordiv__, _Ufuncs.__rfloordiv__
+    __mod__, __rmod__ = _Ufuncs.__mod__, _Ufuncs.__rmod__
+    __divmod__, __rdivmod__ = _Ufuncs.__divmod__, _Ufuncs.__rdivmod__
+    __rpow__ = _Ufuncs.__rpow__
+    __lshift__, __rlshift__ = _Ufuncs.__lshift__, _Ufuncs.__rlshift__
+    __rshift__, __rrshift__ = _Ufuncs.__rshift__, _Ufuncs.__rrshift__
+    __and__, __rand__ = _Ufuncs.__and__, _Ufuncs.__rand__
+    __or__, __ror__ = _Ufuncs.__or__, _Ufuncs.__ror__
+    __xor__, __rxor__ = _Ufuncs.__xor__, _Ufuncs.__rxor__
+
+    __lt__, __le__ = _Ufuncs.__lt__, _Ufuncs.__le__
+    __gt__, __ge__ = _Ufuncs.__gt__, _Ufuncs.__ge__
+    __eq__, __ne__ = _equality("eq"), _equality("ne")
+
+    __neg__, __pos__ = _Ufuncs.__neg__, _Ufuncs.__pos__
+    __abs__, __invert__ = _Ufuncs.__abs__, _Ufuncs.__invert__
+
+    def __pow__(self: Any, other: Any) -> Any:
+        # The power of a boolean scalar is that of an integer; the ufunc's is that of an int8.
+        if self.dtype == np.bool_ and type(other) is int:
+            self = self.astype(np.int64)
+        return _Ufuncs.__pow__(self, other)

@@ -1,0 +1,347 @@
+"""Attributes and methods of numbers"""
+
+from __future__ import annotations
+
+import collections.abc
+import copy
+import functools
+import math
+import numbers
+import operator
+import statistics
+import typing
+
+import numba
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.optimize
+from tests.honesty.check import refused
+from tests.honesty.kinds import KINDS, PYTHONS, differences, outcome
+
+from tapegrad import grad, jit
+from tapegrad.errors import ConversionError
+
+# Where `hasattr` says otherwise: what NumPy and `copy` look for on whatever they are handed;
+SOUGHT = {"__array__", "__array_ufunc__", "__array_function__", "__copy__", "__deepcopy__"}
+# what belongs to memory, classes and pickling, which a tracer has none of;
+ABSENT = {"__array_interface__", "__array_struct__", "__array_wrap__", "__array_finalize__"}
+ABSENT |= {"__array_namespace__", "__dlpack__", "__dlpack_device__", "__class_getitem__"}
+ABSENT |= {"__getnewargs__", "__getformat__", "__setstate__"}
+# what math.floor and its like would take a plain float without;
+WHOLE = {"__floor__", "__ceil__", "__trunc__"}
+# and of NumPy's scalars, which have indices, what says that Python can't go through these.
+ITERATED = {"__iter__"}
+
+ABCS = [getattr(collections.abc, n) for n in collections.abc.__all__]
+ABCS += [getattr(numbers, n) for n in numbers.__all__]
+ABCS += [getattr(typing, n) for n in dir(typing) if n.startswith("Supports")]
+ABCS += [int, float, bool, complex, str, np.ndarray, np.generic, np.number, np.integer]
+ABCS += [np.floating, np.float64, np.float32, np.int64, np.bool, object]
+
+
+@functools.singledispatch
+def dispatched(x):
+    return "anything"
+
+
+for cls in (int, float, bool, np.ndarray, np.floating, np.integer, numbers.Number):
+    dispatched.register(cls, lambda x, name=cls.__name__: name)
+
+
+def matched(x):
+    match x:
+        case [_, _]:
+            return "sequence"
+        case {}:
+            return "mapping"
+        case bool():
+            return "bool"
+        case int(n):
+            return "int", n
+        case float():
+            return "float"
+        case np.float32() | np.ndarray():
+            return "numpy"
+    return "nothing"
+
+
+QUESTIONS = {
+    "ABCs": lambda x: [isinstance(x, a) for a in ABCS],
+    "dir": dir,
+    "name": lambda x: type(x).__name__,
+    "class": lambda x: x.__class__.__name__,
+    "callable": callable,
+    "isscalar": np.isscalar,
+    "ndim": np.ndim,
+    "shape": np.shape,
+    "iterable": np.iterable,
+    "length_hint": lambda x: operator.length_hint(x, 7),
+    "hash": lambda x: hash(x) == 0 and None,
+    "len": len,
+    "iter": lambda x: len(list(x)),
+    "in": lambda x: 2.5 in x,
+    "[0]": lambda x: x[0] * 1,
+    "[None]": lambda x: x[None] * 1,
+    "[0] =": lambda x: operator.setitem(x, 0, 1.0),
+    "del [0]": lambda x: operator.delitem(x, 0),
+    "call": lambda x: x(),
+    "dispatched": dispatched,
+    "matched": matched,
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "reversed": lambda x: len(list(reversed(x))),
+    "next": next,
+    "index": operator.index,
+    "int": int,
+    "round": round,
+    "round to 1": lambda x: round(x, 1),
+    "floor": math.floor,
+    "isqrt": math.isqrt,
+    "sqrt": math.sqrt,
+    "bool": lambda x: bool(x),
+    "complex": complex,
+    "range": lambda x: len(range(x)),
+    "in table": lambda x: x in {3: 1, 0: 2},
+    "== text": lambda x: [x == "auto", x != "auto", x == None, x != None],  # noqa: E711
+    "in choices": lambda x: x in ("fro", None, 3),
+    "raised": lambda x: [1.0] + [x, 2.0][:1],
+    "sum": lambda x: sum([x, x]),
+    "max": lambda x: max(x, 1),
+    "abs": abs,
+    "negated": operator.neg,
+    "positive": operator.pos,
+    "inverted": operator.invert,
+    "pow of three": lambda x: pow(x, 2, 5),
+    "range of itself": lambda x: (2,) * x,
+    "shape of itself": lambda x: np.ones((2,) * x).ndim,
+}
+# What is refused: a plain float would lose its derivative, and a key would outlive the trace.
+REFUSED = {"hash", "sqrt", "complex"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_questions(kind):
+    """what a number or an array is: `isinstance` of every ABC and protocol, `dir`, `len`, `iter`,
+    `in`, `callable`, `copy`, `match`, `singledispatch`, `range`, `round`, `x == "auto"` -> as
+    untraced, errors included; `hash` and plain floats are refused"""
+    make, values = KINDS[kind]
+    wrong, refused = differences(
+        lambda x: {n: outcome(lambda f=f: f(make(x))) for n, f in QUESTIONS.items()}, values
+    )
+    assert not wrong
+    assert refused <= REFUSED
+
+
+NAMES = {n for k in (int, float, bool, np.float64, np.int64, np.ndarray) for n in dir(k)}
+NAMES |= {"unknown", "value", "aval", "read", "root", "write", "bind", "tape", "trace"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_attributes(kind):
+    """`hasattr(x, name)` for every attribute of Python's numbers and of NumPy's -> as untraced, but
+    for NumPy's protocols; what belongs to memory (`x.flags`) is refused"""
+    make, values = KINDS[kind]
+    asked = NAMES - SOUGHT - ABSENT - WHOLE - (ITERATED if kind.startswith("np.") else set())
+    wrong, refused = differences(
+        lambda x: {n: outcome(lambda n=n: hasattr(make(x), n)) for n in sorted(asked)}, values[:1]
+    )
+    assert not wrong
+    assert refused <= {"flags", "data", "strides", "base", "device", "ctypes"}
+
+
+def test_arrays_are_asked_for(derivative):
+    """`hasattr(x, "__array__")` and `getattr(x, "__array__", None)` -> no of a Python number"""
+
+    def f(x):
+        return x**2 if hasattr(x, "__array__") or getattr(x, "__array__", None) else x**3
+
+    df = derivative(f)
+    df.at(2.0, gradient=12.0)
+    df.at(np.float64(2.0))
+    df.at(3.0, gradient=27.0)
+
+
+def called(make):
+    """A program that calls every method of a number."""
+    arguments = {"to_bytes": (2, "big"), "from_bytes": (b"1", "big"), "fromhex": ("0x1p0",)}
+
+    def use(x, name):
+        found = getattr(x, name)
+        return found(*arguments.get(name, ())) if callable(found) else found
+
+    def program(x):
+        names = [n for n in dir(make(x)) if not n.startswith("_")]
+        return {n: outcome(use, make(x), n) for n in names}
+
+    return program
+
+
+@pytest.mark.parametrize("kind", PYTHONS)
+def test_methods(kind):
+    """every attribute and method of int, float and bool: `n.bit_length()`, `x.is_integer()`,
+    `x.hex()`, `n.to_bytes(2)`, `x.real` -> as untraced, at each call; `x.as_integer_ratio()` of a
+    float is refused"""
+    make, values = KINDS[kind]
+    wrong, refused = differences(called(make), values)
+    assert not wrong
+    assert refused <= ({"as_integer_ratio"} if kind == "float" else set())
+
+
+CALLS = {
+    "powers": (
+        lambda k: k**2,
+        [1e200, 2.0, -1e200, math.inf, math.nan, 1e200],
+    ),
+    "powers of two": (lambda x, y: x**y, [(-2.0, math.inf), (1e9, 40.0), (2.0, 3.0), (0.0, -1.0)]),
+    "comparisons with 2**53": (
+        lambda n: [op(n, 2.0**53) for op in COMPARED] + [op(2.0**53, n) for op in COMPARED],
+        [2**53 + 1, 2**53, 3, 2**53 - 1, -(2**53) - 1],
+    ),
+    "comparisons": (
+        lambda n, x: [op(n, x) for op in COMPARED] + [op(x, n) for op in COMPARED],
+        [(2**53 + 1, 2.0**53), (2**53, 2.0**53), (3, 3.0), (2**53 - 1, 2.0**53 - 0.5), (5, 1e300)]
+        + [(2**60 + 1, 2.0**60), (2**60, math.inf), (2**60, math.nan), (-(2**60) - 1, -(2.0**60))],
+    ),
+    "comparisons with integers": (
+        lambda x: [op(x, n) for op in COMPARED for n in (2**53 + 1, 2**80, 2**80 + 1, 10**400)],
+        [2.0**53, 2.0**53 + 2, 2.0**80, math.inf, -math.inf, math.nan],
+    ),
+    "quotients of integers": (
+        lambda n, m: [n / m, n // m, n % m, *divmod(n, m)],
+        [(2**60 + 1, 3), (-7, 2), (7, -2), (0, -3), (1, 0), (2**62 - 1, 2**61 + 1)],
+    ),
+    "quotients of floats": (
+        lambda x, y: [x / y, x // y, x % y, *divmod(x, y)],
+        [(-7.5, 2.0), (7.5, -2.0), (-0.0, 3.0), (0.0, -3.0), (5.0, math.inf), (1.0, 0.0)],
+    ),
+    "large integers": (
+        lambda n: [n & 2**70, n // 2**70, n % 2**70, n < 2**70, n == 2**70, pow(n, 3, 5)],
+        [5, 77, -3],
+    ),
+    "integers of floats": (
+        lambda x: [int(x), round(x), math.floor(x), math.ceil(x), math.trunc(x)],
+        [2.5, -2.5, 1e300, math.nan, math.inf, 2.5],
+    ),
+    "round(n, digits)": (lambda n: [round(n, -2), round(n), round(n, 1)], [1250, 1350, -1250]),
+    "math": (
+        lambda n: [math.sqrt(n), math.gcd(n, 6), math.factorial(n), math.comb(n, 2), math.log(n)],
+        [4, 6, 0],
+    ),
+    "tables": (lambda n: [{1: 2.0}.get(n), n in {1: 2}, {1: 2, 3: 4}[n]], [1, 3, 2]),
+}
+COMPILED = {"powers", "comparisons", "quotients of floats"}
+COMPARED = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("how", ["never", "always"])
+def test_arithmetic(how):
+    """powers that overflow, comparisons beyond 2**53, quotients, remainders and their signs, large
+    integers, `math` of integers, lookups -> as in Python, errors included, at each call"""
+    for name, (f, calls) in CALLS.items():
+        if how == "always" and name not in COMPILED:
+            continue
+        calls = [c if isinstance(c, tuple) else (c,) for c in calls]
+        wrong, refused = differences(lambda args, f=f: {"": outcome(f, *args)}, calls, how)
+        assert not wrong, name
+        assert not refused, name
+
+
+def test_errors_that_are_caught(derivative):
+    """the program catches the OverflowError of a power -> its path at later calls, too"""
+
+    def f(x):
+        try:
+            return x**2 * 1.0
+        except OverflowError:
+            return 7 * x
+
+    df = derivative(f)
+    df.at(2.0, gradient=4.0)
+    df.at(1e200, gradient=7.0)
+    df.at(3.0, gradient=6.0)
+
+
+@pytest.mark.parametrize("digits", [0, 1, 2, 5, -1, -2])
+def test_rounding_to_digits(digits):
+    """`round(x, digits)` -> Python's, to the last bit, at ties and next to them; beyond the digits
+    of a float it is refused"""
+    rng = np.random.default_rng(0)
+    ties = [*(np.arange(-20, 20) + 0.5) / 10.0**digits, *(np.arange(40) * 2 + 1) / 200]
+    x = [*(rng.normal(size=40) * 10 ** rng.uniform(-3, 5, 40)), *ties, 2.675, 1.005]
+    x += [0.0, -0.0, 1e-310, 1e300 if digits >= 0 else 1e15, math.inf, -math.inf]
+    f = jit(lambda x: round(x, digits), compile="never")
+    for value in map(float, x):
+        found, expected = f(value), round(value, digits)
+        assert (found, np.signbit(found)) == (expected, np.signbit(expected))
+    with refused(ConversionError, "more digits"):
+        jit(lambda x: round(x, 15 if digits >= 0 else digits))(12345.678 if digits >= 0 else 1e17)
+
+
+def test_refusals_that_are_caught():
+    """the program or a library catches the error that refuses a plain float or array -> the error
+    all the same: what comes then isn't what plain Python computes"""
+
+    def guessed(x):
+        try:
+            return float(x) * x
+        except TypeError:
+            return 3.0 * x
+
+    with refused(ConversionError, "plain Python float"):
+        grad(guessed)(2.0)
+    with refused(ConversionError, "as_integer_ratio"):
+        grad(lambda x: statistics.mean([x, 2.0]))(2.0)
+
+
+ROOTS = {
+    "brentq": lambda a: scipy.optimize.brentq(lambda x: x * x - a, 0.0, 2.0),
+    "its bracket": lambda a: scipy.optimize.brentq(lambda x: x * x - 2.0, 0.0, a),
+    "root_scalar": lambda a: scipy.optimize.root_scalar(lambda x: x - a, bracket=(0.0, 3.0)).root,
+    "newton": lambda a: scipy.optimize.newton(lambda x: x * x - 2.0, a),
+    "toms748": lambda a: scipy.optimize.toms748(lambda x: x * x - a, 0.0, 2.0),
+    "quad": lambda a: scipy.integrate.quad(lambda x: a * x, 0.0, 1.0)[0],
+}
+
+
+@pytest.mark.parametrize("f", ROOTS.values(), ids=ROOTS)
+def test_root_finders(f):
+    """SciPy's root finders and integrators on traced functions -> error with the line and the way
+    round"""
+
+    def caught(a):
+        try:
+            return f(a)
+        except Exception:
+            return a
+
+    for g in (f, caught):
+        with refused(ConversionError, "SciPy", "tapegrad.primitive"):
+            grad(g)(2.0)
+
+
+def test_functions_that_numba_compiled():
+    """a function that numba compiled, called on traced values -> error with the line"""
+    double = numba.njit(lambda x: x * 2)
+    with refused(ConversionError, "plain numbers", "tapegrad.primitive"):
+        grad(lambda x: double(x))(2.0)
+    with refused(ConversionError, "numba", "tapegrad.primitive", "np.sum(double(x))"):
+        grad(lambda x: np.sum(double(x)))(np.ones(3))
+
+
+def test_known_gaps_of_kinds():
+    """`type(x) is float`, `hasattr(x, "__iter__")` of a NumPy scalar, `pow(2, n, 5)` -> known gaps:
+    no, yes, and a TypeError; `pow(n, 2, 5)` is what it is untraced"""
+    assert jit(lambda x: type(x) is float)(2.0) is False
+    assert jit(lambda x: hasattr(x, "__iter__"))(np.float64(2.0)) is True
+    with pytest.raises(TypeError, match="unsupported operand"):
+        jit(lambda n: pow(2, n, 5))(3)
+
+
+def test_functions_of_numbers_that_index():
+    """`np.flip(x)` and `np.piecewise(x, ...)` of a Python number -> as of an array of it"""
+    for x in (4.0, 0.5):
+        f = jit(lambda x: np.piecewise(x, [x > 1], [lambda v: v * 2, 0.25]) + np.flip(x))
+        assert f(x) == (12.0 if x > 1 else 0.75)

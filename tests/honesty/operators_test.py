@@ -1,0 +1,80 @@
+"""Operators"""
+
+from __future__ import annotations
+
+import operator
+
+import pytest
+from tests.honesty.kinds import KINDS, OTHERS, PYTHONS, differences, outcome
+
+NAMES = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"]
+NAMES += ["lshift", "rshift", "and_", "or_", "xor"]
+COMPARED = ["lt", "le", "gt", "ge", "eq", "ne"]
+OPERATORS = {n: getattr(operator, n) for n in NAMES + COMPARED} | {"divmod": divmod}
+IN_PLACE = {f"i{n}": getattr(operator, "i" + n.strip("_")) for n in NAMES}
+
+
+def applied(make, other):
+    """A program that applies every operator, from both sides."""
+
+    def program(x):
+        found = {}
+        for name, op in (OPERATORS | IN_PLACE).items():
+            found[f"x {name} y"] = outcome(lambda op=op: op(make(x), other()))
+            found[f"y {name} x"] = outcome(lambda op=op: op(other(), make(x)))
+        return found
+
+    return program
+
+
+# To NumPy these are what others are that are tried.
+LIKE_OTHERS = {"frozenset", "slice", "ellipsis", "type", "timedelta", "set", "bytes", "np.float32"}
+
+# What is refused, by what a traced value meets: the operators, or "all" that NumPy asks.
+ANY_SIDE = {f"{a} {n} {b}" for n in (*OPERATORS, *IN_PLACE) for a, b in ("xy", "yx")}
+WRITES = {f"y {n} x" for n in IN_PLACE}
+OF_FLOATS = {
+    "Fraction": ANY_SIDE,
+    "Decimal": {f"{a} {n} {b}" for n in COMPARED for a, b in ("xy", "yx")},
+    "complex": ANY_SIDE,
+    "timedelta": ANY_SIDE,
+    "float": {"x pow y", "x ipow y"},  # complex, of a negative number
+    "float's subclass": {"x pow y", "x ipow y"},
+}
+OF_NUMPYS = dict.fromkeys(
+    ["None", "str", "bytes", "bytearray", "set", "frozenset", "dict", "array.array", "slice"]
+    + ["ellipsis", "type", "Fraction", "Decimal", "complex", "timedelta", "user's"],
+    ANY_SIDE,
+)
+INTO_PLAIN = dict.fromkeys(["np.array", "np.array of integers", "0-d"], WRITES)
+
+
+def allowed(kind, other):
+    of_kind = OF_FLOATS if kind == "float" else {} if kind in PYTHONS else OF_NUMPYS
+    return (of_kind | INTO_PLAIN).get(other, set())
+
+
+def is_known(kind, other, line):
+    """Differences that are left, none of them in a value: an error where Decimal asks what it takes
+    for an integer; and the type of a result where NumPy's scalars meet a class derived from one of
+    Python's numbers."""
+    if kind in ("int", "bool") and other == "Decimal":
+        return line.startswith("y ") and ": 'TypeError' and not" in line
+    return (
+        kind.startswith("np.") and other in ("float's subclass", "IntEnum") and "Error" not in line
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_operators(kind):
+    """any operator between a number or array and an object of any type, on both sides and in place
+    -> as Python and NumPy decide it by the types: the result, its type and the error; what computes
+    with plain numbers only is refused"""
+    make, values = KINDS[kind]
+    for name, other in OTHERS.items():
+        if kind not in PYTHONS and name in LIKE_OTHERS:
+            continue
+        wrong, refused = differences(applied(make, other), values)
+        assert not [line for line in wrong if not is_known(kind, name, line)], name
+        assert refused <= allowed(kind, name), (name, refused - allowed(kind, name))
