@@ -489,7 +489,6 @@ def test_a_number_that_the_dtype_doesnt_hold(f):
     assert_raises_alike(f, np.ones(3, np.uint8))
 
 
-@AWAITED
 @pytest.mark.parametrize("f", [lambda x: x[::2], lambda x: x.shape[0], lambda x: x.mT])
 def test_a_python_number_isnt_an_array(f):
     assert_raises_alike(f, 0.5)
