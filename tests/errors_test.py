@@ -217,7 +217,7 @@ def test_functions_of_the_math_module():
     assert says(found, "carries no derivative", "use np.exp instead of math.exp")
 
 
-@pytest.mark.parametrize("convert", [lambda x: float(x[0]), lambda x: x[0].item()])
+@pytest.mark.parametrize("convert", [lambda x: float(x[0]), lambda x: float(x[0].item())])
 def test_conversion_to_float(convert):
     found = message(ConversionError, convert, X)
     assert says(found, "plain Python float", "carries no derivative", "drop float(...)")

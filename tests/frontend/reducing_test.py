@@ -15,6 +15,21 @@ MASK = normal(2, 3, 4, seed=3) > -0.5
 W = positive(2, 3, 4, seed=4)
 
 CASES = [
+    lambda x: np.nanmean(np.where(x > 2, np.nan, x), axis=(0, 1), where=MASK),
+    lambda x: np.nanvar(x, axis=(0, 1), where=MASK, ddof=1),
+    lambda x: np.nanmax(x, axis=1, initial=0.5, where=MASK),
+    lambda x: np.logaddexp.reduce(x, axis=1, initial=0.5, where=MASK),
+    lambda x: np.hypot.reduce(x, axis=-1, initial=0.5, where=MASK),
+    lambda x: np.fmax.reduce(x, axis=0),
+    lambda x: np.quantile(x, 0.3, axis=1, method="hazen"),
+    lambda x: np.quantile(x, 0.3, method="nearest"),
+    lambda x: np.percentile(W[0, 0], 50 + 20 * x[0, 0, 0]),
+    lambda x: np.cov(x[0], x[1], aweights=W[0, 0], fweights=[1, 2, 3, 1]),
+    lambda x: np.cov(W[0], aweights=np.exp(x[0, 0]), ddof=0),
+    lambda x: np.corrcoef(x[0]),
+    lambda x: np.unwrap(5 * x),
+    lambda x: np.correlate(x[0, 0, :2], x[0].ravel(), "same"),
+    lambda x: x.item(3) * x + x.item(0, 1, 2) * sum(x.ravel().tolist()),
     lambda x: np.sum(x),
     lambda x: np.sum(x, axis=0),
     lambda x: np.sum(x, axis=-1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from functools import lru_cache, singledispatch
 from typing import Any
 
@@ -358,10 +359,107 @@ def test_a_table_of_results(derivative):
 
 
 def test_a_float_of_a_traced_number():
-    """`float(x)`, `x.item()` and `math.exp(x)` of a traced real -> error with the line"""
-    for f in (lambda x: float(x) ** 2, lambda x: x.item() ** 2, lambda x: math.exp(x)):
+    """`float(x)` and `math.exp(x)` of a traced real -> error with the line"""
+    for f in (lambda x: float(x) ** 2, lambda x: math.exp(x)):
         with refused(TypeError, "plain Python float", "lambda x:", "np.exp"):
             grad(f)(np.float64(2.0))
+
+
+def test_errors_of_floating_point(derivative):
+    """an error of floating point under `np.errstate(all="raise")` is caught -> guarded"""
+
+    def f(x):
+        try:
+            with np.errstate(all="raise"):
+                y = np.zeros_like(x)
+                y[...] = 1 / x
+                return np.sum(y) + np.mean(x * x) + x.sum()
+        except FloatingPointError:
+            return np.sum(x**3)
+
+    df = derivative(f)
+    df.at(np.array([1.0, 2.0]))
+    df.at(np.array([1.0, 0.0]), gradient=np.array([3.0, 0.0]))
+    df.at(np.array([3.0, 2.0]))
+    df.at(np.array([1e-200, 2.0]), gradient=np.array([0.0, 12.0]))
+    df.at(np.array([1.0, -2.0]))
+
+
+def test_each_kind_of_error_is_guarded():
+    """the same for one kind of error alone, for casts, methods, functions and out= -> guarded"""
+    operations = [
+        lambda x: np.exp(x),
+        lambda x: x.astype("f4"),
+        lambda x: np.add(x, x, out=np.zeros_like(x)),
+        lambda x: np.log(x),
+        lambda x: np.linalg.norm(x),
+        lambda x: x.prod(keepdims=True),
+        lambda x: np.multiply.reduce(x),
+        lambda x: x / x[::-1],
+        lambda x: np.sqrt(x),
+    ]
+    points = [[1.0, 2.0], [0.0, 0.0], [1e308, 1e308], [1e-200, 1e-200], [-1.0, 1.0], [2.0, 3.0]]
+    for kind in ("all", "divide", "over", "under", "invalid"):
+        for operation in operations:
+
+            def f(x, operation=operation, kind=kind):
+                try:
+                    with np.errstate(all="ignore"), np.errstate(**{kind: "raise"}):
+                        return np.sum(operation(x))
+                except FloatingPointError as error:
+                    return np.sum(x * 0.5) + len(error.args)
+
+            played = jit(f, compile="never")
+            for point in (*points, *points):
+                x = np.array(point)
+                with np.errstate(all="ignore"):
+                    np.testing.assert_allclose(played(x), f(x), 1e-15)
+
+
+def test_warnings_that_are_errors():
+    """a warning of NumPy's that the function makes an error, or records, and looks at -> guarded"""
+
+    def f(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                y = np.log(x)
+            except RuntimeWarning:
+                y = x**2
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            z = np.sqrt(x)
+        return np.sum(y) + (np.sum(x) if heard else np.sum(z))
+
+    for how in ("never", "always"):
+        compiled = jit(f, compile=how)
+        for x in ([1.0, 2.0], [1.0, -1.0], [3.0, 2.0], [0.0, 2.0]):
+            np.testing.assert_allclose(compiled(np.array(x)), f(np.array(x)), 1e-15)
+
+
+def test_callbacks_for_errors():
+    """`np.errstate(divide="call")` where a division by zero occurs -> error with the line"""
+
+    def f(x):
+        with np.errstate(divide="call", call=lambda kind, flags: None):
+            return np.sum(1 / x)
+
+    df = grad(f)
+    np.testing.assert_allclose(df(np.array([1.0, 2.0])), [-1.0, -0.25])
+    with refused(NotImplementedError, "np.errstate(divide='call')", "return np.sum(1 / x)"):
+        df(np.array([1.0, 0.0]))
+
+
+def test_the_modes_are_read():
+    """`np.seterr` and `np.geterr` in the function -> traced at each call"""
+
+    def f(x):
+        return np.sum(x**2) if np.geterr()["under"] == "ignore" else np.sum(x**3)
+
+    played, x = jit(f, compile="never"), np.array([1.0, 2.0])
+    assert played(x) == f(x) == 5.0
+    with np.errstate(under="warn"):
+        assert played(x) == f(x) == 9.0
 
 
 def test_isinstance(derivative):

@@ -537,6 +537,25 @@ def test_a_legacy_generator_with_a_seed(derivative):
     df.at(2 * X)
 
 
+@pytest.mark.parametrize(
+    "make", [np.random.default_rng, np.random.RandomState, np.random.PCG64, np.random.MT19937]
+)
+def test_an_integer_argument_as_a_seed(make, derivative):
+    """an integer argument is the seed of a generator made inside -> guarded: each seed its own
+    draws"""
+
+    def f(x, k):
+        made = make(k)
+        rng = np.random.Generator(made) if hasattr(made, "jumped") else made
+        return np.sum(x**2 * rng.normal(size=2))
+
+    df = derivative(f)
+    for k in (0, 7, 0):
+        df.at(X, k)
+    if df.how == "played":
+        assert df.d.cache_info().traces == 2
+
+
 def test_a_generator_whose_state_is_set_back():
     """draws of a generator whose state is set back afterwards -> refused"""
     rng = np.random.default_rng(0)

@@ -91,6 +91,23 @@ MALFORMED: dict[str, tuple[Plan, str]] = {
         ),
         "chunks don't cover it",
     ),
+    "chunks that write to one place": (
+        plan(Loop(HALF, (store(OUT, (Affine(),), X, (Affine(),)),), parallel=True)),
+        "out: two chunks meet in it in `for i < 3 in parallel:`",
+    ),
+    "a chunk that reads another's rows": (
+        plan(
+            Loop(
+                HALF,
+                (
+                    store(total(), (), OUT, (Affine.of(HALF),)),
+                    Loop(I, (store(OUT, (AT,), X, (AT,)),), chunk=(HALF, 2)),
+                ),
+                parallel=True,
+            )
+        ),
+        "out: two chunks meet in it",
+    ),
     "steps that can be changed": (replace(GOOD, steps=list(GOOD.steps)), "plans don't change"),
 }
 
@@ -250,7 +267,7 @@ def test_registers_end_with_their_kernel():
 def test_homes_fit():
     slot = Slot(np.dtype(np.float64), N)
     for allocation, message in (
-        (Allocation((), {}), "has a home"),
+        (Allocation((), {}), "have a home"),
         (Allocation((slot,), {T: Home(slot, 1)}), "doesn't fit its home"),
         (Allocation((), {T: Home(slot, 0)}), "scratch memory that isn't there"),
         (Allocation((), {T: Home(X, 0)}), "isn't a result"),

@@ -313,7 +313,11 @@ class _Machine:
         memory, start, number = self.home(cell)
         shape = cell.shape[len(at) :]
         first = self.number(_dot(at, cell.shape).scaled(1, number))
-        place = lambda: ((owner := first()) + start - number, owner)  # noqa: E731
+
+        def place() -> tuple[int, int]:
+            owner = first()
+            return start + owner - number, owner
+
         return memory, place, math.prod(shape), shape
 
     def array(

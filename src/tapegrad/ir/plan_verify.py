@@ -3,7 +3,7 @@ pass in the tests and under TAPEGRAD_DEBUG."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -26,6 +26,7 @@ from tapegrad.ir.plan import (
     Routine,
     Step,
     segments,
+    walk,
 )
 from tapegrad.ir.plan_text import malformed, show_step
 from tapegrad.ir.routines import routine_reads
@@ -40,6 +41,7 @@ def verify_plan(plan: Plan, after: str = "") -> Plan:
       stands for one place;
     - what is read was written before;
     - each loop index is used inside its loop, and no index leaves its array, whatever the loops do;
+    - chunks that may run at the same time write to no memory that others touch;
     - what only stands at the top level is there, and each status has its meaning.
     """
     check = _Check(plan, after)
@@ -87,9 +89,32 @@ class _Check:
             self.fail("it isn't inside the loop over its chunks", step=loop)
         if loop.chunk is not None and loop.chunk[0].extent * loop.chunk[1] < loop.index.extent:
             self.fail("its chunks don't cover it", step=loop)
+        if loop.parallel:
+            self.apart(loop)
         self.bound.add(loop.index)
         self.steps(loop.body, (*loops, loop))
         self.bound.remove(loop.index)
+
+    def apart(self, loop: Loop) -> None:
+        """Chunks share no memory that one of them writes: each has a row of its own in it, or the
+        rows of its own that the loop over the chunk runs over."""
+        inner = [step for step in walk(loop.body) if isinstance(step, Loop)]
+        rows = {each.index for each in inner if each.chunk and each.chunk[0] is loop.index}
+        rows |= {each.index for each in inner if each.start in rows}
+        uses: dict[Cell, list[At | None]] = {}
+        written: dict[Cell, None] = {}
+        for cell, at, writes in loop.accesses():
+            if not cell.root.in_register:
+                uses.setdefault(cell.root, []).append(at if cell.alias is None else None)
+                if writes:
+                    written.setdefault(cell.root)
+        for cell in written:
+            places = [at for at in uses[cell] if at is not None]
+            axes = zip(*places, strict=True)
+            indices = [{k.index if isinstance(k, Affine) else None for k in axis} for axis in axes]
+            own = any(axis <= {loop.index} or axis <= rows for axis in indices)
+            if len(places) < len(uses[cell]) or not own:
+                self.fail("two chunks meet in it", cell, loop)
 
     def step(self, step: Step, loops: tuple[Loop, ...]) -> None:
         if isinstance(step, (PythonCall, Cut, CheckGuard, CheckRange)) and loops:
@@ -215,57 +240,64 @@ def verify_allocation(
     then each element of the old one must have been read before the new one is written there. That
     is tried out: for all iterations, or, if those are many, for the first and last of each loop.
     """
-    accesses = list(_accesses(plan.steps, frozenset(nested)))
-    lives: dict[Cell, list[int]] = {}
-    kernels: dict[Cell, int] = {}
-    number = _kernel_numbers(plan)
-    by_position: dict[int, list[Access]] = {}
-    for access in accesses:
-        by_position.setdefault(access.position, []).append(access)
-        root = access.cell.root
-        life = lives.setdefault(root, [access.position, access.position])
-        life[0], life[1] = min(life[0], access.position), max(life[1], access.position)
-        home = kernels.setdefault(root, number[access.position])
-        if root.in_register and home != number[access.position]:
-            raise malformed(plan, "a register is used by two kernels", after, root)
-    for cell in plan.outputs:
-        if cell in lives:
-            lives[cell][1] = len(plan.steps)
+    steps: dict[int, list[Access]] = {}
+    for access in _accesses(plan.steps, frozenset(nested)):
+        steps.setdefault(access.position, []).append(access)
+    _check_registers(plan, steps, after)
+    lives = _lives(plan, steps)
     for cell in lives:
         _check_home(plan, allocation, cell, after)
-    spans = {cell: span(cell, None, allocation) for cell in lives if cell.role != "input"}
-    cells = sorted((c for c in spans if not c.in_register), key=lambda c: lives[c][0])
+    spans = {cell: span(cell, None, allocation) for cell in lives}
     by_memory: dict[Slot | Cell, list[Cell]] = {}
-    for cell in cells:
+    for cell, (first, _) in sorted(lives.items(), key=lambda item: item[1]):
         others = by_memory.setdefault(spans[cell].memory, [])
+        others[:] = [old for old in others if lives[old][1] >= first]  # the rest has gone
         for old in others:
-            if lives[old][1] < lives[cell][0] or not spans[old].meets(spans[cell]):
+            came, goes = lives[old]
+            if not spans[old].meets(spans[cell]):
                 continue
-            first, last = lives[cell][0], lives[old][1]
-            here = [a for a in by_position[first] if a.cell.root in (old, cell)]
-            if first < last or first == lives[old][0] or _overwrites(here, old, cell, allocation):
+            here = [a for a in steps[first] if a.cell.root in (old, cell)]
+            if came == first or first < goes or _overwrites(here, old, cell, allocation):
                 raise malformed(
                     plan, "another cell moves into its memory while it is needed", after, old
                 )
         others.append(cell)
-        if len(others) > 64:  # those that are gone by now meet nobody any more
-            others[:] = [c for c in others if lives[c][1] >= lives[cell][0]]
 
 
-def _kernel_numbers(plan: Plan) -> list[int]:
-    """Of each top-level step, the kernel that it is in."""
-    of = {}
-    for number, segment in enumerate(segments(plan.steps)):
-        for step in [segment] if isinstance(segment, PythonCall) else segment:
-            of[id(step)] = number
-    return [of.get(id(step), -1) for step in plan.steps]
+def _lives(plan: Plan, steps: Mapping[int, Sequence[Access]]) -> dict[Cell, tuple[int, int]]:
+    """From which top-level step to which the temporaries in memory live; results, to the end."""
+    found: dict[Cell, tuple[int, int]] = {}
+    for position, accesses in steps.items():
+        for access in accesses:
+            root = access.cell.root
+            if root.role != "input" and not root.in_register:
+                first, _ = found.get(root, (position, position))
+                found[root] = first, len(plan.steps) if root.role == "output" else position
+    return found
+
+
+def _check_registers(plan: Plan, steps: Mapping[int, Sequence[Access]], after: str) -> None:
+    """Registers end with their kernel."""
+    numbers = [
+        number
+        for number, segment in enumerate(segments(plan.steps))
+        for _ in ([segment] if isinstance(segment, PythonCall) else segment)
+    ]
+    positions = [k for k, step in enumerate(plan.steps) if not isinstance(step, Cut)]
+    kernel = dict(zip(positions, numbers, strict=True))
+    home: dict[Cell, int] = {}
+    for position, accesses in steps.items():
+        here = kernel[position]
+        for access in accesses:
+            root = access.cell.root
+            if root.in_register and home.setdefault(root, here) != here:
+                raise malformed(plan, "a register is used by two kernels", after, root)
 
 
 def _check_home(plan: Plan, allocation: Allocation, cell: Cell, after: str) -> None:
     home = allocation.homes.get(cell)
-    stored = cell.role == "temporary" and not cell.in_register
-    if stored != (home is not None):
-        raise malformed(plan, "what is stored, and nothing else, has a home", after, cell)
+    if (home is None) != (cell.role == "output"):
+        raise malformed(plan, "temporaries, and nothing else, have a home", after, cell)
     if home is None:
         return
     memory = home.memory
@@ -354,7 +386,7 @@ def _in_order(
             start += 1
             continue
         loop, end = loops[depth], start
-        while end < len(accesses) and accesses[end].loops[depth : depth + 1] == (loop,):
+        while end < len(accesses) and any(x is loop for x in accesses[end].loops[depth:]):
             end += 1
         for value in _iterations(loop, values, many):
             yield from _in_order(

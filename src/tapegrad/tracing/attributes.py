@@ -18,15 +18,16 @@ class NumpyAttributes:
     __array_priority__ = 1000.0
 
     def item(self: Any, *args: Any) -> Any:
-        """As ndarray's, for integers and booleans; a float would lose its derivative."""
-        x = self[args] if args else self
-        if x.dtype.kind == "b":
-            return bool(x)
-        return int(x) if x.dtype.kind in "iu" else float(x)
+        """ndarray's: an integer or boolean is guarded, a float stays traced, as a Python number."""
+        from tapegrad.tracing.frontend.indexing import element
+
+        return element(self, args)
 
     def tolist(self: Any) -> Any:
-        """Nested lists of traced numbers."""
-        return self if self.ndim == 0 else [x.tolist() for x in self]
+        """Nested lists of traced Python numbers."""
+        from tapegrad.tracing.frontend.indexing import as_python
+
+        return as_python(self) if self.ndim == 0 else [x.tolist() for x in self]
 
     def __floor__(self: Any) -> int:
         return int(np.floor(self))
@@ -76,9 +77,8 @@ class NumpyAttributes:
         from tapegrad.tracing.frontend.methods import METHODS, call_method
 
         kind = self.__class__
-        method = METHODS.get(name)
-        if method is not None and hasattr(kind, name):
-            return partial(call_method, method, self)
+        if name in METHODS and hasattr(kind, name):
+            return partial(call_method, name, self)
         if name.startswith("__") or not hasattr(kind, name):
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
         found = getattr(kind, name)

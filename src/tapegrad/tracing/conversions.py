@@ -94,10 +94,10 @@ class Conversions:
             )
         else:
             advice = (
-                "drop float(...) and x.item(), and use np.exp instead of math.exp. A function "
+                "drop float(...), and use np.exp instead of math.exp. A function "
                 "that needs plain numbers can be declared with tapegrad.primitive"
             )
-        by = "SciPy" if scipy else "float(x), x.item() or a function of the math module"
+        by = "SciPy" if scipy else "float(x) or a function of the math module"
         raise self._trace.refused(
             ConversionError(
                 f"a traced number was converted to a plain Python float{at_line()}, by {by}. A "

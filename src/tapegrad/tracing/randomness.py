@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import RandomnessError
+from tapegrad.primitives.base import Value
 from tapegrad.tracing.source import at_line
 
 FIX = (
@@ -56,6 +57,10 @@ def is_seeded(f: Any, args: Any, kwargs: Any) -> bool | None:
         return None
     if f is getattr(sys.modules["numpy.random"], "default_rng", None) or isinstance(f, type):
         given = [*args, *kwargs.values()]
+        if any(isinstance(x, Value) for x in given):
+            from tapegrad.tracing.tracer import IntTracer
+
+            sys.modules["numpy.random.bit_generator"].ISeedSequence.register(IntTracer)
         return any(x is not None for x in given)
     return None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,9 @@ class Trace:
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.refusal: TapegradError | None = None
         self._written: dict[int, tuple[Tracer, Source | None]] = {}
+        # How warnings were treated when it began: see `tracing.floating`
+        show = vars(warnings).get("_showwarnmsg_impl")
+        self.warned = (warnings.filters, list(warnings.filters), show)
 
     def __enter__(self) -> Trace:
         global running

@@ -333,7 +333,7 @@ class NumberTracer(Tracer):
         from tapegrad.tracing.frontend.methods import METHODS, call_method
 
         if name in METHODS:
-            return partial(call_method, METHODS[name], self)
+            return partial(call_method, name, self)
         found: Any = getattr(ArrayTracer, name)
         return found.__get__(self) if isinstance(found, property) else partial(found, self)
 
@@ -352,6 +352,10 @@ class IntTracer(IntegerMethods, IntegerOperators, AsIndex, NumberTracer):
     __slots__ = ()
     __hash__ = hash_of
     __class__ = property(lambda self: int)
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        """For NumPy's generators, which take an integer, as a seed, for what has this method."""
+        return np.random.SeedSequence(int(self)).generate_state(n_words, dtype)
 
 
 class BoolTracer(IntTracer):

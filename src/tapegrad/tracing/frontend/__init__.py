@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     contracting,
     indexing,
@@ -19,15 +20,20 @@ from tapegrad.tracing.frontend import (
     linalg,
     memory,
     misc,
+    nans,
     numerics,
+    padding,
+    quantiles,
     reducing,
     scattering,
     shaping,
     sorting,
 )
+from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, taken
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.texts import tell
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     # shapes and axes
@@ -53,10 +59,10 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.roll: shaping.roll,
     np.tile: shaping.tile,
     np.repeat: shaping.repeat,
-    np.pad: shaping.pad,
+    np.pad: padding.pad,
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: a.ndim,
-    np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
+    np.size: shaping.size,
     np.copy: memory.copy_of,
     np.zeros_like: shaping.zeros_like,
     np.ones_like: shaping.ones_like,
@@ -64,10 +70,18 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.full_like: shaping.full_like,
     np.real: lambda x: x,
     np.imag: misc.imag,
+    np.real_if_close: lambda a, tol=100: a,
+    np.iscomplex: lambda x: misc.constant(x, False),
+    np.isreal: lambda x: misc.constant(x, True),
     np.iscomplexobj: lambda x: False,
     np.isrealobj: lambda x: True,
-    np.result_type: lambda *xs: np.result_type(*[getattr(x, "dtype", x) for x in xs]),
-    np.can_cast: lambda a, to, casting="safe": np.can_cast(a.dtype, to, casting),
+    np.isfortran: misc.isfortran,
+    np.result_type: misc.result_type,
+    np.can_cast: lambda a, to, casting="safe": np.can_cast(misc.dtype_shown(a), to, casting),
+    np.min_scalar_type: misc.min_scalar_type,
+    np.common_type: misc.common_type,
+    np.may_share_memory: misc.may_share_memory,
+    np.shares_memory: misc.may_share_memory,
     # matrices
     np.diag: shaping.diag,
     np.diagflat: shaping.diagflat,
@@ -75,8 +89,9 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.trace: shaping.trace,
     np.tril: shaping.tril,
     np.triu: shaping.triu,
-    np.tril_indices_from: lambda arr, k=0: np.tril_indices(arr.shape[-2], k, arr.shape[-1]),
-    np.triu_indices_from: lambda arr, k=0: np.triu_indices(arr.shape[-2], k, arr.shape[-1]),
+    np.tril_indices_from: lambda arr, k=0: np.tril_indices_from(shaping.shaped_like(arr), k),
+    np.triu_indices_from: lambda arr, k=0: np.triu_indices_from(shaping.shaped_like(arr), k),
+    np.diag_indices_from: lambda arr: np.diag_indices_from(shaping.shaped_like(arr)),
     # joining and splitting
     np.concatenate: joining.concatenate,
     np.stack: joining.stack,
@@ -115,21 +130,21 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.count_nonzero: reducing.count_nonzero,
     np.cumsum: reducing.cumsum,
     np.cumprod: reducing.cumprod,
-    np.nansum: reducing.nansum,
-    np.nanprod: reducing.nanprod,
-    np.nanmean: reducing.nanmean,
-    np.nanvar: reducing.nanvar,
-    np.nanstd: reducing.nanstd,
-    np.nanmax: reducing.nanmax,
-    np.nanmin: reducing.nanmin,
-    np.nancumsum: reducing.nancumsum,
-    np.nancumprod: reducing.nancumprod,
+    np.nansum: nans.nansum,
+    np.nanprod: nans.nanprod,
+    np.nanmean: nans.nanmean,
+    np.nanvar: nans.nanvar,
+    np.nanstd: nans.nanstd,
+    np.nanmax: nans.nanmax,
+    np.nanmin: nans.nanmin,
+    np.nancumsum: nans.nancumsum,
+    np.nancumprod: nans.nancumprod,
     # order
     np.sort: sorting.sort,
     np.argsort: sorting.argsort,
-    np.median: sorting.median,
-    np.quantile: sorting.quantile,
-    np.percentile: sorting.percentile,
+    np.median: quantiles.median,
+    np.quantile: quantiles.quantile,
+    np.percentile: quantiles.percentile,
     np.searchsorted: sorting.searchsorted,
     np.digitize: sorting.digitize,
     # numerical recipes
@@ -184,8 +199,8 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.linalg.diagonal: lambda x, /, *, offset=0: shaping.diagonal(x, offset, -2, -1),
     np.linalg.trace: lambda x, /, *, offset=0, dtype=None: shaping.trace(x, offset, -2, -1, dtype),
     np.linalg.matmul: contracting.matmul,
-    np.linalg.outer: contracting.outer,
-    np.linalg.cross: lambda x1, x2, /, *, axis=-1: contracting.cross(x1, x2, axis=axis),
+    np.linalg.outer: linalg.outer,
+    np.linalg.cross: linalg.cross,
     np.linalg.tensordot: lambda x1, x2, /, *, axes=2: contracting.tensordot(x1, x2, axes),
     np.linalg.vecdot: lambda x1, x2, /, *, axis=-1: contracting.vecdot(x1, x2, axis),
     # indexing and writing
@@ -223,17 +238,37 @@ if hasattr(np, "unstack"):  # from NumPy 2.1 on
     FUNCTIONS[np.astype] = shaping.astype
 
 
+INSTEAD: dict[Any, str] = {
+    np.partition: "np.sort(x), which is partitioned, too",
+    np.argpartition: "np.argsort(x)",
+}
+
+
 @unobserved
 def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     """What NumPy calls for a function of its own with a tracer among the arguments."""
+    return watching(func, args, kwargs, lambda: _called(func, args, kwargs))
+
+
+def _called(func: Any, args: Any, kwargs: Any) -> Any:
     implementation = FUNCTIONS.get(func)
     if implementation is not None:
+        form = form_of(implementation, func)
+        given, named, found = taken(form, args, kwargs)
+        if found and not has_tracers(given, named):
+            return func(*given, **named)
         # How an einsum lies in memory follows from its operands' strides.
-        return settle(implementation(*args, **kwargs), args, certain=func is not np.einsum)
+        result = implementation(*given, **form.own(named))
+        return settle(result, given, certain=func is not np.einsum)
     if func in (np.array2string, np.array_repr, np.array_str):
-        return str(args[0])
+        tell(args[0])
+        return func(args[0]._concrete, *args[1:], **kwargs)
+    numbers = numbers_taken(args, kwargs)
+    if numbers is not None:
+        return func(*numbers[0], **numbers[1])
     name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
+    instead = f"Use {INSTEAD[func]}" if func in INSTEAD else "Write it with functions that have one"
     raise UnsupportedError(
-        f"{name} has no derivative rule in tapegrad{at_line()}. Write it with functions that have "
-        "one, or declare it with tapegrad.primitive and defvjp"
+        f"{name} has no derivative rule in tapegrad{at_line()}. {instead}, or declare it with "
+        "tapegrad.primitive and defvjp"
     )

@@ -6,6 +6,7 @@ A vector is a matrix with one row or column; the scheduler sees the extent of 1 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.contractions import matmul as strict_matmul
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import Diagonal, ExpandDims, Reshape, Squeeze, Transpose
+from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import moveaxis
 from tapegrad.tracing.tracer import Tracer
@@ -85,7 +87,8 @@ def vecdot(x1: Any, x2: Any, axis: int = -1) -> Any:
     x, y = moveaxis(as_tracer(x1, x2), axis, -1), moveaxis(as_tracer(x2, x1), axis, -1)
     if x.shape[-1] != y.shape[-1]:
         raise ValueError(f"vecdot: the vectors' lengths differ: {x.shape[-1]} and {y.shape[-1]}")
-    return np.sum(np.multiply(x, y), axis=-1)
+    product = np.multiply(x, y)
+    return np.sum(product, axis=-1, dtype=product.dtype)
 
 
 def inner(a: Any, b: Any) -> Any:
@@ -93,7 +96,7 @@ def inner(a: Any, b: Any) -> Any:
     a, b = _pair(a, b)
     if a.ndim == 0 or b.ndim == 0:
         return ew.mul(a, b)
-    return tensordot(a, b, ((a.ndim - 1,), (b.ndim - 1,)))
+    return scalar(tensordot(a, b, ((a.ndim - 1,), (b.ndim - 1,))))
 
 
 def outer(a: Any, b: Any, out: Any = None) -> Any:
@@ -131,7 +134,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     for i, j in zip(axes_a, axes_b, strict=True):
         labels_b[j] = labels_a[i]
     free = [k for k in labels_a if k not in labels_b] + [k for k in labels_b if k not in labels_a]
-    return _contract(a, labels_a, b, labels_b, free)
+    result = _contract(a, labels_a, b, labels_b, free)
+    return result if free else copy_of(result)  # an array, where other products are scalars
 
 
 # ---- einsum
@@ -142,7 +146,7 @@ def einsum(
     out: Any = None,
     dtype: Any = None,
     order: str = "K",
-    casting: str = "safe",
+    casting: Any = "safe",
     optimize: Any = True,
 ) -> Any:
     """np.einsum: opt_einsum finds the order, each step is a product, a sum or a matmul."""
@@ -152,6 +156,12 @@ def einsum(
     arrays = [as_tracer(x, *arrays) for x in arrays]
     if dtype is None:
         dtype = np.result_type(*[x.dtype for x in arrays])
+    for x in arrays:
+        if not np.can_cast(x.dtype, dtype, casting):
+            raise TypeError(
+                f"einsum: an operand can't be cast from {x.dtype!r} to {np.dtype(dtype)!r} "
+                f"according to the rule {casting!r}"
+            )
     terms = [_diagonals(cast(x, dtype), list(s)) for x, s in zip(arrays, inputs, strict=True)]
     terms = _without_stretched(terms)
     if len(terms) > 2:
@@ -225,6 +235,11 @@ def _diagonals(x: Any, labels: list[str]) -> tuple[Any, list[str]]:
         while labels.count(label) > 1:
             i = labels.index(label)
             j = labels.index(label, i + 1)
+            if x.shape[i] != x.shape[j]:
+                raise ValueError(
+                    f"einsum: the dimensions for the index {label!r} don't match "
+                    f"({x.shape[i]} != {x.shape[j]})"
+                )
             x = Diagonal(0)(moveaxis(x, (i, j), (-2, -1)))
             labels = [k for n, k in enumerate(labels) if n not in (i, j)] + [label]
     return x, labels
@@ -290,15 +305,32 @@ def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
 def cross(
     a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None
 ) -> Any:
-    """np.cross of vectors with three components."""
+    """np.cross; of vectors with two components, the third one is 0."""
     if axis is not None:
         axisa = axisb = axisc = axis
     a, b = _pair(a, b)
+    if a.ndim == 0 or b.ndim == 0:
+        raise ValueError("At least one array has zero dimension")
     x, y = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
-    if x.shape[-1] != 3 or y.shape[-1] != 3:
-        raise ValueError("incompatible dimensions for cross product (dimension must be 3)")
-    parts = [
-        x[..., (k + 1) % 3] * y[..., (k + 2) % 3] - x[..., (k + 2) % 3] * y[..., (k + 1) % 3]
-        for k in range(3)
-    ]
-    return moveaxis(np.stack(parts, -1), -1, axisc)
+    m, n = x.shape[-1], y.shape[-1]
+    if not {m, n} <= {2, 3}:
+        raise ValueError("incompatible dimensions for cross product\n(dimension must be 2 or 3)")
+    if 2 in (m, n):
+        warnings.warn(
+            "Arrays of 2-dimensional vectors are deprecated. Use arrays of 3-dimensional vectors "
+            "instead. (deprecated in NumPy 2.0)",
+            DeprecationWarning,
+            stacklevel=4,
+        )
+
+    def part(i: int, j: int) -> Any:
+        """x_i y_j - x_j y_i, where the third component may be missing."""
+        first: Any = x[..., i] * y[..., j] if i < m and j < n else None
+        second: Any = x[..., j] * y[..., i] if j < m and i < n else None
+        if first is None:
+            return -second
+        return first if second is None else first - second
+
+    if m == n == 2:
+        return copy_of(part(0, 1))
+    return moveaxis(np.stack([part(1, 2), part(2, 0), part(0, 1)], -1), -1, axisc)

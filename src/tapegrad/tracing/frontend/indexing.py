@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from tapegrad.errors import ConversionError, UnsupportedError
+from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.base import Slice, broadcast_shapes
 from tapegrad.primitives.elementwise import where
@@ -28,6 +28,7 @@ from tapegrad.primitives.views import (
     Transpose,
     indexed_shape,
 )
+from tapegrad.tracing.floating import cast_of, watching
 from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
@@ -37,10 +38,11 @@ from tapegrad.tracing.frontend.operands import (
     common_dtype,
     plain,
     recorded,
+    store,
 )
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.tracer import Tracer, unwrap
+from tapegrad.tracing.tracer import Tracer, stand_in, unwrap
 from tapegrad.trees import is_array
 
 # ---- taking an index apart
@@ -259,6 +261,33 @@ def getitem(x: Tracer, index: Any) -> Any:
     return found.view(x)
 
 
+def as_python(x: Tracer) -> Any:
+    """A traced Python number of a scalar's value."""
+    if x.dtype == np.uint64:
+        return int(x)  # guarded: it may be beyond what a traced integer can be
+    x = x._as_scalar()
+    x = cast(x, {"f": np.float64, "b": np.bool_}.get(x.dtype.kind, np.int64))
+    operand, value = x._read()
+    return stand_in(x._trace, operand, value if value is None else np.asarray(value)[()], True)
+
+
+def element(x: Tracer, index: tuple[Any, ...]) -> Any:
+    """`x.item(*index)`; an integer or boolean is guarded."""
+    if len(index) == 1 and isinstance(index[0], tuple):
+        (index,) = index
+    if not index and x.size != 1:
+        raise ValueError("can only convert an array of size 1 to a Python scalar")
+    if len(index) not in (0, 1, x.ndim):
+        raise ValueError("incorrect number of indices for array")
+    if len(index) > 1:
+        found = x[index]
+    else:
+        found = x.reshape(-1)[_integer(index[0], x.size, 0) if index else 0]
+    if found.dtype.kind == "b":
+        return bool(found)
+    return int(found) if found.dtype.kind in "iu" else as_python(found)
+
+
 @in_rows
 def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
     """np.take."""
@@ -311,14 +340,22 @@ def extract(condition: Any, arr: Any) -> Any:
 @in_rows
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """np.choose."""
-    if out is not None or mode != "raise":
-        raise UnsupportedError(f"np.choose with out= or mode= isn't supported{at_line()}")
     a = as_tracer(a, *choices)
+    if not np.can_cast(a.dtype, np.intp):
+        raise TypeError(
+            f"Cannot cast array data from {a.dtype!r} to dtype('int64') according to the rule "
+            "'safe'"
+        )
     a = cast(a, np.intp)  # booleans choose as 0 and 1, and aren't a mask
+    if mode == "raise" and not np.all((a >= 0) & (a < len(choices))):
+        raise ValueError("invalid entry in choice array")
+    if mode != "raise":
+        a = np.mod(a, len(choices)) if mode == "wrap" else np.clip(a, 0, len(choices) - 1)
     dtype = common_dtype(*map(plain, choices))
     arrays = np.broadcast_arrays(a, *[cast(as_tracer(c, a), dtype) for c in choices])
     stacked = np.stack(arrays[1:])
-    return take_along_axis(stacked, arrays[0][None], 0)[0]
+    result = take_along_axis(stacked, arrays[0][None], 0)[0]
+    return result if out is None else store(out, result)
 
 
 def nonzero(x: Any) -> Any:
@@ -335,7 +372,9 @@ def flatnonzero(x: Any) -> Any:
 
 def argwhere(x: Any) -> Any:
     """np.argwhere."""
-    return np.stack(nonzero(x), axis=-1)
+    if x.ndim == 0:
+        return argwhere(x.reshape(1))[:, :0]
+    return np.stack(nonzero(x)).T
 
 
 # ---- writing
@@ -380,7 +419,10 @@ def fit(x: Tracer, value: Any, shape: tuple[int, ...], new_axes: Sequence[int] =
     """
     if is_array(value):
         check_dtype(value.dtype)
-        (_, value) = cast_all([x, value], [x.dtype, x.dtype])
+        given = value
+        value = watching(
+            cast_of, (value, x.dtype), {}, lambda: cast_all([x, given], [x.dtype, x.dtype])[1]
+        )
     else:
         value = cast(value, x.dtype)
     grown = list(shape)

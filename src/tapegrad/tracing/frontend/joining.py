@@ -35,7 +35,7 @@ def _same_dtype(xs: Any, dtype: Any = None) -> list[Tracer]:
 
 
 def concatenate(
-    arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+    arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = "same_kind"
 ) -> Any:
     """np.concatenate."""
     xs = _same_dtype(arrays, dtype)
@@ -48,6 +48,12 @@ def concatenate(
             "all the input array dimensions must match exactly, but the arrays have "
             f"{', '.join(str(x.ndim) for x in xs)} dimensions"
         )
+    for x in _traced(arrays):
+        if not np.can_cast(x.dtype, xs[0].dtype, casting):
+            raise TypeError(
+                f"Cannot cast array data from {x.dtype!r} to {xs[0].dtype!r} according to the rule "
+                f"{casting!r}"
+            )
     axis = normalize_axis_index(axis, xs[0].ndim)
     for x in xs[1:]:
         for a, (n, m) in enumerate(zip(xs[0].shape, x.shape, strict=True)):
@@ -62,11 +68,11 @@ def concatenate(
 
 def stack(arrays: Any, axis: int = 0, out: Any = None, **kwargs: Any) -> Any:
     """np.stack."""
-    xs = _same_dtype(arrays, kwargs.get("dtype"))
+    xs = _traced(arrays)
     if len({x.shape for x in xs}) != 1:
         raise ValueError("all input arrays must have the same shape")
     axis = normalize_axis_index(axis, xs[0].ndim + 1)
-    return concatenate([expand_dims(x, axis) for x in xs], axis, out)
+    return concatenate([expand_dims(x, axis) for x in xs], axis, out, **kwargs)
 
 
 def vstack(tup: Any, **kwargs: Any) -> Any:
@@ -123,16 +129,22 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
     """np.vsplit."""
+    if ary.ndim < 2:
+        raise ValueError("vsplit only works on arrays of 2 or more dimensions")
     return split(ary, indices_or_sections, 0)
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
     """np.hsplit."""
+    if ary.ndim == 0:
+        raise ValueError("hsplit only works on arrays of 1 or more dimensions")
     return split(ary, indices_or_sections, 1 if ary.ndim > 1 else 0)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
     """np.dsplit."""
+    if ary.ndim < 3:
+        raise ValueError("dsplit only works on arrays of 3 or more dimensions")
     return split(ary, indices_or_sections, 2)
 
 
@@ -202,4 +214,6 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     if isinstance(gone, tuple) and np.ndim(obj) == 0:
         (gone,) = gone
     kept = np.delete(np.arange(arr.shape[axis]), gone)
-    return lay_out_as(arr[(slice(None),) * axis + (kept,)], arr, "A")
+    result = arr[(slice(None),) * axis + (kept,)]
+    gathered = not isinstance(obj, slice) and np.ndim(obj) > 0  # else NumPy copies the parts
+    return result if gathered else lay_out_as(result, arr, "A")

@@ -7,6 +7,7 @@ anew, so it raises in its turn, at the user's line, or takes the path behind the
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -32,8 +33,11 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if x.dtype.kind != "f":
         x = cast(x, np.float64)
     if axis is None:
-        plain = ord is None or (ord in ("f", "fro") and x.ndim == 2) or (ord == 2 and x.ndim == 1)
-        if plain:
+        if isinstance(ord, str):
+            euclidean = ord in ("f", "fro") and x.ndim == 2
+        else:
+            euclidean = ord is None or (x.ndim == 1 and bool(ord == 2))
+        if euclidean:
             return np.sqrt(np.sum(np.square(x), axis=None, keepdims=keepdims))
         axes = tuple(range(x.ndim))
     else:
@@ -76,7 +80,7 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
         summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
         sums = np.sum(np.abs(x), axis=summed, keepdims=True)
         result = _largest(sums, (left,), True) if ord > 0 else np.min(sums, left, keepdims=True)
-        return result if keepdims else np.squeeze(result, axes)
+        return result if keepdims else scalar(copy_of(np.squeeze(result, axes)))
     if ord in (2, -2, "nuc"):
         values = svdvals(np.moveaxis(x, axes, (-2, -1)))  # in descending order
         summed = ord == "nuc" or (ord == 2 and not values.shape[-1])  # nothing at all is 0
@@ -103,7 +107,10 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
 def matrix_power(a: Any, n: int) -> Any:
     """np.linalg.matrix_power, by squaring."""
     check_square(a)
-    n = n.__index__()
+    try:
+        n = operator.index(n)
+    except TypeError:
+        raise TypeError("exponent must be an integer") from None
     if n < 0:
         a, n = inv(a), -n
     if n == 0:
@@ -130,6 +137,26 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
     inner[-1] = inner[-1] if last == 2 else inner[-1][0]
     result = (inner[0][0] if first == 2 else "") + (inner[-1][1] if last == 2 else "")
     return einsum(f"{','.join(inner)}->{result}", *xs, out=out)
+
+
+def outer(x1: Any, x2: Any, /) -> Any:
+    """np.linalg.outer."""
+    if np.ndim(x1) != 1 or np.ndim(x2) != 1:
+        raise ValueError(
+            "Input arrays must be one-dimensional, but they are "
+            f"x1.ndim={np.ndim(x1)} and x2.ndim={np.ndim(x2)}."
+        )
+    return np.outer(x1, x2)
+
+
+def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    """np.linalg.cross, of vectors with three components."""
+    if np.shape(x1)[axis] != 3 or np.shape(x2)[axis] != 3:
+        raise ValueError(
+            "Both input arrays must be (arrays of) 3-dimensional vectors, but they are "
+            f"{np.shape(x1)[axis]} and {np.shape(x2)[axis]} dimensional instead."
+        )
+    return np.cross(x1, x2, axis=axis)
 
 
 # ---- what the functions below have in common
@@ -282,12 +309,12 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
     return solve(a.reshape(size, size), b.ravel()).reshape(shape)
 
 
-def tensorinv(a: Any, ind: int = 2) -> Any:
-    """np.linalg.tensorinv."""
-    if ind <= 0:
+def tensorinv(a: Any, n: int = 2) -> Any:
+    """np.linalg.tensorinv, of the first `n` axes against the others."""
+    if n <= 0:
         raise ValueError("Invalid ind argument.")
-    size = int(np.prod(a.shape[ind:]))
-    return inv(a.reshape(size, -1)).reshape(a.shape[ind:] + a.shape[:ind])
+    size = int(np.prod(a.shape[n:]))
+    return inv(a.reshape(size, -1)).reshape(a.shape[n:] + a.shape[:n])
 
 
 # ---- eigenvalues, singular values, orthogonal factors
@@ -446,17 +473,17 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     return np.count_nonzero(s > s[..., :1] * rtol, axis=-1)
 
 
-def cond(x: Any, p: Any = None) -> Any:
+def cond(x: Any, ord: Any = None) -> Any:
     """np.linalg.cond: of a singular matrix it is infinite."""
     (a,) = floating(x)
     if a.size == 0 and a.ndim >= 2 and 0 in a.shape[-2:]:
         raise LinAlgError("cond is not defined on empty arrays")
     with np.errstate(all="ignore"):
-        if p is None or p in (2, -2):
+        if ord is None or ord in (2, -2):
             s = svdvals(a)
-            r = s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
+            r = s[..., -1] / s[..., 0] if ord == -2 else s[..., 0] / s[..., -1]
         else:
             inverse = transposed(inverse_t(*factored(a)))
-            r = norm(a, p, (-2, -1)) * norm(inverse, p, (-2, -1))
+            r = norm(a, ord, (-2, -1)) * norm(inverse, ord, (-2, -1))
         unknown = np.isnan(r) & ~np.any(np.isnan(a), axis=(-2, -1))
-        return np.where(unknown, r.dtype.type(np.inf), r)
+        return scalar(np.where(unknown, r.dtype.type(np.inf), r))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tapegrad.tracing.floating import method, watching
 from tapegrad.tracing.frontend import (
     contracting,
     indexing,
@@ -13,6 +14,7 @@ from tapegrad.tracing.frontend import (
     shaping,
     sorting,
 )
+from tapegrad.tracing.frontend.parameters import form_of, taken
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import unobserved
 
@@ -28,9 +30,11 @@ def _transpose(x: Any, *axes: Any) -> Any:
 
 
 @unobserved
-def call_method(method: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """`method` of the table below, of `x`."""
-    return settle(method(x, *args, **kwargs), (x, *args), certain=True)
+def call_method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """The method of this name, of the table below."""
+    given, named, _ = taken(form_of(METHODS[name]), (x, *args), kwargs)
+    result = watching(method(name), given, named, lambda: METHODS[name](*given, **named))
+    return settle(result, given, certain=True)
 
 
 METHODS: dict[str, Any] = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
 from tapegrad.tracing.frontend.indexing import nonzero
 from tapegrad.tracing.frontend.memory import scalar
@@ -15,9 +16,12 @@ from tapegrad.tracing.frontend.operands import (
     cast_all,
     common_dtype,
     dtype_of,
+    loop_dtypes,
     plain,
     store,
 )
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
 
 _MISSING = np._NoValue
 
@@ -42,28 +46,41 @@ def clip(
     *,
     min: Any = _MISSING,
     max: Any = _MISSING,
+    dtype: Any = None,
+    casting: Any = "same_kind",
     **kwargs: Any,
 ) -> Any:
     """np.clip: outside the bounds the derivative is 0, at a bound a half (see conventions)."""
+    if kwargs.get("where", True) is not True:
+        raise UnsupportedError(f"np.clip with where= isn't supported{at_line()}. Use np.where")
+    if (a_min is _MISSING) != (a_max is _MISSING):
+        missing = "a_min" if a_min is _MISSING else "a_max"
+        raise TypeError(f"clip() missing 1 required positional argument: {missing!r}")
     low = min if a_min is _MISSING else a_min
     high = max if a_max is _MISSING else a_max
     bounds = [plain(b) for b in (low, high) if b is not _MISSING and b is not None]
     a = as_tracer(a, *bounds)
     a = ew.copy(a) if a._weak else a  # NumPy makes an array of it, whose dtype counts
-    result = cast(a, common_dtype(a, *bounds))
+    dtype = common_dtype(a, *bounds) if dtype is None else np.dtype(dtype)
+    if not np.can_cast(a.dtype, dtype, casting):
+        raise TypeError(
+            f"Cannot cast ufunc 'clip' input 0 from {a.dtype!r} to {dtype!r} with casting rule "
+            f"{casting!r}"
+        )
+    result = cast(a, dtype)
     if low is not _MISSING and low is not None:
         result = np.maximum(result, low)
     if high is not _MISSING and high is not None:
         result = np.minimum(result, high)
     if not bounds:
-        result = ew.copy(result)
-    return result if out is None else store(out, result)
+        result = np.positive(result)
+    return scalar(result) if out is None else store(out, result)
 
 
 def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
     """np.round."""
     if a.dtype == np.bool_:
-        a = cast(a, np.float64)  # np.round has float16 here, which can't be traced
+        loop_dtypes(np.rint, [a])  # np.round has float16 here, which can't be traced
     if a.dtype.kind in "iu" and decimals >= 0:
         result = ew.copy(a)
     elif decimals == 0:
@@ -72,7 +89,7 @@ def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
         scale = 10.0 ** abs(decimals)
         result = np.rint(a * scale) / scale if decimals > 0 else np.rint(a / scale) * scale
     result = cast(result, a.dtype)
-    return result if out is None else store(out, result)
+    return scalar(result) if out is None else store(out, result)
 
 
 def fix(x: Any, out: Any = None) -> Any:
@@ -132,19 +149,77 @@ def nan_to_num(
 ) -> Any:
     """np.nan_to_num."""
     if x.dtype.kind != "f":
-        return ew.copy(x) if copy else x
+        return scalar(ew.copy(x)) if copy or not x.ndim else x
     info = np.finfo(x.dtype)
     high = info.max if posinf is None else posinf
     low = info.min if neginf is None else neginf
     result = np.where(np.isnan(x), cast(as_tracer(nan, x), x.dtype), x)
     result = np.where(x == np.inf, cast(as_tracer(high, x), x.dtype), result)
     result = np.where(x == -np.inf, cast(as_tracer(low, x), x.dtype), result)
-    return scalar(result) if copy else store(x, result)
+    return scalar(result) if copy or not x.ndim else store(x, result)
 
 
 def imag(x: Any) -> Any:
     """np.imag: zeros."""
     return np.zeros_like(x)
+
+
+def constant(x: Any, value: bool) -> Any:
+    """An array of the shape of `x` with one truth."""
+    return np.full(x.shape, value) if x.ndim else np.bool_(value)
+
+
+# ---- questions about types and memory
+
+
+def dtype_shown(x: Any) -> Any:
+    """What NumPy sees of an argument when it promotes dtypes: of a Python number its kind alone."""
+    if not isinstance(x, Tracer):
+        return x
+    return x.dtype if not x._weak else {"f": 0.0, "b": False}.get(x.dtype.kind, 0)
+
+
+def result_type(*xs: Any) -> np.dtype:
+    """np.result_type."""
+    return np.result_type(*map(dtype_shown, xs))
+
+
+def min_scalar_type(a: Any) -> np.dtype:
+    """np.min_scalar_type: of a number it depends on the value, which is guarded."""
+    if a.ndim:
+        return a.dtype
+    if a.dtype.kind == "f":
+        raise UnsupportedError(
+            f"np.min_scalar_type of a traced real number isn't supported{at_line()}: it depends on "
+            "the value. Use x.dtype"
+        )
+    return np.min_scalar_type(int(a) if a.dtype.kind in "iu" else bool(a))
+
+
+def common_type(*arrays: Any) -> Any:
+    """np.common_type."""
+    return np.common_type(*[np.empty(0, x.dtype) for x in arrays])
+
+
+def isfortran(a: Any) -> bool:
+    """np.isfortran, where it is certain how the array lies in memory."""
+    if not a._owner._ordered or a._read()[1] is None:
+        raise UnsupportedError(
+            f"how an array lies in memory isn't known here{at_line()}. Make a copy first"
+        )
+    return bool(np.isfortran(a._read()[1]))
+
+
+def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
+    """np.may_share_memory and np.shares_memory, of arrays that share nothing, or all."""
+    if not (isinstance(a, Tracer) and isinstance(b, Tracer) and a._owner is b._owner):
+        return False
+    if a._read()[0] is b._read()[0]:
+        return a.size > 0
+    raise UnsupportedError(
+        f"whether two views of one array overlap isn't followed{at_line()}. Compare the indices "
+        "that they were made with"
+    )
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:

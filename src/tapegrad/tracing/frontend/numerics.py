@@ -3,6 +3,7 @@ polynomials, covariances."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,6 +71,8 @@ def diff(
     if n < 0:
         raise ValueError(f"order must be non-negative but got {n!r}")
     a = as_tracer(a, prepend, append)
+    if n == 0:
+        return a
     axis = normalize_axis_index(axis, a.ndim)
     edge = tuple(1 if k == axis else m for k, m in enumerate(a.shape))
     parts = [p for p in (prepend, a, append) if p is not _MISSING]
@@ -89,7 +92,8 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
         None if e is None else cast(as_tracer(e, ary).reshape(-1), ary.dtype)
         for e in (to_begin, to_end)
     ]
-    parts = [ends[0], diff(ary.reshape(-1)), ends[1]]
+    flat = ary.reshape(-1)
+    parts = [ends[0], flat[1:] - flat[:-1], ends[1]]
     return np.concatenate([p for p in parts if p is not None])
 
 
@@ -98,7 +102,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     if edge_order not in (1, 2):
         raise ValueError("'edge_order' greater than 2 not supported")
     f = as_tracer(f, *varargs)
-    if f.dtype.kind != "f":
+    if f.dtype.kind in "iu":
         f = cast(f, np.float64)
     axes = range(f.ndim) if axis is None else normalize_axis_tuple(axis, f.ndim)
     spacings = list(varargs) or [1.0]
@@ -119,7 +123,8 @@ def _gradient(f: Any, axis: int, dx: Any, edge_order: int) -> Any:
             "Shape of array too small to calculate a numerical gradient, at least (edge_order + 1) "
             "elements are required."
         )
-    if np.ndim(dx) == 0:
+    uniform = np.ndim(dx) == 0
+    if uniform:
         steps: Any = np.full(n - 1, 1.0) * dx
     else:
         if np.shape(dx) != (n,):
@@ -127,6 +132,8 @@ def _gradient(f: Any, axis: int, dx: Any, edge_order: int) -> Any:
                 "when 1d, distances must match the length of the corresponding dimension"
             )
         steps = np.diff(dx)
+        if np.all(steps == steps[0]):
+            uniform, dx = True, steps[0]
 
     def at(k: Any) -> Any:
         return f[_along(axis, slice(k, k + 1) if k != -1 else slice(-1, None))]
@@ -135,11 +142,13 @@ def _gradient(f: Any, axis: int, dx: Any, edge_order: int) -> Any:
         return np.reshape(values, [-1 if k == axis else 1 for k in range(f.ndim)])
 
     h, g = steps[:-1], steps[1:]
-    inside = (
+    inside: Any = (
         rows(-g / (h * (h + g))) * f[_along(axis, slice(None, -2))]
         + rows((g - h) / (h * g)) * f[_along(axis, slice(1, -1))]
         + rows(h / (g * (h + g))) * f[_along(axis, slice(2, None))]
     )
+    if uniform:  # nothing of the middle, which may be infinite
+        inside = (f[_along(axis, slice(2, None))] - f[_along(axis, slice(None, -2))]) / (2.0 * dx)
     if edge_order == 1:
         first = (at(1) - at(0)) / steps[0]
         last = (at(-1) - at(-2)) / steps[-1]
@@ -174,24 +183,26 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> Any:
     """np.unwrap."""
-    if p.dtype.kind != "f":
-        p = cast(p, np.float64)
+    p = as_tracer(p, discont, period)
     axis = normalize_axis_index(axis, p.ndim)
     step = diff(p, axis=axis)
-    half = period / 2
-    wrapped = np.mod(step + half, period) - half
-    wrapped = np.where((wrapped == -half) & (step > 0), half, wrapped)
-    jumped = np.abs(step) >= (half if discont is None else discont)
-    correction = np.cumsum(np.where(jumped, wrapped - step, 0), axis=axis)
+    dtype = common_dtype(step, period)
+    half, odd = divmod(period, 2) if dtype.kind in "iu" else (period / 2, 0)
+    low = -half
+    wrapped = np.mod(step - low, period) + low
+    if not odd:  # a jump by half a period keeps its sign
+        wrapped = np.where((wrapped == low) & (step > 0), half, wrapped)
+    small = np.abs(step) < (period / 2 if discont is None else discont)
+    correction = np.cumsum(np.where(small, 0, wrapped - step), axis=axis)
     first, rest = p[_along(axis, slice(0, 1))], p[_along(axis, slice(1, None))]
-    return np.concatenate([first, rest + correction], axis)
+    return cast(np.concatenate([first, rest + correction], axis), dtype)
 
 
 # ---- interpolation, convolution, counting
 
 
 def interp(
-    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+    x: Any, xp: Any, fp: Any, below: Any = None, above: Any = None, period: Any = None
 ) -> Any:
     """np.interp: piecewise linear; at a node the slope is that of the piece to its right."""
     if period is not None:
@@ -202,7 +213,7 @@ def interp(
     width = xp[after] - xp[k]
     share = (x - xp[k]) / np.where(width == 0, 1.0, width)
     inside = fp[k] + (fp[after] - fp[k]) * share
-    below, above = fp[0] if left is None else left, fp[-1] if right is None else right
+    below, above = fp[0] if below is None else below, fp[-1] if above is None else above
     return scalar(
         np.where(
             x < xp[0], below, np.where(x >= xp[-1], np.where(x > xp[-1], above, fp[-1]), inside)
@@ -212,7 +223,7 @@ def interp(
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     """np.convolve."""
-    a, v = as_tracer(a, v), as_tracer(v, a)
+    a, v = np.atleast_1d(as_tracer(a, v), as_tracer(v, a))
     return _windows_product(a, v[::-1], mode, swap=True)
 
 
@@ -235,20 +246,41 @@ def _windows_product(a: Any, v: Any, mode: str, swap: bool) -> Any:
         if swap:
             a, v = a[::-1], v[::-1]
     n, m = a.size, v.size
-    before = {"full": m - 1, "same": m // 2 if not turned or swap else (m - 1) // 2, "valid": 0}[
-        mode
-    ]
+    if mode not in ("full", "same", "valid"):
+        raise ValueError(f"mode must be one of 'valid', 'same', or 'full' (got {mode!r})")
+    before = {"full": m - 1, "same": m // 2, "valid": 0}[mode]
     count = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]
-    padded = np.pad(a, (before, max(0, count + m - 1 - before - n)))
-    windows = padded[np.arange(count)[:, None] + np.arange(m)]
-    result = windows @ v
+    places = np.arange(count)[:, None] + np.arange(m) - before
+    inside = (places >= 0) & (places < n)
+    windows = a[np.clip(places, 0, n - 1)]
+    whole = np.flatnonzero(np.all(inside, 1))  # the windows that overlap in full
+    low, high = (whole[0], whole[-1] + 1) if whole.size else (count, count)
+    parts = [windows[low:high] @ v]
+    for edge in (slice(0, low), slice(high, count)):  # what is beyond may not meet NaN
+        terms = np.where(inside[edge], windows[edge] * v, a.dtype.type(0))
+        parts.append(np.sum(terms, axis=1, dtype=parts[0].dtype))
+    result = np.concatenate([parts[1], parts[0], parts[2]])
     return result[::-1] if turned and not swap else result
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     """np.bincount; the largest index is guarded, since it decides the length."""
     x = as_tracer(x, weights)
-    length = max(int(np.max(x)) + 1 if x.size else 0, int(minlength))
+    if x.ndim != 1:
+        depth = "small" if x.ndim == 0 else "deep"
+        raise ValueError(f"object of too {depth} depth for desired array")
+    if not np.can_cast(x.dtype, np.intp):
+        raise TypeError(
+            f"Cannot cast array data from {x.dtype!r} to dtype('int64') according to the rule "
+            "'safe'"
+        )
+    if minlength < 0:
+        raise ValueError("'minlength' must not be negative")
+    if x.size == 0:
+        return np.zeros_like(x, dtype=np.intp, shape=minlength)
+    if np.min(x) < 0:
+        raise ValueError("'list' argument must have no negative elements")
+    length = max(int(np.max(x)) + 1, int(minlength))
     if weights is None:
         return ScatterAdd((length,))(np.ones_like(x, dtype=np.intp), cast(x, np.intp))
     return ScatterAdd((length,))(cast(as_tracer(weights, x), np.float64), cast(x, np.intp))
@@ -258,8 +290,10 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
     """np.piecewise: each function gets the elements where its condition holds, and is recorded
     with their count, which is guarded."""
-    if not isinstance(condlist, (list, tuple)) or (np.ndim(condlist[0]) == 0 and x.ndim):
+    listed = isinstance(condlist, (list, tuple)) or np.ndim(condlist)
+    if not listed or (np.ndim(condlist[0]) == 0 and x.ndim):
         condlist = [condlist]
+    condlist = list(condlist)
     if len(funclist) == len(condlist) + 1:
         rest = np.logical_not(np.logical_or.reduce(np.stack(condlist), axis=0))
         condlist = [*condlist, rest]
@@ -295,11 +329,14 @@ def polyval(p: Any, x: Any) -> Any:
     return y
 
 
+@in_rows
 def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     """np.vander."""
     if x.ndim != 1:
         raise ValueError("x must be a one-dimensional array or sequence.")
     n = x.shape[0] if N is None else int(N)
+    if n < 0:
+        raise ValueError("negative dimensions are not allowed")
     x = cast(x, np.promote_types(x.dtype, int))
     columns = [np.ones_like(x)]
     for _ in range(n - 1):
@@ -322,23 +359,59 @@ def cov(
     *,
     dtype: Any = None,
 ) -> Any:
-    """np.cov, without weights."""
-    if fweights is not None or aweights is not None:
-        raise UnsupportedError(f"np.cov with weights isn't supported{at_line()}")
-    m = as_tracer(m, y)
-    wide = np.result_type(m.dtype, np.float64) if dtype is None else np.dtype(dtype)
-    x = np.atleast_2d(cast(m, wide))
+    """np.cov."""
+    if ddof is not None and ddof != int(ddof):
+        raise ValueError("ddof must be integer")
+    m = as_tracer(m, y, fweights, aweights)
+    samples = [m] if y is None else [m, as_tracer(y, m)]
+    for name, x in zip("my", samples, strict=False):
+        if x.ndim > 2:
+            raise ValueError(f"{name} has more than 2 dimensions")
+    wide = np.result_type(*[x.dtype for x in samples], np.float64)
+    dtype = wide if dtype is None else np.dtype(dtype)
+    rows = [np.atleast_2d(cast(x, dtype)) for x in samples]
     if not rowvar and m.ndim != 1:
-        x = x.T
-    if y is not None:
-        other = np.atleast_2d(cast(as_tracer(y, m), wide))
-        if not rowvar and other.shape[0] != 1:
-            other = other.T
-        x = np.concatenate([x, other], 0)
+        rows[0] = rows[0].T
+    if rows[0].shape[0] == 0:
+        return np.zeros_like(m, dtype=np.float64, shape=(0, 0))
+    if not rowvar and y is not None and rows[1].shape[0] != 1:
+        rows[1] = rows[1].T
+    x = np.concatenate(rows, 0)
     if ddof is None:
         ddof = 0 if bias else 1
-    x = x - np.mean(x, axis=1, keepdims=True)
-    return np.squeeze(x @ x.T * np.true_divide(1, max(x.shape[1] - ddof, 0)))
+    weights = [
+        _weights(w, x, name)
+        for w, name in ((fweights, "fweights"), (aweights, "aweights"))
+        if w is not None
+    ]
+    if not weights:
+        average, freedom = np.mean(x, axis=1), x.shape[1] - ddof
+    else:
+        w = weights[0] if len(weights) == 1 else weights[0] * weights[1]
+        total = np.sum(w)
+        average, freedom = np.sum(x * w, axis=1) / total, total - ddof
+        if aweights is not None and ddof:
+            freedom = total - ddof * np.sum(w * weights[-1]) / total
+    if freedom <= 0:
+        warnings.warn("Degrees of freedom <= 0 for slice", RuntimeWarning, stacklevel=4)
+        freedom = 0.0
+    x = x - average[:, None]
+    products = np.dot(x, (x * w if weights else x).T)
+    return np.squeeze(cast(products * np.true_divide(1, freedom), products.dtype))
+
+
+def _weights(w: Any, x: Any, name: str) -> Any:
+    """The weights of the samples, checked as np.cov does it; their signs are guarded."""
+    w = cast(as_tracer(w, x), np.float64)
+    if name == "fweights" and not np.all(w == np.rint(w)):
+        raise TypeError("fweights must be integer")
+    if w.ndim > 1:
+        raise RuntimeError(f"cannot handle multidimensional {name}")
+    if w.shape[0] != x.shape[1]:
+        raise RuntimeError(f"incompatible numbers of samples and {name}")
+    if np.any(w < 0):
+        raise ValueError(f"{name} cannot be negative")
+    return w
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
@@ -357,6 +430,11 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     """np.select: the first condition that holds."""
     if len(condlist) != len(choicelist):
         raise ValueError("list of cases must be same length as list of conditions")
+    if len(condlist) == 0:
+        raise ValueError("select with an empty condition list is not possible")
+    for k, condition in enumerate(condlist):
+        if plain(condition).dtype != np.bool_:
+            raise TypeError(f"invalid entry {k} in condlist: should be boolean ndarray")
     dtype = common_dtype(*choicelist, default)
     result = default if isinstance(default, Tracer) else np.asarray(default, dtype)
     for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):

@@ -45,6 +45,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
     src = plain(src)
     found = getattr(src, "dtype", type(src))  # a Python number can be cast to any dtype of its kind
     weak = isinstance(src, (bool, int)) and not isinstance(src, np.generic)
+    weak = weak and (isinstance(src, bool) or dst.dtype.kind != "b")
     if not weak and not np.can_cast(found, dst.dtype, casting):  # type: ignore[arg-type]
         raise TypeError(
             f"Cannot cast array data from {np.dtype(found)!r} to {dst.dtype!r} according to the "
@@ -58,18 +59,16 @@ def fill(x: Tracer, value: Any) -> None:
     x[...] = value
 
 
-def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+def put(a: Any, indices: Any, v: Any, mode: str = "raise") -> None:
     """np.put: the indices count through the array in row-major order; values are repeated."""
     check_traced(a, "np.put")
-    ind = plain(ind)
+    ind = plain(indices)
     if mode == "wrap":
         ind = np.mod(ind, a.size)
     elif mode == "clip":
         ind = np.clip(ind, 0, a.size - 1)
-    elif isinstance(ind, Tracer):
-        ind = np.where(ind < 0, ind + a.size, ind)
     else:
-        ind = np.asarray(ind)
+        ind = ind if isinstance(ind, Tracer) else np.asarray(ind)
         if np.any((ind < -a.size) | (ind >= a.size)):
             raise IndexError(f"an index is out of bounds for an array of size {a.size}")
         ind = np.where(ind < 0, ind + a.size, ind)
@@ -87,7 +86,13 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """np.putmask: values are repeated through the whole array, whether they are put or not."""
     check_traced(a, "np.putmask")
+    listed = isinstance(values, (list, tuple)) or np.ndim(values) == 0
     values = as_tracer(values, a)
+    if not listed and not np.can_cast(values.dtype, a.dtype, "same_kind"):
+        raise TypeError(
+            f"Cannot cast array data from {values.dtype!r} to {a.dtype!r} according to the rule "
+            "'same_kind'"
+        )
     if values.shape != a.shape:
         flat = values.reshape(-1)
         values = flat[np.arange(a.size) % flat.size].reshape(a.shape)
@@ -98,6 +103,10 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     """np.place: values are repeated through the places where the mask is true."""
     check_traced(arr, "np.place")
     flat = as_tracer(vals, arr).reshape(-1)
+    if arr.ndim == 0:
+        if flat.size:
+            arr[...] = np.where(mask, flat[0], arr)
+        return
     chosen = np.nonzero(as_tracer(mask, arr).reshape(arr.shape))
     count = chosen[0].size
     if count:

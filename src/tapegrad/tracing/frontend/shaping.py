@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.scatter import Concatenate, Place, PlaceDiagonal, SetItem
+from tapegrad.primitives.scatter import Concatenate, PlaceDiagonal
 from tapegrad.primitives.views import (
     BroadcastTo,
     Diagonal,
@@ -23,7 +24,6 @@ from tapegrad.primitives.views import (
 )
 from tapegrad.tracing.frontend.memory import (
     copy_of,
-    lay_out_as,
     of_array,
     unlinked,
 )
@@ -128,6 +128,8 @@ def squeeze(x: Any, axis: Any = None) -> Any:
     if axis is None:
         axes = tuple(a for a, n in enumerate(x.shape) if n == 1)
     else:
+        if x.ndim == 0 and axis in (0, -1):
+            axis = ()  # NumPy lets scalars pass as vectors here
         axes = tuple(sorted(normalize_axis_tuple(axis, x.ndim)))
         if any(x.shape[a] != 1 for a in axes):
             raise ValueError("cannot select an axis to squeeze out which has size not equal to one")
@@ -177,6 +179,17 @@ def broadcast_arrays(*xs: Any, subok: bool = False) -> tuple[Any, ...]:
     return tuple(reshape(x, shape) if x.shape == shape else broadcast_to(x, shape) for x in arrays)
 
 
+def size(a: Any, axis: Any = None) -> int:
+    """np.size."""
+    axes = range(a.ndim) if axis is None else normalize_axis_tuple(axis, a.ndim)
+    return math.prod(a.shape[k] for k in axes)
+
+
+def shaped_like(x: Any) -> np.ndarray:
+    """A plain array of the same shape, for functions that read nothing else."""
+    return np.broadcast_to(np.False_, x.shape)
+
+
 @of_array
 def flip(x: Any, axis: Any = None) -> Any:
     """np.flip."""
@@ -187,6 +200,8 @@ def flip(x: Any, axis: Any = None) -> Any:
 def rot90(x: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
     """np.rot90."""
     first, second = axes
+    if first == second or abs(first - second) == x.ndim:
+        raise ValueError("Axes must be different.")
     k = k % 4
     if k == 0:
         return reshape(x, x.shape)
@@ -223,7 +238,7 @@ def tile(x: Any, reps: Any) -> Any:
     apart = [n for t, m in zip(times, x.shape, strict=True) for n in (t, m)]
     grown = expand_dims(x, tuple(range(0, 2 * ndim, 2)))
     merged = [t * m for t, m in zip(times, x.shape, strict=True)]
-    return unlinked(reshape(broadcast_to(grown, apart), merged), x)
+    return lay_out(unlinked(reshape(broadcast_to(grown, apart), merged), x), "C")
 
 
 def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
@@ -234,6 +249,8 @@ def repeat(x: Any, repeats: Any, axis: Any = None) -> Any:
     axis = normalize_axis_index(axis, x.ndim)
     if np.ndim(repeats) == 0:
         times = int(repeats)
+        if times < 0:
+            raise ValueError("repeats may not contain negative values.")
         grown = expand_dims(x, axis + 1)
         shape = list(grown.shape)
         shape[axis + 1] = times
@@ -250,6 +267,8 @@ def resize(a: Any, new_shape: Any) -> Any:
     flat = ravel(a)
     if flat.size == 0:
         return np.zeros_like(a, shape=shape)
+    if any(n < 0 for n in shape):
+        raise ValueError("all elements of `new_shape` must be non-negative")
     count = int(np.prod(shape, dtype=int))
     return flat[np.arange(count) % flat.size].reshape(shape)
 
@@ -273,88 +292,6 @@ def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
         result = func(a, axis)
         a = result if result.ndim == a.ndim else expand_dims(result, axis)
     return a
-
-
-_STATISTICS: dict[str, Callable[..., Any]] = {"mean": np.mean, "maximum": np.max, "minimum": np.min}
-
-
-def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
-    """np.pad, in all modes but empty and median, and with statistics over whole axes."""
-    if isinstance(pad_width, dict):
-        pad_width = [pad_width.get(a, pad_width.get(a - x.ndim, 0)) for a in range(x.ndim)]
-        pad_width = [(w, w) if np.ndim(w) == 0 else w for w in pad_width]
-    widths = [tuple(map(int, w)) for w in np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))]
-    if any(w < 0 for pair in widths for w in pair):
-        raise ValueError("index can't contain negative values")
-    return lay_out_as(unlinked(_padded(x, widths, mode, kwargs), x), x, "A")
-
-
-def _padded(x: Any, widths: list[tuple[int, ...]], mode: str, kwargs: dict[str, Any]) -> Any:
-    if mode == "constant":
-        return _pad_constant(x, widths, kwargs.get("constant_values", 0))
-    if kwargs.get("reflect_type") == "even":
-        del kwargs["reflect_type"]
-    if mode in ("edge", "reflect", "symmetric", "wrap") and not kwargs:
-        for axis, (before, after) in enumerate(widths):
-            if before or after:
-                picks = np.pad(np.arange(x.shape[axis]), (before, after), mode=mode)  # type: ignore[call-overload]
-                x = x[(slice(None),) * axis + (picks,)]
-        return x
-    if mode == "linear_ramp":
-        return _pad_ramp(x, widths, kwargs.get("end_values", 0))
-    if mode in _STATISTICS and not kwargs and (x.dtype.kind == "f" or mode != "mean"):
-        statistic = _STATISTICS[mode]
-        for axis, pair in enumerate(widths):
-            value = statistic(x, axis=axis, keepdims=True)
-            x = _pad_axis(x, axis, [_stretched(value, axis, width) for width in pair])
-        return x
-    raise UnsupportedError(f"np.pad with mode={mode!r} {kwargs or ''} isn't supported{at_line()}")
-
-
-def _stretched(value: Any, axis: int, extent: int) -> Any:
-    """An axis of extent 1 repeated."""
-    return broadcast_to(value, [extent if a == axis else n for a, n in enumerate(value.shape)])
-
-
-def _pad_axis(x: Any, axis: int, fillers: Sequence[Any]) -> Any:
-    """`x` between its two fillers along an axis."""
-    before, after = fillers
-    parts = [p for p in (before, x, after) if p.shape[axis] or p is x]
-    return Concatenate(axis)(*parts) if len(parts) > 1 else x
-
-
-def _pad_constant(x: Any, widths: list[tuple[int, ...]], values: Any) -> Any:
-    shape = tuple(n + sum(w) for n, w in zip(x.shape, widths, strict=True))
-    index = tuple(Slice(w[0], n) for n, w in zip(x.shape, widths, strict=True))
-    if not isinstance(values, Tracer) and np.ndim(values) == 0 and values == 0:
-        return Place(shape, index)(x)
-    values = as_tracer(values, x).astype(x.dtype)
-    if values.ndim == 0:
-        return SetItem(index)(BroadcastTo(shape)(values), x)
-    ends = np.broadcast_to(values, (x.ndim, 2))
-    for axis, pair in enumerate(widths):
-        row = [n if a != axis else 1 for a, n in enumerate(x.shape)]
-        fillers = [
-            _stretched(broadcast_to(ends[axis, side], row), axis, width)
-            for side, width in enumerate(pair)
-        ]
-        x = _pad_axis(x, axis, fillers)
-    return x
-
-
-def _pad_ramp(x: Any, widths: list[tuple[int, ...]], values: Any) -> Any:
-    """From the edge, straight to the end values, which are reached at the far end."""
-    ends = np.broadcast_to(as_tracer(values, x).astype(x.dtype), (x.ndim, 2))
-    for axis, (before, after) in enumerate(widths):
-        column = [-1 if a == axis else 1 for a in range(x.ndim)]
-        edges = [x[(slice(None),) * axis + (k,)] for k in (slice(0, 1), slice(-1, None))]
-        fillers = []
-        for side, width in enumerate((before, after)):
-            along = np.arange(width) / max(width, 1)  # 0 at the far end
-            along = (along if side == 0 else along[::-1]).astype(x.dtype).reshape(column)
-            fillers.append(ends[axis, side] + (edges[side] - ends[axis, side]) * along)
-        x = _pad_axis(x, axis, fillers)
-    return x
 
 
 # ---- matrices
@@ -444,9 +381,16 @@ def astype(
             f"Cannot cast array data from {x.dtype!r} to {dtype!r} according to the rule "
             f"{casting!r}"
         )
-    if dtype == x.dtype:
-        return ew.copy(x) if copy else x
-    return ew.AsType(dtype)(x)
+    if dtype != x.dtype:
+        return lay_out(ew.AsType(dtype)(x), order)
+    if not copy:
+        if order in ("C", "F") and x.ndim > 1:
+            raise UnsupportedError(
+                f"astype with copy=False and order={order!r} is a copy or not, as the array lies "
+                f"in memory{at_line()}. Leave one of them out"
+            )
+        return x
+    return lay_out(ew.copy(x), order)
 
 
 def full_like(

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import special
 from tapegrad.primitives.base import Elementwise
+from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
@@ -306,6 +308,8 @@ def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None, **kwargs: 
     xs = [plain(x) for x in xs]
     if not any(isinstance(x, Tracer) for x in xs):
         return ufunc(*xs, dtype=dtype)  # only out= is traced
+    if dtype is not None and np.dtype(dtype) == np.bool_ == loop_dtypes(ufunc, xs)[-1]:
+        dtype = None  # that of the result, which it has anyway; operands aren't cast to it
     primitive = _DIRECT.get(ufunc)
     handler = _COMPOSED.get(ufunc)
     if getattr(np, ufunc.__name__, None) is not ufunc:  # NumPy's own are known by identity
@@ -313,19 +317,41 @@ def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None, **kwargs: 
         handler = _SPECIAL_COMPOSED.get(ufunc.__name__)
         xs = xs if handler is None else promoted(ufunc, *xs)
     if primitive is not None:
+        if dtype is not None:
+            xs = _of_dtype(ufunc, xs, np.dtype(dtype))
         return apply(primitive, ufunc, xs, dtype)
     if handler is None:
         raise UnsupportedError(
             f"{ufunc.__name__} has no derivative rule in tapegrad{at_line()}. Write it with "
             "functions that have one, or declare it with tapegrad.primitive and defvjp"
         )
+    if dtype is not None:
+        xs = _of_dtype(ufunc, xs, np.dtype(dtype))
     out = handler(*xs, **kwargs)
     return out if dtype is None else cast(out, np.dtype(dtype))
+
+
+def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype) -> list[Any]:
+    """The operands that NumPy runs `ufunc(*xs, dtype=dtype)` on."""
+    for x in xs:
+        given = dtype_of(x)
+        if not isinstance(given, type) and not np.can_cast(given, dtype, "same_kind"):
+            raise TypeError(
+                f"Cannot cast ufunc {ufunc.__name__!r} input from {given!r} to {dtype!r} with "
+                "casting rule 'same_kind'"
+            )
+    cast_xs = cast_all(xs, [dtype] * len(xs))
+    return [x.value if isinstance(x, Literal) else x for x in cast_xs]
 
 
 @unobserved
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What NumPy calls for a ufunc, or a method of it, with a tracer among its arguments."""
+    func = ufunc if method == "__call__" else getattr(ufunc, method)
+    return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
+
+
+def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     out = kwargs.pop("out", None)
     where = kwargs.pop("where", True)
     casting = kwargs.pop("casting", "same_kind")
@@ -335,9 +361,11 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
         dtype = kwargs.pop("dtype", None)
         if ufunc is not np.vecdot or set(kwargs) != {"axis"}:
             _no_more(ufunc, kwargs)
+        if casting in ("no", "equiv", "safe"):
+            _check_casting(ufunc, [plain(x) for x in inputs], dtype, casting)
         result = call_plain(ufunc, inputs, dtype, **kwargs)
     else:
-        from tapegrad.tracing.frontend.reducing import ufunc_method
+        from tapegrad.tracing.frontend.folding import ufunc_method
 
         if where is not True:
             kwargs["where"] = where
@@ -356,6 +384,17 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
         r if o is None else store(o, r, where, casting) for o, r in zip(outs, results, strict=True)
     )
     return stored[0] if len(stored) == 1 else stored
+
+
+def _check_casting(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any, casting: Any) -> None:
+    """NumPy's error for operands that would be cast, where `casting=` forbids it."""
+    for k, (x, loop) in enumerate(zip(xs, loop_dtypes(ufunc, xs, dtype), strict=False)):
+        given = dtype_of(x)
+        if not isinstance(given, type) and not np.can_cast(given, loop, casting):
+            raise TypeError(
+                f"Cannot cast ufunc {ufunc.__name__!r} input {k} from {given!r} to {loop!r} with "
+                f"casting rule {casting!r}"
+            )
 
 
 def _no_more(ufunc: np.ufunc, kwargs: dict[str, Any]) -> None:

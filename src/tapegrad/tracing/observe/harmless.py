@@ -171,7 +171,7 @@ _LOCKS = ("lock", "RLock")
 _OF_FILES = """
     load loadtxt genfromtxt fromfile fromregex save savez savez_compressed savetxt memmap
     DataSource open_memmap from_dlpack frompyfunc get_printoptions set_printoptions
-    printoptions geterr seterr geterrcall seterrcall setbufsize getbufsize errstate info
+    printoptions geterr seterr geterrcall seterrcall setbufsize getbufsize info
     show_config show_runtime test source lookfor byte_bounds get_include
 """
 _NUMPYS_STATE = frozenset(_OF_FILES.split())

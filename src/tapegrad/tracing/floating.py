@@ -1,0 +1,156 @@
+"""Errors of floating point that a program watches for: whether one occurs is a branch.
+
+Under `np.errstate(divide="raise")` a division by zero is an exception, and where the function has
+made errors of warnings, or records them, so is NumPy's warning. Such a call of NumPy is repeated at
+each call of the derivative, on the values that its operands have then, and a guard compares which
+errors occur. Everything else runs without a word, as the tape does.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.arrays import is_known
+from tapegrad.errors import UnsupportedError
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.control import Opaque
+from tapegrad.tracing.mixed import MixedTree, mixed_tree
+from tapegrad.tracing.run import input_aval
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import Trace, innermost
+from tapegrad.tracing.tracer import Tracer, record
+from tapegrad.trees import flatten
+
+_FLAGS = {"divide": 1, "over": 2, "under": 4, "invalid": 8}  # NumPy's own numbers
+
+
+def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
+    """What `run()` records for `func(*args, **kwargs)`, a call of NumPy, and a guard on its
+    errors, if the program watches for them."""
+    modes = np.geterr()
+    if not any(mode in ("raise", "call", "log", "warn") for mode in modes.values()):
+        return run()
+    leaves, structure = flatten((tuple(args), kwargs))
+    tracers = [x for x in leaves if isinstance(x, Tracer)]
+    if not tracers:
+        return run()
+    trace = innermost(tracers)
+    watched = ["raise", "call", "log"]
+    if "warn" in modes.values() and _warnings_matter(trace):
+        watched.append("warn")
+    mask = sum(_FLAGS[kind] for kind, mode in modes.items() if mode in watched)
+    if not mask or any(x._read()[1] is None for x in tracers) or any(map(_is_users, leaves)):
+        return run()  # what a function of the user's calls is watched by itself
+    on_tape = [_is_operand(x) for x in leaves]
+    operands = [x for x, yes in zip(leaves, on_tape, strict=True) if yes]
+    arguments = mixed_tree(structure, leaves, on_tape, [input_aval(x) for x in operands])
+    call = WatchedCall(func, arguments, mask)
+    types = (Aval((), np.dtype(np.int64)),)
+    with np.errstate(all="ignore"):
+        errors = record(trace, Opaque(f"errors_of_{_name(func)}", call, types, 1), operands)
+    found = int(errors._concrete)
+    trace.guard(errors, found, "an error of floating point")
+    if found > 0:
+        _refuse_effects(func, modes, found)
+        call.repeat([x._read()[1] if isinstance(x, Tracer) else x for x in operands])  # may raise
+    with np.errstate(all="ignore"):
+        result = run()
+    if found < 0:
+        raise UnsupportedError(
+            f"whether np.{_name(func)} of this form has an error of floating point can't be "
+            f"followed{at_line()}, and np.errstate or a filter of warnings makes a branch of it. "
+            "Leave it outside of the with block"
+        )
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class WatchedCall:
+    """A call of NumPy that is repeated to see its errors."""
+
+    func: Any
+    arguments: MixedTree
+    mask: int
+
+    def repeat(self, values: Sequence[Any]) -> None:
+        """Call it on copies of these values."""
+        copies = []
+        for value, aval in zip(values, self.arguments.avals, strict=True):
+            x = np.array(value)
+            copies.append(x.item() if aval.weak else x if aval.shape else x[()])
+        args, kwargs = self.arguments.fill(copies)
+        self.func(*args, **kwargs)
+
+    def __call__(self, *values: Any) -> list[Any]:
+        """The bits of the errors that occur; -1 if the call raises something else."""
+        found = 0
+
+        def note(kind: str, flags: int) -> None:
+            nonlocal found
+            found |= flags
+
+        try:
+            with warnings.catch_warnings(), np.errstate(all="call", call=note):
+                warnings.simplefilter("ignore")
+                self.repeat(values)
+        except Exception:
+            return [np.int64(-1)]
+        return [np.int64(found & self.mask)]
+
+
+def _warnings_matter(trace: Trace) -> bool:
+    """Whether the function has made errors of NumPy's warnings, or looks at those that are given.
+
+    What its caller has set holds for the call that is traced alone.
+    """
+    filters, were, show = trace.warned
+    if vars(warnings).get("_showwarnmsg_impl") is not show:
+        return True
+    if warnings.filters is filters and filters == were:
+        return False
+    first = next((f for f in warnings.filters if issubclass(RuntimeWarning, f[2])), None)
+    return first is not None and first[0] == "error"
+
+
+def _refuse_effects(func: Any, modes: Any, found: int) -> None:
+    """An error where NumPy calls a function of the user's, which a tape doesn't."""
+    for kind, mode in modes.items():
+        if found & _FLAGS[kind] and mode in ("call", "log"):
+            raise UnsupportedError(
+                f"np.errstate({kind}={mode!r}) calls a function for an error in "
+                f"np.{_name(func)}{at_line()}, and a tape calls none. Use {kind}='raise', or test "
+                "the operands"
+            )
+
+
+def _name(func: Any) -> str:
+    return str(getattr(func, "__name__", "a function"))
+
+
+def _is_operand(x: Any) -> bool:
+    return isinstance(x, Tracer) or (type(x) is np.ndarray and is_known(x.dtype))
+
+
+def _is_users(x: Any) -> bool:
+    """Whether NumPy would call this."""
+    return callable(x) and not isinstance(x, (type, np.ufunc, Tracer))
+
+
+def method(name: str) -> Callable[..., Any]:
+    """The method of this name, as a function."""
+
+    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(x, name)(*args, **kwargs)
+
+    call.__name__ = name
+    return call
+
+
+def cast_of(value: Any, dtype: Any) -> Any:
+    """What an assignment makes of a value."""
+    return np.asarray(value).astype(dtype)

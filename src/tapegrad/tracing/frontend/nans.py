@@ -1,0 +1,162 @@
+"""Reductions that leave NaN out: those of `reducing`, of the elements that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tracing.frontend import reducing
+from tapegrad.tracing.frontend.memory import scalar
+from tapegrad.tracing.frontend.operands import as_tracer, store
+
+_MISSING = np._NoValue
+
+
+def _filled(a: Any, value: Any) -> tuple[Any, Any]:
+    """`a` with its NaN replaced by `value`, and where there was none."""
+    if a.dtype.kind != "f":
+        return a, np.ones_like(a, dtype=bool)
+    there = np.logical_not(np.isnan(a))
+    return np.where(there, a, value), there
+
+
+def _both(there: Any, where: Any) -> Any:
+    """The elements that are there, among those of `where=`."""
+    return there if where is _MISSING else np.logical_and(there, where)
+
+
+def nansum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = _MISSING,
+    initial: Any = _MISSING,
+    where: Any = _MISSING,
+) -> Any:
+    """np.nansum."""
+    x, _ = _filled(as_tracer(a, initial, where, out), 0)
+    return reducing.sum(x, axis, dtype, out, keepdims, initial, where)
+
+
+def nanprod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = _MISSING,
+    initial: Any = _MISSING,
+    where: Any = _MISSING,
+) -> Any:
+    """np.nanprod."""
+    x, _ = _filled(as_tracer(a, initial, where, out), 1)
+    return reducing.prod(x, axis, dtype, out, keepdims, initial, where)
+
+
+def nanmean(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = _MISSING,
+    *,
+    where: Any = _MISSING,
+) -> Any:
+    """np.nanmean."""
+    a = as_tracer(a, where, out)
+    if a.dtype.kind != "f":
+        return reducing.mean(a, axis, dtype, out, keepdims, where=where)
+    x, there = _filled(a, 0)
+    return reducing.mean(x, axis, dtype, out, keepdims, where=_both(there, where))
+
+
+def nanvar(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = _MISSING,
+    *,
+    where: Any = _MISSING,
+    mean: Any = _MISSING,
+    correction: Any = _MISSING,
+) -> Any:
+    """np.nanvar: NaN where no freedom is left."""
+    ddof = reducing.freedom_lost(ddof, correction)
+    a = as_tracer(a, where, mean, out)
+    if a.dtype.kind != "f":
+        return reducing.var(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
+    x, there = _filled(a, 0)
+    there = _both(there, where)
+    result = reducing.var(x, axis, dtype, None, ddof, keepdims, where=there, mean=mean)
+    counts = reducing.count_of(a, axis, there, keepdims, result.dtype)
+    result = scalar(np.where(counts > ddof, result, result.dtype.type(np.nan)))
+    return result if out is None else store(out, result)
+
+
+def nanstd(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    keepdims: Any = _MISSING,
+    *,
+    where: Any = _MISSING,
+    mean: Any = _MISSING,
+    correction: Any = _MISSING,
+) -> Any:
+    """np.nanstd."""
+    found = nanvar(
+        a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction
+    )
+    return np.sqrt(found) if out is None else store(out, np.sqrt(found))
+
+
+def _nan_extremum(
+    extremum: Callable[..., Any], combine: Callable[..., Any], neutral: float
+) -> Callable[..., Any]:
+    """nanmax and nanmin: NaN only where there is nothing else."""
+
+    def reduce(
+        a: Any,
+        axis: Any = None,
+        out: Any = None,
+        keepdims: Any = _MISSING,
+        initial: Any = _MISSING,
+        where: Any = _MISSING,
+    ) -> Any:
+        a = as_tracer(a, where, initial, out)
+        if a.dtype.kind != "f":
+            return extremum(a, axis, out, keepdims, initial, where)
+        if where is not _MISSING and initial is _MISSING:
+            return extremum(a, axis, out, keepdims, initial, where)  # NumPy's error
+        x, there = _filled(a, neutral)
+        there = _both(there, where)
+        x = reducing.selected(x, where, a.dtype.type(neutral))
+        start = neutral if initial is not _MISSING else _MISSING  # of no elements there is one
+        result = extremum(x, axis, None, keepdims, start)
+        some = reducing.any_(there, axis, None, keepdims)
+        result = np.where(some, result, result.dtype.type(np.nan))
+        if initial is not _MISSING:
+            result = combine(result, reducing.like(initial, result))
+        return scalar(result) if out is None else store(out, result)
+
+    return reduce
+
+
+nanmax = _nan_extremum(reducing.max, np.fmax, -np.inf)
+nanmin = _nan_extremum(reducing.min, np.fmin, np.inf)
+
+
+def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """np.nancumsum."""
+    return reducing.cumsum(_filled(as_tracer(a, out), 0)[0], axis, dtype, out)
+
+
+def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """np.nancumprod."""
+    return reducing.cumprod(_filled(as_tracer(a, out), 1)[0], axis, dtype, out)

@@ -1,0 +1,141 @@
+"""Parameters of NumPy's functions: by which name one is passed, and whether it may be traced.
+
+A function's arguments are *operands*, which go on the tape, and *parameters*, which decide what is
+recorded: axes, shapes, counts, orders, flags. A traced integer or boolean as a parameter is taken
+for granted: its value is guarded, and the function gets that.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tracing.trace import innermost, to_operand
+from tapegrad.tracing.tracer import Tracer, stand_in
+
+# The names of parameters in the front end's functions; all others are operands.
+PARAMETERS = frozenset(
+    {
+        *("axes", "axis", "axis1", "axis2", "axisa", "axisb", "axisc", "source", "destination"),
+        *("shape", "new_shape", "reps", "repeats", "shift", "pad_width", "indices_or_sections"),
+        *("k", "n", "N", "num", "minlength", "offset", "decimals", "obj", "ord", "edge_order"),
+        *("ddof", "correction", "include_initial", "stat_length"),
+        *("keepdims", "rowvar", "bias", "endpoint", "retstep", "returned", "increasing", "upper"),
+        *("sparse", "copy", "subok", "wrap", "equal_nan", "hermitian", "full_matrices", "stable"),
+        *("compute_uv", "overwrite_input", "optimize"),
+        *("dtype", "type", "to", "device", "casting", "order", "kind", "mode", "side", "method"),
+        *("indexing", "UPLO", "reflect_type"),
+    }
+)
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a function is called: NumPy's names of arguments that have another name here, and the
+    positions of parameters; `after` is the position from which on all are, if there is one."""
+
+    renamed: dict[str, str]
+    positions: tuple[int, ...]
+    after: int | None
+
+    def own(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by the names that they have here."""
+        if not self.renamed:
+            return kwargs
+        return {self.renamed.get(name, name): x for name, x in kwargs.items()}
+
+
+@cache
+def form_of(function: Callable[..., Any], numpys: Any = None) -> Form:
+    """The form of a function of the front end, which stands for one of NumPy's."""
+    own = list(inspect.signature(function).parameters.values())
+    renamed = {}
+    if numpys is not None:
+        theirs = inspect.signature(numpys).parameters.values()
+        for mine, its in zip(own, theirs, strict=False):
+            if mine.kind in _POSITIONAL and its.kind in _POSITIONAL and mine.name != its.name:
+                renamed[its.name] = mine.name
+    positions = tuple(k for k, p in enumerate(own) if p.name in PARAMETERS)
+    spread = [k for k in positions if own[k].kind is inspect.Parameter.VAR_POSITIONAL]
+    return Form(renamed, positions, spread[0] if spread else None)
+
+
+def taken(form: Form, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], Any, bool]:
+    """The arguments with plain parameters, and whether one of them was traced."""
+    done, named, found = list(args), kwargs, False
+    positions: Sequence[int] = form.positions
+    if form.after is not None:
+        positions = (*positions, *range(form.after + 1, len(done)))
+    for k in positions:
+        if k < len(done) and _is_taken(done[k]):
+            done[k], found = plain_parameter(done[k], args), True
+    for name, x in kwargs.items():
+        if form.renamed.get(name, name) in PARAMETERS and _is_taken(x):
+            others = (*args, *kwargs.values())
+            named, found = {**named, name: plain_parameter(x, others)}, True
+    return done, named, found
+
+
+def _is_taken(x: Any) -> bool:
+    """Whether a parameter has traced integers in it, or is an array, whose elements may change."""
+    if isinstance(x, (list, tuple)):
+        return any(map(_is_taken, x))
+    if isinstance(x, dict):
+        return any(map(_is_taken, x.values()))
+    return isinstance(x, (Tracer, np.ndarray))
+
+
+def plain_parameter(x: Any, others: Sequence[Any]) -> Any:
+    """A parameter with guarded values for traced integers and booleans. An array from outside is
+    guarded as well: it is read in the trace of the tracers among `others`."""
+    if isinstance(x, list):
+        return [plain_parameter(part, others) for part in x]
+    if isinstance(x, tuple):
+        return tuple(plain_parameter(part, others) for part in x)
+    if isinstance(x, dict):
+        return {key: plain_parameter(part, others) for key, part in x.items()}
+    if type(x) is np.ndarray and x.dtype.kind in "iub":
+        tracers = list(_tracers(others))
+        if not tracers:
+            return x
+        trace = innermost(tracers)
+        x = stand_in(trace, *to_operand(trace, x))
+    if not isinstance(x, Tracer) or x.dtype.kind not in "iub":
+        return x
+    if x.ndim:
+        found = np.array(x._concrete)
+        same: Any = np.all(np.equal(x, found.copy()))
+        x._trace.guard(same, True, "an array of axes, counts or flags")
+        return found
+    value = bool(x) if x.dtype.kind == "b" else x.__index__()
+    return value if x._weak else x.dtype.type(value)  # as it would be untraced
+
+
+def _tracers(xs: Any) -> Iterator[Tracer]:
+    if isinstance(xs, Tracer):
+        yield xs
+    elif isinstance(xs, (list, tuple)):
+        for x in xs:
+            yield from _tracers(x)
+
+
+def has_tracers(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a traced value is left among the arguments."""
+    return next(_tracers([*args, *kwargs.values()]), None) is not None
+
+
+def numbers_taken(args: Any, kwargs: Any) -> Any:
+    """Arguments with guarded values for all that is traced, for a function that NumPy runs; None if
+    something traced isn't a single integer or boolean."""
+    tracers = list(_tracers([*args, *kwargs.values()]))
+    if not tracers or any(x.dtype.kind not in "iub" or x.ndim for x in tracers):
+        return None
+    taken_all = [plain_parameter(x, ()) for x in args]
+    return taken_all, {name: plain_parameter(x, ()) for name, x in kwargs.items()}

@@ -1,0 +1,237 @@
+"""Traced is untraced: every call of a table, on arrays of many shapes and dtypes.
+
+What a call gives while it is traced has NumPy's type, dtype, shape, layout and value, and what
+NumPy refuses is refused; then the tape is played for other values.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tapegrad import jit
+from tapegrad.errors import TapegradError
+from tapegrad.tracing.run import trace_function
+from tapegrad.tracing.tracer import Tracer
+
+ARRAYS: list[tuple[str, tuple[int, ...]]] = [
+    *(("f8", ()), ("f8", (4,)), ("f8", (3, 3)), ("f4", (4,))),
+    *(("i4", (3, 3)), ("b1", ()), ("b1", (4,)), ("u1", (3, 3))),
+]
+FORMS = {
+    "sum prod nansum nanprod": [
+        "", "axis=0", "axis=(0,-1)", "axis=()", "keepdims=True", "dtype='f4'", "initial=2.5",
+        "where=x>0", "axis=-1,where=x>0,initial=1,keepdims=True", "axis=0,out=np.zeros_like(x[0])",
+        "dtype=bool", "axis=7",
+    ],
+    "mean var std nanmean nanvar nanstd": [
+        "", "axis=0", "axis=(0,-1)", "keepdims=True", "dtype='f4'", "axis=0,where=x>0",
+        "axis=0,out=np.zeros_like(x[0],np.result_type(x,'f4'))",
+    ],
+    "var std nanvar nanstd": ["ddof=1", "axis=0,correction=2", "mean=np.mean(x)", "ddof=20"],
+    "max min nanmax nanmin": [
+        "", "axis=0", "axis=(0,-1)", "keepdims=True", "initial=1", "where=x>0",
+        "axis=0,where=x>1,initial=1,keepdims=True", "axis=0,out=np.zeros_like(x[0])",
+    ],
+    "any all": ["", "axis=0", "axis=(0,-1)", "keepdims=True", "axis=0,where=x>0"],
+    "argmax argmin": ["", "axis=0", "axis=-1,keepdims=True", "keepdims=True"],
+    "cumsum cumprod nancumsum nancumprod": ["", "axis=0", "dtype='f4'"],
+    "median ptp average count_nonzero": ["", "axis=(0,-1)", "axis=0,keepdims=True"],
+    "logaddexp.reduce hypot.reduce maximum.reduce fmax.reduce add.reduce logical_or.reduce": [
+        "", "axis=-1,keepdims=True", "initial=1", "where=x>0,initial=1", "dtype='f8'",
+    ],
+    "maximum.accumulate add.accumulate": ["", "axis=-1", "dtype='f8'"],
+    "quantile": [
+        "q=.3", "q=0", "q=[[.1,.2]],axis=0,keepdims=True", "q=np.float32(.5)", "q=1.5",
+        *(f"q=.3,method='{m}'" for m in (
+            "inverted_cdf", "averaged_inverted_cdf", "closest_observation", "hazen", "weibull",
+            "interpolated_inverted_cdf", "median_unbiased", "normal_unbiased", "lower", "higher",
+            "midpoint", "nearest", "nonsense")),
+    ],
+    "cov": [
+        "", "rowvar=False", "ddof=0", "ddof=9", "ddof=1.5", "bias=True", "dtype='f4'", "y=x",
+        "fweights=np.arange(x.shape[-1])+1", "aweights=np.arange(x.shape[-1])+.5",
+        "fweights=[1.5]*x.shape[-1]", "aweights=-x[0]", "y=x,rowvar=False,bias=True",
+        "fweights=np.arange(x.shape[-1])+1,aweights=np.arange(x.shape[-1])+.5,ddof=2",
+    ],
+    "corrcoef": ["", "rowvar=False", "y=x+1", "dtype='f4'"],
+    "gradient": ["", "axis=0", "edge_order=2"],
+    "unwrap": ["", "axis=0", "period=4", "discont=4."],
+    "clip": ["a_min=0,a_max=1", "a_min=None,a_max=None", "a_min=0", "a_min=0,a_max=1,dtype='f8'"],
+    "round": ["", "decimals=1", "decimals=-1"],
+    "linalg.norm": ["", "ord=1", "ord=2", "ord=-1", "ord=np.inf", "ord='fro'", "axis=0",
+        "axis=(0,1),keepdims=True", "ord=3,axis=-1", "ord='x'"],
+    "argwhere nonzero flatnonzero diag_indices_from tril_indices_from iscomplex": [""],
+    "iscomplexobj isrealobj ndim shape size isscalar iterable common_type isfortran": [""],
+    "squeeze": ["", "axis=0"], "size": ["axis=0", "axis=(0,1)"],
+}  # fmt: skip
+CALLS = (
+    [
+        f"np.{name}(x{',' if form else ''}{form})"
+        for names, forms in FORMS.items()
+        for name in names.split()
+        for form in forms
+    ]
+    + """np.result_type(x,np.float32)
+np.result_type(1.0,x,'f4')
+np.can_cast(x.dtype,'f4')
+np.may_share_memory(x,x+1)
+np.array_equal(x,x)
+np.cross(x,x)
+np.cross(x[...,:2],[1,2])
+np.cross([1,2,3],x[...,:2])
+np.correlate([1,2],x,'same')
+np.convolve(x,x,'same')
+np.einsum('ii',x)
+np.einsum('ij->i',x,dtype='f4')
+np.vecdot(x,x)
+np.matmul(x,x,dtype='f8')
+np.tensordot(x,x,1)
+np.inner(x,x)
+np.greater(x,0,dtype=bool)
+np.add(x,1,dtype='f4')
+np.add(x,x,dtype='i4')
+np.add(x,1.5,casting='no')
+np.concatenate([x,x],dtype='i4')
+np.stack([x,x],dtype='f4',axis=-1)
+np.vsplit(x,1)
+np.dsplit(x,1)
+np.tile(x,(2,1))
+np.pad(x,1.5)
+np.rot90(x,1,(0,0))
+np.diff(x,0)
+np.ediff1d(x)
+np.choose(x,[1,2])
+np.choose(np.abs(x).astype(int)%5,[x,x],mode='clip')
+np.select([x],[x])
+np.vander(x,2)
+np.bincount(x)
+np.bincount(np.abs(x).astype('i4').ravel(),minlength=3)
+np.digitize(x,[2,1,0])
+np.linalg.outer(x,x)
+np.linalg.det(x)
+np.linalg.matrix_power(x,2.0)
+np.nan_to_num(x)
+x.astype('f4',order='F')
+x.T.astype('f4',order='C')
+x.item(0)
+x.item()
+x.item(1,1)
+x.item((0,0))
+x.tolist()
+x.flat[1]
+x.flat[1:3]
+x.round(1)""".splitlines()
+)
+WRITES = """y.flat[1]=x.flat[0]
+y.flat[[0,2]]=[7,8]
+y.T.flat[1]=5
+y.flat=7
+np.put(y,[0,-1],[5,6])
+np.put(y,[0,99],[5,6],mode='wrap')
+np.put(y,np.arange(2)*99+(x.ravel()[:1]>99),5)
+np.place(y,y>0,[1,2])
+np.putmask(y,y>0,[1,2])
+np.putmask(y,y>0,y*2)
+np.copyto(y,5)
+np.copyto(y,2.5)
+np.fill_diagonal(y,9)
+np.clip(y,0,1,out=y)""".splitlines()
+
+
+def made(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
+    x = 3 * np.random.default_rng(seed).standard_normal(shape)
+    x = x > 0 if dtype == "b1" else np.abs(10 * x) if dtype == "u1" else x
+    x = np.asarray(x).astype(dtype)
+    if x.size > 2 and seed == 1 and x.dtype.kind == "f":
+        x.flat[2] = np.nan
+    return x
+
+
+def function(text: str) -> Any:
+    if text in WRITES:
+        names: dict[str, Any] = {"np": np}
+        exec(f"def f(x):\n    y = x.copy()\n    {text}\n    return y", names)
+        return names["f"]
+    return eval(f"lambda x: {text}", {"np": np})
+
+
+def outcome(f: Any, x: np.ndarray) -> Any:
+    try:
+        return f(x.copy())
+    except Exception as error:
+        return error
+
+
+def seen(f: Any, x: np.ndarray) -> Any:
+    """What `f` gives while it is traced."""
+    results: list[Any] = []
+    trace_function(lambda x: results.append(plain(f(x))), [x])
+    return results[0]
+
+
+def plain(result: Any) -> Any:
+    if isinstance(result, (tuple, list)):
+        return [plain(part) for part in result]
+    if isinstance(result, Tracer):
+        value = result.read()[1]
+        return value.item() if result._weak else value
+    return result
+
+
+def differs(wanted: Any, found: Any, exact: bool) -> str:
+    """What is different, if anything is; `exact`, in type and layout too."""
+    if isinstance(found, TapegradError):
+        return ""  # refused, with words of its own
+    if _is_error(wanted) or _is_error(found):
+        return "" if _alike(type(wanted), type(found)) else f"{wanted!r} and {found!r}"
+    if isinstance(wanted, (tuple, list)):
+        parts = [differs(a, b, exact) for a, b in zip(wanted, found, strict=True)]
+        return next(filter(None, parts), "")
+    if exact and type(wanted) is not type(found):
+        return f"{type(wanted)} and {type(found)}"
+    if not isinstance(wanted, (np.ndarray, np.generic, int, float)):
+        return "" if wanted == found else f"{wanted} and {found}"
+    a, b = np.asarray(wanted), np.asarray(found)
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+        return f"{a.shape} {a.dtype} and {b.shape} {b.dtype}"
+    if exact and a.ndim > 1 and a.size > 1 and a.flags.c_contiguous != b.flags.c_contiguous:
+        return "another layout"
+    tolerance = {"f4": 3e-5, "f8": 1e-11}.get(a.dtype.str[1:], 0)
+    largest = np.max(np.abs(np.nan_to_num(np.float64(a), posinf=0, neginf=0)), initial=1.0)
+    return "" if np.allclose(a, b, tolerance, tolerance * largest, True) else f"{a} and {b}"
+
+
+def _is_error(x: Any) -> bool:
+    return isinstance(x, Exception)
+
+
+def _alike(wanted: type, found: type) -> bool:
+    """Whether who catches the one catches the other: NumPy has classes of its own."""
+    if not (issubclass(wanted, Exception) and issubclass(found, Exception)):
+        return False
+    kinds = (TypeError, ValueError, IndexError, ArithmeticError)
+    return any(issubclass(wanted, k) and issubclass(found, k) for k in kinds)
+
+
+@pytest.mark.parametrize("text", CALLS + WRITES)
+def test_traced_is_untraced(text):
+    f, wrong = function(text), []
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for dtype, shape in ARRAYS:
+            x, nan, later = (made(shape, dtype, seed) for seed in (0, 1, 2))
+            wanted = outcome(f, x)
+            words = differs(wanted, outcome(lambda x: seen(f, x), x), True)
+            if not words and dtype == "f8":
+                words = differs(outcome(f, nan), outcome(lambda x: seen(f, x), nan), False)
+            if not words and (dtype, shape) == ("f8", (3, 3)) and not _is_error(wanted):
+                played = jit(f, compile="never")
+                outcome(played, x)
+                words = differs(outcome(f, later), outcome(played, later), False)
+            if words:
+                wrong.append(f"{dtype}{shape}: {words}")
+    assert not wrong
