@@ -42,7 +42,7 @@ def along(loss: Callable[..., Any], call: Call, wrt: Sequence[int], k: int, dire
         args = list(call.args())
         leaves, structure = flatten(tuple(args[j] for j in wrt))
         moved = np.asarray(leaves[k] + step * direction, np.float64)
-        leaves[k] = float(moved) if isinstance(leaves[k], float) else laid_out(moved, leaves[k])
+        leaves[k] = as_it_was(moved, leaves[k])
         for j, arg in zip(wrt, unflatten(structure, leaves), strict=True):
             args[j] = arg
         with np.errstate(all="ignore"):
@@ -51,12 +51,24 @@ def along(loss: Callable[..., Any], call: Call, wrt: Sequence[int], k: int, dire
     return at
 
 
+def as_it_was(x: np.ndarray, like: Any) -> Any:
+    """`x` as the kind of number or array that another is, laid out as that is."""
+    if type(like) is float:
+        return float(x)
+    if isinstance(like, np.generic):
+        return x[()]
+    return laid_out(x, like)
+
+
 def slope(at: Callable[[float], float], noise: float) -> Slope | None:
     """The derivative at 0 of a function whose values are off by `noise`; None where it has a kink,
     a jump or another path within the step."""
-    here = at(0.0)
     steps = [STEP, STEP / 2, STEP / 4]
-    ups, downs = [at(h) for h in steps], [at(-h) for h in steps]
+    try:
+        here = at(0.0)
+        ups, downs = [at(h) for h in steps], [at(-h) for h in steps]
+    except Exception:  # another path, which raises
+        return None
     c = [(u - d) / (2 * h) for u, d, h in zip(ups, downs, steps, strict=True)]
     bends = [abs(u - 2 * here + d) / h for u, d, h in zip(ups, downs, steps, strict=True)]
     if not np.all(np.isfinite([*c, *bends])):

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+KINDS = (np.ndarray, np.generic, float, int, complex)  # what is a number, or holds some
+
 
 def real(x: Any) -> bool:
     return np.asarray(x).dtype.kind == "f"
@@ -27,6 +29,7 @@ MAIN: dict[str, Callable[[Any], bool]] = {
     "x": real,
     "v": lambda x: real(x) and np.ndim(x) > 0,
     "m": lambda x: real(x) and np.ndim(x) > 1,
+    "u": lambda x: real(x) and np.ndim(x) == 1,
     "w": lambda x: writable(x) and real(x),
     "i": lambda x: whole(x) and np.ndim(x) > 0,
     "b": lambda x: isinstance(x, (np.ndarray, np.bool_)) and x.dtype == bool,
@@ -75,6 +78,7 @@ def condition(hole: Any) -> str:
         *[f"{n} % 2" for n in numbers],
         *[f"{b}.any()" for b in flags],
         *[f"np.all({b})" for b in flags],
+        *hole.names(lambda x: isinstance(x, bool)),
     )
 
 
@@ -189,6 +193,16 @@ SQUARE = "(0.1 * {m} @ {m}.mT + np.tri({n}) + np.eye({n}))"  # far from singular
 DEFINITE = "({m} @ {m}.mT + np.diag(np.arange({n}) + 1))"  # positive definite
 
 
+def other(fits: Callable[[Any], bool]) -> Callable[[Any], str | None]:
+    """A name of what isn't a number."""
+
+    def fill(hole: Any) -> str | None:
+        pool = [n for n, x in hole.env.items() if not isinstance(x, KINDS) and fits(x)]
+        return hole.one_of(*pool) if pool else None
+
+    return fill
+
+
 def fresh(prefix: str) -> Callable[[Any], str]:
     return lambda hole: hole.grower.fresh(prefix)
 
@@ -197,6 +211,7 @@ HOLES: dict[str, Callable[[Any], str | None]] = {
     **{name: named(fits) for name, fits in MAIN.items()},
     "x2": named(MAIN["x"]),
     "v2": named(MAIN["v"]),
+    "u2": named(MAIN["u"]),
     "i2": named(MAIN["i"]),
     "y": broadcasting,
     "s": scalar,
@@ -219,6 +234,13 @@ HOLES: dict[str, Callable[[Any], str | None]] = {
     "int": lambda hole: hole.one_of("1", "0", "-1", "2"),
     "int2": lambda hole: hole.one_of("2", "(2, 1)", "(1, 2)"),
     "new": fresh("t"),
+    "fn": fresh("f"),
+    "out": fresh("v"),
+    "act": other(lambda x: isinstance(x, np.ufunc)),
+    "mode": other(lambda x: isinstance(x, str)),
+    "none": other(lambda x: x is None),
     "count": fresh("k"),
     "counter": lambda hole: f"k{hole.grower.count}",
 }
+
+ONCE = {"fn", "out"}  # filled alike wherever a line has them

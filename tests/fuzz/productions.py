@@ -3,9 +3,10 @@
 A line has at most one main operand, which other holes look at:
 
     {x} real    {v} real, with axes    {m} real matrix, or more axes    {w} real, to be written to
-    {i} integers    {b} booleans    {n} a whole number
+    {u} real vector    {i} integers    {b} booleans    {n} a whole number
 
-What the other holes are filled with is in `holes.py`.
+What the other holes are filled with is in `holes.py`. {fn} and {out} are new names, the same ones
+in all of a line.
 
 An expression gets a name; anything else is a statement.
 """
@@ -15,8 +16,10 @@ An expression gets a name; anything else is a statement.
 INPUTS = [
     ["reals(SHAPE)", "reals(SHAPE)", "reals(SHAPE)", "reals(SHAPE, np.float32)", "number()"],
     ["reals(SHAPE)", "number()", "{'a': reals(SHAPE), 'b': number()}"],
+    ["[reals(SHAPE), number()]", "(reals(SHAPE), reals(SHAPE))", "reals(SHAPE)", "number()"],
     ["whole(1, 4)", "wholes(SHAPE)", "wholes(SHAPE, np.int32)", "wholes(SHAPE, np.uint8)"],
     ["flags(SHAPE)", "indices(4, 2)", "indices(3, 3)", "indices(2, 1)"],
+    ["chosen(np.sin, np.tanh, np.arctan)", "chosen('sin', 'cos')", "flag()", "None"],
 ]
 
 # ---- expressions and statements
@@ -385,6 +388,222 @@ FUNCTIONS = [
     "np.apply_along_axis(np.sum, {axis}, {v})",
 ]
 
+# What follows the shapes of what a program is given, whatever they are.
+EXTENTS = [
+    "np.sum({x}) / len({v})",
+    "np.sum({x} ** 2) / {v}.shape[0]",
+    "{x} / {v}.size",
+    "{x} * {v}.ndim",
+    "{x} * np.size({x2})",
+    "{x} * np.ndim({x2})",
+    "np.ones({v}.shape) * {y}",
+    "np.zeros(len({v})) + {s}",
+    "np.arange(len({v})) * {s}",
+    "np.linspace(0.0, 1.0, len({v})) * {s}",
+    "np.eye(len({v})) * {s}",
+    "np.full({v}.shape[:1], {s})",
+    "np.mean({x}) + {s}",
+    "{v} - {v}.mean(axis=0)",
+    "({v} - np.mean({v})) / (np.std({v}) + 0.1)",
+    "{v}[: len({v2})]",
+    "{v}.reshape(len({v}), -1)",
+    "{v}.reshape(-1)[:2].sum()",
+    "np.concatenate([{v}.ravel(), {v2}.ravel()])",
+    "{m} @ np.ones({m}.shape[-1])",
+    "{m} @ {m}.T + {s}",
+    "{m} @ {fit} + {y}",
+    "np.broadcast_to({x}, (2, *{v}.shape))",
+    "{x} * (2.0 if {v}.ndim > 1 else 3.0)",
+    "np.asarray({x}) * 1.0",
+    "{v}[len({v}) // 2]",
+    "{v}.sum(axis=tuple(range({v}.ndim)))",
+    "np.sum({x}) * {v2}.shape[-1]",
+    "{x} * ({v}.nbytes // {v}.itemsize)",
+]
+
+# What isn't a number decides, or computes.
+CHOSEN = [
+    "{act}({x})",
+    "{act}({x}) * {act}({y})",
+    "np.sin({x}) if {mode} == 'sin' else np.cos({x})",
+    "{{'sin': np.sin, 'cos': np.cos}}[{mode}]({x})",
+    "{x} * (2.0 if {none} is None else {none})",
+    "{x} if {none} is None else {x} + 1.0",
+    "{x} * len({mode})",
+]
+
+# Statements of several lines: functions, classes, loops, what is raised and caught.
+WRITTEN_OUT = [
+    """\
+def {fn}(t):
+    if np.sum(t) > {s}:
+        return t * {s}
+    return np.sin(t)
+{out} = {fn}({x})""",
+    """\
+def {fn}(t, u=2.0):
+    return np.tanh(t) * u
+{out} = {fn}({x}) + {fn}({x}, u={s})""",
+    """\
+def {fn}(*ts, **us):
+    return sum(ts) * us['u']
+{out} = {fn}({x}, {y}, u={s})""",
+    """\
+def {fn}(t):
+    t[...] = t * {s}
+    return t
+{out} = {fn}({v}.copy())""",
+    """\
+def {fn}(ts):
+    for t in ts:
+        yield t * {s}
+{out} = np.stack(list({fn}({v})))""",
+    """\
+{fn} = 0.0
+def {fn}_add(t):
+    nonlocal {fn}
+    {fn} = {fn} + t
+for t in {v}:
+    {fn}_add(t)
+{out} = {fn} * {s}""",
+    """\
+class {fn}:
+    scale = {s}
+    def __init__(self, w):
+        self.w = w
+    def __call__(self, t):
+        return np.tanh(t * self.w) * self.scale
+{out} = {fn}({s})({x})""",
+    """\
+{fn} = [t * {s} for t in {v} if np.sum(t) > 0]
+{out} = sum({fn}, {y})""",
+    """\
+{fn} = {{k: t for k, t in enumerate({v})}}
+{out} = {fn}[0] - {fn}[len({fn}) - 1]""",
+    """\
+{fn}, *{fn}s = [t * {s} for t in {v}]
+{out} = {fn} + sum({fn}s)""",
+    """\
+{fn} = []
+for t in {v}:
+    {fn}.append(t * {s})
+    if np.sum(t) > 0.5:
+        break
+{out} = sum({fn}) + {y}""",
+    """\
+try:
+    {out} = np.linalg.cholesky({m} @ {m}.mT - 0.3 * np.eye({m}.shape[-2]))
+except np.linalg.LinAlgError:
+    {out} = {m} * 2.0""",
+    """\
+try:
+    {out} = np.linalg.inv({m})
+except (ValueError, np.linalg.LinAlgError):
+    {out} = {m} * {s}""",
+    """\
+try:
+    if {cond}:
+        raise ValueError('no')
+    {out} = {x} * {s}
+except ValueError:
+    {out} = np.sin({x})""",
+    """\
+try:
+    {out} = {v}[2] * 1.0
+except IndexError:
+    {out} = {v}[0] * 2.0
+finally:
+    {out} = {out} + {s}""",
+    """\
+try:
+    {out} = {v} @ {v2}
+except ValueError:
+    {out} = {v} * 0.5""",
+    """\
+{out} = {x} * 1.0
+for k in range(5):
+    if np.sum(np.abs({out})) > 3:
+        break
+    if k % 2:
+        continue
+    {out} = {out} * 1.5 + 0.1
+else:
+    {out} = {out} - 1.0""",
+    """\
+{out} = {x} * 1.0
+while np.sum({out} * {out}) > 0.1:
+    {out} = {out} * 0.5""",
+    """\
+with np.errstate(all='ignore'):
+    {out} = np.sqrt(np.abs({x}) + 0.1)""",
+    """\
+if {cond}:
+    return {x} * {s}""",
+    """\
+{out} = np.zeros_like({v})
+{fn} = {out}.reshape(-1)
+{fn}[:1] = {s}
+{fn} += 0.5""",
+    """\
+{out} = np.copy({v})
+{fn} = {out}[::2]
+{fn} *= {s}
+{out}[1:] += {fn}[:1]""",
+    """\
+{out} = {v}.copy()
+for k in range(len({out})):
+    {out}[k] = {out}[k - 1] * {s} + {out}[k]""",
+    """\
+{out} = np.zeros_like({v})
+np.multiply({v}, {s}, out={out})
+np.add({out}, {v}, out={out}, where={v} > 0)""",
+    """\
+{out} = {x} * 1.0
+{out} += {y}
+{out} *= {s}
+{out} -= {out}""",
+    """\
+{fn} = ({x}, {{'w': {s}}})
+{out} = {fn}[0] * {fn}[1]['w']""",
+    """\
+if (n := len({v})) > 2:
+    {out} = {v} / n
+else:
+    {out} = {v} * n""",
+]
+
+# What makes a vector of vectors and square matrices of one length, again and again: loops that sum
+# up, go backwards, sort or read all of what another loop has just written.
+CHAINED = [
+    "np.cross({u}, {u2})",
+    "{m} @ {u}",
+    "{u} @ {m}",
+    "{m} @ np.cumprod({u})",
+    "{m} @ np.roll({u}, 1)",
+    "np.cumprod({u})",
+    "np.cumsum({u})",
+    "np.roll({u}, 1)",
+    "np.roll({u}, -1) * {u}",
+    "np.sort({u})",
+    "{u}[::-1]",
+    "np.prod({u}) * {u2}",
+    "np.prod({u}) ** 2",
+    "np.sum({u}) * {u2} + {u}",
+    "np.max({u}) - {u}",
+    "np.outer({u}, {u2})",
+    "{u} + {u2}",
+    "np.sin({u}) * {u2}",
+    "np.diff({u}, append=0.5)",
+    "np.convolve({u}, {u2}, 'same')",
+    "np.tril({m}) @ {u}",
+    "np.linalg.solve({square}, {u})",
+    "np.where({u} > 0, {u}, {u2})",
+    "np.concatenate([{u}[1:], {u2}[:1]])",
+    "{u}[np.argsort({u2})]",
+    "np.trace({m}) * {u}",
+]
+LENGTHS = (3, 3, 2, 4, 6, 7)
+
 STEPS = [
     SMOOTH,
     SMOOTH,
@@ -406,6 +625,11 @@ STEPS = [
     WRITES,
     WRITES,
     FUNCTIONS,
+    EXTENTS,
+    EXTENTS,
+    CHOSEN,
+    WRITTEN_OUT,
+    WRITTEN_OUT,
 ]
 
 # ---- blocks: how they begin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -376,3 +377,118 @@ def test_what_meshgrid_copies_lies_in_rows():
         return grid
 
     check(f, [reals(3)])
+
+
+# ---- later calls with other arguments
+
+
+@pytest.mark.parametrize(
+    ("f", "calls"),
+    [
+        (lambda x, y: np.sum(x**2) / len(y), [(reals(3), reals(n)) for n in (4, 2, 4)]),
+        (lambda x, y: np.arange(len(y)) * x, [(1.5, reals(n)) for n in (0, 5, 0)]),
+        (lambda x, y: x * (2.0 if y.ndim > 1 else 3.0), [(1.5, reals(3)), (1.5, reals(1, 3))]),
+        (lambda x, y: x + np.ones(y.shape, y.dtype), [(1.5, reals(2)), (1.5, np.ones(2, "f4"))]),
+        (lambda x, y: np.take_along_axis(x, np.argsort(x, axis=0), axis=0), [(reals(0), 1.0)]),
+    ],
+)
+def test_what_no_kernel_reads_is_another_argument_all_the_same(f, calls):
+    check(f, *calls, *calls[:1], compile="always")
+
+
+def test_an_array_of_no_elements_has_a_shape():
+    df = grad(lambda x: np.sum(np.sort(x, axis=0)), compile="always")
+    for shape in ((0,), (0, 1), (1, 0), (0,)):
+        assert df(np.ones(shape)).shape == shape
+
+
+def test_a_gradient_that_is_0_has_the_dtype_of_its_argument():
+    df = grad(lambda x, y: np.sum(y), (0, 1), compile="always")
+    for dtype in (np.float32, np.float64, np.float32):
+        assert df(np.ones(3, dtype), np.ones(2))[0].dtype == dtype
+
+
+# ---- what changes between calls
+
+
+@pytest.mark.filterwarnings("ignore:f was traced:RuntimeWarning")
+def test_an_array_of_another_shape_with_the_same_bytes():
+    settings = {"w": np.arange(6.0).reshape(2, 3)}
+
+    def f(x):
+        return np.sort(settings["w"], axis=0).sum(axis=0)
+
+    g = jit(f, compile="never")
+    for shape in ((2, 3), (3, 2), (6, 1)):
+        settings["w"] = np.arange(6.0).reshape(shape)
+        assert_same(g(1.0), f(1.0))
+
+
+def test_an_array_in_a_list_that_is_written_into_and_replaced_by_what_it_was():
+    rows = [None, np.array([-1, 0])]
+
+    def f(x):
+        return rows[1]
+
+    g = jit(f, compile="never")
+    assert_same(g(1.0), f(1.0))
+    rows[1][...] = 0
+    rows[1] = np.array([-1, 0])
+    assert_same(g(1.0), f(1.0))
+
+
+@pytest.mark.filterwarnings("ignore:f was traced:RuntimeWarning")
+def test_a_module_without_a_file():
+    config = types.ModuleType("config")
+
+    def f(x):
+        return config.rate * x
+
+    g = jit(f, compile="never")
+    for rate in (2.0, 3.0, np.ones(2), np.zeros(2), 2.0):
+        config.rate = rate
+        assert_same(g(1.5), f(1.5))
+
+
+# ---- errors of NumPy's
+
+
+def assert_raises_alike(f: Callable[..., Any], x: Any) -> None:
+    with pytest.raises(Exception) as numpys:
+        f(x)
+    with pytest.raises(numpys.type):
+        jit(f, compile="never")(x)
+
+
+AWAITED = pytest.mark.xfail(strict=True, reason="not mended yet")
+
+
+@AWAITED
+@pytest.mark.parametrize("part", [lambda x: x[:1], lambda x: x[None, :1]])
+def test_an_element_isnt_assigned_an_array(part):
+    def f(x):
+        y = x.copy()
+        y[0] = part(x)
+        return y
+
+    assert_raises_alike(f, reals(3))
+
+
+@AWAITED
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.max(x, initial=-2),
+        lambda x: np.min(x, initial=300),
+        lambda x: np.sum(x, initial=-2.0),
+        lambda x: np.prod(x, initial=-2.0),
+        lambda x: np.full_like(x, 300),
+    ],
+)
+def test_a_number_that_the_dtype_doesnt_hold(f):
+    assert_raises_alike(f, np.ones(3, np.uint8))
+
+
+@pytest.mark.parametrize("f", [lambda x: x[::2], lambda x: x.shape[0], lambda x: x.mT])
+def test_a_python_number_isnt_an_array(f):
+    assert_raises_alike(f, 0.5)

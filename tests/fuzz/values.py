@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["flags", "indices", "number", "reals", "whole", "wholes"]
+# What draws takes a generator first; what is made of what was drawn doesn't.
+DRAWN = ["chosen", "flag", "flags", "indices", "number", "reals", "whole", "wholes"]
+MADE = ["aligned_badly", "backwards", "by_columns", "frozen", "repeated", "strided", "swapped"]
 
 Rng = np.random.Generator
 SHAPES = [
@@ -24,6 +26,8 @@ SHAPES = [
     (3, 1),
     (2, 2),
     (2, 1, 3),
+    (6,),
+    (11,),
     (0,),
     (2, 0),
 ]
@@ -61,24 +65,67 @@ def reals(rng: Rng, shape: Any, dtype: Any = np.float64) -> Any:
     return LAYOUTS[rng.integers(len(LAYOUTS))](x) if x.ndim else x
 
 
-def _sliced(x: Any) -> Any:
+def flag(rng: Rng) -> bool:
+    """A Python boolean."""
+    return bool(rng.integers(2))
+
+
+def chosen(rng: Rng, *choices: Any) -> Any:
+    """One of these."""
+    return choices[rng.integers(len(choices))]
+
+
+# ---- layouts in memory
+
+
+def strided(x: Any) -> Any:
+    """Each second element of a larger array."""
+    if not np.ndim(x):
+        return x
     whole = np.zeros(tuple(2 * n for n in x.shape), x.dtype)
     part = whole[tuple(slice(None, None, 2) for _ in x.shape)]
     part[...] = x
     return part
 
 
-def _reversed(x: Any) -> Any:
-    return np.ascontiguousarray(x[::-1])[::-1]
+def backwards(x: Any) -> Any:
+    """The first axis lies in memory from its end."""
+    return np.ascontiguousarray(x[::-1])[::-1] if np.ndim(x) else x
 
 
-def _transposed(x: Any) -> Any:
-    return np.asfortranarray(x)
+def by_columns(x: Any) -> Any:
+    """Fortran's order."""
+    return np.asfortranarray(x) if np.ndim(x) else x
 
 
-def _repeated(x: Any) -> Any:
+def repeated(x: Any) -> Any:
     """A row that is broadcast, and can't be written to."""
-    return np.broadcast_to(x[:1], x.shape)
+    return np.broadcast_to(x[:1], x.shape) if np.ndim(x) else x
 
 
-LAYOUTS = [lambda x: x, lambda x: x, lambda x: x, _sliced, _reversed, _transposed, _repeated]
+def swapped(x: Any) -> Any:
+    """The bytes of each element in the other order."""
+    return x.astype(x.dtype.newbyteorder())
+
+
+def aligned_badly(x: Any) -> Any:
+    """At an address that no processor likes."""
+    x = np.asarray(x)
+    memory = np.zeros(x.nbytes + 1, np.uint8)
+    found = memory[1:].view(x.dtype).reshape(x.shape)
+    found[...] = x
+    return found
+
+
+def frozen(x: Any) -> Any:
+    """An array that can't be written to."""
+    x = np.array(x)
+    x.flags.writeable = False
+    return x
+
+
+def _as_it_is(x: Any) -> Any:
+    return x
+
+
+LAYOUTS = [_as_it_is, _as_it_is, _as_it_is, strided, backwards, by_columns, repeated]

@@ -1,0 +1,99 @@
+"""The fuzzers themselves: programs find their values in every place, and what is wrong is seen."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from tests.fuzz import properties, values
+from tests.fuzz.programs import Program
+from tests.fuzz.properties import Effort, Wrong, check
+from tests.fuzz.shrinking import shrunk
+from tests.fuzz.states import PLACES, held
+from tests.fuzz.variations import CHANGES, calls_of
+
+from tapegrad.trees import flatten
+
+QUICK = Effort(compiled=0.0, second=0.0, passes=0.0)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("text", ["number()", "reals((3,))", "[number(), reals(())]"])
+def test_a_program_finds_the_values_of_each_call(place, text):
+    program = Program({"x1": "number()"}, {"x2": text}, ("return x1, x2",), {"x2": place})
+    f = program.function()
+    for seed in (0, 1, 2, 3):
+        call = program.call(seed)
+        call.enter(f)
+        found, expected = f(*call.args()), (*call.args(), call.captured()["x2"])
+        for x, y in zip(flatten(found)[0], flatten(expected)[0], strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_an_array_is_written_into_or_bound_anew():
+    program = Program({}, {"x1": "reals((3,))"}, ("return x1",), {"x1": "item"})
+    f = program.function()
+    objects = []
+    for seed in (0, 1, 2, 3):
+        program.call(seed).enter(f)
+        objects.append(held(f, "x1"))
+    assert objects[2] is not objects[1]
+    assert any(x is y for x, y in itertools.pairwise(objects))
+
+
+@pytest.mark.parametrize("layout", values.MADE)
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+def test_layouts_keep_values(layout, shape):
+    x = np.arange(6.0)[: int(np.prod(shape))].reshape(shape)
+    made = getattr(values, layout)(x)
+    expected = np.broadcast_to(x[:1], shape) if layout == "repeated" and shape else x
+    np.testing.assert_array_equal(made, expected)
+
+
+def test_calls_differ_in_every_respect_and_come_back():
+    seen, again = set(), 0
+    program = Program({"x1": "reals((2, 3))", "x2": "number()"}, {}, ("return x1 * x2",))
+    for seed in range(15):
+        calls = calls_of(program, random.Random(seed))
+        seen |= {call.what for call in calls}
+        again += len(calls) - len(set(map(str, calls)))
+    assert seen == {"values", *CHANGES}
+    assert again >= 15
+
+
+def test_an_answer_of_an_earlier_call_is_wrong(monkeypatch):
+    def stale(f, compile):
+        found = []
+
+        def first(*args):
+            found[:] = found or [f(*args)]
+            return found[0]
+
+        return first
+
+    program = Program({"x1": "reals((3,))", "x2": "reals((4,))"}, {}, ("return x1 / len(x2)",))
+    check(program, 0, QUICK)
+    monkeypatch.setattr(properties, "jit", stale)
+    with pytest.raises(AssertionError):
+        check(program, 0, QUICK)
+
+
+def test_a_missing_error_is_wrong(monkeypatch):
+    program = Program({"x1": "reals((3,))", "x2": "reals((3,))"}, {}, ("return x1 + x2",))
+    seeds = [k for k in range(8) if "raised" in str(check(program, k, QUICK))]
+    monkeypatch.setattr(properties, "_same_error", lambda error, numpys: False)
+    with pytest.raises(Wrong, match="NumPy raises"):
+        check(program, seeds[0], QUICK)
+
+
+def test_a_failing_program_is_made_short():
+    lines = ("v1 = np.sin(x1)", "if v1 > 0:", "    v2 = v1 * 2", "v3 = x1 * 3", "return v1, v3")
+    program = Program({"x1": "number()"}, {}, lines)
+
+    def fails(program: Program) -> Exception | None:
+        return ValueError("raises no") if "x1 * 3" in str(program) else None
+
+    short, _ = shrunk(program, fails, ValueError("raises no"))
+    assert short.lines[0] == "v3 = x1 * 3" and len(short.lines) == 2
