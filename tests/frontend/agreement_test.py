@@ -177,7 +177,7 @@ def plain(result: Any) -> Any:
     if isinstance(result, (tuple, list)):
         return [plain(part) for part in result]
     if isinstance(result, Tracer):
-        value = result.read()[1]
+        value = result._read()[1]
         return value.item() if result._weak else value
     return result
 

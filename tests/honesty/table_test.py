@@ -20,6 +20,7 @@ PARTS = [
     "captured_state",
     "reached_state",
     "observed_state",
+    "hostile_state",
     "randomness",
     "writes",
     "inputs",

@@ -10,6 +10,8 @@ What is in an array needn't be compared where it met traced values: it is an inp
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +27,7 @@ class State:
     def __init__(self, reads: Reads, f: Any, args: Any, kwargs: Any) -> None:
         reads.finish()
         self.never = reads.never
-        self._facts = reads.facts
+        self._facts = in_place(reads.facts)
         self._values = {**reads.values, **HELPERS}
         self.count = sum(bool(word) for _, word in self._facts)
         self.holds: Callable[..., bool] = _fails
@@ -63,6 +65,25 @@ class State:
             except Exception:
                 return last
         return ""
+
+
+def in_place(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The facts, with places that are named for one use put where they are used, and without those
+    that no fact uses."""
+    uses = Counter(name for line, _ in facts for name in _PLACE.findall(line))
+    texts: dict[str, str] = {}
+    found = []
+    for line, word in facts:
+        line = _PLACE.sub(lambda m: texts.get(m[0], m[0]), line)
+        name, equals, text = line.partition(" = ")
+        if equals and not word and uses[name] <= 2:  # where it is made, and once more
+            texts[name] = text
+        else:
+            found.append((line, word))
+    return found
+
+
+_PLACE = re.compile(r"(?<![\w.'\"])x\d+\b")  # no attribute and no key of that name
 
 
 def _fails(f: Any, args: Any, kwargs: Any = None) -> bool:

@@ -34,7 +34,7 @@ from tapegrad.tracing.observe.harmless import (
     is_self_contained,
     is_silent,
 )
-from tapegrad.tracing.observe.reads import ABSENT, Key, Place
+from tapegrad.tracing.observe.reads import ABSENT, Key, Place, attribute
 
 if TYPE_CHECKING:
     from tapegrad.tracing.observe.observer import Observer
@@ -191,7 +191,7 @@ def _go_on(o: Observer, f: Any) -> None:
         if x is None:
             continue
         if place is not None:
-            o.reads.read(place, ("attr", name), f"{{}}.{name}", x, place.word)
+            o.reads.read(place, ("attr", name), attribute(name), x, place.word)
         if name == "rules":
             o.shallow(x)
         elif callable(x) and type(x).__module__.startswith("tapegrad."):
@@ -209,7 +209,7 @@ def _partial(
         for k, x in enumerate(f.args):
             o.reads.read(place, ("arg", k), f"{{}}.args[{k}]", x, place.word)
         for name, x in f.keywords.items():
-            o.reads.read(place, ("arg", name), f"{{}}.keywords[{name!r}]", x, name)
+            o.reads.read(place, ("arg", name), f"{{}}.keywords[{o.reads.key(name)}]", x, name)
         words = o.reads._value(list(f.keywords))
         o.reads.read(place, "names", f"list({{}}.keywords) == {words}", True, place.word)
     if not follow:
@@ -222,13 +222,14 @@ def _instance(o: Observer, kind: type, args: Sequence[Any], kwargs: dict[str, An
         for name in ("__new__", "__init__", "__call__"):
             meta = type(kind)
             if name == "__call__":
-                if meta is not type:
-                    o.lookups.attribute(kind, name)
+                if meta is not type and o.lookups.is_users_class(meta):
+                    o.lookups.in_class(meta, name, inspect.getattr_static(meta, name, ABSENT))
             elif o.lookups.is_users_class(kind):
                 o.lookups.in_class(kind, name, inspect.getattr_static(kind, name, ABSENT))
         # What isn't followed are the classes written in C that it derives from.
         return o.taken([*args, *kwargs.values()])
-    if not is_harmless(kind):
+    now = kind is np.datetime64 and any(x in ("now", "today") for x in args)
+    if not is_harmless(kind) or now:
         o.reads.lost(name_of(kind))
         return None
     return o.taken([*args, *kwargs.values()])

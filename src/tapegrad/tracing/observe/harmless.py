@@ -16,6 +16,7 @@ import operator
 import os
 import sysconfig
 import types
+import weakref
 from functools import cache, lru_cache
 from types import CodeType
 from typing import Any
@@ -257,6 +258,7 @@ _CALLED = (
     *(type(operator.methodcaller("a")), types.GenericAlias, functools.partial),
 )
 # They read attributes, whose names are their arguments or a part of them.
+LOOKING_UP = (type(operator.attrgetter("a")), type(operator.methodcaller("a")))
 READERS = frozenset(map(id, (getattr, hasattr, setattr, delattr, vars, dir, next, globals, locals)))
 
 
@@ -270,6 +272,8 @@ def _is_harmless_method(f: Any) -> bool:
         kind = held if isinstance(held, type) else type(held)
     if name in ("__new__", "__init_subclass__", "__class_getitem__") and isinstance(held, type):
         return _is_harmless_class(held)
+    if kind.__module__ == "_thread":
+        return name in ("acquire", "release", "__enter__", "__exit__")
     if issubclass(kind, _METHODS_OF) and (is_pythons_class(kind) or kind in _METHODS_OF):
         return True
     return is_inert(kind)
@@ -322,6 +326,8 @@ def _is_harmless_class(kind: type) -> bool:
         return True
     if module.startswith("numpy"):
         return kind.__name__ not in _NUMPYS_STATE and not module.startswith("numpy.random")
+    if kind is weakref.ref:
+        return True
     return is_inert(kind) or is_self_contained(kind) or module.startswith("scipy.")
 
 

@@ -36,7 +36,9 @@ class Activation:
     __slots__ = ("address", "direct", "frame", "function", "known", "o", "program", "then")
 
     def __init__(self, o: Observer, frame: FrameType, address: int, function: Any) -> None:
-        self.o, self.frame, self.address, self.function = o, frame, address, function
+        self.o, self.address = o, address
+        self.frame: Any = frame
+        self.function = function
         self.program = program_of(frame.f_code)
         self.known = o.known_names(frame)
         self.direct: Any = None  # the code that the running instruction calls by itself
@@ -53,6 +55,7 @@ class Activation:
                 self.o.fault(error)
         if event == "return":
             self.o.returned(frame, arg)
+            self.frame = self.function = None  # which holds this activation
             return None
         if event == "opcode":
             instruction = self.program[frame.f_lasti >> 1]
@@ -97,7 +100,7 @@ def store_global(a: Activation, name: str) -> None:
     if any(held is made for made in o.made_globals):
         return
     place = o.globals_place(held)
-    o.reads.write(place, ("item", Key(name)), f"{{}}[{name!r}]", name)
+    o.reads.write(place, ("item", Key(name)), f"{{}}[{o.reads.key(name)}]", name)
 
 
 def load_deref(a: Activation, where: tuple[int, str, bool]) -> None:

@@ -17,7 +17,7 @@ from tapegrad.tracing.observe.harmless import (
     is_pythons_class,
     is_users_file,
 )
-from tapegrad.tracing.observe.reads import ABSENT, Key, Place, Reads
+from tapegrad.tracing.observe.reads import ABSENT, Key, Place, Reads, attribute
 
 # Of an array: what it looks like, and other ways to look at its memory. All else reads elements.
 _LAYOUT = {"shape", "ndim", "size", "dtype", "strides", "itemsize", "nbytes"}
@@ -63,7 +63,7 @@ class Lookups:
             reads.absent(place, name)
             name = "__getattr__"
         if name in held and self.is_data(module, held[name]):
-            at = f"{{}}.{name}"
+            at = attribute(name)
             reads.read(place, ("attr", name), at, held[name], name)
 
     def is_data(self, module: Any, x: Any) -> bool:
@@ -111,11 +111,13 @@ class Lookups:
             return
         if name in ("__mro__", "__name__", "__module__", "__bases__", "__qualname__"):
             value = getattr(x, name)
-            self.reads.read(self._class_place(x), ("attr", name), f"{{}}.{name}", value, name)
+            self.reads.read(self._class_place(x), ("attr", name), attribute(name), value, name)
             if isinstance(value, tuple):
                 self.made(value)
             return
-        self.in_class(x, name, inspect.getattr_static(x, name, ABSENT))
+        found = _of_type(x, name)
+        if found is not ABSENT or of_meta is ABSENT:
+            self.in_class(x, name, found)
 
     def _of_object(self, x: Any, name: str) -> None:
         reads, kind = self.reads, type(x)
@@ -141,7 +143,7 @@ class Lookups:
                 self._evaluated(place, name)
         elif not is_data and own is not None and name in own:
             if place is not None:
-                reads.read(place, ("attr", name), f"{{}}.{name}", own[name], name)
+                reads.read(place, ("attr", name), attribute(name), own[name], name)
         elif found is not ABSENT:
             if users:
                 self.in_class(kind, name, found)
@@ -160,7 +162,7 @@ class Lookups:
     def _key(self, place: Place, name: str) -> None:
         """An attribute that is looked up among the keys of a dict."""
         if name in place.x:
-            text = f"{{}}[{name!r}]"
+            text = f"{{}}[{self.reads.key(name)}]"
             self.reads.read(place, ("item", Key(name)), text, place.x[name], name)
         else:
             self.reads.absent(place, name, "{}")
@@ -172,11 +174,13 @@ class Lookups:
         except AttributeError:
             value = ABSENT
         if value is ABSENT:
-            self.reads.read(place, ("attr", name), f"not hasattr({{}}, {name!r})", True, name)
+            self.reads.read(
+                place, ("attr", name), f"not hasattr({{}}, {self.reads.key(name)})", True, name
+            )
             return
         if isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)):
             return  # made anew each time
-        self.reads.read(place, ("attr", name), f"{{}}.{name}", value, name)
+        self.reads.read(place, ("attr", name), attribute(name), value, name)
         if type(value) not in PLAIN_TYPES and getattr(place.x, name) is not value:
             # Made anew each time, so what is read of it would be read of another one.
             if type(value) in CONTAINERS:
@@ -211,20 +215,24 @@ class Lookups:
         simple = _looks_up_as(type(kind), type)
         if x is ABSENT:
             absent = self.reads._value(ABSENT)
-            text = f"static({{}}, {name!r}, {absent}) is {absent}"
+            text = f"static({{}}, {self.reads.key(name)}, {absent}) is {absent}"
             reads.read(place, at, text, True, name)
         elif isinstance(x, types.FunctionType) and simple:
-            reads.read(place, at, f"{{}}.{name}", x, name)
+            reads.read(place, at, attribute(name), x, name)
         elif isinstance(x, staticmethod) and simple:
-            reads.read(place, at, f"{{}}.{name}", x.__func__, name)
+            reads.read(place, at, attribute(name), x.__func__, name)
         elif isinstance(x, classmethod) and simple:
-            reads.read(place, at, f"{{}}.{name}.__func__", x.__func__, name)
+            reads.read(place, at, attribute(name) + ".__func__", x.__func__, name)
         elif hasattr(type(x), "__get__"):
-            reads.read(place, at, f"static({{}}, {name!r})", x, name)
+            reads.read(place, at, f"static({{}}, {self.reads.key(name)})", x, name)
             self._inside_descriptor(x, name)
         else:
             reads.read(
-                place, at, f"static({{}}, {name!r})" if not simple else f"{{}}.{name}", x, name
+                place,
+                at,
+                f"static({{}}, {self.reads.key(name)})" if not simple else attribute(name),
+                x,
+                name,
             )
 
     def _inside_descriptor(self, x: Any, name: str) -> None:
@@ -276,7 +284,7 @@ class Lookups:
             keys = self.reads._value(list(own))
             self.reads.read(place, "names", f"list(vars({{}})) == {keys}", True, place.word)
             for name, value in list(own.items()):
-                text = f"vars({{}})[{name!r}]"
+                text = f"vars({{}})[{self.reads.key(name)}]"
                 self.reads.read(place, ("attr", name), text, value, name)
                 found.append(value)
         for name in _slots(type(x)):
@@ -299,7 +307,11 @@ _COMPILED = frozenset(__import__("sys").builtin_module_names) - {"sys"}
 
 def _looks_up_as(kind: Any, other: Any) -> bool:
     """Whether attributes of a class's objects are found as those of another's."""
-    return bool(kind.__getattribute__ is other.__getattribute__)
+    found = kind.__getattribute__
+    if found is other.__getattribute__:
+        return True
+    generic = isinstance(found, types.WrapperDescriptorType) and other is object
+    return generic and (found.__objclass__ in CONTAINERS or found.__objclass__ in PLAIN_TYPES)
 
 
 def _of_type(kind: type, name: str) -> Any:

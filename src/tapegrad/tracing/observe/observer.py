@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from types import CodeType, FrameType, FunctionType, MethodType
+from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,7 +33,7 @@ from tapegrad.tracing.observe.harmless import (
     is_users_file,
 )
 from tapegrad.tracing.observe.instructions import Activation, program_of
-from tapegrad.tracing.observe.reads import Key, Place, Reads
+from tapegrad.tracing.observe.reads import Key, Place
 from tapegrad.tracing.observe.uses import Then, Uses
 from tapegrad.tracing.source import at_line
 
@@ -126,7 +126,7 @@ class Observer(Uses):
 
     def forget(self) -> None:
         """Drop what was held so that no id is given away: it may be the user's."""
-        self.reads = Reads()
+        self.reads.forget()
         self._functions.clear()
         self._globals.clear()
         self._given.clear()
@@ -166,7 +166,7 @@ class Observer(Uses):
         for k, x in enumerate(args):
             self._argument(f"args[{k}]", x)
         for name, x in kwargs.items():
-            self._argument(f"kwargs[{name!r}]", x)
+            self._argument(f"kwargs[{self.reads.key(name)}]", x)
 
     def _argument(self, text: str, x: Any) -> None:
         import dataclasses
@@ -188,7 +188,9 @@ class Observer(Uses):
             self.reads.root(x, text, "an argument", like=not isinstance(x, (FunctionType, type)))
             if isinstance(x, MethodType):
                 self.reads.found(f"{text}.__func__", x.__func__, x.__name__)
-                self.reads.found(f"{text}.__self__", x.__self__, x.__name__)
+            held = getattr(x, "__self__", None)
+            if isinstance(x, (MethodType, BuiltinMethodType)) and held is not None:
+                self.reads.found(f"{text}.__self__", held, x.__name__)
 
     def _entered(self, frame: FrameType, function: Any) -> None:
         if function is None or id(function) in self._functions:
@@ -216,7 +218,7 @@ class Observer(Uses):
             for k, (name, x) in enumerate(zip(names, given, strict=True)):
                 self.reads.read(place, ("default", k), f"{{}}.__defaults__[{k}]", x, f"{name}=")
             for name, x in (function.__kwdefaults__ or {}).items():
-                text = f"{{}}.__kwdefaults__[{name!r}]"
+                text = f"{{}}.__kwdefaults__[{self.reads.key(name)}]"
                 self.reads.read(place, ("default", name), text, x, f"{name}=")
         for k, cell in enumerate(function.__closure__ or ()):
             self.cells.setdefault(id(cell), (place, k))
@@ -249,8 +251,9 @@ class Observer(Uses):
         place, k = known
         try:
             value = cell.cell_contents
-        except ValueError:
-            return  # Python raises
+        except ValueError:  # Python raises, which the program may catch
+            self.reads.read(place, ("cell", k), f"is_empty({{}}.__closure__[{k}])", True, name)
+            return
         self.reads.read(place, ("cell", k), f"{{}}.__closure__[{k}].cell_contents", value, name)
 
     def name(self, held: dict[str, Any], name: str) -> None:
@@ -267,7 +270,9 @@ class Observer(Uses):
             return
         value = held[name]
         if users or self.lookups.is_data(None, value):
-            self.reads.read(place, ("item", Key(name)), f"{{}}[{name!r}]", value, name)
+            self.reads.read(
+                place, ("item", Key(name)), f"{{}}[{self.reads.key(name)}]", value, name
+            )
 
     def known_names(self, frame: FrameType) -> set[str]:
         """The global names that the code of a frame has read already."""

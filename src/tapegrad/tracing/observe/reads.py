@@ -20,6 +20,7 @@ import abc
 import collections
 import datetime
 import inspect
+import keyword
 import marshal
 import sys
 import types
@@ -214,18 +215,15 @@ class Reads:
 
     def key(self, key: Any) -> str:
         """A key as it is written in the text of the facts."""
-        return (
-            repr(key)
-            if type(key) in (str, int, bool) and "{}" not in repr(key)
-            else self._value(key)
-        )
+        plain = type(key) in (int, bool) or (type(key) is str and is_name(key))
+        return repr(key) if plain else self._value(key)
 
     def _bytes(self, x: np.generic) -> str:
         return self._value(x.tobytes())
 
     def _plain(self, text: str, x: Any, word: str) -> None:
         if x is None or x is True or x is False or x is ...:
-            self._fact(f"{text} is {x if x is not ... else '...'}", word)
+            self._fact(f"({text}) is {x if x is not ... else '...'}", word)
             return
         name = text if text.isidentifier() else self._assigned(text)
         value, kind = self._value(x), self._value(type(x))
@@ -340,6 +338,13 @@ class Reads:
         for (_, at), (holder, text, word) in self.written.items():
             self._check_written(holder, at, text, word)
 
+    def forget(self) -> None:
+        """Drop what was held so that no id is given away: it may be the user's."""
+        for held in (self.places, self.written, self.mutated, self._owners, self._first):
+            held.clear()
+        self._absent.clear()
+        self._held.clear()
+
     def left(self) -> Iterator[tuple[str, Any]]:
         """What the run has written to: for each place the user's word for it, and its value."""
         for (_, at), (holder, _, word) in self.written.items():
@@ -399,6 +404,19 @@ def _value_at(x: Any, at: Any) -> Any:
     return inspect.getattr_static(x, key, ABSENT)
 
 
+def is_name(text: str) -> bool:
+    """Whether a text may stand in the facts as an attribute or a key."""
+    return text.isidentifier() and text.isascii() and not keyword.iskeyword(text)
+
+
+def attribute(name: str) -> str:
+    """`{}.name`, as Python looks it up."""
+    if is_name(name):
+        return f"{{}}.{name}"
+    codes = ", ".join(str(ord(letter)) for letter in name)
+    return f"getattr({{}}, ''.join(map(chr, [{codes}])))"
+
+
 def owner_of(x: np.ndarray) -> Any:
     """The object that an array's memory belongs to."""
     while isinstance(x, np.ndarray) and x.base is not None:
@@ -436,12 +454,21 @@ def same_bytes(x: np.ndarray, content: bytes) -> bool:
     return len(content) == x.nbytes and bool((words == np.frombuffer(content, np.uint64)).all())
 
 
+def is_empty(cell: types.CellType) -> bool:
+    """Whether the variable of a closure isn't bound."""
+    try:
+        return cell.cell_contents is cell
+    except ValueError:
+        return True
+
+
 _LARGE = 1 << 16  # bytes
 
 HELPERS = {
     "same_bytes": same_bytes,
     "marshalled": marshal.dumps,
     "signbit": np.signbit,
+    "is_empty": is_empty,
     "cache_token": abc.get_cache_token,
     "static": inspect.getattr_static,
 }

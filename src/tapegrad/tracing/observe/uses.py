@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import sys
+import zlib
 from collections.abc import Callable, Iterable
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
+    LOOKING_UP,
     MAPPINGS,
     READERS,
     is_harmless,
@@ -24,7 +26,7 @@ from tapegrad.tracing.observe.harmless import (
     operator_is_known,
 )
 from tapegrad.tracing.observe.lookups import Lookups
-from tapegrad.tracing.observe.reads import Key, Reads
+from tapegrad.tracing.observe.reads import Key, Reads, attribute
 
 Then = Callable[[Any], None]
 
@@ -51,14 +53,17 @@ class Uses:
     def taken(self, values: Iterable[Any], whole: bool = False) -> Then | None:
         """Something harmless may read all of these values, but for arrays that become inputs of a
         tape on the way: that is known when it is done."""
-        values = [x for x in values if not CALM[type(x)]]
+        given = list(values)
+        values = [x for x in given if not CALM[type(x)]]
         if not values:
             return None
+        traced = any(isinstance(x, Value) for x in given)  # a trace doesn't write to plain arrays
         arrays: list[np.ndarray] = []
         self._take(values, arrays, whole, set())
         if not arrays:
             return None
         start = len(self.captured)
+        before = [] if traced else [checksum(x) for x in arrays]
 
         def then(result: Any) -> None:
             met = self.captured[start:]
@@ -66,6 +71,9 @@ class Uses:
                 if not any(np.may_share_memory(x, m) for m in met):
                     for place in self.reads.arrays_of(x):
                         self.reads.contents(place)
+            for x, was in zip(arrays, before, strict=not traced):
+                if checksum(x) != was:  # as `out=`, for instance
+                    self.reads.lost(self.reads.arrays_of(x)[0].word)
 
         return then
 
@@ -101,6 +109,7 @@ class Uses:
                 self.kind(x)
             elif is_pythons_class(kind):
                 self.kind(x)
+                self.lookups.equipped(kind)
                 reads.pin(x)
                 if whole:
                     own = self.lookups.whole_object(x) if place is not None else []
@@ -123,7 +132,7 @@ class Uses:
         if type(f) is functools.partial:
             return [f.func, *f.args, *f.keywords.values()]
         held = getattr(f, "__self__", None)
-        if not is_harmless(f) or id(f) in READERS:
+        if not is_harmless(f) or id(f) in READERS or type(f) in LOOKING_UP:
             self.reads.lost(getattr(f, "__qualname__", type(f).__name__))
         elif held is not None and not isinstance(held, (ModuleType, type)):
             if isinstance(held, np.ndarray):
@@ -215,6 +224,7 @@ class Uses:
         if CALM[kind]:
             return
         self.lookups.equipped(kind)
+        self.lookups.equipped(type(kind))
         if type(kind) is abc.ABCMeta:  # somebody may register with it
             self.reads.found("cache_token()", abc.get_cache_token(), kind.__name__)
 
@@ -224,7 +234,7 @@ class Uses:
             self.reads.lost(f"import {module.__name__}")
             return
         place = self.reads.constant(sys.modules, "sys.modules")
-        self.reads.read(place, ("item", Key(name)), f"{{}}[{name!r}]", module, name)
+        self.reads.read(place, ("item", Key(name)), f"{{}}[{self.reads.key(name)}]", module, name)
 
     def changes(self, x: Any) -> None:
         """A container or array is about to change."""
@@ -253,7 +263,7 @@ class Uses:
         if hasattr(type(found), "__set__") and not _is_slot(found):
             self.lookups.attribute(x, name)  # of a property: its setter is followed
             return
-        self.reads.write(place, ("attr", name), f"{{}}.{name}", name)
+        self.reads.write(place, ("attr", name), attribute(name), name)
 
     def pin_all(self, values: Iterable[Any]) -> None:
         for x in values:
@@ -268,6 +278,11 @@ _NOTHING = (
 
 def _is_slot(x: Any) -> bool:
     return isinstance(x, (MemberDescriptorType, GetSetDescriptorType))
+
+
+def checksum(x: np.ndarray) -> int:
+    """A number that changes when the contents of an array do."""
+    return zlib.crc32(x.tobytes()) if not x.dtype.hasobject else 0
 
 
 def _plain_key(key: Any) -> Any:
