@@ -135,7 +135,7 @@ def test_multiprocessing():
 PLACES = [
     ("tracing/run.py", "trace_function"),
     ("tracing/tracer.py", "Tracer.__array_ufunc__"),
-    ("tracing/state.py", "Watcher.state"),
+    ("tracing/state.py", "State._generated"),
     ("differentiate/reverse.py", "reverse"),
     ("optimize/simplify.py", "simplify"),
     ("runtime/cache.py", "Cache.add"),

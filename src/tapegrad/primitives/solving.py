@@ -313,7 +313,7 @@ def _factored(a: Any) -> Any:
     return factors.T, pivots.astype(np.int32) + 1
 
 
-class _Factored(Library):
+class Factored(Library):
     """A function of A, given with A's LU factors: `x(A, lu, pivots, ...)`."""
 
     def checked(self, a: Aval, factors: Aval, pivots: Aval) -> Aval:
@@ -323,7 +323,7 @@ class _Factored(Library):
 
 
 @parametric
-class LUSolve(_Factored):
+class LUSolve(Factored):
     """The rows x with A x = b for each row b of B: X = B A^-T. Or, `transposed`, with A^T x = b.
 
     The cotangents are B' = X' A^-1 and A' = -B'^T X (Giles, 2.3.1).
@@ -367,7 +367,7 @@ class LUSolve(_Factored):
 
 
 @parametric
-class InverseT(_Factored):
+class InverseT(Factored):
     """A^-T, which the derivatives of determinants need as it is; its transpose is the inverse.
 
     The cotangent of A is -X X'^T X (Giles, 2.2.3, transposed).
@@ -403,7 +403,7 @@ inverse_t = InverseT()
 
 
 @parametric
-class SLogDet(_Factored):
+class SLogDet(Factored):
     """The sign of the determinant of A, and the logarithm of its absolute value.
 
     The cotangent of A is l' A^-T, for that of the logarithm (Giles, 2.2.4).

@@ -176,7 +176,7 @@ class Reads:
             self._fact(f"{name}.__name__ == {x.__name__!r}", word)
             self._place(x, name, word)
             self.found(f"{name}.__self__", x.__self__, word, like)
-        elif _is_equal(x):
+        elif is_equal(x):
             name, value = self._assigned(text), self._value(x)
             self._fact(f"type({name}) is type({value}) and {name} == {value}", word)
         else:
@@ -438,7 +438,7 @@ def _may_be_another(x: Any) -> bool:
     return not isinstance(x, (*others, types.BuiltinFunctionType)) and not is_inert(type(x))
 
 
-def _is_equal(x: Any) -> bool:
+def is_equal(x: Any) -> bool:
     """Whether an object never changes, and equal ones are the same to whoever reads them."""
     found = [getattr(sys.modules.get(m), name, ()) for m, name in _EQUAL_TOO.items()]
     if isinstance(x, slice):

@@ -26,7 +26,7 @@ from tapegrad.tracing.observe.harmless import (
     operator_is_known,
 )
 from tapegrad.tracing.observe.lookups import Lookups
-from tapegrad.tracing.observe.reads import Key, Reads, attribute
+from tapegrad.tracing.observe.reads import Key, Reads, attribute, is_equal
 
 Then = Callable[[Any], None]
 
@@ -116,7 +116,7 @@ class Uses:
                     self._take(
                         own or list(getattr(x, "__dict__", {}).values()), arrays, whole, seen
                     )
-            elif place is not None and not is_inert(kind):
+            elif place is not None and not (is_inert(kind) or is_equal(x)):
                 if isinstance(x, (bytearray, memoryview)) or kind.__name__ == "array":
                     reads.read(place, "bytes", f"bytes({{}}) == {reads._value(bytes(x))}", True, "")
                 else:
@@ -289,7 +289,9 @@ def _plain_key(key: Any) -> Any:
     """A traced number that is looked up is guarded, and stands for its value."""
     if isinstance(key, Value):
         value = key._read()[1]  # type: ignore[attr-defined]
-        return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+        if isinstance(value, (np.generic, np.ndarray)):
+            return value.item() if value.size == 1 else key
+        return value
     return key
 
 
