@@ -22,12 +22,12 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Literal, Tape
-from tapegrad.primitives.base import Elementwise, View
 from tapegrad.runtime import warm
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.play import run
+from tapegrad.runtime.price import estimated_compile_seconds
 from tapegrad.runtime.retracing import warn_of_retracing, warn_of_state
 from tapegrad.signature import (
     check_differentiable,
@@ -494,16 +494,3 @@ def _constant(tape: Tape, wrt: Sequence[int]) -> Tape:
 
     zeros = replace(tape, outputs=(Literal(np.float64(0)), *tape.outputs))
     return gradient(zeros, wrt, keep=range(1, len(zeros.outputs)))
-
-
-def estimated_compile_seconds(tape: Tape) -> float:
-    """What compiling a tape is expected to cost: a start, and some milliseconds for each call, more
-    for what doesn't just join a loop. In a long tape much is alike, and compiled once.
-
-    Held against programs of 8 to 5,000 calls, which took 0.7 to 3 times as long. numba's own start
-    isn't in it: that goes on in the background from the first played call.
-    """
-    calls = len(tape.calls)
-    joins = sum(isinstance(call.primitive, (Elementwise, View)) for call in tape.calls)
-    each = (0.002 * joins + 0.018 * (calls - joins)) / max(calls, 1)
-    return 0.03 + each * min(calls, 400) + 0.003 * max(calls - 400, 0)
