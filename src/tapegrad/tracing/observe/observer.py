@@ -63,6 +63,16 @@ def _kind_of(frame: FrameType) -> str:
     return found
 
 
+def _muted(frame: FrameType, event: str, arg: Any) -> Any:
+    """The mark of a frame that only tells something, and of those below it."""
+    return _muted
+
+
+def _passing(frame: FrameType, event: str, arg: Any) -> Any:
+    """The mark of a frame that knows what it reads, and of a library's that it calls."""
+    return _passing
+
+
 class Observer(Uses):
     """Follows what runs in its context, in this thread, and notes what it reads."""
 
@@ -78,6 +88,7 @@ class Observer(Uses):
         self.made_globals: list[dict[str, Any]] = []
         self.cells: dict[int, tuple[Place, int]] = {}
         self.made: set[CodeType] = set()  # of functions that were made on the way
+        self._users_code: dict[CodeType, bool] = {}
         self._functions: dict[int, Any] = {}
         self._globals: dict[int, Place] = {}  # a function of each module, by the id of its names
         self._names: dict[tuple[CodeType, int], set[str]] = {}
@@ -103,9 +114,36 @@ class Observer(Uses):
             raise self.refused
 
     def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """A frame begins, or goes on: Python asks whether it is followed."""
-        if self.quiet or _kind_of(frame) is not _FOLLOWED or self._is_inner(frame):
+        """A frame begins, or goes on: Python asks whether it is followed.
+
+        One that isn't gets a mark for those that it calls: what only tells something calls nobody
+        who is followed, and what knows what it reads calls the user's code alone.
+        """
+        if self.quiet:
             return None
+        kind, above = _kind_of(frame), self._above(frame)
+        if above == _muted or kind is _SILENT:
+            mark: Any = _muted
+        elif kind is _OWN or (above == _passing and not self._is_users(frame.f_code)):
+            mark = _passing
+        else:
+            return self._followed(frame)
+        frame.f_trace_lines = False
+        return mark
+
+    def _above(self, frame: FrameType) -> Any:
+        """The mark of who called a frame; of those that ran before there were marks, their kind."""
+        caller = frame.f_back
+        while caller is not None:
+            if caller.f_trace is not None:
+                return caller.f_trace
+            kind = _kind_of(caller)
+            if kind is not _FOLLOWED:
+                return _muted if kind is _SILENT else _passing
+            caller = caller.f_back
+        return _passing
+
+    def _followed(self, frame: FrameType) -> Any:
         frame.f_trace_lines = False
         frame.f_trace_opcodes = True
         address = frames.address_of(frame)
@@ -133,18 +171,6 @@ class Observer(Uses):
         self.cells.clear()
         self.captured.clear()
         self.running = None
-
-    def _is_inner(self, frame: FrameType) -> bool:
-        """Whether somebody who isn't followed has called this for purposes of his own."""
-        caller = frame.f_back
-        while caller is not None and caller.f_trace is None:
-            kind = _kind_of(caller)
-            if kind is _SILENT or (kind is _OWN and not self._is_users(frame.f_code)):
-                return True
-            if kind is _OWN:
-                return False
-            caller = caller.f_back
-        return False
 
     def fault(self, error: Exception) -> None:
         """An error of the observer's own: the tape is used once."""
@@ -226,7 +252,10 @@ class Observer(Uses):
             self._globals.setdefault(id(function.__globals__), place)
 
     def _is_users(self, code: CodeType) -> bool:
-        return is_users_file(code.co_filename, self.home)
+        known = self._users_code.get(code)
+        if known is None:
+            known = self._users_code[code] = is_users_file(code.co_filename, self.home)
+        return known
 
     def globals_place(self, held: dict[str, Any]) -> Place:
         """The place of a module's names."""
