@@ -173,6 +173,8 @@ class AsIndex:
     def __index__(self: Any) -> int:
         if self._aval.dtype.kind not in ("iub" if self._weak else "iu"):
             raise TypeError(f"only integer arrays can be used as an index, not {self._aval}")
+        if self._aval.shape != ():
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
         return int(self._guarded_int("an integer used as an index, a length or a range"))
 
 

@@ -136,7 +136,7 @@ class WholeMethods:
         return True
 
     def bit_count(self) -> Any:
-        return np.bitwise_count(self)  # type: ignore[call-overload]
+        return np.bitwise_count(self)._as_integer()  # type: ignore[call-overload]
 
     @property
     def numerator(self) -> Any:

@@ -83,8 +83,23 @@ def cast(x: Any, dtype: Any) -> Any:
     """A tracer or a number with this dtype: a recorded cast, or a literal."""
     dtype = np.dtype(dtype)
     if isinstance(x, Tracer):
+        if x._weak and x.dtype.kind == "i" and dtype.kind in "iu":
+            _check_fits(x, dtype)
         return x if x.dtype == dtype else ew.AsType(dtype)(x)
     return Literal(dtype.type(x))
+
+
+def _check_fits(x: Tracer, dtype: np.dtype) -> None:
+    """A Python integer that the dtype doesn't hold is NumPy's OverflowError; that it does is
+    guarded."""
+    held, own = np.iinfo(dtype), np.iinfo(np.int64)
+    low, high = max(held.min, own.min), min(held.max, own.max)
+    if (low, high) == (own.min, own.max) or x._read()[1] is None:
+        return
+    wide = ew.AsType(np.dtype(np.int64))(x)
+    if not np.logical_and(wide >= np.int64(low), wide <= np.int64(high)):
+        value = int(x._read()[1])
+        raise OverflowError(f"Python integer {value} out of bounds for {dtype}{at_line()}")
 
 
 def cast_all(xs: Sequence[Any], dtypes: Sequence[np.dtype]) -> list[Any]:
@@ -101,6 +116,9 @@ def cast_all(xs: Sequence[Any], dtypes: Sequence[np.dtype]) -> list[Any]:
     return done
 
 
+_COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
+
+
 @cache
 def _resolved(ufunc: np.ufunc, given: tuple[Any, ...]) -> tuple[np.dtype, ...]:
     return ufunc.resolve_dtypes((*given, *(None,) * ufunc.nout))
@@ -109,6 +127,12 @@ def _resolved(ufunc: np.ufunc, given: tuple[Any, ...]) -> tuple[np.dtype, ...]:
 def loop_dtypes(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> tuple[np.dtype, ...]:
     """The dtypes of the operands and results that NumPy runs `ufunc(*xs)` in."""
     given = tuple(dtype_of(x) for x in xs)
+    if ufunc in _COMPARISONS and any(t is int for t in given):
+        # NumPy compares a Python integer of any size with integers of any.
+        given = tuple(
+            np.dtype(np.int64) if t is int or (t.kind in "iu" and t.itemsize < 8) else t
+            for t in given
+        )
     if dtype is not None:
         loop = (np.dtype(dtype),) * (ufunc.nin + ufunc.nout)
     elif all(isinstance(t, type) for t in given):
