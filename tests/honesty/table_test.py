@@ -26,6 +26,7 @@ PARTS = [
     "inputs",
     "numbers",
     "operators",
+    "small_integers",
     "methods",
     "side_effects",
     "concurrency",

@@ -127,12 +127,12 @@ def _resolved(ufunc: np.ufunc, given: tuple[Any, ...]) -> tuple[np.dtype, ...]:
 def loop_dtypes(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> tuple[np.dtype, ...]:
     """The dtypes of the operands and results that NumPy runs `ufunc(*xs)` in."""
     given = tuple(dtype_of(x) for x in xs)
-    if ufunc in _COMPARISONS and any(t is int for t in given):
+    whole = [t for t in given if isinstance(t, np.dtype) and t.kind in "iu"]
+    weak = sum(t is int for t in given)
+    if ufunc in _COMPARISONS and weak and len(whole) + weak == len(given) > 1:
         # NumPy compares a Python integer of any size with integers of any.
-        given = tuple(
-            np.dtype(np.int64) if t is int or (t.kind in "iu" and t.itemsize < 8) else t
-            for t in given
-        )
+        wide = [t if isinstance(t, np.dtype) and t.itemsize == 8 else np.int64 for t in given]
+        given = tuple(map(np.dtype, wide)) if whole else given
     if dtype is not None:
         loop = (np.dtype(dtype),) * (ufunc.nin + ufunc.nout)
     elif all(isinstance(t, type) for t in given):

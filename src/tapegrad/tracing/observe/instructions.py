@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.frames import MISSING, local, operand, operands
 from tapegrad.tracing.observe.harmless import CALM, CONTAINERS, MAPPINGS, PLAIN_TYPES
 from tapegrad.tracing.observe.lookups import is_watched_module
 from tapegrad.tracing.observe.reads import Key
+from tapegrad.tracing.source import at_line
 
 if TYPE_CHECKING:
     from tapegrad.tracing.observe.observer import Observer
@@ -160,6 +162,13 @@ def subscript(a: Activation, _: Any) -> Then | None:
     if kind in CONTAINERS:
         return a.o.item(x, key)
     if isinstance(x, np.ndarray):
+        if isinstance(key, Value) and (key.dtype.kind, key.shape) == ("b", ()):
+            a.o.refuse(
+                UnsupportedError(
+                    f"a plain array is indexed with a traced boolean{at_line()}, which NumPy would "
+                    "take for an integer here. Use np.where, or index with int(condition)"
+                )
+            )
         return a.o.element(x, key)
     a.o.kind(x)
     return a.o.operands([x, key])
