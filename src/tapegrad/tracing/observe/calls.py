@@ -139,7 +139,7 @@ def name_of(f: Any) -> str:
     if module is None and held is not None and not isinstance(held, types.ModuleType):
         module = type(held).__name__ if not isinstance(held, type) else held.__name__
     name = getattr(f, "__qualname__", None) or getattr(f, "__name__", type(f).__name__)
-    if not module or module in ("builtins", "__main__"):
+    if not isinstance(module, str) or module in ("", "builtins", "__main__"):
         return str(name)
     return f"{module}.{str(name).rpartition('.')[2]}"
 

@@ -56,7 +56,8 @@ def _kind_of(frame: FrameType) -> str:
     if known is not None:
         return known
     if code.co_filename.startswith("<"):  # made of a text, by dataclasses for instance
-        own = frame.f_globals.get("__name__", "").partition(".")[0] in ("tapegrad", "numpy")
+        name = str(frame.f_globals.get("__name__", ""))
+        own = name.partition(".")[0] in ("tapegrad", "numpy")
     else:
         own = is_own(code)
     found = _kinds[code] = _OWN if own else _SILENT if is_silent(code) else _FOLLOWED
