@@ -29,6 +29,8 @@ class Conversions:
     def _scalar_value(self: Any, kind: str) -> Any:
         if self._aval.size != 1:
             raise TypeError(f"only an array of one element can be converted to {kind}")
+        if self._aval.shape and kind != "bool":
+            float(np.asarray(self._concrete))  # NumPy's own error, where it makes one of it
         return np.asarray(self._concrete).reshape(())[()]
 
     def _as_integer(self) -> Any:
