@@ -18,7 +18,7 @@ BYTES = np.array([1, 250], np.uint8)
         lambda k: k | np.uint8(3),
         lambda k: BYTES * (k + 1),
         lambda k: np.minimum(BYTES, k),
-        lambda k: BYTES < k,
+        lambda k: k > BYTES,
         lambda k: k == BYTES,
         lambda k: np.array([1, 2], np.uint64) + k,
         lambda k: np.array([1, 2], np.uint64) >= k,

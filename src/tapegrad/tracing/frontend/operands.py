@@ -133,6 +133,8 @@ def loop_dtypes(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> tuple[
         # NumPy compares a Python integer of any size with integers of any.
         wide = [t if isinstance(t, np.dtype) and t.itemsize == 8 else np.int64 for t in given]
         given = tuple(map(np.dtype, wide)) if whole else given
+    if weak and all(t is int or t == np.bool_ for t in given):  # True counts as an integer
+        given = tuple(np.dtype(np.int64) if t is int else t for t in given)
     if dtype is not None:
         loop = (np.dtype(dtype),) * (ufunc.nin + ufunc.nout)
     elif all(isinstance(t, type) for t in given):

@@ -307,6 +307,8 @@ def average(
     if a.dtype.kind in "iub":
         dtype = np.result_type(dtype, np.float64)
     scale = sum(np.broadcast_to(w, a.shape), axis, dtype, None, keepdims)
+    if scale._read()[1] is not None and np.any(scale == 0):
+        raise ZeroDivisionError("Weights sum to zero, can't be normalized")
     result = sum(cast(a, dtype) * cast(w, dtype), axis, None, None, keepdims) / scale
     return (result, scale) if returned else result
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.observe.harmless import (
@@ -35,6 +36,7 @@ from tapegrad.tracing.observe.harmless import (
     is_silent,
 )
 from tapegrad.tracing.observe.reads import ABSENT, Key, Place, attribute
+from tapegrad.tracing.source import at_line
 
 if TYPE_CHECKING:
     from tapegrad.tracing.observe.observer import Observer
@@ -228,11 +230,26 @@ def _instance(o: Observer, kind: type, args: Sequence[Any], kwargs: dict[str, An
                 o.lookups.in_class(kind, name, inspect.getattr_static(kind, name, ABSENT))
         # What isn't followed are the classes written in C that it derives from.
         return o.taken([*args, *kwargs.values()])
+    whole = issubclass(kind, np.integer) and args and isinstance(args[0], Value)
+    if whole and args[0].dtype.kind == "i" and args[0]._read()[1] is not None:
+        _check_range(o, kind, args[0])
     now = kind is np.datetime64 and any(x in ("now", "today") for x in args)
     if not is_harmless(kind) or now:
         o.reads.lost(name_of(kind))
         return None
     return o.taken([*args, *kwargs.values()])
+
+
+def _check_range(o: Observer, kind: Any, x: Any) -> None:
+    """NumPy makes an array of a traced integer, in which it would wrap around silently."""
+    value, held = int(x._read()[1]), np.iinfo(kind)
+    if not held.min <= value <= held.max:
+        o.refuse(
+            UnsupportedError(
+                f"np.{kind.__name__} is made of {value}, which it doesn't hold{at_line()}. Use "
+                "x.astype, or keep the integer as it is"
+            )
+        )
 
 
 def _result_of(o: Observer, f: Any, text: str, word: str) -> Then:
