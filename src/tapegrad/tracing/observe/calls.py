@@ -35,15 +35,13 @@ from tapegrad.tracing.observe.harmless import (
     is_self_contained,
     is_silent,
 )
-from tapegrad.tracing.observe.reads import ABSENT, Key, Place, attribute
+from tapegrad.tracing.observe.reads import ABSENT, attribute
 from tapegrad.tracing.source import at_line
 
 if TYPE_CHECKING:
     from tapegrad.tracing.observe.observer import Observer
 
 Then = Callable[[Any], None]  # what is noted when the result is known
-
-_LOCK_TYPES = ("lock", "RLock")
 
 
 def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
@@ -55,7 +53,7 @@ def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
         return o.taken([*args, *kwargs.values()] if kwargs else args)
     if kind is types.FunctionType:
         if not is_own(f.__code__):
-            return _told(o, f, args) if is_silent(f.__code__) else None  # it is followed
+            return _told(o, f) if is_silent(f.__code__) else None  # it is followed
         if not f.__code__.co_filename.startswith(_TAPEGRAD) and not is_harmless(f):
             o.reads.lost(name_of(f))
         return o.taken([*args, *kwargs.values()], whole=True)
@@ -146,7 +144,7 @@ def name_of(f: Any) -> str:
     return f"{module}.{str(name).rpartition('.')[2]}"
 
 
-def _told(o: Observer, f: Any, args: Sequence[Any]) -> Then:
+def _told(o: Observer, f: Any) -> Then:
     """A function that only tells something, or loads code: what it returns is of the outside."""
 
     def then(result: Any) -> None:
@@ -431,10 +429,6 @@ def _reader(o: Observer, f: Any, args: Sequence[Any]) -> Then | None:
     return called(o, method, how[1:], {}) if method is not None else None
 
 
-def _super(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    return None
-
-
 def _identity(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
     for x in args:
         o.reads.pin(x)
@@ -449,7 +443,8 @@ def _isinstance(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
     return None
 
 
-def _build_class(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _nothing(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    """What it leads to is followed."""
     return None
 
 
@@ -468,15 +463,13 @@ _SPECIAL: dict[int, tuple[Any, Callable[..., Then | None]]] = {
         (exec, _exec),
         (eval, _exec),
         (print, _quiet),
-        (super, _super),
+        (super, _nothing),
         (hash, _identity),
         (isinstance, _isinstance),
         (issubclass, _isinstance),
         (callable, _isinstance),
         (type, _isinstance),
-        (builtins.__build_class__, _build_class),
-        (compile, _isinstance),
+        (builtins.__build_class__, _nothing),
+        (compile, _nothing),
     ]
 }
-
-__all__ = ["ABSENT", "Key", "Place", "called"]

@@ -22,7 +22,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.signature import describe
 from tapegrad.tracing import randomness
 from tapegrad.tracing.observe import frames
-from tapegrad.tracing.observe.calls import called, name_of, root_called
+from tapegrad.tracing.observe.calls import name_of, root_called
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
     PLAIN,
@@ -32,7 +32,7 @@ from tapegrad.tracing.observe.harmless import (
     is_silent,
     is_users_file,
 )
-from tapegrad.tracing.observe.instructions import Activation, program_of
+from tapegrad.tracing.observe.instructions import Activation
 from tapegrad.tracing.observe.reads import Key, Place
 from tapegrad.tracing.observe.uses import Then, Uses
 from tapegrad.tracing.source import at_line
@@ -440,6 +440,3 @@ def note_captured(x: np.ndarray) -> None:
     """An array from outside has become an input of a tape."""
     if _here.observer is not None:
         _here.observer.captured.append(x)
-
-
-__all__ = ["Observer", "called", "program_of"]

@@ -265,10 +265,6 @@ class Uses:
             return
         self.reads.write(place, ("attr", name), attribute(name), name)
 
-    def pin_all(self, values: Iterable[Any]) -> None:
-        for x in values:
-            self.reads.pin(x)
-
 
 _NOTHING = (
     *(FunctionType, MethodType, type(len), ModuleType, range),
