@@ -460,10 +460,6 @@ def assert_raises_alike(f: Callable[..., Any], x: Any) -> None:
         jit(f, compile="never")(x)
 
 
-AWAITED = pytest.mark.xfail(strict=True, reason="not mended yet")
-
-
-@AWAITED
 @pytest.mark.parametrize("part", [lambda x: x[:1], lambda x: x[None, :1]])
 def test_an_element_isnt_assigned_an_array(part):
     def f(x):
@@ -474,7 +470,6 @@ def test_an_element_isnt_assigned_an_array(part):
     assert_raises_alike(f, reals(3))
 
 
-@AWAITED
 @pytest.mark.parametrize(
     "f",
     [

@@ -254,11 +254,19 @@ def getitem(x: Tracer, index: Any) -> Any:
     found = Index(x, index)
     if found.advanced:
         return found.gathered(found.move_first(x))
-    dotted = index is Ellipsis or (isinstance(index, tuple) and any(k is Ellipsis for k in index))
-    if dotted and not indexed_shape(found.explicit) and not found.new_axes and not x._is_scalar():
+    if (
+        _is_dotted(index)
+        and not indexed_shape(found.explicit)
+        and not found.new_axes
+        and not x._is_scalar()
+    ):
         # With an Ellipsis the result is a view even where it has no axes, and not a scalar.
         return Reshape(())(GetItem(found.cell)(x) if found.cell else x)
     return found.view(x)
+
+
+def _is_dotted(index: Any) -> bool:
+    return index is Ellipsis or (isinstance(index, tuple) and any(k is Ellipsis for k in index))
 
 
 def as_python(x: Tracer) -> Any:
@@ -398,6 +406,9 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
         return
     found = Index(x, index)
     if not found.advanced:
+        element = not indexed_shape(found.explicit) and not found.new_axes
+        if element and np.ndim(value) and not _is_dotted(index):
+            np.zeros(1)[0] = np.zeros(np.shape(value))  # NumPy's own error, if it is one
         x._write(
             SetItem(found.explicit), fit(x, value, indexed_shape(found.explicit), found.new_axes)
         )

@@ -83,6 +83,8 @@ def like(initial: Any, result: Any) -> Any:
     """`initial=` in the dtype of the result, which it never widens."""
     if isinstance(initial, Tracer):
         return cast(initial, result.dtype)
+    if type(initial) in (int, float) and result.dtype.kind in "iu":
+        return result.dtype.type(int(initial))  # NumPy's OverflowError, if it doesn't fit
     return np.asarray(initial).astype(result.dtype)[()]
 
 

@@ -405,7 +405,10 @@ def full_like(
     """np.full_like: a traced array, so it can be written to with traced values."""
     x = as_tracer(x, fill_value)
     dims = x.shape if shape is None else ints(shape, x)
-    value = cast(as_tracer(fill_value, x), x.dtype if dtype is None else np.dtype(dtype))
+    dtype = x.dtype if dtype is None else np.dtype(dtype)
+    if type(fill_value) is int:
+        dtype.type(fill_value)  # NumPy's OverflowError, if it doesn't fit
+    value = cast(as_tracer(fill_value, x), dtype)
     # A view of one value isn't writable, but a copy of it is. A Python number is a literal.
     out = recorded(x, ew.copy, recorded(x, BroadcastTo(dims), value))
     if order == "K" and x._value is not None:
