@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import threading
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -68,41 +69,62 @@ class _Unregistered(Exception):
     pass
 
 
+class _Reordered(Exception):
+    pass
+
+
 def _check(x: Any) -> bool:
     """The `is_leaf` hook of optree: nothing is made a leaf, unknown dataclasses are noticed."""
     cls = type(x)
     if dataclasses.is_dataclass(cls) and cls not in _registered and not isinstance(x, type):
         _register(cls)
         raise _Unregistered
+    if cls is OrderedDict and _is_reordered(x):
+        raise _Reordered
     return False
+
+
+def _is_reordered(x: Any) -> bool:
+    """Whether `move_to_end` was used: optree goes by the order below, in which keys were added."""
+    return type(x) is OrderedDict and list(x) != list(dict.keys(x))
+
+
+def _in_order(tree: Any) -> Any:
+    """The tree with copies of its reordered dicts, which optree takes apart as they look."""
+    import optree
+
+    def copied(x: Any) -> Any:
+        return _in_order(OrderedDict(x)) if _is_reordered(x) else x
+
+    return optree.tree_map(copied, tree, is_leaf=_is_reordered, namespace=NAMESPACE)
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
     """The leaves of a tree, and its structure."""
+    return _walked("tree_flatten", tree)
+
+
+def _walked(how: str, tree: Any) -> Any:
+    """What one of optree's functions makes of a tree."""
     import optree
 
     while True:
         try:
-            return optree.tree_flatten(tree, is_leaf=_check, namespace=NAMESPACE)
+            return getattr(optree, how)(tree, is_leaf=_check, namespace=NAMESPACE)
         except _Unregistered:
             continue
+        except _Reordered:
+            tree = _in_order(tree)
 
 
 def flatten_with_paths(tree: Any) -> tuple[list[tuple[Any, ...]], list[Any], Any]:
     """The paths of the leaves (keys, positions, field names), the leaves, and the structure."""
-    import optree
-
-    flatten(tree)  # registers dataclasses
-    return optree.tree_flatten_with_path(tree, namespace=NAMESPACE)
+    return _walked("tree_flatten_with_path", tree)
 
 
 def accessors(tree: Any) -> list[Any]:
     """How each leaf is reached: `accessor.codify("tree")` is Python for it."""
-    import optree
-
-    flatten(tree)  # registers dataclasses
-    found, _, _ = optree.tree_flatten_with_accessor(tree, namespace=NAMESPACE)
-    return list(found)
+    return list(_walked("tree_flatten_with_accessor", tree)[0])
 
 
 def unflatten(structure: Any, leaves: Any) -> Any:

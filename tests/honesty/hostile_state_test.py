@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import bisect
+import builtins
 import collections
 import contextlib
 import ctypes
@@ -14,6 +15,7 @@ import gc
 import importlib
 import itertools
 import logging
+import math
 import operator
 import sys
 import threading
@@ -67,6 +69,23 @@ class Looked:
 
 class Kind(enum.Enum):
     ONE = "one"
+
+
+class Slotted:
+    __slots__ = ("scale",)
+
+
+class Owner(type):
+    rate = 2.0
+    scale = property(lambda cls: cls.rate)
+
+
+def stepped(z):
+    yield z
+    yield z
+
+
+HOOK = sys.excepthook
 
 
 def box(value):
@@ -159,6 +178,57 @@ def programs():
     )
     table = {"k": 2.0}
     yield "vars under map", lambda: sum(v["scale"] for v in map(vars, [r])), set_r
+    parts = slice([2.0], 1)
+    yield "a part of a slice", lambda: parts.start[0], lambda v: parts.start.__setitem__(0, v)
+    queues = [collections.deque(maxlen=2)]
+    yield (
+        "maxlen",
+        lambda: queues[0].maxlen,
+        (lambda v: queues.__setitem__(0, collections.deque(maxlen=5))),
+    )
+    steps = stepped([2.0])
+    next(steps)
+    yield (
+        "a variable of a generator",
+        lambda: steps.gi_frame.f_locals["z"][0],
+        (lambda v: steps.gi_frame.f_locals["z"].__setitem__(0, v)),
+    )
+    fields = np.dtype([("a", float)])
+    yield (
+        "names of a dtype",
+        lambda: 1.0 + len(fields.names[0]),
+        (lambda v: setattr(fields, "names", ("abc",))),
+    )
+    slotted = Slotted()
+    slotted.scale = 2.0
+    yield (
+        "a slot's own __get__",
+        lambda: Slotted.scale.__get__(slotted),
+        (lambda v: setattr(slotted, "scale", v)),
+    )
+    other = threading.Lock()
+    yield (
+        "lock.acquire(False)",
+        lambda: 1.0 + (other.acquire(False) and (other.release() or True)),
+        (lambda v: other.acquire()),
+    )
+    yield (
+        "sys.excepthook",
+        lambda: 1.0 + (sys.excepthook is HOOK),
+        (lambda v: setattr(sys, "excepthook", lambda *_: None)),
+    )
+    yield (
+        "print options",
+        lambda: len(str(np.array([1 / 3]))),
+        (lambda v: np.set_printoptions(precision=3)),
+    )
+    yield "a name of NumPy", lambda: float(np.floor(2.5)), lambda v: setattr(np, "floor", np.ceil)
+    yield "a name of math", lambda: math.floor(2.5), lambda v: setattr(math, "floor", math.ceil)
+    yield "a name of Python", lambda: abs(-2.0), lambda v: setattr(builtins, "abs", lambda x: v)
+    builtins.hostile = 2.0
+    yield "a new name of Python", lambda: hostile, lambda v: setattr(builtins, "hostile", v)  # noqa: F821
+    owned = Owner("Owned", (), {})
+    yield "a property of a metaclass", lambda: owned.scale, lambda v: setattr(owned, "rate", v)
     yield (
         "a method as a key",
         lambda: max(["k"], key=table.__getitem__) and table["k"],
@@ -167,10 +237,13 @@ def programs():
 
 
 @pytest.mark.parametrize(("read", "change"), [pytest.param(r, c, id=n) for n, r, c in programs()])
-def test_ways_to_read_a_number(read, change):
+def test_ways_to_read_a_number(read, change, monkeypatch):
     """a number of the outside is read by C code that is handed a function written in C, through
     fields, properties and mappings written in C, or by a change that changes nothing -> as in
     plain NumPy at each call"""
+    for module, name in ((np, "floor"), (math, "floor"), (builtins, "abs"), (sys, "excepthook")):
+        monkeypatch.setattr(module, name, getattr(module, name))  # put back at the end
+    options = np.get_printoptions()
     df = grad(lambda x: x**2 * read(), compile="never")
     try:
         for _ in range(2):
@@ -183,6 +256,7 @@ def test_ways_to_read_a_number(read, change):
             assert df(1.0) != 4.0
     finally:
         gc.enable()
+        np.set_printoptions(**options)
 
 
 def test_a_counter_in_an_array():
@@ -260,6 +334,136 @@ def test_methods_that_appear(ask, name, method):
     assert df(1.0) == ask(held)
     setattr(kind, name, method)
     assert df(1.0) == ask(held)
+
+
+def one(self, k):
+    """`self[0]` is an item, and no others are."""
+    if k in (0, "k"):
+        return 7.0
+    raise IndexError
+
+
+FIRST = {  # what objects of each kind are made of
+    object: (),
+    list: ([2.0, 3.0],),
+    dict: ({"k": 2.0},),
+    set: ([1.0],),
+    int: (2,),
+    float: (2.0,),
+    str: ("k",),
+    tuple: ((2.0, 3.0),),
+}
+ASKED = {  # what Python asks objects for by itself, and an answer
+    "__bool__": lambda self: False,
+    "__len__": lambda self: 7,
+    "__iter__": lambda self: iter([7.0]),
+    "__reversed__": lambda self: iter([9.0]),
+    "__contains__": lambda self, x: True,
+    "__getitem__": one,
+    "__missing__": lambda self, k: 7.0,
+    "__hash__": lambda self: 77,
+    "__eq__": lambda self, other: True,
+    "__lt__": lambda self, other: True,
+    "__float__": lambda self: 7.0,
+    "__index__": lambda self: 7,
+    "__add__": lambda self, other: 7.0,
+    "__neg__": lambda self: 7.0,
+    "__str__": lambda self: "seven",
+    "__format__": lambda self, spec: "seven",
+    "__call__": lambda self: 7.0,
+    "__getattr__": lambda self, name: 7.0,
+    "__getattribute__": lambda self, name: 7.0,
+    "__setattr__": lambda self, name, value: None,
+    "__array__": lambda self, dtype=None, copy=None: np.full(2, 9.0),
+    "__enter__": lambda self: 7.0,
+    "keys": lambda self: ["k"],
+    "n": 7.0,
+}
+
+
+def enter(a):
+    with a as b:
+        return b
+
+
+WAYS = {  # of asking an object `a`; `b` is another one of its kind
+    "truth": lambda a, b: 1.0 if a else 2.0,
+    "not": lambda a, b: 1.0 if not a else 2.0,
+    "bool": lambda a, b: 1.0 + bool(a),
+    "len": lambda a, b: len(a),
+    "sum": lambda a, b: sum(a),
+    "loop": lambda a, b: sum(1.0 for _ in a),
+    "sorted": lambda a, b: sorted(a)[0],
+    "unpacked": lambda a, b: len([*a]),
+    "reversed": lambda a, b: next(iter([*reversed(a)])),
+    "in": lambda a, b: 1.0 + (2.0 in a),
+    "item": lambda a, b: a["k"],
+    "first": lambda a, b: a[0],
+    "key": lambda a, b: {2: 4.0}.get(a, 5.0),
+    "other key": lambda a, b: {a: 2.0}.get(b, 3.0),
+    "keys": lambda a, b: len({a: 1, b: 2}),
+    "set": lambda a, b: len({a, b}),
+    "set of list": lambda a, b: len(set([a, b])),  # noqa: C405
+    "equal": lambda a, b: 1.0 + (a == b),
+    "less": lambda a, b: 1.0 + (a < b),
+    "max": lambda a, b: 1.0 + (max([a, b]) is b),
+    "float": lambda a, b: float(a),
+    "index": lambda a, b: [1.0, 2.0, 3.0][a],
+    "plus": lambda a, b: a + 1.0,
+    "minus": lambda a, b: -a,
+    "text": lambda a, b: len(str(a)),
+    "f-string": lambda a, b: len(f"{a}"),
+    "percent": lambda a, b: len("%s" % (a,)),  # noqa: UP031
+    "call": lambda a, b: float(a()),
+    "callable": lambda a, b: 1.0 + callable(a),
+    "attribute": lambda a, b: a.n,
+    "getattr": lambda a, b: getattr(a, "n", 3.0),
+    "hasattr": lambda a, b: 1.0 + hasattr(a, "n"),
+    "setattr": lambda a, b: (setattr(a, "m", 2.0), vars(a)["m"])[1],
+    "array": lambda a, b: float(np.sum(np.array(a))),
+    "asarray": lambda a, b: np.sum(np.asarray([a, b], float)),
+    "with": lambda a, b: enter(a),
+    "**": lambda a, b: len((lambda **kw: kw)(**a)),
+    "dict": lambda a, b: len(dict(a)),
+    "sized": lambda a, b: 1.0 + isinstance(a, collections.abc.Sized),
+    "mapped": lambda a, b: next(map(operator.not_, [a])),
+    "filtered": lambda a, b: 1.0 + len(list(filter(None, [a, b]))),
+}
+
+
+def answer(f, *args):
+    """What a function gives, or the class of its error."""
+    try:
+        return float(f(*args))
+    except Exception as error:
+        return type(error)
+
+
+def asked(base, of_class):
+    """Two objects of a new class that has a base, or a new class itself, twice; and their class."""
+    meta = type("Meta", (type,), {})
+    kind = meta("Kind", (base,), {})
+    return (kind, kind, meta) if of_class else (kind(*FIRST[base]), kind(*FIRST[base]), kind)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("of_class", [False, True])
+def test_every_method_that_python_asks_for(way, of_class):
+    """a class of any base gets any special method that it hadn't, or its metaclass does -> traced
+    anew, or the function is traced at each call"""
+    ask = WAYS[way]
+    for base, (name, method) in itertools.product(FIRST, ASKED.items()):
+        a, b, kind = asked(base, of_class)
+        before = answer(ask, a, b)
+        setattr(kind, name, method)
+        after = answer(ask, a, b)
+        if after == before or float not in (type(before), type(after)):
+            continue
+        a, b, kind = asked(base, of_class)
+        df = grad(lambda x, a=a, b=b: x * float(ask(a, b)), compile="never")
+        assert answer(df, 1.0) == before, (base, name)
+        setattr(kind, name, method)
+        assert answer(df, 1.0) == after, (base, name)
 
 
 def test_clocks_under_other_names():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -72,6 +73,27 @@ class Series:
 
     def __array__(self, dtype=None, copy=None):
         return np.array(self.values, dtype)
+
+
+# ---- trees
+
+
+def test_dicts_whose_order_changes():
+    """`OrderedDict.move_to_end` of an argument, or of one inside it -> as it looks at each call"""
+    inner = OrderedDict(a=2.0, b=3.0)
+    given = OrderedDict(k=inner, m=5.0)
+
+    def f(x, given):
+        first, *_ = given.values()
+        return x * (first if isinstance(first, float) else 7.0 * next(iter(first.values())))
+
+    df, dgiven = grad(f, compile="never"), grad(f, argnums=1, compile="never")
+    for held, key, wanted in [(inner, "a", 21.0), (inner, "b", 14.0), (given, "k", 5.0)]:
+        held.move_to_end(key)
+        assert df(1.0, given) == wanted
+        gradient = dgiven(2.0, given)
+        assert list(gradient) == list(given)
+        assert list(gradient["k"]) == list(inner)
 
 
 # ---- memory

@@ -331,10 +331,22 @@ def test_functions_that_numba_compiled():
         grad(lambda x: np.sum(double(x)))(np.ones(3))
 
 
+@pytest.mark.parametrize("x", [2.0, 2, np.float64(2.0), np.float32(2.0), np.array(2.0), np.ones(2)])
+def test_the_type_of_a_traced_value(x):
+    """`type(x) is np.ndarray`, `type(x) in (int, float)` -> of what is traced, as untraced"""
+    kind = type(x)
+
+    def f(x):
+        same = type(x) is kind and type(x) in {kind: 1} and type(x) in (kind, str)
+        return (2.0 if same and isinstance(type(x)(3), kind) else 3.0) * np.sum(x)
+
+    assert f(x) == jit(f)(x) == 2.0 * np.sum(x)
+    assert jit(lambda x: type(x + x) is type(x))(x) is (type(x + x) is type(x))
+
+
 def test_known_gaps_of_kinds():
-    """`type(x) is float`, `hasattr(x, "__iter__")` of a NumPy scalar, `pow(2, n, 5)` -> known gaps:
-    no, yes, and a TypeError; `pow(n, 2, 5)` is what it is untraced"""
-    assert jit(lambda x: type(x) is float)(2.0) is False
+    """`hasattr(x, "__iter__")` of a NumPy scalar, `pow(2, n, 5)` -> known gaps: yes, and a
+    TypeError; `pow(n, 2, 5)` is what it is untraced"""
     assert jit(lambda x: hasattr(x, "__iter__"))(np.float64(2.0)) is True
     with pytest.raises(TypeError, match="unsupported operand"):
         jit(lambda n: pow(2, n, 5))(3)

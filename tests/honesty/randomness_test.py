@@ -112,6 +112,13 @@ def test_vjp_draws_at_each_call():
         np.testing.assert_array_equal(pullback(1.0)[0], draws[k])
 
 
+@pytest.mark.parametrize("draw", [np.random.uniform, np.random.default_rng(0).uniform])
+def test_draws_by_c_code(draw):
+    """a method of a generator is handed to `map` -> refused"""
+    with pytest.raises(RandomnessError, match="drew random numbers"):
+        grad(lambda x: x * sum(map(draw, [0.0], [1.0])), compile="never")(1.0)
+
+
 def test_draws_that_are_passed_in(derivative):
     """draws passed in as an argument -> each call its own"""
     rng = np.random.default_rng(0)

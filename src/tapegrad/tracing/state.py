@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tapegrad.tracing.observe.reads import HELPERS, Reads
+from tapegrad.tracing.observe.comparing import HELPERS
+from tapegrad.tracing.observe.reads import Reads
 
 
 class State:

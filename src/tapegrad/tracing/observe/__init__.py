@@ -3,10 +3,14 @@
     frames.py        the operands of the instruction that a frame is about to run
     observer.py      which frames are followed, and how long
     instructions.py  what each of Python's instructions reads, writes and calls
+    uses.py          values that are taken, looked up and changed
     lookups.py       how Python finds an attribute
     calls.py         what a call of C code may read: of what is proven harmless, its arguments
+    by_name.py       Python's own functions that look something up by name, or ask for a type
     harmless.py      what is proven harmless
+    plainly.py       looking at objects without calling methods of their own
     reads.py         what was read, as facts that a later call can check
+    comparing.py     how facts compare what they find
 
 Every object that a program computes with comes to it by an instruction. So by following them it is
 known exactly which places were read, and what was found there. What happens inside C code isn't

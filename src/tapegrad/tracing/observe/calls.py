@@ -6,7 +6,6 @@ array that goes to a traced call is an input of the tape, and isn't read.
 
 from __future__ import annotations
 
-import builtins
 import contextvars
 import functools
 import inspect
@@ -23,6 +22,7 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
+from tapegrad.tracing.observe.by_name import SPECIAL, read_vars
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
@@ -50,6 +50,8 @@ def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
     if kind is DISPATCHER or kind is np.ufunc:
         if not is_harmless(f):
             o.reads.lost(name_of(f))
+        if f.__name__ in _TEXTS:
+            o.printed(args)
         return o.taken([*args, *kwargs.values()] if kwargs else args)
     if kind is types.FunctionType:
         if not is_own(f.__code__):
@@ -65,7 +67,7 @@ def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
         return _both(o.taken([*args, *kwargs.values()]), lambda _: setattr(o, "quiet", False))
     if args and kind is not types.MethodType and isinstance(args[0], randomness.kinds()):
         return _of_generator(o, f, args, kwargs)
-    special = _SPECIAL.get(id(f))
+    special = SPECIAL.get(id(f))
     if special is not None and special[0] is f:
         return special[1](o, args, kwargs)
     if kind is types.MethodType:
@@ -218,6 +220,8 @@ def _partial(
 
 
 def _instance(o: Observer, kind: type, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+    if issubclass(kind, str):
+        o.printed(args)
     if is_pythons_class(kind) and not kind.__module__.startswith("numpy"):
         for name in ("__new__", "__init__", "__call__"):
             meta = type(kind)
@@ -227,7 +231,8 @@ def _instance(o: Observer, kind: type, args: Sequence[Any], kwargs: dict[str, An
             elif o.lookups.is_users_class(kind):
                 o.lookups.in_class(kind, name, inspect.getattr_static(kind, name, ABSENT))
         # What isn't followed are the classes written in C that it derives from.
-        return o.taken([*args, *kwargs.values()])
+        note = o.taken([*args, *kwargs.values()])
+        return _both(note, o.lookups.made_class) if issubclass(kind, type) else note
     whole = issubclass(kind, np.integer) and args and isinstance(args[0], Value)
     if whole and args[0].dtype.kind == "i" and args[0]._read()[1] is not None:
         _check_range(o, kind, args[0])
@@ -300,6 +305,11 @@ _CHANGING = {
     *("byteswap", "__init__", "move_to_end", "__setstate__", "__setattr__", "__delattr__"),
     "__imatmul__",
 }
+_FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+_TEXTS = {
+    *("str", "repr", "ascii", "format", "format_map", "__str__", "__repr__", "__format__"),
+    *("array2string", "array_repr", "array_str"),
+}
 _ATTRIBUTE_METHODS = ("__getattribute__", "__setattr__", "__delattr__")
 
 
@@ -313,8 +323,15 @@ def _method(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
             else:
                 o.stored(args[0], args[1])
         return None
-    if name == "__get__" and len(args) > 1 and isinstance(args[0], types.GetSetDescriptorType):
-        return _vars(o, args[1:2], {}) if args[0].__name__ == "__dict__" else None
+    if name == "__get__" and len(args) > 1 and isinstance(args[0], _FIELDS):
+        if args[0].__name__ == "__dict__":
+            return read_vars(o, args[1:2], {})
+        o.lookups.attribute(args[1], args[0].__name__)
+        return None
+    if name == "acquire" and (len(args) > 1 or kwargs) and o.reads.place(args[0]) is not None:
+        o.reads.lost(o.reads.places[id(args[0])].word)  # whether it is free is seen
+    if name in _TEXTS:
+        o.printed(args)
     if name in ("__reduce_ex__", "__reduce__", "__getstate__") and args:
         for x in o.lookups.whole_object(args[0]):
             o.read_all(x)
@@ -333,76 +350,6 @@ def _method(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
     if args and name in _CHANGING:
         o.changes(args[0])
     return note
-
-
-# ---- builtins that read by name
-
-
-def _getattr(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    if len(args) > 1 and isinstance(args[1], str):
-        o.lookups.attribute(args[0], args[1])
-    return None
-
-
-def _setattr(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    if len(args) > 1 and isinstance(args[1], str):
-        o.stored(args[0], args[1])
-    return None
-
-
-def _vars(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    if not args:
-        return None
-    x = args[0]
-    place = o.reads.place(x)
-    if place is None and isinstance(x, (type, types.ModuleType)):
-        place = o.reads.constant(x, getattr(x, "__name__", ""))
-    if place is not None and isinstance(getattr(x, "__dict__", None), dict):
-        o.reads.read(place, ("attr", "__dict__"), "vars({})", x.__dict__, place.word)
-    elif isinstance(x, type):
-        o.reads.lost(f"vars({x.__name__})")
-    return None
-
-
-def _globals(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    o.globals_place(o.frame_globals())
-    return None
-
-
-def _dir(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    o.reads.lost("dir")
-    return None
-
-
-def _id(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    if any(isinstance(x, Value) or o.reads.place(x) is None for x in args):
-        return None  # of what the run itself has made
-    for x in args:
-        o.reads.pin(x)
-    return None
-
-
-def _next(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    place = o.reads.place(args[0])
-    if place is not None and not is_pythons_class(type(args[0])):
-        o.reads.lost(place.word)
-    return None
-
-
-def _exec(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    for x in args[1:]:
-        if isinstance(x, dict) and o.reads.place(x) is None:
-            o.made_globals.append(x)
-    o.globals_place(args[1] if len(args) > 1 and isinstance(args[1], dict) else o.frame_globals())
-    return None
-
-
-def _quiet(o: Observer, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
-    """`print`: its text goes to a stream."""
-    place = o.reads.place(kwargs.get("file"))
-    if place is not None and is_self_contained(type(place.x)):
-        o.reads.lost(place.word)
-    return None
 
 
 def _reader(o: Observer, f: Any, args: Sequence[Any]) -> Then | None:
@@ -427,49 +374,3 @@ def _reader(o: Observer, f: Any, args: Sequence[Any]) -> Then | None:
     o.lookups.attribute(args[0], name)
     method = getattr(args[0], name, None)
     return called(o, method, how[1:], {}) if method is not None else None
-
-
-def _identity(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    for x in args:
-        o.reads.pin(x)
-    return o.taken(args)
-
-
-def _isinstance(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    """Classes answer with methods that are followed, or by the class of the object."""
-    for x in args:
-        for kind in x if isinstance(x, tuple) else (x,):
-            o.classes(kind if isinstance(kind, type) else type(kind))
-    return None
-
-
-def _nothing(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    """What it leads to is followed."""
-    return None
-
-
-_SPECIAL: dict[int, tuple[Any, Callable[..., Then | None]]] = {
-    id(f): (f, note)
-    for f, note in [
-        (getattr, _getattr),
-        (hasattr, _getattr),
-        (setattr, _setattr),
-        (delattr, _setattr),
-        (vars, _vars),
-        (globals, _globals),
-        (dir, _dir),
-        (id, _id),
-        (next, _next),
-        (exec, _exec),
-        (eval, _exec),
-        (print, _quiet),
-        (super, _nothing),
-        (hash, _identity),
-        (isinstance, _isinstance),
-        (issubclass, _isinstance),
-        (callable, _isinstance),
-        (type, _isinstance),
-        (builtins.__build_class__, _nothing),
-        (compile, _nothing),
-    ]
-}

@@ -82,6 +82,15 @@ def operands(address: int) -> tuple[Any, Any]:
         return operand(address, 1), operand(address, 0)
 
 
+def replace_top(address: int, x: Any) -> None:
+    """Put another object on top of the stack."""
+    place = _word_at(address + _TOP + _WORD * _int_at(address + _HEIGHT).value)
+    old = ctypes.cast(place.value, ctypes.py_object)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(x))
+    place.value = id(x)
+    ctypes.pythonapi.Py_DecRef(old)
+
+
 def local(address: int, k: int) -> Any:
     """The entry number `k` of the local variables: a value, or the cell that holds it."""
     try:

@@ -92,7 +92,7 @@ def is_pythons_class(kind: type) -> bool:
     """Whether a class statement made a class and all between it and a known one: then its
     instances do nothing but what methods written in Python do, and that known class."""
     while kind not in _KNOWN_BASES:
-        if not kind.__flags__ & _HEAP_TYPE or "__module__" not in kind.__dict__:
+        if not kind.__flags__ & HEAP_TYPE or "__module__" not in kind.__dict__:
             return False
         own = kind.__dict__
         base = kind.__base__
@@ -132,7 +132,7 @@ _ASKED = frozenset(
         *("radd", "mul", "rmul", "sub", "rsub", "truediv", "rtruediv", "pow", "matmul", "neg"),
     )
 )
-_HEAP_TYPE = 1 << 9
+HEAP_TYPE = 1 << 9
 
 
 def _has_dict(kind: type) -> bool:

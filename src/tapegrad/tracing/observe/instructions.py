@@ -21,7 +21,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.frames import MISSING, local, operand, operands
 from tapegrad.tracing.observe.harmless import CALM, CONTAINERS, MAPPINGS, PLAIN_TYPES
-from tapegrad.tracing.observe.lookups import is_watched_module
+from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.reads import Key
 from tapegrad.tracing.source import at_line
 
@@ -35,7 +35,9 @@ Handler = Callable[["Activation", Any], "Then | None"]
 class Activation:
     """A frame that is followed, from its first instruction or from where it goes on."""
 
-    __slots__ = ("address", "direct", "frame", "function", "known", "o", "program", "then")
+    __slots__ = (
+        *("address", "direct", "frame", "function", "known", "o", "program", "then", "users"),
+    )
 
     def __init__(self, o: Observer, frame: FrameType, address: int, function: Any) -> None:
         self.o, self.address = o, address
@@ -43,6 +45,7 @@ class Activation:
         self.function = function
         self.program = program_of(frame.f_code)
         self.known = o.known_names(frame)
+        self.users = o.is_users(frame.f_code)
         self.direct: Any = None  # the code that the running instruction calls by itself
         self.then: Then | None = None  # what is noted when the running instruction is done
 
@@ -141,12 +144,16 @@ def import_from(a: Activation, name: str) -> None:
 def load_attribute(a: Activation, name: str) -> None:
     x = a.top()
     kind = type(x)
-    if CALM[kind] or kind in CONTAINERS or id(x) in a.o.unwatched:
+    if CALM[kind] or kind in FIXED:
         return
+    if kind is ModuleType:
+        if (id(x), name) in a.o.asked:
+            return
+        a.o.asked[id(x), name] = x
     a.o.kind(x)
+    a.o.lookups.by_user = a.users
     a.o.lookups.attribute(x, name)
-    if kind is ModuleType and not is_watched_module(x):
-        a.o.unwatched[id(x)] = x
+    a.o.lookups.by_user = True
 
 
 def store_attribute(a: Activation, name: str) -> None:
@@ -181,6 +188,8 @@ def store_subscript(a: Activation, _: Any) -> None:
     if isinstance(x, np.ndarray):
         a.o.changes(x)
         return
+    if not CALM[type(key)]:
+        a.o.kind(key)
     place = a.o.reads.place(x)
     if place is None:
         a.o.kind(x)
@@ -195,6 +204,16 @@ def store_subscript(a: Activation, _: Any) -> None:
         a.o.kind(x)
 
 
+def hashed(a: Activation, where: tuple[int, int]) -> None:
+    """Elements of a set or keys of a dict: every `step`-th operand, of `count`."""
+    step, count = where
+    for k in range(step - 1, step * count, step):
+        x = a.top(k)
+        if not CALM[type(x)]:
+            a.o.kind(x)
+            a.o.reads.pin(x)
+
+
 # ---- operators
 
 
@@ -204,6 +223,8 @@ def binary(a: Activation, in_place: bool) -> Then | None:
         return None
     if in_place:
         a.o.changes(x)
+    if type(x) is str:
+        a.o.printed(y if type(y) is tuple else [y])
     return a.o.operands([x, y])
 
 
@@ -326,6 +347,12 @@ def enter_with(a: Activation, _: Any) -> None:
         note(None)
 
 
+def formatted(a: Activation, flags: int) -> Then | None:
+    x = a.top(1 if flags & 4 else 0)
+    a.o.printed([x])
+    return a.o.operands([x])
+
+
 def match_class(a: Activation, _: Any) -> None:
     names, kind, x = a.top(0), a.top(1), a.top(2)
     a.o.kind(x)
@@ -347,10 +374,10 @@ def unknown(a: Activation, name: str) -> None:
 _MOVING = """
     CACHE COPY COPY_FREE_VARS DELETE_FAST EXTENDED_ARG JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT
     JUMP_FORWARD KW_NAMES LIST_APPEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS
-    LOAD_CLOSURE LOAD_CONST LOAD_FAST MAKE_CELL MAP_ADD NOP POP_EXCEPT POP_TOP PRECALL
+    LOAD_CLOSURE LOAD_CONST LOAD_FAST MAKE_CELL NOP POP_EXCEPT POP_TOP PRECALL
     PUSH_EXC_INFO PUSH_NULL RAISE_VARARGS RERAISE RESUME RETURN_GENERATOR RETURN_VALUE
-    SETUP_ANNOTATIONS SET_ADD STORE_FAST SWAP WITH_EXCEPT_START YIELD_VALUE BUILD_CONST_KEY_MAP
-    BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE BUILD_STRING BUILD_TUPLE CHECK_EXC_MATCH
+    SETUP_ANNOTATIONS STORE_FAST SWAP WITH_EXCEPT_START YIELD_VALUE BUILD_CONST_KEY_MAP
+    BUILD_LIST BUILD_SLICE BUILD_STRING BUILD_TUPLE CHECK_EXC_MATCH
     CHECK_EG_MATCH PREP_RERAISE_STAR POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE
     POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE MATCH_MAPPING MATCH_SEQUENCE
     LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR LOAD_FAST_LOAD_FAST STORE_FAST_LOAD_FAST
@@ -400,7 +427,7 @@ _HANDLERS: dict[str, Handler] = {
     "MATCH_CLASS": match_class,
     "MATCH_KEYS": lambda a, _: a.o.operands([a.top(1)]),
     "GET_LEN": unary,
-    "FORMAT_VALUE": lambda a, flags: a.o.operands([a.top(1 if flags & 4 else 0)]),
+    "FORMAT_VALUE": formatted,
     "UNARY_NEGATIVE": unary,
     "UNARY_POSITIVE": unary,
     "UNARY_INVERT": unary,
@@ -413,6 +440,8 @@ _HANDLERS: dict[str, Handler] = {
     "POP_JUMP_FORWARD_IF_TRUE": truth,
 }
 
+# Every how manyth operand is a key.
+_HASHING = {"BUILD_SET": 1, "SET_ADD": 1, "BUILD_MAP": 2, "MAP_ADD": 2}
 _INPLACE = {k for k, (_, sign) in enumerate(getattr(opcode, "_nb_ops", ())) if sign.endswith("=")}
 
 
@@ -434,6 +463,8 @@ def program_of(code: CodeType) -> list[tuple[Handler, Any] | None]:
             names = code.co_consts[arg]
         elif name == "CALL":
             entry, names = (call, (arg, names)), ()
+        elif name in _HASHING:
+            entry = (hashed, (_HASHING[name], 1 if name.endswith("_ADD") else arg))
         elif name == "BINARY_OP":
             entry = (binary, arg in _INPLACE)
         elif name in _HANDLERS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect
 import types
@@ -11,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
+    HEAP_TYPE,
     PLAIN_TYPES,
     is_pythons_class,
     is_users_file,
@@ -23,9 +26,11 @@ from tapegrad.tracing.observe.reads import ABSENT, Key, Place, Reads, attribute
 _LAYOUT = {"shape", "ndim", "size", "dtype", "strides", "itemsize", "nbytes"}
 _EQUAL = (np.dtype, range)
 _VIEWS = {"T", "mT"}
-_FIXED = frozenset(
-    PLAIN_TYPES | CONTAINERS | {types.GeneratorType, np.ufunc, np.dtype, range, slice}
-)
+# Their objects have no attributes but methods, or none that may differ where they are equal.
+FIXED = (PLAIN_TYPES | CONTAINERS | {np.ufunc, np.dtype, range}) - {
+    collections.deque,
+    collections.defaultdict,
+}
 
 
 class Lookups:
@@ -34,13 +39,16 @@ class Lookups:
     def __init__(self, reads: Reads, home: str) -> None:
         self.reads = reads
         self.home = home
+        self.by_user = True  # whether it is the user's code that looks up
         self.made: Callable[[Any], None] = lambda x: None  # notes all of a container
         self._users: dict[type, bool] = {}
+        self._equipped: dict[int, type] = {}  # classes whose names are noted, or that the run made
+        reads.placed = self.placed
 
     def attribute(self, x: Any, name: str) -> None:
         """`x.name` is about to be looked up."""
         kind = type(x)
-        if kind in _FIXED or isinstance(x, (Value, np.generic)):
+        if kind in FIXED or isinstance(x, (Value, np.generic)):
             return
         if kind is types.ModuleType:
             self._of_module(x, name)
@@ -54,21 +62,26 @@ class Lookups:
             self._of_object(x, name)
 
     def _of_module(self, module: types.ModuleType, name: str) -> None:
-        if not is_watched_module(module):
-            return
         held = vars(module)
+        if not self.by_user and not (name in held and self.is_data(module, held[name])):
+            return
         reads = self.reads
-        place = reads.place(module) or reads.constant(module, module.__name__)
         if name not in held:
+            if module is np:  # what it loads when it is asked for
+                return
+            place = reads.place(module) or reads.constant(module, module.__name__)
             reads.absent(place, name)
             name = "__getattr__"
-        if name in held and self.is_data(module, held[name]):
-            at = attribute(name)
-            reads.read(place, ("attr", name), at, held[name], name)
+        if name in held and is_users_file(getattr(module, "__file__", None), self.home):
+            place = reads.place(module) or reads.constant(module, module.__name__)
+            reads.read(place, ("attr", name), attribute(name), held[name], name)
+        elif name in held:  # looked up in its dict, that is faster
+            place = reads.place(held) or reads.constant(held, module.__name__)
+            reads.read(place, ("item", Key(name)), f"{{}}[{reads.key(name)}]", held[name], name)
 
     def is_data(self, module: Any, x: Any) -> bool:
-        """Whether what a module holds may change: in an installed package, its own functions,
-        classes and modules don't."""
+        """Whether what a module holds may change where an installed package asks for it: its
+        functions, classes and modules don't."""
         if is_users_file(getattr(module, "__file__", None), self.home):
             return True
         return not isinstance(x, (type, types.ModuleType, types.FunctionType, np.ufunc)) and (
@@ -116,7 +129,7 @@ class Lookups:
                 self.made(value)
             return
         found = _of_type(x, name)
-        if found is not ABSENT or of_meta is ABSENT:
+        if found is not ABSENT or not hasattr(type(of_meta), "__set__"):
             self.in_class(x, name, found)
 
     def _of_object(self, x: Any, name: str) -> None:
@@ -199,7 +212,7 @@ class Lookups:
             module = sys.modules.get(kind.__module__)
             # What is typed at a prompt belongs to a module without a file, or to none.
             if module is None or kind.__module__ == "__main__":
-                known = kind.__flags__ & (1 << 9) != 0
+                known = kind.__flags__ & HEAP_TYPE != 0
             else:
                 known = is_users_file(getattr(module, "__file__", None), self.home)
             self._users[kind] = known
@@ -263,15 +276,43 @@ class Lookups:
                         return True
         return False
 
-    def equipped(self, kind: type) -> None:
-        """Python asks a user's class for methods of its own: none appears."""
-        users = [cls for cls in kind.__mro__ if self.is_users_class(cls)]
-        for cls in users:
-            place = self._class_place(cls)
-            self.reads.read(place, "size", "len(vars({}))", len(vars(cls)), cls.__name__)
-        if users:
-            place = self._class_place(kind)
-            self.reads.read(place, "mro", "{}.__mro__", kind.__mro__, kind.__name__)
+    def placed(self, place: Place) -> None:
+        """An object of the outside takes part: it stays of its class, and that as it is."""
+        x, kind = place.x, type(place.x)
+        if plainly.looks_up_itself(kind):
+            self.reads.lost(place.word)
+        elif self.equipped(kind):
+            self.reads.read(place, "mro", "type({}).__mro__", kind.__mro__, kind.__name__)
+        if isinstance(x, type):
+            self.equipped(x)
+
+    def equipped(self, kind: type) -> bool:
+        """Python asks a user's class for methods of its own, so no other names appear in it, nor in
+        those that it inherits from. Whether it is a user's."""
+        if id(kind) not in self._equipped:
+            self._equipped[id(kind)] = kind
+            if plainly.looks_up_itself(type(kind)):
+                self.reads.lost("a class")
+                return False
+            users = [cls for cls in kind.__mro__ if self.is_users_class(cls)]
+            for cls in users:
+                place, names = self._class_place(cls), self.reads._value(list(vars(cls)))
+                self.reads.read(place, "names", f"[*vars({{}})] == {names}", True, cls.__name__)
+            if users:
+                place = self._class_place(kind)
+                self.reads.read(place, "mro", "{}.__mro__", kind.__mro__, kind.__name__)
+        return not plainly.looks_up_itself(type(kind)) and self.is_users_class(kind)
+
+    def made_class(self, kind: Any) -> None:
+        """The run has made a class: it is as it is made."""
+        if isinstance(kind, type):
+            self._equipped[id(kind)] = kind
+            self._users[kind] = False
+
+    def forget(self) -> None:
+        """Drop what was held so that no id is given away."""
+        self._equipped.clear()
+        self._users.clear()
 
     # ---- everything
 
@@ -294,17 +335,6 @@ class Lookups:
         return found
 
 
-def is_watched_module(module: types.ModuleType) -> bool:
-    """Whether a module's contents may change: not those of NumPy and of modules written in C."""
-    name = module.__name__
-    if name.partition(".")[0] in ("numpy", "tapegrad"):
-        return False
-    return getattr(module, "__file__", None) is not None or name not in _COMPILED
-
-
-_COMPILED = frozenset(__import__("sys").builtin_module_names) - {"sys"}
-
-
 def _looks_up_as(kind: Any, other: Any) -> bool:
     """Whether attributes of a class's objects are found as those of another's."""
     found = kind.__getattribute__
@@ -315,10 +345,7 @@ def _looks_up_as(kind: Any, other: Any) -> bool:
 
 
 def _of_type(kind: type, name: str) -> Any:
-    for cls in kind.__mro__:
-        if name in cls.__dict__:
-            return cls.__dict__[name]
-    return ABSENT
+    return plainly.found_in_class(kind, name, ABSENT)
 
 
 def _calls(x: Any) -> tuple[Any, ...]:

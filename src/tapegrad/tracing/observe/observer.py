@@ -7,17 +7,25 @@ then nothing is seen, and the tape is used once.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from types import BuiltinMethodType, CodeType, FrameType, FunctionType, MethodType
+from types import (
+    BuiltinMethodType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.errors import InternalError, TapegradError, UnsupportedError
+from tapegrad.errors import InternalError, UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.signature import describe
 from tapegrad.tracing import randomness
@@ -81,10 +89,8 @@ class Observer(Uses):
         self, root: Any, args: Sequence[Any], kwargs: dict[str, Any], label: str = ""
     ) -> None:
         self.home = home_of(file_of(root))
-        super().__init__(self.home)
-        self.label = label or describe(root)
+        super().__init__(self.home, label or describe(root))
         self.root = root
-        self.refused: TapegradError | None = None
         self.quiet = False  # while something runs that knows what it does
         self.made_globals: list[dict[str, Any]] = []
         self.cells: dict[int, tuple[Place, int]] = {}
@@ -93,7 +99,7 @@ class Observer(Uses):
         self._functions: dict[int, Any] = {}
         self._globals: dict[int, Place] = {}  # a function of each module, by the id of its names
         self._names: dict[tuple[CodeType, int], set[str]] = {}
-        self.unwatched: dict[int, Any] = {}  # modules whose contents don't change, by their id
+        self.asked: dict[tuple[int, str], Any] = {}  # modules, by their id and what was looked up
         self._given: dict[int, tuple[Any, int]] = {}  # traced arguments, and their leaves
         self._arguments = (tuple(args), kwargs)
         self.running: Activation | None = None  # the last one that called something
@@ -125,7 +131,7 @@ class Observer(Uses):
         kind, above = _kind_of(frame), self._above(frame)
         if above == _muted or kind is _SILENT:
             mark: Any = _muted
-        elif kind is _OWN or (above == _passing and not self._is_users(frame.f_code)):
+        elif kind is _OWN or (above == _passing and not self.is_users(frame.f_code)):
             mark = _passing
         else:
             return self._followed(frame)
@@ -166,17 +172,20 @@ class Observer(Uses):
     def forget(self) -> None:
         """Drop what was held so that no id is given away: it may be the user's."""
         self.reads.forget()
+        self.lookups.forget()
         self._functions.clear()
         self._globals.clear()
         self._given.clear()
+        self.asked.clear()
         self.cells.clear()
         self.captured.clear()
         self.running = None
 
     def fault(self, error: Exception) -> None:
         """An error of the observer's own: the tape is used once."""
+        strict = STRICT and not self.reads.never
         self.reads.lost(f"what tapegrad couldn't follow ({type(error).__name__}: {error})")
-        if STRICT:
+        if strict:
             fault = InternalError(f"what the function reads couldn't be followed: {error!r}")
             self.refuse(fault.with_traceback(error.__traceback__))
 
@@ -232,11 +241,11 @@ class Observer(Uses):
                 return  # the body of a class or module, or a text that is run
             if not self.lookups.where(function, list(self.kinds)):
                 back = frame.f_back
-                if self._is_users(code) and (back is None or _kind_of(back) is not _OWN):
+                if self.is_users(code) and (back is None or _kind_of(back) is not _OWN):
                     self.reads.lost(name_of(function))
                     return
             place = self.reads.place(function) or self.reads.constant(function, name_of(function))
-        users = self._is_users(code)
+        users = self.is_users(code)
         if users:
             word = name_of(function)
             self.reads.read(place, "code", "{}.__code__", code, word)
@@ -252,7 +261,8 @@ class Observer(Uses):
         if users:
             self._globals.setdefault(id(function.__globals__), place)
 
-    def _is_users(self, code: CodeType) -> bool:
+    def is_users(self, code: CodeType) -> bool:
+        """Whether code is part of the user's program."""
         known = self._users_code.get(code)
         if known is None:
             known = self._users_code[code] = is_users_file(code.co_filename, self.home)
@@ -297,12 +307,22 @@ class Observer(Uses):
         if name not in held:
             if users:
                 self.reads.absent(place, name, "{}")
+                self._builtin(held, name)
             return
         value = held[name]
         if users or self.lookups.is_data(None, value):
             self.reads.read(
                 place, ("item", Key(name)), f"{{}}[{self.reads.key(name)}]", value, name
             )
+
+    def _builtin(self, held: dict[str, Any], name: str) -> None:
+        """A name of Python's own is read, or one that somebody has added to those."""
+        known = held.get("__builtins__", builtins)
+        names = vars(known) if isinstance(known, ModuleType) else known
+        if name in names:
+            place = self.reads.place(names) or self.reads.constant(names, name)
+            text = f"{{}}[{self.reads.key(name)}]"
+            self.reads.read(place, ("item", Key(name)), text, names[name], name)
 
     def known_names(self, frame: FrameType) -> set[str]:
         """The global names that the code of a frame has read already."""
@@ -313,6 +333,16 @@ class Observer(Uses):
     def given(self, tracer: Any, leaf: Any, k: int) -> None:
         """`tracer` stands for the leaf number `k` of the arguments."""
         self._given[id(tracer)] = leaf, k
+
+    def stand_in(self, x: Any) -> Then:
+        """The user calls `type(x)` of a traced value: it gives what `x` stands for. A library, that
+        may ask for a method, gets the tracer's class."""
+
+        def then(result: Any) -> None:
+            if result is type(x) and self.running is not None and self.running.users:
+                frames.replace_top(self.running.address, x.__class__)
+
+        return then
 
     def same(self, x: Any, y: Any) -> None:
         """`x is y` is asked. Tracers of one array that was passed twice are two objects."""
@@ -348,8 +378,8 @@ class Observer(Uses):
 
     def draws(self, generator: Any) -> Then | None:
         """A method of a generator of random numbers is called."""
-        if self.reads.place(generator) is None and not randomness.is_global(generator):
-            return None  # made on the way, of a seed
+        if not self.is_outside(generator):
+            return None
         before = randomness.state_of(generator)
 
         def then(result: Any) -> None:
@@ -358,10 +388,6 @@ class Observer(Uses):
             self.reads.lost(type(generator).__name__)
 
         return then
-
-    def refuse(self, error: TapegradError) -> None:
-        """What the trace ends with, unless something was refused before."""
-        self.refused = self.refused or error
 
 
 STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))

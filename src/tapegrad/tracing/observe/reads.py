@@ -16,27 +16,32 @@ is reached from one, may be another one of the same class, unless the run looked
 
 from __future__ import annotations
 
-import abc
 import collections
-import datetime
+import copy
 import inspect
 import keyword
 import marshal
-import sys
 import types
 import weakref
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS, PLAIN, PLAIN_TYPES, is_inert
+from tapegrad.tracing.observe import plainly
+from tapegrad.tracing.observe.comparing import is_equal
+from tapegrad.tracing.observe.harmless import (
+    CONTAINERS,
+    DISPATCHER,
+    HEAP_TYPE,
+    MAPPINGS,
+    PLAIN_TYPES,
+    is_inert,
+)
 
 MOST = 5000  # facts; a function that reads more is traced at each call
-_EQUAL = (range, slice, np.dtype, datetime.date, datetime.time, datetime.timedelta)
-_EQUAL_TOO = {"decimal": "Decimal", "fractions": "Fraction"}  # if loaded, as for all who have one
 
 
 class _Absent:
@@ -76,6 +81,7 @@ class Reads:
         self._whole: set[int] = set()
         self._plain_content: set[int] = set()
         self._held: list[Any] = []  # so that no id is given away meanwhile
+        self.placed: Callable[[Place], None] = lambda place: None  # notes what its class is
 
     def lost(self, word: str) -> None:
         """Something took part whose state can't be seen: no later call can use the tape."""
@@ -123,6 +129,7 @@ class Reads:
         place = self.places[id(x)] = Place(x, name, word, like)
         if isinstance(x, np.ndarray):
             self._owners.setdefault(id(owner_of(x)), []).append(place)
+        self.placed(place)
         return place
 
     def arrays_of(self, x: np.ndarray) -> list[Place]:
@@ -177,6 +184,8 @@ class Reads:
             self._place(x, name, word)
             self.found(f"{name}.__self__", x.__self__, word, like)
         elif is_equal(x):
+            if isinstance(x, np.dtype) and x.names is not None:
+                x = copy.deepcopy(x)  # its names may be set
             name, value = self._assigned(text), self._value(x)
             self._fact(f"type({name}) is type({value}) and {name} == {value}", word)
         else:
@@ -236,10 +245,12 @@ class Reads:
         self._fact(f"type({name}) is {self._value(type(x))}", word)
 
     def _identical(self, name: str, x: Any, word: str) -> None:
+        lasts = type(x) in _LASTING or (type(x) is type and not x.__flags__ & HEAP_TYPE)
         try:
-            self._fact(f"{name} is {self._value(weakref.ref(x))}()", word)
+            same = self._value(x) if lasts else f"{self._value(weakref.ref(x))}()"
         except TypeError:
-            self._fact(f"{name} is {self._value(x)}", word)
+            same = self._value(x)
+        self._fact(f"{name} is {same}", word)
 
     def differ(self, first: str, second: str) -> None:
         """Two expressions gave different objects."""
@@ -277,9 +288,7 @@ class Reads:
             self._whole.add(id(x))
             self._note_items(place)
         if id(x) not in self._plain_content:
-            values: Any = getattr(x, "values", None)
-            values = values() if isinstance(x, MAPPINGS) else x
-            yield from [v for v in values if not isinstance(v, PLAIN) or type(v) not in PLAIN_TYPES]
+            yield from [v for v in plainly.values(x) if type(v) not in PLAIN_TYPES]
 
     def _note_items(self, place: Place) -> None:
         x, name = place.x, self.named(place)
@@ -293,19 +302,39 @@ class Reads:
             self._plain_content.add(id(x))
             self._fact(f"marshalled({name}, 2) == {self._value(content)}", place.word)
             return
-        if isinstance(x, (set, frozenset)):
-            self._fact(f"{name} == {self._value(x.copy())}", place.word)
-            for element in x:
+        base = plainly.base_of(type(x))
+        if issubclass(base, (set, frozenset)):
+            same = self._value(frozenset(plainly.elements(x)))
+            self._fact(f"frozenset({self.all_of(place)}) == {same}", place.word)
+            for element in plainly.elements(x):
                 if type(element) not in PLAIN_TYPES:
                     self.constant(element, place.word)
             return
-        keyed = isinstance(x, MAPPINGS)
-        if keyed:
-            self._fact(f"list({name}) == {self._value(list(x))}", place.word)
+        if base in MAPPINGS:
+            keys = list(plainly.elements(x))
+            self._fact(f"[*{self.all_of(place)}] == {self._value(keys)}", place.word)
         else:
-            self._fact(f"len({name}) == {len(x)}", place.word)
-        for key in list(x) if keyed else range(len(x)):
-            self.read(place, ("item", Key(key)), f"{{}}[{self.key(key)}]", x[key], place.word)
+            keys = list(range(plainly.length(x)))
+            own = name if base is type(x) else f"[*{self.all_of(place)}]"
+            self._fact(f"len({own}) == {len(keys)}", place.word)
+        for key in keys:
+            if type(key) not in PLAIN_TYPES:
+                self.constant(key, place.word)
+            at = ("item", Key(key))
+            self.read(place, at, self.item_of(place, key), plainly.item(x, key), place.word)
+
+    def all_of(self, place: Place) -> str:
+        """The elements of a container, in the facts, as its built-in class has them."""
+        name, kind = self.named(place), type(place.x)
+        base = plainly.base_of(kind)
+        return name if base is kind else f"{self._value(base)}.__iter__({name})"
+
+    def item_of(self, place: Place, key: Any) -> str:
+        """An item of a container, {}, as its built-in class has it."""
+        base = plainly.base_of(type(place.x))
+        if base in (None, type(place.x)):
+            return f"{{}}[{self.key(key)}]"
+        return f"{self._value(base)}.__getitem__({{}}, {self.key(key)})"
 
     # ---- writing
 
@@ -365,6 +394,7 @@ class Reads:
 
 
 _ALWAYS_SAME = (types.ModuleType, types.CodeType, np.ufunc)
+_LASTING = (DISPATCHER, types.BuiltinFunctionType)  # no harm in holding them
 _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 
 
@@ -436,39 +466,3 @@ def _may_be_another(x: Any) -> bool:
     """Whether an object may stand in for another one: no function, class or array."""
     others = (type, types.FunctionType, types.ModuleType, types.MethodType, np.ndarray, np.ufunc)
     return not isinstance(x, (*others, types.BuiltinFunctionType)) and not is_inert(type(x))
-
-
-def is_equal(x: Any) -> bool:
-    """Whether an object never changes, and equal ones are the same to whoever reads them."""
-    found = [getattr(sys.modules.get(m), name, ()) for m, name in _EQUAL_TOO.items()]
-    if isinstance(x, slice):
-        return all(type(part) in PLAIN_TYPES for part in (x.start, x.stop, x.step))
-    return isinstance(x, (*_EQUAL, *found))
-
-
-def same_bytes(x: np.ndarray, content: bytes) -> bool:
-    """Whether an array holds these bytes, in row-major order."""
-    if x.nbytes < _LARGE or x.nbytes % 8 or not x.flags.c_contiguous:
-        return x.tobytes() == content
-    words = x.reshape(-1).view(np.uint64)  # compared without a copy
-    return len(content) == x.nbytes and bool((words == np.frombuffer(content, np.uint64)).all())
-
-
-def is_empty(cell: types.CellType) -> bool:
-    """Whether the variable of a closure isn't bound."""
-    try:
-        return cell.cell_contents is cell
-    except ValueError:
-        return True
-
-
-_LARGE = 1 << 16  # bytes
-
-HELPERS = {
-    "same_bytes": same_bytes,
-    "marshalled": marshal.dumps,
-    "signbit": np.signbit,
-    "is_empty": is_empty,
-    "cache_token": abc.get_cache_token,
-    "static": inspect.getattr_static,
-}

@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.errors import TapegradError
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe import frames
+from tapegrad.tracing import randomness
+from tapegrad.tracing.observe import frames, plainly
+from tapegrad.tracing.observe.comparing import is_equal
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
@@ -26,7 +29,7 @@ from tapegrad.tracing.observe.harmless import (
     operator_is_known,
 )
 from tapegrad.tracing.observe.lookups import Lookups
-from tapegrad.tracing.observe.reads import Key, Reads, attribute, is_equal
+from tapegrad.tracing.observe.reads import Key, Reads, attribute
 
 Then = Callable[[Any], None]
 
@@ -37,18 +40,29 @@ class Uses:
     What is returned is called with the result when that is known.
     """
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, label: str) -> None:
+        self.label = label
+        self.refused: TapegradError | None = None
         self.reads = Reads()
         self.lookups = Lookups(self.reads, home)
         self.lookups.made = self.read_all
         self.captured: list[np.ndarray] = []  # arrays that became inputs of a tape
         self.kinds: dict[type, None] = {}  # classes whose objects took part
 
+    def refuse(self, error: TapegradError) -> None:
+        """What the trace ends with, unless something was refused before."""
+        self.refused = self.refused or error
+
+    def is_outside(self, generator: Any) -> bool:
+        """Whether a generator of random numbers wasn't made on the way, of a seed."""
+        return self.reads.place(generator) is not None or randomness.is_global(generator)
+
     def kind(self, x: Any) -> None:
         """Objects of this class took part, so Python may call methods of it by itself."""
-        self.kinds[type(x)] = None
-        if isinstance(x, type):
-            self.kinds[x] = None
+        for kind in (type(x), x) if isinstance(x, type) else (type(x),):
+            if kind not in self.kinds:
+                self.kinds[kind] = None
+                self.lookups.equipped(kind)
 
     def taken(self, values: Iterable[Any], whole: bool = False) -> Then | None:
         """Something harmless may read all of these values, but for arrays that become inputs of a
@@ -97,8 +111,8 @@ class Uses:
                 if place is not None:
                     self._take(reads.items(place), arrays, whole, seen)
                 elif kind not in (set, frozenset):
-                    self._take(list(x.values() if isinstance(x, dict) else x), arrays, whole, seen)
-                self.kinds[kind] = None
+                    self._take(plainly.values(x), arrays, whole, seen)
+                self.kind(x)
             elif isinstance(x, type):
                 self.kind(x)
             elif callable(x) and not is_pythons_class(kind):
@@ -109,7 +123,6 @@ class Uses:
                 self.kind(x)
             elif is_pythons_class(kind):
                 self.kind(x)
-                self.lookups.equipped(kind)
                 reads.pin(x)
                 if whole:
                     own = self.lookups.whole_object(x) if place is not None else []
@@ -127,11 +140,13 @@ class Uses:
         hand."""
         if isinstance(f, FunctionType):
             return []
+        held = getattr(f, "__self__", None)
+        if isinstance(held, randomness.kinds()) and self.is_outside(held):
+            self.refuse(randomness.drawn(self.label, held))
         if isinstance(f, MethodType):
             return [f.__func__, f.__self__]
         if type(f) is functools.partial:
             return [f.func, *f.args, *f.keywords.values()]
-        held = getattr(f, "__self__", None)
         if not is_harmless(f) or id(f) in READERS or type(f) in LOOKING_UP:
             self.reads.lost(getattr(f, "__qualname__", type(f).__name__))
         elif held is not None and not isinstance(held, (ModuleType, type)):
@@ -159,9 +174,14 @@ class Uses:
                 place = self.reads.place(x)
                 self.reads.lost(place.word if place is not None else f"a {kind.__name__}")
             special.append(x)
-            if not isinstance(x, np.ndarray) and is_pythons_class(kind):
-                self.lookups.equipped(kind)
+            self.kind(x)
         return self.taken(special) if special else None
+
+    def printed(self, values: Iterable[Any]) -> None:
+        """The text of these values is made, which for arrays NumPy's options decide."""
+        if any(not CALM[type(x)] for x in values):
+            options = self.reads._value(np.get_printoptions())
+            self.reads.found(f"print_options() == {options}", True, "np.set_printoptions")
 
     def shallow(self, x: Any) -> None:
         """The items of a container are read, and not what they hold."""
@@ -172,14 +192,15 @@ class Uses:
 
     def item(self, x: Any, key: Any) -> Then | None:
         """One item of a container is looked up."""
+        if not CALM[type(key)]:
+            self.kind(key)  # which may be hashed
         place = self.reads.place(x)
         key = _plain_key(key)
         if place is None:
             return None
-        if isinstance(key, slice):
+        if isinstance(key, slice) or type(x) not in CONTAINERS:
             return self.taken([x])
         self.reads.pin(key)
-        self.kind(key)
         at, text = ("item", Key(key)), self.reads.key(key)
         if type(x) in MAPPINGS:
             try:
@@ -223,8 +244,7 @@ class Uses:
         """What a class is, or has, was asked."""
         if CALM[kind]:
             return
-        self.lookups.equipped(kind)
-        self.lookups.equipped(type(kind))
+        self.kind(kind)
         if type(kind) is abc.ABCMeta:  # somebody may register with it
             self.reads.found("cache_token()", abc.get_cache_token(), kind.__name__)
 

@@ -1,0 +1,144 @@
+"""Python's own functions that look something up by name, or ask what an object is."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.harmless import is_pythons_class, is_self_contained
+
+if TYPE_CHECKING:
+    from tapegrad.tracing.observe.observer import Observer
+
+Then = Callable[[Any], None]
+
+
+def _getattr(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    if len(args) > 1 and isinstance(args[1], str):
+        o.kind(args[0])
+        o.lookups.attribute(args[0], args[1])
+    return None
+
+
+def _setattr(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    if len(args) > 1 and isinstance(args[1], str):
+        o.kind(args[0])
+        o.stored(args[0], args[1])
+    return None
+
+
+def read_vars(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    if not args:
+        return None
+    x = args[0]
+    place = o.reads.place(x)
+    if place is None and isinstance(x, (type, types.ModuleType)):
+        place = o.reads.constant(x, getattr(x, "__name__", ""))
+    if place is not None and isinstance(getattr(x, "__dict__", None), dict):
+        o.reads.read(place, ("attr", "__dict__"), "vars({})", x.__dict__, place.word)
+    elif isinstance(x, type):
+        o.reads.lost(f"vars({x.__name__})")
+    return None
+
+
+def _globals(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    o.globals_place(o.frame_globals())
+    return None
+
+
+def _dir(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    o.reads.lost("dir")
+    return None
+
+
+def _id(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    if any(isinstance(x, Value) or o.reads.place(x) is None for x in args):
+        return None  # of what the run itself has made
+    for x in args:
+        o.reads.pin(x)
+    return None
+
+
+def _next(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    place = o.reads.place(args[0])
+    if place is not None and not is_pythons_class(type(args[0])):
+        o.reads.lost(place.word)
+    return None
+
+
+def _exec(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    for x in args[1:]:
+        if isinstance(x, dict) and o.reads.place(x) is None:
+            o.made_globals.append(x)
+    o.globals_place(args[1] if len(args) > 1 and isinstance(args[1], dict) else o.frame_globals())
+    return None
+
+
+def _quiet(o: Observer, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+    """`print`: its text goes to a stream."""
+    place = o.reads.place(kwargs.get("file"))
+    if place is not None and is_self_contained(type(place.x)):
+        o.reads.lost(place.word)
+    return None
+
+
+def _identity(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    for x in args:
+        o.reads.pin(x)
+    return o.taken(args)
+
+
+def _isinstance(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    """Classes answer with methods that are followed, or by the class of the object."""
+    for x in args:
+        for kind in x if isinstance(x, tuple) else (x,):
+            o.classes(kind if isinstance(kind, type) else type(kind))
+    return None
+
+
+def _type(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    if len(args) != 1:
+        return _class_made(o, args, kwargs)
+    if isinstance(args[0], Value):
+        return o.stand_in(args[0])
+    o.kind(args[0])
+    return _isinstance(o, args, kwargs)
+
+
+def _class_made(o: Observer, args: Sequence[Any], kwargs: Any) -> Then:
+    return o.lookups.made_class
+
+
+def _nothing(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    """What it leads to is followed."""
+    return None
+
+
+SPECIAL: dict[int, tuple[Any, Callable[..., Then | None]]] = {
+    id(f): (f, note)
+    for f, note in [
+        (getattr, _getattr),
+        (hasattr, _getattr),
+        (setattr, _setattr),
+        (delattr, _setattr),
+        (vars, read_vars),
+        (globals, _globals),
+        (dir, _dir),
+        (id, _id),
+        (next, _next),
+        (exec, _exec),
+        (eval, _exec),
+        (print, _quiet),
+        (super, _nothing),
+        (hash, _identity),
+        (isinstance, _isinstance),
+        (issubclass, _isinstance),
+        (callable, _isinstance),
+        (type, _type),
+        (builtins.__build_class__, _class_made),
+        (compile, _nothing),
+    ]
+}

@@ -1,0 +1,55 @@
+"""How facts compare what they find."""
+
+from __future__ import annotations
+
+import abc
+import datetime
+import inspect
+import marshal
+import sys
+import types
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tracing.observe.harmless import PLAIN_TYPES
+
+_EQUAL = (range, datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
+_EQUAL_TOO = {"decimal": "Decimal", "fractions": "Fraction"}  # if loaded, as for all who have one
+
+
+def is_equal(x: Any) -> bool:
+    """Whether an object never changes, and equal ones are the same to whoever reads them."""
+    found = [getattr(sys.modules.get(m), name, ()) for m, name in _EQUAL_TOO.items()]
+    if isinstance(x, slice):
+        return all(type(part) in PLAIN_TYPES for part in (x.start, x.stop, x.step))
+    return type(x) in (*_EQUAL, *found) or isinstance(x, np.dtype)
+
+
+def same_bytes(x: np.ndarray, content: bytes) -> bool:
+    """Whether an array holds these bytes, in row-major order."""
+    if x.nbytes < _LARGE or x.nbytes % 8 or not x.flags.c_contiguous:
+        return x.tobytes() == content
+    words = x.reshape(-1).view(np.uint64)  # compared without a copy
+    return len(content) == x.nbytes and bool((words == np.frombuffer(content, np.uint64)).all())
+
+
+def is_empty(cell: types.CellType) -> bool:
+    """Whether the variable of a closure isn't bound."""
+    try:
+        return cell.cell_contents is cell
+    except ValueError:
+        return True
+
+
+_LARGE = 1 << 16  # bytes
+
+HELPERS = {
+    "same_bytes": same_bytes,
+    "marshalled": marshal.dumps,
+    "signbit": np.signbit,
+    "is_empty": is_empty,
+    "cache_token": abc.get_cache_token,
+    "static": inspect.getattr_static,
+    "print_options": np.get_printoptions,
+}

@@ -1,0 +1,58 @@
+"""Looking at objects without calling methods of their own.
+
+What a user's class defines may print, count or loop for ever, and what Python finds through it
+isn't what the object holds. So containers are read as the built-in class does it that they derive
+from, and classes as `type` does it.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from tapegrad.tracing.observe.harmless import CONTAINERS, MAPPINGS
+
+_mro = vars(type)["__mro__"].__get__
+_names = vars(type)["__dict__"].__get__
+
+
+def base_of(kind: type) -> Any:
+    """The built-in class of containers that a class derives from, if it does."""
+    return next((cls for cls in _mro(kind) if cls in CONTAINERS), None)
+
+
+def length(x: Any) -> int:
+    """The number of items of a container."""
+    found: int = base_of(type(x)).__len__(x)
+    return found
+
+
+def elements(x: Any) -> Iterator[Any]:
+    """The elements of a container, the keys of a mapping."""
+    found: Iterator[Any] = base_of(type(x)).__iter__(x)
+    return found
+
+
+def values(x: Any) -> list[Any]:
+    """What a container holds: the values of a mapping, and of others the elements."""
+    base = base_of(type(x))
+    return list(base.values(x) if base in MAPPINGS else base.__iter__(x))
+
+
+def item(x: Any, key: Any) -> Any:
+    """One item of a container that isn't a set."""
+    return base_of(type(x)).__getitem__(x, key)
+
+
+def found_in_class(kind: type, name: str, default: Any = None) -> Any:
+    """What a class, or the first that it inherits from, holds under a name."""
+    for cls in _mro(kind):
+        if name in _names(cls):
+            return _names(cls)[name]
+    return default
+
+
+def looks_up_itself(kind: type) -> bool:
+    """Whether a method of a class's own, written in Python, finds its objects' attributes."""
+    return type(found_in_class(kind, "__getattribute__")) is types.FunctionType
