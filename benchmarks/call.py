@@ -77,7 +77,6 @@ def programs() -> Iterator[Program]:
 class StandIn:
     """What a derivative calls in place of a compiled entry."""
 
-    state: Any
     call: Callable[..., Any]
 
 
@@ -110,7 +109,8 @@ def parts_of(program: Program) -> tuple[list[float], float]:
 
 def shortened(entry: Any) -> Iterator[StandIn]:
     """The entry with nothing in it, and then with one part more at a time."""
-    head, tried, *body, result, caught, missed = entry.text.splitlines()
+    head, *lines = entry.text.splitlines()
+    guards, (tried, *body, result, caught, missed) = lines[: entry.guards], lines[entry.guards :]
     driver = entry.driver
     borrowed, returned = (2, 1) if driver.scratch else (0, 0)
     start = len(body) - len(driver.lines) - borrowed - returned
@@ -118,19 +118,20 @@ def shortened(entry: Any) -> Iterator[StandIn]:
     outputs = len(driver.outputs) + borrowed
     idle, kernels = {**entry.names, **idle_kernels(entry)}, dict(entry.names)
 
-    def version(lines: list[str], names: dict[str, Any]) -> Callable[..., Any]:
-        exec("\n".join([head, tried, *lines, caught, missed]), names)
-        return names[head.split()[1].partition("(")[0]]
+    def version(lines: list[str], names: dict[str, Any], guarded: bool = True) -> StandIn:
+        checked = guards if guarded else []
+        exec("\n".join([head, *checked, tried, *lines, caught, missed]), names)
+        return StandIn(names[head.split()[1].partition("(")[0]])
 
     nothing = "        return None"
     allocating = [*unpacking, *calling[:outputs]]
-    yield StandIn(None, version([nothing], kernels))
-    yield StandIn(entry.state, version([nothing], kernels))
-    yield StandIn(entry.state, version([*unpacking, nothing], kernels))
-    yield StandIn(entry.state, version([*allocating, nothing], kernels))
-    yield StandIn(entry.state, version([*body, nothing], idle))
-    yield StandIn(entry.state, version([*body, nothing], kernels))
-    yield StandIn(entry.state, version([*body, result], kernels))
+    yield version([nothing], kernels, guarded=False)
+    yield version([nothing], kernels)
+    yield version([*unpacking, nothing], kernels)
+    yield version([*allocating, nothing], kernels)
+    yield version([*body, nothing], idle)
+    yield version([*body, nothing], kernels)
+    yield version([*body, result], kernels)
 
 
 def idle_kernels(entry: Any) -> dict[str, Any]:

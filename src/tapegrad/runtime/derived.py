@@ -185,11 +185,8 @@ class Derived:
         # While a trace runs, this function may reach its tracers without being passed them.
         if not kwargs and not traces.running:
             for entry in self.cache.recent:
-                state = entry.state
-                if state is not None and not state.holds(self.root, args):
-                    continue
                 try:
-                    result = entry.call(*args)
+                    result = entry.call(self.root, args)
                 except Miss:
                     continue
                 self.cache.fast_hits += 1

@@ -119,14 +119,14 @@ def driver_namespace(executable: Executable, tape: Tape) -> dict[str, Any]:
 
 
 class Entry:
-    """A compiled variant: `call` for the user's arguments, `call_flat` for leaves."""
+    """A compiled variant: `call` takes the function and the user's arguments, and sees whether what
+    the function reached is as it was; `call_flat` takes leaves."""
 
     fast: bool
     call: Callable[..., Any]
 
     def __init__(self, variant: Variant, executable: Executable, args: Any, kwargs: Any) -> None:
         self.variant = variant
-        self.state = variant.state
         self.driver = executable.driver
         text = Text(executable, variant.tape)
         self._hidden = self._captured(text)
@@ -181,8 +181,27 @@ class Entry:
 
     # ---- the fast entry
 
+    def _facts(self, text: Text, root: str, given: str) -> list[str]:
+        """Lines that give up where what the function reached isn't what it was."""
+        state = self.variant.state
+        if state is None:
+            return []
+        if state.never:
+            return text.missed("True")
+        passed = {"f": root, "args": given, "kwargs": text.named("kwargs", {})}
+        lines: list[str] = []
+        for line, is_condition in state.lines(passed, text.named, text.scope.fresh):
+            lines += text.missed(f"not ({line})") if is_condition else [line]
+        error = text.named("Exception", Exception)
+        return [
+            "try:",
+            *[INDENT + line for line in lines],
+            f"except {error}:",  # what was there is gone, or of another kind
+            f"{INDENT}raise {text.miss} from None",
+        ]
+
     def _generate_fast(self, text: Text, args: Sequence[Any]) -> None:
-        given = text.scope.fresh("args")
+        root, given = text.scope.fresh("f"), text.scope.fresh("args")
         try:
             writer = _Unpacker(text, given)
             writer.unpack_arguments(args)
@@ -192,15 +211,18 @@ class Entry:
         errors = [BufferError, KeyError, OverflowError]
         caught = ", ".join(text.named(e.__name__, e) for e in errors)
         body = [*writer.lines, *self._hidden, *text.calling(result)]
-        lines = [f"def {text.scope.fresh('call')}(*{given}):", f"{INDENT}try:"]
-        lines += [INDENT * 2 + line for line in body]
+        lines = [f"def {text.scope.fresh('call')}({root}, {given}):"]
+        facts = self._facts(text, root, given)
+        self.guards = len(facts)  # lines
+        lines += [INDENT + line for line in facts]
+        lines += [f"{INDENT}try:", *[INDENT * 2 + line for line in body]]
         lines += [f"{INDENT}except ({caught}):", f"{INDENT * 2}raise {text.miss} from None"]
         self.text = "\n".join(lines)
         variant = self.variant
         self.call = debug.watched(
             text.function(lines),
             variant.tape,
-            lambda *args: self._inputs(*array_leaves(args)),
+            lambda _, args: self._inputs(*array_leaves(args)),
             partial(debug.outputs_of, variant.assemble, len(variant.tape.outputs)),
         )
         self.fast = True

@@ -50,6 +50,26 @@ class State:
         holds: Callable[..., bool] = names["holds"]
         return holds
 
+    def lines(
+        self, given: dict[str, str], named: Callable[[str, Any], str], fresh: Callable[[str], str]
+    ) -> list[tuple[str, bool]]:
+        """The facts as lines of another function, and which of them are conditions.
+
+        `given` are its names for what `holds` is passed; `named` gives values their names there,
+        and `fresh` variables.
+        """
+        told = dict(given)
+
+        def said(found: re.Match[str]) -> str:
+            word = found[0]
+            if word not in told and word in self._values:
+                told[word] = named(word, self._values[word])
+            elif word not in told and _PLACE.fullmatch(word):
+                told[word] = fresh(word)
+            return told.get(word, word)
+
+        return [(_WORD.sub(said, line), bool(word)) for line, word in self._facts]
+
     def broken(self, f: Any, args: Any, kwargs: Any) -> str:
         """What the user calls the first thing that has changed; empty if nothing has."""
         if self.never:
@@ -71,6 +91,7 @@ class State:
 def in_place(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """The facts, with places that are named for one use put where they are used, and without those
     that no fact uses."""
+    facts = list(dict.fromkeys(facts))
     uses = Counter(name for line, _ in facts for name in _PLACE.findall(line))
     texts: dict[str, str] = {}
     found = []
@@ -84,6 +105,7 @@ def in_place(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return found
 
 
+_WORD = re.compile(r"(?<![\w.'\"])[a-z_]\w*\b")
 _PLACE = re.compile(r"(?<![\w.'\"])x\d+\b")  # no attribute and no key of that name
 
 

@@ -213,7 +213,8 @@ def _partial(
         for name, x in f.keywords.items():
             o.reads.read(place, ("arg", name), f"{{}}.keywords[{o.reads.key(name)}]", x, name)
         words = o.reads._value(list(f.keywords))
-        o.reads.read(place, "names", f"list({{}}.keywords) == {words}", True, place.word)
+        same = f"[*{{}}.keywords] == {words}" if f.keywords else "not {}.keywords"
+        o.reads.read(place, "names", same, True, place.word)
     if not follow:
         return None
     return called(o, f.func, [*f.args, *args], {**f.keywords, **kwargs})

@@ -8,6 +8,7 @@ import inspect
 import marshal
 import sys
 import types
+import weakref
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,20 @@ def same_bytes(x: np.ndarray, content: bytes) -> bool:
     return len(content) == x.nbytes and bool((words == np.frombuffer(content, np.uint64)).all())
 
 
+def same_class(kind: type, record: ClassRecord) -> bool:
+    """Whether a class still has the bases that it had, and these and itself the same names."""
+    bases, names = record
+    now = kind.__mro__
+    return (
+        len(now) == len(bases)
+        and all(b() is cls for b, cls in zip(bases, now, strict=True))
+        and all([*vars(now[k])] == held for k, held in names.items())
+    )
+
+
+ClassRecord = tuple[list["weakref.ref[type]"], dict[int, list[str]]]
+
+
 def is_empty(cell: types.CellType) -> bool:
     """Whether the variable of a closure isn't bound."""
     try:
@@ -49,6 +64,7 @@ HELPERS = {
     "marshalled": marshal.dumps,
     "signbit": np.signbit,
     "is_empty": is_empty,
+    "same_class": same_class,
     "cache_token": abc.get_cache_token,
     "static": inspect.getattr_static,
     "print_options": np.get_printoptions,

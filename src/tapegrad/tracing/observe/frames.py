@@ -99,6 +99,37 @@ def local(address: int, k: int) -> Any:
         return MISSING
 
 
+def version_of(kind: type) -> ctypes.c_uint32 | None:
+    """The number, in memory, that CPython gives a class anew after each change of it or of one that
+    it inherits from; None where that isn't known. It is 0 until something is looked up."""
+    if not has_versions():
+        return None
+    type.__getattribute__(kind, "__hash__")
+    found = _version_at(id(kind) + _VERSION)
+    return found if found.value else None
+
+
+_version_at = ctypes.c_uint32.from_address
+_VERSION = 48 * _WORD  # tp_version_tag in PyTypeObject
+
+
+@functools.cache
+def has_versions() -> bool:
+    """Whether versions are where they should be: they follow what is done with a class."""
+    if sys.implementation.name != "cpython" or sys.version_info[:2] not in _LAYOUTS or _WORD != 8:
+        return False
+    upper = type("Upper", (), {})
+    lower = type("Lower", (upper,), {})
+    seen = []
+    for change in (lambda: None, lambda: setattr(upper, "x", 1), lambda: delattr(upper, "x")):
+        change()
+        changed = _version_at(id(lower) + _VERSION).value
+        type.__getattribute__(lower, "__hash__")
+        seen += [changed, _version_at(id(lower) + _VERSION).value]
+    first, second, third = seen[1::2]
+    return 0 < first < second < third < first + 64 and all(x in (0, first) for x in seen[::2][:2])
+
+
 @functools.cache
 def readable() -> bool:
     """Whether this interpreter's frames are as they are described here."""

@@ -6,6 +6,7 @@ import collections
 import functools
 import inspect
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -137,8 +138,6 @@ class Lookups:
         place = reads.place(x)
         found = _of_type(kind, name)
         users = self.is_users_class(kind)
-        if users and place is not None:  # its class may be set, and what that derives from
-            reads.read(place, "mro", "type({}).__mro__", kind.__mro__, kind.__name__)
         if users and found is ABSENT and _looks_up_as(kind, object):
             getter = _of_type(kind, "__getattr__")
             if getter is not ABSENT:
@@ -282,7 +281,7 @@ class Lookups:
         if plainly.looks_up_itself(kind):
             self.reads.lost(place.word)
         elif self.equipped(kind):
-            self.reads.read(place, "mro", "type({}).__mro__", kind.__mro__, kind.__name__)
+            self.reads.type_of(place)
         if isinstance(x, type):
             self.equipped(x)
 
@@ -294,13 +293,11 @@ class Lookups:
             if plainly.looks_up_itself(type(kind)):
                 self.reads.lost("a class")
                 return False
-            users = [cls for cls in kind.__mro__ if self.is_users_class(cls)]
-            for cls in users:
-                place, names = self._class_place(cls), self.reads._value(list(vars(cls)))
-                self.reads.read(place, "names", f"[*vars({{}})] == {names}", True, cls.__name__)
-            if users:
-                place = self._class_place(kind)
-                self.reads.read(place, "mro", "{}.__mro__", kind.__mro__, kind.__name__)
+            bases = kind.__mro__
+            names = {k: [*vars(c)] for k, c in enumerate(bases) if self.is_users_class(c)}
+            if names:
+                record = [weakref.ref(cls) for cls in bases], names
+                self.reads.unchanged(self._class_place(kind), record)
         return not plainly.looks_up_itself(type(kind)) and self.is_users_class(kind)
 
     def made_class(self, kind: Any) -> None:

@@ -30,8 +30,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe import plainly
-from tapegrad.tracing.observe.comparing import is_equal
+from tapegrad.tracing.observe import frames, plainly
+from tapegrad.tracing.observe.comparing import ClassRecord, is_equal
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
     DISPATCHER,
@@ -242,7 +242,23 @@ class Reads:
         self._fact(f"{same})", word)
 
     def _same_type(self, name: str, x: Any, word: str) -> None:
-        self._fact(f"type({name}) is {self._value(type(x))}", word)
+        known = self.places.get(id(type(x)))
+        kind = self.named(known) if known is not None else self._value(type(x))
+        self._fact(f"type({name}) is {kind}", word)
+
+    def type_of(self, place: Place) -> None:
+        """What class an object is of was read."""
+        if (id(place.x), "type") not in self._first:
+            self._first[id(place.x), "type"] = None
+            self._same_type(self.named(place), place.x, place.word)
+
+    def unchanged(self, place: Place, record: ClassRecord) -> None:
+        """Which names a class and those above it have was read."""
+        name, version = self.named(place), frames.version_of(place.x)
+        same = f"same_class({name}, {self._value(record)})"
+        if version is not None:
+            same = f"{self._value(version)}.value == {version.value} or {same}"
+        self._fact(same, place.word)
 
     def _identical(self, name: str, x: Any, word: str) -> None:
         lasts = type(x) in _LASTING or (type(x) is type and not x.__flags__ & HEAP_TYPE)
@@ -360,10 +376,9 @@ class Reads:
         """The facts about what isn't there, and about what the run itself has written: a later call
         that doesn't run the function must find that written already."""
         for (_, held), (holder, names) in self._absent.items():
-            keys = held.replace("{}", self.named(holder))
-            self._fact(
-                f"{keys}.keys().isdisjoint({self._value(frozenset(names))})", next(iter(names))
-            )
+            keys = self._assigned(held.replace("{}", self.named(holder)))
+            for name in names:
+                self._fact(f"{self.key(name)} not in {keys}", name)
         for (_, at), (holder, text, word) in self.written.items():
             self._check_written(holder, at, text, word)
 
