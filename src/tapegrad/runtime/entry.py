@@ -192,6 +192,8 @@ class Entry:
         lines: list[str] = []
         for line, is_condition in state.lines(passed, text.named, text.scope.fresh):
             lines += text.missed(f"not ({line})") if is_condition else [line]
+        if not lines:
+            return []
         error = text.named("Exception", Exception)
         return [
             "try:",
