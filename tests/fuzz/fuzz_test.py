@@ -30,11 +30,11 @@ REACHED = {
     "played": 0.75,
     "gradient": 0.75,
     "compiled": 0.75,
-    "second": 0.75,
-    "shapes": 0.6,
-    "dtypes": 0.4,
-    "kinds": 0.05,
-    "layouts": 0.12,
+    "second": 0.25,
+    "shapes": 0.4,
+    "dtypes": 0.25,
+    "kinds": 0.03,
+    "layouts": 0.06,
     "state": 0.08,
 }
 

@@ -20,8 +20,8 @@ PLAIN = "values"  # what a call is called that differs from the first in its num
 
 
 def calls_of(program: Program, rng: random.Random) -> list[Call]:
-    """The program's own arguments with other values, and between them others, the first of which
-    come twice."""
+    """The program's own arguments with other values, and between them two others, the first of
+    which come twice."""
     others = []
     for what, change in (("shapes", extents), ("dtypes", dtypes_of_all)):
         texts = change({**program.arguments, **program.captured}, rng)
@@ -30,8 +30,9 @@ def calls_of(program: Program, rng: random.Random) -> list[Call]:
         what = rng.choice([*CHANGES])
         text = CHANGES[what](_texts(program)[name], rng)
         others.append(_with(program, {name: text}, what, rng))
-    others = [call for call in others if call.program != program][:3]
-    calls = [program.call(seed) for seed in SEEDS]
+    others = [call for call in others if call.program != program]
+    others = rng.sample(others, min(2, len(others)))
+    calls = [program.call(seed) for seed in SEEDS[:2]]
     for call in others:
         calls.insert(rng.randrange(1, len(calls) + 1), call)
     return [*calls, *others[:1], program.call(0)]

@@ -21,6 +21,7 @@ PARTS = [
     "reached_state",
     "observed_state",
     "hostile_state",
+    "whole_values",
     "randomness",
     "writes",
     "inputs",

@@ -183,9 +183,10 @@ class NormPullback(Sided):
             ]
         return (*ct_zs, *[None] * (len(xs) - 1 - self.points), moved)
 
-    def _whole(self, ds: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
-        """A direction, of which zeros may be of no shape."""
+    def _whole(self, ds: Any, xs: Sequence[Any]) -> list[Any]:
+        """A direction, of which zeros may be of no shape; of one operand it may be that alone."""
         shapes = self._shapes(xs)
+        ds = ds if isinstance(ds, (list, tuple)) else [ds]
         return [d if d.shape == s else BroadcastTo(s)(d) for d, s in zip(ds, shapes, strict=True)]
 
     def _unknown(self, path: Path, c: Any, x: Any, z: Any, r: Any) -> Any:

@@ -117,8 +117,10 @@ def trace_function(
             tracer._ordered = leaf._owner._ordered if isinstance(leaf, Tracer) else True
             tracers.append(tracer)
             if observer is not None:
-                observer.given(tracer, leaf, len(tracers) - 1)
+                observer.identities.given(tracer, leaf, len(tracers) - 1)
         run_args, run_kwargs = unflatten(structure, tracers)
+        if observer is not None:
+            observer.identities.copied((run_args, run_kwargs))
         try:
             with observed():
                 result = f(*run_args, **run_kwargs)

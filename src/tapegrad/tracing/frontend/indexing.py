@@ -49,12 +49,18 @@ from tapegrad.trees import is_array
 
 
 def _normal(k: Any) -> Any:
-    """An entry of an index: lists and tuples are arrays, and so are booleans."""
+    """An entry of an index: sequences are arrays, and so are booleans."""
     if isinstance(k, Tracer):
         return k
     if isinstance(k, (list, tuple)):
         return plain(k) if len(k) else np.empty(np.shape(k), np.intp)
-    return np.asarray(k) if isinstance(k, (bool, np.bool_)) else k
+    if isinstance(k, (bool, np.bool_)):
+        return np.asarray(k)
+    if k is None or isinstance(k, (np.ndarray, slice, str, bytes)) or hasattr(k, "__index__"):
+        return k
+    if hasattr(k, "__array__"):
+        return np.asarray(k)
+    return _normal(list(k)) if hasattr(k, "__getitem__") and hasattr(k, "__len__") else k
 
 
 def _is_array(k: Any) -> bool:

@@ -433,7 +433,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     if len(condlist) == 0:
         raise ValueError("select with an empty condition list is not possible")
     for k, condition in enumerate(condlist):
-        if plain(condition).dtype != np.bool_:
+        if np.result_type(condition) != np.bool_:
             raise TypeError(f"invalid entry {k} in condlist: should be boolean ndarray")
     dtype = common_dtype(*choicelist, default)
     result = default if isinstance(default, Tracer) else np.asarray(default, dtype)

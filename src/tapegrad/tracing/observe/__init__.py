@@ -2,10 +2,12 @@
 
     frames.py        the operands of the instruction that a frame is about to run
     observer.py      which frames are followed, and how long
+    activation.py    a frame that is followed, and which instructions are noted by what
     instructions.py  what each of Python's instructions reads, writes and calls
     uses.py          values that are taken, looked up and changed
     lookups.py       how Python finds an attribute
     calls.py         what a call of C code may read: of what is proven harmless, its arguments
+    identities.py    which object an argument is, for which a trace has another
     by_name.py       Python's own functions that look something up by name, or ask for a type
     harmless.py      what is proven harmless
     plainly.py       looking at objects without calling methods of their own

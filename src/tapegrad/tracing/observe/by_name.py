@@ -96,7 +96,7 @@ def _isinstance(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
     for x in args:
         for kind in x if isinstance(x, tuple) else (x,):
             o.classes(kind if isinstance(kind, type) else type(kind))
-    return None
+    return o.taken([x for x in args if isinstance(x, tuple)])
 
 
 def _type(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:

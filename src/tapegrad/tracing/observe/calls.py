@@ -36,6 +36,7 @@ from tapegrad.tracing.observe.harmless import (
     is_silent,
 )
 from tapegrad.tracing.observe.reads import ABSENT, attribute
+from tapegrad.tracing.observe.uses import both
 from tapegrad.tracing.source import at_line
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
         if not seeded:
             o.refuse(randomness.unseeded(o.label))
         o.quiet = True  # some ask the system for a seed, and forget it
-        return _both(o.taken([*args, *kwargs.values()]), lambda _: setattr(o, "quiet", False))
+        return both(o.taken([*args, *kwargs.values()]), lambda _: setattr(o, "quiet", False))
     if args and kind is not types.MethodType and isinstance(args[0], randomness.kinds()):
         return _of_generator(o, f, args, kwargs)
     special = SPECIAL.get(id(f))
@@ -78,7 +79,7 @@ def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
         return _result_of(o, f, "{}()", "a weak reference")
     if kind is functools._lru_cache_wrapper:
         note = o.taken([*args, *kwargs.values()])
-        return _both(note, lambda result: _remembered(o, result, name_of(f)))
+        return both(note, lambda result: _remembered(o, result, name_of(f)))
     if isinstance(f, Value):
         return None
     if isinstance(f, type):
@@ -161,15 +162,6 @@ def _told(o: Observer, f: Any) -> Then:
     return then
 
 
-def _both(first: Then | None, second: Then) -> Then:
-    def then(result: Any) -> None:
-        if first is not None:
-            first(result)
-        second(result)
-
-    return then
-
-
 # ---- callables that go on to others
 
 
@@ -233,7 +225,7 @@ def _instance(o: Observer, kind: type, args: Sequence[Any], kwargs: dict[str, An
                 o.lookups.in_class(kind, name, inspect.getattr_static(kind, name, ABSENT))
         # What isn't followed are the classes written in C that it derives from.
         note = o.taken([*args, *kwargs.values()])
-        return _both(note, o.lookups.made_class) if issubclass(kind, type) else note
+        return both(note, o.lookups.made_class) if issubclass(kind, type) else note
     whole = issubclass(kind, np.integer) and args and isinstance(args[0], Value)
     if whole and args[0].dtype.kind == "i" and args[0]._read()[1] is not None:
         _check_range(o, kind, args[0])

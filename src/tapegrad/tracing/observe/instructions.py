@@ -1,17 +1,14 @@
 """What each instruction of Python's reads, writes and calls.
 
-An instruction that is in none of these tables may do anything, so a tape on which it took part
-isn't used again. Short names: `a` is the activation of a frame, `arg` the instruction's argument.
+Each function notes one kind of instruction. Short names: `a` is the activation of a frame, `arg`
+the instruction's argument. What is returned is called with the result.
 """
 
 from __future__ import annotations
 
-import dis
-import opcode
 import sys
 from collections.abc import Callable
-from functools import lru_cache
-from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,61 +16,23 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.calls import called
-from tapegrad.tracing.observe.frames import MISSING, local, operand, operands
-from tapegrad.tracing.observe.harmless import CALM, CONTAINERS, MAPPINGS, PLAIN_TYPES
+from tapegrad.tracing.observe.frames import MISSING, local, operands
+from tapegrad.tracing.observe.harmless import (
+    CALM,
+    CONTAINERS,
+    MAPPINGS,
+    PLAIN_TYPES,
+    is_pythons_class,
+)
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.reads import Key
+from tapegrad.tracing.observe.uses import both
 from tapegrad.tracing.source import at_line
 
 if TYPE_CHECKING:
-    from tapegrad.tracing.observe.observer import Observer
+    from tapegrad.tracing.observe.activation import Activation
 
 Then = Callable[[Any], None]
-Handler = Callable[["Activation", Any], "Then | None"]
-
-
-class Activation:
-    """A frame that is followed, from its first instruction or from where it goes on."""
-
-    __slots__ = (
-        *("address", "direct", "frame", "function", "known", "o", "program", "then", "users"),
-    )
-
-    def __init__(self, o: Observer, frame: FrameType, address: int, function: Any) -> None:
-        self.o, self.address = o, address
-        self.frame: Any = frame
-        self.function = function
-        self.program = program_of(frame.f_code)
-        self.known = o.known_names(frame)
-        self.users = o.is_users(frame.f_code)
-        self.direct: Any = None  # the code that the running instruction calls by itself
-        self.then: Then | None = None  # what is noted when the running instruction is done
-
-    def step(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Python calls this before each instruction, and when the frame ends or raises."""
-        then = self.then
-        if then is not None:
-            self.then = None
-            try:
-                then(self.top() if event == "opcode" else MISSING)
-            except Exception as error:
-                self.o.fault(error)
-        if event == "return":
-            self.o.returned(frame, arg)
-            self.frame = self.function = None  # which holds this activation
-            return None
-        if event == "opcode":
-            instruction = self.program[frame.f_lasti >> 1]
-            if instruction is not None:
-                try:
-                    self.then = instruction[0](self, instruction[1])
-                except Exception as error:
-                    self.o.fault(error)
-        return self.step
-
-    def top(self, k: int = 0) -> Any:
-        """The operand number `k`, counted from the top of the stack."""
-        return operand(self.address, k)
 
 
 # ---- names
@@ -156,7 +115,16 @@ def load_attribute(a: Activation, name: str) -> None:
     a.o.lookups.by_user = True
 
 
-def store_attribute(a: Activation, name: str) -> None:
+def store_attribute(a: Activation, name: str) -> Then | None:
+    x, value = a.top(), a.top(1)
+    a.o.kind(x)
+    a.o.stored(x, name)
+    # What a setter written in C does with the value isn't known; methods are followed.
+    is_followed = is_pythons_class(type(x)) and not isinstance(x, (Value, np.ndarray))
+    return None if is_followed else a.o.taken([x, value])
+
+
+def delete_attribute(a: Activation, name: str) -> None:
     a.o.kind(a.top())
     a.o.stored(a.top(), name)
 
@@ -165,9 +133,9 @@ def subscript(a: Activation, _: Any) -> Then | None:
     x, key = operands(a.address)
     kind = type(x)
     if CALM[kind]:
-        return None
+        return None if CALM[type(key)] else a.o.taken([x, key])
     if kind in CONTAINERS:
-        return a.o.item(x, key)
+        return both(None if CALM[type(key)] else a.o.taken([key]), a.o.item(x, key))
     if isinstance(x, np.ndarray):
         if isinstance(key, Value) and (key.dtype.kind, key.shape) == ("b", ()):
             a.o.refuse(
@@ -181,27 +149,33 @@ def subscript(a: Activation, _: Any) -> Then | None:
     return a.o.operands([x, key])
 
 
-def store_subscript(a: Activation, _: Any) -> None:
-    x, key = a.top(1), a.top(0)
+def store_subscript(a: Activation, _: Any) -> Then | None:
+    key, x, value = a.top(0), a.top(1), a.top(2)
     if isinstance(x, Value):
-        return
-    if isinstance(x, np.ndarray):
-        a.o.changes(x)
-        return
-    if not CALM[type(key)]:
-        a.o.kind(key)
+        return a.o.taken([x, key, value])
+    note = change_item(a, x, key)
+    if type(x) not in CONTAINERS:  # it isn't the value that is kept, but what that holds
+        return both(note, None if CALM[type(value)] else a.o.taken([value]))
+    return both(note, a.o.taken([value]) if type(key) is slice else None)
+
+
+def delete_subscript(a: Activation, _: Any) -> Then | None:
+    return change_item(a, a.top(1), a.top(0))
+
+
+def change_item(a: Activation, x: Any, key: Any) -> Then | None:
+    """An item of `x` is about to be set or deleted."""
+    a.o.kind(x)
+    note = None if CALM[type(key)] else a.o.taken([key])
     place = a.o.reads.place(x)
-    if place is None:
-        a.o.kind(x)
-        return
-    if type(x) in MAPPINGS and isinstance(x, dict) and type(key) in PLAIN_TYPES:
-        at, text = ("item", Key(key)), a.o.reads.key(key)
+    is_item = isinstance(x, dict) and type(x) in MAPPINGS and type(key) in PLAIN_TYPES
+    if place is not None and is_item:
         a.o.item(x, key)
-        a.o.reads.write(place, at, f"{{}}[{text}]", place.word)
-    elif type(x) in CONTAINERS:
-        a.o.changes(x)
+        text = f"{{}}[{a.o.reads.key(key)}]"
+        a.o.reads.write(place, ("item", Key(key)), text, place.word)
     else:
-        a.o.kind(x)
+        a.o.changes(x)
+    return note
 
 
 def hashed(a: Activation, where: tuple[int, int]) -> None:
@@ -259,7 +233,7 @@ def truth(a: Activation, _: Any) -> Then | None:
 
 def identity(a: Activation, _: Any) -> None:
     x, y = a.top(1), a.top(0)
-    a.o.same(x, y)
+    a.o.identities.same(x, y)
     # Equal numbers and texts may be one object, or two: facts don't tell these apart.
     if all(type(v) in PLAIN_TYPES and v not in (None, True, False, ...) for v in (x, y)):
         a.o.reads.lost("which of two equal numbers it is")
@@ -367,118 +341,3 @@ def match_class(a: Activation, _: Any) -> None:
 
 def unknown(a: Activation, name: str) -> None:
     a.o.reads.lost(f"the instruction {name}")
-
-
-# ---- the tables
-
-_MOVING = """
-    CACHE COPY COPY_FREE_VARS DELETE_FAST EXTENDED_ARG JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT
-    JUMP_FORWARD KW_NAMES LIST_APPEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS
-    LOAD_CLOSURE LOAD_CONST LOAD_FAST MAKE_CELL NOP POP_EXCEPT POP_TOP PRECALL
-    PUSH_EXC_INFO PUSH_NULL RAISE_VARARGS RERAISE RESUME RETURN_GENERATOR RETURN_VALUE
-    SETUP_ANNOTATIONS STORE_FAST SWAP WITH_EXCEPT_START YIELD_VALUE BUILD_CONST_KEY_MAP
-    BUILD_LIST BUILD_SLICE BUILD_STRING BUILD_TUPLE CHECK_EXC_MATCH
-    CHECK_EG_MATCH PREP_RERAISE_STAR POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE
-    POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE MATCH_MAPPING MATCH_SEQUENCE
-    LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR LOAD_FAST_LOAD_FAST STORE_FAST_LOAD_FAST
-    STORE_FAST_STORE_FAST RETURN_CONST END_FOR END_SEND CALL_INTRINSIC_1 CALL_INTRINSIC_2
-    POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE LOAD_COMMON_CONSTANT SET_FUNCTION_ATTRIBUTE
-    INTERPRETER_EXIT EXIT_INIT_CHECK CLEANUP_THROW
-"""
-_SILENT = frozenset(_MOVING.split())
-
-_HANDLERS: dict[str, Handler] = {
-    "LOAD_ATTR": load_attribute,
-    "LOAD_METHOD": load_attribute,
-    "LOAD_SUPER_ATTR": load_attribute,
-    "STORE_ATTR": store_attribute,
-    "DELETE_ATTR": store_attribute,
-    "LOAD_GLOBAL": load_global,
-    "LOAD_NAME": load_name,
-    "STORE_NAME": store_name,
-    "DELETE_NAME": store_name,
-    "STORE_GLOBAL": store_global,
-    "DELETE_GLOBAL": store_global,
-    "LOAD_DEREF": load_deref,
-    "LOAD_CLASSDEREF": load_deref,
-    "STORE_DEREF": store_deref,
-    "DELETE_DEREF": store_deref,
-    "IMPORT_NAME": import_name,
-    "IMPORT_FROM": import_from,
-    "BINARY_SUBSCR": subscript,
-    "STORE_SUBSCR": store_subscript,
-    "DELETE_SUBSCR": store_subscript,
-    "COMPARE_OP": lambda a, _: binary(a, False),
-    "CONTAINS_OP": contains,
-    "IS_OP": identity,
-    "GET_ITER": iterate,
-    "GET_YIELD_FROM_ITER": iterate,
-    "UNPACK_SEQUENCE": iterate,
-    "UNPACK_EX": iterate,
-    "LIST_EXTEND": iterate,
-    "SET_UPDATE": iterate,
-    "DICT_UPDATE": iterate,
-    "DICT_MERGE": iterate,
-    "FOR_ITER": lambda a, _: step_iterator(a, 0),
-    "SEND": lambda a, _: step_iterator(a, 1),
-    "CALL_FUNCTION_EX": call_ex,
-    "MAKE_FUNCTION": make_function,
-    "BEFORE_WITH": enter_with,
-    "MATCH_CLASS": match_class,
-    "MATCH_KEYS": lambda a, _: a.o.operands([a.top(1)]),
-    "GET_LEN": unary,
-    "FORMAT_VALUE": formatted,
-    "UNARY_NEGATIVE": unary,
-    "UNARY_POSITIVE": unary,
-    "UNARY_INVERT": unary,
-    "UNARY_NOT": truth,
-    "JUMP_IF_FALSE_OR_POP": truth,
-    "JUMP_IF_TRUE_OR_POP": truth,
-    "POP_JUMP_BACKWARD_IF_FALSE": truth,
-    "POP_JUMP_BACKWARD_IF_TRUE": truth,
-    "POP_JUMP_FORWARD_IF_FALSE": truth,
-    "POP_JUMP_FORWARD_IF_TRUE": truth,
-}
-
-# Every how manyth operand is a key.
-_HASHING = {"BUILD_SET": 1, "SET_ADD": 1, "BUILD_MAP": 2, "MAP_ADD": 2}
-_INPLACE = {k for k, (_, sign) in enumerate(getattr(opcode, "_nb_ops", ())) if sign.endswith("=")}
-
-
-@lru_cache(maxsize=8192)
-def program_of(code: CodeType) -> list[tuple[Handler, Any] | None]:
-    """For each place in the code: what is noted of the instruction there, and its argument."""
-    program: list[tuple[Handler, Any] | None] = [None] * (len(code.co_code) // 2 + 1)
-    free = len(code.co_varnames) + len([n for n in code.co_cellvars if n not in code.co_varnames])
-    names: tuple[str, ...] = ()
-    prefixed: list[int] = []
-    for i in dis.get_instructions(code):
-        at = i.offset >> 1
-        name, arg = i.opname, i.arg or 0
-        if name == "EXTENDED_ARG":
-            prefixed.append(at)  # Python reports the prefix in place of the instruction
-            continue
-        entry: tuple[Handler, Any] | None = None
-        if name == "KW_NAMES":
-            names = code.co_consts[arg]
-        elif name == "CALL":
-            entry, names = (call, (arg, names)), ()
-        elif name in _HASHING:
-            entry = (hashed, (_HASHING[name], 1 if name.endswith("_ADD") else arg))
-        elif name == "BINARY_OP":
-            entry = (binary, arg in _INPLACE)
-        elif name in _HANDLERS:
-            handler = _HANDLERS[name]
-            if handler in (load_deref, store_deref):
-                entry = (handler, (arg, i.argval, arg < free))
-            elif name == "FORMAT_VALUE":
-                entry = (handler, arg)
-            else:
-                entry = (handler, i.argval)
-        elif name not in _SILENT:
-            entry = (unknown, name)
-        if entry is not None:
-            for place in (*prefixed, at):
-                program[place] = entry
-        prefixed = []
-    return program

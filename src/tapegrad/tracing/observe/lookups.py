@@ -64,6 +64,10 @@ class Lookups:
 
     def _of_module(self, module: types.ModuleType, name: str) -> None:
         held = vars(module)
+        if is_users_file(getattr(module, "__file__", None), self.home) or "__file__" not in held:
+            place = self.reads.place(module)
+            if place is not None:
+                self.reads.type_of(place)  # which may be set
         if not self.by_user and not (name in held and self.is_data(module, held[name])):
             return
         reads = self.reads
@@ -93,7 +97,9 @@ class Lookups:
         if type(x) is not np.ndarray and name in getattr(x, "__dict__", ()):
             self._of_object(x, name)
         for place in self.reads.arrays_of(x):
-            if name == "flags":
+            if name == "base":
+                self.reads.read(place, ("attr", name), "{}.base", x.base, place.word)
+            elif name == "flags":
                 self.reads.read(place, "flags", "{}.flags.num", x.flags.num, place.word)
             elif name in _LAYOUT:
                 self.reads.layout(place)

@@ -12,6 +12,7 @@ import functools
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from types import (
     BuiltinMethodType,
@@ -25,11 +26,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.errors import InternalError, UnsupportedError
+from tapegrad.errors import InternalError
 from tapegrad.primitives.base import Value
 from tapegrad.signature import describe
 from tapegrad.tracing import randomness
 from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import name_of, root_called
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
@@ -40,10 +42,9 @@ from tapegrad.tracing.observe.harmless import (
     is_silent,
     is_users_file,
 )
-from tapegrad.tracing.observe.instructions import Activation
+from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.reads import Key, Place
 from tapegrad.tracing.observe.uses import Then, Uses
-from tapegrad.tracing.source import at_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -100,8 +101,7 @@ class Observer(Uses):
         self._globals: dict[int, Place] = {}  # a function of each module, by the id of its names
         self._names: dict[tuple[CodeType, int], set[str]] = {}
         self.asked: dict[tuple[int, str], Any] = {}  # modules, by their id and what was looked up
-        self._given: dict[int, tuple[Any, int]] = {}  # traced arguments, and their leaves
-        self._arguments = (tuple(args), kwargs)
+        self.identities = Identities(self.reads, self.refuse, self.label, (tuple(args), kwargs))
         self.running: Activation | None = None  # the last one that called something
         self._outer: Observer | None = None
         self._reach(args, kwargs)
@@ -117,6 +117,7 @@ class Observer(Uses):
 
     def check(self) -> None:
         """Raise what was refused while the run was observed."""
+        self.identities.finish()
         if self.refused is not None:
             raise self.refused
 
@@ -175,7 +176,7 @@ class Observer(Uses):
         self.lookups.forget()
         self._functions.clear()
         self._globals.clear()
-        self._given.clear()
+        self.identities.forget()
         self.asked.clear()
         self.cells.clear()
         self.captured.clear()
@@ -214,7 +215,7 @@ class Observer(Uses):
         if isinstance(x, dict):
             for key in x:
                 self._argument(f"{text}[{self.reads.key(key)}]", x[key])
-        elif isinstance(x, (list, tuple)):
+        elif isinstance(x, (list, tuple, deque)):
             for k, element in enumerate(x):
                 self._argument(f"{text}[{k}]", element)
         elif dataclasses.is_dataclass(x) and not isinstance(x, type):
@@ -330,10 +331,6 @@ class Observer(Uses):
 
     # ---- which object it is
 
-    def given(self, tracer: Any, leaf: Any, k: int) -> None:
-        """`tracer` stands for the leaf number `k` of the arguments."""
-        self._given[id(tracer)] = leaf, k
-
     def stand_in(self, x: Any) -> Then:
         """The user calls `type(x)` of a traced value: it gives what `x` stands for. A library, that
         may ask for a method, gets the tracer's class."""
@@ -343,36 +340,6 @@ class Observer(Uses):
                 frames.replace_top(self.running.address, x.__class__)
 
         return then
-
-    def same(self, x: Any, y: Any) -> None:
-        """`x is y` is asked. Tracers of one array that was passed twice are two objects."""
-        for value in (x, y):
-            self.reads.pin(value)
-        if x is y or not (id(x) in self._given or id(y) in self._given):
-            return
-        first, second = self._identity(x), self._identity(y)
-        if first is None or second is None:
-            return
-        if first[0] is second[0]:
-            self.refuse(
-                UnsupportedError(
-                    f"{self.label} asks whether two values are one object{at_line()}, and both are "
-                    "the same argument or array, which a trace takes for two. Pass a flag instead, "
-                    "or compare their elements"
-                )
-            )
-            return
-        self.reads.differ(first[1], second[1])
-
-    def _identity(self, x: Any) -> tuple[Any, str] | None:
-        """The object of the caller's that a value is, and where a later call finds it."""
-        if id(x) in self._given:
-            from tapegrad.trees import accessors
-
-            leaf, k = self._given[id(x)]
-            return leaf, accessors(self._arguments)[k].codify("(args, kwargs)")
-        place = self.reads.place(x)
-        return None if place is None else (x, self.reads.named(place))
 
     # ---- random numbers
 
@@ -413,12 +380,14 @@ def observer() -> Observer | None:
 
 
 def unobserved(f: F) -> F:
-    """A function of tapegrad's own, that does its work without being followed."""
+    """A function of tapegrad's own, that does its work without being followed, unless it may call
+    what the user has written."""
 
     @functools.wraps(f)
     def paused(*args: Any, **kwargs: Any) -> Any:
         tracer = sys.gettrace()
-        if tracer is None or _here.observer is None or tracer != _here.observer.enter:
+        here = _here.observer
+        if tracer is None or here is None or here.enters or tracer != here.enter:
             return f(*args, **kwargs)
         sys.settrace(None)
         try:

@@ -45,6 +45,21 @@ def item(x: Any, key: Any) -> Any:
     return base_of(type(x)).__getitem__(x, key)
 
 
+_MARSHALLED = frozenset([bool, int, float, complex, str, type(None)])
+
+
+def is_plain(x: Any, depth: int = 20) -> bool:
+    """Whether a container holds numbers, strings and built-in containers of these alone, which
+    `marshal` tells apart from all others. It takes arrays and the like for bytes, so not bytes."""
+    kind = type(x)
+    if kind in _MARSHALLED:
+        return True
+    if kind not in (dict, list, tuple, set, frozenset) or not depth:
+        return False
+    held = [*x, *x.values()] if kind is dict else x
+    return all(is_plain(v, depth - 1) for v in held)
+
+
 def found_in_class(kind: type, name: str, default: Any = None) -> Any:
     """What a class, or the first that it inherits from, holds under a name."""
     for cls in _mro(kind):

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import frames, plainly
@@ -135,7 +136,15 @@ class Reads:
     def arrays_of(self, x: np.ndarray) -> list[Place]:
         """The places whose memory an array is, or is part of."""
         own = self.places.get(id(x))
-        return [own] if own is not None else self._owners.get(id(owner_of(x)), [])
+        if own is not None:
+            return [own]
+        found = self._owners.get(id(owner_of(x)), [])
+        if found and x.size:
+            low, high = byte_bounds(x)
+            bounds = [byte_bounds(place.x) for place in found]
+            if not any(start <= low and high <= end for start, end in bounds):
+                self.lost(found[0].word)  # memory beyond the array that was read
+        return found
 
     def pin(self, x: Any) -> None:
         """The run has looked at which object this is."""
@@ -310,11 +319,8 @@ class Reads:
         x, name = place.x, self.named(place)
         if isinstance(x, collections.deque):
             self._fact(f"{name}.maxlen == {x.maxlen}", place.word)
-        try:
-            content = marshal.dumps(x, 2)  # of plain numbers, strings and containers alone
-        except ValueError:
-            pass
-        else:
+        if plainly.is_plain(x):
+            content = marshal.dumps(x, 2)
             self._plain_content.add(id(x))
             self._fact(f"marshalled({name}, 2) == {self._value(content)}", place.word)
             return

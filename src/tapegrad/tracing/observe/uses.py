@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import sys
+import weakref
 import zlib
 from collections.abc import Callable, Iterable
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
@@ -28,6 +29,7 @@ from tapegrad.tracing.observe.harmless import (
     is_pythons_class,
     operator_is_known,
 )
+from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.lookups import Lookups
 from tapegrad.tracing.observe.reads import Key, Reads, attribute
 
@@ -40,9 +42,12 @@ class Uses:
     What is returned is called with the result when that is known.
     """
 
+    identities: Identities
+
     def __init__(self, home: str, label: str) -> None:
         self.label = label
         self.refused: TapegradError | None = None
+        self.enters = False  # whether the running instruction may call what the user has written
         self.reads = Reads()
         self.lookups = Lookups(self.reads, home)
         self.lookups.made = self.read_all
@@ -115,16 +120,27 @@ class Uses:
                 self.kind(x)
             elif isinstance(x, type):
                 self.kind(x)
+            elif kind is weakref.ref and place is None:  # which is hashed as what it refers to
+                self._take([x()], arrays, whole, seen)
             elif callable(x) and not is_pythons_class(kind):
+                self.enters = True
                 self._take(self.callable(x), arrays, whole, seen)
             elif kind is slice:
+                for name in ("start", "stop", "step"):
+                    self.lookups.attribute(x, name)
                 self._take([x.start, x.stop, x.step], arrays, whole, seen)
             elif kind in _NOTHING:
                 self.kind(x)
             elif is_pythons_class(kind):
+                self.enters = True
                 self.kind(x)
                 reads.pin(x)
-                if whole:
+                for name in _INTERFACES:  # by which NumPy reads memory that is another object's
+                    self.lookups.attribute(x, name)
+                    if name in getattr(x, "__dict__", ()) or hasattr(kind, name):
+                        reads.lost(kind.__name__)
+                # Methods of the user's are followed; those of a library's may read all it has.
+                if whole or not self.lookups.is_users_class(kind):
                     own = self.lookups.whole_object(x) if place is not None else []
                     self._take(
                         own or list(getattr(x, "__dict__", {}).values()), arrays, whole, seen
@@ -224,10 +240,12 @@ class Uses:
 
     def element(self, x: np.ndarray, key: Any) -> Then | None:
         """Elements of an array are looked up; a view of it reads nothing."""
+        if not CALM[type(key)]:
+            self.read_all(key)
         places = self.reads.arrays_of(x)
         if not places:
             return None
-        note = self.taken([x, key])
+        note = self.taken([x])
 
         def then(result: Any) -> None:
             if isinstance(result, np.ndarray) and np.may_share_memory(result, x):
@@ -260,6 +278,7 @@ class Uses:
         """A container or array is about to change."""
         if isinstance(x, Value):
             return
+        self.identities.changes(x)
         if isinstance(x, np.ndarray):
             for held in self.reads.arrays_of(x):
                 self.reads.before_change(held)
@@ -274,6 +293,7 @@ class Uses:
 
     def stored(self, x: Any, name: str) -> None:
         """An attribute is about to be set or deleted."""
+        self.identities.changes(x)
         place = self.reads.place(x)
         if isinstance(x, (Value, np.ndarray)) or (place is None and not isinstance(x, type)):
             return
@@ -286,10 +306,23 @@ class Uses:
         self.reads.write(place, ("attr", name), attribute(name), name)
 
 
+_INTERFACES = ("__array_interface__", "__array_struct__")
 _NOTHING = (
     *(FunctionType, MethodType, type(len), ModuleType, range),
     *(type(list.append), type(object.__init__), np.dtype, np.ufunc),
 )
+
+
+def both(first: Then | None, second: Then | None) -> Then | None:
+    """What is noted of two things, when what they are part of is done."""
+    if first is None or second is None:
+        return second if first is None else first
+
+    def then(result: Any) -> None:
+        first(result)
+        second(result)
+
+    return then
 
 
 def _is_slot(x: Any) -> bool:
