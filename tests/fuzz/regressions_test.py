@@ -487,3 +487,36 @@ def test_a_number_that_the_dtype_doesnt_hold(f):
 @pytest.mark.parametrize("f", [lambda x: x[::2], lambda x: x.shape[0], lambda x: x.mT])
 def test_a_python_number_isnt_an_array(f):
     assert_raises_alike(f, 0.5)
+
+
+# ---- derivatives
+
+
+def test_memory_that_nested_values_read_one_by_one():
+    """Each of two products stands where it is stored, over the elements that it reads."""
+
+    def f(x, y):
+        v = x @ y
+        w = np.concatenate([v[1:], v[:1]])
+        u = np.prod(w) * w
+        return np.sum(np.cumsum(np.prod(u) * w) * np.array([1.2, 0.8]))
+
+    args = reals(2, 2), reals(2)
+    compiled = grad(f, (0, 1), compile="always")(*args)
+    for a, b in zip(compiled, grad(f, (0, 1), compile="never")(*args), strict=True):
+        np.testing.assert_allclose(a, b)
+
+
+def test_the_second_derivative_of_norms_of_one_operand():
+    """Their direction is one array, and no list of them."""
+    x = reals(2, 2)
+    c = reals(2)
+
+    def slope(y):
+        df = grad(lambda z: np.sum(np.linalg.norm(z, axis=-2) * c) + np.linalg.norm(z, 2) % 0.5)
+        return np.sum(df(y) * x.T)
+
+    found = grad(slope, compile="never")(x)
+    steps = 1e-6 * np.eye(4).reshape(4, 2, 2)
+    wanted = [(slope(x + h) - slope(x - h)) / 2e-6 for h in steps]
+    np.testing.assert_allclose(found.ravel(), wanted, atol=1e-6)

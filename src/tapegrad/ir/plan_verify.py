@@ -236,9 +236,10 @@ def verify_allocation(
     """An `InternalError` if what a cell holds is written over before it is read for the last time.
 
     `nested` are the registers whose values are computed where they are read: what they read, they
-    read there. Two cells that live in the same memory may meet in one top-level step, no more; and
-    then each element of the old one must have been read before the new one is written there. That
-    is tried out: for all iterations, or, if those are many, for the first and last of each loop.
+    read there. Two cells that live in the same memory may meet in one top-level step, and in as
+    many as nested registers are read later; and then each element of the old one must have been
+    read before the new one is written there. That is tried out: for all iterations, or, if those
+    are many, for the first and last of each loop.
     """
     steps: dict[int, list[Access]] = {}
     for access in _accesses(plan.steps, frozenset(nested)):
@@ -256,8 +257,10 @@ def verify_allocation(
             came, goes = lives[old]
             if not spans[old].meets(spans[cell]):
                 continue
-            here = [a for a in steps[first] if a.cell.root in (old, cell)]
-            if came == first or first < goes or _overwrites(here, old, cell, allocation):
+            both = [steps.get(k, ()) for k in range(first, goes + 1)]
+            here = [a for accesses in both for a in accesses if a.cell.root in (old, cell)]
+            too_long = first < goes and not nested
+            if came == first or too_long or _overwrites(here, old, cell, allocation):
                 raise malformed(
                     plan, "another cell moves into its memory while it is needed", after, old
                 )
@@ -343,8 +346,8 @@ ENOUGH = 4096  # iterations; of loops with more only the first and last are trie
 
 
 def _overwrites(accesses: Sequence[Access], old: Cell, new: Cell, allocation: Allocation) -> bool:
-    """Whether some element of `old` is used after `new` was written in its place, in the one step
-    that touches both."""
+    """Whether some element of `old` is used after `new` was written in its place, in the steps
+    that touch both."""
     written: set[int] = set()
     many = max(prod(loop.index.extent for loop in a.loops) for a in accesses) > ENOUGH
     for access, values in _in_order(list(accesses), 0, {}, many):

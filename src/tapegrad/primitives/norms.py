@@ -94,10 +94,15 @@ class Norm(Composite):
 def norm_pullback(
     paths: tuple[Path, ...], directions: Sequence[Any], ct: Any, out: Any, *zs: Any
 ) -> Sequence[Any]:
-    """The cotangents of the zs for that of the norm; a direction is a tuple, one of each."""
-    flat = [d for direction in directions for d in direction]
+    """The cotangents of the zs for that of the norm; a direction is one of each."""
+    flat = [d for direction in directions for d in _each(direction)]
     found = NormPullback(paths, len(directions), True)(*zs, *flat, out, ct)
     return found if len(paths) > 1 else (found,)
+
+
+def _each(direction: Any) -> Sequence[Any]:
+    """The parts of a direction, which of one operand is that one alone."""
+    return direction if isinstance(direction, (list, tuple)) else (direction,)
 
 
 @parametric
@@ -125,12 +130,14 @@ class NormPullback(Sided):
 
     def sides(self, xs: Sequence[Any]) -> Sequence[Any]:
         m = self.points
-        return [tuple(xs[m * k : m * (k + 1)]) for k in range(1, self.directions + 1)]
+        sides = [tuple(xs[m * k : m * (k + 1)]) for k in range(1, self.directions + 1)]
+        return sides if m > 1 else [side for (side,) in sides]
 
     def direction(self, ct: Any) -> Any:
-        cs = ct if isinstance(ct, tuple) else (ct,)
-        known = next(c for c in cs if c is not None)
-        return tuple(known.constant(0) if c is None else c for c in cs)
+        if not isinstance(ct, tuple):
+            return ct
+        known = next(c for c in ct if c is not None)
+        return tuple(known.constant(0) if c is None else c for c in ct)
 
     def aval(self, *xs: Aval) -> Any:
         zs = tuple(x.with_shape(s) for x, s in zip(xs, self._shapes(xs), strict=False))
@@ -145,7 +152,7 @@ class NormPullback(Sided):
         *_, r, ct = xs
         found = self._spread(xs[: self.points], _over(ct, r))
         origin = r.equals(0)
-        for d in self.sides(xs):
+        for d in map(_each, self.sides(xs)):
             length = self._length(d)
             zero = ct.constant(0)
             toward = self._spread(d, where(origin, _over(ct, length), zero))
@@ -184,10 +191,9 @@ class NormPullback(Sided):
         return (*ct_zs, *[None] * (len(xs) - 1 - self.points), moved)
 
     def _whole(self, ds: Any, xs: Sequence[Any]) -> list[Any]:
-        """A direction, of which zeros may be of no shape; of one operand it may be that alone."""
-        shapes = self._shapes(xs)
-        ds = ds if isinstance(ds, (list, tuple)) else [ds]
-        return [d if d.shape == s else BroadcastTo(s)(d) for d, s in zip(ds, shapes, strict=True)]
+        """A direction, of which zeros may be of no shape."""
+        pairs = zip(_each(ds), self._shapes(xs), strict=True)
+        return [d if d.shape == s else BroadcastTo(s)(d) for d, s in pairs]
 
     def _unknown(self, path: Path, c: Any, x: Any, z: Any, r: Any) -> Any:
         one, zero = r.constant(1), r.constant(0)
