@@ -208,7 +208,7 @@ def test_an_interrupt_in_a_trace():
 
 def test_long_tapes():
     """a loop makes a tape of many calls -> nothing is recursive: traced, derived, played"""
-    count = 500_000 if fuzzing.ENVIRONMENT in os.environ else 20_000  # loops of two calls each
+    count = 500_000 if fuzzing.ENVIRONMENT in os.environ else 8_000  # loops of two calls each
 
     def f(x):
         for _ in range(count):

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import array
+import builtins
+import collections
+import copy
+import datetime
 import random
+import threading
 import types
 from collections import OrderedDict, UserList, deque
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 import pytest
 from tests.honesty.check import refused
 
-from tapegrad import grad, value_and_grad
+from tapegrad import grad, jit, value_and_grad
 from tapegrad.errors import RandomnessError, UnsupportedError
 
 X = np.array([0.7, 1.3, -0.43])
@@ -211,6 +217,178 @@ def test_contents_that_change(value, f, change):
 
 KINDS = (KeyError,)
 NUMBERS = (float, str)
+
+
+class Same:
+    """All of these are equal."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return 1
+
+
+def replaced(*values):
+    """A list, and how its items are replaced, from the first on."""
+    held = list(values)
+    return held, lambda *others: held.__setitem__(slice(len(others)), others)
+
+
+def alike():
+    """What a function finds, and equal values that aren't the same."""
+
+    def ordered(s):
+        s.clear()
+        s.update([16, 8])
+
+    numbers = {8, 16}
+    yield "the order of a set", lambda: float(next(iter(numbers))), lambda: ordered(numbers)
+    keyed = {Same(1.0): 1.0}
+
+    def rekey():
+        keyed.clear()
+        keyed[Same(2.0)] = 1.0
+
+    yield "an equal key", lambda: next(iter(keyed)).scale, rekey
+    aware = datetime.datetime(2020, 1, 1, 12, tzinfo=datetime.UTC)
+    later = datetime.timezone(datetime.timedelta(hours=1))
+    for before, after, read in (
+        (range(0), range(5, 2), lambda x: x.start + 1),
+        (range(0, 4, 2), range(0, 3, 2), lambda x: x.stop),
+        (slice(1, 2), slice(1, 2.0), lambda x: len(repr(x))),
+        (slice(0, 2), slice(False, 2), lambda x: 1.0 + (x.start is False)),
+        (Decimal("1.0"), Decimal("1.00"), lambda x: len(str(x))),
+        (aware, aware.astimezone(later), lambda x: x.hour),
+        (datetime.time(1), datetime.time(1, fold=1), lambda x: 1.0 + x.fold),
+        (complex(1, 0.0), complex(1, -0.0), lambda x: np.copysign(2.0, x.imag)),
+        (np.dtype("f8"), np.dtype("f8", metadata={"a": 1}), lambda x: 2.0 + bool(x.metadata)),
+    ):
+        held, replace = replaced(before)
+        yield repr(after), lambda r=read, h=held: r(h[0]), lambda s=replace, v=after: s(v)
+    twice = [1.0]
+    pair, repair = replaced(twice, twice)
+
+    def grown():
+        p, q = pair
+        p.append(2.0)
+        count = len(q)
+        p.pop()
+        return count
+
+    yield "one list twice", grown, lambda: repair(twice, [1.0])
+    other, reother = replaced([1.0], [1.0])
+    yield (
+        "two lists, then one",
+        lambda: (other[0].append(2.0), len(other[1]), other[0].pop())[1],
+        lambda: reother(*2 * [[1.0]]),
+    )
+    row = [1.0]
+    rows, rerow = replaced(row, row)
+    yield "their ids", lambda: len({id(r) for r in rows}), lambda: rerow(row, [1.0])
+    copies, recopy = replaced(row, row)
+
+    def copied():
+        m = copy.deepcopy(copies)
+        m[0].append(5.0)
+        return len(m[1])
+
+    yield "a deep copy", copied, lambda: recopy(row, [1.0])
+    nan = float("nan")
+    nans, renan = replaced(nan)
+    yield "a NaN", lambda: 1.0 + (nan in nans), lambda: renan(float("nan"))
+    made = collections.defaultdict(float)
+    yield (
+        "default_factory",
+        lambda: 1.0 + copy.copy(made)["a"],
+        lambda: setattr(made, "default_factory", lambda: 3.0),
+    )
+    yield "a builtin that appears", builtin, lambda: setattr(builtins, "appearing", 5.0)
+
+
+def builtin():
+    try:
+        return appearing
+    except NameError:
+        return 2.0
+
+
+@pytest.mark.parametrize(("read", "change"), [pytest.param(r, c, id=n) for n, r, c in alike()])
+def test_equal_values_that_are_not_the_same(read, change):
+    """a value is replaced by an equal one that can be told apart; the order of a set, which of
+    several lists are one list, which NaN it is -> as plain NumPy computes at each call"""
+    df = grad(lambda x: x * read(), compile="never")
+    before = read()
+    for _ in range(2):
+        assert df(1.0) == before
+    change()
+    assert read() != before
+    for _ in range(2):
+        assert df(1.0) == read()
+
+
+def test_writes_that_come_to_be_refused():
+    """an array that the function writes to becomes read-only, or writeable again; a class gets a
+    property where the function sets an attribute -> as plain NumPy does at each call"""
+    a = np.arange(3.0) + 1.0
+
+    def f(x):
+        try:
+            a[0] = 3.0
+        except ValueError:
+            return 3.0 * x
+        return 2.0 * x
+
+    class Held:
+        rate = 1.0
+
+    held = Held()
+
+    def g(x):
+        try:
+            held.rate = 1.0
+        except AttributeError:
+            return 3.0 * x
+        return 2.0 * x
+
+    df, dg = grad(f, compile="never"), grad(g, compile="never")
+    for writeable in (True, True, False, False, True):
+        a.flags.writeable = writeable
+        assert df(1.0) == (2.0 if writeable else 3.0)
+    assert [dg(1.0), dg(1.0)] == [2.0, 2.0]
+    Held.rate = property(lambda self: 1.0)
+    assert dg(1.0) == 3.0
+
+
+def test_the_thread_that_calls():
+    """`threading.current_thread()` -> traced anew in another one"""
+
+    def f(x):
+        return x * (2.0 if threading.current_thread() is threading.main_thread() else 3.0)
+
+    df, found = grad(f, compile="never"), []
+    for _ in range(2):
+        assert df(1.0) == 2.0
+    thread = threading.Thread(target=lambda: found.append(df(1.0)))
+    thread.start()
+    thread.join()
+    assert found == [3.0]
+
+
+def test_whether_memory_is_shared():
+    """`np.shares_memory` of an argument and another one, or an array of the outside -> error; of
+    what was made on the way, no"""
+    a = np.arange(3.0)
+    for f, args in (
+        (lambda x, y: np.sum(x) * (2.0 if np.shares_memory(x, y) else 1.0), (a, a[1:])),
+        (lambda x: np.sum(x) * (2.0 if np.may_share_memory(x, a[:2]) else 1.0), (a,)),
+    ):
+        with refused(UnsupportedError, "shares memory with another array", "Pass a flag"):
+            jit(f, compile="never")(*args)
+    assert jit(lambda x: np.shares_memory(x, x + 1), compile="never")(a) is False
 
 
 def test_tuples_of_classes(monkeypatch):

@@ -212,14 +212,24 @@ def isfortran(a: Any) -> bool:
 
 def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
     """np.may_share_memory and np.shares_memory, of arrays that share nothing, or all."""
-    if not (isinstance(a, Tracer) and isinstance(b, Tracer) and a._owner is b._owner):
-        return False
-    if a._read()[0] is b._read()[0]:
-        return a.size > 0
-    raise UnsupportedError(
-        f"whether two views of one array overlap isn't followed{at_line()}. Compare the indices "
-        "that they were made with"
-    )
+    if isinstance(a, Tracer) and isinstance(b, Tracer) and a._owner is b._owner:
+        if a._read()[0] is b._read()[0]:
+            return a.size > 0
+        raise UnsupportedError(
+            f"whether two views of one array overlap isn't followed{at_line()}. Compare the "
+            "indices that they were made with"
+        )
+    if all(not isinstance(x, Tracer) or _is_passed(x) for x in (a, b)):
+        raise UnsupportedError(
+            f"whether an argument shares memory with another array isn't followed{at_line()}. Pass "
+            "a flag instead"
+        )
+    return False
+
+
+def _is_passed(x: Tracer) -> bool:
+    """Whether the memory of an array is, or may be, that of an argument."""
+    return x._owner._read()[0] in x._trace.builder.inputs
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:

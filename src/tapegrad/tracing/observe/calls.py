@@ -12,6 +12,7 @@ import inspect
 import operator
 import os
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Sequence
@@ -68,6 +69,9 @@ def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
         return both(o.taken([*args, *kwargs.values()]), lambda _: setattr(o, "quiet", False))
     if args and kind is not types.MethodType and isinstance(args[0], randomness.kinds()):
         return _of_generator(o, f, args, kwargs)
+    if f is threading.get_ident:
+        o.reads.found("thread()", threading.get_ident(), "threading.get_ident")
+        return None
     special = SPECIAL.get(id(f))
     if special is not None and special[0] is f:
         return special[1](o, args, kwargs)

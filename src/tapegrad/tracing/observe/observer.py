@@ -324,6 +324,9 @@ class Observer(Uses):
             place = self.reads.place(names) or self.reads.constant(names, name)
             text = f"{{}}[{self.reads.key(name)}]"
             self.reads.read(place, ("item", Key(name)), text, names[name], name)
+        else:
+            place = self.reads.place(names) or self.reads.constant(names, name)
+            self.reads.absent(place, name, "{}")
 
     def known_names(self, frame: FrameType) -> set[str]:
         """The global names that the code of a frame has read already."""

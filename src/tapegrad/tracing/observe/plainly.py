@@ -45,19 +45,22 @@ def item(x: Any, key: Any) -> Any:
     return base_of(type(x)).__getitem__(x, key)
 
 
-_MARSHALLED = frozenset([bool, int, float, complex, str, type(None)])
+_MARSHALLED = frozenset([bool, int, complex, str, type(None)])
 
 
-def is_plain(x: Any, depth: int = 20) -> bool:
-    """Whether a container holds numbers, strings and built-in containers of these alone, which
-    `marshal` tells apart from all others. It takes arrays and the like for bytes, so not bytes."""
+def is_plain(x: Any) -> bool:
+    """Whether a dict, list or tuple holds numbers and strings alone, and tuples of these, which
+    `marshal` tells apart from all others. It takes arrays and the like for bytes, so not bytes. It
+    doesn't see which object a list or a NaN is, nor in which order a set goes through its items.
+    """
     kind = type(x)
-    if kind in _MARSHALLED:
-        return True
-    if kind not in (dict, list, tuple, set, frozenset) or not depth:
-        return False
     held = [*x, *x.values()] if kind is dict else x
-    return all(is_plain(v, depth - 1) for v in held)
+    return kind in (dict, list, tuple) and all(
+        type(v) in _MARSHALLED
+        or (type(v) is float and v == v)
+        or (type(v) is tuple and is_plain(v))
+        for v in held
+    )
 
 
 def found_in_class(kind: type, name: str, default: Any = None) -> Any:

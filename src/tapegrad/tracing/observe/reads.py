@@ -196,7 +196,7 @@ class Reads:
             if isinstance(x, np.dtype) and x.names is not None:
                 x = copy.deepcopy(x)  # its names may be set
             name, value = self._assigned(text), self._value(x)
-            self._fact(f"type({name}) is type({value}) and {name} == {value}", word)
+            self._fact(f"same_value({name}, {value})", word)
         else:
             name = self._assigned(text)
             known = self.places.get(id(x))
@@ -248,6 +248,8 @@ class Reads:
         same = f"{name} is {value} or (type({name}) is {kind} and {name} == {value}"
         if isinstance(x, float):  # 0.0 is not -0.0
             same += f" and signbit({name}) == signbit({value})"
+        elif isinstance(x, complex):
+            same += f" and repr({name}) == repr({value})"
         self._fact(f"{same})", word)
 
     def _same_type(self, name: str, x: Any, word: str) -> None:
@@ -326,15 +328,21 @@ class Reads:
             return
         base = plainly.base_of(type(x))
         if issubclass(base, (set, frozenset)):
-            same = self._value(frozenset(plainly.elements(x)))
-            self._fact(f"frozenset({self.all_of(place)}) == {same}", place.word)
+            same = self._value(list(plainly.elements(x)))
+            self._fact(f"same_elements({self.all_of(place)}, {same})", place.word)
             for element in plainly.elements(x):
                 if type(element) not in PLAIN_TYPES:
                     self.constant(element, place.word)
             return
         if base in MAPPINGS:
             keys = list(plainly.elements(x))
-            self._fact(f"[*{self.all_of(place)}] == {self._value(keys)}", place.word)
+            same = f"same_elements({self.all_of(place)}, {self._value(keys)})"
+            if all(type(key) is str for key in keys):
+                same = f"[*{self.all_of(place)}] == {self._value(keys)}"
+            self._fact(same, place.word)
+            if base is collections.defaultdict:
+                made_by = "{}.default_factory"
+                self.read(place, "default_factory", made_by, x.default_factory, place.word)
         else:
             keys = list(range(plainly.length(x)))
             own = name if base is type(x) else f"[*{self.all_of(place)}]"
@@ -371,9 +379,16 @@ class Reads:
             return
         self.mutated[id(place.x)] = place
         if isinstance(place.x, np.ndarray):
+            flag = "{}.flags.writeable"
+            self.read(place, "writeable", flag, place.x.flags.writeable, place.word)
+        else:  # what is one object now may be two later, and the other way
+            for each in list(self.places.values()):
+                if type(each.x) in CONTAINERS:
+                    self.pin(each.x)
+        if isinstance(place.x, np.ndarray):
             self.contents(place)
         elif isinstance(place.x, bytearray):
-            self._fact(f"{self.named(place)} == {self._value(bytes(place.x))}", place.word)
+            self.lost(place.word)  # whether it can be resized depends on who looks at its memory
         else:
             for _ in self.items(place):
                 pass

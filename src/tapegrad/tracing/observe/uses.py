@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import inspect
 import sys
 import weakref
 import zlib
@@ -118,6 +119,7 @@ class Uses:
                 elif kind not in (set, frozenset):
                     self._take(plainly.values(x), arrays, whole, seen)
                 self.kind(x)
+                self.enters = self.enters or kind not in CONTAINERS
             elif isinstance(x, type):
                 self.kind(x)
             elif kind is weakref.ref and place is None:  # which is hashed as what it refers to
@@ -132,24 +134,31 @@ class Uses:
             elif kind in _NOTHING:
                 self.kind(x)
             elif is_pythons_class(kind):
-                self.enters = True
-                self.kind(x)
-                reads.pin(x)
-                for name in _INTERFACES:  # by which NumPy reads memory that is another object's
-                    self.lookups.attribute(x, name)
-                    if name in getattr(x, "__dict__", ()) or hasattr(kind, name):
-                        reads.lost(kind.__name__)
+                self._instance(x)
                 # Methods of the user's are followed; those of a library's may read all it has.
                 if whole or not self.lookups.is_users_class(kind):
-                    own = self.lookups.whole_object(x) if place is not None else []
-                    self._take(
-                        own or list(getattr(x, "__dict__", {}).values()), arrays, whole, seen
-                    )
+                    self._take(self._all_of(x), arrays, whole, seen)
             elif place is not None and not (is_inert(kind) or is_equal(x)):
                 if isinstance(x, (bytearray, memoryview)) or kind.__name__ == "array":
                     reads.read(place, "bytes", f"bytes({{}}) == {reads._value(bytes(x))}", True, "")
                 else:
                     reads.lost(place.word)
+
+    def _instance(self, x: Any) -> None:
+        """An object of a class of Python's takes part."""
+        self.enters = True
+        self.kind(x)
+        self.reads.pin(x)
+        own = getattr(x, "__dict__", {})
+        for name in _INTERFACES:  # by which NumPy reads memory that is another object's
+            self.lookups.attribute(x, name)
+            if name in own or hasattr(type(x), name):
+                self.reads.lost(type(x).__name__)
+
+    def _all_of(self, x: Any) -> list[Any]:
+        """The values of all attributes of an object, which are read."""
+        own = self.lookups.whole_object(x) if self.reads.place(x) is not None else []
+        return own or list(getattr(x, "__dict__", {}).values())
 
     def callable(self, f: Any) -> list[Any]:
         """C code may call this function, unseen if it is written in C too; returns what that has at
@@ -295,14 +304,18 @@ class Uses:
         """An attribute is about to be set or deleted."""
         self.identities.changes(x)
         place = self.reads.place(x)
-        if isinstance(x, (Value, np.ndarray)) or (place is None and not isinstance(x, type)):
+        if isinstance(x, (Value, np.ndarray)):
             return
-        if place is None:
-            place = self.reads.constant(x, name)
         found = getattr(type(x), name, None)
+        if not isinstance(x, type) and self.lookups.is_users_class(type(x)) and found is not None:
+            self.lookups.in_class(type(x), name, inspect.getattr_static(type(x), name))
         if hasattr(type(found), "__set__") and not _is_slot(found):
             self.lookups.attribute(x, name)  # of a property: its setter is followed
             return
+        if place is None:
+            if not isinstance(x, type):
+                return
+            place = self.reads.constant(x, name)
         self.reads.write(place, ("attr", name), attribute(name), name)
 
 
