@@ -31,10 +31,10 @@ REACHED = {
     "gradient": 0.75,
     "compiled": 0.75,
     "second": 0.25,
-    "shapes": 0.4,
-    "dtypes": 0.25,
-    "kinds": 0.03,
-    "layouts": 0.06,
+    "shapes": 0.25,
+    "dtypes": 0.12,
+    "kinds": 0.02,
+    "layouts": 0.04,
     "state": 0.08,
 }
 

@@ -12,6 +12,7 @@
     harmless.py      what is proven harmless
     plainly.py       looking at objects without calling methods of their own
     reads.py         what was read, as facts that a later call can check
+    naming.py        keys and attributes, as the texts of facts have them
     comparing.py     how facts compare what they find
 
 Every object that a program computes with comes to it by an instruction. So by following them it is

@@ -36,7 +36,8 @@ from tapegrad.tracing.observe.harmless import (
     is_self_contained,
     is_silent,
 )
-from tapegrad.tracing.observe.reads import ABSENT, attribute
+from tapegrad.tracing.observe.naming import attribute
+from tapegrad.tracing.observe.reads import ABSENT
 from tapegrad.tracing.observe.uses import both
 from tapegrad.tracing.source import at_line
 

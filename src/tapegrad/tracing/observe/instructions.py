@@ -25,7 +25,7 @@ from tapegrad.tracing.observe.harmless import (
     is_pythons_class,
 )
 from tapegrad.tracing.observe.lookups import FIXED
-from tapegrad.tracing.observe.reads import Key
+from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.uses import both
 from tapegrad.tracing.source import at_line
 

@@ -21,7 +21,8 @@ from tapegrad.tracing.observe.harmless import (
     is_pythons_class,
     is_users_file,
 )
-from tapegrad.tracing.observe.reads import ABSENT, Key, Place, Reads, attribute
+from tapegrad.tracing.observe.naming import Key, attribute
+from tapegrad.tracing.observe.reads import ABSENT, Place, Reads
 
 # Of an array: what it looks like, and other ways to look at its memory. All else reads elements.
 _LAYOUT = {"shape", "ndim", "size", "dtype", "strides", "itemsize", "nbytes"}

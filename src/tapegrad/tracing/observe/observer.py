@@ -43,7 +43,8 @@ from tapegrad.tracing.observe.harmless import (
     is_users_file,
 )
 from tapegrad.tracing.observe.identities import Identities
-from tapegrad.tracing.observe.reads import Key, Place
+from tapegrad.tracing.observe.naming import Key
+from tapegrad.tracing.observe.reads import Place
 from tapegrad.tracing.observe.uses import Then, Uses
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -19,7 +19,6 @@ from __future__ import annotations
 import collections
 import copy
 import inspect
-import keyword
 import marshal
 import types
 import weakref
@@ -41,6 +40,7 @@ from tapegrad.tracing.observe.harmless import (
     PLAIN_TYPES,
     is_inert,
 )
+from tapegrad.tracing.observe.naming import Key, is_name
 
 MOST = 5000  # facts; a function that reads more is traced at each call
 
@@ -439,24 +439,6 @@ def _holds(x: Any) -> bool:
     return x.__self__ is not None and not isinstance(x.__self__, types.ModuleType)
 
 
-@dataclass(frozen=True)
-class Key:
-    """A key of a dict, told apart from those that are equal and of another type."""
-
-    key: Any
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Key) and type(self.key) is type(other.key) and self.key == other.key
-        )
-
-    def __hash__(self) -> int:
-        try:
-            return hash(self.key)
-        except TypeError:  # of slices, before Python 3.12
-            return hash(repr(self.key))
-
-
 def _value_at(x: Any, at: Any) -> Any:
     """What a place that was written to holds now."""
     what, key = at
@@ -468,19 +450,6 @@ def _value_at(x: Any, at: Any) -> Any:
         except ValueError:
             return ABSENT
     return inspect.getattr_static(x, key, ABSENT)
-
-
-def is_name(text: str) -> bool:
-    """Whether a text may stand in the facts as an attribute or a key."""
-    return text.isidentifier() and text.isascii() and not keyword.iskeyword(text)
-
-
-def attribute(name: str) -> str:
-    """`{}.name`, as Python looks it up."""
-    if is_name(name):
-        return f"{{}}.{name}"
-    codes = ", ".join(str(ord(letter)) for letter in name)
-    return f"getattr({{}}, ''.join(map(chr, [{codes}])))"
 
 
 def owner_of(x: np.ndarray) -> Any:

@@ -32,7 +32,8 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.lookups import Lookups
-from tapegrad.tracing.observe.reads import Key, Reads, attribute
+from tapegrad.tracing.observe.naming import Key, attribute
+from tapegrad.tracing.observe.reads import Reads
 
 Then = Callable[[Any], None]
 
@@ -77,6 +78,10 @@ class Uses:
         values = [x for x in given if not CALM[type(x)]]
         if not values:
             return None
+        for x in values:  # a method of a generator is handed to C code, to be called
+            held = getattr(x, "__self__", None) if type(x) in _METHODS else None
+            if isinstance(held, randomness.kinds()) and self.is_outside(held):
+                self.refuse(randomness.drawn(self.label, held))
         traced = any(isinstance(x, Value) for x in given)  # a trace doesn't write to plain arrays
         arrays: list[np.ndarray] = []
         self._take(values, arrays, whole, set())
@@ -166,8 +171,6 @@ class Uses:
         if isinstance(f, FunctionType):
             return []
         held = getattr(f, "__self__", None)
-        if isinstance(held, randomness.kinds()) and self.is_outside(held):
-            self.refuse(randomness.drawn(self.label, held))
         if isinstance(f, MethodType):
             return [f.__func__, f.__self__]
         if type(f) is functools.partial:
@@ -319,6 +322,7 @@ class Uses:
         self.reads.write(place, ("attr", name), attribute(name), name)
 
 
+_METHODS = (MethodType, type(len))
 _INTERFACES = ("__array_interface__", "__array_struct__")
 _NOTHING = (
     *(FunctionType, MethodType, type(len), ModuleType, range),

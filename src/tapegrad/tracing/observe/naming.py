@@ -1,0 +1,38 @@
+"""Keys and attributes, as the texts of facts have them."""
+
+from __future__ import annotations
+
+import keyword
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of a dict, told apart from those that are equal and of another type."""
+
+    key: Any
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Key) and type(self.key) is type(other.key) and self.key == other.key
+        )
+
+    def __hash__(self) -> int:
+        try:
+            return hash(self.key)
+        except TypeError:  # of slices, before Python 3.12
+            return hash(repr(self.key))
+
+
+def is_name(text: str) -> bool:
+    """Whether a text may stand in the facts as an attribute or a key."""
+    return text.isidentifier() and text.isascii() and not keyword.iskeyword(text)
+
+
+def attribute(name: str) -> str:
+    """`{}.name`, as Python looks it up."""
+    if is_name(name):
+        return f"{{}}.{name}"
+    codes = ", ".join(str(ord(letter)) for letter in name)
+    return f"getattr({{}}, ''.join(map(chr, [{codes}])))"
