@@ -342,6 +342,14 @@ def test_writes_that_come_to_be_refused():
             return 3.0 * x
         return 2.0 * x
 
+    def added(x):
+        try:
+            np.multiply(a, 1.0, out=a)
+            np.copyto(a, a.copy())
+        except ValueError:
+            return 3.0 * x
+        return 2.0 * x
+
     class Held:
         rate = 1.0
 
@@ -358,6 +366,11 @@ def test_writes_that_come_to_be_refused():
     for writeable in (True, True, False, False, True):
         a.flags.writeable = writeable
         assert df(1.0) == (2.0 if writeable else 3.0)
+    for first in (True, False):
+        da = grad(added, compile="never")
+        for writeable in (first, first, not first, first):
+            a.flags.writeable = writeable
+            assert da(1.0) == (2.0 if writeable else 3.0)
     assert [dg(1.0), dg(1.0)] == [2.0, 2.0]
     Held.rate = property(lambda self: 1.0)
     assert dg(1.0) == 3.0

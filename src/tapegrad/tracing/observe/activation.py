@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from tapegrad.tracing.observe import instructions as do
 from tapegrad.tracing.observe.frames import MISSING, operand
+from tapegrad.tracing.observe.uses import Then
 
 if TYPE_CHECKING:
     from tapegrad.tracing.observe.observer import Observer
 
-Then = Callable[[Any], None]
 Handler = Callable[["Activation", Any], "Then | None"]
 
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.harmless import is_pythons_class, is_self_contained
+from tapegrad.tracing.observe.uses import Then
 
 if TYPE_CHECKING:
     from tapegrad.tracing.observe.observer import Observer
-
-Then = Callable[[Any], None]
 
 
 def _getattr(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:

@@ -15,7 +15,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,13 +38,11 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.naming import attribute
 from tapegrad.tracing.observe.reads import ABSENT
-from tapegrad.tracing.observe.uses import both
+from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 
 if TYPE_CHECKING:
     from tapegrad.tracing.observe.observer import Observer
-
-Then = Callable[[Any], None]  # what is noted when the result is known
 
 
 def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
@@ -55,6 +53,8 @@ def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
             o.reads.lost(name_of(f))
         if f.__name__ in _TEXTS:
             o.printed(args)
+        for x in _written(f, args, kwargs):
+            o.changes(x)
         return o.taken([*args, *kwargs.values()] if kwargs else args)
     if kind is types.FunctionType:
         if not is_own(f.__code__):
@@ -165,6 +165,17 @@ def _told(o: Observer, f: Any) -> Then:
             o.reads.lost(name_of(f))
 
     return then
+
+
+_WRITERS = (np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal)
+
+
+def _written(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[np.ndarray]:
+    """The arrays that a function of NumPy's writes to; whether it may is read, too."""
+    out = kwargs.get("out")
+    given = [*out] if isinstance(out, tuple) else [out]
+    given += args[f.nin :] if isinstance(f, np.ufunc) else args[:1] if f in _WRITERS else []
+    return [x for x in given if isinstance(x, np.ndarray)]
 
 
 # ---- callables that go on to others
@@ -301,7 +312,7 @@ _CHANGING = {
     *("__imul__", "fill", "put", "partition", "resize", "setfield", "setflags", "itemset"),
     *("difference_update", "intersection_update", "symmetric_difference_update", "subtract"),
     *("byteswap", "__init__", "move_to_end", "__setstate__", "__setattr__", "__delattr__"),
-    "__imatmul__",
+    *("__imatmul__", "at"),
 }
 _FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _TEXTS = {

@@ -7,7 +7,6 @@ the instruction's argument. What is returned is called with the result.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +25,11 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
-from tapegrad.tracing.observe.uses import both
+from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 
 if TYPE_CHECKING:
     from tapegrad.tracing.observe.activation import Activation
-
-Then = Callable[[Any], None]
 
 
 # ---- names

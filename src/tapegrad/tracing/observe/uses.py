@@ -170,11 +170,11 @@ class Uses:
         hand."""
         if isinstance(f, FunctionType):
             return []
-        held = getattr(f, "__self__", None)
         if isinstance(f, MethodType):
             return [f.__func__, f.__self__]
         if type(f) is functools.partial:
             return [f.func, *f.args, *f.keywords.values()]
+        held = getattr(f, "__self__", None)
         if not is_harmless(f) or id(f) in READERS or type(f) in LOOKING_UP:
             self.reads.lost(getattr(f, "__qualname__", type(f).__name__))
         elif held is not None and not isinstance(held, (ModuleType, type)):
