@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 from collections import Counter
 from functools import partial
 
@@ -45,7 +46,7 @@ AWAITED: dict[str, str] = {}
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_programs(part, record_property):
+def test_programs(part, record_property, capfd):
     first = random.SystemRandom().getrandbits(40) if NEW and FIRST is None else FIRST or 0
     reached: Counter[str] = Counter()
     failures: list[tuple[int, Program, Exception]] = []
@@ -59,6 +60,8 @@ def test_programs(part, record_property):
             reached.update(f"awaited: {word}" for word in known[:1])
             if not known:
                 failures.append((seed, program, error))
+                with capfd.disabled():  # at once: a long run may be stopped before its report
+                    print(f"\nTAPEGRAD_FUZZ_SEED={seed}: {likeness(error)}", file=sys.stderr)
             continue
         reached.update({word.split(":")[0] for word in tally if word.endswith(COMPARED)})
     record_property("programs", len(seeds))
