@@ -489,6 +489,53 @@ def test_a_python_number_isnt_an_array(f):
     assert_raises_alike(f, 0.5)
 
 
+MASKED = [(3, 1, 3), (1, 1, 3), (2,), (3, 3)]
+
+
+@pytest.mark.parametrize("shape", MASKED)
+@pytest.mark.parametrize("index", [lambda x: x > 0, lambda x: (x > 0,), lambda x: (..., x > 0)])
+def test_values_for_the_elements_of_a_mask(shape, index):
+    """Where a mask alone is the index, values have one axis at most."""
+
+    def f(x):
+        y = x * 1.0
+        y[index(x)] = np.ones(shape) * x[0, 0]
+        return y
+
+    assert_raises_alike(f, 1.0 + np.arange(9.0).reshape(3, 3))
+
+
+@pytest.mark.parametrize("x", [np.float64(0.5), 0.5])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.clip(x, -1, 1, out=x),
+        lambda x: np.add(x, 1, out=x),
+        lambda x: np.sum([x, x], out=x),
+        lambda x: np.nan_to_num(x, copy=False),
+    ],
+)
+def test_numbers_hold_no_results(f, x):
+    assert_raises_alike(f, x)
+
+
+# ---- what a class says that it is
+
+
+@pytest.mark.parametrize("said", [None, "builtins", "numpy", "collections", "no_module", 3])
+def test_classes_that_say_they_are_of_another_module(said):
+    """A class is of the module that its text is run for, which needs no name."""
+    names = {"np": np} if said is None else {"np": np, "__name__": said}
+    exec("class Model:\n    w = 2.0\n    def f(self, x):\n        return Model.w * x", names)
+    model = names["Model"]()
+    g = jit(model.f, compile="never")
+    assert g(1.5) == 3.0
+    names["Model"].w = 3.0
+    assert g(1.5) == 4.5
+    names["Model"].f = lambda self, x: -x
+    assert jit(model.f, compile="never")(1.5) == -1.5
+
+
 # ---- derivatives
 
 

@@ -250,7 +250,7 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer):  # type: ig
         return bool((self == x).any())
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        from tapegrad.tracing.frontend.indexing import setitem
+        from tapegrad.tracing.frontend.scattering import setitem
 
         setitem(self, index, value)
 

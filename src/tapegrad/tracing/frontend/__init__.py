@@ -206,7 +206,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     # indexing and writing
     np.take: indexing.take,
     np.take_along_axis: indexing.take_along_axis,
-    np.put_along_axis: indexing.put_along_axis,
+    np.put_along_axis: scattering.put_along_axis,
     np.compress: indexing.compress,
     np.extract: indexing.extract,
     np.choose: indexing.choose,

@@ -13,37 +13,29 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.base import Slice, broadcast_shapes
-from tapegrad.primitives.elementwise import where
 from tapegrad.primitives.reductions import Sum
-from tapegrad.primitives.scatter import Nonzero, SetItem, gather, scatter_set
+from tapegrad.primitives.scatter import Nonzero, gather
 from tapegrad.primitives.views import (
     BroadcastTo,
     ExpandDims,
     GetItem,
     Reshape,
-    Squeeze,
     Transpose,
     indexed_shape,
 )
-from tapegrad.tracing.floating import cast_of, watching
 from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
     cast,
-    cast_all,
-    check_dtype,
     common_dtype,
     plain,
     recorded,
     store,
 )
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer, stand_in, unwrap
-from tapegrad.trees import is_array
 
 # ---- taking an index apart
 
@@ -261,7 +253,7 @@ def getitem(x: Tracer, index: Any) -> Any:
     if found.advanced:
         return found.gathered(found.move_first(x))
     if (
-        _is_dotted(index)
+        is_dotted(index)
         and not indexed_shape(found.explicit)
         and not found.new_axes
         and not x._is_scalar()
@@ -271,7 +263,7 @@ def getitem(x: Tracer, index: Any) -> Any:
     return found.view(x)
 
 
-def _is_dotted(index: Any) -> bool:
+def is_dotted(index: Any) -> bool:
     return index is Ellipsis or (isinstance(index, tuple) and any(k is Ellipsis for k in index))
 
 
@@ -322,7 +314,7 @@ def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
     return out
 
 
-def _grids(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
+def grids(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
     """The index that has `indices` along an axis and counts along the others."""
     grids = []
     for a, n in enumerate(x.shape):
@@ -336,7 +328,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     x = as_tracer(x, indices)
     if axis is None:
         x, axis = x.reshape(-1), 0
-    return x[_grids(x, indices, normalize_axis_index(axis, x.ndim))]
+    return x[grids(x, indices, normalize_axis_index(axis, x.ndim))]
 
 
 def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
@@ -389,89 +381,6 @@ def argwhere(x: Any) -> Any:
     if x.ndim == 0:
         return argwhere(x.reshape(1))[:, :0]
     return np.stack(nonzero(x)).T
-
-
-# ---- writing
-
-
-@unobserved
-def setitem(x: Tracer, index: Any, value: Any) -> None:
-    """`x[index] = value`: from here on, `x` and all its views have the new elements."""
-    if x._is_scalar():
-        raise TypeError("a traced scalar does not support item assignment")
-    value = plain(value)
-    if isinstance(value, Tracer) and value.dtype.kind == "f" and x.dtype.kind != "f":
-        raise ConversionError(
-            f"a traced float is assigned into an array of dtype {x.dtype}{at_line()}: it would be "
-            "truncated and lose its derivative. Make the array with a float dtype"
-        )
-    if _is_mask_of(x, index) and not np.ndim(value):
-        # A mask that is the condition of a choice, and not indices, needs no guard on its count.
-        chosen = where(as_tracer(index, x), fit(x, value, ()), x)
-        x._write(SetItem(tuple(Slice(0, n) for n in x.shape)), chosen)
-        return
-    found = Index(x, index)
-    if not found.advanced:
-        element = not indexed_shape(found.explicit) and not found.new_axes
-        if element and np.ndim(value) and not _is_dotted(index):
-            np.zeros(1)[0] = np.zeros(np.shape(value))  # NumPy's own error, if it is one
-        x._write(
-            SetItem(found.explicit), fit(x, value, indexed_shape(found.explicit), found.new_axes)
-        )
-        return
-    moved = found.move_first(x)  # a view of `x`: writing to it writes to `x`
-    y = fit(x, value, found.result_shape(moved))
-    moved._write(scatter_set, found.arranged(x, y), *found.arrays)
-
-
-def _is_mask_of(x: Tracer, index: Any) -> bool:
-    is_array = isinstance(index, (Tracer, np.ndarray))
-    return is_array and index.dtype == np.bool_ and index.shape == x.shape and x.ndim > 0
-
-
-def fit(x: Tracer, value: Any, shape: tuple[int, ...], new_axes: Sequence[int] = ()) -> Any:
-    """`value` with the dtype of `x` and this shape, broadcast as assignment does it.
-
-    `new_axes` are axes of extent 1 that the index has and the place to write to has not.
-    """
-    if is_array(value):
-        check_dtype(value.dtype)
-        given = value
-        value = watching(
-            cast_of, (value, x.dtype), {}, lambda: cast_all([x, given], [x.dtype, x.dtype])[1]
-        )
-    else:
-        value = cast(value, x.dtype)
-    grown = list(shape)
-    for axis in new_axes:
-        grown.insert(axis, 1)
-    found = value.shape
-    extra = len(found) - len(grown)
-    if extra > 0 and set(found[:extra]) == {1}:  # NumPy drops leading unit axes of the value
-        value = recorded(x, Squeeze(tuple(range(extra))), value)
-        found = value.shape
-    try:
-        fits = broadcast_shapes(found, tuple(grown)) == tuple(grown)
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"could not broadcast input array from shape {found} into shape {tuple(grown)}"
-        )
-    if found != tuple(grown):
-        value = recorded(x, BroadcastTo(tuple(grown)), value)
-    return recorded(x, Squeeze(tuple(new_axes)), value) if new_axes else value
-
-
-def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> None:
-    """np.put_along_axis."""
-    from tapegrad.tracing.frontend.scattering import check_traced
-
-    check_traced(x, "np.put_along_axis")
-    if axis is None:
-        Flat(x)[indices] = values
-    else:
-        x[_grids(x, indices, normalize_axis_index(axis, x.ndim))] = values
 
 
 class Flat:

@@ -148,15 +148,17 @@ def nan_to_num(
     x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Any:
     """np.nan_to_num."""
+    if not copy and x._is_scalar():
+        np.array(x.dtype.type(0), copy=False)  # NumPy's own error
     if x.dtype.kind != "f":
-        return scalar(ew.copy(x)) if copy or not x.ndim else x
+        return scalar(ew.copy(x)) if copy else x
     info = np.finfo(x.dtype)
     high = info.max if posinf is None else posinf
     low = info.min if neginf is None else neginf
     result = np.where(np.isnan(x), cast(as_tracer(nan, x), x.dtype), x)
     result = np.where(x == np.inf, cast(as_tracer(high, x), x.dtype), result)
     result = np.where(x == -np.inf, cast(as_tracer(low, x), x.dtype), result)
-    return scalar(result) if copy or not x.ndim else store(x, result)
+    return scalar(result) if copy else store(x, result)
 
 
 def imag(x: Any) -> Any:

@@ -190,7 +190,7 @@ def recorded(x: Tracer, primitive: Any, *operands: Any) -> Any:
 
 def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") -> Any:
     """Write a result into `out`, as out= does; a plain array can't hold a traced value."""
-    from tapegrad.tracing.frontend.indexing import setitem
+    from tapegrad.tracing.frontend.scattering import setitem
 
     if not isinstance(out, Tracer):
         raise ConversionError(
@@ -198,10 +198,8 @@ def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") 
             "in-place operator. Import tapegrad.numpy as np, whose np.zeros can hold it, make the "
             "array with np.zeros_like(x) of a traced x, or write y = y + x instead of y += x"
         )
-    if out._is_scalar() and where is not True:
+    if out._is_scalar():  # a NumPy scalar or a Python number, not an array of no axes
         raise TypeError("return arrays must be of ArrayType")
-    if out._is_scalar():
-        return result  # `s += x` on a scalar binds the name anew
     if not np.can_cast(result.dtype, out.dtype, casting):
         raise TypeError(
             f"Cannot cast ufunc output from {result.dtype!r} to {out.dtype!r} with casting rule "

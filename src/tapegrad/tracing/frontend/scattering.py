@@ -1,17 +1,113 @@
-"""Writes through NumPy's functions: ufunc.at, copyto, put, putmask, place, fill."""
+"""Writes: item assignment, ufunc.at, copyto, put, putmask, place, fill, put_along_axis."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.errors import ConversionError, UnsupportedError
-from tapegrad.primitives.scatter import ScatterAdd
-from tapegrad.tracing.frontend.indexing import Index, fit
-from tapegrad.tracing.frontend.operands import as_tracer, plain, recorded
+from tapegrad.primitives import elementwise
+from tapegrad.primitives.base import Slice, broadcast_shapes
+from tapegrad.primitives.scatter import ScatterAdd, SetItem, scatter_set
+from tapegrad.primitives.views import BroadcastTo, Squeeze, indexed_shape
+from tapegrad.tracing.floating import cast_of, watching
+from tapegrad.tracing.frontend.indexing import Flat, Index, grids, is_dotted
+from tapegrad.tracing.frontend.operands import (
+    as_tracer,
+    cast,
+    cast_all,
+    check_dtype,
+    plain,
+    recorded,
+)
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
+from tapegrad.trees import is_array
+
+# ---- x[index] = value
+
+
+@unobserved
+def setitem(x: Tracer, index: Any, value: Any) -> None:
+    """`x[index] = value`: from here on, `x` and all its views have the new elements."""
+    if x._is_scalar():
+        raise TypeError("a traced scalar does not support item assignment")
+    value = plain(value)
+    if isinstance(value, Tracer) and value.dtype.kind == "f" and x.dtype.kind != "f":
+        raise ConversionError(
+            f"a traced float is assigned into an array of dtype {x.dtype}{at_line()}: it would be "
+            "truncated and lose its derivative. Make the array with a float dtype"
+        )
+    alone = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+    if _is_mask_of(x, alone):
+        if np.ndim(value) > 1:
+            raise TypeError(
+                "NumPy boolean array indexing assignment requires a 0 or 1-dimensional input, "
+                f"input has {np.ndim(value)} dimensions"
+            )
+        if not np.ndim(value):
+            # A mask that is the condition of a choice, not indices, needs no guard on its count.
+            chosen = elementwise.where(as_tracer(alone, x), fit(x, value, ()), x)
+            x._write(SetItem(tuple(Slice(0, n) for n in x.shape)), chosen)
+            return
+    found = Index(x, index)
+    if not found.advanced:
+        element = not indexed_shape(found.explicit) and not found.new_axes
+        if element and np.ndim(value) and not is_dotted(index):
+            np.zeros(1)[0] = np.zeros(np.shape(value))  # NumPy's own error, if it is one
+        x._write(
+            SetItem(found.explicit), fit(x, value, indexed_shape(found.explicit), found.new_axes)
+        )
+        return
+    moved = found.move_first(x)  # a view of `x`: writing to it writes to `x`
+    y = fit(x, value, found.result_shape(moved))
+    moved._write(scatter_set, found.arranged(x, y), *found.arrays)
+
+
+def _is_mask_of(x: Tracer, index: Any) -> bool:
+    is_array = isinstance(index, (Tracer, np.ndarray))
+    return is_array and index.dtype == np.bool_ and index.shape == x.shape and x.ndim > 0
+
+
+def fit(x: Tracer, value: Any, shape: tuple[int, ...], new_axes: Sequence[int] = ()) -> Any:
+    """`value` with the dtype of `x` and this shape, broadcast as assignment does it.
+
+    `new_axes` are axes of extent 1 that the index has and the place to write to has not.
+    """
+    if is_array(value):
+        check_dtype(value.dtype)
+        given = value
+        value = watching(
+            cast_of, (value, x.dtype), {}, lambda: cast_all([x, given], [x.dtype, x.dtype])[1]
+        )
+    else:
+        value = cast(value, x.dtype)
+    grown = list(shape)
+    for axis in new_axes:
+        grown.insert(axis, 1)
+    found = value.shape
+    extra = len(found) - len(grown)
+    if extra > 0 and set(found[:extra]) == {1}:  # NumPy drops leading unit axes of the value
+        value = recorded(x, Squeeze(tuple(range(extra))), value)
+        found = value.shape
+    try:
+        fits = broadcast_shapes(found, tuple(grown)) == tuple(grown)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"could not broadcast input array from shape {found} into shape {tuple(grown)}"
+        )
+    if found != tuple(grown):
+        value = recorded(x, BroadcastTo(tuple(grown)), value)
+    return recorded(x, Squeeze(tuple(new_axes)), value) if new_axes else value
+
+
+# ---- functions
 
 
 def check_traced(x: Any, name: str) -> None:
@@ -128,3 +224,12 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
         flat = values.reshape(-1)
         values = flat[k % flat.size]
     a[(k,) * a.ndim] = values
+
+
+def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> None:
+    """np.put_along_axis."""
+    check_traced(x, "np.put_along_axis")
+    if axis is None:
+        Flat(x)[indices] = values
+    else:
+        x[grids(x, indices, normalize_axis_index(axis, x.ndim))] = values

@@ -35,6 +35,7 @@ from tapegrad.tracing.observe.harmless import (
     is_pythons_class,
     is_self_contained,
     is_silent,
+    module_of,
 )
 from tapegrad.tracing.observe.naming import attribute
 from tapegrad.tracing.observe.reads import ABSENT
@@ -103,10 +104,10 @@ def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
     elif (
         type(kind.__call__) is types.FunctionType
         and is_own(kind.__call__.__code__)
-        and (not kind.__module__.startswith("tapegrad."))
+        and (not module_of(kind).startswith("tapegrad."))
     ):
         return o.taken([f, *args, *kwargs.values()], whole=True)  # one of NumPy's
-    elif kind.__module__.startswith("tapegrad."):
+    elif module_of(kind).startswith("tapegrad."):
         _go_on(o, f)
         return o.taken([*args, *kwargs.values()])
     elif is_pythons_class(kind):  # its __call__ is followed
@@ -159,7 +160,7 @@ def _told(o: Observer, f: Any) -> Then:
         if isinstance(result, types.ModuleType):
             known = sys.modules.get(result.__name__) is result
             o.loaded(result.__name__ if known else "", result)
-        elif type(result).__module__ == "logging":
+        elif module_of(type(result)) == "logging":
             o.reads.place(result) or o.reads.constant(result, name_of(f))
         elif result is not None:
             o.reads.lost(name_of(f))
@@ -204,7 +205,7 @@ def _go_on(o: Observer, f: Any) -> None:
             o.reads.read(place, ("attr", name), attribute(name), x, place.word)
         if name == "rules":
             o.shallow(x)
-        elif callable(x) and type(x).__module__.startswith("tapegrad."):
+        elif callable(x) and module_of(type(x)).startswith("tapegrad."):
             _go_on(o, x)
         elif callable(x):
             root_called(o, x)
@@ -231,7 +232,7 @@ def _partial(
 def _instance(o: Observer, kind: type, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     if issubclass(kind, str):
         o.printed(args)
-    if is_pythons_class(kind) and not kind.__module__.startswith("numpy"):
+    if is_pythons_class(kind) and not module_of(kind).startswith("numpy"):
         for name in ("__new__", "__init__", "__call__"):
             meta = type(kind)
             if name == "__call__":

@@ -14,6 +14,7 @@ import functools
 import itertools
 import operator
 import os
+import sys
 import sysconfig
 import types
 import weakref
@@ -88,6 +89,26 @@ def home_of(file: str) -> str:
     return ""
 
 
+def module_of(kind: type) -> str:
+    """The name of the module that a class is of; empty where that isn't known. A class may say that
+    it is of any module, so it is looked up there, unless no class statement can have made it."""
+    name = vars(type)["__module__"].__get__(kind)
+    if not is_changeable(kind):
+        return name
+    found = sys.modules.get(name) if isinstance(name, str) else None
+    for part in kind.__qualname__.split("."):
+        try:
+            found = vars(found).get(part)
+        except TypeError:  # it has no names
+            return ""
+    return name if found is kind else ""
+
+
+def is_changeable(kind: type) -> bool:
+    """Whether a class may get other attributes: a class statement made it, or some modules in C."""
+    return kind.__flags__ & (HEAP_TYPE | _IMMUTABLE_TYPE) == HEAP_TYPE
+
+
 def is_pythons_class(kind: type) -> bool:
     """Whether a class statement made a class and all between it and a known one: then its
     instances do nothing but what methods written in Python do, and that known class."""
@@ -132,7 +153,7 @@ _ASKED = frozenset(
         *("radd", "mul", "rmul", "sub", "rsub", "truediv", "rtruediv", "pow", "matmul", "neg"),
     )
 )
-HEAP_TYPE = 1 << 9
+HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8
 
 
 def _has_dict(kind: type) -> bool:
@@ -272,7 +293,7 @@ def _is_harmless_method(f: Any) -> bool:
         kind = held if isinstance(held, type) else type(held)
     if name in ("__new__", "__init_subclass__", "__class_getitem__") and isinstance(held, type):
         return _is_harmless_class(held)
-    if kind.__module__ == "_thread":
+    if module_of(kind) == "_thread":
         return name in ("acquire", "release", "__enter__", "__exit__")
     if issubclass(kind, _METHODS_OF) and (is_pythons_class(kind) or kind in _METHODS_OF):
         return True
@@ -281,7 +302,7 @@ def _is_harmless_method(f: Any) -> bool:
 
 def is_inert(kind: Any) -> bool:
     """Whether objects of a class written in C never change, or hold nothing that could be read."""
-    module, name = kind.__module__, kind.__name__
+    module, name = module_of(kind), kind.__name__
     return (
         (module == "_thread" and name in _LOCKS)
         or (module == "re" and name in ("Pattern", "Match"))
@@ -297,7 +318,7 @@ def is_inert(kind: Any) -> bool:
 def is_self_contained(kind: Any) -> bool:
     """Whether objects of a class written in C follow from what was done with them: one that the run
     has made is harmless, one of the outside is state."""
-    return (kind.__module__, kind.__name__) in (
+    return (module_of(kind), kind.__name__) in (
         ("_io", "StringIO"),
         ("_io", "BytesIO"),
         ("array", "array"),
@@ -321,7 +342,7 @@ def _is_harmless_class(kind: type) -> bool:
         return True
     if issubclass(kind, (np.generic, np.dtype, Value)) or kind in _KNOWN_BASES:
         return True
-    module = kind.__module__
+    module = module_of(kind)
     if module in _MODULES and _MODULES[module] is None:
         return True
     if module.startswith("numpy"):

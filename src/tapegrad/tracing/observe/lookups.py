@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
+import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -16,10 +17,11 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
-    HEAP_TYPE,
     PLAIN_TYPES,
+    is_changeable,
     is_pythons_class,
     is_users_file,
+    module_of,
 )
 from tapegrad.tracing.observe.naming import Key, attribute
 from tapegrad.tracing.observe.reads import ABSENT, Place, Reads
@@ -213,14 +215,14 @@ class Lookups:
         """Whether a class is the user's, so that its attributes may change."""
         known = self._users.get(kind)
         if known is None:
-            import sys
-
-            module = sys.modules.get(kind.__module__)
-            # What is typed at a prompt belongs to a module without a file, or to none.
-            if module is None or kind.__module__ == "__main__":
-                known = kind.__flags__ & HEAP_TYPE != 0
+            name = module_of(kind)
+            file = getattr(sys.modules.get(name), "__file__", None)
+            if not name or name == "__main__":  # what is typed at a prompt has no file
+                known = is_changeable(kind)
+            elif file is None:
+                known = is_changeable(kind) and name not in sys.builtin_module_names
             else:
-                known = is_users_file(getattr(module, "__file__", None), self.home)
+                known = is_users_file(file, self.home)
             self._users[kind] = known
         return known
 
