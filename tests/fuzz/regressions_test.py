@@ -536,6 +536,45 @@ def test_classes_that_say_they_are_of_another_module(said):
     assert jit(model.f, compile="never")(1.5) == -1.5
 
 
+# ---- results that aren't traced
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.array(["u", "v"]),
+        lambda: np.zeros(2, complex),
+        lambda: np.zeros(2, np.float16),
+        lambda: np.zeros(2, "M8[D]"),
+        lambda: np.array([None, 1], dtype=object),
+        lambda: {1, 2},
+        lambda: bytearray(b"ab"),
+        lambda: [types.SimpleNamespace(q=1)],
+    ],
+)
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.filterwarnings("ignore:.*among the results.*:RuntimeWarning")
+def test_results_that_arent_traced_are_the_callers_own(make, compile):
+    """Who changes what one call has returned finds nothing of that in the next one's."""
+
+    def f(x):
+        return x * 2.0, make()
+
+    g = jit(f, compile=compile)
+    for _ in range(3):
+        _, found = g(1.5)
+        assert repr(found) == repr(make())
+        if isinstance(found, np.ndarray):
+            found[:] = found[::-1]
+            found[0] = 1
+        elif isinstance(found, set):
+            found.add(5)
+        elif isinstance(found, bytearray):
+            found[0] = 66
+        else:
+            found[0].q = 2
+
+
 # ---- derivatives
 
 

@@ -141,7 +141,7 @@ def kinds(text: str, rng: random.Random) -> str:
         choices += ["number()", "reals(())", "whole(1, 3)", "flag()", "0.0"]
     elif not SCALAR.fullmatch(text):
         choices += [f"{text}.tolist()", f"np.ma.array({text})", "number()", "None"]
-        if "(())" not in text:
+        if "(()" not in text:  # of no axes
             choices += [f"list({text})", f"tuple({text}.tolist())"]
     if SCALAR.search(text):
         others = [n for n in NUMBERS if n != text]

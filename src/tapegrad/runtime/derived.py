@@ -117,15 +117,15 @@ class Variant:
                 return result
             return self._first(all_values), result
         out = [
-            leaf if at is None or at not in self.kept else all_values[at]
-            for at, leaf in zip(self.traced.outputs, self.traced.leaves, strict=True)
+            self.traced.leaf(k) if at is None or at not in self.kept else all_values[at]
+            for k, at in enumerate(self.traced.outputs)
         ]
         value, aux = unflatten(self.traced.structure, out)
         return (result, aux) if self.recipe.kind == "grad" else ((value, aux), result)
 
     def _first(self, values: list[Any]) -> Any:
         at = self.traced.outputs[0]
-        return self.traced.leaves[0] if at is None else values[at]
+        return self.traced.leaf(0) if at is None else values[at]
 
 
 def own(tape: Tape, values: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:

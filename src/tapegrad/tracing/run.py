@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.arrays import native, plain
+from tapegrad.arrays import is_known, native, plain
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.tracing.aliasing import Written, check_apart
@@ -19,6 +19,9 @@ from tapegrad.trees import flatten, is_number, is_traced, unflatten
 
 if TYPE_CHECKING:
     from tapegrad.tracing.observe.observer import Observer
+
+
+COPIED = (set, bytearray)  # if all elements are plain
 
 
 @dataclass
@@ -42,11 +45,14 @@ class Traced:
 
     def rebuild(self, values: Sequence[Any]) -> Any:
         """The function's result, of the values of the tape's outputs."""
-        found = [
-            leaf if at is None else values[at]
-            for at, leaf in zip(self.outputs, self.leaves, strict=True)
-        ]
+        found = [self.leaf(k) if at is None else values[at] for k, at in enumerate(self.outputs)]
         return unflatten(self.structure, found)
+
+    def leaf(self, k: int) -> Any:
+        """A leaf that isn't traced. What can be changed is the caller's own; an object that can't
+        be copied keeps the tape from being used again."""
+        leaf = self.leaves[k]
+        return leaf.copy() if isinstance(leaf, (np.ndarray, *COPIED)) else leaf
 
     def without_values(self) -> Traced:
         """The same without the values of this run, for keeping: they may be large."""
@@ -140,13 +146,13 @@ def trace_function(
         outputs: list[int | None] = []
         operands: list[Operand] = []
         for leaf in out_leaves:
-            if isinstance(leaf, Tracer) or (
-                isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fiub"
-            ):
+            if isinstance(leaf, Tracer) or (isinstance(leaf, np.ndarray) and is_known(leaf.dtype)):
                 outputs.append(len(operands))
                 operands.append(to_operand(trace, leaf)[0])
             else:
                 outputs.append(None)
+                if observer is not None:
+                    observer.given_back(leaf)
         values = [leaf._read()[1] if isinstance(leaf, Tracer) else leaf for leaf in out_leaves]
     if returned is not None:
         returned(result)

@@ -102,6 +102,17 @@ class Uses:
 
         return then
 
+    def given_back(self, x: Any) -> None:
+        """The function returns this, which isn't traced. The caller gets another one each time, so
+        it is made anew, unless it never changes, is copied, or is an object of the outside."""
+        kind: Any = type(x)
+        if isinstance(x, np.ndarray):
+            copied = not x.dtype.hasobject
+        else:
+            copied = kind in (set, frozenset, bytearray) and all(CALM[type(e)] for e in x)
+        if not (copied or CALM[kind] or is_equal(x) or is_inert(kind) or self.reads.place(x)):
+            self.reads.lost(f"a {kind.__name__} among the results")
+
     def _take(
         self, values: Iterable[Any], arrays: list[np.ndarray], whole: bool, seen: set[int]
     ) -> None:
