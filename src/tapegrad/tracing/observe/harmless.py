@@ -95,7 +95,7 @@ def module_of(kind: type) -> str:
     name = vars(type)["__module__"].__get__(kind)
     if not is_changeable(kind):
         return name
-    found = sys.modules.get(name) if isinstance(name, str) else None
+    found: Any = sys.modules.get(name) if isinstance(name, str) else None
     for part in kind.__qualname__.split("."):
         try:
             found = vars(found).get(part)
