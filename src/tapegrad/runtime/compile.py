@@ -43,7 +43,7 @@ def _machine_code(program: Program) -> dict[str, bytes]:
     names["__name__"] = f"tapegrad.generated.{program.plan.name}"
     done = {}
     for kernel in program.kernels:
-        exec(_code(kernel.text, kernel.name), names)
+        exec(code_of(kernel.text, kernel.name), names)
         types = [kernel.type_of(k) for k in range(len(kernel.parameters))]
         function = names[kernel.name]
         done[kernel.name] = alike.kernels.object_code(
@@ -52,8 +52,8 @@ def _machine_code(program: Program) -> dict[str, bytes]:
     return done
 
 
-def _code(text: str, name: str) -> Any:
-    """The compiled text, its lines known to tracebacks."""
+def code_of(text: str, name: str) -> Any:
+    """The compiled text, its lines known to tracebacks and to the compiler of kernels."""
     global _count
     _count += 1
     file = f"<tapegrad {name} {_count}>"

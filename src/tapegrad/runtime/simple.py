@@ -41,11 +41,12 @@ class SimpleGradient:
 
     def _compiled(self) -> Callable[..., Any]:
         from tapegrad.emit import support
+        from tapegrad.runtime.compile import code_of
 
         names = support.namespace()
         names["__name__"] = f"tapegrad.generated.{self._text.name}"
-        exec(compile(self._text.source, f"<tapegrad {self._text.name}>", "exec"), names)
-        exec(compile(self._text.compiling, f"<tapegrad {self._text.name}>", "exec"), names)
+        for text in (self._text.source, self._text.compiling):
+            exec(code_of(text, self._text.name), names)
         return names[self._text.name]
 
     def __call__(self, *args: Any) -> Any:

@@ -41,6 +41,7 @@ def _load() -> None:
     """Import the support module, and compile a loop with it: that fills numba's registries. And
     networkx, with which the scheduler cuts."""
     from tapegrad.emit import support
+    from tapegrad.runtime.compile import code_of
 
     text = (
         "def first(x, y):\n"
@@ -51,7 +52,7 @@ def _load() -> None:
         "    return int(t)\n"
     )
     names = {**support.namespace(), "__name__": "tapegrad.generated.first"}
-    exec(text, names)
+    exec(code_of(text, "first"), names)
     support.compiled(names["first"], [("array", (4,), "float64")] * 2)
     importlib.import_module("networkx")
 

@@ -12,10 +12,10 @@ import re
 from typing import Any
 
 from tapegrad.emit import linking, loading, threads
-from tapegrad.emit.support import arrays, blas, compiling, lapack, scalars
+from tapegrad.emit.support import arrays, blas, compiling, lapack, scalars, translation
 from tapegrad.emit.support.compiling import compiled, object_code
 
-MODULES = (loading, linking, arrays, scalars, blas, lapack, compiling, threads)
+MODULES = (loading, linking, arrays, scalars, blas, lapack, translation, compiling, threads)
 
 
 def namespace() -> dict[str, Any]:

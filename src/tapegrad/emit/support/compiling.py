@@ -7,40 +7,13 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import compiler, typed_passes, untyped_passes
+from numba.core import config, funcdesc
 from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import PassManager
-from numba.core.registry import cpu_target
 
 from tapegrad.emit.linking import ENTRY, linked
 from tapegrad.emit.support.arrays import BYTE, INT, WORD, FixedArray, python_object
-
-# The passes of numba's that loops over numbers need. Its own pipeline has as many again, for
-# closures, generators, objects, literals that decide types; they find nothing here and take time.
-PASSES = {
-    untyped_passes: ["TranslateByteCode", "FixupArgs", "IRProcessing", "ReconstructSSA"],
-    typed_passes: [
-        "NopythonTypeInference",
-        "PreLowerStripPhis",
-        "IRLegalization",
-        "NativeLowering",
-        "NoPythonBackend",
-    ],
-}
-
-
-class Compiler(compiler.CompilerBase):
-    """numba's pipeline, told that no two arguments overlap; the caller sees to that."""
-
-    def define_pipelines(self) -> Any:
-        self.state.flags.noalias = True
-        manager = PassManager("kernel")
-        for module, names in PASSES.items():
-            for name in names:
-                manager.add_pass(getattr(module, name), name)
-        manager.finalize()
-        return [manager]
+from tapegrad.emit.support.translation import TARGET, TYPING, Translator, tree_of
 
 
 class Library(CPUCodeLibrary):
@@ -54,7 +27,8 @@ class Library(CPUCodeLibrary):
         ll_module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self) -> None:
-        manager, builder = self._codegen._module_pass_manager()
+        # -O3 differs in how far it unrolls loops: it takes twice as long for small matrices.
+        manager, builder = self._codegen._module_pass_manager(opt=min(2, int(config.OPT)))
         manager.run(self._final_module, builder)
 
     def _finalize_final_module(self) -> None:
@@ -63,15 +37,6 @@ class Library(CPUCodeLibrary):
     def object_code(self) -> bytes:
         self.finalize()
         return bytes(self._codegen._tm.emit_object(self._final_module))
-
-
-OPTIONS = {
-    "nopython": True,
-    "error_model": "numpy",
-    "_nrt": False,
-    "no_cfunc_wrapper": True,
-    "no_cpython_wrapper": True,
-}
 
 
 def kernel_type(passed: str, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -84,17 +49,18 @@ def kernel_type(passed: str, shape: tuple[int, ...], dtype: Any) -> Any:
 def object_code(function: Any, parameters: Any) -> bytes:
     """The machine code of a kernel as an object file, whose entry takes exactly these types."""
     kinds = tuple(kernel_type(*p) for p in parameters)
-    typing, target = cpu_target.typing_context, cpu_target.target_context
-    typing.refresh()
+    target = TARGET
+    TYPING.refresh()
     target.refresh()
-    flags: Any = compiler.Flags()
-    cpu_target.options.parse_as_flags(flags, OPTIONS)
-    flags.no_compile = True
     library = Library(target.codegen(), function.__name__)
-    done = compiler.compile_extra(
-        typing, target, function, kinds, types.int64, flags, {}, library, Compiler
-    )
-    _add_entry(target, library, done.fndesc)
+    described = funcdesc.ExternalFunctionDescriptor(function.__name__, types.int64, kinds)
+    described.noalias = True  # no two arguments overlap; the caller sees to that
+    with target.push_code_library(library):
+        module = library.create_ir_module(function.__name__)
+        emitted = target.declare_function(module, described)
+        Translator(function.__globals__, emitted).translate(tree_of(function), kinds)
+        library.add_ir_module(module)
+        _add_entry(target, library, described)
     return library.object_code()
 
 

@@ -93,9 +93,11 @@ def module_of(kind: type) -> str:
     """The name of the module that a class is of; empty where that isn't known. A class may say that
     it is of any module, so it is looked up there, unless no class statement can have made it."""
     name = vars(type)["__module__"].__get__(kind)
+    if not isinstance(name, str):
+        return ""
     if not is_changeable(kind):
         return name
-    found: Any = sys.modules.get(name) if isinstance(name, str) else None
+    found: Any = sys.modules.get(name)
     for part in kind.__qualname__.split("."):
         try:
             found = vars(found).get(part)

@@ -1,0 +1,306 @@
+"""From the text of a kernel to LLVM's instructions, in one pass over its syntax tree.
+
+Kernels are a small part of Python: loops over ranges, assignments to numbers and elements, `if`,
+and calls of functions that are known here. No variable changes its type, and each is assigned
+before it is read. So types needn't be inferred: an expression's follows from those of its operands.
+What an operator or a function does is numba's business, as is what types it takes; numba's own
+front end, which reads byte code and infers types over all of a function, gives the same machine
+code, and takes several times as long.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import inspect
+import operator
+import textwrap
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.callconv import create_error_model
+from numba.core.registry import cpu_target
+
+from tapegrad.emit.support.arrays import WORD, FixedArray, part, reshaped
+
+OPERATORS: dict[type, Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
+    ast.Not: operator.not_,
+}
+
+
+TYPING = cpu_target.typing_context
+TARGET = cpu_target.target_context.subtarget(
+    error_model=create_error_model("numpy", cpu_target.target_context)  # 1 / 0 is inf
+)
+
+
+@functools.lru_cache(maxsize=8192)
+def _implementation(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
+    """What numba emits for a call with operands of these types, and its signature."""
+    known = TYPING.resolve_value_type(function)
+    found = TYPING.resolve_function_type(known, kinds, {})
+    if found is None:
+        raise TypeError(f"{function} doesn't take {kinds}")
+    return TARGET.get_function(known, found), found
+
+
+class Translator:
+    """One kernel on its way into a module."""
+
+    def __init__(self, names: dict[str, Any], function: ir.Function) -> None:
+        self.names = names  # globals of the kernel
+        self.entry = function.append_basic_block("entry")
+        self.builder = ir.IRBuilder(function.append_basic_block("body"))
+        self.values: dict[str, tuple[Any, Any]] = {}  # what never changes, and its type
+        self.places: dict[str, tuple[Any, Any]] = {}  # where variables are, and their types
+
+    def translate(self, tree: ast.FunctionDef, kinds: tuple[Any, ...]) -> None:
+        """Fill the function with what the kernel does; it takes these types."""
+        body = self.builder.block
+        convention, packer = TARGET.call_conv, TARGET.get_arg_packer(kinds)
+        given = packer.from_arguments(self.builder, convention.get_arguments(self.builder.function))
+        for parameter, value, kind in zip(tree.args.args, given, kinds, strict=True):
+            self.values[parameter.arg] = value, kind
+        self.body(tree.body)
+        with self.builder.goto_block(self.entry):  # which has the variables' places
+            self.builder.branch(body)
+
+    # ---- statements
+
+    def body(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            getattr(self, f"_{type(statement).__name__.lower()}")(statement)
+
+    def _assign(self, statement: ast.Assign) -> None:
+        (target,) = statement.targets
+        value, kind = self.expression(statement.value)
+        if isinstance(target, ast.Tuple):
+            parts = cgutils.unpack_tuple(self.builder, value, len(target.elts))
+            for place, x, of in zip(target.elts, parts, kind, strict=True):
+                self.store(place, x, of)
+        else:
+            self.store(target, value, kind)
+
+    def _augassign(self, statement: ast.AugAssign) -> None:
+        target = statement.target
+        if isinstance(target, ast.Subscript):  # whose index is computed once
+            place, array = self.address(target)
+            before = self.load(place, array)
+        else:
+            before = self.expression(target)
+        after, kind = self.call(
+            OPERATORS[type(statement.op)], [before, self.expression(statement.value)]
+        )
+        if isinstance(target, ast.Subscript):
+            self.put(place, array, after, kind)
+        else:
+            self.store(target, after, kind)
+
+    def _expr(self, statement: ast.Expr) -> None:
+        self.expression(statement.value)
+
+    def _return(self, statement: ast.Return) -> None:
+        assert statement.value is not None
+        value, kind = self.expression(statement.value)
+        value = TARGET.cast(self.builder, value, kind, types.int64)
+        TARGET.call_conv.return_value(self.builder, value)
+
+    def _if(self, statement: ast.If) -> None:
+        assert not statement.orelse
+        then = self.builder.append_basic_block("then")
+        after = self.builder.append_basic_block("after")
+        self.builder.cbranch(self.truth(statement.test), then, after)
+        self.builder.position_at_end(then)
+        self.body(statement.body)
+        if not self.builder.block.is_terminated:
+            self.builder.branch(after)
+        self.builder.position_at_end(after)
+
+    def _for(self, loop: ast.For) -> None:
+        assert isinstance(loop.iter, ast.Call) and isinstance(loop.target, ast.Name)
+        bounds = [self.whole(x) for x in loop.iter.args]
+        start, step = WORD(0), 1
+        if len(bounds) == 3:
+            step = ast.literal_eval(loop.iter.args[2])
+        if len(bounds) > 1:
+            start = bounds[0]
+        stop = bounds[min(1, len(bounds) - 1)]
+        builder, before = self.builder, self.builder.block
+        head, body, after = (builder.append_basic_block(n) for n in ("head", "loop", "after"))
+        builder.branch(head)
+        builder.position_at_end(head)
+        k = builder.phi(WORD, loop.target.id)
+        k.add_incoming(start, before)
+        builder.cbranch(builder.icmp_signed("<" if step > 0 else ">", k, stop), body, after)
+        builder.position_at_end(body)
+        self.values[loop.target.id] = k, types.int64
+        self.body(loop.body)
+        k.add_incoming(builder.add(k, WORD(step), flags=("nsw",)), builder.block)
+        builder.branch(head)
+        builder.position_at_end(after)
+
+    # ---- variables and elements
+
+    def store(self, target: ast.expr, value: Any, kind: Any) -> None:
+        """Assign to a variable or an element."""
+        if isinstance(target, ast.Subscript):
+            place, array = self.address(target)
+            self.put(place, array, value, kind)
+            return
+        assert isinstance(target, ast.Name)
+        name, kind = target.id, types.unliteral(kind)
+        if isinstance(kind, FixedArray):
+            assert name not in self.values, name
+            self.values[name] = value, kind
+            return
+        if name not in self.places:
+            with self.builder.goto_block(self.entry):
+                place = self.builder.alloca(value.type, name=name)
+            self.places[name] = place, kind
+        place, known = self.places[name]
+        wraps = isinstance(known, types.Integer) and isinstance(kind, types.Integer)
+        if known != kind and not wraps:
+            raise TypeError(f"{name} is of type {known}, and is assigned a {kind}")
+        self.builder.store(TARGET.cast(self.builder, value, kind, known), place)
+
+    def address(self, element: ast.Subscript) -> tuple[Any, FixedArray]:
+        """Where an element is, or the first of a part, which is the array that it returns."""
+        array, kind = self.expression(element.value)
+        index = element.slice
+        entries = index.elts if isinstance(index, ast.Tuple) else [index]
+        offset, known = None, 0
+        for entry, stride in zip(entries, kind.strides, strict=False):
+            if isinstance(entry, ast.Constant):
+                known += entry.value * stride
+                continue
+            at = self.whole(entry)
+            at = at if stride == 1 else self.builder.mul(at, WORD(stride), flags=("nsw",))
+            offset = at if offset is None else self.builder.add(offset, at, flags=("nsw",))
+        if known:
+            at = WORD(known)
+            offset = at if offset is None else self.builder.add(offset, at, flags=("nsw",))
+        if offset is not None:
+            array = self.builder.gep(array, [offset], inbounds=True)
+        rank = len(entries)
+        return array, FixedArray(kind.dtype, kind.shape[rank:], kind.strides[rank:])
+
+    def load(self, place: Any, array: FixedArray) -> tuple[Any, Any]:
+        if array.shape:
+            return place, array
+        return TARGET.unpack_value(self.builder, array.dtype, place), array.dtype
+
+    def put(self, place: Any, array: FixedArray, value: Any, kind: Any) -> None:
+        value = TARGET.cast(self.builder, value, kind, array.dtype)
+        TARGET.pack_value(self.builder, array.dtype, value, place)
+
+    # ---- expressions: a value and its type
+
+    def expression(self, x: ast.expr) -> tuple[Any, Any]:
+        return getattr(self, f"_{type(x).__name__.lower()}")(x)
+
+    def whole(self, x: ast.expr) -> Any:
+        """An integer, as a word."""
+        value, kind = self.expression(x)
+        return TARGET.cast(self.builder, value, kind, types.int64)
+
+    def truth(self, x: ast.expr) -> Any:
+        value, kind = self.expression(x)
+        return TARGET.cast(self.builder, value, kind, types.boolean)
+
+    def constant(self, x: Any) -> tuple[Any, Any]:
+        kind = types.unliteral(TYPING.resolve_value_type(x))
+        return TARGET.get_constant_generic(self.builder, kind, x), kind
+
+    def _constant(self, x: ast.Constant) -> tuple[Any, Any]:
+        return self.constant(x.value)
+
+    def _name(self, x: ast.Name) -> tuple[Any, Any]:
+        if x.id in self.places:
+            place, kind = self.places[x.id]
+            return self.builder.load(place), kind
+        if x.id in self.values:
+            return self.values[x.id]
+        return self.constant(self.names[x.id])
+
+    def _subscript(self, x: ast.Subscript) -> tuple[Any, Any]:
+        return self.load(*self.address(x))
+
+    def _attribute(self, x: ast.Attribute) -> tuple[Any, Any]:
+        value, kind = self.expression(x.value)
+        assert x.attr == "T"  # the same memory, read otherwise
+        return value, FixedArray(kind.dtype, kind.shape[::-1], kind.strides[::-1])
+
+    def _binop(self, x: ast.BinOp) -> tuple[Any, Any]:
+        operands = [self.expression(x.left), self.expression(x.right)]
+        return self.call(OPERATORS[type(x.op)], operands)
+
+    def _unaryop(self, x: ast.UnaryOp) -> tuple[Any, Any]:
+        if isinstance(x.operand, ast.Constant) and isinstance(x.op, ast.USub):
+            return self.constant(ast.literal_eval(x))
+        return self.call(OPERATORS[type(x.op)], [self.expression(x.operand)])
+
+    def _compare(self, x: ast.Compare) -> tuple[Any, Any]:
+        (op,), (right,) = x.ops, x.comparators
+        return self.call(OPERATORS[type(op)], [self.expression(x.left), self.expression(right)])
+
+    def _boolop(self, x: ast.BoolOp) -> tuple[Any, Any]:
+        """`and` and `or` of conditions, all of which are computed: nothing depends on the order."""
+        join = self.builder.and_ if isinstance(x.op, ast.And) else self.builder.or_
+        return functools.reduce(join, map(self.truth, x.values)), types.boolean
+
+    def _call(self, x: ast.Call) -> tuple[Any, Any]:
+        assert isinstance(x.func, ast.Name)
+        function = self.names.get(x.func.id, getattr(builtins, x.func.id, None))
+        if function is reshaped or function is part:
+            return self.view(*x.args)
+        if function is min:  # of a loop's bounds
+            a, b = map(self.whole, x.args)
+            return self.builder.select(self.builder.icmp_signed("<", a, b), a, b), types.int64
+        return self.call(function, [self.expression(arg) for arg in x.args])
+
+    def view(self, array: ast.expr, *place: ast.expr) -> tuple[Any, Any]:
+        """`reshaped(array, shape)` and `part(array, start, shape)`."""
+        value, kind = self.expression(array)
+        *start, shape = map(ast.literal_eval, place)
+        if start:
+            value = self.builder.gep(value, [WORD(*start)], inbounds=True)
+        return value, FixedArray(kind.dtype, shape)
+
+    def call(self, function: Any, operands: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+        """What a function or an operator gives for these operands."""
+        emit, signature = _implementation(function, tuple(kind for _, kind in operands))
+        args = [
+            TARGET.cast(self.builder, value, kind, wanted)
+            for (value, kind), wanted in zip(operands, signature.args, strict=True)
+        ]
+        return emit(self.builder, args), signature.return_type
+
+
+def tree_of(function: Any) -> ast.FunctionDef:
+    """The syntax tree of a kernel."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    assert isinstance(tree, ast.FunctionDef)
+    return tree

@@ -1,0 +1,197 @@
+"""Kernels are translated as numba's own front end does it: both are held against each other."""
+
+from __future__ import annotations
+
+import textwrap
+
+import numpy as np
+import pytest
+from numba import types
+from numba.core import compiler, typed_passes, untyped_passes
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager
+from numba.core.registry import cpu_target
+from tests.primitives.samples import all_samples
+
+from tapegrad.emit import support
+from tapegrad.emit.linking import linked
+from tapegrad.emit.support import compiling
+from tapegrad.ir.tape import Builder, aval_of
+from tapegrad.optimize.inline import inline_custom
+from tapegrad.pipeline import schedule
+from tapegrad.runtime.compile import code_of
+
+PASSES = {
+    untyped_passes: ["TranslateByteCode", "FixupArgs", "IRProcessing", "ReconstructSSA"],
+    typed_passes: [
+        "NopythonTypeInference",
+        "PreLowerStripPhis",
+        "IRLegalization",
+        "NativeLowering",
+        "NoPythonBackend",
+    ],
+}
+
+
+class Compiler(compiler.CompilerBase):
+    """numba's pipeline, as far as loops over numbers need it."""
+
+    def define_pipelines(self):
+        self.state.flags.noalias = True
+        manager = PassManager("kernel")
+        for module, names in PASSES.items():
+            for name in names:
+                manager.add_pass(getattr(module, name), name)
+        manager.finalize()
+        return [manager]
+
+
+@global_compiler_lock
+def by_numba(function, parameters):
+    """A kernel as numba's own front end compiles it."""
+    flags = compiler.Flags()
+    options = {"nopython": True, "error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True}
+    cpu_target.options.parse_as_flags(flags, options)
+    flags.no_cfunc_wrapper = flags.no_compile = True
+    kinds = tuple(compiling.kernel_type(*p) for p in parameters)
+    target = cpu_target.target_context
+    library = compiling.Library(target.codegen(), function.__name__)
+    done = compiler.compile_extra(
+        cpu_target.typing_context,
+        target,
+        function,
+        kinds,
+        types.int64,
+        flags,
+        {},
+        library,
+        Compiler,
+    )
+    compiling._add_entry(target, library, done.fndesc)
+    return linked(function.__name__, library.object_code())
+
+
+def both(text, parameters, constants=None):
+    """A kernel, compiled in both ways."""
+    names = {**support.namespace(), "nan": np.nan, "inf": np.inf, **(constants or {})}
+    names["__name__"] = "tapegrad.generated.both"
+    exec(code_of(text, "both"), names)
+    name = text.split("(", 1)[0].removeprefix("def ")
+    return [way(names[name], parameters) for way in (support.compiled, by_numba)]
+
+
+def assert_alike(kernels, parameters, seed=0):
+    """Both write the same bits and return the same status."""
+    rng = np.random.default_rng(seed)
+    args = []
+    for passed, shape, dtype in parameters:
+        x = (rng.standard_normal(shape) * 3).astype(dtype)
+        args.append(x.item() if passed == "scalar" else np.array(x))
+    found = []
+    for kernel in kernels:
+        own = [np.array(x) if isinstance(x, np.ndarray) else x for x in args]
+        found.append([kernel(*own), *own])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+REAL, WHOLE, TRUE = "float64", "int64", "bool"
+BODIES = {
+    "loops that count down, in steps, over parts": (
+        """
+        for i in range(3, -1, -1):
+            for j in range(i, min(i + 3, 4)):
+                y[i, j] = x[j, i] - 2 * i
+        for i in range(1, 4, 2):
+            y[i - 1, i] += x[3 - i, i] / 0.0
+        """
+    ),
+    "numbers that are summed up": (
+        """
+        t = 0.0
+        best = -inf
+        bad = False
+        for i in range(rolled(4)):
+            t = plus(t, x[i, 0] * s)
+            t += x[0, i] ** 2
+            best = maximum(best, x[i, i])
+            bad = bad | (x[i, 1] < (-4)) | isnan(x[i, 2])
+        if bad:
+            return 1
+        y[0, 0] = where(bad, t, best)
+        """
+    ),
+    "ways that are chosen": (
+        """
+        at = 0
+        best = x[0, 0]
+        for i in range(4):
+            value = x[i, 1]
+            if value > best or (value != value and best == best):
+                best = value
+                at = i
+        y[wrapped(at - 4, 4), at] = best
+        if best != 0.5:
+            return 7
+        """
+    ),
+    "whole numbers and flags": (
+        """
+        n = 3
+        for i in range(4):
+            k[i] += i
+            k[i] = -k[i] // 2 + k[i] % 3 - (k[i] & 5 | 8 ^ n) + (k[i] << 1) - abs(k[i] >> 1)
+            n *= k[i]
+            f[i] = (not f[i]) & (k[i] >= 2)
+            k[i] = as_i8(f[i]) + as_i4(x[i, 0])
+        """
+    ),
+    "parts and transposes": (
+        """
+        a = reshaped(y, (2, 8))
+        b = part(y, 3, (3,))
+        matmul(x.T, x, y)
+        for i in range(3):
+            b[i] = tanh(a[1, i]) + exp(x[i][2])
+        """
+    ),
+}
+PARAMETERS = {
+    "x": ("array", (4, 4), REAL),
+    "y": ("array", (4, 4), REAL),
+    "k": ("array", (4,), WHOLE),
+    "f": ("array", (4,), TRUE),
+    "s": ("scalar", (), REAL),
+    "given": ("scalar", (), TRUE),
+}
+
+
+@pytest.mark.parametrize("what", BODIES)
+def test_each_kind_of_statement(what):
+    body = textwrap.indent(textwrap.dedent(BODIES[what]).strip(), "    ")
+    text = f"def kernel({', '.join(PARAMETERS)}):\n{body}\n    return 0\n"
+    parameters = list(PARAMETERS.values())
+    kernels = both(text, parameters)
+    for seed in range(3):
+        assert_alike(kernels, parameters, seed)
+
+
+def test_no_variable_changes_its_type():
+    text = "def kernel(x):\n    t = 0\n    t = x[0]\n    return 0\n"
+    with pytest.raises(TypeError, match="t is of type int64, and is assigned a float64"):
+        both(text, [("array", (4,), REAL)])
+
+
+SAMPLES = [s for s in all_samples() if all(x.dtype != np.float16 for x in s.operands)][::60]
+
+
+def test_samples_of_primitives():
+    """Kernels of whole plans, on numbers that need make no sense."""
+    builder, outputs = Builder("samples"), []
+    placed = [[builder.input(aval_of(np.asarray(x))) for x in s.operands] for s in SAMPLES]
+    for sample, inputs in zip(SAMPLES, placed, strict=True):
+        outputs += builder.call(sample.primitive, inputs)
+    program = schedule(inline_custom(builder.finish(outputs)))
+    for kernel in program.kernels:
+        parameters = [kernel.type_of(k) for k in range(len(kernel.parameters))]
+        assert_alike(both(kernel.text, parameters, program.constants), parameters)
