@@ -25,10 +25,10 @@ demo: $(INSTALLED)  ## train a network on handwritten digits, and show what happ
 	$(VENV) -m tapegrad demo
 
 test: $(INSTALLED)  ## run all tests
-	$(VENV) -m pytest -n 2
+	$(VENV) -m pytest -n 2 --dist worksteal
 
 fuzz: $(INSTALLED)  ## hold 10,000 random programs against NumPy and finite differences
-	TAPEGRAD_FUZZ_EXAMPLES=$(PROGRAMS) $(VENV) -m pytest -n 2 tests/fuzz tests/honesty/concurrency_test.py tests/emit/agreement_test.py
+	TAPEGRAD_FUZZ_EXAMPLES=$(PROGRAMS) $(VENV) -m pytest -n 2 --dist worksteal tests/fuzz tests/honesty/concurrency_test.py tests/emit/agreement_test.py
 
 check: $(INSTALLED)  ## check formatting, lint and types
 	.venv/bin/ruff format --check .

@@ -20,8 +20,8 @@ from tests.fuzz.properties import COMPARED, check
 from tests.fuzz.shrinking import likeness, shrunk
 from tests.fuzzing import EXAMPLES, FIRST, NEW
 
-PARTS = 4  # tests that share the programs, for as many processes
-ENOUGH = 12  # programs that say something about their shares
+PARTS = 40 if EXAMPLES >= 1000 else 4  # tests that share the programs, for several processes
+ENOUGH, MANY = 12, 100  # programs that say something about their shares, and that say much
 SHOWN = 6  # failures that are made short, of each part
 
 # Of how many programs at least something is compared, rather than skipped or refused: played and
@@ -37,6 +37,17 @@ REACHED = {
     "kinds": 0.02,
     "layouts": 0.04,
     "state": 0.08,
+}
+REACHED_OF_MANY = {
+    "played": 0.9,
+    "gradient": 0.85,
+    "compiled": 0.85,
+    "second": 0.3,
+    "shapes": 0.4,
+    "dtypes": 0.35,
+    "kinds": 0.12,
+    "layouts": 0.12,
+    "state": 0.15,
 }
 
 
@@ -69,7 +80,8 @@ def test_programs(part, record_property, capfd):
     assert not failures, report(failures, len(seeds))
     if len(seeds) < ENOUGH:
         return
-    short = {word: part for word, part in REACHED.items() if reached[word] < part * len(seeds)}
+    wanted = REACHED_OF_MANY if len(seeds) >= MANY else REACHED
+    short = {word: part for word, part in wanted.items() if reached[word] < part * len(seeds)}
     assert not short, f"of {len(seeds)} programs too few are compared: {reached}, below {short}"
 
 
