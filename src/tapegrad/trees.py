@@ -8,61 +8,137 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import inspect
 import threading
-from collections import OrderedDict
+import types
+import warnings
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from tapegrad.errors import ArgumentError
 from tapegrad.primitives.base import Value
 from tapegrad.statics import static_key
 
 NAMESPACE = "tapegrad"
 _registered: set[type] = set()
+_known: weakref.WeakKeyDictionary[type, tuple[dict[str, bool], list[str]]] = (
+    weakref.WeakKeyDictionary()
+)
 _lock = threading.Lock()
 
 
-def _register(cls: type) -> None:
-    """Make a dataclass a kind of tree: its fields are the branches.
+class _Note:
+    """What an object carries along besides its branches: equal where no function can tell two
+    apart, or for the same object, which is watched."""
 
-    An instance is put together without calling `__init__`, as `copy.copy` does it: `__post_init__`
-    has done its work on the fields already. What that counts and notes (fields with `init=False`
-    that hold no array) is carried along.
+    def __init__(self, name: str, value: Any) -> None:
+        self.name, self.value = name, value
+        self.key = name, static_key(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Note) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+def notes_of(x: Any) -> dict[str, Any]:
+    """The attributes of a dataclass's or a named tuple's instance that are no branches: they are
+    neither traced nor differentiated, and go where the instance goes.
+
+    They are what `__init__`, `__post_init__`, a cached property or anyone has set besides the
+    fields, and fields with `init=False` that count or name something.
     """
-    fields = dataclasses.fields(cls)
+    if not (is_dataclass(x) or _is_named_tuple_of_ones_own(x)):
+        return {}
+    fields, slots = _parts(type(x))
+    own: dict[str, Any] = {}
+    for name in slots:
+        if name == "__dict__":
+            own |= object.__getattribute__(x, name)
+        elif hasattr(x, name):
+            own[name] = object.__getattribute__(x, name)
+    found = {name: value for name, value in own.items() if name not in fields}
+    counts = [n for n, may in fields.items() if may and _is_count(getattr(x, n, None))]
+    return found | {name: getattr(x, name) for name in counts}
+
+
+def _parts(cls: Any) -> tuple[dict[str, bool], list[str]]:
+    """The fields of a class, each with whether it may hold a note, and where its instances hold
+    attributes."""
+    known = _known.get(cls)
+    if known is None:
+        if dataclasses.is_dataclass(cls):
+            fields = {f.name: not f.init for f in dataclasses.fields(cls)}
+        else:
+            fields = dict.fromkeys(cls._fields, False)
+        members = (types.MemberDescriptorType, types.GetSetDescriptorType)
+        slots = [
+            name
+            for c in cls.__mro__
+            for name, x in vars(c).items()
+            if type(x) in members and name not in ("__weakref__", "__class__")
+        ]
+        known = _known[cls] = fields, slots
+    return known
+
+
+def _is_count(x: Any) -> bool:
+    return isinstance(x, (int, str)) and not isinstance(x, Value)
+
+
+def _register(cls: type) -> None:
+    """Make a dataclass or a class of named tuples a kind of tree: its fields are the branches.
+
+    An instance is put together without calling `__init__` or `__new__`, as `copy.copy` does it:
+    they have done their work on the fields already, and on what else the instance holds.
+    """
+    named, (fields, _) = issubclass(cls, tuple), _parts(cls)
+    for name in () if named else fields:
+        found = inspect.getattr_static(cls, name, None)
+        if hasattr(type(found), "__set__") and type(found) is not types.MemberDescriptorType:
+            raise ArgumentError(
+                f"the field {name!r} of {cls.__name__} is a {type(found).__name__} that decides "
+                "what is stored: a traced value can't be put in its place. Pass the field's value"
+            )
 
     def flatten(x: Any) -> tuple[list[Any], Any, tuple[str, ...]]:
-        given = [f for f in fields if hasattr(x, f.name)]
-        notes = [f for f in given if not f.init and _is_note(getattr(x, f.name))]
-        names = tuple(f.name for f in given if f not in notes)
-        values = [getattr(x, f.name) for f in notes]
-        noted = tuple((f.name, static_key(v), v) for f, v in zip(notes, values, strict=True))
-        return [getattr(x, n) for n in names], (names, noted), names
+        noted = notes_of(x)
+        notes = tuple(_Note(*note) for note in noted.items())
+        if named:
+            return list(tuple.__iter__(x)), (None, notes), x._fields
+        names = tuple(n for n in fields if n not in noted and hasattr(x, n))
+        return [object.__getattribute__(x, n) for n in names], (names, notes), names
 
     def unflatten(data: Any, children: Any) -> Any:
-        names, noted = data
-        x: Any = object.__new__(cls)
-        values = [*zip(names, children, strict=True), *((name, v) for name, _, v in noted)]
-        for name, value in values:
+        names, notes = data
+        x: Any = tuple.__new__(cls, children) if named else object.__new__(cls)
+        for name, value in () if named else zip(names, children, strict=True):
             object.__setattr__(x, name, value)
+        for note in notes:
+            object.__setattr__(x, note.name, note.value)
         return x
 
     import optree
 
     with _lock:
         if cls not in _registered:
-            optree.register_pytree_node(
-                cls,
-                flatten,
-                unflatten,
-                path_entry_type=optree.GetAttrEntry,
-                namespace=NAMESPACE,
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore"
+                )  # optree knows named tuples, and not how to copy one
+                optree.register_pytree_node(
+                    cls,
+                    flatten,
+                    unflatten,
+                    path_entry_type=optree.GetAttrEntry,
+                    namespace=NAMESPACE,
+                )
             _registered.add(cls)
-
-
-def _is_note(x: Any) -> bool:
-    return isinstance(x, (int, str)) and not isinstance(x, Value)
 
 
 class _Unregistered(Exception):
@@ -76,12 +152,28 @@ class _Reordered(Exception):
 def _check(x: Any) -> bool:
     """The `is_leaf` hook of optree: nothing is made a leaf, unknown dataclasses are noticed."""
     cls = type(x)
-    if dataclasses.is_dataclass(cls) and cls not in _registered and not isinstance(x, type):
+    if cls not in _registered and (is_dataclass(x) or _is_named_tuple_of_ones_own(x)):
         _register(cls)
         raise _Unregistered
+    if cls is OrderedDict and vars(x):
+        raise ArgumentError(
+            f"an OrderedDict has attributes of its own ({', '.join(vars(x))}), which a function "
+            "that is traced wouldn't find. Pass them by themselves"
+        )
     if cls is OrderedDict and _is_reordered(x):
         raise _Reordered
     return False
+
+
+def is_dataclass(x: Any) -> bool:
+    """Whether this is an instance of a dataclass."""
+    return dataclasses.is_dataclass(type(x))
+
+
+def _is_named_tuple_of_ones_own(x: Any) -> bool:
+    """Whether the class of a named tuple was derived from one, and so may hold or do more."""
+    cls = type(x)
+    return isinstance(x, tuple) and hasattr(cls, "_fields") and cls.__bases__ != (tuple,)
 
 
 def _is_reordered(x: Any) -> bool:
@@ -160,6 +252,22 @@ def is_traced(x: Any) -> bool:
 def array_leaves(tree: Any) -> list[Any]:
     """The leaves that are traced, in order."""
     return [x for x in flatten(tree)[0] if is_traced(x)]
+
+
+def notes_in(tree: Any) -> Iterator[tuple[Any, str, Any]]:
+    """All notes in a tree: the instance, the name of the attribute, its value."""
+    if isinstance(tree, dict):
+        children: Any = list(tree.values())
+    elif isinstance(tree, (list, tuple, deque)):
+        children = list(tree)
+    elif is_dataclass(tree):
+        children = [getattr(tree, n) for n in _parts(type(tree))[0] if hasattr(tree, n)]
+    else:
+        return
+    for name, value in notes_of(tree).items():
+        yield tree, name, value
+    for child in children:
+        yield from notes_in(child)
 
 
 def path_name(path: tuple[Any, ...]) -> str:

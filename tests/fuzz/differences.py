@@ -90,7 +90,10 @@ def laid_out(x: np.ndarray, like: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(x)
     if like.flags.f_contiguous:
         return np.asfortranarray(x)
-    if 0 in like.strides or any(s < 0 for s in like.strides):
+    if 0 in like.strides:
+        once = tuple(slice(1) if s == 0 else slice(None) for s in like.strides)
+        return np.broadcast_to(np.ascontiguousarray(x[once]), x.shape)
+    if any(s < 0 for s in like.strides):
         reverse = tuple(slice(None, None, -1 if s < 0 else 1) for s in like.strides)
         return np.ascontiguousarray(x[reverse])[reverse]
     whole = np.zeros(tuple(2 * n for n in x.shape), x.dtype)

@@ -11,6 +11,7 @@ import pytest
 from tests.frontend.check import assert_same
 
 from tapegrad import grad, jit
+from tapegrad.errors import ArgumentError
 
 
 def check(f: Callable[..., Any], *calls: Sequence[Any], compile: str = "never") -> None:
@@ -517,6 +518,43 @@ def test_values_for_the_elements_of_a_mask(shape, index):
 )
 def test_numbers_hold_no_results(f, x):
     assert_raises_alike(f, x)
+
+
+@pytest.mark.parametrize("f", [lambda x: np.tril(x), lambda x: np.triu(x, 1)])
+def test_a_number_has_no_triangle(f):
+    assert_raises_alike(f, np.float64(0.5))
+
+
+# ---- memory
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_an_argument_whose_elements_are_one_is_written_to(compile):
+    """All elements change at once, in NumPy. A trace keeps them apart, so it is refused."""
+
+    def f(x):
+        x[0] = 5.0
+        return x * 1.0
+
+    g = jit(f, compile=compile)
+    np.testing.assert_array_equal(g(np.ones(3)), [5.0, 1.0, 1.0])
+    np.testing.assert_array_equal(g(np.ones(6)[::2]), [5.0, 1.0, 1.0])
+    with pytest.raises(ArgumentError, match="whose elements share memory with each other"):
+        g(np.lib.stride_tricks.as_strided(np.ones(1), (3,), (0,)))
+
+
+def test_writes_by_ufuncs_methods_are_followed():
+    """`np.add.at` changes what it is passed, and not the ufunc."""
+
+    def f(x):
+        y = x * 1.0
+        np.add.at(y, [0, 0], 2.0)
+        return y
+
+    g = jit(f, compile="never")
+    for _ in range(3):
+        np.testing.assert_array_equal(g(np.ones(3)), [5.0, 1.0, 1.0])
+    assert g.cache_info().traces == 1
 
 
 # ---- what a class says that it is

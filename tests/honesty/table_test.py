@@ -22,6 +22,7 @@ PARTS = [
     "observed_state",
     "hostile_state",
     "whole_values",
+    "carried_along",
     "randomness",
     "writes",
     "inputs",

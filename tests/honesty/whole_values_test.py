@@ -514,3 +514,81 @@ def test_ranges_and_sequences_as_indices():
     np.testing.assert_allclose(value, f(X))
     steps = 1e-6 * np.eye(3)
     np.testing.assert_allclose(gradient, [(f(X + h) - f(X - h)) / 2e-6 for h in steps], atol=1e-8)
+
+
+QUEUE = types.SimpleNamespace()
+
+
+def global_deleted(x):
+    global WAITING
+    try:
+        del WAITING
+    except NameError:
+        WAITING = 1  # noqa: F841
+        return x * 3
+    return x * 2
+
+
+def attribute_deleted(x):
+    try:
+        del QUEUE.waiting
+    except AttributeError:
+        QUEUE.waiting = 1
+        return x * 3
+    return x * 2
+
+
+def attribute_deleted_by_name(x):
+    try:
+        delattr(QUEUE, "waiting")
+    except AttributeError:
+        object.__setattr__(QUEUE, "waiting", 1)
+        return x * 3
+    return x * 2
+
+
+def cell_deleted():
+    waiting = 1
+    del waiting
+
+    def f(x):
+        nonlocal waiting
+        try:
+            del waiting
+        except NameError:
+            waiting = 1  # noqa: F841
+            return x * 3
+        return x * 2
+
+    return f
+
+
+@pytest.mark.filterwarnings("ignore:.*traced for three calls:RuntimeWarning")
+@pytest.mark.parametrize(
+    "f", [global_deleted, attribute_deleted, attribute_deleted_by_name, cell_deleted()]
+)
+def test_what_is_deleted(f):
+    """a name or an attribute is deleted, if it is there -> whether it is there is compared"""
+    globals().pop("WAITING", None)
+    vars(QUEUE).clear()
+    g = jit(f, compile="never")
+    assert [float(g(1.0)) for _ in range(5)] == [3.0, 2.0, 3.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, a: x * a["u"],
+        lambda x, a: x * a["u"][0],
+        lambda x, a: x * np.sum(a["u"]),
+        lambda x, a: x * a[0]["u"],
+        lambda x, a: x * len(a.dtype.names[0]),
+    ],
+)
+def test_names_of_fields(f):
+    """the names of a structured array's fields are set -> compared"""
+    a = np.array([(1.0, 2.0)], dtype=[("u", float), ("v", float)])
+    g = jit(lambda x: f(x, a), compile="never")
+    assert g(1.0) == 1.0
+    a.dtype.names = ("vv", "u")
+    assert g(1.0) == 2.0

@@ -18,7 +18,7 @@ from tapegrad.emit.driver import INDENT, numpy_name
 from tapegrad.emit.program import Program
 from tapegrad.errors import ArgumentError, UnsupportedError
 from tapegrad.ir.plan import Cell
-from tapegrad.trees import is_number, is_traced
+from tapegrad.trees import is_number, is_traced, notes_of
 
 _STALE = (
     "this function was traced where something held that doesn't hold for these arguments, so its "
@@ -216,7 +216,9 @@ def check_parts(x: Any, where: str) -> None:
 
 def _children(place: str, x: Any) -> list[tuple[str, Any]] | None:
     """The parts of a nested argument, in the order in which tracing takes them; None for what isn't
-    taken apart."""
+    taken apart, or carries along what isn't traced."""
+    if notes_of(x):
+        return None
     if type(x) is dict:
         return [(f"{place}[{k!r}]", x[k]) for k in sorted(x)]
     if isinstance(x, tuple) and hasattr(x, "_fields"):

@@ -26,6 +26,12 @@ def check_apart(label: str, written: Written, names: Sequence[str], inputs: Sequ
     The inputs beyond those that have names are arrays that the function reaches by itself.
     """
     for k, src in written:
+        if overlaps_itself(inputs[k]):
+            raise ArgumentError(
+                f"{label} writes to its argument {names[k]}{at_source(src)}, whose elements share "
+                "memory with each other. NumPy would show the write in all of them, and a trace "
+                "keeps them apart. Pass a copy"
+            )
         for other, x in enumerate(inputs):
             if other != k and share_memory(inputs[k], x):
                 what = f"argument {names[other]}" if other < len(names) else "an array that it uses"
@@ -34,6 +40,20 @@ def check_apart(label: str, written: Written, names: Sequence[str], inputs: Sequ
                     f"memory with {what}. NumPy would show the write in both, and a trace keeps "
                     "them apart. Pass a copy of one of them"
                 )
+
+
+def overlaps_itself(x: Any) -> bool:
+    """Whether elements of an array may lie in the same memory, as those of a broadcast one do. No
+    two do if each stride is longer than all that the shorter ones span."""
+    x = x._read()[1] if isinstance(x, Tracer) else x
+    if not isinstance(x, np.ndarray):
+        return False
+    span = x.itemsize
+    for stride, n in sorted(zip(map(abs, x.strides), x.shape, strict=True)):
+        if n > 1 and stride < span:
+            return x.size > 0
+        span += stride * (n - 1)
+    return False
 
 
 def share_memory(x: Any, y: Any) -> bool:

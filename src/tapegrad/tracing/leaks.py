@@ -12,6 +12,7 @@ from typing import Any
 
 from tapegrad.errors import LeakedTracerError
 from tapegrad.ir.tape import Source, Tape, Var
+from tapegrad.tracing.observe.harmless import is_pythons_class
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.source import at_source
 from tapegrad.tracing.trace import Trace
@@ -33,14 +34,29 @@ def check_leaks(trace: Trace, reads: Reads, tape: Tape) -> None:
                 )
 
 
-def _tracers(x: Any, depth: int) -> Iterator[Tracer]:
-    """The tracers in a value, and in containers there."""
+def check_returned(trace: Trace, x: Any, what: str) -> None:
+    """A LeakedTracerError if a result that isn't taken apart holds one of the trace's values."""
+    for found in _tracers(x, _DEEPEST, inside=True):
+        if found._trace is trace:
+            raise LeakedTracerError(
+                f"{trace.label} returns {what}, which holds a traced value. Later calls don't "
+                "run the function again and would find this one there. Return arrays, numbers, and "
+                "tuples, lists, dicts, named tuples and dataclasses of them"
+            )
+
+
+def _tracers(x: Any, depth: int, inside: bool = False) -> Iterator[Tracer]:
+    """The tracers in a value, and in containers there; in the attributes of objects, too, if it is
+    to be looked `inside` them."""
     if isinstance(x, Tracer):
         yield x
     elif depth and isinstance(x, (list, tuple, set, dict, collections.deque)):
         for element in list(x.values() if isinstance(x, dict) else x):
-            if isinstance(element, (Tracer, list, tuple, set, dict, collections.deque)):
-                yield from _tracers(element, depth - 1)
+            if inside or isinstance(element, (Tracer, list, tuple, set, dict, collections.deque)):
+                yield from _tracers(element, depth - 1, inside)
+    elif depth and inside and is_pythons_class(type(x)):
+        for value in list(getattr(x, "__dict__", {}).values()):
+            yield from _tracers(value, depth - 1, inside)
 
 
 def _source(tracer: Tracer, tape: Tape) -> Source | None:

@@ -15,7 +15,7 @@ from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
 from tapegrad.tracing.trace import Trace, to_operand
 from tapegrad.tracing.tracer import Tracer, stand_in
-from tapegrad.trees import flatten, is_number, is_traced, unflatten
+from tapegrad.trees import flatten, is_number, is_traced, notes_in, unflatten
 
 if TYPE_CHECKING:
     from tapegrad.tracing.observe.observer import Observer
@@ -141,26 +141,30 @@ def trace_function(
             raise
         if trace.refusal is not None:
             raise trace.refusal
+        from tapegrad.tracing.leaks import check_leaks, check_returned
+
         returned = observer.taken([result]) if observer is not None else None
         out_leaves, out_structure = flatten(result)
         outputs: list[int | None] = []
         operands: list[Operand] = []
+        kept = [(f"a {type(x).__name__} with a {n!r}", v) for x, n, v in notes_in(result)]
         for leaf in out_leaves:
             if isinstance(leaf, Tracer) or (isinstance(leaf, np.ndarray) and is_known(leaf.dtype)):
                 outputs.append(len(operands))
                 operands.append(to_operand(trace, leaf)[0])
             else:
                 outputs.append(None)
-                if observer is not None:
-                    observer.given_back(leaf)
+                kept.append((f"a {type(leaf).__name__}", leaf))
+        for what, x in kept:
+            check_returned(trace, x, what)
+            if observer is not None:
+                observer.given_back(x)
         values = [leaf._read()[1] if isinstance(leaf, Tracer) else leaf for leaf in out_leaves]
     if returned is not None:
         returned(result)
     trace.check_captured()
     raw = builder.finish(operands)
     if observer is not None:
-        from tapegrad.tracing.leaks import check_leaks
-
         observer.check()
         check_leaks(trace, observer.reads, raw)
     hidden = tuple(outside for _, outside in trace.hidden.values())

@@ -331,6 +331,8 @@ def tril(m: Any, k: int = 0) -> Any:
 
 def _below(m: Any, k: int) -> np.ndarray:
     """Which elements of a matrix are on or below a diagonal; a vector is a matrix's equal rows."""
+    if not m.ndim:
+        np.tril(np.zeros(()))  # NumPy's own error
     rows, columns = m.shape[-2:] if m.ndim > 1 else (m.shape[0],) * 2
     return np.tri(rows, columns, k, dtype=bool)
 

@@ -95,13 +95,13 @@ _HANDLERS: dict[str, Handler] = {
     "LOAD_GLOBAL": do.load_global,
     "LOAD_NAME": do.load_name,
     "STORE_NAME": do.store_name,
-    "DELETE_NAME": do.store_name,
+    "DELETE_NAME": do.delete_name,
     "STORE_GLOBAL": do.store_global,
-    "DELETE_GLOBAL": do.store_global,
+    "DELETE_GLOBAL": do.delete_global,
     "LOAD_DEREF": do.load_deref,
     "LOAD_CLASSDEREF": do.load_deref,
     "STORE_DEREF": do.store_deref,
-    "DELETE_DEREF": do.store_deref,
+    "DELETE_DEREF": do.delete_deref,
     "IMPORT_NAME": do.import_name,
     "IMPORT_FROM": do.import_from,
     "BINARY_SUBSCR": do.subscript,
@@ -170,7 +170,7 @@ def program_of(code: CodeType) -> list[tuple[Handler, Any] | None]:
             entry = (do.binary, arg in _INPLACE)
         elif name in _HANDLERS:
             handler = _HANDLERS[name]
-            if handler in (do.load_deref, do.store_deref):
+            if handler in (do.load_deref, do.store_deref, do.delete_deref):
                 entry = (handler, (arg, i.argval, arg < free))
             elif name == "FORMAT_VALUE":
                 entry = (handler, arg)

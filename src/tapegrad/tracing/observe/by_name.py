@@ -29,6 +29,13 @@ def _setattr(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
     return None
 
 
+def _delattr(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    if len(args) > 1 and isinstance(args[1], str):
+        o.kind(args[0])
+        o.deleted(args[0], args[1])
+    return None
+
+
 def read_vars(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
     if not args:
         return None
@@ -122,7 +129,7 @@ SPECIAL: dict[int, tuple[Any, Callable[..., Then | None]]] = {
         (getattr, _getattr),
         (hasattr, _getattr),
         (setattr, _setattr),
-        (delattr, _setattr),
+        (delattr, _delattr),
         (vars, read_vars),
         (globals, _globals),
         (dir, _dir),

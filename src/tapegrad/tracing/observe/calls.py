@@ -313,7 +313,7 @@ _CHANGING = {
     *("__imul__", "fill", "put", "partition", "resize", "setfield", "setflags", "itemset"),
     *("difference_update", "intersection_update", "symmetric_difference_update", "subtract"),
     *("byteswap", "__init__", "move_to_end", "__setstate__", "__setattr__", "__delattr__"),
-    *("__imatmul__", "at"),
+    "__imatmul__",
 }
 _FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _TEXTS = {
@@ -330,6 +330,8 @@ def _method(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
         if len(args) > 1 and isinstance(args[1], str):
             if name == "__getattribute__":
                 o.lookups.attribute(args[0], args[1])
+            elif name == "__delattr__":
+                o.deleted(args[0], args[1])
             else:
                 o.stored(args[0], args[1])
         return None
@@ -359,6 +361,8 @@ def _method(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
     note = o.taken([*args, *kwargs.values()])
     if args and name in _CHANGING:
         o.changes(args[0])
+    elif len(args) > 1 and name == "at" and type(args[0]) is np.ufunc:
+        o.changes(args[1])
     return note
 
 

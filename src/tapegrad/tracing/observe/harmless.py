@@ -41,6 +41,7 @@ class _Calm(dict[type, bool]):
 
     def __missing__(self, kind: type) -> bool:
         found = kind in PLAIN_TYPES or issubclass(kind, (Value, np.generic, np.ufunc))
+        found = found and not issubclass(kind, np.void)  # a row of an array, which can be changed
         self[kind] = found
         return found
 
@@ -370,7 +371,8 @@ def operator_is_known(kind: type) -> bool:
         kind in PLAIN_TYPES
         or kind in CONTAINERS
         or kind in _METHODS_OF
-        or issubclass(kind, (np.ndarray, np.generic, np.dtype, Value))
+        or issubclass(kind, (np.ndarray, np.dtype, Value))
+        or (issubclass(kind, np.generic) and not issubclass(kind, np.void))
         or is_inert(kind)
         or kind in _OPERATED
         or is_pythons_class(kind)

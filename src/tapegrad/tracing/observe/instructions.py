@@ -56,12 +56,23 @@ def store_name(a: Activation, name: str) -> None:
         store_global(a, name)
 
 
+def delete_name(a: Activation, name: str) -> None:
+    load_name(a, name)
+    store_name(a, name)
+
+
 def store_global(a: Activation, name: str) -> None:
     o, held = a.o, a.frame.f_globals
     if any(held is made for made in o.made_globals):
         return
     place = o.globals_place(held)
     o.reads.write(place, ("item", Key(name)), f"{{}}[{o.reads.key(name)}]", name)
+
+
+def delete_global(a: Activation, name: str) -> None:
+    """Fails if the name isn't there."""
+    a.o.name(a.frame.f_globals, name)
+    store_global(a, name)
 
 
 def load_deref(a: Activation, where: tuple[int, str, bool]) -> None:
@@ -77,6 +88,12 @@ def store_deref(a: Activation, where: tuple[int, str, bool]) -> None:
         place, at = known
         text = f"{{}}.__closure__[{at}].cell_contents"
         a.o.reads.write(place, ("cell", at), text, name)
+
+
+def delete_deref(a: Activation, where: tuple[int, str, bool]) -> None:
+    """Fails if the cell is empty."""
+    load_deref(a, where)
+    store_deref(a, where)
 
 
 def import_name(a: Activation, name: str) -> Then:
@@ -123,7 +140,7 @@ def store_attribute(a: Activation, name: str) -> Then | None:
 
 def delete_attribute(a: Activation, name: str) -> None:
     a.o.kind(a.top())
-    a.o.stored(a.top(), name)
+    a.o.deleted(a.top(), name)
 
 
 def subscript(a: Activation, _: Any) -> Then | None:

@@ -34,6 +34,7 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import name_of, root_called
 from tapegrad.tracing.observe.harmless import (
+    CALM,
     CONTAINERS,
     PLAIN,
     PLAIN_TYPES,
@@ -219,9 +220,11 @@ class Observer(Uses):
         elif isinstance(x, (list, tuple, deque)):
             for k, element in enumerate(x):
                 self._argument(f"{text}[{k}]", element)
+            self._notes(text, x)
         elif dataclasses.is_dataclass(x) and not isinstance(x, type):
             for field in dataclasses.fields(x):
                 self._argument(f"{text}.{field.name}", getattr(x, field.name, None))
+            self._notes(text, x)
         else:
             self.reads.root(x, text, "an argument", like=not isinstance(x, (FunctionType, type)))
             if isinstance(x, MethodType):
@@ -229,6 +232,14 @@ class Observer(Uses):
             held = getattr(x, "__self__", None)
             if isinstance(x, (MethodType, BuiltinMethodType)) and held is not None:
                 self.reads.found(f"{text}.__self__", held, x.__name__)
+
+    def _notes(self, text: str, x: Any) -> None:
+        """What an argument carries along that isn't traced."""
+        from tapegrad.trees import notes_of
+
+        for name, value in notes_of(x).items():
+            if not CALM[type(value)]:
+                self.reads.root(value, f"{text}.{name}", name, like=False)
 
     def _entered(self, frame: FrameType, function: Any) -> None:
         if function is None or id(function) in self._functions:

@@ -290,9 +290,12 @@ class Reads:
         x, at = place.x, (id(place.x), "layout")
         if at not in self._first:
             self._first[at] = None
-            found = self._value((x.shape, x.dtype, x.strides))
-            name = self.named(place)
-            same = f"({name}.shape, {name}.dtype, {name}.strides) == {found}"
+            name, dtype = self.named(place), "{}.dtype"
+            if x.dtype.names is not None:  # the names of fields can be set
+                dtype = "repr({}.dtype)"
+            what = f"({{}}.shape, {dtype}, {{}}.strides)".replace("{}", name)
+            found = (x.shape, x.dtype if x.dtype.names is None else repr(x.dtype), x.strides)
+            same = f"{what} == {self._value(found)}"
             self._fact(same, place.word)
 
     def contents(self, place: Place) -> None:

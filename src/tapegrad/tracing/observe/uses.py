@@ -269,6 +269,9 @@ class Uses:
         if not places:
             return None
         note = self.taken([x])
+        if x.dtype.names is not None:
+            for place in places:
+                self.reads.layout(place)
 
         def then(result: Any) -> None:
             if isinstance(result, np.ndarray) and np.may_share_memory(result, x):
@@ -313,6 +316,11 @@ class Uses:
             self.reads.before_change(place)
         elif not (is_pythons_class(type(x)) or is_inert(type(x))):
             self.reads.lost(place.word)
+
+    def deleted(self, x: Any, name: str) -> None:
+        """An attribute is about to be deleted, which fails if it isn't there."""
+        self.lookups.attribute(x, name)
+        self.stored(x, name)
 
     def stored(self, x: Any, name: str) -> None:
         """An attribute is about to be set or deleted."""
