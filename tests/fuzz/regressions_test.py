@@ -520,9 +520,22 @@ def test_numbers_hold_no_results(f, x):
     assert_raises_alike(f, x)
 
 
-@pytest.mark.parametrize("f", [lambda x: np.tril(x), lambda x: np.triu(x, 1)])
-def test_a_number_has_no_triangle(f):
-    assert_raises_alike(f, np.float64(0.5))
+@pytest.mark.parametrize("x", [np.float64(0.5), 0.5])
+@pytest.mark.parametrize(
+    "f", [lambda x: np.tril(x), lambda x: np.triu(x, 1), lambda x: np.fill_diagonal(x, 1.0)]
+)
+def test_a_number_has_no_diagonal(f, x):
+    assert_raises_alike(f, x)
+
+
+@pytest.mark.parametrize("value", [lambda x: x[:1], lambda x: [x[0]], lambda x: np.ones(1)])
+def test_arrays_are_filled_with_numbers(value):
+    def f(x):
+        y = x * 1.0
+        y.fill(value(x))
+        return y
+
+    assert_raises_alike(f, reals(3))
 
 
 # ---- memory

@@ -152,6 +152,9 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 
 def fill(x: Tracer, value: Any) -> None:
     """ndarray.fill."""
+    value = plain(value)
+    if np.ndim(value):
+        np.zeros(1).fill(np.zeros(np.shape(value)))  # NumPy's own error, unless it takes the array
     x[...] = value
 
 
@@ -215,7 +218,8 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     """np.fill_diagonal."""
     check_traced(a, "np.fill_diagonal")
     if a.ndim < 2:
-        raise ValueError("array must be at least 2-d")
+        found = a._read()[1]
+        np.fill_diagonal(found.item() if a._weak else found, 0)  # NumPy's own error
     if wrap or (a.ndim > 2 and len(set(a.shape)) != 1):
         raise UnsupportedError(f"np.fill_diagonal of this form isn't supported{at_line()}")
     k = np.arange(min(a.shape))
