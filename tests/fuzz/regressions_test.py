@@ -538,6 +538,25 @@ def test_arrays_are_filled_with_numbers(value):
     assert_raises_alike(f, reals(3))
 
 
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, w: np.sum(x, where=w),
+        lambda x, w: np.mean(x, where=w),
+        lambda x, w: np.max(x, initial=0.0, where=w),
+        lambda x, w: np.nansum(x, where=w),
+        lambda x, w: np.add(x, 1, out=x * 1, where=w),
+    ],
+)
+def test_where_takes_booleans(f):
+    """Of what is no array the truth counts."""
+    for w in (1, np.int8(1), [2, 0, 1], [True, False, True], np.array(True)):
+        check(f, [np.arange(3.0), w])
+        check(lambda x, w=w: f(x, w), [np.arange(3.0)])
+    for w in (np.array(1), np.array([1, 0, 1]), np.ones(3)):
+        assert_raises_alike(lambda x, w=w: f(x, w), np.arange(3.0))
+
+
 # ---- memory
 
 

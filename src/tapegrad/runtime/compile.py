@@ -46,6 +46,7 @@ def _machine_code(program: Program) -> dict[str, bytes]:
         exec(code_of(kernel.text, kernel.name), names)
         types = [kernel.type_of(k) for k in range(len(kernel.parameters))]
         function = names[kernel.name]
+        function.text = kernel.text
         done[kernel.name] = alike.kernels.object_code(
             function, types, program.constants, support.object_code
         )

@@ -300,7 +300,8 @@ class Translator:
 
 
 def tree_of(function: Any) -> ast.FunctionDef:
-    """The syntax tree of a kernel."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    """The syntax tree of a kernel, which may carry its text."""
+    text = getattr(function, "text", None) or textwrap.dedent(inspect.getsource(function))
+    (tree,) = ast.parse(text).body
     assert isinstance(tree, ast.FunctionDef)
     return tree

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.tracing.frontend import reducing
 from tapegrad.tracing.frontend.memory import scalar
-from tapegrad.tracing.frontend.operands import as_tracer, store
+from tapegrad.tracing.frontend.operands import as_tracer, mask_of, store
 
 _MISSING = np._NoValue
 
@@ -24,7 +24,7 @@ def _filled(a: Any, value: Any) -> tuple[Any, Any]:
 
 def _both(there: Any, where: Any) -> Any:
     """The elements that are there, among those of `where=`."""
-    return there if where is _MISSING else np.logical_and(there, where)
+    return there if where is _MISSING else np.logical_and(there, mask_of(where))
 
 
 def nansum(

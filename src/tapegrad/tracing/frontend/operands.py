@@ -188,6 +188,20 @@ def recorded(x: Tracer, primitive: Any, *operands: Any) -> Any:
     return record(innermost([x, *operands]), primitive, operands)
 
 
+def mask_of(where: Any) -> Any:
+    """`where=` as NumPy takes it: an array of booleans. Of what is no array the truth counts."""
+    listed, where = isinstance(where, (list, tuple)), plain(where)
+    is_scalar = where._is_scalar() if isinstance(where, Tracer) else not is_array(where)
+    if getattr(where, "dtype", None) == np.bool_ or isinstance(where, bool):
+        return where
+    if listed or is_scalar:
+        return np.not_equal(where, 0) if isinstance(where, Tracer) else np.asarray(where, bool)
+    kind, wanted = "array data" if where.ndim else "scalar", np.dtype(bool)
+    raise TypeError(
+        f"Cannot cast {kind} from {where.dtype!r} to {wanted!r} according to the rule 'safe'"
+    )
+
+
 def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") -> Any:
     """Write a result into `out`, as out= does; a plain array can't hold a traced value."""
     from tapegrad.tracing.frontend.scattering import setitem

@@ -25,7 +25,7 @@ from tapegrad.primitives.reductions import (
 )
 from tapegrad.primitives.views import ExpandDims
 from tapegrad.tracing.frontend.memory import scalar
-from tapegrad.tracing.frontend.operands import as_tracer, cast, store
+from tapegrad.tracing.frontend.operands import as_tracer, cast, mask_of, store
 from tapegrad.tracing.frontend.shaping import at_least_a_vector, ravel
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -62,7 +62,7 @@ def selected(x: Any, where: Any, neutral: Any) -> Any:
         return x
     if np.ndim(where) > x.ndim:
         raise ValueError("input operand has more dimensions than allowed by the axis remapping")
-    return np.where(where, x, neutral)
+    return np.where(mask_of(where), x, neutral)
 
 
 def whole_dtype(x: Any, dtype: Any, out: Any = None) -> np.dtype:
@@ -168,7 +168,7 @@ def _extremum(
                     "reduction operation does not have an identity, so to use a where mask one has "
                     "to specify 'initial'"
                 )
-            a = np.where(where, a, like(initial, a))
+            a = np.where(mask_of(where), a, like(initial, a))
         if a.dtype == np.bool_:
             if initial is _MISSING and 0 in [a.shape[k] for k in axes]:
                 raise ValueError("zero-size array to reduction operation which has no identity")
@@ -214,6 +214,7 @@ def mean(
 def count_of(a: Any, axis: Any, where: Any, keepdims: Any, dtype: np.dtype) -> Any:
     """How many elements go into each result: a number, or an array of this dtype."""
     if where is not _MISSING and where is not True:
+        mask_of(where)  # raises what NumPy does, which counts the numbers in a list as they are
         mask = np.broadcast_to(as_tracer(where, a), a.shape)
         keep = keepdims is not _MISSING and bool(keepdims)
         return cast(np.sum(mask, axis=axis, keepdims=keep), dtype)

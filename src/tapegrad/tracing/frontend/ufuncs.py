@@ -26,6 +26,7 @@ from tapegrad.tracing.frontend.operands import (
     dtype_of,
     is_weak,
     loop_dtypes,
+    mask_of,
     plain,
     promoted,
     store,
@@ -354,6 +355,7 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
 def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     out = kwargs.pop("out", None)
     where = kwargs.pop("where", True)
+    where = where if where is True else mask_of(where)
     casting = kwargs.pop("casting", "same_kind")
     kwargs.pop("subok", None)
     kwargs.pop("order", None)
