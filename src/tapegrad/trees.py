@@ -56,35 +56,37 @@ def notes_of(x: Any) -> dict[str, Any]:
     if not (is_dataclass(x) or _is_named_tuple_of_ones_own(x)):
         return {}
     fields, slots = _parts(type(x))
-    own: dict[str, Any] = {}
-    for name in slots:
-        if name == "__dict__":
-            own |= object.__getattribute__(x, name)
-        elif hasattr(x, name):
-            own[name] = object.__getattribute__(x, name)
-    found = {name: value for name, value in own.items() if name not in fields}
-    counts = [n for n, may in fields.items() if may and _is_count(getattr(x, n, None))]
-    return found | {name: getattr(x, name) for name in counts}
+    own = {**_held(x, "__dict__", {}), **{name: _held(x, name) for name in slots}}
+    found = {n: v for n, v in own.items() if n not in fields and v is not _ABSENT}
+    return found | {n: _held(x, n) for n, may in fields.items() if may and _is_count(_held(x, n))}
+
+
+_ABSENT: Any = object()
+
+
+def _held(x: Any, name: str, otherwise: Any = _ABSENT) -> Any:
+    """What an object or its class holds under a name, past what its class does with look-ups."""
+    try:
+        return object.__getattribute__(x, name)
+    except AttributeError:
+        return otherwise
 
 
 def _parts(cls: Any) -> tuple[dict[str, bool], list[str]]:
-    """The fields of a class, each with whether it may hold a note, and where its instances hold
-    attributes."""
+    """The fields of a class, each with whether it may hold a note, and its instances' slots."""
     known = _known.get(cls)
     if known is None:
         if dataclasses.is_dataclass(cls):
             fields = {f.name: not f.init for f in dataclasses.fields(cls)}
         else:
             fields = dict.fromkeys(cls._fields, False)
-        members = (types.MemberDescriptorType, types.GetSetDescriptorType)
-        slots = [
-            name
-            for c in cls.__mro__
-            for name, x in vars(c).items()
-            if type(x) in members and name not in ("__weakref__", "__class__")
-        ]
+        made = [vars(c) for c in cls.__mro__ if "__slots__" in vars(c)]
+        slots = [n for names in made for n, x in names.items() if type(x) is _SLOT]
         known = _known[cls] = fields, slots
     return known
+
+
+_SLOT = types.MemberDescriptorType
 
 
 def _is_count(x: Any) -> bool:
@@ -100,7 +102,7 @@ def _register(cls: type) -> None:
     named, (fields, _) = issubclass(cls, tuple), _parts(cls)
     for name in () if named else fields:
         found = inspect.getattr_static(cls, name, None)
-        if hasattr(type(found), "__set__") and type(found) is not types.MemberDescriptorType:
+        if hasattr(type(found), "__set__") and type(found) is not _SLOT:
             raise ArgumentError(
                 f"the field {name!r} of {cls.__name__} is a {type(found).__name__} that decides "
                 "what is stored: a traced value can't be put in its place. Pass the field's value"
@@ -111,8 +113,9 @@ def _register(cls: type) -> None:
         notes = tuple(_Note(*note) for note in noted.items())
         if named:
             return list(tuple.__iter__(x)), (None, notes), x._fields
-        names = tuple(n for n in fields if n not in noted and hasattr(x, n))
-        return [object.__getattribute__(x, n) for n in names], (names, notes), names
+        values = {n: _held(x, n) for n in fields if n not in noted}
+        names = tuple(n for n, value in values.items() if value is not _ABSENT)
+        return [values[n] for n in names], (names, notes), names
 
     def unflatten(data: Any, children: Any) -> Any:
         names, notes = data
@@ -127,10 +130,8 @@ def _register(cls: type) -> None:
 
     with _lock:
         if cls not in _registered:
-            with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore"
-                )  # optree knows named tuples, and not how to copy one
+            with warnings.catch_warnings():  # optree knows named tuples, and would make new ones
+                warnings.simplefilter("ignore")
                 optree.register_pytree_node(
                     cls,
                     flatten,
