@@ -528,6 +528,13 @@ def test_a_number_has_no_diagonal(f, x):
     assert_raises_alike(f, x)
 
 
+@pytest.mark.parametrize("x", [np.float64(0.5), 0.5])
+@pytest.mark.parametrize("split", [np.split, np.array_split])
+@pytest.mark.parametrize("parts", [1, 2, [1]])
+def test_a_number_has_no_parts(split, parts, x):
+    assert_raises_alike(lambda x: split(x, parts), x)
+
+
 @pytest.mark.parametrize("value", [lambda x: x[:1], lambda x: [x[0]], lambda x: np.ones(1)])
 def test_arrays_are_filled_with_numbers(value):
     def f(x):

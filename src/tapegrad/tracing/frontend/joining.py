@@ -10,7 +10,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.tracing.frontend.memory import lay_out_as
-from tapegrad.tracing.frontend.operands import as_tracer, cast, store
+from tapegrad.tracing.frontend.operands import as_tracer, cast, store, untraced
 from tapegrad.tracing.frontend.shaping import (
     atleast_1d,
     atleast_2d,
@@ -105,6 +105,8 @@ def append(arr: Any, values: Any, axis: Any = None) -> Any:
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """np.array_split."""
+    if not ary.ndim:
+        np.array_split(untraced(ary), 1)  # NumPy's own error
     axis = normalize_axis_index(axis, ary.ndim)
     n = ary.shape[axis]
     if np.ndim(indices_or_sections) == 0:
@@ -122,6 +124,8 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """np.split."""
+    if not ary.ndim:
+        np.split(untraced(ary), 1 if np.ndim(indices_or_sections) == 0 else [1])  # NumPy's error
     if np.ndim(indices_or_sections) == 0 and ary.shape[axis] % int(indices_or_sections):
         raise ValueError("array split does not result in an equal division")
     return array_split(ary, indices_or_sections, axis)

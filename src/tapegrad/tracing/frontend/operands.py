@@ -188,6 +188,12 @@ def recorded(x: Tracer, primitive: Any, *operands: Any) -> Any:
     return record(innermost([x, *operands]), primitive, operands)
 
 
+def untraced(x: Tracer) -> Any:
+    """What a traced value stands for, to be passed to NumPy where that has an error of its own."""
+    found = x._read()[1]
+    return found.item() if x._weak else found
+
+
 def mask_of(where: Any) -> Any:
     """`where=` as NumPy takes it: an array of booleans. Of what is no array the truth counts."""
     listed, where = isinstance(where, (list, tuple)), plain(where)

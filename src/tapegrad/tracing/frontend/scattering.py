@@ -22,6 +22,7 @@ from tapegrad.tracing.frontend.operands import (
     check_dtype,
     plain,
     recorded,
+    untraced,
 )
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
@@ -218,8 +219,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     """np.fill_diagonal."""
     check_traced(a, "np.fill_diagonal")
     if a.ndim < 2:
-        found = a._read()[1]
-        np.fill_diagonal(found.item() if a._weak else found, 0)  # NumPy's own error
+        np.fill_diagonal(untraced(a), 0)  # NumPy's own error
     if wrap or (a.ndim > 2 and len(set(a.shape)) != 1):
         raise UnsupportedError(f"np.fill_diagonal of this form isn't supported{at_line()}")
     k = np.arange(min(a.shape))
