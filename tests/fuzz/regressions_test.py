@@ -490,6 +490,19 @@ def test_a_python_number_isnt_an_array(f):
     assert_raises_alike(f, 0.5)
 
 
+@pytest.mark.parametrize("x", [np.float64(0.5), np.bool_(True), np.int64(3)])
+def test_nothing_is_put_into_a_scalar(x):
+    """NumPy puts it into a copy."""
+
+    def f(x):
+        np.put(x, [0, -1], 2)
+        return x
+
+    assert_same(jit(f, compile="never")(x), x)
+    assert_raises_alike(lambda x: np.put(x, 1, 2), x)
+    assert_raises_alike(f, x.item())
+
+
 MASKED = [(3, 1, 3), (1, 1, 3), (2,), (3, 3)]
 
 

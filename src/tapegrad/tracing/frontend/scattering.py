@@ -162,6 +162,8 @@ def fill(x: Tracer, value: Any) -> None:
 def put(a: Any, indices: Any, v: Any, mode: str = "raise") -> None:
     """np.put: the indices count through the array in row-major order; values are repeated."""
     check_traced(a, "np.put")
+    if a._weak:
+        np.put(untraced(a), 0, 0)  # NumPy's own error
     ind = plain(indices)
     if mode == "wrap":
         ind = np.mod(ind, a.size)
@@ -172,6 +174,8 @@ def put(a: Any, indices: Any, v: Any, mode: str = "raise") -> None:
         if np.any((ind < -a.size) | (ind >= a.size)):
             raise IndexError(f"an index is out of bounds for an array of size {a.size}")
         ind = np.where(ind < 0, ind + a.size, ind)
+    if a._is_scalar():
+        return  # NumPy writes to a copy of it
     places, rest = [], ind.reshape(-1)
     for extent in reversed(a.shape):
         places.append(rest % extent)
