@@ -503,6 +503,17 @@ def test_nothing_is_put_into_a_scalar(x):
     assert_raises_alike(f, x.item())
 
 
+@pytest.mark.parametrize("value", [lambda x: x[:1], lambda x: np.ones(1), lambda x: [1.0]])
+@pytest.mark.parametrize("at", [1, np.int64(1)])
+def test_one_element_of_flat_is_a_number(value, at):
+    def f(x):
+        y = x * 1.0
+        y.flat[at] = value(x)
+        return y
+
+    assert_raises_alike(f, reals(3))
+
+
 MASKED = [(3, 1, 3), (1, 1, 3), (2,), (3, 3)]
 
 

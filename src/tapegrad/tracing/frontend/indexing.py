@@ -403,4 +403,7 @@ class Flat:
         # Reshaping may have to copy, so the write goes to the places of `x` themselves.
         from tapegrad.tracing.frontend.scattering import put
 
+        value = plain(value)
+        if np.ndim(value) and hasattr(type(index), "__index__"):
+            np.zeros(1).flat[0] = np.zeros(np.shape(value))  # NumPy's own error
         put(self._x, as_tracer(np.arange(self._x.size), self._x)[index], value)
