@@ -514,6 +514,27 @@ def test_one_element_of_flat_is_a_number(value, at):
     assert_raises_alike(f, reals(3))
 
 
+@pytest.mark.parametrize(
+    "at", [True, False, 1, -1, slice(2), [0, 1], np.array([True, False, True])]
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_booleans_as_indices_of_flat(at):
+    """True is the first element, False is none; an array of booleans is a mask."""
+
+    def f(x):
+        y = x * 1.0
+        y.flat[at] = 5.0
+        return y, x.flat[at]
+
+    check(f, [reals(3)])
+
+
+@pytest.mark.parametrize("at", [np.bool_(True), [True, False, True]])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_iterators_dont_take(at):
+    assert_raises_alike(lambda x: x.flat[at], reals(3))
+
+
 MASKED = [(3, 1, 3), (1, 1, 3), (2,), (3, 3)]
 
 

@@ -396,14 +396,24 @@ class Flat:
         return iter(self._x.reshape(-1))
 
     def __getitem__(self, index: Any) -> Any:
-        found = self._x.reshape(-1)[index]
+        found = self._x.reshape(-1)[self._index(index)]
         return found if found._is_scalar() else found.copy()
 
     def __setitem__(self, index: Any, value: Any) -> None:
         # Reshaping may have to copy, so the write goes to the places of `x` themselves.
         from tapegrad.tracing.frontend.scattering import put
 
-        value = plain(value)
-        if np.ndim(value) and hasattr(type(index), "__index__"):
-            np.zeros(1).flat[0] = np.zeros(np.shape(value))  # NumPy's own error
+        index, value = self._index(index), plain(value)
+        if np.ndim(value) and not isinstance(index, slice) and not np.ndim(index):
+            np.zeros(self._x.size).flat[index] = np.zeros(np.shape(value))  # NumPy's own error
         put(self._x, as_tracer(np.arange(self._x.size), self._x)[index], value)
+
+    def _index(self, index: Any) -> Any:
+        """What an index means to NumPy's iterator: True is the first element, False is none, and a
+        list of booleans an error."""
+        if isinstance(index, bool):
+            return 0 if index else slice(0)
+        given = index if isinstance(index, list) else [index]
+        if any(isinstance(k, (bool, np.bool_)) for k in given):
+            np.empty(self._x.size).flat[index]  # NumPy's own error
+        return index
