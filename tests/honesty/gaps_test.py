@@ -6,11 +6,12 @@ Each of these tests shows a way round the promise that is known. One that fails 
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 
 import numpy as np
 
-from tapegrad import grad
+from tapegrad import grad, jit
 
 X = np.array([1.0, 2.0])
 BASE = 2.0
@@ -68,3 +69,22 @@ def test_a_cache_that_is_emptied(monkeypatch):
     remembered.cache_clear()
     assert df(1.0) == 2.0
     remembered.cache_clear()
+
+
+def test_the_byte_order_of_an_argument():
+    """`x.dtype == np.dtype(">f8")` of a big-endian argument -> no: a trace computes in the
+    processor's order"""
+    swapped = X.astype(">f8")
+    f = jit(lambda x: x * 2 if x.dtype == np.dtype(">f8") else x, compile="never")
+    np.testing.assert_array_equal(f(swapped), X)
+
+
+def test_what_numpys_integers_have_not():
+    """`math.trunc` of a NumPy integer, for which Python has no method -> the integer"""
+    assert jit(lambda n: math.trunc(n), compile="never")(np.int64(3)) == 3
+
+
+def test_numpys_methods_where_its_functions_are_replaced(monkeypatch):
+    """`np.sum` is replaced -> `x.sum()` of a traced value is, too"""
+    monkeypatch.setattr(np, "sum", lambda x, **options: 100.0)
+    assert jit(lambda x: x.sum() * 2, compile="never")(X) == 200.0
