@@ -139,14 +139,15 @@ def idle_kernels(entry: Any) -> dict[str, Any]:
     from tapegrad.emit import support
     from tapegrad.emit.linking import linked
     from tapegrad.pipeline import schedule
-    from tapegrad.runtime.compile import code_of
+    from tapegrad.runtime.compile import kernel_function
 
     found = {}
     for kernel in schedule(entry.variant.tape).kernels:
         names: dict[str, Any] = {"__name__": "idle"}
-        exec(code_of(f"def {kernel.name}({', '.join(kernel.names)}): return 0", "idle"), names)
+        text = f"def {kernel.name}({', '.join(kernel.names)}): return 0"
+        function = kernel_function(text, kernel.name, names)
         types = [kernel.type_of(k) for k in range(len(kernel.parameters))]
-        found[kernel.name] = linked(kernel.name, support.object_code(names[kernel.name], types))
+        found[kernel.name] = linked(kernel.name, support.object_code(function, types))
     return found
 
 

@@ -19,7 +19,7 @@ from tapegrad.emit.support import compiling
 from tapegrad.ir.tape import Builder, aval_of
 from tapegrad.optimize.inline import inline_custom
 from tapegrad.pipeline import schedule
-from tapegrad.runtime.compile import code_of
+from tapegrad.runtime.compile import kernel_function
 
 PASSES = {
     untyped_passes: ["TranslateByteCode", "FixupArgs", "IRProcessing", "ReconstructSSA"],
@@ -75,9 +75,8 @@ def both(text, parameters, constants=None):
     """A kernel, compiled in both ways."""
     names = {**support.namespace(), "nan": np.nan, "inf": np.inf, **(constants or {})}
     names["__name__"] = "tapegrad.generated.both"
-    exec(code_of(text, "both"), names)
-    name = text.split("(", 1)[0].removeprefix("def ")
-    return [way(names[name], parameters) for way in (support.compiled, by_numba)]
+    function = kernel_function(text, text.split("(", 1)[0].removeprefix("def "), names)
+    return [way(function, parameters) for way in (support.compiled, by_numba)]
 
 
 def assert_alike(kernels, parameters, seed=0):

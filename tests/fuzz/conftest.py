@@ -1,4 +1,4 @@
-"""The closing note of `make fuzz`: how many programs ran, and what was compared."""
+"""The summary of `make fuzz`: how many programs ran, and what was compared."""
 
 from __future__ import annotations
 
@@ -17,10 +17,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                 elif name == "reached":
                     reached.update(value)
     if programs:
-        awaited = {word: count for word, count in reached.items() if word.startswith("awaited: ")}
-        found = [(word, count) for word, count in reached.most_common() if word not in awaited]
-        parts = [f"{word} {100 * count / programs:.0f} %" for word, count in found]
+        parts = [f"{word} {100 * count / programs:.0f} %" for word, count in reached.most_common()]
         terminalreporter.section("random programs")
         terminalreporter.write_line(f"{programs:,} programs ran. Compared: {', '.join(parts)}.")
-        for word, count in awaited.items():
-            terminalreporter.write_line(f"{count:,} programs fail as is known; {word}")

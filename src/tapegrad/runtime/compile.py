@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,6 @@ from tapegrad.runtime import alike
 
 if TYPE_CHECKING:
     from tapegrad.emit.program import Program
-
-_count = 0
 
 
 @dataclass(frozen=True)
@@ -43,20 +40,18 @@ def _machine_code(program: Program) -> dict[str, bytes]:
     names["__name__"] = f"tapegrad.generated.{program.plan.name}"
     done = {}
     for kernel in program.kernels:
-        exec(code_of(kernel.text, kernel.name), names)
         types = [kernel.type_of(k) for k in range(len(kernel.parameters))]
-        function = names[kernel.name]
-        function.text = kernel.text
+        function = kernel_function(kernel.text, kernel.name, names)
         done[kernel.name] = alike.kernels.object_code(
             function, types, program.constants, support.object_code
         )
     return done
 
 
-def code_of(text: str, name: str) -> Any:
-    """The compiled text, its lines known to tracebacks and to the compiler of kernels."""
-    global _count
-    _count += 1
-    file = f"<tapegrad {name} {_count}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    return compile(text, file, "exec")
+def kernel_function(text: str, name: str, names: dict[str, Any]) -> Any:
+    """The function of this name that a text defines, among the names that it uses. It carries its
+    text, for its compiler."""
+    exec(compile(text, f"<tapegrad {name}>", "exec"), names)
+    function = names[name]
+    function.text = text
+    return function

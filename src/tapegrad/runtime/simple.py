@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import linecache
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,8 @@ from tapegrad.tracing.observe.observer import Observer
 from tapegrad.tracing.run import trace_function
 from tapegrad.trees import flatten, is_traced
 
+_numbers = count()
+
 
 class SimpleGradient:
     """A compiled gradient function for arguments of fixed shapes; see `tapegrad.simplegrad`.
@@ -41,12 +46,15 @@ class SimpleGradient:
 
     def _compiled(self) -> Callable[..., Any]:
         from tapegrad.emit import support
-        from tapegrad.runtime.compile import code_of
 
         names = support.namespace()
         names["__name__"] = f"tapegrad.generated.{self._text.name}"
         for text in (self._text.source, self._text.compiling):
-            exec(code_of(text, self._text.name), names)
+            file = f"<tapegrad {self._text.name} {next(_numbers)}>"
+            # Tracebacks and the compiler of the kernels find the lines there.
+            linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+            weakref.finalize(self, linecache.cache.pop, file, None)
+            exec(compile(text, file, "exec"), names)
         return names[self._text.name]
 
     def __call__(self, *args: Any) -> Any:

@@ -41,7 +41,7 @@ def _load() -> None:
     """Import the support module, and compile a loop with it: that fills numba's registries. And
     networkx, with which the scheduler cuts."""
     from tapegrad.emit import support
-    from tapegrad.runtime.compile import code_of
+    from tapegrad.runtime.compile import kernel_function
 
     text = (
         "def first(x, y):\n"
@@ -52,8 +52,7 @@ def _load() -> None:
         "    return int(t)\n"
     )
     names = {**support.namespace(), "__name__": "tapegrad.generated.first"}
-    exec(code_of(text, "first"), names)
-    support.compiled(names["first"], [("array", (4,), "float64")] * 2)
+    support.compiled(kernel_function(text, "first", names), [("array", (4,), "float64")] * 2)
     importlib.import_module("networkx")
 
 

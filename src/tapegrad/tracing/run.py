@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from tapegrad.tracing.observe.observer import Observer
 
 
-COPIED = (set, bytearray)  # if all elements are plain
-
-
 @dataclass
 class Traced:
     """What a run of a function left: its tape, and how the results are put together.
@@ -49,10 +46,9 @@ class Traced:
         return unflatten(self.structure, found)
 
     def leaf(self, k: int) -> Any:
-        """A leaf that isn't traced. What can be changed is the caller's own; an object that can't
-        be copied keeps the tape from being used again."""
+        """A leaf that isn't traced: an array is the caller's own, at each call."""
         leaf = self.leaves[k]
-        return leaf.copy() if isinstance(leaf, (np.ndarray, *COPIED)) else leaf
+        return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
     def without_values(self) -> Traced:
         """The same without the values of this run, for keeping: they may be large."""

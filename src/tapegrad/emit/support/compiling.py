@@ -28,7 +28,7 @@ class Library(CPUCodeLibrary):
 
     def _optimize_final_module(self) -> None:
         # -O3 differs in how far it unrolls loops: it takes twice as long for small matrices.
-        level = min(2, int(vars(config)["OPT"]))
+        level = min(2, int(config.OPT))  # type: ignore[attr-defined]
         manager, builder = self._codegen._module_pass_manager(opt=level)
         manager.run(self._final_module, builder)
 

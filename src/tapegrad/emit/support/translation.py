@@ -4,8 +4,8 @@ Kernels are a small part of Python: loops over ranges, assignments to numbers an
 and calls of functions that are known here. No variable changes its type, and each is assigned
 before it is read. So types needn't be inferred: an expression's follows from those of its operands.
 What an operator or a function does is numba's business, as is what types it takes; numba's own
-front end, which reads byte code and infers types over all of a function, gives the same machine
-code, and takes several times as long.
+front end, which reads byte code and infers types over all of a function, gives the same results,
+and takes several times as long.
 """
 
 from __future__ import annotations
@@ -176,6 +176,7 @@ class Translator:
             assert name not in self.values, name
             self.values[name] = value, kind
             return
+        assert name not in self.values, name  # neither parameters nor indices are assigned to
         if name not in self.places:
             with self.builder.goto_block(self.entry):
                 place = self.builder.alloca(value.type, name=name)

@@ -15,25 +15,24 @@ if TYPE_CHECKING:
     from tapegrad.tracing.observe.observer import Observer
 
 
-def _getattr(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    if len(args) > 1 and isinstance(args[1], str):
-        o.kind(args[0])
-        o.lookups.attribute(args[0], args[1])
-    return None
+def of_attribute(name: str) -> Callable[..., Then | None]:
+    """What is noted of a function that takes an object and an attribute's name: it is the
+    `name` of a method of the observer."""
+
+    def noted(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+        if len(args) > 1 and isinstance(args[1], str):
+            o.kind(args[0])
+            getattr(o, name)(args[0], args[1])
+        return None
+
+    return noted
 
 
-def _setattr(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    if len(args) > 1 and isinstance(args[1], str):
-        o.kind(args[0])
-        o.stored(args[0], args[1])
-    return None
-
-
-def _delattr(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
-    if len(args) > 1 and isinstance(args[1], str):
-        o.kind(args[0])
-        o.deleted(args[0], args[1])
-    return None
+ATTRIBUTE_METHODS = {
+    "__getattribute__": of_attribute("looked_up"),
+    "__setattr__": of_attribute("stored"),
+    "__delattr__": of_attribute("deleted"),
+}
 
 
 def read_vars(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
@@ -126,10 +125,10 @@ def _nothing(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
 SPECIAL: dict[int, tuple[Any, Callable[..., Then | None]]] = {
     id(f): (f, note)
     for f, note in [
-        (getattr, _getattr),
-        (hasattr, _getattr),
-        (setattr, _setattr),
-        (delattr, _delattr),
+        (getattr, ATTRIBUTE_METHODS["__getattribute__"]),
+        (hasattr, ATTRIBUTE_METHODS["__getattribute__"]),
+        (setattr, ATTRIBUTE_METHODS["__setattr__"]),
+        (delattr, ATTRIBUTE_METHODS["__delattr__"]),
         (vars, read_vars),
         (globals, _globals),
         (dir, _dir),

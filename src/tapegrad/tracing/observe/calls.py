@@ -23,7 +23,7 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
-from tapegrad.tracing.observe.by_name import SPECIAL, read_vars
+from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, read_vars
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
@@ -320,21 +320,13 @@ _TEXTS = {
     *("str", "repr", "ascii", "format", "format_map", "__str__", "__repr__", "__format__"),
     *("array2string", "array_repr", "array_str"),
 }
-_ATTRIBUTE_METHODS = ("__getattribute__", "__setattr__", "__delattr__")
 
 
 def _method(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """A harmless function written in C."""
     name = getattr(f, "__name__", "")
-    if name in _ATTRIBUTE_METHODS and args and isinstance(f, (*_BOUND, *_UNBOUND)):
-        if len(args) > 1 and isinstance(args[1], str):
-            if name == "__getattribute__":
-                o.lookups.attribute(args[0], args[1])
-            elif name == "__delattr__":
-                o.deleted(args[0], args[1])
-            else:
-                o.stored(args[0], args[1])
-        return None
+    if name in ATTRIBUTE_METHODS and args and isinstance(f, (*_BOUND, *_UNBOUND)):
+        return ATTRIBUTE_METHODS[name](o, args, kwargs)
     if name == "__get__" and len(args) > 1 and isinstance(args[0], _FIELDS):
         if args[0].__name__ == "__dict__":
             return read_vars(o, args[1:2], {})

@@ -290,13 +290,12 @@ class Reads:
         x, at = place.x, (id(place.x), "layout")
         if at not in self._first:
             self._first[at] = None
-            name, dtype = self.named(place), "{}.dtype"
-            if x.dtype.names is not None:  # the names of fields can be set
-                dtype = "repr({}.dtype)"
-            what = f"({{}}.shape, {dtype}, {{}}.strides)".replace("{}", name)
-            found = (x.shape, x.dtype if x.dtype.names is None else repr(x.dtype), x.strides)
-            same = f"{what} == {self._value(found)}"
-            self._fact(same, place.word)
+            name = self.named(place)
+            dtype, text = x.dtype, f"{name}.dtype"
+            if dtype.names is not None:  # the names of fields can be set
+                dtype, text = repr(dtype), f"repr({text})"
+            found = self._value((x.shape, dtype, x.strides))
+            self._fact(f"({name}.shape, {text}, {name}.strides) == {found}", place.word)
 
     def contents(self, place: Place) -> None:
         """All elements of an array were read."""

@@ -106,10 +106,8 @@ class Uses:
         """The function returns this, which isn't traced. The caller gets another one each time, so
         it is made anew, unless it never changes, is copied, or is an object of the outside."""
         kind: Any = type(x)
-        if isinstance(x, np.ndarray):
-            copied = not x.dtype.hasobject
-        else:
-            copied = kind in (set, frozenset, bytearray) and all(CALM[type(e)] for e in x)
+        copied = isinstance(x, np.ndarray) and not x.dtype.hasobject
+        copied = copied or (kind is frozenset and all(CALM[type(e)] for e in x))
         if not (copied or CALM[kind] or is_equal(x) or is_inert(kind) or self.reads.place(x)):
             self.reads.lost(f"a {kind.__name__} among the results")
 
@@ -317,9 +315,13 @@ class Uses:
         elif not (is_pythons_class(type(x)) or is_inert(type(x))):
             self.reads.lost(place.word)
 
+    def looked_up(self, x: Any, name: str) -> None:
+        """An attribute is about to be looked up."""
+        self.lookups.attribute(x, name)
+
     def deleted(self, x: Any, name: str) -> None:
         """An attribute is about to be deleted, which fails if it isn't there."""
-        self.lookups.attribute(x, name)
+        self.looked_up(x, name)
         self.stored(x, name)
 
     def stored(self, x: Any, name: str) -> None:
