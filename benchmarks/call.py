@@ -136,10 +136,10 @@ def shortened(entry: Any) -> Iterator[StandIn]:
 
 def idle_kernels(entry: Any) -> dict[str, Any]:
     """Kernels that take the same arguments, check them, and do nothing."""
+    from tapegrad.compiler.compile import kernel_function
     from tapegrad.emit import support
     from tapegrad.emit.linking import linked
     from tapegrad.pipeline import schedule
-    from tapegrad.runtime.compile import kernel_function
 
     found = {}
     for kernel in schedule(entry.variant.tape).kernels:

@@ -12,11 +12,3 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden texts")
     parser.addoption("--freeze", action="store_true", help="break the promises of tests/honesty")
-
-
-def pytest_configure(config):
-    # numba is loaded before the tests, so that no thread is importing while they look around.
-    from tapegrad.runtime import warm
-
-    warm.start()
-    warm.wait()

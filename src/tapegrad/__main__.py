@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from tapegrad.runtime import disk
+from tapegrad.compiler import disk
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

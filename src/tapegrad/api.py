@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tapegrad.compiler import alike
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Tape
-from tapegrad.runtime import alike
 from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
 from tapegrad.runtime.derived import BoundDerived, Derived, Recipe
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
-import threading
 import types
 import warnings
 import weakref
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ArgumentError
+from tapegrad.locks import new_lock
 from tapegrad.primitives.base import Value
 from tapegrad.statics import static_key
 
@@ -28,7 +28,7 @@ _registered: set[type] = set()
 _known: weakref.WeakKeyDictionary[type, tuple[dict[str, bool], list[str]]] = (
     weakref.WeakKeyDictionary()
 )
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 class _Note:

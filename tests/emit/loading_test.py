@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.compiler.compile import compiled
 from tapegrad.emit import linking, loading
 from tapegrad.emit.loading import Image, NotSimple
-from tapegrad.runtime.compile import compiled
 from tapegrad.trees import array_leaves
 
 pytestmark = pytest.mark.skipif(

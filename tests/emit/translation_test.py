@@ -13,13 +13,13 @@ from numba.core.compiler_machinery import PassManager
 from numba.core.registry import cpu_target
 from tests.primitives.samples import all_samples
 
+from tapegrad.compiler.compile import kernel_function
 from tapegrad.emit import support
 from tapegrad.emit.linking import linked
 from tapegrad.emit.support import compiling
 from tapegrad.ir.tape import Builder, aval_of
 from tapegrad.optimize.inline import inline_custom
 from tapegrad.pipeline import schedule
-from tapegrad.runtime.compile import kernel_function
 
 PASSES = {
     untyped_passes: ["TranslateByteCode", "FixupArgs", "IRProcessing", "ReconstructSSA"],

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests import fuzzing
 
-from tapegrad import clear_cache, grad, trace, value_and_grad
+from tapegrad import grad, trace, value_and_grad
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.pipeline import optimized
 
@@ -139,20 +139,21 @@ PLACES = [
     ("differentiate/reverse.py", "reverse"),
     ("optimize/simplify.py", "simplify"),
     ("runtime/cache.py", "Cache.add"),
-    ("runtime/kept.py", "find"),
-    ("schedule/lower.py", "lower"),
-    ("schedule/fuse.py", "fuse"),
-    ("emit/numba_source.py", "emit"),
-    ("runtime/compile.py", "_machine_code"),
-    ("emit/support/translation.py", "Translator.translate"),
-    ("emit/support/translation.py", "Translator.call"),
-    ("llvmlite/binding/module.py", "ModuleRef.verify"),
-    ("llvmlite/binding/targets.py", "TargetMachine.emit_object"),
+    ("compiler/packed.py", "pack"),
+    ("compiler/kept.py", "find"),
+    ("compiler/client.py", "Client.submit"),
+    ("compiler/client.py", "Client._alone"),
+    ("compiler/client.py", "Client._exchange"),
+    ("compiler/client.py", "Worker.send"),
+    ("compiler/client.py", "Worker.exchange"),
+    ("compiler/client.py", "Client._take"),
+    ("compiler/client.py", "Client._sleep"),
+    ("compiler/executable.py", "decoded"),
     ("runtime/entry.py", "Entry.__init__"),
     ("emit/linking.py", "linked"),
     ("runtime/derived.py", "Derived._enter"),
-    ("runtime/kept.py", "keep"),
-    ("runtime/disk.py", "write"),
+    ("runtime/tier.py", "Tier.executable"),
+    ("runtime/tier.py", "Tier.settle"),
     ("runtime/entry.py", "Entry.call_flat"),
 ]
 
@@ -177,10 +178,9 @@ def interrupt(file, function, event):
 @pytest.mark.parametrize("event", ["call", "return"])
 @pytest.mark.parametrize(("file", "function"), PLACES)
 def test_an_interrupt(file, function, event, monkeypatch, tmp_path):
-    """Ctrl-C while a derivative is traced, differentiated, optimised, scheduled, emitted, compiled
-    by numba, linked, kept on disk or run -> the next calls are right"""
+    """Ctrl-C while a derivative is traced, differentiated, optimised, looked for on disk, sent to
+    the compiler, waited for, linked or run -> the next calls are right"""
     monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(tmp_path))
-    clear_cache()  # kernels that are alike, too
     x, scale = np.array([1.0, 2.0]), 3.0
     df = grad(lambda x: np.sum(np.sin(x) * scale), compile="always")
     with pytest.raises(KeyboardInterrupt), interrupt(file, function, event):

@@ -22,10 +22,10 @@ from tests.primitives.samples import all_samples
 
 import tapegrad as tg
 from tapegrad.__main__ import main
+from tapegrad.compiler import disk, kept, key
 from tapegrad.ir.tape import Aval, Builder, Tape
 from tapegrad.primitives.base import Control
 from tapegrad.primitives.control import Opaque
-from tapegrad.runtime import disk, kept, key
 
 X = np.array([0.5, -1.0, 2.0])
 

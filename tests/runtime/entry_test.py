@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.runtime import derived
 
 X = np.array([[0.5, -1.0, 2.0], [1.5, 3.0, -0.5]])
 
@@ -81,7 +80,7 @@ def test_trees_are_answered_by_the_generated_entry(args, expected):
         assert_same_tree(df(*args), expected)
     assert len(df.cache.recent) == 1
     assert df.cache.fast_hits == 2
-    assert df.cache_info() == (2, 1, 1, 1, 0, 1, 0)
+    assert df.cache_info() == (2, 1, 1, 1, 0, 1, 0, 0)
 
 
 # Second calls that the entry of the first must leave to another variant.
@@ -294,16 +293,6 @@ def test_an_index_out_of_range_is_numpys_error():
     assert df.cache_info().variants == 1
 
 
-def test_the_first_result_does_not_wait_for_the_compiler(monkeypatch):
-    monkeypatch.setattr(derived, "estimated_compile_seconds", lambda tape: 0)
-    df = tg.grad(lambda x: np.sum(np.sin(x)), compile="auto")
-    compiles = []
-    for _ in range(3):
-        np.testing.assert_allclose(df(X), np.cos(X))
-        compiles.append(df.cache_info().compiles)
-    assert compiles == [0, 1, 1]
-
-
 def test_keyword_arguments():
     df = grad(lambda x, *, scale, w=None: np.sum(x * scale if w is None else x * w))
     for _ in range(2):
@@ -311,16 +300,3 @@ def test_keyword_arguments():
         np.testing.assert_allclose(df(X, scale=3.0), np.full_like(X, 3.0))
         np.testing.assert_allclose(df(X, scale=3.0, w=X), X)
     assert df.cache_info().traces == 2
-
-
-def test_auto_compiles_once_playing_has_cost_as_much(monkeypatch):
-    monkeypatch.setattr(derived, "estimated_compile_seconds", lambda tape: np.inf)
-    df = tg.grad(lambda x: np.sum(np.sin(x)), compile="auto")
-    for _ in range(3):
-        np.testing.assert_allclose(df(X), np.cos(X))
-    assert df.cache_info().compiles == 0 and not df.cache.recent
-    df.cache.all_variants()[0].price = 0
-    for _ in range(3):
-        np.testing.assert_allclose(df(X), np.cos(X))
-    assert df.cache_info() == (5, 1, 1, 1, 0, 1, 0)
-    assert df.cache.fast_hits == 2

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.primitives.base import Primitive
+
 INDENT = "    "
 # What drivers and kernels find where they run, besides what `emit.support` defines.
 NUMBERS = {"nan": np.nan, "inf": np.inf}
@@ -53,15 +55,14 @@ class Place:
 class Driver:
     """How the kernels of a program are called: plain data, which can be kept on disk.
 
-    `scratch` is the names, sizes and dtypes of scratch memory. `calls` are the functions that
-    NumPy runs between the kernels: the name, and the number of the call on the tape whose primitive
-    it is. `lines` allocate the outputs and call the kernels.
+    `scratch` is the names, sizes and dtypes of scratch memory. `calls` are the primitives that
+    NumPy runs between the kernels, by name. `lines` allocate the outputs and call the kernels.
     """
 
     inputs: tuple[Place, ...]
     outputs: tuple[Place, ...]
     scratch: tuple[tuple[str, int, np.dtype], ...]
-    calls: tuple[tuple[str, int], ...]
+    calls: tuple[tuple[str, Primitive], ...]
     lines: tuple[str, ...]
 
     def words(self) -> set[str]:

@@ -15,7 +15,7 @@ from tapegrad.emit.driver import INDENT, Driver, Place, numpy_name
 from tapegrad.emit.names import Scope
 from tapegrad.ir.allocation import Allocation, Slot
 from tapegrad.ir.plan import Cell, Index, Plan, PythonCall, segments
-from tapegrad.ir.tape import Literal, Tape, dtype_name
+from tapegrad.ir.tape import Literal, dtype_name
 
 LINE = 96  # the width that source is kept to
 
@@ -86,10 +86,8 @@ class Program:
         """The calls of NumPy between the kernels."""
         return [s for s in self.plan.steps if isinstance(s, PythonCall)]
 
-    def driver(self, tape: Tape) -> Driver:
-        """The driver of this program, which was made of the tape."""
-        primitives = [call.primitive for call in tape.calls]
-
+    def driver(self) -> Driver:
+        """The driver of this program."""
         checked = self._checked()
 
         def places(cells: Sequence[Cell]) -> tuple[Place, ...]:
@@ -99,7 +97,7 @@ class Program:
             places(self.plan.inputs),
             places(self.plan.outputs),
             tuple((self.names[s], s.size, s.dtype) for s in self.slots),
-            tuple((self.names[c], primitives.index(c.primitive)) for c in self.calls()),
+            tuple((self.names[c], c.primitive) for c in self.calls()),
             tuple(self.driver_lines()),
         )
 

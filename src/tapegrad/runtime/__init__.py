@@ -1,3 +1,0 @@
-import time
-
-LOADED = time.time()  # sources that were changed later aren't those that run

@@ -7,13 +7,15 @@ nothing in a cache may refer to the function, or neither would ever be freed.
 from __future__ import annotations
 
 import inspect
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tapegrad.locks import new_lock
+
 MAX_SIGNATURES = 128  # of one derived function; the least recently used goes first
+MANY_SIGNATURES = 46  # at which a warning says what keeps changing
 MAX_VARIANTS = 16  # of one signature: one for each path through the function
 
 
@@ -23,7 +25,7 @@ class CacheInfo(NamedTuple):
     `hits` calls answered by a known variant, `misses` calls that had to trace, `traces` runs of
     the user's function on tracers, `compiles` variants compiled, `guard_failures` variants passed
     over because an assumption didn't hold, `variants` held now, `loads` variants whose code an
-    earlier process had compiled and left on disk.
+    earlier process had compiled and left on disk, `compiling` variants that are being compiled now.
     """
 
     hits: int
@@ -33,6 +35,7 @@ class CacheInfo(NamedTuple):
     guard_failures: int
     variants: int
     loads: int
+    compiling: int
 
 
 EVENTS = ("hits", "misses", "traces", "compiles", "guard_failures", "loads")
@@ -42,11 +45,12 @@ class Cache:
     """The variants of one derived function. `recent` are the entries that a call tries first."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = new_lock()
         self.recent: tuple[Any, ...] = ()
         self._told = False
         self.fast_hits = 0  # of entries in `recent`; counted without the lock, so roughly
         self._overflowed = False
+        self._many = False
         self._again = ("", 0, 0)  # what changed at the last trace, since when, and the hits by then
         self._signatures: OrderedDict[Any, list[Any]] = OrderedDict()
         self._counts = dict.fromkeys(EVENTS, 0)
@@ -56,6 +60,15 @@ class Cache:
         with self.lock:
             for event in events:
                 self._counts[event] += 1
+
+    def many(self) -> list[Any]:
+        """The signatures, when there are many for the first time since the cache was cleared; else
+        none."""
+        with self.lock:
+            if self._many or len(self._signatures) < MANY_SIGNATURES:
+                return []
+            self._many = True
+            return list(self._signatures)
 
     def variants(self, key: Any) -> list[Any]:
         """The variants of a signature, most recently used first."""
@@ -109,20 +122,23 @@ class Cache:
     def info(self) -> CacheInfo:
         with self.lock:
             counts = {**self._counts, "hits": self._counts["hits"] + self.fast_hits}
-            return CacheInfo(**counts, variants=len(self.all_variants()))
+            variants = self.all_variants()
+            compiling = sum(variant.tier.compiling for variant in variants)
+            return CacheInfo(**counts, variants=len(variants), compiling=compiling)
 
     def clear(self) -> None:
         """Forget everything, and set the counts to zero."""
         with self.lock:
             self._signatures.clear()
             self.recent, self.fast_hits = (), 0
-            self._overflowed, self._told, self._again = False, False, ("", 0, 0)
+            self._overflowed, self._many, self._told = False, False, False
+            self._again = ("", 0, 0)
             self._counts = dict.fromkeys(self._counts, 0)
 
 
 # id of a function, or of a method's instance -> a weak reference to it, and its caches.
 _shared: dict[int, tuple[weakref.ref[Any], dict[Any, Cache]]] = {}
-_shared_lock = threading.RLock()  # reentrant: a garbage collection may run `forget` at any time
+_shared_lock = new_lock()  # a garbage collection may run `forget` at any time
 
 
 def owner_of(f: Callable[..., Any]) -> tuple[Any, tuple[Any, ...]]:

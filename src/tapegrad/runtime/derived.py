@@ -2,33 +2,32 @@
 
 A call looks up a *variant*: a tape for arguments of this structure, these shapes and dtypes, whose
 guards hold. If there is none, the function is traced, which is an ordinary NumPy run that records.
-
-Tiers: a variant is played with NumPy until the time spent playing reaches what compiling is
-estimated to cost, and is compiled then. So the total is never worse than about twice the better
-choice, without knowing how many calls will come (the ski-rental rule).
+A variant is played with NumPy until its machine code is there; see `tier`.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from tapegrad import log
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Literal, Tape
-from tapegrad.runtime import warm
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.play import run
-from tapegrad.runtime.price import estimated_compile_seconds
-from tapegrad.runtime.retracing import warn_of_retracing, warn_of_state
+from tapegrad.runtime.retracing import (
+    warn_of_kinds,
+    warn_of_retracing,
+    warn_of_state,
+    why_traced,
+)
+from tapegrad.runtime.tier import Tier
 from tapegrad.signature import (
     check_differentiable,
     check_leaf,
@@ -77,15 +76,8 @@ class Variant:
     gradient_counts: list[int]
     kept: list[int]
     state: State | None = None  # what the function found outside; a variant holds while it does
-    played: float = 0.0
-    sought: bool = False  # on disk
+    tier: Tier = field(init=False)
     entry: Entry | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @cached_property
-    def price(self) -> float:
-        """The seconds of playing after which it is compiled."""
-        return estimated_compile_seconds(self.tape)
 
     def __post_init__(self) -> None:
         # What the trace depends on in the arrays from outside, besides what they hold. A tape that
@@ -214,6 +206,9 @@ class Derived:
                 self.cache.used(key, variant)
                 return found
             self.cache.count("guard_failures")
+            if log.wanted("guards"):
+                why = why_traced(variant, self.root, leaves, args, kwargs)
+                log.say("guards", f"{self.__name__}: {why}")
         return None
 
     def _run(
@@ -230,10 +225,9 @@ class Derived:
         if traced.written:
             names = traced.tape.names[: len(leaves)]
             check_apart(describe(self.f), traced.written, names, [*leaves, *traced.hidden])
-        if self.compile == "auto" and not variant.sought:
-            self._load(variant, args, kwargs)
-        if variant.entry is None and self._pays(variant):
-            self._compile(variant, args, kwargs)
+        used_again = variant.state is None or not variant.state.never
+        if variant.entry is None and used_again:
+            self._compiled(variant, args, kwargs)
         if variant.entry is not None:
             try:
                 return (variant.entry.call_flat(leaves),)
@@ -252,18 +246,9 @@ class Derived:
         if broken is not None:
             return None
         values = own(variant.tape, values, inputs)
-        variant.played += time.perf_counter() - start
-        if self.compile == "auto":
-            warm.start()
+        if used_again:
+            variant.tier.note(time.perf_counter() - start)
         return (variant.assemble(values),)
-
-    def _pays(self, variant: Variant) -> bool:
-        """Whether a variant is compiled before it runs again: never before its first result."""
-        if variant.state is not None and variant.state.never:
-            return False  # it isn't used again
-        if self.compile == "auto":
-            return variant.played > variant.price
-        return self.compile == "always"
 
     def _trace(
         self, key: Any, known: Sequence[Variant], leaves: list[Any], args: Any, kwargs: Any
@@ -287,6 +272,12 @@ class Derived:
             tried += since
         self.cache.count("misses")
         last = known[0] if known else None
+        if log.wanted("trace"):
+            why = why_traced(last, self.root, traced_leaves, args, kwargs)
+            log.say("trace", f"{self.__name__}, {len(variant.tape.calls)} calls: {why}")
+        keys = self.cache.many()
+        if keys:
+            warn_of_kinds(self.__name__, leaf_names(self.f, args, kwargs)[1], keys)
         if is_full:
             warn_of_retracing(self.__name__, last, self.root, traced_leaves, args, kwargs)
         elif last is not None and last.state is not None:
@@ -316,6 +307,7 @@ class Derived:
         observer.check()
         variant.state = State(observer.reads, self.root, args, kwargs)
         observer.forget()
+        variant.tier = Tier(variant.tape, self.compile, self.cache, self.__name__)
         return variant
 
     def _differentiated(
@@ -380,56 +372,25 @@ class Derived:
             wanted = [at for at in wanted if at != first] if self.recipe.has_aux else []
         return sorted(set(wanted))
 
-    def _load(self, variant: Variant, args: Any, kwargs: Any) -> None:
-        """Use the code that an earlier process left for this tape, if there is any."""
-        from tapegrad.runtime import kept
-
-        with variant.lock:
-            variant.sought = True
-            if variant.entry is not None:
-                return
-            try:
-                executable = kept.find(variant.tape)
-                if executable is None:
-                    return
-                entry = Entry(variant, executable, args, kwargs)
-            except Exception:  # whatever is wrong with the file: the code is compiled anew
-                return
-            self.cache.count("loads")
-            self._enter(variant, entry)
-
-    def _compile(self, variant: Variant, args: Any, kwargs: Any) -> None:
-        from tapegrad.runtime import kept
-        from tapegrad.runtime.compile import compiled
-
-        self._load(variant, args, kwargs)  # another process may have been faster
-        with variant.lock:
-            if variant.entry is not None:
-                return
-            warm.wait()
-            try:
-                executable = compiled(variant.tape)
-                entry = Entry(variant, executable, args, kwargs)
-            except Exception as error:
-                if self.compile == "always":
-                    raise
-                # The tape is right without being compiled; it only stays slower.
-                variant.played = -np.inf
-                warnings.warn(
-                    f"{self.__name__} couldn't be compiled and is played with NumPy instead. "
-                    f"Please report this as a fault of tapegrad: {error}",
-                    RuntimeWarning,
-                    stacklevel=4,
-                )
-                return
-            self.cache.count("compiles")
-            self._enter(variant, entry)
-            kept.keep(variant.tape, executable)
+    def _compiled(self, variant: Variant, args: Any, kwargs: Any) -> None:
+        """Enter a variant's machine code, if it is there."""
+        executable = variant.tier.executable()
+        if executable is None or variant.entry is not None:
+            return
+        try:
+            entry = Entry(variant, executable, args, kwargs)
+        except Exception as error:
+            variant.tier.fail(str(error))
+            return
+        self._enter(variant, entry)
 
     def _enter(self, variant: Variant, entry: Entry) -> None:
-        variant.entry = entry
-        if entry.fast and not variant.traced.written:  # `_run` looks whether arguments overlap
-            with self.cache.lock:
+        with self.cache.lock:
+            if variant.entry is not None:  # another thread was faster
+                return
+            variant.entry = entry
+            variant.tier.settle()
+            if entry.fast and not variant.traced.written:  # `_run` looks whether arguments overlap
                 self.cache.recent = (entry, *self.cache.recent)[:4]
 
     # ---- inside another trace

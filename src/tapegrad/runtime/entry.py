@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegrad.compiler.executable import Executable
 from tapegrad.emit.driver import INDENT, NUMBERS, Driver, dtypes
 from tapegrad.emit.names import Scope
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime import debug
-from tapegrad.runtime.compile import Executable, compiled
 from tapegrad.runtime.play import checked_inputs, run, stale
 from tapegrad.signature import leaf_key
 from tapegrad.trees import array_leaves, is_number, is_traced
@@ -54,9 +54,9 @@ class Text:
     by it is bound to it by `named`.
     """
 
-    def __init__(self, executable: Executable, tape: Tape) -> None:
+    def __init__(self, executable: Executable) -> None:
         self.driver = executable.driver
-        self.names = driver_namespace(executable, tape)
+        self.names = driver_namespace(executable)
         self.scope = Scope.after([*self.driver.words(), *self.names])
         self.scratch = Scratch(self.driver.scratch)
         self._given: dict[tuple[str, int], str] = {}
@@ -98,7 +98,7 @@ class Text:
         return self.names[name]
 
 
-def driver_namespace(executable: Executable, tape: Tape) -> dict[str, Any]:
+def driver_namespace(executable: Executable) -> dict[str, Any]:
     """What a driver's lines mean: kernels, functions that NumPy runs, dtypes."""
     from tapegrad.emit.linking import linked  # loads LLVM, which playing doesn't need
 
@@ -113,8 +113,8 @@ def driver_namespace(executable: Executable, tape: Tape) -> dict[str, Any]:
         if code not in functions:
             functions[code] = linked(name, code)
         names[name] = functions[code]
-    for name, number in driver.calls:
-        names[name] = tape.calls[number].primitive.evaluate
+    for name, primitive in driver.calls:
+        names[name] = primitive.evaluate
     return names
 
 
@@ -128,7 +128,7 @@ class Entry:
     def __init__(self, variant: Variant, executable: Executable, args: Any, kwargs: Any) -> None:
         self.variant = variant
         self.driver = executable.driver
-        text = Text(executable, variant.tape)
+        text = Text(executable)
         self._hidden = self._captured(text)
         self._flat = self._generate_flat(text)
         self.fast = False
@@ -232,7 +232,9 @@ class Entry:
 
 def flat_function(tape: Tape) -> Callable[..., list[Any]]:
     """An optimised tape compiled: a function of prepared inputs that returns the outputs."""
-    text = Text(compiled(tape), tape)
+    from tapegrad.compiler.client import compiled
+
+    text = Text(compiled(tape))
     inputs = ", ".join(place.name for place in text.driver.inputs)
     lines = text.calling(f"[{', '.join(text.driver.results())}]")
     head = f"def {text.scope.fresh('run')}({inputs}):"

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tapegrad.ir.tape import Aval
 from tapegrad.runtime import cache
 from tapegrad.runtime.play import run
 from tapegrad.tracing.run import plain_value
@@ -13,6 +14,42 @@ from tapegrad.tracing.source import at_source
 
 if TYPE_CHECKING:
     from tapegrad.runtime.derived import Variant
+
+
+def warn_of_kinds(name: str, words: Sequence[str], keys: Sequence[Any]) -> None:
+    """Say that a function meets other kinds of arguments again and again. Of each kind there is a
+    key; `words` is what messages call the leaves of the last one."""
+    kinds = [leaves for *_, leaves in keys if len(leaves) == len(words)]
+    seen = [list(dict.fromkeys(column)) for column in zip(*kinds, strict=True)]
+    changing = [
+        f"{word} ({', '.join(map(_shown, different[:3]))}{', ...' if len(different) > 3 else ''})"
+        for word, different in zip(words, seen, strict=True)
+        if len(different) > 1
+    ]
+    what = "; ".join(changing[:3]) or "the structure of the arguments"
+    warnings.warn(
+        f"{name} was called with {len(keys)} kinds of arguments. Each is traced and compiled for "
+        f"itself, which costs as much as many calls. What keeps changing is {what}. Pad arrays to "
+        "a few fixed shapes, and pass what changes as a number or an array",
+        RuntimeWarning,
+        stacklevel=5,
+    )
+
+
+def _shown(key: Any) -> str:
+    """The key of a leaf, as a user would say it."""
+    if isinstance(key, tuple) and len(key) == 3 and isinstance(key[0], tuple):
+        return str(Aval(key[0], key[1]))
+    return key.__name__ if isinstance(key, type) else repr(key)
+
+
+def why_traced(
+    last: Variant | None, root: Any, leaves: Sequence[Any], args: Any, kwargs: Any
+) -> str:
+    """Why a call found no variant; `last` was the one before, of the same kind of arguments."""
+    if last is None:
+        return "these are the first arguments of their kind"
+    return _broken_state(last, root, args, kwargs) or _broken_guard(last, leaves)
 
 
 def warn_of_retracing(
@@ -31,7 +68,7 @@ def warn_of_retracing(
             "what changes as a number or array, and pad arrays to a few fixed shapes"
         )
     else:
-        reason = _broken_state(last, root, args, kwargs) or _broken_guard(last, leaves)
+        reason = why_traced(last, root, leaves, args, kwargs)
         why = (
             f"for more than {cache.MAX_VARIANTS} paths through the same kind of arguments. {reason}"
         )

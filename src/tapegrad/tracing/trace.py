@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 import warnings
 import zlib
@@ -43,8 +44,19 @@ _ROUNDED = (ew.add, ew.sub, ew.mul, ew.div, ew.neg, ew.sqrt)
 
 _under_way = _UnderWay()
 _levels_made = itertools.count(1)  # an inner trace starts later than the outer, in any thread
-_running_lock = threading.Lock()
-running = 0  # traces under way in any thread: cheap to look at before each call
+# Levels of the traces that are under way in any thread: cheap to look at before each call. A dict,
+# since its operations are atomic.
+running: dict[int, None] = {}
+
+
+def _forked() -> None:
+    """In the child of a fork: the traces of other threads aren't under way."""
+    running.clear()
+    running.update((trace.level, None) for trace in _under_way.stack if trace is not None)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def tracing_depth() -> int:
@@ -93,18 +105,14 @@ class Trace:
         self.warned = (warnings.filters, list(warnings.filters), show)
 
     def __enter__(self) -> Trace:
-        global running
         _under_way.stack.append(self)
-        with _running_lock:
-            running += 1
+        running[self.level] = None
         return self
 
     def __exit__(self, *exc: object) -> None:
-        global running
         self.alive = False
         _under_way.stack.pop()
-        with _running_lock:
-            running -= 1
+        running.pop(self.level, None)
 
     def check_alive(self) -> None:
         if not self.alive:

@@ -1,67 +1,72 @@
-"""Compiled tapes on disk: another process that traces the same finds the code there.
+"""What a compiled tape is, and how it travels: between processes, and to the disk.
 
 The first line is JSON, the driver and the sizes of the kernels' machine code, which follows.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tapegrad.compiler.packed import Elsewhere, dumped, loaded
 from tapegrad.emit.driver import Driver, Place
-from tapegrad.ir.tape import Tape
-from tapegrad.runtime import disk
-from tapegrad.runtime.compile import Executable
-from tapegrad.runtime.key import processor_key, program_key
+from tapegrad.primitives.base import Primitive
+from tapegrad.primitives.control import Opaque
 
 
-def find(tape: Tape) -> Executable | None:
-    """The code of an optimised tape, if an earlier process left it."""
-    if disk.location() is None:
-        return None
-    key = program_key(tape)
-    if key is None or not disk.has_any(key):
-        return None
-    content = disk.read(f"{key}/{processor_key()}")
-    return None if content is None else decoded(content)
+@dataclass(frozen=True)
+class Executable:
+    """A tape compiled: the driver, and the machine code of the kernels by name."""
+
+    driver: Driver
+    kernels: dict[str, bytes]
 
 
-def keep(tape: Tape, executable: Executable) -> None:
-    """Leave the code of a tape for later processes."""
-    key = program_key(tape) if disk.location() is not None else None
-    if key is not None:
-        disk.write(f"{key}/{processor_key()}", encoded(executable))
-
-
-def encoded(executable: Executable) -> bytes:
+def encoded(executable: Executable, opaque: Sequence[Opaque]) -> bytes:
+    """An executable as bytes. Of functions of the user's, `opaque`, only which it is."""
     driver, kernels = executable.driver, executable.kernels
     head = {
         "inputs": [_place(x) for x in driver.inputs],
         "outputs": [_place(x) for x in driver.outputs],
         "scratch": [[name, size, dtype.str] for name, size, dtype in driver.scratch],
-        "calls": driver.calls,
+        "calls": _text(dumped(driver.calls, opaque)) if driver.calls else "",
         "lines": driver.lines,
         "kernels": [[name, len(code)] for name, code in kernels.items()],
     }
     return json.dumps(head).encode() + b"\n" + b"".join(kernels.values())
 
 
-def decoded(content: bytes) -> Executable:
+def decoded(content: bytes, opaque: Sequence[Opaque]) -> Executable:
+    """The executable, with these functions of the user's."""
     line, _, rest = content.partition(b"\n")
     head: Any = json.loads(line)
     kernels = {}
     for name, size in head["kernels"]:
         kernels[name], rest = rest[:size], rest[size:]
+    calls = loaded(base64.b64decode(head["calls"])) if head["calls"] else ()
     driver = Driver(
         tuple(_placed(x) for x in head["inputs"]),
         tuple(_placed(x) for x in head["outputs"]),
         tuple((name, size, np.dtype(dtype)) for name, size, dtype in head["scratch"]),
-        tuple((name, number) for name, number in head["calls"]),
+        tuple((name, _here(primitive, opaque)) for name, primitive in calls),
         tuple(head["lines"]),
     )
     return Executable(driver, kernels)
+
+
+def _here(primitive: Primitive, opaque: Sequence[Opaque]) -> Primitive:
+    if isinstance(primitive, Opaque) and isinstance(primitive.function, Elsewhere):
+        return opaque[primitive.function.number]
+    return primitive
+
+
+def _text(x: bytes) -> str:
+    return base64.b64encode(x).decode()
 
 
 def _place(x: Place) -> list[Any]:

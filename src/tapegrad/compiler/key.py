@@ -1,7 +1,7 @@
 """What compiled code depends on, to the last bit: the key under which it is kept on disk.
 
-The first part is about the program: the tape without names, lines and comments, the versions of
-all that took part in compiling it, and numba's settings. The second part is about the processor.
+The first part is about the program: the packed tape without names, lines and comments, the versions
+of all that took part in compiling it, and numba's settings. The second part is about the processor.
 They are apart because LLVM may have to be loaded to know the second, and needn't be where nothing
 is kept under the first.
 """
@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Literal, Operand, Tape, Var
+from tapegrad.compiler import LOADED
+from tapegrad.compiler.disk import digest
+from tapegrad.compiler.packed import Packed, pack
+from tapegrad.ir.tape import Aval, Literal, Tape
 from tapegrad.primitives.base import Elementwise, Parametric, Primitive, Slice
 from tapegrad.primitives.control import Opaque
-from tapegrad.runtime import LOADED
-from tapegrad.runtime.disk import digest
 
 _CPUINFO = "/proc/cpuinfo"
 _PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"model name", b"stepping", b"flags")
@@ -33,18 +34,18 @@ class _Nameless(Exception):
     """Something on the tape has no exact text, so its code can't be found again."""
 
 
-def program_key(tape: Tape) -> str | None:
-    """The key of an optimised tape's code, as far as it doesn't depend on the processor; None for
-    a tape whose code can't be kept."""
+def program_key(packed: Packed) -> str | None:
+    """The key of a tape's code, as far as it doesn't depend on the processor; None for a tape whose
+    code can't be kept."""
     try:
-        lines = exact(tape)
+        content = exact(packed)
     except _Nameless:
         return None
     sources = _sources()
     if not sources:
         return None
     settings = sorted(x for x in os.environ.items() if x[0].startswith("NUMBA_"))
-    return digest("\n".join([sources, repr(settings), *lines]).encode())
+    return digest(sources.encode(), repr(settings).encode(), b"\n", content)
 
 
 @cache
@@ -113,31 +114,15 @@ def _sources() -> str:
 # ---- the tape
 
 
-def exact(tape: Tape) -> list[str]:
-    """All that the code of a tape depends on, as text, line by line. Equal texts mean equal code;
-    variables are numbered in order."""
-    numbers: dict[Var, int] = {}
-    opaque: dict[Primitive, int] = {}
-
-    def define(var: Var) -> str:
-        numbers[var] = len(numbers)
-        return _type(var.aval)
-
-    def operand(x: Operand) -> str:
-        return _value(x) if isinstance(x, Literal) else f"%{numbers[x]}"
-
-    lines = [f"inp {define(var)}" for var in tape.inputs]
-    lines.append(f"cap {len(tape.captured)}")
-    for call in tape.calls:
-        given = ",".join(map(operand, call.operands))
-        types = ",".join(map(define, call.outs))
-        p = call.primitive
-        # NumPy runs an opaque function between the kernels, so only which are the same matters.
-        name = f"opaque{opaque.setdefault(p, len(opaque))}" if isinstance(p, Opaque) else _name(p)
-        lines.append(f"{name}({given}):{types}")
-    lines += [f"guard {operand(g.operand)}={_value(g.expected)}" for g in tape.guards]
-    lines.append("out " + ",".join(map(operand, tape.outputs)))
-    return lines
+def exact(packed: Packed) -> bytes:
+    """All that the code of a tape depends on. Equal bytes mean equal code."""
+    # NumPy runs an opaque function between the kernels, so only which are the same matters.
+    opaque = {p: k for k, p in enumerate(p for p in packed.primitives if isinstance(p, Opaque))}
+    names = [f"opaque{opaque[p]}" if isinstance(p, Opaque) else _name(p) for p in packed.primitives]
+    literals = map(_value, packed.literals)
+    lists = [map(_type, packed.types), names, literals]
+    lines = ["\x1f".join(one) for one in lists]
+    return "\n".join([*lines, str(packed.captured), ""]).encode() + packed.numbers
 
 
 def _type(aval: Aval) -> str:
@@ -171,5 +156,5 @@ def _value(x: Any) -> str:
     if isinstance(x, Slice):
         return str(x)
     if isinstance(x, Tape):
-        return f"tape[{';'.join(exact(x))}]"
+        return f"tape[{exact(pack(x)).hex()}]"
     raise _Nameless

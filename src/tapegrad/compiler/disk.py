@@ -24,6 +24,7 @@ except ImportError:
     from hashlib import blake2b
 
 LIMIT = 500  # megabytes; the least recently used files go first
+PATIENCE = 60.0  # seconds that a process waits for another one that compiles the same
 _MAGIC = b"tapegrad 2 "
 _GROUP = re.compile(r"[0-9a-f]{40}")  # a folder of ours: whatever else is there isn't touched
 _warned: set[str] = set()
@@ -231,3 +232,44 @@ def _trim(folder: str, written: int) -> None:
             break
         _remove(path)
         total -= size
+
+
+# ---- one at a time
+
+
+@contextlib.contextmanager
+def claim(key: str | None) -> Iterator[None]:
+    """Work on what will be kept under `key` while no other process does, if that can be had within
+    a minute. The claims are locks on one byte each of one file, which go with their process."""
+    file = _claims() if key is not None else None
+    if file is None or key is None:
+        yield
+        return
+    import fcntl
+    import time
+
+    try:
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(key[:7], 16))
+                break
+            except (BlockingIOError, PermissionError):  # another process has it
+                time.sleep(0.02)
+            except OSError:  # no locks here
+                break
+        yield
+    finally:
+        os.close(file)
+
+
+def _claims() -> int | None:
+    """The file of claims, open; None where there can't be one."""
+    folder = _trusted(location(), make=True)
+    if folder is None or os.name != "posix":
+        return None
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        return os.open(os.path.join(folder, "claims"), flags, 0o600)
+    except OSError:
+        return None

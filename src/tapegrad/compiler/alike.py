@@ -8,9 +8,8 @@ constants and equal globals, that take equal types, are one kernel.
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -22,39 +21,34 @@ Types = Sequence[tuple[str, tuple[int, ...], np.dtype]]
 class Memo:
     """The object files of the kernels used last, by what the kernels are.
 
-    `compiles` counts those that weren't there.
+    `added` are those that were put there, since somebody last took them out of it; `compiles`
+    counts all.
     """
 
     def __init__(self, most: int = 512) -> None:
         self.most = most
         self.compiles = 0
-        self._lock = threading.Lock()
+        self.added: dict[Any, bytes] = {}
         self._held: OrderedDict[Any, bytes] = OrderedDict()
 
-    def object_code(
-        self,
-        function: FunctionType,
-        types: Types,
-        constants: Mapping[str, Any],
-        compile_: Callable[[Any, Types], bytes],
-    ) -> bytes:
-        """The machine code of a kernel that takes these types: what `compile_` makes of it, unless
-        one like it is known. `constants` are the globals that differ between programs."""
-        key = identity(function, types, constants)
-        with self._lock:  # also while compiling, which numba does for one thread at a time anyway
-            code = self._held.get(key)
-            if code is None:
-                code = self._held[key] = compile_(function, types)
-                self.compiles += 1
+    def get(self, key: Any) -> bytes | None:
+        """The machine code of the kernel of this identity, if it is known."""
+        if key in self._held:
             self._held.move_to_end(key)
-            while len(self._held) > self.most:
-                self._held.popitem(last=False)
-            return code
+        return self._held.get(key)
+
+    def add(self, codes: Mapping[Any, bytes]) -> None:
+        """Know these kernels from now on."""
+        self.compiles += len(codes)
+        self.added.update(codes)
+        self._held.update(codes)
+        while len(self._held) > self.most:
+            self._held.popitem(last=False)
 
     def clear(self) -> None:
         """Forget all kernels."""
-        with self._lock:
-            self._held.clear()
+        self._held.clear()
+        self.added.clear()
 
 
 kernels = Memo()

@@ -1,0 +1,369 @@
+"""The parent's side of the process next door: starting it, sending programs, taking machine code.
+
+No thread waits for answers: whoever makes a call looks whether something has come, which takes a
+microsecond. So nothing of this is running when the process forks, ends, or is interrupted. A call
+that comes in the middle of this code, in a signal's handler or a finalizer, finds it `busy` and
+goes on without machine code. Where a look is cut short by an error, what was said is uncertain, so
+the worker is replaced.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import pickle
+import re
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tapegrad.compiler.executable import Executable, decoded
+from tapegrad.compiler.packed import Packed, dumped, opaque_of, pack
+from tapegrad.compiler.protocol import BEAT, Answer, Request, message, messages, settings
+from tapegrad.errors import InternalError
+from tapegrad.ir.tape import Tape
+
+if TYPE_CHECKING:
+    import socket
+
+    from tapegrad.compiler.inside import Inside
+
+STARTING = 300.0  # seconds in which a worker has to speak for the first time: disks may be slow
+SILENCE = 30.0  # seconds without a beat, while it works, after which a worker counts as hung
+ATTEMPTS = 2  # how often a program is sent that kills its compiler, and a worker started in vain
+
+
+class Job:
+    """A program that is being compiled, or was. One that is `lost` was begun before a fork."""
+
+    def __init__(self, packed: Packed, key: str | None) -> None:
+        self.packed = packed
+        self.key = key
+        self.attempts = 0
+        self.started = time.monotonic()
+        self.done = False
+        self.told = False  # that it takes long
+        self.lost = False
+        self.foreign = False  # the worker can't read it
+        self.error = ""
+        self.times: dict[str, float] = {}
+        self._content: bytes | Executable = b""
+
+    def executable(self) -> Executable:
+        """What it was compiled to."""
+        if isinstance(self._content, Executable):
+            return self._content
+        return decoded(self._content, opaque_of(self.packed.primitives))
+
+    def finish(self, answer: Answer) -> None:
+        """Take the compiler's answer."""
+        self._content, self.error, self.times = answer[:3]
+        self.done = True
+
+
+class Worker:
+    """A process next door."""
+
+    def __init__(self) -> None:
+        import socket
+
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.pid = _spawn(theirs.fileno())
+        ours.setblocking(False)
+        self.socket: socket.socket = ours
+        self.identity = _identity(ours.fileno())
+        self.outgoing = bytearray()
+        self.incoming = bytearray()
+        self.jobs: dict[int, Job] = {}
+        self.heard = time.monotonic()
+        self.patience = STARTING
+
+    def send(self, number: int, job: Job) -> bool:
+        """Have a program compiled. False if it refers to what only this process knows."""
+        request = Request(job.packed, job.key, settings())
+        try:
+            content = dumped(request, opaque_of(job.packed.primitives))
+        except Exception:  # whatever an object of the user's may raise
+            return False
+        if not self.jobs:
+            self.heard = time.monotonic()
+        self.jobs[number] = job
+        self.outgoing += message(number, content)
+        return True
+
+    def exchange(self) -> list[tuple[int, Answer]]:
+        """Send what can be sent, and take the answers that have come. An OSError if the worker is
+        gone, or hangs."""
+        if _identity(self.socket.fileno()) != self.identity:
+            self.socket.detach()  # the program has closed it, and the number is another file's
+            raise OSError("the socket was closed")
+        with contextlib.suppress(BlockingIOError):
+            while self.outgoing:
+                del self.outgoing[: self.socket.send(self.outgoing, _NO_SIGNAL)]
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                found = self.socket.recv(1 << 20)
+                if not found:
+                    raise OSError("the worker has ended")
+                self.incoming += found
+                self.heard, self.patience = time.monotonic(), SILENCE
+        if self.jobs and time.monotonic() - self.heard > self.patience:
+            raise OSError("the worker hangs")
+        if not self.incoming:
+            return []
+        arrived = messages(self.incoming)
+        return [(n, pickle.loads(content)) for n, content in arrived if n != BEAT]
+
+    def end(self) -> None:
+        """Kill it, if it is still there. Where the program has waited for it, it isn't, and its
+        number may be another process's."""
+        self.leave()
+        with contextlib.suppress(OSError):
+            if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+
+    def leave(self) -> None:
+        """Let go of it, in the child of a fork; it is the parent's."""
+        with contextlib.suppress(OSError):
+            if _identity(self.socket.fileno()) == self.identity:
+                self.socket.close()
+            else:
+                self.socket.detach()
+
+
+_NO_SIGNAL = 0x4000 if sys.platform == "linux" else 0  # MSG_NOSIGNAL: an error if it is gone
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    """Which file a number stands for."""
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def _spawn(socket: int) -> int:
+    """Start the worker's process; an OSError if that can't be done."""
+    program = _interpreter()
+    paths = [os.path.abspath(path) for path in sys.path if isinstance(path, str)]
+    code = (
+        f"import sys; sys.path[:] = {paths!r}; from tapegrad.compiler.worker import main; "
+        f"main({os.getpid()})"
+    )
+    threads = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "NUMEXPR")}
+    actions = [
+        (os.POSIX_SPAWN_DUP2, socket, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+    ]
+    return os.posix_spawn(
+        program,
+        [program, "-I", "-c", code],
+        {**os.environ, **threads},
+        file_actions=actions,
+        setpgroup=0,  # Ctrl-C in a terminal isn't meant for it
+        setsigmask=(),
+    )
+
+
+def _interpreter() -> str:
+    """The program that runs Python here. Where Python is a part of another program, starting that
+    would start who knows what."""
+    if not getattr(sys, "frozen", False) and hasattr(os, "posix_spawn"):
+        for path in (sys.executable, getattr(sys, "_base_executable", "")):
+            if path and re.fullmatch(r"python[\d.]*[a-z]?", os.path.basename(path)):
+                return path
+    raise OSError("there is no interpreter of Python to start")
+
+
+class Client:
+    """This process's compiler: the worker next door, or one inside, where there can't be any."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.busy = False
+        self.worker: Worker | None = None
+        self.inside: Inside | None = None
+        self.failed = 0  # workers in a row that ended without an answer
+        self.numbers = 0
+        self.unsent: deque[Job] = deque()
+        self.by_key: dict[str, Job] = {}
+
+    # ---- what callers do
+
+    def start(self) -> None:
+        """Start the worker, unless it runs."""
+        if self.worker is None and self.inside is None:
+            self._alone(self._start)
+
+    def submit(self, packed: Packed, key: str | None) -> Job:
+        """Have a program compiled. What is already being compiled isn't begun again."""
+        known = self.by_key.get(key) if key is not None else None
+        if known is not None:
+            return known
+        job = Job(packed, key)
+        if key is not None:
+            self.by_key[key] = job
+        self.unsent.append(job)
+        self.look()
+        return job
+
+    @property
+    def pending(self) -> int:
+        """How many programs are being compiled."""
+        held = [where.jobs for where in (self.inside, self.worker) if where is not None]
+        return len(self.unsent) + sum(map(len, held))
+
+    def look(self) -> None:
+        """Send what is to be sent, and take what has been compiled since somebody last looked."""
+        self._alone(self._exchange)
+
+    def wait(self, job: Job, seconds: float = float("inf")) -> bool:
+        """Return when a program is compiled, or so many seconds have passed; an interrupt may come.
+        False if waiting were in vain: this was called in the middle of the code that would take the
+        answer, or after a fork that came in the middle of compiling."""
+        until = time.monotonic() + seconds
+        while not job.done and time.monotonic() < until:
+            self.look()
+            if self._is_interrupted() or (self.inside and not self.inside.help()):
+                return job.done
+            if not job.done:
+                self._sleep()
+        return True
+
+    # ---- one at a time
+
+    def _alone(self, act: Callable[[], None]) -> None:
+        """Do this in one thread at a time; not at all if this thread is in the middle of it."""
+        with self.lock:
+            if self.busy:
+                return
+            try:
+                self.busy = True
+                act()
+                self.busy = False
+            except BaseException:
+                self.busy = False
+                self._dismiss()
+                raise
+
+    def _is_interrupted(self) -> bool:
+        with self.lock:
+            return self.busy
+
+    def _sleep(self) -> None:
+        """Until something comes, or for a moment: another thread may take it."""
+        import select
+
+        worker = self.worker
+        if worker is None:
+            time.sleep(0.005)
+            return
+        with contextlib.suppress(OSError, ValueError):
+            poll = select.poll()
+            poll.register(worker.socket.fileno(), select.POLLIN)
+            poll.poll(20)
+
+    # ---- with the worker
+
+    def _start(self) -> None:
+        if self.worker is not None or self.inside is not None:
+            return
+        if self.failed < ATTEMPTS:
+            try:
+                self.worker = Worker()
+                return
+            except OSError:  # no process can be had, or there is no interpreter to run
+                self.failed = ATTEMPTS
+        self._inside()
+
+    def _inside(self) -> Inside:
+        if self.inside is None:
+            from tapegrad.compiler.inside import Inside
+
+            self.inside = Inside()
+        return self.inside
+
+    def _exchange(self) -> None:
+        while self.unsent:
+            self._start()
+            job = self.unsent[0]
+            self.numbers += 1
+            if self.worker is None or job.foreign or not self.worker.send(self.numbers, job):
+                inside = self._inside()
+                inside.jobs[self.numbers] = job
+                inside.begin(self.numbers, job)
+            self.unsent.popleft()
+        if self.inside is not None:
+            self._take(self.inside.jobs, self.inside.answers())
+        if self.worker is not None:
+            try:
+                found = self.worker.exchange()
+            except OSError:
+                self._dismiss(failed=True)
+                return
+            self._take(self.worker.jobs, found)
+
+    def _take(self, jobs: dict[int, Job], answers: Sequence[tuple[int, Answer]]) -> None:
+        for number, answer in answers:
+            job = jobs.pop(number, None)
+            if job is None:
+                continue
+            self.failed = 0
+            job.attempts += 1
+            job.foreign = answer.foreign
+            if job.foreign or (answer.died and job.attempts < ATTEMPTS):
+                self.unsent.append(job)
+                continue
+            job.finish(answer)
+            if job.key is not None:
+                self.by_key.pop(job.key, None)
+
+    def _dismiss(self, failed: bool = False) -> None:
+        """End the worker; another one gets what it hasn't answered."""
+        old, self.worker = self.worker, None
+        if old is not None:
+            self.failed += failed
+            self.unsent.extend(old.jobs.values())
+            old.end()
+
+    # ---- the process's fork and end
+
+    def forget(self) -> None:
+        """In the child of a fork: the worker is the parent's, and so is what it compiles."""
+        old = self.worker
+        for job in [*self.by_key.values(), *self.unsent, *(old.jobs.values() if old else ())]:
+            job.lost = True
+        self.__init__()  # type: ignore[misc]
+        if old is not None:
+            old.leave()
+
+    def end(self) -> None:
+        """When the interpreter exits."""
+        old, self.worker = self.worker, None
+        if old is not None:
+            old.end()
+
+
+client = Client()
+atexit.register(client.end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=client.forget)
+
+
+def compiled(tape: Tape) -> Executable:
+    """An optimised tape compiled, now. An `InternalError` if it can't be."""
+    packed = pack(tape)
+    job = client.submit(packed, None)
+    if not client.wait(job):
+        from tapegrad.compiler.compile import compiled as compiled_here
+
+        return compiled_here(tape)
+    if job.error:
+        raise InternalError(f"{tape.name} couldn't be compiled. {job.error}")
+    return job.executable()

@@ -1,0 +1,71 @@
+"""Compiling in this process: a tape's kernels, through numba's code generator, to machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapegrad.compiler import alike
+from tapegrad.compiler.executable import Executable
+from tapegrad.ir.tape import Tape
+
+if TYPE_CHECKING:
+    from tapegrad.emit.program import Program
+
+# What compiles kernels: the function that gives one's machine code, and for each kernel its text's
+# length. The result holds the machine code of each.
+Build = Callable[[Callable[[Any], bytes], Mapping[Any, int]], dict[Any, bytes]]
+
+
+def one_by_one(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[Any, bytes]:
+    """The results of work that is done here, one piece after the other."""
+    return {key: work(key) for key in sizes}
+
+
+def compiled(
+    tape: Tape, build: Build = one_by_one, times: dict[str, float] | None = None
+) -> Executable:
+    """Schedule, emit and compile an optimised tape. `times` receives the seconds that each part
+    took."""
+    from tapegrad.pipeline import schedule
+
+    start = perf_counter()
+    program = schedule(tape)
+    middle = perf_counter()
+    kernels = _machine_code(program, build)
+    if times is not None:
+        times.update({"schedule": middle - start, "kernels": perf_counter() - middle})
+    return Executable(program.driver(), kernels)
+
+
+def _machine_code(program: Program, build: Build) -> dict[str, bytes]:
+    from tapegrad.emit import support
+
+    names = support.namespace()
+    names.update({"nan": np.nan, "inf": np.inf, "empty": np.empty})
+    names.update(program.constants)
+    names["__name__"] = f"tapegrad.generated.{program.plan.name}"
+    keys, wanted = {}, {}
+    for kernel in program.kernels:
+        types = [kernel.type_of(k) for k in range(len(kernel.parameters))]
+        function = kernel_function(kernel.text, kernel.name, names)
+        key = keys[kernel.name] = alike.identity(function, types, program.constants)
+        wanted[key] = function, types
+    codes = {key: code for key in wanted if (code := alike.kernels.get(key)) is not None}
+    sizes = {key: len(function.text) for key, (function, _) in wanted.items() if key not in codes}
+    new = build(lambda key: support.object_code(*wanted[key]), sizes)
+    alike.kernels.add(new)
+    codes |= new
+    return {name: codes[key] for name, key in keys.items()}
+
+
+def kernel_function(text: str, name: str, names: dict[str, Any]) -> Any:
+    """The function of this name that a text defines, among the names that it uses. It carries its
+    text, for its compiler."""
+    exec(compile(text, f"<tapegrad {name}>", "exec"), names)
+    function = names[name]
+    function.text = text
+    return function

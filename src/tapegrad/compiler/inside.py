@@ -1,0 +1,107 @@
+"""The compiler inside this process: a thread, for where there can't be a process next door.
+
+The thread is stopped when the interpreter exits. In the child of a fork it isn't there, and what it
+was about is in nobody's hands: a child that was forked meanwhile never compiles inside.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import threading
+import traceback
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tapegrad.compiler import kept
+from tapegrad.compiler.compile import compiled, one_by_one
+from tapegrad.compiler.executable import encoded
+from tapegrad.compiler.packed import opaque_of
+from tapegrad.compiler.protocol import Answer
+
+if TYPE_CHECKING:
+    from tapegrad.compiler.client import Job
+
+_at_work = 0  # threads of this process that compile
+_spoilt = False  # whether a fork came in the middle of that
+
+
+class Inside:
+    """Compiles in this process what is begun, one program after the other."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, Job] = {}
+        self.waiting: deque[tuple[int, Job]] = deque()
+        self.finished: deque[tuple[int, Answer]] = deque()
+        self.thread: threading.Thread | None = None
+
+    def begin(self, number: int, job: Job) -> None:
+        """Have a program compiled, if a thread can be had, or somebody waits for it."""
+        self.waiting.append((number, job))
+        if self.thread is None or not self.thread.is_alive():
+            self.thread = threading.Thread(target=self.work, name="tapegrad-compiler", daemon=True)
+            try:
+                self.thread.start()
+                atexit.register(_stop, self.thread)
+            except RuntimeError:  # no thread can be had, or the interpreter is about to end
+                self.thread = None
+
+    def work(self) -> None:
+        """Compile what waits."""
+        global _at_work
+
+        while self.waiting and not _spoilt:
+            try:
+                number, job = self.waiting.popleft()
+            except IndexError:  # somebody else took the last
+                return
+            try:
+                _at_work += 1
+                found = _answer(job)
+            finally:
+                _at_work -= 1
+            self.finished.append((number, found))
+
+    def help(self) -> bool:
+        """Work in the thread that waits, where there is no other. False if that can't be."""
+        if self.thread is None and not _at_work and not _spoilt:
+            self.work()
+        return not _spoilt
+
+    def answers(self) -> list[tuple[int, Answer]]:
+        """What was compiled since this was last asked."""
+        found = []
+        while self.finished:
+            found.append(self.finished.popleft())
+        return found
+
+
+def _answer(job: Job) -> Answer:
+    """Compile a program. Nothing of it travels, so it may refer to what only this process knows."""
+    times: dict[str, float] = {}
+    try:
+        executable = compiled(job.packed.unpack(), one_by_one, times)
+    except Exception:
+        return Answer(error=traceback.format_exc(), times=times)
+    with contextlib.suppress(Exception):  # what can't be encoded isn't kept
+        kept.keep(job.key, encoded(executable, opaque_of(job.packed.primitives)))
+    return Answer(executable, times=times)
+
+
+def _forked() -> None:
+    global _spoilt
+    _spoilt = _spoilt or _at_work > 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _stop(thread: threading.Thread) -> None:
+    """End a thread at its next line of Python, so that nothing runs on while all is torn down."""
+    if thread.is_alive() and thread.ident is not None:
+        ident = ctypes.c_ulong(thread.ident)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
+        thread.join(5.0)

@@ -1,0 +1,197 @@
+"""Tapes as bytes: what a compiler in another process is sent, and what compiled code depends on.
+
+A tape is packed as numbers that point into tables of its types, primitives and literals. That takes
+one walk, a fifth of the time that pickling takes, and what is to be known about a primitive or a
+type is worked out once, however often it stands on the tape.
+"""
+
+from __future__ import annotations
+
+import pickle
+from array import array
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Source, Tape, Var
+from tapegrad.primitives.base import Primitive
+from tapegrad.primitives.control import Opaque
+
+T = TypeVar("T", bound=Hashable)
+
+
+class Table(Generic[T]):
+    """Different values, numbered in the order in which they appeared."""
+
+    def __init__(self) -> None:
+        self.values: list[T] = []
+        self._numbers: dict[T, int] = {}
+        self._by_id: dict[int, int] = {}  # most are the same objects again, and hashing is slow
+
+    def number(self, value: T) -> int:
+        known = self._by_id.get(id(value))
+        if known is None:
+            known = self._numbers.setdefault(value, len(self._numbers))
+            if known == len(self.values):
+                self.values.append(value)
+            self._by_id[id(value)] = known
+        return known
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A tape without the arrays that it captured.
+
+    `numbers` are its inputs, calls, guards and outputs: of inputs and results the numbers of their
+    types; of calls the number of the primitive, how many operands there are and which, and how many
+    results. An operand is the number of a variable, or `~k` for literal k. `notes` is what serves
+    people only: names, lines and reasons.
+    """
+
+    numbers: bytes
+    types: list[Aval]
+    primitives: list[Primitive]
+    literals: list[Literal]
+    captured: int
+    notes: tuple[Any, ...]
+
+    def unpack(self) -> Tape:
+        """The tape, with empty arrays of the same types for those that it captured."""
+        return _unpacked(self)
+
+
+def pack(tape: Tape) -> Packed:
+    """A tape, packed."""
+    types: Table[Aval] = Table()
+    primitives: Table[Primitive] = Table()
+    literals: Table[Literal] = Table()
+    sources: Table[Source | None] = Table()
+    reasons: Table[str] = Table()
+    numbers = array("q")
+    defined: dict[int, int] = {}  # by the variable's id
+
+    def operand(x: Operand) -> int:
+        return defined[x.id] if type(x) is Var else ~literals.number(x)  # type: ignore[arg-type]
+
+    numbers.append(len(tape.inputs))
+    for var in tape.inputs:
+        defined[var.id] = len(defined)
+        numbers.append(types.number(var.aval))
+    numbers.append(len(tape.calls))
+    lines, whys = array("q"), array("q")
+    for call in tape.calls:
+        numbers.append(primitives.number(call.primitive))
+        numbers.append(len(call.operands))
+        numbers.extend([operand(x) for x in call.operands])
+        numbers.append(len(call.outs))
+        for out in call.outs:
+            defined[out.id] = len(defined)
+            numbers.append(types.number(out.aval))
+        lines.append(sources.number(call.src))
+        whys.append(reasons.number(call.reason))
+    numbers.append(len(tape.guards))
+    for guard in tape.guards:
+        numbers.extend((operand(guard.operand), operand(guard.expected)))
+    numbers.append(len(tape.outputs))
+    numbers.extend(map(operand, tape.outputs))
+    guards = [(guard.what, guard.src) for guard in tape.guards]
+    notes = (tape.name, tape.names, tape.output_names, lines, whys, guards)
+    return Packed(
+        numbers.tobytes(),
+        types.values,
+        primitives.values,
+        literals.values,
+        len(tape.captured),
+        (*notes, sources.values, reasons.values),
+    )
+
+
+def _unpacked(packed: Packed) -> Tape:
+    name, names, output_names, lines, whys, guarded, sources, reasons = packed.notes
+    types, primitives, literals = packed.types, packed.primitives, packed.literals
+    numbers = array("q")
+    numbers.frombytes(packed.numbers)
+    next_ = iter(numbers).__next__
+    defined: list[Var] = []
+
+    def define() -> Var:
+        defined.append(Var(len(defined) + 1, types[next_()]))
+        return defined[-1]
+
+    def operand() -> Operand:
+        number = next_()
+        return defined[number] if number >= 0 else literals[~number]
+
+    def several(read: Callable[[], T]) -> tuple[T, ...]:
+        return tuple([read() for _ in range(next_())])
+
+    inputs = several(define)
+    calls = []
+    for k in range(next_()):
+        primitive = primitives[next_()]
+        operands = several(operand)
+        outs = several(define)
+        calls.append(Call(primitive, operands, outs, sources[lines[k]], reasons[whys[k]]))
+    guards = []
+    for k in range(next_()):
+        what, src = guarded[k]
+        x, expected = operand(), operand()
+        assert isinstance(expected, Literal)
+        guards.append(Guard(x, expected, what, src))
+    outputs = several(operand)
+    held = inputs[len(inputs) - packed.captured :]
+    captured = tuple(np.empty(var.shape, var.dtype) for var in held)
+    return Tape(name, inputs, tuple(calls), outputs, tuple(guards), captured, names, output_names)
+
+
+# ---- pickles
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A function of the user's that stayed in the process that traced it: the `number`th."""
+
+    number: int
+
+    def __call__(self, *xs: Any) -> Any:
+        raise AssertionError("a function of the user's was called in another process")
+
+
+class _Pickler(pickle.Pickler):
+    """Packs the tapes that primitives hold, and leaves functions of the user's where they are."""
+
+    def __init__(self, file: Any, opaque: Sequence[Opaque]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self.opaque = opaque
+
+    def reducer_override(self, x: Any) -> Any:
+        if type(x) is Tape:
+            return Packed.unpack, (pack(x),)
+        if type(x) is Opaque and not isinstance(x.function, Elsewhere):
+            stub = replace(x, function=Elsewhere(self.opaque.index(x)), backward=None)
+            return _same, (stub,)
+        return NotImplemented
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def opaque_of(primitives: Sequence[Primitive]) -> list[Opaque]:
+    """The functions of the user's among them: an `Elsewhere` counts these."""
+    return [p for p in primitives if isinstance(p, Opaque)]
+
+
+def dumped(x: Any, opaque: Sequence[Opaque] = ()) -> bytes:
+    """Anything made of primitives and packed tapes, as bytes."""
+    file = BytesIO()
+    _Pickler(file, opaque).dump(x)
+    return file.getvalue()
+
+
+def loaded(content: bytes) -> Any:
+    """What was dumped."""
+    return pickle.loads(content)

@@ -1,0 +1,56 @@
+"""What a process and the compiler next door say to each other.
+
+A message is a number, a length and as many bytes. A request is answered with its own number; a
+`BEAT` says that work goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Any, NamedTuple
+
+HEAD = struct.Struct("<QQ")
+BEAT = 0  # a message's number; requests count from 1
+
+
+class Request(NamedTuple):
+    """A program to compile: the packed tape, the key under which to keep it on disk, and the
+    settings of the process that wants it."""
+
+    packed: Any
+    key: str | None
+    settings: dict[str, str]
+
+
+class Answer(NamedTuple):
+    """The executable, encoded if it travels, or what went wrong; the seconds that each part took;
+    and whether another try may go better: the compiler died, or it couldn't read the program."""
+
+    content: Any = b""
+    error: str = ""
+    times: dict[str, float] = {}  # noqa: RUF012  # never changed
+    died: bool = False
+    foreign: bool = False
+
+
+def settings() -> dict[str, str]:
+    """The part of the environment that compiling depends on."""
+    return {x: y for x, y in os.environ.items() if x.startswith(("NUMBA_", "TAPEGRAD_"))}
+
+
+def messages(buffer: bytearray) -> list[tuple[int, bytes]]:
+    """The messages that have arrived in full, which are taken out of the buffer."""
+    found = []
+    while len(buffer) >= HEAD.size:
+        number, size = HEAD.unpack_from(buffer)
+        if len(buffer) < HEAD.size + size:
+            break
+        found.append((number, bytes(buffer[HEAD.size : HEAD.size + size])))
+        del buffer[: HEAD.size + size]
+    return found
+
+
+def message(number: int, content: bytes) -> bytes:
+    """A message as bytes."""
+    return HEAD.pack(number, len(content)) + content

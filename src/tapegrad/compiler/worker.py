@@ -1,0 +1,291 @@
+"""The process next door: it compiles what it is sent, while its parent goes on computing.
+
+It is started by `client`, speaks over one socket, and is gone when its parent is, or after a while
+of rest. It loads numba, and then waits. Each program is compiled in a fork of it, which starts with
+numba loaded and gives its memory back when it ends; so programs are compiled side by side, one that
+kills its compiler takes no other along, and this process always answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pickle
+import select
+import signal
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tapegrad.compiler import alike, disk, kept
+from tapegrad.compiler.compile import Build, compiled
+from tapegrad.compiler.executable import encoded
+from tapegrad.compiler.packed import opaque_of
+from tapegrad.compiler.protocol import BEAT, Answer, Request, message, messages, settings
+
+REST = 60.0  # seconds without work after which the process ends
+TICK = 1.0  # seconds between beats
+NICE = 5  # how far behind its parent's priority
+_PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
+SIDE_BY_SIDE = 12_000  # letters of kernels from which on they are compiled on several cores: 0.3 s
+
+
+# What is compiled before the first request: a loop, a sum, a choice, a product, a guard.
+FIRST = """tape first(x, y)
+  inp   %1 : f8[40,8]
+  inp   %2 : f8[8,40]
+        %3 = exp(%1) : f8[40,8]
+        %4 = matmul(%3, %2) : f8[40,40]
+        %5 = less(%4, 1.0) : b1[40,40]
+        %6 = where(%5, %4, 0.0) : f8[40,40]
+        %7 = div(%6, 2.0) : f8[40,40]
+        %8 = sum(%7, axes=(0, 1)) : f8[]
+        %9 = less(%8, 0.0) : b1[]
+  guard %9 = False
+  out   %8, %7
+"""
+
+
+# ---- compiling
+
+
+def answer(request: Request, build: Build) -> Answer:
+    """Compile a program, unless it is on disk or is just being put there by another process."""
+    times: dict[str, float] = {}
+    try:
+        opaque = opaque_of(request.packed.primitives)
+        start = time.perf_counter()
+        with disk.claim(request.key):
+            content = kept.find(request.key)
+            times["disk"] = time.perf_counter() - start
+            if content is None:
+                content = encoded(compiled(request.packed.unpack(), build, times), opaque)
+                kept.keep(request.key, content)
+        return Answer(content, "", times)
+    except Exception:
+        return Answer(error=traceback.format_exc(), times=times)
+
+
+def side_by_side(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[Any, bytes]:
+    """The results of work that forks of this process share, if it is worth while: the largest
+    pieces go first, each to who has least."""
+    cores = min(_cores(), len(sizes))
+    if cores < 2 or sum(sizes.values()) < SIDE_BY_SIDE:
+        return {key: work(key) for key in sizes}
+    shares: list[list[Any]] = [[] for _ in range(cores)]
+    loads = [0] * cores
+    for key in sorted(sizes, key=lambda key: -sizes[key]):
+        k = loads.index(min(loads))
+        shares[k].append(key)
+        loads[k] += sizes[key]
+    others = [Fork(lambda share=share: list(map(work, share))) for share in shares[1:]]  # type: ignore[misc]
+    done = [list(map(work, shares[0])), *[fork.result() for fork in others]]
+    pairs = zip(shares, done, strict=True)
+    return {key: code for share, codes in pairs for key, code in zip(share, codes, strict=True)}
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Fork:
+    """A fork of this process that runs a function and sends the result through a pipe."""
+
+    def __init__(self, run: Callable[[], Any], closed: tuple[int, ...] = ()) -> None:
+        self.pipe, into = os.pipe()
+        self.buffer = bytearray()
+        self.started = time.monotonic()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(into)
+            return
+        try:
+            for descriptor in (self.pipe, *closed):
+                os.close(descriptor)
+            _end_with_parent()
+            with open(into, "wb") as file:
+                pickle.dump(run(), file, pickle.HIGHEST_PROTOCOL)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+
+    def read(self) -> bool:
+        """Take what has come. True if that was all."""
+        found = os.read(self.pipe, 1 << 20)
+        self.buffer += found
+        return not found
+
+    def close(self) -> int:
+        """Wait for the process; the status that it ended with."""
+        os.close(self.pipe)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def result(self) -> Any:
+        while not self.read():
+            pass
+        if status := self.close():
+            raise RuntimeError(f"a compiler's process ended with status {status}")
+        return pickle.loads(self.buffer)
+
+
+def _end_with_parent() -> None:
+    """On Linux, let this process be killed when its parent ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+# ---- the process
+
+
+@dataclass
+class Server:
+    """What waits, what is being compiled, and what is to be sent."""
+
+    socket: int
+    parent: int
+    received: bytearray = field(default_factory=bytearray)
+    to_send: bytearray = field(default_factory=bytearray)
+    waiting: deque[tuple[int, bytes]] = field(default_factory=deque)
+    running: dict[int, tuple[int, Fork]] = field(default_factory=dict)  # by their pipes
+    active: float = field(default_factory=time.monotonic)
+    beaten: float = 0.0
+
+    def serve(self) -> None:
+        """Work until the parent is gone, or nothing was wanted for a while."""
+        while True:
+            poll = select.poll()
+            poll.register(self.socket, select.POLLIN | (select.POLLOUT if self.to_send else 0))
+            for pipe in self.running:
+                poll.register(pipe, select.POLLIN)
+            for descriptor, event in poll.poll(TICK * 1000):
+                if descriptor != self.socket:
+                    self._collect(descriptor)
+                elif event & ~select.POLLOUT and not self._receive():
+                    return
+            if os.getppid() != self.parent:
+                return
+            self._start()
+            self._beat()
+            if not self._send():
+                return
+            if self.running or self.waiting or self.to_send:
+                self.active = time.monotonic()
+            elif time.monotonic() - self.active > REST:
+                return
+
+    def _receive(self) -> bool:
+        try:
+            found = os.read(self.socket, 1 << 20)
+        except BlockingIOError:
+            return True
+        self.received += found
+        self.waiting.extend(messages(self.received))
+        return bool(found)
+
+    def _send(self) -> bool:
+        try:
+            while self.to_send:
+                del self.to_send[: os.write(self.socket, self.to_send)]
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        if (self.running or self.waiting) and now - self.beaten > TICK and not self.to_send:
+            self.to_send += message(BEAT, b"")
+            self.beaten = now
+
+    def _start(self) -> None:
+        while self.waiting and len(self.running) < _cores():
+            number, content = self.waiting.popleft()
+            inherited = (self.socket, *self.running)
+            fork = Fork(lambda content=content: _job(content), inherited)  # type: ignore[misc]
+            self.running[fork.pipe] = number, fork
+
+    def _collect(self, pipe: int) -> None:
+        number, fork = self.running[pipe]
+        if not fork.read():
+            return
+        del self.running[pipe]
+        status = fork.close()
+        if status:
+            content = pickle.dumps(Answer(error=f"its process ended with {status}", died=True))
+        else:
+            content, added = pickle.loads(fork.buffer)
+            alike.kernels.add(added)
+            alike.kernels.added.clear()
+        self.to_send += message(number, content)
+
+    def end(self) -> None:
+        """Take the forks along."""
+        for _, fork in self.running.values():
+            with contextlib.suppress(OSError):
+                os.kill(fork.pid, signal.SIGKILL)
+
+
+def _job(content: bytes) -> tuple[bytes, dict[Any, bytes]]:
+    """What a fork does: the answer as bytes, and the kernels that weren't known before."""
+    start = time.perf_counter()
+    try:
+        request: Request = pickle.loads(content)
+    except Exception:
+        return pickle.dumps(Answer(error=traceback.format_exc(), foreign=True)), {}
+    _adopt(request.settings)
+    found = answer(request, side_by_side)
+    found.times["all"] = time.perf_counter() - start
+    return pickle.dumps(found, pickle.HIGHEST_PROTOCOL), alike.kernels.added
+
+
+def _adopt(wanted: dict[str, str]) -> None:
+    """Take over the settings of the process that sent a program."""
+    before = settings()
+    if wanted == before:
+        return
+    for name in before.keys() - wanted.keys():
+        del os.environ[name]
+    os.environ.update(wanted)
+    if any(x.startswith("NUMBA_") for x in before.keys() ^ wanted.keys() | wanted.keys()):
+        from numba.core import config
+
+        config.reload_config()
+
+
+def prepare() -> None:
+    """Load what compiling needs, and compile a first program, which fills numba's registries."""
+    from tapegrad.ir.text import parse
+
+    compiled(parse(FIRST))
+
+
+def main(parent: int) -> None:
+    """Serve the process of this number over file descriptor 0."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    os.chdir("/")
+    socket = os.dup(0)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 0)
+    os.set_blocking(socket, False)
+    server = Server(socket, parent)
+    prepare()
+    server.to_send += message(BEAT, b"")
+    server.active = time.monotonic()
+    try:
+        server.serve()
+    finally:
+        server.end()
+        os._exit(0)

@@ -1,0 +1,39 @@
+"""Locks that nobody is locked out by.
+
+They are reentrant: a signal's handler, a finalizer or a weak reference's callback may come in the
+middle of what they protect, in the same thread, and does the same thing. And they are free in the
+child of a fork, where the threads that held them aren't.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Any
+
+_made: dict[int, weakref.ref[Any]] = {}  # by number
+
+
+def new_lock() -> Any:
+    """A reentrant lock that is free after a fork."""
+    lock = threading.RLock()
+    number = id(lock)
+
+    # The names are bound here: at the interpreter's exit it may outlive this module's.
+    def forget(_: Any, number: int = number, made: dict[int, Any] = _made) -> None:
+        made.pop(number, None)
+
+    _made[number] = weakref.ref(lock, forget)
+    return lock
+
+
+def _free() -> None:
+    for reference in list(_made.values()):
+        lock = reference()
+        if lock is not None:
+            lock._at_fork_reinit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free)

@@ -1,0 +1,192 @@
+"""How a variant gets from being played to being compiled.
+
+A variant is played with NumPy until its machine code is there, which a compiler next door makes
+meanwhile: no call waits for it, unless asked to by `compile="always"`.
+
+In the default mode a program is sent to the compiler when it has been called twice, or was played
+for a while, and a core is free. Where there is only one core, which the compiler would take from
+the program, it is sent when the time spent playing reaches what compiling is estimated to cost: the
+total is then never worse than about twice the better choice, without knowing how many calls will
+come (the ski-rental rule).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tapegrad import log
+from tapegrad.compiler import disk
+from tapegrad.compiler.executable import Executable, decoded
+from tapegrad.compiler.packed import Packed, opaque_of, pack
+from tapegrad.errors import InternalError
+from tapegrad.tracing.source import at_source
+
+if TYPE_CHECKING:
+    from tapegrad.compiler.client import Job
+    from tapegrad.ir.tape import Tape
+    from tapegrad.runtime.cache import Cache
+
+SLOW = 2.0  # seconds of compiling that are worth a word
+LONG = 0.02  # seconds of playing after which a program needn't be called twice
+
+
+class Tier:
+    """The way of one tape to machine code. `mode` is how it is compiled: "auto", "always" or
+    "never"; `cache` counts what happens."""
+
+    def __init__(self, tape: Tape, mode: str, cache: Cache, name: str) -> None:
+        self.tape = tape
+        self.mode = mode
+        self.cache = cache
+        self.name = name  # of the derived function
+        self.calls = 0
+        self.played = 0.0  # seconds
+        self.sought = False  # on disk
+        self.failed = False
+        self.event = ""  # how the code was come by, as the cache counts it
+        self.job: Job | None = None
+
+    @cached_property
+    def packed(self) -> Packed:
+        return pack(self.tape)
+
+    @cached_property
+    def key(self) -> str | None:
+        """The name under which the code is kept on disk, if it is."""
+        from tapegrad.compiler.key import program_key
+
+        return program_key(self.packed) if disk.location() is not None else None
+
+    @cached_property
+    def price(self) -> float:
+        """The seconds of playing after which it is compiled where there is one core."""
+        from tapegrad.compiler.price import estimated_compile_seconds
+
+        return estimated_compile_seconds(self.tape)
+
+    @property
+    def compiling(self) -> bool:
+        """Whether the compiler is at it."""
+        return self.job is not None and not self.job.done and not self.job.lost
+
+    # ---- before a call
+
+    def executable(self) -> Executable | None:
+        """The machine code, if it is there, or is worth waiting for."""
+        if self.mode == "never" or self.failed:
+            return None
+        if not self.sought:
+            self.sought = True
+            found = self._kept()
+            if found is not None:
+                self.event = "loads"
+                return found
+        if self.mode == "always":
+            self._submit()
+        job = self.job
+        if job is None:
+            return None
+        from tapegrad.compiler.client import client
+
+        if job.lost:
+            self.job = None
+            return None
+        if self.mode == "always":
+            client.wait(job, SLOW)
+            if not job.done:
+                self._tell(job)
+                client.wait(job)
+        elif not job.done:
+            client.look()
+        if not job.done:
+            self._tell(job)
+            return None
+        if job.error:
+            self.fail(job.error)
+            return None
+        self.event = "compiles"
+        return job.executable()
+
+    def _tell(self, job: Job) -> None:
+        """Say, once, that it takes long."""
+        if not job.told and time.monotonic() - job.started > SLOW:
+            job.told = True
+            log.warn(f"{self._shown()} has been compiling for {SLOW:g} s")
+
+    def _shown(self) -> str:
+        source = next((call.src for call in self.tape.calls if call.src), None)
+        return f"{self.name}, a tape of {len(self.tape.calls)} calls{at_source(source)},"
+
+    def settle(self) -> None:
+        """The machine code is in use: what led there isn't needed any more."""
+        self.cache.count(self.event)
+        if log.wanted("compile"):
+            times = self.job.times if self.job is not None else {}
+            parts = ", ".join(f"{part} {1000 * seconds:.0f} ms" for part, seconds in times.items())
+            log.say("compile", f"{self._shown()} took {parts or 'no time: it was on disk'}")
+        self.job = None
+        vars(self).pop("packed", None)
+
+    def _kept(self) -> Executable | None:
+        """The code that an earlier process left for this tape."""
+        from tapegrad.compiler import kept
+
+        if disk.location() is None:
+            return None
+        try:
+            content = kept.find(self.key)
+            return None if content is None else decoded(content, self._opaque())
+        except Exception:  # whatever is wrong with the file: the code is compiled anew
+            return None
+
+    def _opaque(self) -> Any:
+        return opaque_of(self.packed.primitives)
+
+    def _submit(self) -> None:
+        from tapegrad.compiler.client import client
+
+        if self.job is None or self.job.lost:
+            self.job = client.submit(self.packed, self.key)
+
+    def fail(self, error: str) -> None:
+        """It can't be compiled."""
+        self.failed = True
+        if self.mode == "always":
+            raise InternalError(f"{self.name} couldn't be compiled. {error}")
+        # The tape is right without being compiled; it only stays slower.
+        warnings.warn(
+            f"{self.name} couldn't be compiled and is played with NumPy instead. Please report "
+            f"this as a fault of tapegrad: {error}",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+
+    # ---- after a call
+
+    def note(self, seconds: float) -> None:
+        """A call was played, and took so long."""
+        self.calls += 1
+        self.played += seconds
+        if self.mode != "auto" or self.failed or (self.job is not None and not self.job.lost):
+            return
+        from tapegrad.compiler.client import client
+
+        cores = available_cores()
+        if cores == 1:
+            pays = self.played > self.price
+        else:
+            pays = self.calls > 1 or self.played > LONG
+            client.start()
+        if pays and client.pending < max(1, cores - 1):
+            self._submit()
+
+
+def available_cores() -> int:
+    """The cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

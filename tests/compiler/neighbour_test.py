@@ -1,0 +1,428 @@
+"""The compiler next door: what goes wrong with it is nobody's wait, and nobody's wrong number.
+
+Each program runs in a process of its own, with a limit on its time: a hang is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+LIMIT = 120  # seconds
+
+HEAD = """
+import atexit, asyncio, gc, multiprocessing, os, random, signal, sys, threading, time
+import numpy as np
+import numpy.testing
+from tapegrad import grad
+from tapegrad.compiler import client as office
+from tapegrad.compiler.client import client
+
+X = np.array([0.5, 1.0, 2.0])
+
+def made(k, mode="always"):
+    "A new function, the k-th, whose gradient at X is known."
+    return grad(lambda x: np.sum(np.sin(x) * k), compile=mode)
+
+def right(df, k):
+    np.testing.assert_allclose(df(X), np.cos(X) * k, rtol=1e-12)
+
+def compiled(df):
+    return df.cache_info().compiles == 1
+
+def until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.005)
+"""
+
+
+def run(program, tmp_path, *options, **environment):
+    """Run a program after `HEAD`; what it printed."""
+    path = tmp_path / "program.py"
+    path.write_text(HEAD + textwrap.dedent(program))
+    found = subprocess.run(
+        [sys.executable, *options, str(path)],
+        env={**os.environ, "TAPEGRAD_DEBUG": "", **environment},  # which takes time
+        timeout=LIMIT,
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stderr[-3000:]
+    return found.stdout
+
+
+def test_no_call_waits_and_numba_is_never_loaded(tmp_path):
+    """The default mode plays until the machine code is there; nothing else happens here."""
+    program = """
+    df = made(3, "auto")
+    calls = 0
+    while not compiled(df):
+        right(df, 3)
+        calls += 1
+        if calls == 2:
+            assert df.cache_info().compiling == 1 or compiled(df)
+    right(df, 3)
+    assert calls > 2
+    assert df.cache_info().compiling == 0
+    assert "numba" not in sys.modules and "networkx" not in sys.modules
+    assert threading.active_count() == 1
+    """
+    run(program, tmp_path)
+
+
+def test_a_function_that_is_called_once_is_not_compiled(tmp_path):
+    program = """
+    for k in range(5):
+        df = made(k, "auto")
+        right(df, k)
+        assert client.pending == 0
+    """
+    run(program, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["KILL", "STOP", "TERM", "SEGV"])
+def test_a_worker_that_dies_or_hangs_is_replaced(name, tmp_path):
+    program = f"""
+    office.SILENCE = 1.0
+    df = made(1)
+    right(df, 1)
+    first = client.worker.pid
+    played = made(2, "auto")
+    right(played, 2), right(played, 2)
+    os.kill(first, signal.SIG{name})
+    waited = made(3)
+    right(waited, 3)
+    assert client.worker.pid != first and client.inside is None
+    while not compiled(played):
+        right(played, 2)
+    try:
+        os.kill(first, 0)
+        raise AssertionError("the first worker is still there")
+    except ProcessLookupError:
+        pass
+    """
+    run(program, tmp_path)
+
+
+def test_workers_that_are_killed_at_random(tmp_path):
+    program = """
+    random.seed(1)
+    stop = False
+
+    def kill():
+        while not stop:
+            time.sleep(random.expovariate(4))
+            worker = client.worker
+            if worker is not None:
+                os.kill(worker.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    for k in range(12):
+        right(made(k, random.choice(["always", "auto"])), k)
+    stop = True
+    killer.join()
+    """
+    run(program, tmp_path)
+
+
+def test_a_program_that_kills_its_compiler_is_played(tmp_path):
+    """In the default mode with a warning; where the compiler is waited for it is an error."""
+    program = """
+    import warnings
+    from tapegrad.compiler import packed
+    from tapegrad.errors import InternalError
+
+    class Bomb:
+        def __reduce__(self):
+            return os.kill, (0, 0)
+
+    send = office.Worker.send
+    def spoilt(self, number, job):
+        from tapegrad.compiler.protocol import message
+        self.jobs[number] = job
+        self.outgoing += message(number, b"cos\\nabort\\n(tR.")  # a pickle that calls os.abort
+        return True
+    office.Worker.send = spoilt
+    try:
+        right(made(2), 2)
+        raise AssertionError("no error")
+    except InternalError as error:
+        assert "couldn't be compiled" in str(error) and "ended with -6" in str(error)
+    df = made(3, "auto")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        until(lambda: right(df, 3) or caught)
+    assert "played with NumPy instead" in str(caught[0].message)
+    right(df, 3)
+    assert df.cache_info().compiling == 0
+    office.Worker.send = send
+    right(made(4), 4)
+    assert client.inside is None
+    """
+    run(program, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "sys.executable = '/usr/bin/uwsgi'; sys._base_executable = ''",
+        "sys.executable = ''; sys._base_executable = None",
+        "sys.frozen = True",
+        "sys.executable = sys._base_executable = '/nowhere/python3'",
+        "del os.posix_spawn",
+        "sys.path[:] = [p for p in sys.path if 'site' not in p]; office.STARTING = 5",
+    ],
+)
+@pytest.mark.parametrize("threads", [True, False])
+def test_where_there_is_no_worker_a_thread_compiles(reason, threads, tmp_path):
+    """And where there is no thread either, whoever asks for it."""
+    program = f"""
+    import numba, networkx, optree, scipy.linalg  # before the path is spoilt
+    {reason}
+    if not {threads}:
+        def start(self):
+            raise RuntimeError("can't start new thread")
+        threading.Thread.start = start
+    df = made(3)
+    right(df, 3)
+    assert compiled(df) and client.inside is not None
+    other = made(4, "auto")
+    for _ in range(20):
+        right(other, 4)
+    if {threads}:
+        until(lambda: right(other, 4) or compiled(other))
+    """
+    run(program, tmp_path)
+
+
+def test_a_program_that_only_this_process_knows(tmp_path):
+    """A primitive whose parameter can't travel, or can't be read there -> compiled here."""
+    program = """
+    from tapegrad.ir.tape import Aval, Builder
+    from tapegrad.primitives.base import Parametric, Library, parametric
+
+    @parametric
+    class Here(Library):
+        value: object
+        name = "here"
+        def aval(self, x): return x
+        def evaluate(self, x): return np.sin(x)
+
+    for value in (1, lambda: 1):
+        builder = Builder("f")
+        x = builder.input(Aval((3,), np.dtype(float)), "x")
+        (out,) = builder.call(Here(value), [x])
+        np.testing.assert_array_equal(builder.finish([out]).compile()(X), np.sin(X))
+    assert client.inside is not None and client.worker is not None
+    """
+    run(program, tmp_path)
+
+
+# ---- processes
+
+
+def test_forks(tmp_path):
+    """Before, while and after something is compiled, in a process with threads."""
+    program = """
+    def child(work):
+        number = os.fork()
+        if not number:
+            try:
+                work()
+                os._exit(0)
+            except BaseException as error:
+                print(repr(error), file=sys.stderr, flush=True)
+                os._exit(1)
+        return number
+
+    def work():
+        for k, df in enumerate(derived):
+            right(df, k)
+            right(df, k)
+        right(made(100), 100)
+        right(made(101, "auto"), 101)
+        assert client.worker is None or client.worker.pid not in parents
+
+    parents, children, derived = set(), [], []
+    busy = threading.Thread(target=lambda: [right(made(200 + k), 200 + k) for k in range(6)])
+    busy.start()
+    for k in range(8):
+        derived.append(made(k, "auto" if k % 2 else "always"))
+        right(derived[k], k), right(derived[k], k)
+        parents.add(client.worker.pid)
+        children.append(child(work))
+        time.sleep(0.05 * k)
+    busy.join()
+    assert [os.waitpid(number, 0)[1] for number in children] == [0] * len(children)
+    right(made(9), 9)
+    """
+    run(program, tmp_path, "-W", "ignore")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_pools(method, tmp_path):
+    program = f"""
+    def work(k):
+        df = made(k, ["always", "auto"][k % 2])
+        right(df, k), right(df, k)
+        return k
+
+    if __name__ == "__main__":
+        right(made(50), 50)
+        with multiprocessing.get_context("{method}").Pool(2) as pool:
+            assert pool.map(work, range(4)) == [0, 1, 2, 3]
+    """
+    run(program, tmp_path, "-W", "ignore")
+
+
+def test_the_worker_goes_with_its_process(tmp_path):
+    program = """
+    right(made(1), 1)
+    print(client.worker.pid, flush=True)
+    if len(sys.argv) > 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    pids = [int(run(program, tmp_path))]
+    found = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py"), "kill"], capture_output=True, timeout=LIMIT
+    )
+    assert found.returncode == -signal.SIGKILL
+    pids.append(int(found.stdout))
+    end = time.monotonic() + 30
+    for pid in pids:
+        while is_running(pid):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_socket_that_the_program_closes_is_not_written_to(tmp_path):
+    """It closes all files, and opens its own under the same numbers."""
+    program = f"""
+    right(made(1), 1)
+    number = client.worker.socket.fileno()
+    os.closerange(3, 1000)
+    while (file := os.open({str(tmp_path / "own")!r}, os.O_RDWR | os.O_CREAT)) < number:
+        pass
+    df = made(2, "auto")
+    for _ in range(5):
+        right(df, 2)
+    right(made(3), 3)
+    os.fstat(file)  # it is still open
+    assert os.path.getsize({str(tmp_path / "own")!r}) == 0
+    """
+    run(program, tmp_path)
+
+
+# ---- interruptions
+
+
+def test_calls_in_the_middle_of_calls(tmp_path):
+    """Signals' handlers, finalizers and `atexit` call gradients at any moment."""
+    program = """
+    count = 0
+
+    def handler(number, frame):
+        global count
+        count += 1
+        right(made(count, ["always", "auto"][count % 2]), count)
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0, 0.05))
+
+    class Finalized:
+        def __del__(self):
+            right(made(7), 7)
+
+    exchange = office.Worker.exchange
+    def calling(self):
+        made(8)(X), made(9, "auto")(X)
+        return exchange(self)
+    office.Worker.exchange = calling
+
+    made(0, "never")(X)  # a module that is being imported can't be used
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    for k in range(6):
+        cycle = [Finalized()]
+        cycle.append(cycle)
+        del cycle
+        right(made(k), k)
+        gc.collect()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert count > 2
+
+    @atexit.register
+    def last():
+        right(made(20), 20)
+        right(made(21, "auto"), 21)
+    """
+    run(program, tmp_path)
+
+
+def test_waiting_for_the_compiler_can_be_interrupted(tmp_path):
+    program = """
+    def strike():
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    right(made(1), 1)
+    os.kill(client.worker.pid, signal.SIGSTOP)
+    df = made(2)
+    threading.Thread(target=strike).start()
+    try:
+        df(X)
+        raise AssertionError("it wasn't interrupted")
+    except KeyboardInterrupt:
+        pass
+    os.kill(client.worker.pid, signal.SIGCONT)
+    right(df, 2)
+    assert compiled(df)
+    """
+    run(program, tmp_path)
+
+
+def test_asyncio_and_threads(tmp_path):
+    program = """
+    async def one(k):
+        df = made(k, ["always", "auto"][k % 2])
+        for _ in range(20):
+            await asyncio.to_thread(right, df, k)
+            right(df, k)
+
+    async def main():
+        await asyncio.gather(*[one(k) for k in range(6)])
+
+    asyncio.run(main())
+    """
+    run(program, tmp_path)
+
+
+def test_messages_of_long_programs(tmp_path):
+    """They are larger than what a socket holds."""
+    program = """
+    def long(x):
+        for k in range(3000):
+            x = x + np.sin(x * (1 + k / 3000)) / 1000
+        return np.sum(x)
+    df = grad(long)
+    expected = df(X)
+    np.testing.assert_array_equal(df(X), expected)
+    until(lambda: df(X) is None or client.worker and not client.worker.outgoing)
+    right(made(1), 1)
+    """
+    run(program, tmp_path)
