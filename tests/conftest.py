@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 os.environ.setdefault("TAPEGRAD_DEBUG", "1")  # before tapegrad is imported, which reads it
 os.environ["TAPEGRAD_CACHE_DIR"] = "off"  # what is compiled here is neither found nor left
 
@@ -12,3 +14,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden texts")
     parser.addoption("--freeze", action="store_true", help="break the promises of tests/honesty")
+
+
+@pytest.fixture
+def inside(monkeypatch):
+    """Compiling inside this process, as where there can't be a worker."""
+    from tapegrad.compiler import client
+
+    here = client.Client()
+    here.failed = client.ATTEMPTS
+    monkeypatch.setattr(client, "client", here)
+    return here

@@ -20,7 +20,6 @@ from tapegrad.ir.verify import verify
 from tapegrad.optimize.composites import expand_composites
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import remove_dead
-from tapegrad.optimize.fold import fold_constants
 from tapegrad.optimize.inline import inline_calls, inline_custom
 from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import simplify
@@ -38,7 +37,6 @@ TRACED: tuple[Pass, ...] = (eliminate_common, remove_dead)
 
 # Before differentiating: what is gone here is gone twice.
 BEFORE: tuple[Pass, ...] = (
-    fold_constants,  # first, since it makes literals for `simplify` to see
     simplify,
     eliminate_common,
     remove_dead,
@@ -46,8 +44,7 @@ BEFORE: tuple[Pass, ...] = (
 
 # After differentiating, on forward and backward half together.
 AFTER: tuple[Pass, ...] = (
-    fold_constants,  # the seed is 1, so the start of the backward half folds away
-    simplify,
+    simplify,  # the seed is 1, so the start of the backward half folds away
     eliminate_common,  # the backward half reads much of what the forward half computed
     simplify,  # what merging made alike
     remove_dead,  # last: rules return every cotangent, and few are wanted
@@ -75,9 +72,14 @@ def _verify(code: Tape | Plan, after: str) -> None:
     verify_plan(code, after)
 
 
+def finished(tape: Tape) -> Tape:
+    """A settled tape, ready to be scheduled."""
+    return run_passes(tape, AFTER)
+
+
 def optimized(tape: Tape) -> Tape:
     """A tape without derivative, ready to be scheduled."""
-    return run_passes(settled(tape), (*BEFORE, *AFTER))
+    return finished(run_passes(settled(tape), BEFORE))
 
 
 def settled(tape: Tape) -> Tape:
@@ -97,11 +99,16 @@ def gradient(
     One that isn't `final` becomes part of another trace and may be differentiated again: users'
     rules and stopped gradients stay on it.
     """
+    tape = derivative(tape, wrt, seed, keep)
+    return finished(settled(tape) if final else tape)
+
+
+def derivative(
+    tape: Tape, wrt: Sequence[int], seed: bool = False, keep: Sequence[int] | None = None
+) -> Tape:
+    """The tape of a gradient as it is first played: what differentiating leaves."""
     tape = run_passes(inline_calls(tape), BEFORE)  # custom calls stay: their rules are needed
-    tape = reverse(tell_roots(tape), wrt, seed, keep)
-    if final:
-        tape = settled(tape)
-    return run_passes(tape, AFTER)
+    return reverse(tell_roots(tape), wrt, seed, keep)
 
 
 def schedule(tape: Tape) -> Program:

@@ -16,13 +16,12 @@ from tapegrad.ir.text import parse
 from tapegrad.ir.verify import verify
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import remove_dead
-from tapegrad.optimize.fold import fold_constants
 from tapegrad.optimize.inline import inline_custom
 from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
 from tapegrad.runtime.play import run
 
-PASSES = [fold_constants, simplify, eliminate_common, remove_dead, inline_custom, drop_stops]
+PASSES = [simplify, eliminate_common, remove_dead, inline_custom, drop_stops]
 
 
 def played(tape: Tape, seed: int) -> list:

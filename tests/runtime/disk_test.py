@@ -23,11 +23,17 @@ from tests.primitives.samples import all_samples
 import tapegrad as tg
 from tapegrad.__main__ import main
 from tapegrad.compiler import disk, kept, key
+from tapegrad.compiler.packed import pack
 from tapegrad.ir.tape import Aval, Builder, Tape
 from tapegrad.primitives.base import Control
 from tapegrad.primitives.control import Opaque
 
 X = np.array([0.5, -1.0, 2.0])
+
+
+@pytest.fixture(autouse=True)
+def compiler(inside):
+    """What goes wrong with the disk goes wrong in this process, where the tests see to that."""
 
 
 @pytest.fixture(autouse=True)
@@ -193,7 +199,7 @@ PROGRAMS = {
 
 
 def test_programs_that_differ_never_share_code():
-    keys = {name: key.program_key(tape_of(*program)) for name, program in PROGRAMS.items()}
+    keys = {name: key.program_key(pack(tape_of(*program))) for name, program in PROGRAMS.items()}
     assert None not in keys.values()
     assert len(set(keys.values())) == len(keys)
 
@@ -241,7 +247,7 @@ def test_which_of_numpys_calls_are_the_same_is_part_of_the_key():
         x = builder.input(Aval((3,), np.dtype(float)))
         for function in functions:
             (x,) = builder.call(Opaque("f", function, (x.aval,), 1), [x])
-        return builder.finish([x])
+        return pack(builder.finish([x]))
 
     one, same = tape(np.sin, np.sin), tape(np.cos, np.cos)
     other, again = tape(np.sin, np.cos), tape(np.exp, np.sin)
@@ -259,10 +265,10 @@ def test_other_versions_and_processors_have_their_own_code(part, folder, monkeyp
 
 
 def test_settings_of_numba_are_part_of_the_key(monkeypatch):
-    tape = tape_of(cubes(), X)
-    before = key.program_key(tape)
+    packed = pack(tape_of(cubes(), X))
+    before = key.program_key(packed)
     monkeypatch.setenv("NUMBA_OPT", "1")
-    assert key.program_key(tape) != before
+    assert key.program_key(packed) != before
 
 
 @pytest.fixture
@@ -646,8 +652,9 @@ def answer(started):
 
 
 def test_eight_processes_at_once_and_one_after_them(folder):
-    for started in [process("always") for _ in range(8)]:
-        assert answer(started) in {("1", "0", "True"), ("0", "1", "False")}
+    """One of them compiles, and the others wait for that."""
+    found = [answer(started) for started in [process("always") for _ in range(8)]]
+    assert sorted(found) == [("0", "1", "False")] * 7 + [("1", "0", "False")]
     assert len(files(folder)) == 1
     assert answer(process("auto")) == ("0", "1", "False")
 
@@ -657,7 +664,7 @@ def test_lapack_is_found_in_another_process(dtype, folder):
     """Routines stand in the code as names: each process has them at other addresses. One that
     finds its code loads nothing of what compiles, nor LLVM for its linker."""
     first = answer(process("always", dtype, program=EVIDENCE))
-    assert first[3:5] == ("1", "0") and {"numba", "tapegrad.schedule.lower"} < set(first)
+    assert first[3:] == ("1", "0")
     code = b"".join(path.read_bytes() for path in files(folder))
     letter = {"float64": "d", "float32": "s"}[dtype]
     for name in ("potrf", "getrf", "getri", "getrs", "trsv", "trsm", "symm", "gemm"):

@@ -41,12 +41,14 @@ ATTEMPTS = 2  # how often a program is sent that kills its compiler, and a worke
 class Job:
     """A program that is being compiled, or was. One that is `lost` was begun before a fork."""
 
-    def __init__(self, packed: Packed, key: str | None) -> None:
+    def __init__(self, packed: Packed, kept_as: str | None, anew: bool) -> None:
         self.packed = packed
-        self.key = key
+        self.kept_as = kept_as
+        self.anew = anew
         self.attempts = 0
         self.started = time.monotonic()
         self.done = False
+        self.found = False  # on disk
         self.told = False  # that it takes long
         self.lost = False
         self.foreign = False  # the worker can't read it
@@ -62,7 +64,7 @@ class Job:
 
     def finish(self, answer: Answer) -> None:
         """Take the compiler's answer."""
-        self._content, self.error, self.times = answer[:3]
+        self._content, self.error, self.times, self.found = answer[:4]
         self.done = True
 
 
@@ -86,7 +88,7 @@ class Worker:
 
     def send(self, number: int, job: Job) -> bool:
         """Have a program compiled. False if it refers to what only this process knows."""
-        request = Request(job.packed, job.key, settings())
+        request = Request(job.packed, job.kept_as, settings(), job.anew)
         try:
             content = dumped(request, opaque_of(job.packed.primitives))
         except Exception:  # whatever an object of the user's may raise
@@ -112,13 +114,21 @@ class Worker:
                 if not found:
                     raise OSError("the worker has ended")
                 self.incoming += found
-                self.heard, self.patience = time.monotonic(), SILENCE
+                self._hear()
         if self.jobs and time.monotonic() - self.heard > self.patience:
             raise OSError("the worker hangs")
         if not self.incoming:
             return []
         arrived = messages(self.incoming)
         return [(n, pickle.loads(content)) for n, content in arrived if n != BEAT]
+
+    def _hear(self) -> None:
+        """It has spoken. At first that means that it is ready."""
+        self.heard = time.monotonic()
+        if self.patience == STARTING:
+            self.patience = SILENCE
+            for job in self.jobs.values():
+                job.started = self.heard
 
     def end(self) -> None:
         """Kill it, if it is still there. Where the program has waited for it, it isn't, and its
@@ -192,7 +202,7 @@ class Client:
         self.failed = 0  # workers in a row that ended without an answer
         self.numbers = 0
         self.unsent: deque[Job] = deque()
-        self.by_key: dict[str, Job] = {}
+        self.by_name: dict[str, Job] = {}
 
     # ---- what callers do
 
@@ -201,14 +211,15 @@ class Client:
         if self.worker is None and self.inside is None:
             self._alone(self._start)
 
-    def submit(self, packed: Packed, key: str | None) -> Job:
-        """Have a program compiled. What is already being compiled isn't begun again."""
-        known = self.by_key.get(key) if key is not None else None
+    def submit(self, packed: Packed, kept_as: str | None, anew: bool = False) -> Job:
+        """Have a program compiled: `anew`, if what is on disk is useless. What is already being
+        compiled isn't begun again."""
+        known = self.by_name.get(kept_as) if kept_as is not None else None
         if known is not None:
             return known
-        job = Job(packed, key)
-        if key is not None:
-            self.by_key[key] = job
+        job = Job(packed, kept_as, anew)
+        if kept_as is not None:
+            self.by_name[kept_as] = job
         self.unsent.append(job)
         self.look()
         return job
@@ -321,8 +332,8 @@ class Client:
                 self.unsent.append(job)
                 continue
             job.finish(answer)
-            if job.key is not None:
-                self.by_key.pop(job.key, None)
+            if job.kept_as is not None:
+                self.by_name.pop(job.kept_as, None)
 
     def _dismiss(self, failed: bool = False) -> None:
         """End the worker; another one gets what it hasn't answered."""
@@ -337,7 +348,7 @@ class Client:
     def forget(self) -> None:
         """In the child of a fork: the worker is the parent's, and so is what it compiles."""
         old = self.worker
-        for job in [*self.by_key.values(), *self.unsent, *(old.jobs.values() if old else ())]:
+        for job in [*self.by_name.values(), *self.unsent, *(old.jobs.values() if old else ())]:
             job.lost = True
         self.__init__()  # type: ignore[misc]
         if old is not None:
@@ -357,7 +368,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def compiled(tape: Tape) -> Executable:
-    """An optimised tape compiled, now. An `InternalError` if it can't be."""
+    """A settled tape compiled, now. An `InternalError` if it can't be."""
     packed = pack(tape)
     job = client.submit(packed, None)
     if not client.wait(job):

@@ -28,16 +28,20 @@ def one_by_one(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[A
 def compiled(
     tape: Tape, build: Build = one_by_one, times: dict[str, float] | None = None
 ) -> Executable:
-    """Schedule, emit and compile an optimised tape. `times` receives the seconds that each part
-    took."""
-    from tapegrad.pipeline import schedule
+    """Optimise, schedule, emit and compile a settled tape. `times` receives the seconds that each
+    part took."""
+    from tapegrad.pipeline import finished, schedule
 
-    start = perf_counter()
+    at = [perf_counter()]
+    tape = finished(tape)
+    at.append(perf_counter())
     program = schedule(tape)
-    middle = perf_counter()
+    at.append(perf_counter())
     kernels = _machine_code(program, build)
+    at.append(perf_counter())
     if times is not None:
-        times.update({"schedule": middle - start, "kernels": perf_counter() - middle})
+        parts = ("passes", "schedule", "kernels")
+        times.update({part: at[k + 1] - at[k] for k, part in enumerate(parts)})
     return Executable(program.driver(), kernels)
 
 

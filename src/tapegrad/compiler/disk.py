@@ -238,11 +238,12 @@ def _trim(folder: str, written: int) -> None:
 
 
 @contextlib.contextmanager
-def claim(key: str | None) -> Iterator[None]:
-    """Work on what will be kept under `key` while no other process does, if that can be had within
-    a minute. The claims are locks on one byte each of one file, which go with their process."""
-    file = _claims() if key is not None else None
-    if file is None or key is None:
+def claim(name: str | None) -> Iterator[None]:
+    """Work on what will be kept under this name while no other process does, if that can be had
+    within a minute. The claims are locks on one byte each of one file: they go with their process.
+    """
+    file = _claims() if name is not None else None
+    if file is None or name is None:
         yield
         return
     import fcntl
@@ -252,7 +253,7 @@ def claim(key: str | None) -> Iterator[None]:
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(key[:7], 16))
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(name[:7], 16))
                 break
             except (BlockingIOError, PermissionError):  # another process has it
                 time.sleep(0.02)

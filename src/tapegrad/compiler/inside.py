@@ -86,7 +86,7 @@ def _answer(job: Job) -> Answer:
     except Exception:
         return Answer(error=traceback.format_exc(), times=times)
     with contextlib.suppress(Exception):  # what can't be encoded isn't kept
-        kept.keep(job.key, encoded(executable, opaque_of(job.packed.primitives)))
+        kept.keep(job.kept_as, encoded(executable, opaque_of(job.packed.primitives)))
     return Answer(executable, times=times)
 
 

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from tapegrad.compiler import disk
-from tapegrad.compiler.key import processor_key
+from tapegrad.compiler.key import processor_key, program_key
+from tapegrad.compiler.packed import Packed
 
 
-def find(key: str | None) -> bytes | None:
-    """The code of the tape with this key, if an earlier process left it."""
-    if key is None or disk.location() is None or not disk.has_any(key):
+def name_of(packed: Packed) -> str | None:
+    """The name under which the code of a tape is kept; None if it isn't."""
+    if disk.location() is None:
         return None
-    return disk.read(f"{key}/{processor_key()}")
+    key = program_key(packed)
+    return None if key is None else f"{key}/{processor_key()}"
 
 
-def keep(key: str | None, content: bytes) -> None:
-    """Leave the code of the tape with this key for later processes."""
-    if key is not None and disk.location() is not None:
-        disk.write(f"{key}/{processor_key()}", content)
+def find(name: str | None) -> bytes | None:
+    """The code of the tape with this name, if an earlier process left it."""
+    if name is None or not disk.has_any(name.partition("/")[0]):
+        return None
+    return disk.read(name)
+
+
+def keep(name: str | None, content: bytes) -> None:
+    """Leave the code of the tape with this name for later processes."""
+    if name is not None:
+        disk.write(name, content)

@@ -15,21 +15,24 @@ BEAT = 0  # a message's number; requests count from 1
 
 
 class Request(NamedTuple):
-    """A program to compile: the packed tape, the key under which to keep it on disk, and the
-    settings of the process that wants it."""
+    """A program to compile: the packed tape, the name under which to keep it on disk, the settings
+    of the process that wants it, and whether what is on disk has proven to be useless."""
 
     packed: Any
-    key: str | None
+    kept_as: str | None
     settings: dict[str, str]
+    anew: bool = False
 
 
 class Answer(NamedTuple):
     """The executable, encoded if it travels, or what went wrong; the seconds that each part took;
-    and whether another try may go better: the compiler died, or it couldn't read the program."""
+    whether it was on disk; and whether another try may go better, since the compiler died, or
+    couldn't read the program."""
 
     content: Any = b""
     error: str = ""
     times: dict[str, float] = {}  # noqa: RUF012  # never changed
+    found: bool = False
     died: bool = False
     foreign: bool = False
 

@@ -60,13 +60,14 @@ def answer(request: Request, build: Build) -> Answer:
     try:
         opaque = opaque_of(request.packed.primitives)
         start = time.perf_counter()
-        with disk.claim(request.key):
-            content = kept.find(request.key)
+        with disk.claim(request.kept_as):
+            content = None if request.anew else kept.find(request.kept_as)
+            found = content is not None
             times["disk"] = time.perf_counter() - start
             if content is None:
                 content = encoded(compiled(request.packed.unpack(), build, times), opaque)
-                kept.keep(request.key, content)
-        return Answer(content, "", times)
+                kept.keep(request.kept_as, content)
+        return Answer(content, times=times, found=found)
     except Exception:
         return Answer(error=traceback.format_exc(), times=times)
 

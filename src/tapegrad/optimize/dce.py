@@ -7,11 +7,24 @@ out %4                  out %4
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tapegrad.ir.tape import Rewriter, Tape, Var
 
 
 def remove_dead(tape: Tape) -> Tape:
     """Keep the calls that outputs and guards depend on. Inputs stay: they are the signature."""
+    pruned = prune(tape)
+    if pruned is tape:
+        return tape
+    rewriter = Rewriter(pruned)
+    for call in pruned.calls:
+        rewriter.copy(call)
+    return rewriter.finish()
+
+
+def prune(tape: Tape) -> Tape:
+    """The same, with the variables' old numbers."""
     live = {x for x in (*tape.outputs, *(g.operand for g in tape.guards)) if isinstance(x, Var)}
     kept = []
     for call in reversed(tape.calls):
@@ -20,7 +33,4 @@ def remove_dead(tape: Tape) -> Tape:
             live.update(x for x in call.operands if isinstance(x, Var))
     if len(kept) == len(tape.calls):
         return tape
-    rewriter = Rewriter(tape)
-    for call in reversed(kept):
-        rewriter.copy(call)
-    return rewriter.finish()
+    return replace(tape, calls=tuple(reversed(kept)))

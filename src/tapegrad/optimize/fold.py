@@ -2,33 +2,19 @@
 
     %2 = mul(2.0, 3.0)      -->    6.0, where %2 was read
 
-NumPy computes it, in the dtype of the operands, so the bits are those of a later call. A guard
-that such a value fulfils is dropped.
+NumPy computes it, in the dtype of the operands, so the bits are those of a later call. `simplify`
+asks for each call, after its operands were folded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from tapegrad.ir.tape import Literal, Operand, Rewriter, Tape
+from tapegrad.ir.tape import Literal, Operand
 from tapegrad.primitives.base import Elementwise, Primitive
 from tapegrad.primitives.elementwise import AsType
-
-
-def fold_constants(tape: Tape) -> Tape:
-    """Evaluate calls whose operands are all literals."""
-    rewriter = Rewriter(tape)
-    for call in tape.calls:
-        value = folded(call.primitive, rewriter.operands(call))
-        if value is None:
-            rewriter.copy(call)
-        else:
-            rewriter.env[call.out] = value
-    done = rewriter.finish()
-    return replace(done, guards=tuple(g for g in done.guards if g.operand != g.expected))
 
 
 def folded(primitive: Primitive, operands: Sequence[Operand]) -> Literal | None:

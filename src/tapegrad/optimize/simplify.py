@@ -1,5 +1,7 @@
 """Algebraic simplification: each call in its simplest form, one small rewrite at a time.
 
+A call whose operands are all literals is a literal (`fold`).
+
 The rewrites are in `rewrites/`: `arithmetic` for elementwise calls, `views` for index maps and for
 what writes and reduces. They keep every value: NaN, infinities and signed zeros too. What isn't
 there on purpose: `x * 0 -> 0` (wrong for NaN and infinities), `x + 0.0 -> x` (wrong for -0.0),
@@ -11,6 +13,7 @@ Names: `p` the primitive, `x`, `y`, `xs` its operands; `s` the simplifier.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tapegrad.ir.tape import Call, Operand, Rewriter, Tape, Var
@@ -24,11 +27,12 @@ Rewrite = Callable[..., Operand | None]
 
 
 def simplify(tape: Tape) -> Tape:
-    """Apply the rewrites to each call until none applies."""
+    """Apply the rewrites to each call until none applies. Guards that are seen to hold go."""
     simplifier = Simplifier(tape)
     for call in tape.calls:
         simplifier.simplify(call)
-    return simplifier.finish()
+    done = simplifier.finish()
+    return replace(done, guards=tuple(g for g in done.guards if g.operand != g.expected))
 
 
 class Simplifier(Rewriter):

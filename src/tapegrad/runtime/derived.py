@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,8 @@ from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_traced, unflatten
 
+PASSES = 1e-4  # seconds for each call of a tape, about what optimising takes
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -84,6 +87,20 @@ class Variant:
         # reaches an outer trace's values is part of that trace, and isn't kept.
         hidden = () if self.traced.has_tracers else self.traced.hidden
         self.outside = [leaf_key(x) for x in hidden]
+
+    @cached_property
+    def finished(self) -> Tape:
+        """The tape as it is compiled."""
+        from tapegrad.pipeline import finished
+
+        return finished(self.tape)
+
+    def note(self, seconds: float) -> None:
+        """A call was played, and took so long. A tape that is played for longer than it takes to
+        optimise it is optimised."""
+        self.tier.note(seconds)
+        if self.tier.played > PASSES * len(self.tape.calls):
+            self.tape = self.finished
 
     def fits_outside(self) -> bool:
         """Whether the arrays from outside have the shapes, dtypes and layouts that they were traced
@@ -247,7 +264,7 @@ class Derived:
             return None
         values = own(variant.tape, values, inputs)
         if used_again:
-            variant.tier.note(time.perf_counter() - start)
+            variant.note(time.perf_counter() - start)
         return (variant.assemble(values),)
 
     def _trace(
@@ -320,20 +337,24 @@ class Derived:
         counts: list[int],
         observer: Observer | None,
     ) -> Variant:
-        from tapegrad.pipeline import gradient, optimized
+        from tapegrad.optimize.dce import prune
+        from tapegrad.pipeline import derivative, gradient, settled
 
         final = observer is not None
         traced = trace_function(self.f, args, kwargs, names, observer)
         if self.recipe.kind == "jit":
             kept = list(range(len(traced.tape.outputs)))
-            tape = optimized(traced.tape) if final else traced.tape
+            tape = prune(settled(traced.tape)) if final else traced.tape
             return Variant(tape, traced.without_values(), self.recipe, [], [], kept)
         check_scalar_result(traced, describe(self.f), self.recipe.has_aux)
         kept = self._kept(traced)
         if traced.outputs[0] is None:  # a constant loss: no input matters
             tape = _constant(traced.tape, wrt)
         else:
-            tape = gradient(traced.tape, wrt, keep=kept, final=final)
+            if final:
+                tape = prune(settled(derivative(traced.tape, wrt, keep=kept)))
+            else:
+                tape = gradient(traced.tape, wrt, keep=kept, final=False)
             # Arrays that users' derivative rules reached are hidden inputs like the function's own.
             traced = replace(traced, hidden=(*traced.hidden, *tape.captured))
             tape = replace(tape, captured=())
@@ -374,15 +395,13 @@ class Derived:
 
     def _compiled(self, variant: Variant, args: Any, kwargs: Any) -> None:
         """Enter a variant's machine code, if it is there."""
-        executable = variant.tier.executable()
-        if executable is None or variant.entry is not None:
-            return
-        try:
-            entry = Entry(variant, executable, args, kwargs)
-        except Exception as error:
-            variant.tier.fail(str(error))
-            return
-        self._enter(variant, entry)
+        while variant.entry is None and (executable := variant.tier.executable()) is not None:
+            try:
+                entry = Entry(variant, executable, args, kwargs)
+            except Exception as error:
+                variant.tier.refuse(str(error))
+            else:
+                self._enter(variant, entry)
 
     def _enter(self, variant: Variant, entry: Entry) -> None:
         with self.cache.lock:
@@ -419,7 +438,7 @@ class Derived:
     @property
     def tapes(self) -> list[Tape]:
         """The tapes held now, most recently used first."""
-        return [variant.tape for variant in self.cache.all_variants()]
+        return [variant.finished for variant in self.cache.all_variants()]
 
 
 class BoundDerived:

@@ -47,6 +47,7 @@ class Tier:
         self.played = 0.0  # seconds
         self.sought = False  # on disk
         self.failed = False
+        self.anew = False  # what is on disk is useless
         self.event = ""  # how the code was come by, as the cache counts it
         self.job: Job | None = None
 
@@ -55,11 +56,11 @@ class Tier:
         return pack(self.tape)
 
     @cached_property
-    def key(self) -> str | None:
+    def kept_as(self) -> str | None:
         """The name under which the code is kept on disk, if it is."""
-        from tapegrad.compiler.key import program_key
+        from tapegrad.compiler import kept
 
-        return program_key(self.packed) if disk.location() is not None else None
+        return kept.name_of(self.packed)
 
     @cached_property
     def price(self) -> float:
@@ -108,8 +109,14 @@ class Tier:
         if job.error:
             self.fail(job.error)
             return None
-        self.event = "compiles"
+        self.event = "loads" if job.found else "compiles"
         return job.executable()
+
+    def refuse(self, error: str) -> None:
+        """The machine code can't be used. What was on disk is compiled anew."""
+        if self.event == "compiles":
+            self.fail(error)
+        self.job, self.anew = None, True
 
     def _tell(self, job: Job) -> None:
         """Say, once, that it takes long."""
@@ -138,7 +145,7 @@ class Tier:
         if disk.location() is None:
             return None
         try:
-            content = kept.find(self.key)
+            content = kept.find(self.kept_as)
             return None if content is None else decoded(content, self._opaque())
         except Exception:  # whatever is wrong with the file: the code is compiled anew
             return None
@@ -150,7 +157,7 @@ class Tier:
         from tapegrad.compiler.client import client
 
         if self.job is None or self.job.lost:
-            self.job = client.submit(self.packed, self.key)
+            self.job = client.submit(self.packed, self.kept_as, self.anew)
 
     def fail(self, error: str) -> None:
         """It can't be compiled."""

@@ -26,24 +26,24 @@ from tapegrad.tracing.trace import Trace, innermost
 from tapegrad.tracing.tracer import Tracer, record
 from tapegrad.trees import flatten
 
+_WARNINGS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}  # by default
 _FLAGS = {"divide": 1, "over": 2, "under": 4, "invalid": 8}  # NumPy's own numbers
 
 
 def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
     """What `run()` records for `func(*args, **kwargs)`, a call of NumPy, and a guard on its
     errors, if the program watches for them."""
-    modes = np.geterr()
-    if not any(mode in ("raise", "call", "log", "warn") for mode in modes.values()):
+    given = (*args, *kwargs.values())
+    direct = [x for x in given if isinstance(x, Tracer)]
+    nested = any(isinstance(x, (list, tuple, dict)) for x in given)
+    if direct and not nested and not watched(innermost(direct)):
         return run()
     leaves, structure = flatten((tuple(args), kwargs))
     tracers = [x for x in leaves if isinstance(x, Tracer)]
     if not tracers:
         return run()
     trace = innermost(tracers)
-    watched = ["raise", "call", "log"]
-    if "warn" in modes.values() and _warnings_matter(trace):
-        watched.append("warn")
-    mask = sum(_FLAGS[kind] for kind, mode in modes.items() if mode in watched)
+    mask = watched(trace)
     if not mask or any(x._read()[1] is None for x in tracers) or any(map(_is_users, leaves)):
         return run()  # what a function of the user's calls is watched by itself
     on_tape = [_is_operand(x) for x in leaves]
@@ -56,7 +56,7 @@ def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callab
     found = int(errors._concrete)
     trace.guard(errors, found, "an error of floating point")
     if found > 0:
-        _refuse_effects(func, modes, found)
+        _refuse_effects(func, np.geterr(), found)
         call.repeat([x._read()[1] if isinstance(x, Tracer) else x for x in operands])  # may raise
     with np.errstate(all="ignore"):
         result = run()
@@ -67,6 +67,17 @@ def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callab
             "Leave it outside of the with block"
         )
     return result
+
+
+def watched(trace: Trace) -> int:
+    """The errors that the program of a trace watches for now, as NumPy's flags."""
+    modes = np.geterr()
+    if modes == _WARNINGS and not _warnings_matter(trace):  # as nearly always
+        return 0
+    kinds = ["raise", "call", "log"]
+    if "warn" in modes.values() and _warnings_matter(trace):
+        kinds.append("warn")
+    return sum(_FLAGS[kind] for kind, mode in modes.items() if mode in kinds)
 
 
 @dataclass(frozen=True, eq=False)

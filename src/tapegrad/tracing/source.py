@@ -25,6 +25,8 @@ _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba"}
 _DEMO = os.path.join(_OWN[0], "demo.py")  # a user's program, though it lies here
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _users: dict[str, bool] = {}  # whether a file is the user's
+MOST = 100_000  # lines that are held
+_sources: dict[tuple[str, int, str], Source] = {}
 _told: dict[str, bool] = {}  # and none of Python's library
 
 
@@ -91,7 +93,14 @@ def user_source() -> Source | None:
     frame = frame or _user_frame()
     if frame is None:
         return None
-    return Source(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    code = frame.f_code
+    place = code.co_filename, frame.f_lineno, code.co_name
+    known = _sources.get(place)
+    if known is None:
+        if len(_sources) >= MOST:
+            _sources.clear()
+        known = _sources[place] = Source(*place)
+    return known
 
 
 def caller() -> str:

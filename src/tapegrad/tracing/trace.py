@@ -169,6 +169,11 @@ class Trace:
         src = self.src or user_source()
         return self.builder.call(primitive, operands, src, self.reason)
 
+    def record_typed(self, primitive: Any, operands: Sequence[Operand], aval: Aval) -> Var:
+        """Record a call whose result's type is known."""
+        src = self.src or user_source()
+        return self.builder._append(primitive, operands, (aval,), src, self.reason)[0]
+
     def note_write(self, tracer: Tracer) -> None:
         """`tracer`, which is no view, is written to in place."""
         src = user_source()
