@@ -142,7 +142,7 @@ def idle_kernels(entry: Any) -> dict[str, Any]:
     from tapegrad.pipeline import schedule
 
     found = {}
-    for kernel in schedule(entry.variant.tape).kernels:
+    for kernel in schedule(entry.variant.finished).kernels:
         names: dict[str, Any] = {"__name__": "idle"}
         text = f"def {kernel.name}({', '.join(kernel.names)}): return 0"
         function = kernel_function(text, kernel.name, names)

@@ -30,20 +30,20 @@ def test_a_workload_is_measured(workload):
 
 def test_cold_is_cold(monkeypatch):
     """A workload that is prepared again compiles every kernel again."""
-    from tapegrad.emit import support
+    from tapegrad.compiler.client import Job
 
     compiled = []
-    object_code = support.object_code
+    finish = Job.finish
 
-    def counted(function, types):
-        compiled.append(function.__name__)
-        return object_code(function, types)
+    def noted(job, answer):
+        compiled.append(answer.kernels)
+        finish(job, answer)
 
-    monkeypatch.setattr(support, "object_code", counted)
+    monkeypatch.setattr(Job, "finish", noted)
     args = WORKLOADS[0].make(np.random.default_rng(0))
     for _ in range(2):
         Tapegrad().prepare(WORKLOADS[0], args, "always")()
-    assert len(compiled) == 2
+    assert compiled == [1, 1]
 
 
 def test_totals_are_counted_and_then_extrapolated(monkeypatch):

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.compiler import alike
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
@@ -234,7 +233,9 @@ def clear_cache(f: Any = None) -> None:
     for cache in _caches(f):
         cache.clear()
     if f is None:
-        alike.kernels.clear()
+        from tapegrad.compiler.client import client
+
+        client.clear()
 
 
 def set_num_threads(n: int | None = None) -> None:

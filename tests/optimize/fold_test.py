@@ -71,18 +71,6 @@ FOLDED = {
         """,
         "out 0.10000000149011612",
     ),
-    "only scalars: arrays of literals stay": (
-        """
-        %2 = broadcast_to(1.0, shape=(3,)) : f8[3]
-        %3 = exp(%2) : f8[3]
-        out %3
-        """,
-        """
-        %2 = broadcast_to(1.0, shape=(3,)) : f8[3]
-        %3 = exp(%2) : f8[3]
-        out %3
-        """,
-    ),
 }
 
 

@@ -27,7 +27,7 @@ V = RNG.normal(size=1003)
 
 
 @pytest.fixture(autouse=True)
-def short_chunks(monkeypatch):
+def short_chunks(monkeypatch, inside):
     """Loops are cut that wouldn't be worth it."""
     monkeypatch.setattr(spread, "GRAIN", 100)
     yield
@@ -281,11 +281,15 @@ def test_helpers_that_come_too_late_or_never(monkeypatch):
     assert sorted(done) == list(range(9))
 
 
+# A worker would know nothing of GRAIN.
+INSIDE = "from tapegrad.compiler import client\nclient.client.failed = client.ATTEMPTS\n"
+
+
 def run_program(text, *lines):
     """What a program prints, which is ended if it hangs."""
     program = "import numpy as np\nfrom tapegrad import grad, value_and_grad, set_num_threads\n"
     program += "from tapegrad.schedule import spread\nfrom tapegrad.emit import threads\n"
-    program += "set_num_threads(2)\nspread.GRAIN = 2000\n" + textwrap.dedent(text)
+    program += "set_num_threads(2)\nspread.GRAIN = 2000\n" + INSIDE + textwrap.dedent(text)
     ran = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,

@@ -22,9 +22,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tapegrad.compiler import alike
 from tapegrad.compiler.executable import Executable, decoded
 from tapegrad.compiler.packed import Packed, dumped, opaque_of, pack
-from tapegrad.compiler.protocol import BEAT, Answer, Request, message, messages, settings
+from tapegrad.compiler.protocol import (
+    BEAT,
+    FORGET,
+    Answer,
+    Request,
+    message,
+    messages,
+    settings,
+)
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Tape
 
@@ -48,6 +57,7 @@ class Job:
         self.attempts = 0
         self.started = time.monotonic()
         self.done = False
+        self.kernels = 0  # that were compiled
         self.found = False  # on disk
         self.told = False  # that it takes long
         self.lost = False
@@ -64,7 +74,7 @@ class Job:
 
     def finish(self, answer: Answer) -> None:
         """Take the compiler's answer."""
-        self._content, self.error, self.times, self.found = answer[:4]
+        self._content, self.error, self.times, self.kernels, self.found = answer[:5]
         self.done = True
 
 
@@ -247,6 +257,11 @@ class Client:
                 self._sleep()
         return True
 
+    def clear(self) -> None:
+        """Compile every kernel anew from now on, also those that are known."""
+        alike.kernels.clear()
+        self._alone(self._clear)
+
     # ---- one at a time
 
     def _alone(self, act: Callable[[], None]) -> None:
@@ -334,6 +349,10 @@ class Client:
             job.finish(answer)
             if job.kept_as is not None:
                 self.by_name.pop(job.kept_as, None)
+
+    def _clear(self) -> None:
+        if self.worker is not None:
+            self.worker.outgoing += message(FORGET, b"")
 
     def _dismiss(self, failed: bool = False) -> None:
         """End the worker; another one gets what it hasn't answered."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 HEAD = struct.Struct("<QQ")
 BEAT = 0  # a message's number; requests count from 1
+FORGET = 0  # the same number, said to the worker: it knows no kernels any more
 
 
 class Request(NamedTuple):
@@ -26,12 +27,13 @@ class Request(NamedTuple):
 
 class Answer(NamedTuple):
     """The executable, encoded if it travels, or what went wrong; the seconds that each part took;
-    whether it was on disk; and whether another try may go better, since the compiler died, or
-    couldn't read the program."""
+    how many kernels were compiled; whether it was on disk; and whether another try may go better,
+    since the compiler died, or couldn't read the program."""
 
     content: Any = b""
     error: str = ""
     times: dict[str, float] = {}  # noqa: RUF012  # never changed
+    kernels: int = 0
     found: bool = False
     died: bool = False
     foreign: bool = False

@@ -26,7 +26,15 @@ from tapegrad.compiler import alike, disk, kept
 from tapegrad.compiler.compile import Build, compiled
 from tapegrad.compiler.executable import encoded
 from tapegrad.compiler.packed import opaque_of
-from tapegrad.compiler.protocol import BEAT, Answer, Request, message, messages, settings
+from tapegrad.compiler.protocol import (
+    BEAT,
+    FORGET,
+    Answer,
+    Request,
+    message,
+    messages,
+    settings,
+)
 
 REST = 60.0  # seconds without work after which the process ends
 TICK = 1.0  # seconds between beats
@@ -67,7 +75,7 @@ def answer(request: Request, build: Build) -> Answer:
             if content is None:
                 content = encoded(compiled(request.packed.unpack(), build, times), opaque)
                 kept.keep(request.kept_as, content)
-        return Answer(content, times=times, found=found)
+        return Answer(content, times=times, kernels=len(alike.kernels.added), found=found)
     except Exception:
         return Answer(error=traceback.format_exc(), times=times)
 
@@ -187,7 +195,11 @@ class Server:
         except BlockingIOError:
             return True
         self.received += found
-        self.waiting.extend(messages(self.received))
+        for number, content in messages(self.received):
+            if number == FORGET:
+                alike.kernels.clear()
+            else:
+                self.waiting.append((number, content))
         return bool(found)
 
     def _send(self) -> bool:

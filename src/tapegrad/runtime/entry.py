@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.compiler.executable import Executable
 from tapegrad.emit.driver import INDENT, NUMBERS, Driver, dtypes
 from tapegrad.emit.names import Scope
 from tapegrad.ir.tape import Tape, Var
@@ -24,6 +23,7 @@ from tapegrad.signature import leaf_key
 from tapegrad.trees import array_leaves, is_number, is_traced
 
 if TYPE_CHECKING:
+    from tapegrad.compiler.executable import Executable
     from tapegrad.runtime.derived import Variant
 
 

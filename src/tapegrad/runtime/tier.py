@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from tapegrad import log
 from tapegrad.compiler import disk
-from tapegrad.compiler.executable import Executable, decoded
 from tapegrad.compiler.packed import Packed, opaque_of, pack
 from tapegrad.errors import InternalError
 from tapegrad.tracing.source import at_source
 
 if TYPE_CHECKING:
     from tapegrad.compiler.client import Job
+    from tapegrad.compiler.executable import Executable
     from tapegrad.ir.tape import Tape
     from tapegrad.runtime.cache import Cache
 
@@ -134,6 +134,7 @@ class Tier:
         if log.wanted("compile"):
             times = self.job.times if self.job is not None else {}
             parts = ", ".join(f"{part} {1000 * seconds:.0f} ms" for part, seconds in times.items())
+            parts += f"; {self.job.kernels} kernels" if self.job is not None else ""
             log.say("compile", f"{self._shown()} took {parts or 'no time: it was on disk'}")
         self.job = None
         vars(self).pop("packed", None)
@@ -141,6 +142,7 @@ class Tier:
     def _kept(self) -> Executable | None:
         """The code that an earlier process left for this tape."""
         from tapegrad.compiler import kept
+        from tapegrad.compiler.executable import decoded
 
         if disk.location() is None:
             return None
