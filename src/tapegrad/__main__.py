@@ -52,7 +52,7 @@ def info() -> None:
     if found.folder is None:
         click.echo("nothing is kept: TAPEGRAD_CACHE_DIR is off, or there is no home folder")
         return
-    click.echo(f"folder  {found.folder}")
+    click.echo(f"folder  {click.format_filename(found.folder)}")
     click.echo(f"tapes   {found.files}")
     click.echo(f"size    {found.bytes / 1e6:.1f} MB of {found.limit / 1e6:.0f} MB")
 

@@ -147,17 +147,45 @@ def _linked_by_llvm(code: bytes) -> tuple[Any, int]:
     return tracker, tracker[ENTRY]
 
 
-class _Code:
-    """Linked machine code: the `self` of its function, so it is freed after that."""
+_held: dict[int, tuple[Any, _Definition]] = {}  # linked code and its definition, by their _Code
 
-    def __init__(self, name: str, code: bytes) -> None:
+
+class _Code:
+    """Linked machine code: the `self` of its function, so it is freed after that.
+
+    CPython looks at the definition until the function is gone. In a cycle of garbage, as each entry
+    is one, that is late: all that the collector sees is finalised first and then cleared, in any
+    order, and meanwhile the function may be called. So the collector sees nothing of this: it is
+    told to leave this object alone, and what it stands for is held by the module.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, name: str, code: bytes) -> _Code:
         vector_library()
         try:
-            self.memory: Any = Image(code, _where)
-            entry = self.memory.addresses[ENTRY]
+            memory: Any = Image(code, _where)
+            entry = memory.addresses[ENTRY]
         except (NotSimple, KeyError):
-            self.memory, entry = _linked_by_llvm(code)
-        self.definition = _Definition(name.encode(), entry, _FASTCALL, None)
+            memory, entry = _linked_by_llvm(code)
+        self = object.__new__(cls)
+        ctypes.pythonapi.PyObject_GC_UnTrack(ctypes.py_object(self))
+        _held[id(self)] = memory, _Definition(name.encode(), entry, _FASTCALL, None)
+        return self
+
+    @property
+    def memory(self) -> Any:
+        return _held[id(self)][0]
+
+    @property
+    def definition(self) -> _Definition:
+        return _held[id(self)][1]
+
+    def __del__(self, held: dict[int, Any] = _held) -> None:  # at exit there is no module
+        held.pop(id(self), None)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("machine code is of one process, and can't be copied or pickled")
 
 
 def linked(name: str, code: bytes) -> Callable[..., int]:

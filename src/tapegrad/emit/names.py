@@ -18,7 +18,12 @@ from tapegrad.emit.driver import global_words
 from tapegrad.ir.tape import Source, Tape, Var
 
 LONGEST = 60  # characters of a name
-CARRIED = ("linking", "loading", "threads")  # what a saved file carries besides emit.support
+CARRIED = (
+    "layout",
+    "linking",
+    "loading",
+    "threads",
+)  # what a saved file carries besides emit.support
 
 
 @cache

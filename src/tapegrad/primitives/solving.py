@@ -21,6 +21,10 @@ from tapegrad.primitives.contractions import matmul, swapped
 from tapegrad.primitives.views import ExpandDims
 
 BLOCK = 32  # matrices up to this size are pulled back at once
+# So many multiplications are done before OpenBLAS's threads have been woken; where something else
+# runs, too, waiting for them takes a hundred times as long. Its `trsm` calls them for so many
+# elements of right sides, its `getrs` for two right sides and more, however small the matrix.
+ALONE, CALLED = 2**15, 1024
 
 
 def over_batch(f: Callable[..., Any], cores: Sequence[int], *xs: Any) -> Any:
@@ -124,13 +128,10 @@ class TriangularSolve(Library):
         return over_batch(self._solve, (2, 2), *xs)
 
     def _solve(self, t: Any, b: Any) -> Any:
-        from scipy.linalg import blas
-
         if b.size == 0:
             return np.array(b)
-        trsm = blas.strsm if b.dtype == np.float32 else blas.dtrsm
         # BLAS counts columns first, so it is asked for X.T T.T = B.T.
-        return trsm(1.0, t.T, b.T, side=1, lower=not self.lower, diag=self.unit).T
+        return _trsm(t.T, b.T, 0, lower=not self.lower, diag=self.unit).T
 
     def triangle(self, x: Any) -> Any:
         """The part of a matrix that is read."""
@@ -147,6 +148,21 @@ class TriangularSolve(Library):
         if db is not None:
             right = db if right is None else db + right
         return None if right is None else self(xs[0], right)
+
+
+def _trsm(t: Any, b: Any, axis: int, **how: Any) -> Any:
+    """BLAS's triangular solve, along this axis of the right sides: in parts that it keeps to one
+    thread, where others wouldn't be of use."""
+    from scipy.linalg import blas
+
+    def solve(part: Any) -> Any:
+        return trsm(1.0, t, part, side=1 - axis, **how)
+
+    trsm = blas.strsm if b.dtype == np.float32 else blas.dtrsm
+    if b.size < CALLED or len(t) * b.size > ALONE:
+        return solve(b)
+    parts = -(-b.shape[axis] // ((CALLED - 1) // len(t)))
+    return np.concatenate([solve(part) for part in np.array_split(b, parts, axis)], axis)
 
 
 solve_lower = TriangularSolve(True)
@@ -348,8 +364,23 @@ class LUSolve(Factored):
 
         if b.size == 0:
             return np.array(b)
+        if len(b) > 1 and len(factors) * b.size <= ALONE:
+            return self._solve_alone(factors, pivots, b)
         getrs = lapack.sgetrs if b.dtype == np.float32 else lapack.dgetrs
         return getrs(factors.T, pivots - 1, b.T, trans=self.transposed)[0].T
+
+    def _solve_alone(self, factors: Any, pivots: Any, b: Any) -> Any:
+        """What LAPACK's routine does, step by step, and on one thread."""
+        order = list(range(len(factors)))
+        for k, row in enumerate(pivots.tolist()):
+            order[k], order[row - 1] = order[row - 1], order[k]
+        if not self.transposed:
+            half = _trsm(factors.T, np.take(b, order, 1).T, 1, lower=True, diag=True)
+            return _trsm(factors.T, half, 1).T
+        half = _trsm(factors.T, b.T, 1, trans_a=True)
+        found = np.empty_like(b)
+        found[:, order] = _trsm(factors.T, half, 1, lower=True, diag=True, trans_a=True).T
+        return found
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         ct_b = LUSolve(not self.transposed)(*xs[:3], ct)

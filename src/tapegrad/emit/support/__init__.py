@@ -11,11 +11,11 @@ import inspect
 import re
 from typing import Any
 
-from tapegrad.emit import linking, loading, threads
+from tapegrad.emit import layout, linking, loading, threads
 from tapegrad.emit.support import arrays, blas, compiling, lapack, scalars, translation
 from tapegrad.emit.support.compiling import compiled, object_code
 
-MODULES = (loading, linking, arrays, scalars, blas, lapack, translation, compiling, threads)
+MODULES = (layout, loading, linking, arrays, scalars, blas, lapack, translation, compiling, threads)
 
 
 def namespace() -> dict[str, Any]:

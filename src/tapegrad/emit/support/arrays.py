@@ -32,6 +32,7 @@ from numba.extending import (
     unbox,
 )
 
+from tapegrad.emit.layout import ALIGNED, ARRAY_FIELDS, DTYPE_FIELDS, SWAPPED
 from tapegrad.emit.linking import OBJECTS
 
 WORD, INT, BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
@@ -154,10 +155,6 @@ def part(typingctx: Any, array: Any, start: Any, shape: Any) -> Any:
     return signature(kind, array, start, shape), codegen
 
 
-# The fields of NumPy's array object and dtype that are read here are public C structures.
-_DATA, _NDIM, _DIMENSIONS, _STRIDES, _DTYPE, _FLAGS = 16, 24, 32, 40, 56, 64
-_BYTEORDER, _TYPE_NUMBER = 26, 28
-_ALIGNED = 0x0100
 _ANY = -1  # stands for a stride that does not matter: those that do are positive
 
 
@@ -190,6 +187,7 @@ def _data_function(module: Any, rank: int) -> Any:
     function = ir.Function(module, kind, name)
     function.linkage = "internal"
     function.attributes.add("noinline")
+    at, of_dtype = ARRAY_FIELDS, DTYPE_FIELDS
     x, number, dims, strides = function.args
     b = ir.IRBuilder(function.append_basic_block())
     fails = function.append_basic_block()
@@ -199,16 +197,18 @@ def _data_function(module: Any, rank: int) -> Any:
         b.cbranch(holds, fits, fails)
         b.position_at_end(fits)
 
-    require(b.icmp_unsigned("==", _load(b, x, 8, pointer), python_object(module, np.ndarray)))
-    require(b.icmp_signed("==", _load(b, x, _NDIM, INT), INT(rank)))
-    dtype = _load(b, x, _DTYPE, pointer)
-    holds = b.icmp_signed("==", _load(b, dtype, _TYPE_NUMBER, INT), number)
-    swapped = b.icmp_signed("==", _load(b, dtype, _BYTEORDER, BYTE), BYTE(ord(">")))
+    require(
+        b.icmp_unsigned("==", _load(b, x, at["type"], pointer), python_object(module, np.ndarray))
+    )
+    require(b.icmp_signed("==", _load(b, x, at["ndim"], INT), INT(rank)))
+    dtype = _load(b, x, at["dtype"], pointer)
+    holds = b.icmp_signed("==", _load(b, dtype, of_dtype["number"], INT), number)
+    swapped = b.icmp_signed("==", _load(b, dtype, of_dtype["byteorder"], BYTE), BYTE(ord(SWAPPED)))
     holds = b.and_(holds, b.not_(swapped))
-    aligned = b.and_(_load(b, x, _FLAGS, INT), INT(_ALIGNED))
+    aligned = b.and_(_load(b, x, at["flags"], INT), INT(ALIGNED))
     holds = b.and_(holds, b.icmp_signed("!=", aligned, INT(0)))
-    found_dims = _load(b, x, _DIMENSIONS, pointer)
-    found_strides = _load(b, x, _STRIDES, pointer)
+    found_dims = _load(b, x, at["dimensions"], pointer)
+    found_strides = _load(b, x, at["strides"], pointer)
     for k in range(rank):
         extent = b.load(b.gep(dims, [INT(k)]))
         holds = b.and_(holds, b.icmp_signed("==", _load(b, found_dims, 8 * k, WORD), extent))
@@ -217,7 +217,7 @@ def _data_function(module: Any, rank: int) -> Any:
         free = b.icmp_signed("==", stride, WORD(_ANY))
         holds = b.and_(holds, b.or_(same, free))
     require(holds)
-    pair = b.insert_value(ir.Constant(result, ir.Undefined), _load(b, x, _DATA, pointer), 0)
+    pair = b.insert_value(ir.Constant(result, ir.Undefined), _load(b, x, at["data"], pointer), 0)
     b.ret(b.insert_value(pair, flag(1), 1))
     b.position_at_end(fails)
     error = python_object(module, BufferError)

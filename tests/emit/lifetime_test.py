@@ -1,0 +1,149 @@
+"""Functions of machine code live as long as anybody can call them, and CPython look at them: in
+garbage, and at exit. Where they don't, the process ends, so each is tried in one of its own."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.emit import linking
+
+START = """
+import builtins
+import ctypes
+import gc
+import sys
+
+import numpy as np
+
+import tapegrad as tg
+from tapegrad.emit import linking, loading
+from tapegrad.runtime.compile import compiled
+
+if sys.argv[1] == "LLVM's linker":
+    loading._EM_X86_64 = None  # no file is simple
+
+x, out = np.full(5, 2.0), np.zeros(5)
+df = tg.grad(lambda x: np.sum(x * x * x), compile="never")
+df(x)
+(code,) = compiled(df.tapes[0]).kernels.values()
+kernel = linking.linked("kernel", code)
+
+
+def call(kernel):
+    out[:] = 0
+    kernel(x, out)
+    print(*out)
+
+
+class Last:
+    def __del__(self, call=call):
+        call(self.kernel)
+"""
+
+PROGRAMS = {
+    # Objects of the garbage that are cleared early have the others cleared while the kernel lives.
+    "while garbage is cleared": """
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def cleared(_, address=id(kernel)):
+    call(ctypes.cast(address, ctypes.py_object).value)
+
+
+new = ctypes.pythonapi.PyCapsule_New
+new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+names = {"capsule": new(1, None, cleared), "kernel": kernel}
+names["names"] = names
+del names, kernel
+gc.collect()
+""",
+    "while garbage is finalised": """
+last = Last()
+last.kernel, last.last = kernel, last
+del last, kernel
+gc.collect()
+""",
+    "after it was garbage": """
+class Phoenix:
+    def __del__(self):
+        builtins.kept = self
+
+
+bird = Phoenix()
+bird.kernel, bird.bird = kernel, bird
+del bird, kernel
+gc.collect()
+last = Last()
+last.kernel, last.bird = builtins.kept.kernel, builtins.kept
+last.last = last
+builtins.kept.last = last
+del last, builtins.kept
+gc.collect()
+""",
+    "at exit": """
+builtins.last = Last()
+builtins.last.kernel = kernel
+""",
+    "at exit, in a cycle of modules": """
+last = Last()
+last.kernel, last.last, last.modules = kernel, last, dict(sys.modules)
+""",
+}
+
+
+@pytest.mark.parametrize("by", ["tapegrad", "LLVM's linker"])
+@pytest.mark.parametrize("when", PROGRAMS)
+def test_they_can_be_called(when, by):
+    command = [sys.executable, "-c", START + PROGRAMS[when], by]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("12.0 12.0 12.0 12.0 12.0\n", 0), done.stderr
+
+
+def compiled():
+    df = tg.grad(lambda x: np.sum(x**3), compile="always")
+    df(np.ones(3))
+    return df
+
+
+def collect():
+    """All garbage, what only other garbage has kept included."""
+    while gc.collect():
+        pass
+
+
+def test_nothing_is_left_of_those_that_are_gone():
+    collect()
+    before = len(linking._held)
+    held = [compiled() for _ in range(3)]
+    assert len(linking._held) > before
+    del held
+    collect()
+    assert len(linking._held) == before
+
+
+def test_they_are_neither_copied_nor_pickled():
+    collect()
+    before = set(linking._held)
+    df = compiled()
+    (added,) = set(linking._held) - before
+    (kernel,) = (
+        f
+        for f in gc.get_objects()
+        if type(f) is type(len)
+        and id(f.__self__) == added
+        and isinstance(f.__self__, linking._Code)
+    )
+    assert copy.copy(kernel) is copy.deepcopy(kernel) is kernel
+    assert kernel.__doc__ is None and kernel.__name__ in repr(kernel)
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="can't be copied or pickled"):
+            attempt(kernel.__self__)
+    with pytest.raises(TypeError, match="can't be copied or pickled"):
+        pickle.dumps(kernel)
+    del df
