@@ -36,7 +36,8 @@ def test_cold_is_cold(monkeypatch):
     finish = Job.finish
 
     def noted(job, answer):
-        compiled.append(answer.kernels)
+        if "loss" in job.packed.notes[0]:  # others may be compiled meanwhile
+            compiled.append(answer.kernels)
         finish(job, answer)
 
     monkeypatch.setattr(Job, "finish", noted)

@@ -406,6 +406,11 @@ def _trim(folder: str, written: int) -> None:
 # ---- one at a time
 
 
+def look() -> None:
+    """Warn if the folder can't be used: those who write to it may have nobody to tell."""
+    _trusted(location())
+
+
 @contextlib.contextmanager
 def claim(name: str | None) -> Iterator[None]:
     """Work on what will be kept under this name while no other process does, if that can be had

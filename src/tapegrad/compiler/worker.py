@@ -17,7 +17,6 @@ import signal
 import sys
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -161,7 +160,7 @@ class Server:
     parent: int
     received: bytearray = field(default_factory=bytearray)
     to_send: bytearray = field(default_factory=bytearray)
-    waiting: deque[tuple[int, bytes]] = field(default_factory=deque)
+    waiting: list[tuple[int, bytes]] = field(default_factory=list)
     running: dict[int, tuple[int, Fork]] = field(default_factory=dict)  # by their pipes
     active: float = field(default_factory=time.monotonic)
     beaten: float = 0.0
@@ -219,8 +218,9 @@ class Server:
             self.beaten = now
 
     def _start(self) -> None:
-        while self.waiting and len(self.running) < _cores():
-            number, content = self.waiting.popleft()
+        while self.waiting and len(self.running) < max(2, _cores()):
+            number, content = min(self.waiting, key=lambda request: len(request[1]))
+            self.waiting.remove((number, content))  # the shortest goes first
             inherited = (self.socket, *self.running)
             fork = Fork(lambda content=content: _job(content), inherited)  # type: ignore[misc]
             self.running[fork.pipe] = number, fork
@@ -278,6 +278,7 @@ def prepare() -> None:
     from tapegrad.ir.text import parse
 
     compiled(parse(FIRST))
+    alike.kernels.clear()
 
 
 def main(parent: int) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegrad.emit.driver import INDENT, NUMBERS, Driver, dtypes
 from tapegrad.emit.names import Scope
+from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime import debug
 from tapegrad.runtime.play import checked_inputs, run, stale
@@ -100,8 +101,11 @@ class Text:
 
 def driver_namespace(executable: Executable) -> dict[str, Any]:
     """What a driver's lines mean: kernels, functions that NumPy runs, dtypes."""
+    from tapegrad.emit.layout import layout_fault
     from tapegrad.emit.linking import linked  # loads LLVM, which playing doesn't need
 
+    if fault := layout_fault():
+        raise InternalError(f"machine code can't be run here: {fault}")
     driver = executable.driver
     names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, **NUMBERS, **dtypes()}
     if any("spread(" in line for line in driver.lines):

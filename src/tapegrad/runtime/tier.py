@@ -4,10 +4,10 @@ A variant is played with NumPy until its machine code is there, which a compiler
 meanwhile: no call waits for it, unless asked to by `compile="always"`.
 
 In the default mode a program is sent to the compiler when it has been called twice, or was played
-for a while, and a core is free. Where there is only one core, which the compiler would take from
-the program, it is sent when the time spent playing reaches what compiling is estimated to cost: the
-total is then never worse than about twice the better choice, without knowing how many calls will
-come (the ski-rental rule).
+for a while, and a core is free. Where none is, since there is only one, or the compiler has others
+to do, it is sent when the time spent playing reaches what compiling is estimated to cost: the total
+is then never worse than about twice the better choice, without knowing how many calls will come
+(the ski-rental rule).
 """
 
 from __future__ import annotations
@@ -159,6 +159,7 @@ class Tier:
         from tapegrad.compiler.client import client
 
         if self.job is None or self.job.lost:
+            disk.look()
             self.job = client.submit(self.packed, self.kept_as, self.anew)
 
     def fail(self, error: str) -> None:
@@ -190,7 +191,7 @@ class Tier:
         else:
             pays = self.calls > 1 or self.played > LONG
             client.start()
-        if pays and client.pending < max(1, cores - 1):
+        if pays and (client.pending < max(1, cores - 1) or self.played > self.price):
             self._submit()
 
 
