@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from tapegrad.compiler import alike
 from tapegrad.compiler.executable import Executable, decoded
+from tapegrad.compiler.key import sources_have_changed
 from tapegrad.compiler.packed import Packed, dumped, opaque_of, pack
 from tapegrad.compiler.protocol import (
     BEAT,
@@ -170,6 +171,8 @@ def _identity(descriptor: int) -> tuple[int, int]:
 def _spawn(socket: int) -> int:
     """Start the worker's process; an OSError if that can't be done."""
     program = _interpreter()
+    if sources_have_changed():
+        raise OSError("tapegrad was installed anew since it was imported")
     paths = [os.path.abspath(path) for path in sys.path if isinstance(path, str)]
     code = (
         f"import sys; sys.path[:] = {paths!r}; from tapegrad.compiler.worker import main; "

@@ -83,17 +83,30 @@ def _processor_by_llvm() -> tuple[str, str, str]:
     return binding.get_process_triple(), binding.get_host_cpu_name(), features
 
 
-@cache
-def _sources() -> str:
-    """A digest of tapegrad's own sources, and of the versions of what it stands on; empty if the
-    sources can't be read, or aren't those that run: one was changed since."""
-    seen: list[bytes] = []
-    paths = sorted(
+def _paths() -> list[str]:
+    """The files of tapegrad's sources."""
+    return sorted(
         os.path.join(folder, file)
         for folder, _, files in os.walk(PACKAGE)
         for file in files
         if file.endswith(".py")
     )
+
+
+def sources_have_changed() -> bool:
+    """Whether tapegrad's sources aren't those that run: another process would run others."""
+    try:
+        return any(os.stat(path).st_ctime > LOADED for path in _paths())
+    except OSError:  # one has gone
+        return True
+
+
+@cache
+def _sources() -> str:
+    """A digest of tapegrad's own sources, and of the versions of what it stands on; empty if the
+    sources can't be read, or aren't those that run: one was changed since."""
+    seen: list[bytes] = []
+    paths = _paths()
     numba = importlib.util.find_spec("numba")  # finds it without importing it
     if not paths or numba is None or numba.origin is None:
         return ""

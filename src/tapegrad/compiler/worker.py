@@ -37,7 +37,7 @@ from tapegrad.compiler.protocol import (
 
 REST = 60.0  # seconds without work after which the process ends
 TICK = 1.0  # seconds between beats
-NICE = 5  # how far behind its parent's priority
+NICE = 2  # how far behind its parent's priority
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 SIDE_BY_SIDE = 12_000  # letters of kernels from which on they are compiled on several cores: 0.3 s
 

@@ -6,7 +6,8 @@ system, page by page, which takes longer than the arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tapegrad.statics import static_key
 from tapegrad.trees import flatten, flatten_with_paths, is_number, is_traced
 
 LARGE = 1 << 17  # bytes; what is smaller, malloc takes from memory that was freed
+SMALL = 1 << 10  # bytes; what is smaller is kept until the end
 
 
 def last_uses(tape: Tape) -> dict[int, list[int]]:
@@ -79,50 +81,127 @@ def _is_ufunc(primitive: Primitive) -> bool:
     return isinstance(primitive, Elementwise) and isinstance(primitive.ufunc, np.ufunc)
 
 
+class Script:
+    """A tape as a list of steps, which is made once and then run with any values.
+
+    Values live in a list: literals first, then variables. A step is a function, where its operands
+    are and where its result goes; and, where there is more to do than that, a `_Rest`.
+    """
+
+    def __init__(self, tape: Tape) -> None:
+        self.start: list[Any] = []
+        self.slots: dict[int, int] = {}  # of variables, by their numbers
+        self.literals: dict[Literal, int] = {}
+        self.inputs = [self._define(var) for var in tape.inputs]
+        dead = last_uses(tape)
+        over = written_over(tape, dead)
+        taken = set(over.values())
+        guards: dict[int, list[Guard]] = {}  # by the variables' numbers
+        for guard in tape.guards:
+            if isinstance(guard.operand, Var):
+                guards.setdefault(guard.operand.id, []).append(guard)
+        # A guard is checked as soon as its variable is known: calls after it may only work if it
+        # holds.
+        known = [guard for guard in tape.guards if isinstance(guard.operand, Literal)]
+        known += [guard for var in tape.inputs for guard in guards.get(var.id, ())]
+        self.first = [(self._slot(guard.operand), guard) for guard in known]
+        self.steps: list[tuple[Callable[..., Any], tuple[int, ...], int, _Rest | None]] = []
+        for position, call in enumerate(tape.calls):
+            primitive = call.primitive
+            operands = tuple([self._slot(x) for x in call.operands])
+            outs = [self._define(x) for x in call.outs]
+            gone = dead.get(position, ())
+            gone = [self.slots[k] for k in gone if k in taken or self.start[self.slots[k]]]
+            checked = [(self.slots[x.id], g) for x in call.outs for g in guards.get(x.id, ())]
+            rest = None
+            if isinstance(primitive, Elementwise):
+                function = primitive.ufunc
+            else:
+                function = primitive.evaluate
+            if gone or checked or position in over or not isinstance(primitive, Elementwise):
+                place = self.slots[over[position]] if position in over else None
+                spare = {self.slots[k] for k in dead.get(position, ()) if k in taken} - {place}
+                rest = _Rest(outs, checked, gone, spare, place)
+            self.steps.append((function, operands, outs[0], rest))
+        self.outputs = [self._slot(x) for x in tape.outputs]
+
+    def _define(self, var: Var) -> int:
+        """The place of a new variable. Until it has a value, there is whether it is worth freeing
+        before the end."""
+        slot = self.slots[var.id] = len(self.start)
+        self.start.append(var.aval.nbytes > SMALL)
+        return slot
+
+    def _slot(self, x: Operand) -> int:
+        """Where an operand is."""
+        if isinstance(x, Var):
+            return self.slots[x.id]
+        slot = self.literals.get(x)
+        if slot is None:
+            slot = self.literals[x] = len(self.start)
+            self.start.append(x.value)
+        return slot
+
+    def run(self, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
+        """The outputs for the values of all inputs, and the first guard that doesn't hold."""
+        env = self.start.copy()
+        for slot, value in zip(self.inputs, values, strict=True):
+            env[slot] = plain(value)
+        for slot, guard in self.first:
+            if not same_bits(env[slot], guard.expected):
+                return [], guard
+        spare: dict[int, Any] = {}  # the arrays of dead variables that will be written over
+        with np.errstate(all="ignore"):
+            for function, operands, out, rest in self.steps:
+                if rest is None:
+                    env[out] = function(*[env[k] for k in operands])
+                    continue
+                broken = rest.run(function, operands, env, spare)
+                if broken is not None:
+                    return [], broken
+        return [env[k] for k in self.outputs], None
+
+
+@dataclass
+class _Rest:
+    """What there is to do at a step besides: several results, guards, memory."""
+
+    outs: list[int]
+    guards: list[tuple[int, Guard]]
+    gone: list[int]  # variables that nobody reads any more
+    spare: set[int]  # those of them whose arrays will be written over
+    over: int | None  # the variable whose array this call writes over
+
+    def run(
+        self, function: Any, operands: Sequence[int], env: list[Any], spare: dict[int, Any]
+    ) -> Guard | None:
+        values = [env[k] for k in operands]
+        if self.over is None:
+            result = function(*values)
+        else:
+            place = spare.pop(self.over) if self.over in spare else env[self.over]
+            result = function(*values, out=place)
+        if len(self.outs) == 1 and not isinstance(result, tuple):
+            env[self.outs[0]] = result
+        else:
+            for out, x in zip(self.outs, result, strict=True):
+                env[out] = x
+        for slot, guard in self.guards:
+            if not same_bits(env[slot], guard.expected):
+                return guard
+        for slot in self.gone:
+            if slot in self.spare:
+                spare[slot] = env[slot]
+            env[slot] = None
+        return None
+
+
 def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
     """The outputs for the values of all inputs, and the first guard that doesn't hold."""
-    env: dict[int, Any] = {v.id: plain(x) for v, x in zip(tape.inputs, values, strict=True)}
-    dead = last_uses(tape)
-    over = written_over(tape, dead)
-    taken = set(over.values())
-    spare: dict[int, Any] = {}  # the arrays of dead variables that will be written over
-
-    def value(x: Operand) -> Any:
-        return x.value if isinstance(x, Literal) else env[x.id]
-
-    # A guard is checked as soon as its variable is known: calls after it may only work if it holds.
-    guards: dict[Operand, list[Guard]] = {}
-    for guard in tape.guards:
-        guards.setdefault(guard.operand, []).append(guard)
-
-    def broken(xs: Sequence[Operand]) -> Guard | None:
-        waiting = (g for x in xs for g in guards.get(x, ()))
-        return next((g for g in waiting if not same_bits(value(g.operand), g.expected)), None)
-
-    found = broken([x for x in guards if isinstance(x, Literal) or x in tape.inputs])
-    if found is not None:
-        return [], found
-    with np.errstate(all="ignore"):
-        for position, call in enumerate(tape.calls):
-            operands = [value(x) for x in call.operands]
-            if position in over:
-                var = over[position]
-                place = spare.pop(var) if var in spare else env[var]
-                result: Any = call.primitive.ufunc(*operands, out=place)  # type: ignore[attr-defined]
-            else:
-                result = call.primitive.evaluate(*operands)
-            if call.primitive.results == 1 and not isinstance(result, tuple):
-                result = (result,)
-            for out, x in zip(call.outs, result, strict=True):
-                env[out.id] = x
-            found = broken(call.outs) if guards else None
-            if found is not None:
-                return [], found
-            for gone in dead.get(position, ()):
-                x = env.pop(gone)
-                if gone in taken and gone != over.get(position):
-                    spare[gone] = x
-    return [value(x) for x in tape.outputs], None
+    script = vars(tape).get("_script")
+    if script is None:
+        script = vars(tape)["_script"] = Script(tape)
+    return script.run(values)
 
 
 def same_bits(found: Any, expected: Literal) -> bool:
