@@ -13,6 +13,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import call
 import growth
+import tiers
 from clock import OutOfTime, time_limit
 from engines import Engine, Tapegrad
 from measure import COUNTS, Measurement, count_up, measure
@@ -76,6 +77,15 @@ def test_a_call_is_taken_apart(program, monkeypatch):
     parts, whole = call.parts_of(program)
     assert len(parts) == len(call.PARTS)
     assert whole > 0
+
+
+def test_the_way_to_machine_code_is_timed(monkeypatch):
+    found = tiers.measured("sigmoid_sum_5", 0.5)
+    assert found["first"] > 0 and len(found["totals"]) == len(tiers.COUNTS)
+    assert found["totals"] == sorted(found["totals"])
+    for name in tiers.programs():
+        f, args = tiers.programs()[name]
+        assert np.isfinite(f(np, *args))
 
 
 @pytest.mark.parametrize("family", growth.FAMILIES, ids=lambda f: f.name)

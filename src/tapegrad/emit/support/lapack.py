@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 from tapegrad.emit.support.arrays import INT, WORD, FixedArray
 from tapegrad.emit.support.blas import Fortran
 
+ALONE = 16  # up to this size right sides are solved for one by one: several go to BLAS's threads
 BLOCK, BLOCKS = 32, 32  # pulled back at once: so many rows, or more if there were more blocks
 
 
@@ -177,8 +178,12 @@ def _lu_solve(flag: str) -> Any:
     def solve(typingctx: Any, x: Any, factors: Any, pivots: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             rows, n = x.shape
-            if rows and n:
-                fortran = Fortran(context, builder, x.dtype)
+            fortran = Fortran(context, builder, x.dtype)
+            if rows > 1 and 0 < n <= ALONE:
+                with cgutils.for_range(builder, WORD(rows)) as loop:
+                    row = builder.gep(args[0], [builder.mul(loop.index, WORD(n))], inbounds=True)
+                    fortran.checked("getrs", flag, n, 1, args[1], n, args[2], row, n)
+            elif rows and n:
                 fortran.checked("getrs", flag, n, rows, args[1], n, args[2], args[0], n)
             return context.get_dummy_value()
 
