@@ -98,6 +98,9 @@ STRIKES = {
     "kills": (
         200,
         """
+        from tapegrad.compiler import client as office
+
+        office.ATTEMPTS = 10**9  # else, after two in a row, there is none to kill
         killed, k = 0, 0
 
         def kill():
@@ -111,8 +114,6 @@ STRIKES = {
                         killed += 1
                     except ProcessLookupError:
                         pass
-                elif client.inside is not None:
-                    client.inside, client.failed = None, 0  # so that there is one to kill
 
         thread = threading.Thread(target=kill)
         thread.start()

@@ -25,7 +25,7 @@ import numpy as np
 
 import tapegrad as tg
 from tapegrad.emit import linking, loading
-from tapegrad.runtime.compile import compiled
+from tapegrad.compiler.compile import compiled
 
 if sys.argv[1] == "LLVM's linker":
     loading._EM_X86_64 = None  # no file is simple

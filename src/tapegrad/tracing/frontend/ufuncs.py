@@ -413,7 +413,7 @@ def _again(known: tuple[Elementwise, np.dtype, Aval], inputs: Sequence[Any]) -> 
         return None
     result = primitive.evaluate(*values)
     out = trace.record_typed(primitive, operands, aval)
-    tracer = stand_in(trace, out, result)
+    tracer = scalar(stand_in(trace, out, result))
     if len(aval.shape) > 1 and not is_ordered(primitive, inputs, values):
         tracer._ordered = False
     return tracer
