@@ -275,6 +275,8 @@ def _adopt(wanted: dict[str, str]) -> None:
 
 def prepare() -> None:
     """Load what compiling needs, and compile a first program, which fills numba's registries."""
+    import networkx  # noqa: F401  # the scheduler's minimum cut
+
     from tapegrad.ir.text import parse
 
     compiled(parse(FIRST))
