@@ -40,6 +40,8 @@ def _shown(key: Any) -> str:
     """The key of a leaf, as a user would say it."""
     if isinstance(key, tuple) and len(key) == 3 and isinstance(key[0], tuple):
         return str(Aval(key[0], key[1]))
+    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], type):  # of a static value
+        return repr(key[1])
     return key.__name__ if isinstance(key, type) else repr(key)
 
 

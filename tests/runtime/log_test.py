@@ -1,0 +1,126 @@
+"""What tapegrad says of its own work: nothing, unless it is asked to, or something takes long."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tapegrad import grad
+from tapegrad.runtime import tier
+
+X = np.array([1.0, 2.0, 3.0])
+
+
+def branching(x):
+    return np.sum(x**3) if x[0] > 0 else np.sum(x)
+
+
+def said(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == "tapegrad"]
+
+
+def run(compile="always"):
+    df = grad(branching, compile=compile)
+    df(X), df(X), df(-X), df(X[:2])
+
+
+@pytest.fixture
+def fresh():
+    """A function whose tapes nobody knows."""
+    grad(branching, compile="always").clear_cache()
+    grad(branching, compile="never").clear_cache()
+
+
+def test_it_is_silent(caplog, fresh, monkeypatch):
+    monkeypatch.delenv("TAPEGRAD_LOG", raising=False)
+    monkeypatch.setattr(tier, "SLOW", np.inf)
+    with caplog.at_level(logging.DEBUG):
+        run()
+    assert said(caplog) == []
+
+
+def test_traces_and_guards(caplog, fresh, monkeypatch):
+    """Each with its reason, and the user's line."""
+    monkeypatch.setenv("TAPEGRAD_LOG", " Trace,guards ")
+    with caplog.at_level(logging.INFO, "tapegrad"):
+        run("never")
+    first, failed, second, third = said(caplog)
+    assert first.startswith("trace: grad_branching, ")
+    assert "calls: these are the first arguments of their kind" in first
+    assert failed.startswith("guards: grad_branching: What keeps failing is a condition")
+    assert "log_test.py:19: `return np.sum(x**3) if x[0] > 0 else np.sum(x)`" in failed
+    assert second.startswith("trace: ") and "What keeps failing is a condition" in second
+    assert third.startswith("trace: ") and "first arguments of their kind" in third
+
+
+def test_compilations(caplog, fresh, monkeypatch):
+    """With the time of each part."""
+    monkeypatch.setenv("TAPEGRAD_LOG", "compile")
+    with caplog.at_level(logging.INFO, "tapegrad"):
+        grad(branching, compile="always")(X)
+    (line,) = said(caplog)
+    assert line.startswith("compile: grad_branching, a tape of ") and "log_test.py" in line
+    for part in ("passes", "schedule", "kernels", "all"):
+        assert f"{part} " in line
+
+
+def test_words_that_mean_nothing(caplog, monkeypatch):
+    monkeypatch.setenv("TAPEGRAD_LOG", "trace,compiles")
+    for _ in range(2):
+        grad(lambda x: np.sum(x), compile="never")(X)
+    found = [line for line in said(caplog) if line.startswith("TAPEGRAD_LOG")]
+    assert found == [
+        "TAPEGRAD_LOG is 'trace,compiles': compiles isn't among compile, trace, guards"
+    ]
+
+
+def test_what_takes_long(caplog, fresh, monkeypatch):
+    """One word on each program, with its size and line."""
+    monkeypatch.delenv("TAPEGRAD_LOG", raising=False)
+    monkeypatch.setattr(tier, "SLOW", 0.0)
+    with caplog.at_level(logging.INFO, "tapegrad"):
+        grad(branching, compile="always")(X)
+    (line,) = said(caplog)
+    assert line.startswith("grad_branching, a tape of ")
+    assert "log_test.py:19" in line and line.endswith(" has been compiling for 0 s")
+
+
+def test_it_prints_where_nothing_is_set_up():
+    program = (
+        "import numpy as np, tapegrad\n"
+        "tapegrad.grad(lambda x: np.sum(x * x), compile='never')(np.ones(3))\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", "import os; os.environ['TAPEGRAD_LOG'] = 'trace'\n" + program],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == ""
+    assert found.stderr.startswith("tapegrad trace: grad_<lambda>, ")
+
+
+def test_many_kinds_of_arguments():
+    """The warning names what keeps changing, once."""
+    df = grad(lambda p, x, y: np.sum(p["w"] * x) * y, compile="never")
+    for n in range(1, 46):
+        df({"w": 1.0}, np.ones(n), 2.0)
+    with pytest.warns(RuntimeWarning, match="46 kinds of arguments") as caught:
+        df({"w": 1.0}, np.ones(46), 2.0)
+    text = str(caught[0].message)
+    assert "What keeps changing is argument 'x' (f8[1], f8[2], f8[3], ...). Pad arrays" in text
+    for n in range(47, 60):
+        df({"w": 1.0}, np.ones(n), 2.0)
+
+
+def test_many_kinds_of_other_arguments():
+    df = grad(lambda x, how: np.sum(x) * len(how), compile="never")
+    with pytest.warns(
+        RuntimeWarning, match=r"changing is argument 'how' \('a0', 'a1', 'a2', \.\.\.\)"
+    ):
+        for n in range(46):
+            df(X, f"a{n}")
