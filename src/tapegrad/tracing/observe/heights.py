@@ -7,7 +7,9 @@ follows from the code, since every way to an instruction leaves the stack at one
 from __future__ import annotations
 
 import dis
+from itertools import pairwise
 from types import CodeType
+from typing import Any
 
 _ENDS = frozenset(["RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "INTERPRETER_EXIT"])
 _GOES_ON_ELSEWHERE = frozenset(["JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"])
@@ -18,11 +20,12 @@ def heights_of(code: CodeType, listing: dis.Bytecode) -> list[int] | None:
     stack; -1 where no instruction is, or none that is reached. None if that can't be told."""
     text = list(listing)
     heights = [-1] * (len(code.co_code) // 2 + 1)
-    following = {i.offset: j for i, j in zip(text, text[1:], strict=False)}
+    following = {i.offset: j for i, j in pairwise(text)}
     instructions = {i.offset: i for i in text}
     variables = _variables(code)
     todo = [(0, variables)]
-    for entry in listing.exception_entries:  # what was raised is put on top
+    entries: Any = listing.exception_entries  # type: ignore[attr-defined]
+    for entry in entries:  # what was raised is put on top
         todo.append((entry.target, variables + entry.depth + entry.lasti + 1))
     while todo:
         offset, height = todo.pop()

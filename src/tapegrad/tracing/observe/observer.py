@@ -432,10 +432,11 @@ class observed:
     def __exit__(self, *exc: object) -> None:
         if self._starts:
             here = _here.observer
-            if here is not None and sys.gettrace() != here.enter:
-                here.reads.lost("what was not observed to its end")
-            else:
+            ours = here is None or sys.gettrace() == here.enter
+            if ours:
                 sys.settrace(None)
+            if here is not None and not (ours and watching.is_intact()):
+                here.reads.lost("what was not observed to its end")
 
 
 def note_computed(values: Iterable[Any]) -> None:

@@ -44,6 +44,10 @@ if sys.version_info < (3, 12):
         """Whether nobody else has what it takes."""
         return True
 
+    def is_intact() -> bool:
+        """Whether what was followed up to now was told to its end."""
+        return True
+
 else:
     PREFIX_TOLD = False
 
@@ -58,10 +62,14 @@ else:
         with _lock:
             for tool in (4, 3):  # those that aren't meant for debuggers and the like
                 if _tool is None and _monitoring.get_tool(tool) is None:
-                    _monitoring.use_tool_id(tool, "tapegrad")
+                    _monitoring.use_tool_id(tool, _NAME)
                     _monitoring.register_callback(tool, _INSTRUCTION, _told)
                     _tool = tool
             return _tool is not None
+
+    def is_intact() -> bool:
+        """Whether what was followed up to now was told to its end."""
+        return _tool is not None and _monitoring.get_tool(_tool) == _NAME
 
     def follow(frame: FrameType, codes: dict[int, CodeType]) -> None:
         """Python calls back before each instruction of this frame. The codes of those that are
@@ -73,7 +81,7 @@ else:
         with _lock:
             count = _watched[id(code)] = _watched.get(id(code), 0) + 1
             if count == 1:
-                _monitoring.set_local_events(_held_tool(), code, _INSTRUCTION)
+                _set(code, _INSTRUCTION)
 
     def release(codes: dict[int, CodeType]) -> None:
         """No frame that runs one of these codes is followed any more."""
@@ -82,23 +90,23 @@ else:
                 _watched[at] -= 1
                 if not _watched[at]:
                     del _watched[at]
-                    _monitoring.set_local_events(_held_tool(), code, 0)
+                    _set(code, 0)
         codes.clear()
 
-    def _held_tool() -> int:
-        assert _tool is not None
-        return _tool
+    def _set(code: CodeType, events: int) -> None:
+        if _tool is not None and is_intact():
+            _monitoring.set_local_events(_tool, code, events)
 
+    _NAME = "tapegrad"
     _INSTRUCTION = _monitoring.events.INSTRUCTION
 
     def _told(code: CodeType, offset: int) -> None:
         """An instruction is about to run, in a frame that is followed or in another one, that may
         be another thread's."""
         frame = sys._getframe(1)
-        step = frame.f_trace
-        if step is not None and sys.gettrace() is not None:  # and so it isn't paused
-            if isinstance(getattr(step, "__self__", None), Follower):
-                step(frame, "opcode", None)
+        follower = getattr(frame.f_trace, "__self__", None)
+        if isinstance(follower, Follower) and sys.gettrace() is not None:  # and it isn't paused
+            follower.step(frame, "opcode", None)
 
 
 class _Trial(Follower):
