@@ -208,7 +208,7 @@ _set_class = vars(object)["__class__"].__set__
 # ---- arrays and NumPy's scalars
 
 
-class _Matched(metaclass=ABCMeta):
+class _Matched(metaclass=ABCMeta):  # noqa: B024
     """Mixin of what `case [x, y]:` matches. From NumPy 2.5 on that is an array, though no Sequence;
     a class is told so by a flag that Python takes from here."""
 
