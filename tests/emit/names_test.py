@@ -86,10 +86,25 @@ def arguments(words):
 PYTHON = {*dir(builtins), "np", "annotations"}
 
 
+class Generators(ast.NodeTransformer):
+    """Makes comprehensions generators, whose variables are their own. From Python 3.12 on those of
+    the others stand among the names of what they are part of, though it never sees them."""
+
+    def visit_ListComp(self, node):
+        self.generic_visit(node)
+        return ast.GeneratorExp(node.elt, node.generators)
+
+    visit_SetComp = visit_ListComp
+
+    def visit_DictComp(self, node):
+        self.generic_visit(node)
+        return ast.GeneratorExp(ast.Tuple([node.key, node.value], ast.Load()), node.generators)
+
+
 def bound(source):
     """The names that a text's statements bind; one for each statement that does."""
     names = []
-    for statement in ast.parse(source).body:
+    for statement in Generators().visit(ast.parse(source)).body:
         table = symtable.symtable(ast.unparse(statement), "text", "exec")
         names += [s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()]
     return names

@@ -13,6 +13,8 @@ from tests.frontend.check import assert_same, check, check_value, normal, positi
 from tapegrad import grad, trace
 from tapegrad.errors import UnsupportedError
 
+pytestmark = pytest.mark.filterwarnings("ignore:numpy.fix:DeprecationWarning")  # of NumPy 2.5
+
 X = normal(3, 4)
 Y = normal(3, 4, seed=1)
 P = positive(3, 4)

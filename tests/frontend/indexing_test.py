@@ -155,6 +155,14 @@ CASES = [
 ]
 
 
+if np.lib.NumpyVersion(np.__version__) >= "2.5.0":
+    CASES += [
+        lambda x: np.sort(x, descending=True),
+        lambda x: np.sort(x, axis=None, stable=True, descending=True),
+        lambda x: np.argsort(x, axis=1, stable=True, descending=True),
+    ]
+
+
 @pytest.mark.parametrize("f", CASES, ids=source_line)
 def test_reading(f: Any) -> None:
     check(f, X)

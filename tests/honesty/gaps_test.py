@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
+import sys
 
 import numpy as np
 
@@ -88,3 +89,14 @@ def test_numpys_methods_where_its_functions_are_replaced(monkeypatch):
     """`np.sum` is replaced -> `x.sum()` of a traced value is, too"""
     monkeypatch.setattr(np, "sum", lambda x, **options: 100.0)
     assert jit(lambda x: x.sum() * 2, compile="never")(X) == 200.0
+
+
+def test_sums_of_pythons_floats():
+    """`sum` of Python's floats, to which Python 3.12 adds what is lost on the way -> as Python 3.11
+    adds them up"""
+
+    def f(x):
+        return sum([x, 1e100, 1.0, -1e100])
+
+    assert jit(f, compile="never")(1.0) == 0.0
+    assert f(1.0) == (0.0 if sys.version_info < (3, 12) else 2.0)

@@ -466,6 +466,7 @@ def test_every_method_that_python_asks_for(way, of_class):
         assert answer(df, 1.0) == after, (base, name)
 
 
+@pytest.mark.filterwarnings("ignore:.*utcnow.*:DeprecationWarning")  # from Python 3.12 on
 def test_clocks_under_other_names():
     """`datetime.now()`, `date.today()`, `np.datetime64("now")` -> traced at each call"""
     for read in (

@@ -253,6 +253,7 @@ def test_results_outlive_their_arguments(how):
         assert np.all(other[0] == 0.0)
 
 
+@pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")  # from NumPy 2.5 on
 def test_a_captured_array_of_another_shape(derivative):
     """a captured array gets another shape or dtype in place -> traced anew"""
     c = np.arange(1.0, 7.0).reshape(2, 3)

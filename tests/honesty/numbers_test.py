@@ -367,6 +367,7 @@ def test_casts_of_integers(dtype):
     assert_as_numpy(lambda x: tuple(x.astype(kind) for kind in kinds), corners(dtype))
 
 
+@pytest.mark.filterwarnings("ignore:numpy.fix:DeprecationWarning")  # from NumPy 2.5 on
 def test_rounding():
     """rint, round and their like -> halves go to the even neighbour"""
     x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, 0.49999999999999994, 4503599627370497.5, 1e300, 2.675])
@@ -380,6 +381,7 @@ def test_python_integers(derivative):
         df.at(1.5, n)
 
 
+@pytest.mark.filterwarnings("ignore:Bitwise inversion:DeprecationWarning")  # from Python 3.12 on
 def test_python_booleans(derivative):
     """arithmetic of Python's booleans, such as `(x > 0) + (y > 0)` of floats -> True is 1"""
     df = derivative(lambda x, y: x * ((y > 0) + (y > -3)) + x**2 * -(y > 1) + x * ~(y > 2))

@@ -197,6 +197,7 @@ def programs():
     )
 
 
+@pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")  # from NumPy 2.5 on
 @pytest.mark.parametrize(
     ("value", "f", "change"), [pytest.param(v, f, c, id=n) for n, v, f, c in programs()]
 )

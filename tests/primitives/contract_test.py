@@ -35,6 +35,7 @@ REVERSE = [s for s in EVERY if s.reverse]
 SMOOTH = [s for s in REVERSE if s.smooth and s.floats]
 BOTH = [s for s in REVERSE if s.forward and s.floats]
 STEP = 1e-6
+EPS = np.finfo(float).eps
 
 
 def over(chosen: Sequence[Sample]) -> Any:
@@ -177,7 +178,10 @@ def test_reverse_rule_against_differences(sample: Sample) -> None:
             (a - b) / (2 * STEP) if a.dtype.kind == "f" else a
             for a, b in zip(ahead, behind, strict=True)
         ]
-        assert_close(inner([ct], [t]), inner(cts, change), scale=inner([np.abs(ct)], [np.abs(t)]))
+        # What each result is rounded by is divided by the step as well.
+        rounding = 4 * EPS / STEP * inner([np.abs(x) for x in cts], [np.abs(x) for x in ahead])
+        scale = inner([np.abs(ct)], [np.abs(t)])
+        assert_close(inner([ct], [t]), inner(cts, change), scale + rounding / 1e-8)
 
 
 def assert_close(found: float, expected: float, scale: float, tolerance: float = 1e-8) -> None:

@@ -79,7 +79,8 @@ class NumpyAttributes:
         kind = self.__class__
         if name in METHODS and hasattr(kind, name):
             return partial(call_method, name, self)
-        if name.startswith("__") or not hasattr(kind, name):
+        hidden = name.startswith("__") and name != "__buffer__"  # which C code doesn't ask for
+        if hidden or not hasattr(kind, name):
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
         found = getattr(kind, name)
         if not callable(found):

@@ -115,11 +115,11 @@ def caller() -> str:
 
 
 def assigns_item() -> bool:
-    """Whether the user's program is in the middle of an assignment `a[k] = x`."""
+    """Whether the user's program is in the middle of an assignment `a[k] = x` or `a[i:j] = x`."""
     frame = _user_frame()
     if frame is None or frame.f_lasti < 0:
         return False
-    return frame.f_code.co_code[frame.f_lasti] == dis.opmap["STORE_SUBSCR"]
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("STORE_SUBSCR", "STORE_SLICE")
 
 
 def at_line() -> str:

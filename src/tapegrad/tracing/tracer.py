@@ -11,6 +11,7 @@ variable; a view that has become stale is read through its chain again.
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -207,7 +208,15 @@ _set_class = vars(object)["__class__"].__set__
 # ---- arrays and NumPy's scalars
 
 
-class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer):  # type: ignore[misc]
+class _Matched(metaclass=ABCMeta):  # noqa: B024
+    """Mixin of what `case [x, y]:` matches. From NumPy 2.5 on that is an array, though no Sequence;
+    a class is told so by a flag that Python takes from here."""
+
+    __slots__ = ()
+    __abc_tpflags__ = np.ndarray.__flags__ & 1 << 5
+
+
+class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):  # type: ignore[misc]
     """A traced ndarray."""
 
     __slots__ = ()

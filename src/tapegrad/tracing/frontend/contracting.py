@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib import NumpyVersion
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.primitives import elementwise as ew
@@ -302,6 +303,10 @@ def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
 # ---- vectors
 
 
+# Vectors with so many components have a cross product.
+_CROSSED = {3} if NumpyVersion(np.__version__) >= "2.5.0" else {2, 3}
+
+
 def cross(
     a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None
 ) -> Any:
@@ -313,8 +318,8 @@ def cross(
         raise ValueError("At least one array has zero dimension")
     x, y = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
     m, n = x.shape[-1], y.shape[-1]
-    if not {m, n} <= {2, 3}:
-        raise ValueError("incompatible dimensions for cross product\n(dimension must be 2 or 3)")
+    if not {m, n} <= _CROSSED:
+        np.cross(np.zeros(m), np.zeros(n))  # NumPy's own error
     if 2 in (m, n):
         warnings.warn(
             "Arrays of 2-dimensional vectors are deprecated. Use arrays of 3-dimensional vectors "

@@ -27,7 +27,7 @@ PARAMETERS = frozenset(
         *("ddof", "correction", "include_initial", "stat_length"),
         *("keepdims", "rowvar", "bias", "endpoint", "retstep", "returned", "increasing", "upper"),
         *("sparse", "copy", "subok", "wrap", "equal_nan", "hermitian", "full_matrices", "stable"),
-        *("compute_uv", "overwrite_input", "optimize"),
+        *("descending", "compute_uv", "overwrite_input", "optimize"),
         *("dtype", "type", "to", "device", "casting", "order", "kind", "mode", "side", "method"),
         *("indexing", "UPLO", "reflect_type"),
     }

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.lib import NumpyVersion
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.errors import UnsupportedError
@@ -19,31 +20,79 @@ from tapegrad.tracing.tracer import Tracer
 
 
 def argsort(
-    a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+    a: Any,
+    axis: Any = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: Any = None,
+    descending: Any = None,
 ) -> Any:
     """np.argsort."""
+    _check(kind, order, stable, descending)
+    stable = bool(stable) or kind == "stable"
+    if descending and not stable:  # which of two equal elements comes first isn't to be told
+        raise UnsupportedError(
+            f"np.argsort with descending=True needs stable=True as well{at_line()}"
+        )
+    return _order(a, axis, stable, bool(descending))
+
+
+def _check(kind: Any, order: Any, stable: Any, descending: Any) -> None:
+    """NumPy's errors for arguments that don't go together, or that it doesn't have yet."""
     if order is not None:
         raise ValueError("Cannot specify order when the array has no fields.")
+    if descending is not None and not _DESCENDS:
+        raise TypeError("got an unexpected keyword argument 'descending'")
+    if descending is not None and kind is not None:
+        raise ValueError(
+            "`kind` and keyword parameters can't be provided at the same time. Use only one of "
+            "them."
+        )
+
+
+_DESCENDS = NumpyVersion(np.__version__) >= "2.5.0"
+
+
+def _order(a: Any, axis: Any, stable: bool, descending: bool) -> Any:
     if axis is None:
         a, axis = ravel(a), 0
     if a.ndim == 0:  # NumPy sorts a scalar as a vector of one element
         a = ravel(a)
-    return ArgSort(normalize_axis_index(axis, a.ndim), bool(stable) or kind == "stable")(a)
+    if descending:  # NaN comes last in either order; ~a of integers is -a - 1, and never too large
+        a = -a if a.dtype.kind == "f" else ~a
+    return ArgSort(normalize_axis_index(axis, a.ndim), stable)(a)
 
 
-def sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+def sort(
+    a: Any,
+    axis: Any = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: Any = None,
+    descending: Any = None,
+) -> Any:
     """np.sort."""
+    _check(kind, order, stable, descending)
     if axis is None:
         a, axis = ravel(a), 0
-    done = take_along_axis(a, argsort(a, axis, kind, order, stable=stable), axis)
+    stable = bool(stable) or kind == "stable"
+    done = take_along_axis(a, _order(a, axis, stable, bool(descending)), axis)
     return lay_out_as(done, a, "K")
 
 
 def sort_in_place(
-    x: Tracer, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+    x: Tracer,
+    axis: int = -1,
+    kind: Any = None,
+    order: Any = None,
+    *,
+    stable: Any = None,
+    descending: Any = None,
 ) -> None:
     """ndarray.sort."""
-    x[...] = sort(x, axis, kind, order, stable=stable)
+    x[...] = sort(x, axis, kind, order, stable=stable, descending=descending)
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:

@@ -1,6 +1,8 @@
 """Watching the one run of a function that a trace makes: what it reads of the outside.
 
     frames.py        the operands of the instruction that a frame is about to run
+    heights.py       how high a frame's stack is before each of its instructions
+    watching.py      how Python calls back before each instruction of a frame
     observer.py      which frames are followed, and how long
     activation.py    a frame that is followed, and which instructions are noted by what
     instructions.py  what each of Python's instructions reads, writes and calls

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import dis
 import opcode
+import sys
 from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from tapegrad.tracing.observe import instructions as do
-from tapegrad.tracing.observe.frames import MISSING, operand
+from tapegrad.tracing.observe.frames import MISSING, operand, top_of
+from tapegrad.tracing.observe.heights import heights_of
 from tapegrad.tracing.observe.uses import Then
+from tapegrad.tracing.observe.watching import PREFIX_TOLD, Follower
 
 if TYPE_CHECKING:
     from tapegrad.tracing.observe.observer import Observer
@@ -23,18 +26,20 @@ if TYPE_CHECKING:
 Handler = Callable[["Activation", Any], "Then | None"]
 
 
-class Activation:
+class Activation(Follower):
     """A frame that is followed, from its first instruction or from where it goes on."""
 
     __slots__ = (
-        *("address", "direct", "frame", "function", "known", "o", "program", "then", "users"),
+        *("address", "direct", "frame", "function", "known", "o", "program", "then", "tops"),
+        *("stack", "users"),
     )
 
     def __init__(self, o: Observer, frame: FrameType, address: int, function: Any) -> None:
         self.o, self.address = o, address
         self.frame: Any = frame
         self.function = function
-        self.program = program_of(frame.f_code)
+        self.program, self.tops = program_of(frame.f_code)
+        self.stack = 0  # where the topmost operand of the running instruction is
         self.known = o.known_names(frame)
         self.users = o.is_users(frame.f_code)
         self.direct: Any = None  # the code that the running instruction calls by itself
@@ -43,6 +48,8 @@ class Activation:
     def step(self, frame: FrameType, event: str, arg: Any) -> Any:
         """Python calls this before each instruction, and when the frame ends or raises."""
         self.o.enters = False
+        at = frame.f_lasti >> 1
+        self.stack = self.address + self.tops[at]
         then = self.then
         if then is not None:
             self.then = None
@@ -55,7 +62,7 @@ class Activation:
             self.frame = self.function = None  # which holds this activation
             return None
         if event == "opcode":
-            instruction = self.program[frame.f_lasti >> 1]
+            instruction = self.program[at]
             if instruction is not None:
                 try:
                     self.then = instruction[0](self, instruction[1])
@@ -65,12 +72,13 @@ class Activation:
 
     def top(self, k: int = 0) -> Any:
         """The operand number `k`, counted from the top of the stack."""
-        return operand(self.address, k)
+        return operand(self.stack, k)
 
 
 # ---- the tables
 
-_MOVING = """
+# They read nothing of the outside: what they move or make was read before, or is read later.
+_SILENT = """
     CACHE COPY COPY_FREE_VARS DELETE_FAST EXTENDED_ARG JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT
     JUMP_FORWARD KW_NAMES LIST_APPEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS
     LOAD_CLOSURE LOAD_CONST LOAD_FAST MAKE_CELL NOP POP_EXCEPT POP_TOP PRECALL
@@ -80,36 +88,52 @@ _MOVING = """
     POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE
     POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE MATCH_MAPPING MATCH_SEQUENCE
     LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR LOAD_FAST_LOAD_FAST STORE_FAST_LOAD_FAST
-    STORE_FAST_STORE_FAST RETURN_CONST END_FOR END_SEND CALL_INTRINSIC_1 CALL_INTRINSIC_2
-    POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE LOAD_COMMON_CONSTANT SET_FUNCTION_ATTRIBUTE
+    STORE_FAST_STORE_FAST RETURN_CONST END_FOR END_SEND LOAD_LOCALS
+    POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE SET_FUNCTION_ATTRIBUTE
     INTERPRETER_EXIT EXIT_INIT_CHECK CLEANUP_THROW
+    INTRINSIC_LIST_TO_TUPLE INTRINSIC_PREP_RERAISE_STAR INTRINSIC_STOPITERATION_ERROR
+    INTRINSIC_TYPEVAR INTRINSIC_TYPEVAR_WITH_BOUND INTRINSIC_TYPEVAR_WITH_CONSTRAINTS
+    INTRINSIC_PARAMSPEC INTRINSIC_TYPEVARTUPLE INTRINSIC_SET_FUNCTION_TYPE_PARAMS
+    INTRINSIC_SET_TYPEPARAM_DEFAULT
 """
-_SILENT = frozenset(_MOVING.split())
 
-_HANDLERS: dict[str, Handler] = {
+# They may do anything, as may all that no table has. These stand here since somebody has looked.
+_ANYTHING = """
+    ASYNC_GEN_WRAP BEFORE_ASYNC_WITH END_ASYNC_FOR GET_AITER GET_ANEXT GET_AWAITABLE
+    INTRINSIC_ASYNC_GEN_WRAP IMPORT_STAR INTRINSIC_IMPORT_STAR PRINT_EXPR INTRINSIC_PRINT
+    INTRINSIC_SUBSCRIPT_GENERIC INTRINSIC_TYPEALIAS INTRINSIC_1_INVALID INTRINSIC_2_INVALID
+    ENTER_EXECUTOR RESERVED
+"""
+SILENT = frozenset(_SILENT.split())
+ANYTHING = frozenset(_ANYTHING.split())
+
+HANDLERS: dict[str, Handler] = {
     "LOAD_ATTR": do.load_attribute,
     "LOAD_METHOD": do.load_attribute,
-    "LOAD_SUPER_ATTR": do.load_attribute,
+    "LOAD_SUPER_ATTR": do.load_super_attribute,
     "STORE_ATTR": do.store_attribute,
     "DELETE_ATTR": do.delete_attribute,
     "LOAD_GLOBAL": do.load_global,
     "LOAD_NAME": do.load_name,
+    "LOAD_FROM_DICT_OR_GLOBALS": do.load_name_from,
     "STORE_NAME": do.store_name,
     "DELETE_NAME": do.delete_name,
     "STORE_GLOBAL": do.store_global,
     "DELETE_GLOBAL": do.delete_global,
     "LOAD_DEREF": do.load_deref,
     "LOAD_CLASSDEREF": do.load_deref,
+    "LOAD_FROM_DICT_OR_DEREF": do.load_deref,
     "STORE_DEREF": do.store_deref,
     "DELETE_DEREF": do.delete_deref,
     "IMPORT_NAME": do.import_name,
     "IMPORT_FROM": do.import_from,
     "BINARY_SUBSCR": do.subscript,
+    "BINARY_SLICE": do.subscript_slice,
+    "STORE_SLICE": do.store_slice,
     "STORE_SUBSCR": do.store_subscript,
     "DELETE_SUBSCR": do.delete_subscript,
     "CHECK_EXC_MATCH": lambda a, _: a.o.taken([a.top()]),
     "CHECK_EG_MATCH": lambda a, _: a.o.taken([a.top()]),
-    "COMPARE_OP": lambda a, _: do.binary(a, False),
     "CONTAINS_OP": do.contains,
     "IS_OP": do.identity,
     "GET_ITER": do.iterate,
@@ -122,17 +146,24 @@ _HANDLERS: dict[str, Handler] = {
     "DICT_MERGE": do.iterate,
     "FOR_ITER": lambda a, _: do.step_iterator(a, 0),
     "SEND": lambda a, _: do.step_iterator(a, 1),
+    "CALL_KW": do.call_named,
     "CALL_FUNCTION_EX": do.call_ex,
     "MAKE_FUNCTION": do.make_function,
     "BEFORE_WITH": do.enter_with,
     "MATCH_CLASS": do.match_class,
     "MATCH_KEYS": lambda a, _: a.o.operands([a.top(1)]),
     "GET_LEN": do.unary,
-    "FORMAT_VALUE": do.formatted,
+    "CONVERT_VALUE": lambda a, _: do.formatted(a, 0),
+    "FORMAT_SIMPLE": lambda a, _: do.formatted(a, 0),
+    "FORMAT_WITH_SPEC": lambda a, _: do.formatted(a, 1),
     "UNARY_NEGATIVE": do.unary,
     "UNARY_POSITIVE": do.unary,
+    "INTRINSIC_UNARY_POSITIVE": do.unary,
     "UNARY_INVERT": do.unary,
     "UNARY_NOT": do.truth,
+    "TO_BOOL": do.truth,
+    "POP_JUMP_IF_FALSE": do.truth,
+    "POP_JUMP_IF_TRUE": do.truth,
     "JUMP_IF_FALSE_OR_POP": do.truth,
     "JUMP_IF_TRUE_OR_POP": do.truth,
     "POP_JUMP_BACKWARD_IF_FALSE": do.truth,
@@ -142,44 +173,66 @@ _HANDLERS: dict[str, Handler] = {
 }
 
 # Every how manyth operand is a key.
-_HASHING = {"BUILD_SET": 1, "SET_ADD": 1, "BUILD_MAP": 2, "MAP_ADD": 2}
+HASHING = {"BUILD_SET": 1, "SET_ADD": 1, "BUILD_MAP": 2, "MAP_ADD": 2}
+# Their arguments say more than which name is meant; `_entry` knows.
+DETAILED = frozenset([*HASHING, "BINARY_OP", "CALL", "COMPARE_OP", "FORMAT_VALUE"])
+_DEREF = (do.load_deref, do.store_deref, do.delete_deref)
+
 _INPLACE = {k for k, (_, sign) in enumerate(getattr(opcode, "_nb_ops", ())) if sign.endswith("=")}
+_INTRINSICS = {
+    "CALL_INTRINSIC_1": tuple(getattr(opcode, "_intrinsic_1_descs", ())),
+    "CALL_INTRINSIC_2": tuple(getattr(opcode, "_intrinsic_2_descs", ())),
+}
+_TRUTH = 16 if sys.version_info >= (3, 13) else 0  # in a comparison's argument: whether it is asked
+
+Program = list[tuple[Handler, Any] | None]
 
 
 @lru_cache(maxsize=8192)
-def program_of(code: CodeType) -> list[tuple[Handler, Any] | None]:
-    """For each place in the code: what is noted of the instruction there, and its argument."""
-    program: list[tuple[Handler, Any] | None] = [None] * (len(code.co_code) // 2 + 1)
-    free = len(code.co_varnames) + len([n for n in code.co_cellvars if n not in code.co_varnames])
+def program_of(code: CodeType) -> tuple[Program, list[int]]:
+    """For each place in the code: what is noted of the instruction there, and its argument; and
+    where in the frame its topmost operand is."""
+    program: Program = [None] * (len(code.co_code) // 2 + 1)
+    listing = dis.Bytecode(code)
+    heights = heights_of(code, listing)
+    variables = len({*code.co_varnames, *code.co_cellvars})
     names: tuple[str, ...] = ()
     prefixed: list[int] = []
-    for i in dis.get_instructions(code):
+    for i in listing:
         at = i.offset >> 1
         name, arg = i.opname, i.arg or 0
         if name == "EXTENDED_ARG":
-            prefixed.append(at)  # Python reports the prefix in place of the instruction
+            prefixed += [at] if PREFIX_TOLD else []
             continue
-        entry: tuple[Handler, Any] | None = None
+        if name in _INTRINSICS:
+            name = _INTRINSICS[name][arg] if arg < len(_INTRINSICS[name]) else name
         if name == "KW_NAMES":
             names = code.co_consts[arg]
-        elif name == "CALL":
-            entry, names = (do.call, (arg, names)), ()
-        elif name in _HASHING:
-            entry = (do.hashed, (_HASHING[name], 1 if name.endswith("_ADD") else arg))
-        elif name == "BINARY_OP":
-            entry = (do.binary, arg in _INPLACE)
-        elif name in _HANDLERS:
-            handler = _HANDLERS[name]
-            if handler in (do.load_deref, do.store_deref, do.delete_deref):
-                entry = (handler, (arg, i.argval, arg < free))
-            elif name == "FORMAT_VALUE":
-                entry = (handler, arg)
-            else:
-                entry = (handler, i.argval)
-        elif name not in _SILENT:
-            entry = (do.unknown, name)
+        if heights is None or heights[at] < 0:  # where nothing leads
+            entry: tuple[Handler, Any] | None = (do.unknown, name)
+        elif name in DETAILED:
+            entry, names = _entry(name, arg, names), ()
+        elif name in HANDLERS:
+            handler = HANDLERS[name]
+            is_cell = handler in _DEREF
+            entry = (handler, (arg, i.argval, arg < variables) if is_cell else i.argval)
+        else:
+            entry = None if name in SILENT else (do.unknown, name)
         if entry is not None:
             for place in (*prefixed, at):
                 program[place] = entry
         prefixed = []
-    return program
+    return program, [top_of(height) for height in heights or [0] * len(program)]
+
+
+def _entry(name: str, arg: int, names: tuple[str, ...]) -> tuple[Handler, Any]:
+    """What is noted of an instruction that is in `DETAILED`; `names` are those of arguments."""
+    if name in HASHING:
+        return do.hashed, (HASHING[name], 1 if name.endswith("_ADD") else arg)
+    if name == "BINARY_OP":
+        return do.binary, arg in _INPLACE
+    if name == "COMPARE_OP":
+        return do.compare, bool(arg & _TRUTH)
+    if name == "FORMAT_VALUE":
+        return do.formatted, 1 if arg & 4 else 0
+    return do.call, (arg, names)

@@ -51,6 +51,15 @@ def load_name(a: Activation, name: str) -> None:
             a.o.item(held, name)
 
 
+def load_name_from(a: Activation, name: str) -> None:
+    """Of a class's body, whose names are on the stack, or of the module."""
+    held = a.top()
+    if not isinstance(held, dict) or name not in held:
+        a.o.name(a.frame.f_globals, name)
+    elif a.o.reads.place(held) is not None:
+        a.o.item(held, name)
+
+
 def store_name(a: Activation, name: str) -> None:
     if a.frame.f_locals is a.frame.f_globals:
         store_global(a, name)
@@ -129,6 +138,22 @@ def load_attribute(a: Activation, name: str) -> None:
     a.o.lookups.by_user = True
 
 
+def load_super_attribute(a: Activation, name: str) -> None:
+    """`super().name`, in one instruction."""
+    f, cls, x = a.top(2), a.top(1), a.top()
+    if f is not super or not isinstance(cls, type):
+        a.o.reads.lost("super")
+        return
+    a.o.kind(x)
+    try:
+        found = super(cls, x)
+    except TypeError:  # Python raises
+        return
+    a.o.lookups.by_user = a.users
+    a.o.lookups.attribute(found, name)
+    a.o.lookups.by_user = True
+
+
 def store_attribute(a: Activation, name: str) -> Then | None:
     x, value = a.top(), a.top(1)
     a.o.kind(x)
@@ -144,7 +169,15 @@ def delete_attribute(a: Activation, name: str) -> None:
 
 
 def subscript(a: Activation, _: Any) -> Then | None:
-    x, key = operands(a.address)
+    return look_up_item(a, *operands(a.stack))
+
+
+def subscript_slice(a: Activation, _: Any) -> Then | None:
+    """`x[i:j]`, whose slice Python makes within the instruction."""
+    return look_up_item(a, a.top(2), slice(a.top(1), a.top(0)))
+
+
+def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
     kind = type(x)
     if CALM[kind]:
         return None if CALM[type(key)] else a.o.taken([x, key])
@@ -164,7 +197,14 @@ def subscript(a: Activation, _: Any) -> Then | None:
 
 
 def store_subscript(a: Activation, _: Any) -> Then | None:
-    key, x, value = a.top(0), a.top(1), a.top(2)
+    return set_item(a, a.top(1), a.top(0), a.top(2))
+
+
+def store_slice(a: Activation, _: Any) -> Then | None:
+    return set_item(a, a.top(2), slice(a.top(1), a.top(0)), a.top(3))
+
+
+def set_item(a: Activation, x: Any, key: Any, value: Any) -> Then | None:
     if isinstance(x, Value):
         return a.o.taken([x, key, value])
     note = change_item(a, x, key)
@@ -206,7 +246,7 @@ def hashed(a: Activation, where: tuple[int, int]) -> None:
 
 
 def binary(a: Activation, in_place: bool) -> Then | None:
-    x, y = operands(a.address)
+    x, y = operands(a.stack)
     if CALM[type(x)] and CALM[type(y)]:
         return None
     if in_place:
@@ -214,6 +254,12 @@ def binary(a: Activation, in_place: bool) -> Then | None:
     if type(x) is str:
         a.o.printed(y if type(y) is tuple else [y])
     return a.o.operands([x, y])
+
+
+def compare(a: Activation, asks_truth: bool) -> Then | None:
+    if asks_truth:  # of its result, that no other instruction sees
+        a.direct = None
+    return binary(a, False)
 
 
 def unary(a: Activation, _: Any) -> Then | None:
@@ -287,12 +333,22 @@ def _code_of(f: Any) -> Any:
 
 def call(a: Activation, arg: tuple[int, tuple[str, ...]]) -> Then | None:
     count, names = arg
-    first, second = a.top(count + 1), a.top(count)
-    values = [a.top(k) for k in range(count - 1, -1, -1)]
-    if first is MISSING:
-        f = second
-    else:
-        f, values = first, [second, *values]
+    return call_with(a, 0, count, names)
+
+
+def call_named(a: Activation, count: int) -> Then | None:
+    """A call whose names of arguments are on the stack."""
+    return call_with(a, 1, count, a.top())
+
+
+def call_with(a: Activation, above: int, count: int, names: tuple[str, ...]) -> Then | None:
+    """A call of what stands below its arguments. Of a method, that and the object; of others either
+    entry may be empty: Python 3.11 and 3.12 leave the lower one, 3.13 the upper one."""
+    first, second = a.top(above + count + 1), a.top(above + count)
+    values = [a.top(above + k) for k in range(count - 1, -1, -1)]
+    f = second if first is MISSING else first
+    if first is not MISSING and second is not MISSING:
+        values = [second, *values]
     named = len(names)
     kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
     a.o.running = a
@@ -301,8 +357,10 @@ def call(a: Activation, arg: tuple[int, tuple[str, ...]]) -> Then | None:
 
 
 def call_ex(a: Activation, flags: int) -> Then | None:
-    kwargs = a.top(0) if flags & 1 else {}
-    args, f = a.top(flags & 1), a.top(1 + (flags & 1))
+    above = flags & 1
+    kwargs = a.top(0) if above else {}
+    args, f = a.top(above), a.top(above + 1)
+    f = a.top(above + 2) if f is MISSING else f  # Python 3.13 leaves the upper entry empty
     o = a.o
     o.running = a
     a.direct = _code_of(f)
@@ -335,8 +393,8 @@ def enter_with(a: Activation, _: Any) -> None:
         note(None)
 
 
-def formatted(a: Activation, flags: int) -> Then | None:
-    x = a.top(1 if flags & 4 else 0)
+def formatted(a: Activation, depth: int) -> Then | None:
+    x = a.top(depth)
     a.o.printed([x])
     return a.o.operands([x])
 

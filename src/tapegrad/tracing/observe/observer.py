@@ -1,8 +1,8 @@
 """Which frames are followed, for how long, and what is noted of them.
 
-`sys.settrace` has Python call back before each instruction of the user's frames. While tapegrad's
-own code works it is paused. Where a debugger or a coverage tool has it already it stays theirs:
-then nothing is seen, and the tape is used once.
+`sys.settrace` has Python call back when a frame begins or ends, and `watching.py` before each
+instruction of the user's frames. While tapegrad's own code works it is paused. Where a debugger or
+a coverage tool has it already it stays theirs: then nothing is seen, and the tape is used once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tapegrad.errors import InternalError
 from tapegrad.primitives.base import Value
 from tapegrad.signature import describe
 from tapegrad.tracing import randomness
-from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import name_of, root_called
 from tapegrad.tracing.observe.harmless import (
@@ -97,6 +97,7 @@ class Observer(Uses):
         self.quiet = False  # while something runs that knows what it does
         self.made_globals: list[dict[str, Any]] = []
         self.cells: dict[int, tuple[Place, int]] = {}
+        self.watched: dict[int, CodeType] = {}  # by id
         self.made: set[CodeType] = set()  # of functions that were made on the way
         self._users_code: dict[CodeType, bool] = {}
         self._functions: dict[int, Any] = {}
@@ -116,6 +117,7 @@ class Observer(Uses):
 
     def __exit__(self, *exc: object) -> None:
         _here.observer = self._outer
+        watching.release(self.watched)
 
     def check(self) -> None:
         """Raise what was refused while the run was observed."""
@@ -155,7 +157,7 @@ class Observer(Uses):
 
     def _followed(self, frame: FrameType) -> Any:
         frame.f_trace_lines = False
-        frame.f_trace_opcodes = True
+        watching.follow(frame, self.watched)
         address = frames.address_of(frame)
         function = frames.function_of(address)
         try:
@@ -352,7 +354,7 @@ class Observer(Uses):
 
         def then(result: Any) -> None:
             if result is type(x) and self.running is not None and self.running.users:
-                frames.replace_top(self.running.address, x.__class__)
+                frames.replace(self.running.stack, x.__class__)
 
         return then
 
@@ -421,7 +423,7 @@ class observed:
         here = _here.observer
         if here is None or sys.gettrace() == here.enter:
             return
-        if sys.gettrace() is not None or not frames.readable():
+        if sys.gettrace() is not None or not watching.can_watch():
             here.reads.lost("what a debugger or a coverage tool keeps from being observed")
             return
         self._starts = True
@@ -430,10 +432,11 @@ class observed:
     def __exit__(self, *exc: object) -> None:
         if self._starts:
             here = _here.observer
-            if here is not None and sys.gettrace() != here.enter:
-                here.reads.lost("what was not observed to its end")
-            else:
+            ours = here is None or sys.gettrace() == here.enter
+            if ours:
                 sys.settrace(None)
+            if here is not None and not (ours and watching.is_intact()):
+                here.reads.lost("what was not observed to its end")
 
 
 def note_computed(values: Iterable[Any]) -> None:

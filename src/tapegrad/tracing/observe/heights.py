@@ -1,0 +1,69 @@
+"""How high a frame's stack is before each of its instructions.
+
+Python 3.11 stores the height for a trace function, later versions don't. It needn't be stored: it
+follows from the code, since every way to an instruction leaves the stack at one height.
+"""
+
+from __future__ import annotations
+
+import dis
+from itertools import pairwise
+from types import CodeType
+from typing import Any
+
+_ENDS = frozenset(["RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "INTERPRETER_EXIT"])
+_GOES_ON_ELSEWHERE = frozenset(["JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"])
+
+
+def heights_of(code: CodeType, listing: dis.Bytecode) -> list[int] | None:
+    """For each place in a code, the number of the frame's variables and of the entries on its
+    stack; -1 where no instruction is, or none that is reached. None if that can't be told."""
+    text = list(listing)
+    heights = [-1] * (len(code.co_code) // 2 + 1)
+    following = {i.offset: j for i, j in pairwise(text)}
+    instructions = {i.offset: i for i in text}
+    variables = _variables(code)
+    todo = [(0, variables)]
+    entries: Any = listing.exception_entries  # type: ignore[attr-defined]
+    for entry in entries:  # what was raised is put on top
+        todo.append((entry.target, variables + entry.depth + entry.lasti + 1))
+    while todo:
+        offset, height = todo.pop()
+        known = heights[offset >> 1]
+        if known == height:
+            continue
+        if known >= 0 or not variables <= height <= variables + code.co_stacksize:
+            return None
+        heights[offset >> 1] = height
+        i = instructions[offset]
+        if i.opname not in _ENDS | _GOES_ON_ELSEWHERE and offset in following:
+            todo.append((following[offset].offset, height + _effect(i, False)))
+        if i.opcode in _JUMPING:
+            todo.append((i.argval, height + _effect(i, True)))
+    return heights
+
+
+def _variables(code: CodeType) -> int:
+    """How many variables a frame has in front of its stack."""
+    cells = [name for name in code.co_cellvars if name not in code.co_varnames]
+    return len(code.co_varnames) + len(cells) + len(code.co_freevars)
+
+
+_JUMPING = frozenset([*dis.hasjrel, *dis.hasjabs])
+
+
+def _effect(i: dis.Instruction, jumps: bool) -> int:
+    """What an instruction adds to the stack."""
+    if i.opname in _EFFECTS:
+        return _EFFECTS[i.opname](i.arg or 0)
+    return dis.stack_effect(i.opcode, i.arg, jump=jumps)
+
+
+# Where Python's own numbers are those of several instructions together, or leave out that a
+# generator is sent something when it goes on.
+_EFFECTS = {
+    "EXTENDED_ARG": lambda arg: 0,
+    "PRECALL": lambda arg: 0,
+    "CALL": lambda arg: -1 - arg,
+    "RETURN_GENERATOR": lambda arg: 1,
+}
