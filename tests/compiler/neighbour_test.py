@@ -179,7 +179,8 @@ def test_a_program_that_kills_its_compiler_is_played(tmp_path):
         ("sys.frozen = True", True),
         ("sys.executable = sys._base_executable = '/nowhere/python3'", False),
         ("del os.posix_spawn", True),
-        ("sys.path[:] = [p for p in sys.path if 'site' not in p]", False),  # no numba there
+        ("sys.modules['socket'] = None", True),
+        ("office._interpreter = lambda: '/bin/false'", False),
     ],
 )
 def test_where_there_is_no_worker_a_thread_compiles(reason, threads, tmp_path):
@@ -222,6 +223,17 @@ def test_a_program_that_only_this_process_knows(tmp_path):
         (out,) = builder.call(Here(value), [x])
         np.testing.assert_array_equal(builder.finish([out]).compile()(X), np.sin(X))
     assert client.inside is not None and client.worker is not None
+    """
+    run(program, tmp_path)
+
+
+def test_files_with_the_names_of_modules(tmp_path):
+    """In the folder of the program, where Python looks first."""
+    for name in ("numba", "networkx"):
+        (tmp_path / f"{name}.py").write_text("raise AssertionError('not this one')\n")
+    program = """
+    right(made(1), 1)
+    assert client.worker is not None and client.inside is None
     """
     run(program, tmp_path)
 

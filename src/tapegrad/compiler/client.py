@@ -22,9 +22,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tapegrad.compiler import alike
 from tapegrad.compiler.executable import Executable, decoded
-from tapegrad.compiler.key import sources_have_changed
+from tapegrad.compiler.key import PACKAGE, sources_have_changed
 from tapegrad.compiler.packed import Packed, dumped, opaque_of, pack
 from tapegrad.compiler.protocol import (
     BEAT,
@@ -173,10 +175,13 @@ def _spawn(socket: int) -> int:
     program = _interpreter()
     if sources_have_changed():
         raise OSError("tapegrad was installed anew since it was imported")
-    paths = [os.path.abspath(path) for path in sys.path if isinstance(path, str)]
+    # Its own folders come before the program's, where files may have the names of modules; but
+    # tapegrad and NumPy are those that run here.
+    first = [os.path.dirname(PACKAGE), os.path.dirname(os.path.dirname(np.__file__))]
+    last = [os.path.abspath(path) for path in sys.path if isinstance(path, str)]
     code = (
-        f"import sys; sys.path[:] = {paths!r}; from tapegrad.compiler.worker import main; "
-        f"main({os.getpid()})"
+        f"import sys; sys.path[:0] = {first!r}; sys.path += {last!r}; "
+        f"from tapegrad.compiler.worker import main; main({os.getpid()})"
     )
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "NUMEXPR")}
     actions = [
@@ -307,7 +312,7 @@ class Client:
             try:
                 self.worker = Worker()
                 return
-            except OSError:  # no process can be had, or there is no interpreter to run
+            except Exception:  # no process can be had, there is no interpreter to run, ...
                 self.failed = ATTEMPTS
         self._inside()
 
