@@ -122,6 +122,12 @@ def has_any(group: str) -> bool:
     return folder is not None and os.path.isdir(os.path.join(folder, group))
 
 
+def is_empty() -> bool:
+    """Whether nothing can be found."""
+    folder = location()
+    return folder is None or not os.path.isdir(folder)
+
+
 def write(name: str, content: bytes) -> None:
     """Keep the content under a name of the form `group/file`, if that is possible."""
     import tempfile

@@ -276,11 +276,22 @@ def _adopt(wanted: dict[str, str]) -> None:
 def prepare() -> None:
     """Load what compiling needs, and compile a first program, which fills numba's registries."""
     import networkx  # noqa: F401  # the scheduler's minimum cut
+    from numba.core import cpu
 
     from tapegrad.ir.text import parse
 
+    cpu.CPUContext.load_additional_registries = _load_few  # type: ignore[method-assign]
+
     compiled(parse(FIRST))
     alike.kernels.clear()
+
+
+def _load_few(context: Any) -> None:
+    """What numba loads before it first compiles: numbers and their functions are all that kernels
+    have, and arrays, lists, dicts and texts take as long to load as everything else together."""
+    from numba.cpython import builtins, mathimpl, numbers, rangeobj  # noqa: F401
+
+    context.install_registry(mathimpl.registry)
 
 
 def main(parent: int) -> None:

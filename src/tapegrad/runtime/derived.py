@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad import log
+from tapegrad.compiler import disk
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
@@ -28,7 +29,7 @@ from tapegrad.runtime.retracing import (
     warn_of_state,
     why_traced,
 )
-from tapegrad.runtime.tier import Tier
+from tapegrad.runtime.tier import Tier, foresee
 from tapegrad.signature import (
     check_differentiable,
     check_leaf,
@@ -271,6 +272,8 @@ class Derived:
         self, key: Any, known: Sequence[Variant], leaves: list[Any], args: Any, kwargs: Any
     ) -> Any:
         """The result of a new variant; `known` are those that don't answer these arguments."""
+        if disk.is_empty():
+            foresee(self.compile)
         variant = self._derive(args, kwargs)
         if variant.traced.has_tracers:  # called in a thread of a traced function's own
             return self._nested(args, kwargs)

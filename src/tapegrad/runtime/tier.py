@@ -86,6 +86,7 @@ class Tier:
             if found is not None:
                 self.event = "loads"
                 return found
+            foresee(self.mode)
         if self.mode == "always":
             self._submit()
         job = self.job
@@ -190,9 +191,16 @@ class Tier:
             pays = self.played > self.price
         else:
             pays = self.calls > 1 or self.played > LONG
-            client.start()
         if pays and (client.pending < max(1, cores - 1) or self.played > self.price):
             self._submit()
+
+
+def foresee(mode: str) -> None:
+    """Start the compiler, which takes as long as many a program, if it is likely to be wanted."""
+    if mode == "always" or (mode == "auto" and available_cores() > 1):
+        from tapegrad.compiler.client import client
+
+        client.start()
 
 
 def available_cores() -> int:
