@@ -59,3 +59,10 @@ def messages(buffer: bytearray) -> list[tuple[int, bytes]]:
 def message(number: int, content: bytes) -> bytes:
     """A message as bytes."""
     return HEAD.pack(number, len(content)) + content
+
+
+def available_cores() -> int:
+    """The cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

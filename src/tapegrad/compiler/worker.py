@@ -30,6 +30,7 @@ from tapegrad.compiler.protocol import (
     FORGET,
     Answer,
     Request,
+    available_cores,
     message,
     messages,
     settings,
@@ -82,7 +83,7 @@ def answer(request: Request, build: Build) -> Answer:
 def side_by_side(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[Any, bytes]:
     """The results of work that forks of this process share, if it is worth while: the largest
     pieces go first, each to who has least."""
-    cores = min(_cores(), len(sizes))
+    cores = min(available_cores(), len(sizes))
     if cores < 2 or sum(sizes.values()) < SIDE_BY_SIDE:
         return {key: work(key) for key in sizes}
     shares: list[list[Any]] = [[] for _ in range(cores)]
@@ -95,12 +96,6 @@ def side_by_side(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict
     done = [list(map(work, shares[0])), *[fork.result() for fork in others]]
     pairs = zip(shares, done, strict=True)
     return {key: code for share, codes in pairs for key, code in zip(share, codes, strict=True)}
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class Fork:
@@ -218,7 +213,7 @@ class Server:
             self.beaten = now
 
     def _start(self) -> None:
-        while self.waiting and len(self.running) < max(2, _cores()):
+        while self.waiting and len(self.running) < max(2, available_cores()):
             number, content = min(self.waiting, key=lambda request: len(request[1]))
             self.waiting.remove((number, content))  # the shortest goes first
             inherited = (self.socket, *self.running)

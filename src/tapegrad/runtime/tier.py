@@ -12,7 +12,6 @@ is then never worse than about twice the better choice, without knowing how many
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from functools import cached_property
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tapegrad import log
 from tapegrad.compiler import disk
 from tapegrad.compiler.packed import Packed, opaque_of, pack
+from tapegrad.compiler.protocol import available_cores
 from tapegrad.errors import InternalError
 from tapegrad.tracing.source import at_source
 
@@ -201,10 +201,3 @@ def foresee(mode: str) -> None:
         from tapegrad.compiler.client import client
 
         client.start()
-
-
-def available_cores() -> int:
-    """The cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
