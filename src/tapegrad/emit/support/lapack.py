@@ -12,7 +12,6 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.runtime import rtsys  # type: ignore[attr-defined]
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
@@ -87,7 +86,6 @@ def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
     """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        rtsys.initialize(context)  # numba's own front end, which compiles the blocks, wants that
         n = ct.shape[0]
         block = max(BLOCK, -(-n // BLOCKS))
         fortran = Fortran(context, builder, ct.dtype)
