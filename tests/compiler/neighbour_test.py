@@ -227,6 +227,29 @@ def test_a_program_that_only_this_process_knows(tmp_path):
     run(program, tmp_path)
 
 
+def test_a_compiler_that_is_stopped(tmp_path):
+    """The process that compiles one program: another takes its place."""
+    program = """
+    def forks():
+        path = f"/proc/{client.worker.pid}/task/{client.worker.pid}/children"
+        return [int(word) for word in open(path).read().split()]
+
+    def stop():
+        while not (found := forks()):
+            pass
+        os.kill(found[0], signal.SIGSTOP)
+
+    right(made(1), 1)
+    thread = threading.Thread(target=stop)
+    thread.start()
+    right(made(2), 2)
+    thread.join()
+    """
+    if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+        pytest.skip("this system doesn't tell a process's children")
+    run(program, tmp_path)
+
+
 def test_files_with_the_names_of_modules(tmp_path):
     """In the folder of the program, where Python looks first."""
     for name in ("numba", "networkx"):

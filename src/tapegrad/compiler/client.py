@@ -31,6 +31,7 @@ from tapegrad.compiler.packed import Packed, dumped, opaque_of, pack
 from tapegrad.compiler.protocol import (
     BEAT,
     FORGET,
+    WORKER,
     Answer,
     Request,
     message,
@@ -173,6 +174,8 @@ def _identity(descriptor: int) -> tuple[int, int]:
 def _spawn(socket: int) -> int:
     """Start the worker's process; an OSError if that can't be done."""
     program = _interpreter()
+    if WORKER in os.environ:
+        raise OSError("this is a worker, or something that one has started")
     if sources_have_changed():
         raise OSError("tapegrad was installed anew since it was imported")
     # Its own folders come before the program's, where files may have the names of modules; but
@@ -192,7 +195,7 @@ def _spawn(socket: int) -> int:
     return os.posix_spawn(
         program,
         [program, "-I", "-c", code],
-        {**os.environ, **threads},
+        {**os.environ, **threads, WORKER: "1"},
         file_actions=actions,
         setpgroup=0,  # Ctrl-C in a terminal isn't meant for it
         setsigmask=(),

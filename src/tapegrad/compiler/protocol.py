@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 HEAD = struct.Struct("<QQ")
 BEAT = 0  # a message's number; requests count from 1
+WORKER = "TAPEGRAD_WORKER"  # set in a worker's environment: what it loads starts no other
 FORGET = 0  # the same number, said to the worker: it knows no kernels any more
 
 

@@ -104,7 +104,7 @@ class Fork:
     def __init__(self, run: Callable[[], Any], closed: tuple[int, ...] = ()) -> None:
         self.pipe, into = os.pipe()
         self.buffer = bytearray()
-        self.started = time.monotonic()
+        self.status: int | None = None
         self.pid = os.fork()
         if self.pid:
             os.close(into)
@@ -125,10 +125,20 @@ class Fork:
         self.buffer += found
         return not found
 
+    def end_if_stopped(self) -> None:
+        """Kill a process that somebody has stopped: it would never answer."""
+        number, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+        if number and os.WIFSTOPPED(status):
+            os.kill(self.pid, signal.SIGKILL)
+        elif number:
+            self.status = status
+
     def close(self) -> int:
         """Wait for the process; the status that it ended with."""
         os.close(self.pipe)
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        if self.status is None:
+            self.status = os.waitpid(self.pid, 0)[1]
+        return os.waitstatus_to_exitcode(self.status)
 
     def result(self) -> Any:
         while not self.read():
@@ -174,6 +184,8 @@ class Server:
                     return
             if os.getppid() != self.parent:
                 return
+            for _, fork in self.running.values():
+                fork.end_if_stopped()
             self._start()
             self._beat()
             if not self._send():
