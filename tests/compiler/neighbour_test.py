@@ -78,6 +78,24 @@ def test_no_call_waits_and_numba_is_never_loaded(tmp_path):
     run(program, tmp_path)
 
 
+def test_what_nobody_asks_for_any_more(tmp_path):
+    """A function that is forgotten while it is compiled doesn't stand in the way of others."""
+    program = """
+    from tapegrad.runtime import tier
+    forgotten = made(1, "auto")
+    right(forgotten, 1), right(forgotten, 1)
+    assert client.pending == 1
+    del forgotten
+    df = made(2, "auto")
+    right(df, 2)
+    (variant,) = df.cache.all_variants()
+    variant.tier.price = np.inf  # so that it waits for its turn
+    until(lambda: right(df, 2) or compiled(df))
+    assert client.pending == 0
+    """
+    run(program, tmp_path)
+
+
 def test_a_function_that_is_called_once_is_not_compiled(tmp_path):
     program = """
     for k in range(5):

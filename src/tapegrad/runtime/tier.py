@@ -191,6 +191,8 @@ class Tier:
             pays = self.played > self.price
         else:
             pays = self.calls > 1 or self.played > LONG
+        if pays and client.pending:
+            client.look()  # whoever wanted what is there may never have called again
         if pays and (client.pending < max(1, cores - 1) or self.played > self.price):
             self._submit()
 
