@@ -31,3 +31,49 @@ def test_what_is_imported_when():
     assert "tapegrad.api" in first and LATER.isdisjoint(first)
     assert "optree" in second and (COMPILING | OUTSIDE).isdisjoint(second)
     assert not {name for name in first | second if name.startswith("tapegrad.schedule")}
+
+
+COMPLETE = """
+import sys, time
+import numpy as np
+from tapegrad import grad, late, value_and_grad, vjp
+
+def added(run):
+    before = set(sys.modules)
+    run()
+    return {name for name in set(sys.modules) - before if name.startswith("tapegrad.")}
+
+def shifted(x):
+    y = np.zeros_like(x)
+    y[1:] = x[:-1]
+    y[0] += 1.0
+    return np.sum(y**2) if x[0, 0] > 0 else np.sum(x)
+
+def several(x):
+    s = np.linalg.solve(x, x[0]) + np.sort(x)[0] + np.einsum("ij,jk->ik", x, x)[0]
+    return np.sum(s) + x.sum() + np.max(x, axis=0).mean() + np.add.reduce(x[0]) + np.pad(x, 1).sum()
+
+X = np.eye(4) + 0.1
+
+def play():
+    for f in (shifted, several, lambda x: np.sum(np.where(x > 0, x, np.stack([x, x])[0]))):
+        grad(f, compile="never")(X)
+        value_and_grad(lambda p: f(p["x"]), compile="never")({"x": X})
+    vjp(lambda x: x * 2, X)[1](X)
+
+def compile_():
+    grad(lambda x: np.sum(np.cos(x)), compile="always")(X)
+
+late.load(late.CALLS)
+print(*sorted(added(play)))
+late.load(late.MACHINE_CODE)
+print(*sorted(added(compile_)))
+"""
+
+
+def test_what_waits_for_the_first_call_is_loaded_at_once():
+    """Nothing of tapegrad's is imported later: a fork might come in the middle of that."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMPLETE], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []

@@ -1,4 +1,4 @@
-"""Locks that nobody is locked out by.
+"""Locks that nobody is locked out by, and what does without one.
 
 They are reentrant: a signal's handler, a finalizer or a weak reference's callback may come in the
 middle of what they protect, in the same thread, and does the same thing. And they are free in the
@@ -10,7 +10,10 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 _made: dict[int, weakref.ref[Any]] = {}  # by number
 
@@ -37,3 +40,21 @@ def _free() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_free)
+
+
+class cached_property(Generic[T]):
+    """An attribute that is computed when it is first read, as that of `functools`; which, before
+    Python 3.12, holds a lock meanwhile."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute = compute
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self.name = name
+
+    def __get__(self, x: Any, owner: Any = None) -> T:
+        if x is None:
+            return self  # type: ignore[return-value]
+        found = vars(x)[self.name] = self.compute(x)
+        return found

@@ -320,6 +320,30 @@ def test_forks(tmp_path):
     run(program, tmp_path, "-W", "ignore")
 
 
+def test_forks_while_modules_are_loaded(tmp_path):
+    """A child never gets the lock of a module that another thread was importing."""
+    program = """
+    threads = [
+        threading.Thread(target=lambda k=k: right(made(k, "auto"), k)) for k in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    children = []
+    for k in range(12):
+        children.append(os.fork())
+        if not children[-1]:
+            signal.alarm(60)  # ends a child that hangs
+            df = made(k, "never")
+            right(df, k)
+            os._exit(0)
+        time.sleep(0.01)
+    for thread in threads:
+        thread.join()
+    assert [os.waitpid(number, 0)[1] for number in children] == [0] * len(children)
+    """
+    run(program, tmp_path, "-W", "ignore")
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_pools(method, tmp_path):
     program = f"""

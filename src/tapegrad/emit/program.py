@@ -6,7 +6,6 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from tapegrad.emit.names import Scope
 from tapegrad.ir.allocation import Allocation, Slot
 from tapegrad.ir.plan import Cell, Index, Plan, PythonCall, segments
 from tapegrad.ir.tape import Literal, dtype_name
+from tapegrad.locks import cached_property
 
 LINE = 96  # the width that source is kept to
 

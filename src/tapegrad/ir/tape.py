@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegrad.errors import TapeError
+from tapegrad.locks import cached_property
 
 if TYPE_CHECKING:
     from tapegrad.ir.report import MemoryReport

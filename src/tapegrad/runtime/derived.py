@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,8 @@ from tapegrad import log
 from tapegrad.compiler import disk
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Literal, Tape
+from tapegrad.late import CALLS, load
+from tapegrad.locks import cached_property
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.entry import Entry, Miss
@@ -204,6 +205,7 @@ class Derived:
         return self._slow(args, kwargs)
 
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        load(CALLS)
         leaves, structure = flatten((args, kwargs))
         if tracing_depth() or any(isinstance(x, Tracer) for x in leaves):
             return self._nested(args, kwargs)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tapegrad import log
@@ -22,6 +21,8 @@ from tapegrad.compiler import disk
 from tapegrad.compiler.packed import Packed, opaque_of, pack
 from tapegrad.compiler.protocol import available_cores
 from tapegrad.errors import InternalError
+from tapegrad.late import MACHINE_CODE, load
+from tapegrad.locks import cached_property
 from tapegrad.tracing.source import at_source
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Tier:
         """The machine code, if it is there, or is worth waiting for."""
         if self.mode == "never" or self.failed:
             return None
+        load(MACHINE_CODE)
         if not self.sought:
             self.sought = True
             found = self._kept()
@@ -200,6 +202,7 @@ class Tier:
 def foresee(mode: str) -> None:
     """Start the compiler, which takes as long as many a program, if it is likely to be wanted."""
     if mode == "always" or (mode == "auto" and available_cores() > 1):
+        load(MACHINE_CODE)
         from tapegrad.compiler.client import client
 
         client.start()

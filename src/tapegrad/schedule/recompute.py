@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from tapegrad.ir.plan import (
     Affine,
@@ -31,6 +30,7 @@ from tapegrad.ir.plan import (
     Read,
     Step,
 )
+from tapegrad.locks import cached_property
 from tapegrad.schedule.contract import with_loops
 
 Path = tuple[Index, ...]  # the loops around a step, from the outside in

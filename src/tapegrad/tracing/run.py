@@ -11,6 +11,7 @@ import numpy as np
 from tapegrad.arrays import is_known, native, plain
 from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
+from tapegrad.late import CALLS, load
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
 from tapegrad.tracing.trace import Trace, to_operand
@@ -99,6 +100,7 @@ def trace_function(
     The first inputs of the tape are those leaves, in order; `names` are theirs. With an
     `observer` the run is observed, and traced values that it leaves somewhere are an error.
     """
+    load(CALLS)
     name = getattr(f, "__name__", type(f).__name__)
     name = "lambda" if name == "<lambda>" else name
     leaves, structure = flatten((tuple(args), kwargs or {}))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.locks import cached_property
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.harmless import CONTAINERS
 from tapegrad.tracing.observe.reads import Reads
