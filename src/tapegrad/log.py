@@ -7,6 +7,7 @@ up `logging`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Any
@@ -39,12 +40,14 @@ def say(kind: str, text: str) -> None:
         logger.addHandler(handler)
     if not logger.isEnabledFor(20):
         logger.setLevel(20)  # INFO
-    logger.info("%s: %s", kind, text)
+    with contextlib.suppress(Exception):  # there may be nowhere to say it
+        logger.info("%s: %s", kind, text)
 
 
 def warn(text: str) -> None:
     """Say this, which nobody has asked for."""
-    _logger().warning("%s", text)
+    with contextlib.suppress(Exception):
+        _logger().warning("%s", text)
 
 
 def _logger() -> Any:

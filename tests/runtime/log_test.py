@@ -104,6 +104,19 @@ def test_it_prints_where_nothing_is_set_up():
     assert found.stderr.startswith("tapegrad trace: grad_<lambda>, ")
 
 
+def test_where_there_is_nowhere_to_say_it(monkeypatch):
+    """A program may have closed its standard error -> its calls go on."""
+    program = (
+        "import os, sys, numpy as np, tapegrad\n"
+        "from tapegrad.runtime import tier\n"
+        "tier.SLOW, os.environ['TAPEGRAD_LOG'] = 0.0, 'trace,compile,nonsense'\n"
+        "sys.stderr.close()\n"
+        "print(*tapegrad.grad(lambda x: np.sum(x * x), compile='always')(np.ones(3)))\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (found.returncode, found.stdout) == (0, "2.0 2.0 2.0\n")
+
+
 def test_many_kinds_of_arguments():
     """The warning names what keeps changing, once."""
     df = grad(lambda p, x, y: np.sum(p["w"] * x) * y, compile="never")
