@@ -245,6 +245,71 @@ def test_a_program_that_only_this_process_knows(tmp_path):
     run(program, tmp_path)
 
 
+@pytest.mark.parametrize("mode", ["auto", "always"])
+def test_functions_of_the_users_stay_apart(mode, tmp_path):
+    """Programs that differ in the user's functions alone are one program on disk; each calls its
+    own, also where they are compiled at the same time."""
+    program = f"""
+    import warnings
+    from tapegrad import defvjp, primitive
+
+    def opaque(k):
+        @primitive
+        def p(x):
+            return k * np.sin(np.array(x.tolist()))
+
+        @primitive
+        def slope(x):
+            return k * np.cos(np.array(x.tolist()))
+
+        defvjp(p, lambda ct, out, x: ct * slope(x))
+        return grad(lambda x: np.sum(p(x)), compile="{mode}")
+
+    functions = [opaque(float(k)) for k in range(4)]
+
+    def work(k):
+        for _ in range(3):
+            right(functions[k], k)
+        for _ in range(200):
+            right(functions[k], k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for _ in range(400):
+        for k in range(4):
+            right(functions[k], k)
+        time.sleep(0.001)
+    assert all(sum(df.cache_info()[3:7:3]) for df in functions)  # compiled, or found
+    """
+    run(program, tmp_path, TAPEGRAD_CACHE_DIR=str(tmp_path / "cache"))
+
+
+def test_what_the_parent_has_open_is_closed(tmp_path):
+    program = """
+    reads, writes = os.pipe()
+    os.set_inheritable(writes, True)
+    right(made(1), 1)
+    os.close(writes)
+    assert os.read(reads, 1) == b""  # at once: the worker has no hold of it
+    """
+    run(program, tmp_path)
+
+
+def test_a_cache_folder_that_is_named_from_here(tmp_path):
+    program = f"""
+    os.chdir({str(tmp_path)!r})
+    right(made(1), 1)
+    assert os.listdir("cache")
+    again = made(1)
+    right(again, 1)
+    assert again.cache_info().loads == 1
+    """
+    run(program, tmp_path, TAPEGRAD_CACHE_DIR="cache")
+
+
 def test_a_compiler_that_is_stopped(tmp_path):
     """The process that compiles one program: another takes its place."""
     program = """

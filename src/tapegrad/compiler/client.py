@@ -155,11 +155,14 @@ class Worker:
 
     def leave(self) -> None:
         """Let go of it, in the child of a fork; it is the parent's."""
-        with contextlib.suppress(OSError):
-            if _identity(self.socket.fileno()) == self.identity:
-                self.socket.close()
-            else:
-                self.socket.detach()
+        try:
+            own = _identity(self.socket.fileno()) == self.identity
+        except OSError:
+            own = False
+        if own:
+            self.socket.close()
+        else:
+            self.socket.detach()  # the program has closed it
 
 
 _NO_SIGNAL = 0x4000 if sys.platform == "linux" else 0  # MSG_NOSIGNAL: an error if it is gone
@@ -178,12 +181,14 @@ def _spawn(socket: int) -> int:
         raise OSError("this is a worker, or something that one has started")
     if sources_have_changed():
         raise OSError("tapegrad was installed anew since it was imported")
-    # Its own folders come before the program's, where files may have the names of modules; but
-    # tapegrad and NumPy are those that run here.
+    # Python's folders come before the program's, where files may have the names of modules; then
+    # come tapegrad and NumPy, which are those that run here.
     first = [os.path.dirname(PACKAGE), os.path.dirname(os.path.dirname(np.__file__))]
     last = [os.path.abspath(path) for path in sys.path if isinstance(path, str)]
     code = (
-        f"import sys; sys.path[:0] = {first!r}; sys.path += {last!r}; "
+        f"import sys; own = [k for k, p in enumerate(sys.path) if '-packages' in p]; "
+        f"at = min(own, default=len(sys.path)); sys.path[at:at] = {first!r}; "
+        f"sys.path += {last!r}; "
         f"from tapegrad.compiler.worker import main; main({os.getpid()})"
     )
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "NUMEXPR")}
@@ -223,7 +228,7 @@ class Client:
         self.failed = 0  # workers in a row that ended without an answer
         self.numbers = 0
         self.unsent: deque[Job] = deque()
-        self.by_name: dict[str, Job] = {}
+        self.by_name: dict[str | None, Job] = {}
 
     # ---- what callers do
 
@@ -235,11 +240,11 @@ class Client:
     def submit(self, packed: Packed, kept_as: str | None, anew: bool = False) -> Job:
         """Have a program compiled: `anew`, if what is on disk is useless. What is already being
         compiled isn't begun again."""
-        known = self.by_name.get(kept_as) if kept_as is not None else None
-        if known is not None:
-            return known
+        shared = kept_as is not None and not opaque_of(packed.primitives)  # whose are the caller's
+        if shared and kept_as in self.by_name:
+            return self.by_name[kept_as]
         job = Job(packed, kept_as, anew)
-        if kept_as is not None:
+        if shared:
             self.by_name[kept_as] = job
         self.unsent.append(job)
         self.look()
@@ -358,8 +363,8 @@ class Client:
                 self.unsent.append(job)
                 continue
             job.finish(answer)
-            if job.kept_as is not None:
-                self.by_name.pop(job.kept_as, None)
+            if self.by_name.get(job.kept_as) is job:
+                del self.by_name[job.kept_as]
 
     def _clear(self) -> None:
         if self.worker is not None:

@@ -10,6 +10,8 @@ import os
 import struct
 from typing import Any, NamedTuple
 
+from tapegrad.compiler import disk
+
 HEAD = struct.Struct("<QQ")
 BEAT = 0  # a message's number; requests count from 1
 WORKER = "TAPEGRAD_WORKER"  # set in a worker's environment: what it loads starts no other
@@ -41,8 +43,12 @@ class Answer(NamedTuple):
 
 
 def settings() -> dict[str, str]:
-    """The part of the environment that compiling depends on."""
-    return {x: y for x, y in os.environ.items() if x.startswith(("NUMBA_", "TAPEGRAD_"))}
+    """The part of the environment that compiling depends on. The cache folder is told in full: the
+    other process works in another folder."""
+    found = {x: y for x, y in os.environ.items() if x.startswith(("NUMBA_", "TAPEGRAD_"))}
+    if "TAPEGRAD_CACHE_DIR" in found:
+        found["TAPEGRAD_CACHE_DIR"] = disk.location() or "off"
+    return found
 
 
 def messages(buffer: bytearray) -> list[tuple[int, bytes]]:

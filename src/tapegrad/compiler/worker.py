@@ -334,6 +334,18 @@ class Registries:
 registries = Registries()
 
 
+def _close_all() -> None:
+    """Close the files that the parent left open for others: they would stay open with this."""
+    try:
+        found = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        found = list(range(3, 4096))
+    for descriptor in found:
+        if descriptor > 2:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
 def main(parent: int) -> None:
     """Serve the process of this number over file descriptor 0."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
@@ -343,6 +355,7 @@ def main(parent: int) -> None:
     with contextlib.suppress(OSError):
         os.nice(NICE)
     os.chdir("/")
+    _close_all()
     socket = os.dup(0)
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)

@@ -54,7 +54,7 @@ from tapegrad.tracing.trace import tracing_depth
 from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import flatten, is_traced, unflatten
 
-PASSES = 1e-4  # seconds for each call of a tape, about what optimising takes
+PASSES = 5e-4  # seconds for each call of a tape, about what optimising takes
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ class Variant:
         return finished(self.tape)
 
     def note(self, seconds: float) -> None:
-        """A call was played, and took so long. A tape that is played for longer than it takes to
-        optimise it is optimised."""
+        """A call was played, and took so long. A tape that nobody compiles is optimised once it was
+        played for longer than that takes."""
         self.tier.note(seconds)
-        if self.tier.played > PASSES * len(self.tape.calls):
+        if self.tier.mode == "never" and self.tier.played > PASSES * len(self.tape.calls):
             self.tape = self.finished
 
     def fits_outside(self) -> bool:

@@ -100,10 +100,8 @@ class Tier:
             self.job = None
             return None
         if self.mode == "always":
-            client.wait(job, SLOW)
-            if not job.done:
+            while not job.done and client.wait(job, SLOW / 4 or 0.01):
                 self._tell(job)
-                client.wait(job)
         elif not job.done:
             client.look()
         if not job.done:
@@ -123,7 +121,7 @@ class Tier:
 
     def _tell(self, job: Job) -> None:
         """Say, once, that it takes long."""
-        if not job.told and time.monotonic() - job.started > SLOW:
+        if not job.done and not job.told and time.monotonic() - job.started > SLOW:
             job.told = True
             log.warn(f"{self._shown()} has been compiling for {SLOW:g} s")
 
@@ -171,12 +169,13 @@ class Tier:
         if self.mode == "always":
             raise InternalError(f"{self.name} couldn't be compiled. {error}")
         # The tape is right without being compiled; it only stays slower.
-        warnings.warn(
-            f"{self.name} couldn't be compiled and is played with NumPy instead. Please report "
-            f"this as a fault of tapegrad: {error}",
-            RuntimeWarning,
-            stacklevel=5,
-        )
+        text = f"{self.name} couldn't be compiled and is played with NumPy instead"
+        if "its process ended" not in error:  # somebody may have ended it
+            text += ". Please report this as a fault of tapegrad"
+        try:
+            warnings.warn(f"{text}: {error}", RuntimeWarning, stacklevel=5)
+        except RuntimeWarning:  # made an error, which the call is none of
+            log.warn(f"{text}: {error}")
 
     # ---- after a call
 
