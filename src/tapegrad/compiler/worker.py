@@ -36,7 +36,7 @@ from tapegrad.compiler.protocol import (
     settings,
 )
 
-REST = 60.0  # seconds without work after which the process ends
+REST = 20.0  # seconds without work after which the process ends
 TICK = 1.0  # seconds between beats
 NICE = 2  # how far behind its parent's priority
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
