@@ -540,6 +540,31 @@ def test_waiting_for_the_compiler_can_be_interrupted(tmp_path):
     run(program, tmp_path)
 
 
+@pytest.mark.parametrize("where", ["", "client.failed = office.ATTEMPTS"])
+def test_a_fork_while_the_compiler_is_waited_for(where, tmp_path):
+    """A signal's handler forks; the child goes on waiting for what its parent will get."""
+    program = f"""
+    {where}
+    right(made(1), 1)
+    children = []
+    signal.signal(signal.SIGALRM, lambda *_: children or children.append(os.fork()))
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
+
+    def long(x):
+        for k in range(60):
+            x = x + np.sin(x * (1 + k / 60)) / 100
+        return np.sum(x)
+
+    df, expected = grad(long, compile="always"), grad(long, compile="never")(X)
+    np.testing.assert_allclose(df(X), expected, rtol=1e-12)
+    until(lambda: children)
+    np.testing.assert_allclose(df(X), expected, rtol=1e-12)
+    if children[0]:
+        assert os.waitpid(children[0], 0)[1] == 0
+    """
+    run(program, tmp_path, "-W", "ignore")
+
+
 def test_asyncio_and_threads(tmp_path):
     program = """
     async def one(k):

@@ -263,15 +263,15 @@ class Client:
     def wait(self, job: Job, seconds: float = float("inf")) -> bool:
         """Return when a program is compiled, or so many seconds have passed; an interrupt may come.
         False if waiting were in vain: this was called in the middle of the code that would take the
-        answer, or after a fork that came in the middle of compiling."""
+        answer, or in the child of a fork that came meanwhile."""
         until = time.monotonic() + seconds
-        while not job.done and time.monotonic() < until:
+        while not job.done and not job.lost and time.monotonic() < until:
             self.look()
             if self._is_interrupted() or (self.inside and not self.inside.help()):
                 return job.done
             if not job.done:
                 self._sleep()
-        return True
+        return not job.lost
 
     def clear(self) -> None:
         """Compile every kernel anew from now on, also those that are known."""
@@ -383,7 +383,8 @@ class Client:
     def forget(self) -> None:
         """In the child of a fork: the worker is the parent's, and so is what it compiles."""
         old = self.worker
-        for job in [*self.by_name.values(), *self.unsent, *(old.jobs.values() if old else ())]:
+        held = [where.jobs for where in (self.inside, old) if where is not None]
+        for job in [*self.unsent, *(job for jobs in held for job in list(jobs.values()))]:
             job.lost = True
         self.__init__()  # type: ignore[misc]
         if old is not None:

@@ -46,6 +46,7 @@ def settings() -> dict[str, str]:
     """The part of the environment that compiling depends on. The cache folder is told in full: the
     other process works in another folder."""
     found = {x: y for x, y in os.environ.items() if x.startswith(("NUMBA_", "TAPEGRAD_"))}
+    found.pop(WORKER, None)  # which only a worker has
     if "TAPEGRAD_CACHE_DIR" in found:
         found["TAPEGRAD_CACHE_DIR"] = disk.location() or "off"
     return found

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tapegrad.compiler import alike, disk, kept
-from tapegrad.compiler.compile import Build, compiled
+from tapegrad.compiler.compile import Build, compiled, one_by_one
 from tapegrad.compiler.executable import encoded
 from tapegrad.compiler.packed import opaque_of
 from tapegrad.compiler.protocol import (
@@ -85,7 +85,7 @@ def side_by_side(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict
     pieces go first, each to who has least."""
     cores = min(available_cores(), len(sizes))
     if cores < 2 or sum(sizes.values()) < SIDE_BY_SIDE:
-        return {key: work(key) for key in sizes}
+        return one_by_one(work, sizes)
     shares: list[list[Any]] = [[] for _ in range(cores)]
     loads = [0] * cores
     for key in sorted(sizes, key=lambda key: -sizes[key]):

@@ -65,7 +65,7 @@ class Tier:
 
     @cached_property
     def price(self) -> float:
-        """The seconds of playing after which it is compiled where there is one core."""
+        """The seconds of playing after which it is compiled where no core is free."""
         from tapegrad.compiler.price import estimated_compile_seconds
 
         return estimated_compile_seconds(self.tape)
