@@ -57,12 +57,12 @@ def filtered(xp: Any, p: Any, ys: Any) -> Any:
     return total
 
 
+def normal(*shape: int) -> np.ndarray:
+    return 0.1 * np.random.default_rng(sum(shape)).standard_normal(shape)
+
+
 def programs() -> dict[str, Any]:
     """Functions, and what makes their arguments, by name."""
-
-    def normal(*shape: int) -> np.ndarray:
-        return 0.1 * np.random.default_rng(sum(shape)).standard_normal(shape)
-
     chosen = ("sigmoid_sum_5", "mlp_f64_b128", "gmm_diag_n1000_d10_k25")
     found = {
         w.name: (w.loss, w.make(np.random.default_rng(0))) for w in WORKLOADS if w.name in chosen

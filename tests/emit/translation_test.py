@@ -16,7 +16,7 @@ from tests.primitives.samples import all_samples
 from tapegrad.compiler.compile import kernel_function
 from tapegrad.emit import support
 from tapegrad.emit.linking import linked
-from tapegrad.emit.support import compiling
+from tapegrad.emit.support import compiling, translation
 from tapegrad.ir.tape import Builder, aval_of
 from tapegrad.optimize.inline import inline_custom
 from tapegrad.pipeline import schedule
@@ -165,8 +165,14 @@ PARAMETERS = {
 }
 
 
+@pytest.fixture(params=[translation.SMALL, 0], ids=["in place", "functions"])
+def small(request, monkeypatch):
+    """From how many rounds on loops are functions."""
+    monkeypatch.setattr(translation, "SMALL", request.param)
+
+
 @pytest.mark.parametrize("what", BODIES)
-def test_each_kind_of_statement(what):
+def test_each_kind_of_statement(what, small):
     body = textwrap.indent(textwrap.dedent(BODIES[what]).strip(), "    ")
     text = f"def kernel({', '.join(PARAMETERS)}):\n{body}\n    return 0\n"
     parameters = list(PARAMETERS.values())
@@ -184,7 +190,7 @@ def test_no_variable_changes_its_type():
 SAMPLES = [s for s in all_samples() if all(x.dtype != np.float16 for x in s.operands)][::60]
 
 
-def test_samples_of_primitives():
+def test_samples_of_primitives(small):
     """Kernels of whole plans, on numbers that need make no sense."""
     builder, outputs = Builder("samples"), []
     placed = [[builder.input(aval_of(np.asarray(x))) for x in s.operands] for s in SAMPLES]
@@ -194,3 +200,103 @@ def test_samples_of_primitives():
     for kernel in program.kernels:
         parameters = [kernel.type_of(k) for k in range(len(kernel.parameters))]
         assert_alike(both(kernel.text, parameters, program.constants), parameters)
+
+
+LOOPS = {  # and how many functions they are
+    "alike but for names and for where they are": (
+        2,
+        """
+        a = part(y, 16, (4, 4))
+        for i in range(4):
+            for j in range(4):
+                y[i, j] = exp(x[i, j]) * s
+        for k in range(4):
+            for l in range(4):
+                a[k, l] = exp(x[k, l + 2]) * s
+        for i in range(4):
+            for j in range(4):
+                y[i + 8, j] = exp(x[i, j + 2]) * 2.0
+        """,
+    ),
+    "that differ in a number's kind, in a distance, in a stride": (
+        6,
+        """
+        a = reshaped(y, (8, 8))
+        b = part(y, 24, (4, 4))
+        for i in range(8):
+            y[i, 0] = x[i, 1] + x[i, 2] * 2.0
+        for i in range(8):
+            y[i, 0] = x[i, 1] + x[i, 2] * 2
+        for i in range(8):
+            y[i, 1] = x[i, 1] + x[i, 3] * 2.0
+        for i in range(8):
+            a[i, 1] = x[i, 1] + x[i, 2] * 2.0
+        for i in range(4):
+            b[i, 3] = y[i, 2] + x[i, 2] * 2.0
+        for i in range(4):
+            y[i, 3] = b[i, 2] + x[i, 2] * 2.0
+        """,
+    ),
+    "that change variables which are read later": (
+        2,
+        """
+        t = 0.0
+        u = 0.0
+        n = 0
+        for i in range(16):
+            t = plus(t, x[i, 0])
+            v = t * 2.0
+        for i in range(16):
+            u = plus(u, x[i, 1])
+            w = u * 2.0
+        for i in range(16):
+            n += 3
+            own = x[i, 2] * w
+            last = own > v
+            y[i, 1] = own
+        y[0, 0] = t + u + v + w + n + where(last, 1.0, 2.0)
+        """,
+    ),
+    "with wholes of arrays, and indices before them": (
+        2,
+        """
+        a = reshaped(y, (4, 4, 4))
+        b = part(y, 32, (2, 4, 4))
+        m = reshaped(x, (4, 4, 4))
+        for i in range(2):
+            matmul(m[i], m[i + 1].T, a[i])
+        for j in range(2):
+            matmul(m[j + 1], m[j + 2].T, b[j])
+        for i in range(15, 0, -1):
+            y[i, 3] = x[i - 1, 1] + y[i - 1, 3]
+        """,
+    ),
+    "that return, and so stay": (
+        1,
+        """
+        for i in range(16):
+            if x[i, 0] > 100.0:
+                return 3
+        for i in range(16):
+            y[i, 0] = x[i, 0]
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LOOPS)
+def test_loops_as_functions(what, monkeypatch):
+    count, text = LOOPS[what]
+    made = []
+    monkeypatch.setattr(translation, "SMALL", 0)
+    monkeypatch.setattr(
+        translation,
+        "_function_of",
+        lambda *args, of=translation._function_of: made.append(of(*args)) or made[-1],
+    )
+    body = textwrap.indent(textwrap.dedent(text).strip(), "    ")
+    parameters = [("array", (16, 4), REAL), ("array", (16, 4), REAL), ("scalar", (), REAL)]
+    kernels = both(f"def kernel(x, y, s):\n{body}\n    return 0\n", parameters)
+    assert len(made) == count
+    for seed in range(3):
+        assert_alike(kernels, parameters, seed)

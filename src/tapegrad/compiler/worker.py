@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import pickle
 import select
@@ -292,6 +293,8 @@ def prepare() -> None:
     registries.load_few()
     compiled(parse(FIRST))
     alike.kernels.clear()
+    gc.collect()
+    gc.freeze()  # a fork that collected all of this would copy it, and take 70 ms
 
 
 class Registries:

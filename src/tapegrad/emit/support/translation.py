@@ -16,6 +16,7 @@ import functools
 import inspect
 import operator
 import textwrap
+from collections import Counter
 from typing import Any
 
 from llvmlite import ir
@@ -24,7 +25,8 @@ from numba.core import cgutils
 from numba.core.callconv import create_error_model
 from numba.core.registry import cpu_target
 
-from tapegrad.emit.support.arrays import WORD, FixedArray, part, reshaped
+from tapegrad.emit.support.arrays import BYTE, WORD, FixedArray, part, reshaped
+from tapegrad.emit.support.outline import SMALL, Outline, rounds, taken_apart
 
 OPERATORS: dict[type, Any] = {
     ast.Add: operator.add,
@@ -68,25 +70,41 @@ def _implementation(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
 
 
 class Translator:
-    """One kernel on its way into a module."""
+    """One function on its way into a module: a kernel, or a large loop of one."""
 
     def __init__(self, names: dict[str, Any], function: ir.Function) -> None:
         self.names = names  # globals of the kernel
         self.entry = function.append_basic_block("entry")
-        self.builder = ir.IRBuilder(function.append_basic_block("body"))
-        self.values: dict[str, tuple[Any, Any]] = {}  # what never changes, and its type
+        self.start = function.append_basic_block("body")
+        self.builder = ir.IRBuilder(self.start)
+        self.values: dict[str, tuple[Any, Any]] = {}  # numbers that never change, and their types
+        self.arrays: dict[
+            str, tuple[Any, int, Any]
+        ] = {}  # in what they are, from where, their types
         self.places: dict[str, tuple[Any, Any]] = {}  # where variables are, and their types
+        self.loops: Loops | None = None  # that are functions
 
     def translate(self, tree: ast.FunctionDef, kinds: tuple[Any, ...]) -> None:
         """Fill the function with what the kernel does; it takes these types."""
-        body = self.builder.block
         convention, packer = TARGET.call_conv, TARGET.get_arg_packer(kinds)
         given = packer.from_arguments(self.builder, convention.get_arguments(self.builder.function))
         for parameter, value, kind in zip(tree.args.args, given, kinds, strict=True):
-            self.values[parameter.arg] = value, kind
+            self.take(parameter.arg, value, kind)
+        if sum(rounds(statement) > SMALL for statement in tree.body) > 1:
+            self.loops = Loops(tree, given)
         self.body(tree.body)
+        self.finish()
+
+    def take(self, name: str, value: Any, kind: Any) -> None:
+        """Have a name stand for a number that never changes, or for an array."""
+        if isinstance(kind, FixedArray):
+            self.arrays[name] = value, 0, kind
+        else:
+            self.values[name] = value, kind
+
+    def finish(self) -> None:
         with self.builder.goto_block(self.entry):  # which has the variables' places
-            self.builder.branch(body)
+            self.builder.branch(self.start)
 
     # ---- statements
 
@@ -96,6 +114,9 @@ class Translator:
 
     def _assign(self, statement: ast.Assign) -> None:
         (target,) = statement.targets
+        if isinstance(target, ast.Name) and self.is_view(statement.value):
+            self.arrays[target.id] = self.view(statement.value)
+            return
         value, kind = self.expression(statement.value)
         if isinstance(target, ast.Tuple):
             parts = cgutils.unpack_tuple(self.builder, value, len(target.elts))
@@ -140,6 +161,10 @@ class Translator:
         self.builder.position_at_end(after)
 
     def _for(self, loop: ast.For) -> None:
+        if self.loops is None or not self._call_loop(loop):
+            self._loop(loop)
+
+    def _loop(self, loop: ast.For) -> None:
         assert isinstance(loop.iter, ast.Call) and isinstance(loop.target, ast.Name)
         bounds = [self.whole(x) for x in loop.iter.args]
         start, step = WORD(0), 1
@@ -158,9 +183,26 @@ class Translator:
         builder.position_at_end(body)
         self.values[loop.target.id] = k, types.int64
         self.body(loop.body)
+        del self.values[loop.target.id]
         k.add_incoming(builder.add(k, WORD(step), flags=("nsw",)), builder.block)
         builder.branch(head)
         builder.position_at_end(after)
+
+    def _call_loop(self, loop: ast.For) -> bool:
+        """Call the function that a large loop is. False if it isn't one."""
+        assert self.loops is not None
+        outline = self.loops.outline(loop, self)
+        if outline is None:
+            return False
+        function, kinds = self.loops.function(loop, outline, self)
+        given = [
+            self.builder.gep(array, [WORD(start)], inbounds=True) for array, start in outline.arrays
+        ]
+        given += [self.variable(name)[0] for name in outline.read]
+        for name, kind in zip(outline.changed, kinds, strict=True):
+            given.append(self.builder.bitcast(self.place(name, kind), BYTE.as_pointer()))
+        self.builder.call(function, given)
+        return True
 
     # ---- variables and elements
 
@@ -172,40 +214,41 @@ class Translator:
             return
         assert isinstance(target, ast.Name)
         name, kind = target.id, types.unliteral(kind)
-        if isinstance(kind, FixedArray):
-            assert name not in self.values, name
-            self.values[name] = value, kind
-            return
         assert name not in self.values, name  # neither parameters nor indices are assigned to
-        if name not in self.places:
-            with self.builder.goto_block(self.entry):
-                place = self.builder.alloca(value.type, name=name)
-            self.places[name] = place, kind
-        place, known = self.places[name]
+        if isinstance(kind, FixedArray):
+            assert name not in self.arrays, name
+            self.arrays[name] = value, 0, kind
+            return
+        place = self.place(name, kind)
+        known = self.places[name][1]
         wraps = isinstance(known, types.Integer) and isinstance(kind, types.Integer)
         if known != kind and not wraps:
             raise TypeError(f"{name} is of type {known}, and is assigned a {kind}")
         self.builder.store(TARGET.cast(self.builder, value, kind, known), place)
 
+    def place(self, name: str, kind: Any) -> Any:
+        """Where a variable is. It is of this type, if it is new."""
+        if name not in self.places:
+            with self.builder.goto_block(self.entry):
+                place = self.builder.alloca(TARGET.get_value_type(kind), name=name)
+            self.places[name] = place, kind
+        return self.places[name][0]
+
     def address(self, element: ast.Subscript) -> tuple[Any, FixedArray]:
         """Where an element is, or the first of a part, which is the array that it returns."""
-        array, kind = self.expression(element.value)
+        array, start, kind = self.array(element.value)
         index = element.slice
-        entries = index.elts if isinstance(index, ast.Tuple) else [index]
-        offset, known = None, 0
-        for entry, stride in zip(entries, kind.strides, strict=False):
-            if isinstance(entry, ast.Constant):
-                known += entry.value * stride
-                continue
+        rest, distance = taken_apart(index, kind.strides)
+        offset = None
+        for entry, stride in rest:
             at = self.whole(entry)
             at = at if stride == 1 else self.builder.mul(at, WORD(stride), flags=("nsw",))
             offset = at if offset is None else self.builder.add(offset, at, flags=("nsw",))
-        if known:
-            at = WORD(known)
+        if start + distance or offset is None:
+            at = WORD(start + distance)
             offset = at if offset is None else self.builder.add(offset, at, flags=("nsw",))
-        if offset is not None:
-            array = self.builder.gep(array, [offset], inbounds=True)
-        rank = len(entries)
+        array = self.builder.gep(array, [offset], inbounds=True)
+        rank = len(index.elts) if isinstance(index, ast.Tuple) else 1
         return array, FixedArray(kind.dtype, kind.shape[rank:], kind.strides[rank:])
 
     def load(self, place: Any, array: FixedArray) -> tuple[Any, Any]:
@@ -239,12 +282,30 @@ class Translator:
         return self.constant(x.value)
 
     def _name(self, x: ast.Name) -> tuple[Any, Any]:
-        if x.id in self.places:
-            place, kind = self.places[x.id]
+        if x.id in self.arrays:
+            array, start, kind = self.arrays[x.id]
+            if start:
+                array = self.builder.gep(array, [WORD(start)], inbounds=True)
+            return array, kind
+        return self.variable(x.id)
+
+    def variable(self, name: str) -> tuple[Any, Any]:
+        """A number, by its name."""
+        if name in self.places:
+            place, kind = self.places[name]
             return self.builder.load(place), kind
-        if x.id in self.values:
-            return self.values[x.id]
-        return self.constant(self.names[x.id])
+        if name in self.values:
+            return self.values[name]
+        return self.constant(self.names[name])
+
+    def array(self, x: ast.expr) -> tuple[Any, int, FixedArray]:
+        """An array: in what it is, from where on, and its type."""
+        if isinstance(x, ast.Name):
+            return self.arrays[x.id]
+        if self.is_view(x):
+            return self.view(x)
+        value, kind = self.expression(x)
+        return value, 0, kind
 
     def _subscript(self, x: ast.Subscript) -> tuple[Any, Any]:
         return self.load(*self.address(x))
@@ -274,21 +335,30 @@ class Translator:
 
     def _call(self, x: ast.Call) -> tuple[Any, Any]:
         assert isinstance(x.func, ast.Name)
-        function = self.names.get(x.func.id, getattr(builtins, x.func.id, None))
-        if function is reshaped or function is part:
-            return self.view(*x.args)
+        function = self.function(x.func)
+        if self.is_view(x):
+            array, start, kind = self.view(x)
+            return self.builder.gep(array, [WORD(start)], inbounds=True), kind
         if function is min:  # of a loop's bounds
             a, b = map(self.whole, x.args)
             return self.builder.select(self.builder.icmp_signed("<", a, b), a, b), types.int64
         return self.call(function, [self.expression(arg) for arg in x.args])
 
-    def view(self, array: ast.expr, *place: ast.expr) -> tuple[Any, Any]:
+    def function(self, name: ast.Name) -> Any:
+        return self.names.get(name.id, getattr(builtins, name.id, None))
+
+    def is_view(self, x: ast.expr) -> bool:
+        """Whether this is a call of `reshaped` or `part`."""
+        if not isinstance(x, ast.Call) or not isinstance(x.func, ast.Name):
+            return False
+        function = self.function(x.func)
+        return function is reshaped or function is part
+
+    def view(self, x: Any) -> tuple[Any, int, FixedArray]:
         """`reshaped(array, shape)` and `part(array, start, shape)`."""
-        value, kind = self.expression(array)
-        *start, shape = map(ast.literal_eval, place)
-        if start:
-            value = self.builder.gep(value, [WORD(*start)], inbounds=True)
-        return value, FixedArray(kind.dtype, shape)
+        array, start, kind = self.array(x.args[0])
+        *further, shape = map(ast.literal_eval, x.args[1:])
+        return array, start + sum(further), FixedArray(kind.dtype, shape)
 
     def call(self, function: Any, operands: list[tuple[Any, Any]]) -> tuple[Any, Any]:
         """What a function or an operator gives for these operands."""
@@ -298,6 +368,69 @@ class Translator:
             for (value, kind), wanted in zip(operands, signature.args, strict=True)
         ]
         return emit(self.builder, args), signature.return_type
+
+
+class Loops:
+    """The large loops of a kernel, which are functions that it calls."""
+
+    def __init__(self, tree: ast.FunctionDef, apart: list[Any]) -> None:
+        self.total = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+        self.apart = {*apart}  # arrays that don't overlap
+        self.known: dict[Any, tuple[ir.Function, list[Any]]] = {}
+
+    def outline(self, loop: ast.For, where: Translator) -> Outline | None:
+        """What the loop is as a function. None if it stays where it is."""
+        if rounds(loop) <= SMALL or any(isinstance(x, ast.Return) for x in ast.walk(loop)):
+            return None
+        variables = {name: kind for name, (_, kind) in (where.values | where.places).items()}
+        outline = Outline(loop, where.arrays, variables, self.total)
+        return outline if all(array in self.apart for array, _ in outline.arrays) else None
+
+    def function(
+        self, loop: ast.For, outline: Outline, where: Translator
+    ) -> tuple[ir.Function, list[Any]]:
+        """The function that does what a loop does, and the types of the variables it changes."""
+        if outline.key not in self.known:
+            self.known[outline.key] = _function_of(loop, outline, where)
+        return self.known[outline.key]
+
+
+def _function_of(
+    loop: ast.For, outline: Outline, where: Translator
+) -> tuple[ir.Function, list[Any]]:
+    module, pointer = where.builder.module, BYTE.as_pointer()
+    read = [(name, (where.places | where.values)[name][1]) for name in outline.read]
+    taken = [array.type for array, _ in outline.arrays]
+    taken += [TARGET.get_value_type(kind) for _, kind in read]
+    taken += [pointer] * len(outline.changed)
+    name = module.get_unique_name(f"{where.builder.function.name}.loop")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    args = iter(function.args)
+    inner = Translator(where.names, function)
+    arrays = [next(args) for _ in outline.arrays]
+    for view, (number, start) in outline.views.items():
+        inner.arrays[view] = arrays[number], start, where.arrays[view][2]
+    for name, kind in read:
+        inner.take(name, next(args), kind)
+    changed = dict(zip(outline.changed, args, strict=True))
+    for argument in [*arrays, *changed.values()]:
+        argument.add_attribute("noalias")
+    for name, argument in changed.items():
+        if name in where.places:
+            kind = where.places[name][1]
+            place = inner.place(name, kind)
+            at = inner.builder.bitcast(argument, place.type)
+            inner.builder.store(inner.builder.load(at), place)
+    inner.body([loop])
+    for name, argument in changed.items():
+        place = inner.places[name][0]
+        at = inner.builder.bitcast(argument, place.type)
+        inner.builder.store(inner.builder.load(place), at)
+    inner.builder.ret_void()
+    inner.finish()
+    return function, [inner.places[name][1] for name in changed]
 
 
 def tree_of(function: Any) -> ast.FunctionDef:

@@ -1,0 +1,166 @@
+"""What a loop of a kernel is, apart from the names in it and from where its arrays start.
+
+LLVM takes more than twice as long for a function of twice the size, and programs repeat themselves:
+fifty layers are a hundred loops, which are two. So each large loop becomes a function of its own,
+and loops that are alike become one. They are alike where their tokens are equal: those of the
+syntax tree, with variables and arrays numbered as they appear, types in place of their names, and
+distances in place of where elements are.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import Counter
+from typing import Any
+
+SMALL = 64  # rounds up to which a loop stays where it is: LLVM may unroll it into what surrounds it
+
+
+class Outline:
+    """A loop as a function of what it takes from outside.
+
+    `arrays` are those that it touches, each with how far from its start the first element is that
+    a round of zeros touches; `views` are the names of their parts, each with the number of its
+    array and how far it starts from there. `read` and `changed` are variables.
+    """
+
+    def __init__(
+        self,
+        loop: ast.For,
+        arrays: dict[str, tuple[Any, int, Any]],
+        variables: dict[str, Any],
+        total: Counter[str],
+    ) -> None:
+        """The outline of a loop among arrays, which are each an array that overlaps no other, where
+        it starts in that, and its type; among variables, by their types; in a kernel that has each
+        name so often."""
+        self.arrays: list[tuple[Any, int]] = []
+        self.views: dict[str, tuple[int, int]] = {}
+        self.read: list[str] = []
+        self.changed: list[str] = []
+        self._known, self._variables = arrays, variables
+        self._tokens: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+        self._distances: list[tuple[int, int, int]] = []  # the token's place, the array, how far
+        nodes = list(ast.walk(loop))
+        indices = {node.target.id for node in nodes if isinstance(node, ast.For)}  # type: ignore[attr-defined]
+        names = [node for node in nodes if isinstance(node, ast.Name)]
+        here = Counter(node.id for node in names)
+        self._assigned = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        self._outlive = {name for name in self._assigned - indices if here[name] < total[name]}
+        self._node(loop)
+        self._relate()
+        self.key = tuple(self._tokens)
+
+    def _node(self, node: Any) -> None:
+        if isinstance(node, ast.Name):
+            self._name(node.id)
+        elif isinstance(node, ast.Subscript) and _name_of(node.value) in self._known:
+            name = _name_of(node.value)
+            rank = len(node.slice.elts) if isinstance(node.slice, ast.Tuple) else 1
+            rest, distance = taken_apart(node.slice, self._known[name][2].strides)
+            self._tokens.append(ast.Subscript)
+            self._array(name, distance, rank)
+            self._node([x for entry in rest for x in entry])
+        elif isinstance(node, ast.AST):
+            self._tokens.append(type(node))
+            for field in node._fields:
+                if field not in ("ctx", "type_comment"):
+                    self._node(getattr(node, field))
+        elif isinstance(node, list):
+            self._tokens.append(len(node))
+            for item in node:
+                self._node(item)
+        else:
+            self._tokens += [type(node), repr(node)]  # which tells 1 from 1.0, and 0.0 from -0.0
+
+    def _name(self, name: str) -> None:
+        if name in self._known:
+            self._array(name, 0)
+        elif name not in self._variables and name not in self._assigned:
+            self._tokens.append(name)  # a function, or a constant
+        else:
+            first = name not in self._numbers
+            self._tokens.append(self._numbers.setdefault(name, len(self._numbers)))
+            if first:
+                self._variable(name)
+
+    def _variable(self, name: str) -> None:
+        self._tokens += [self._variables.get(name), name in self._outlive]
+        if name not in self._assigned:
+            self.read.append(name)
+        elif name in self._outlive:
+            self.changed.append(name)
+
+    def _array(self, name: str, distance: int, rank: int = 0) -> None:
+        base, start, kind = self._known[name]
+        if base not in self._numbers:
+            self._numbers[base] = len(self.arrays)
+            self.arrays.append((base, 0))
+        number = self._numbers[base]
+        self.views[name] = number, start
+        self._distances.append((len(self._tokens), number, start + distance))
+        self._tokens += [None, number, kind.dtype, kind.strides, kind.shape[rank:]]
+
+    def _relate(self) -> None:
+        """Have distances count from the first that each array is touched at, within the array."""
+        starts = [
+            max(0, min(distance for _, number, distance in self._distances if number == k))
+            for k in range(len(self.arrays))
+        ]
+        for token, number, distance in self._distances:
+            self._tokens[token] = distance - starts[number]
+        self.arrays = [(base, start) for (base, _), start in zip(self.arrays, starts, strict=True)]
+        self.views = {
+            name: (number, start - starts[number]) for name, (number, start) in self.views.items()
+        }
+
+
+def _name_of(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def taken_apart(
+    index: ast.expr, strides: tuple[int, ...]
+) -> tuple[list[tuple[ast.expr, int]], int]:
+    """Where an element is: parts of its index that are computed, each with its stride, and how far
+    the constants in the index go."""
+    entries = index.elts if isinstance(index, ast.Tuple) else [index]
+    rest, distance = [], 0
+    for entry, stride in zip(entries, strides, strict=False):
+        computed, constant = _split(entry)
+        distance += constant * stride
+        if computed is not None:
+            rest.append((computed, stride))
+    return rest, distance
+
+
+def _split(entry: ast.expr) -> tuple[ast.expr | None, int]:
+    """An entry of an index as something and a constant that is added."""
+    match entry:
+        case ast.Constant(value=int(value)):
+            return None, value
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=ast.Constant(value=int(k))):
+            computed, constant = _split(left)
+            return computed, constant + (k if isinstance(op, ast.Add) else -k)
+    return entry, 0
+
+
+def rounds(statement: ast.stmt) -> float:
+    """How often the bodies of a nest's innermost loops run; infinity, if that isn't constant."""
+    if not isinstance(statement, ast.For):
+        return 0
+    assert isinstance(statement.iter, ast.Call)
+    try:
+        count = len(range(*map(_extent, statement.iter.args)))
+    except ValueError:
+        return math.inf
+    return count * max(1, sum(map(rounds, statement.body)))
+
+
+def _extent(bound: ast.expr) -> int:
+    """A bound of a loop; a ValueError if it isn't constant."""
+    if isinstance(bound, ast.Call) and _name_of(bound.func) == "rolled":
+        (bound,) = bound.args
+    return ast.literal_eval(bound)
