@@ -12,10 +12,13 @@ import re
 from typing import Any
 
 from tapegrad.emit import layout, linking, loading, threads
-from tapegrad.emit.support import arrays, blas, compiling, lapack, scalars, translation
+from tapegrad.emit.support import arrays, blas, compiling, lapack, outline, scalars, translation
 from tapegrad.emit.support.compiling import compiled, object_code
 
-MODULES = (layout, loading, linking, arrays, scalars, blas, lapack, translation, compiling, threads)
+MODULES = (
+    *(layout, loading, linking, arrays, scalars, blas, lapack, outline, translation, compiling),
+    threads,
+)
 
 
 def namespace() -> dict[str, Any]:

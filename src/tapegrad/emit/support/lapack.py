@@ -17,6 +17,7 @@ from numba.extending import intrinsic
 
 from tapegrad.emit.support.arrays import INT, WORD, FixedArray
 from tapegrad.emit.support.blas import Fortran
+from tapegrad.emit.support.translation import call_helper
 
 ALONE = 16  # up to this size right sides are solved for one by one: several go to BLAS's threads
 BLOCK, BLOCKS = 32, 32  # pulled back at once: so many rows, or more if there were more blocks
@@ -62,7 +63,8 @@ def cholesky(typingctx: Any, x: Any) -> Any:
 def _pull_back_block(factor: Any, ct: Any, n: int) -> None:
     """Murray's unblocked algorithm; leaves twice the cotangent on the diagonal."""
     for j in range(n - 1, -1, -1):
-        d, own = factor[j, j], ct[j, j]
+        d = factor[j, j]
+        own = ct[j, j]
         for i in range(j + 1, n):
             ct[i, j] = ct[i, j] / d
             own -= factor[i, j] * ct[i, j]
@@ -91,7 +93,7 @@ def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
         fortran = Fortran(context, builder, ct.dtype)
         cts, lower = args
         corner = FixedArray(ct.dtype, (block, block), (n, 1))  # of any size: it is passed
-        inner = signature(types.none, corner, corner, types.int64)
+        inner = (corner, corner, types.int64)
 
         def at(array: Any, row: int, column: int) -> Any:
             return builder.gep(array, [WORD(row * n + column)], inbounds=True)
@@ -99,9 +101,7 @@ def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
         def pull_back(first: int, last: int) -> None:
             if last - first <= block:
                 corners = [at(x, first, first) for x in (lower, cts)]
-                context.compile_internal(
-                    builder, _pull_back_block, inner, [*corners, WORD(last - first)]
-                )
+                call_helper(builder, _pull_back_block, inner, [*corners, WORD(last - first)])
                 return
             half = ((last - first) // block + 1) // 2 * block
             middle, rows = first + half, last - first - half

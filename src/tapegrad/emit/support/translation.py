@@ -404,9 +404,7 @@ def _function_of(
     taken += [TARGET.get_value_type(kind) for _, kind in read]
     taken += [pointer] * len(outline.changed)
     name = module.get_unique_name(f"{where.builder.function.name}.loop")
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
+    function = _procedure(module, name, taken)
     args = iter(function.args)
     inner = Translator(where.names, function)
     arrays = [next(args) for _ in outline.arrays]
@@ -431,6 +429,32 @@ def _function_of(
     inner.builder.ret_void()
     inner.finish()
     return function, [inner.places[name][1] for name in changed]
+
+
+def _procedure(module: Any, name: str, taken: list[Any]) -> ir.Function:
+    """A function that returns nothing, for its module alone."""
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    return function
+
+
+def call_helper(builder: Any, helper: Any, kinds: tuple[Any, ...], given: list[Any]) -> None:
+    """Call a Python function of arrays that don't overlap, and of numbers, which returns nothing."""
+    name = f"{helper.__name__} {kinds}"
+    if name not in builder.module.globals:
+        tree = tree_of(helper)
+        taken = [TARGET.get_value_type(kind) for kind in kinds]
+        function = _procedure(builder.module, name, taken)
+        translator = Translator(helper.__globals__, function)
+        for parameter, argument, kind in zip(tree.args.args, function.args, kinds, strict=True):
+            translator.take(parameter.arg, argument, kind)
+            if isinstance(kind, FixedArray):
+                argument.add_attribute("noalias")
+        translator.body(tree.body[1:])  # after what it says of itself
+        translator.builder.ret_void()
+        translator.finish()
+    builder.call(builder.module.globals[name], given)
 
 
 def tree_of(function: Any) -> ast.FunctionDef:
