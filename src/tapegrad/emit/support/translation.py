@@ -440,7 +440,7 @@ def _procedure(module: Any, name: str, taken: list[Any]) -> ir.Function:
 
 
 def call_helper(builder: Any, helper: Any, kinds: tuple[Any, ...], given: list[Any]) -> None:
-    """Call a Python function of arrays that don't overlap, and of numbers, which returns nothing."""
+    """Call a Python function of arrays that don't overlap, and of numbers. It returns nothing."""
     name = f"{helper.__name__} {kinds}"
     if name not in builder.module.globals:
         tree = tree_of(helper)
