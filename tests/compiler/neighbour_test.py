@@ -278,11 +278,13 @@ def test_functions_of_the_users_stay_apart(mode, tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    for _ in range(400):
+
+    def ready():  # compiled, or found
         for k in range(4):
             right(functions[k], k)
-        time.sleep(0.001)
-    assert all(sum(df.cache_info()[3:7:3]) for df in functions)  # compiled, or found
+        return all(sum(df.cache_info()[3:7:3]) for df in functions)
+
+    until(ready)
     """
     run(program, tmp_path, TAPEGRAD_CACHE_DIR=str(tmp_path / "cache"))
 
