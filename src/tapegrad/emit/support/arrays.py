@@ -23,13 +23,11 @@ from numba.core.typing.templates import (
     signature,
 )
 from numba.extending import (
-    NativeValue,
     intrinsic,
     lower_builtin,
     lower_getattr_generic,
     models,
     register_model,
-    unbox,
 )
 
 from tapegrad.emit.layout import ALIGNED, ARRAY_FIELDS, DTYPE_FIELDS, SWAPPED
@@ -158,11 +156,6 @@ def part(typingctx: Any, array: Any, start: Any, shape: Any) -> Any:
 _ANY = -1  # stands for a stride that does not matter: those that do are positive
 
 
-def _load(builder: Any, base: Any, offset: int, kind: Any) -> Any:
-    place = builder.gep(base, [WORD(offset)])
-    return builder.load(builder.bitcast(place, kind.as_pointer()))
-
-
 def python_object(module: Any, x: Any) -> Any:
     """The address of one of the Python objects that machine code knows."""
     name = f"tapegrad_{x.__name__}"
@@ -170,25 +163,63 @@ def python_object(module: Any, x: Any) -> Any:
     return module.globals.get(name) or ir.GlobalVariable(module, BYTE, name)
 
 
-def _data_function(module: Any, rank: int) -> Any:
-    """The function that takes the data pointer out of an ndarray of this rank, and says whether it
-    could. One for all parameters of a module: unpacking each in place took longer to compile than
-    many a kernel.
+_POINTER, _FLAG = BYTE.as_pointer(), ir.IntType(1)
+# What an array has to be: which argument it is, the number of its dtype, its rank, and where its
+# dimensions and strides stand among the words of all.
+_EXPECTED = ir.LiteralStructType([INT, INT, INT, INT])
 
-    {void *, bool} data(PyObject *x, int type_number, const ssize_t *dims, const ssize_t *strides)
+
+def data_pointers(module: Any, builder: Any, args: Any, kinds: dict[int, FixedArray]) -> Any:
+    """Emit that the data pointers are taken out of the arguments which are arrays, of these types.
+    Returns where the pointers are, and whether all could be taken; else there is a BufferError.
+
+    One loop goes over a table: to unpack each in place took longer to compile than many a kernel.
     """
-    name = f"tapegrad_data{rank}"
-    if name in module.globals:
-        return module.globals[name]
-    pointer, flag = BYTE.as_pointer(), ir.IntType(1)
-    result = ir.LiteralStructType([pointer, flag])
-    wanted = WORD.as_pointer()
-    kind = ir.FunctionType(result, [pointer, INT, wanted, wanted])
-    function = ir.Function(module, kind, name)
+    words: list[int] = []
+    rows = []
+    for at, kind in kinds.items():
+        rows.append(ir.Constant(_EXPECTED, [at, _number(kind), len(kind.shape), len(words)]))
+        words += [*kind.shape, *_strides(kind)]
+    table = ir.Constant(ir.ArrayType(_EXPECTED, len(rows)), rows)
+    listed = ir.Constant(ir.ArrayType(WORD, len(words)), words)
+    start = INT(0)
+    expected, all_words = (
+        cgutils.global_constant(module, f"tapegrad_{name}", x).gep([start, start])
+        for name, x in (("arrays", table), ("words", listed))
+    )
+    found = builder.alloca(_POINTER, INT(len(rows)))
+    function = _data_function(module)
+    return found, builder.call(function, [args, expected, all_words, INT(len(rows)), found])
+
+
+def _number(kind: FixedArray) -> int:
+    return np.dtype(str(kind.dtype) if kind.dtype != types.boolean else "bool").num
+
+
+def _strides(kind: FixedArray) -> list[int]:
+    """In bytes, as an array of this type has them."""
+    width = np.dtype(str(kind.dtype) if kind.dtype != types.boolean else "bool").itemsize
+    free = 0 in kind.shape
+    return [
+        _ANY if free or n == 1 else stride * width
+        for n, stride in zip(kind.shape, kind.strides, strict=True)
+    ]
+
+
+def _data_function(module: Any) -> Any:
+    """A function that takes the data pointers out of arrays which are as expected.
+
+    bool data(PyObject **args, const expected *, const ssize_t *words, int count, void **found)
+    """
+    kind = ir.FunctionType(
+        _FLAG,
+        [_POINTER.as_pointer(), _EXPECTED.as_pointer(), WORD.as_pointer(), INT]
+        + [_POINTER.as_pointer()],
+    )
+    function = ir.Function(module, kind, "tapegrad_data")
     function.linkage = "internal"
     function.attributes.add("noinline")
-    at, of_dtype = ARRAY_FIELDS, DTYPE_FIELDS
-    x, number, dims, strides = function.args
+    args, expected, words, count, found = function.args
     b = ir.IRBuilder(function.append_basic_block())
     fails = function.append_basic_block()
 
@@ -197,67 +228,51 @@ def _data_function(module: Any, rank: int) -> Any:
         b.cbranch(holds, fits, fails)
         b.position_at_end(fits)
 
-    require(
-        b.icmp_unsigned("==", _load(b, x, at["type"], pointer), python_object(module, np.ndarray))
-    )
-    require(b.icmp_signed("==", _load(b, x, at["ndim"], INT), INT(rank)))
-    dtype = _load(b, x, at["dtype"], pointer)
-    holds = b.icmp_signed("==", _load(b, dtype, of_dtype["number"], INT), number)
-    swapped = b.icmp_signed("==", _load(b, dtype, of_dtype["byteorder"], BYTE), BYTE(ord(SWAPPED)))
-    holds = b.and_(holds, b.not_(swapped))
-    aligned = b.and_(_load(b, x, at["flags"], INT), INT(ALIGNED))
-    holds = b.and_(holds, b.icmp_signed("!=", aligned, INT(0)))
-    found_dims = _load(b, x, at["dimensions"], pointer)
-    found_strides = _load(b, x, at["strides"], pointer)
-    for k in range(rank):
-        extent = b.load(b.gep(dims, [INT(k)]))
-        holds = b.and_(holds, b.icmp_signed("==", _load(b, found_dims, 8 * k, WORD), extent))
-        stride = b.load(b.gep(strides, [INT(k)]))
-        same = b.icmp_signed("==", _load(b, found_strides, 8 * k, WORD), stride)
-        free = b.icmp_signed("==", stride, WORD(_ANY))
-        holds = b.and_(holds, b.or_(same, free))
-    require(holds)
-    pair = b.insert_value(ir.Constant(result, ir.Undefined), _load(b, x, at["data"], pointer), 0)
-    b.ret(b.insert_value(pair, flag(1), 1))
+    def read(base: Any, offset: int, kind: Any) -> Any:
+        place = b.gep(base, [WORD(offset)])
+        return b.load(b.bitcast(place, kind.as_pointer()))
+
+    def item(array: Any, at: Any) -> Any:
+        return b.load(b.gep(array, [at]))
+
+    def order(left: str, x: Any, y: Any) -> Any:
+        return b.icmp_signed(left, x, y)
+
+    at, of_dtype = ARRAY_FIELDS, DTYPE_FIELDS
+    with cgutils.for_range(b, count) as loop:
+        argument, number, rank, first = (
+            b.load(b.gep(expected, [loop.index, INT(k)])) for k in range(4)
+        )
+        x = item(args, argument)
+        require(order("==", read(x, at["type"], _POINTER), python_object(module, np.ndarray)))
+        require(order("==", read(x, at["ndim"], INT), rank))
+        dtype = read(x, at["dtype"], _POINTER)
+        holds = order("==", read(dtype, of_dtype["number"], INT), number)
+        swapped = order("==", read(dtype, of_dtype["byteorder"], BYTE), BYTE(ord(SWAPPED)))
+        holds = b.and_(holds, b.not_(swapped))
+        aligned = b.and_(read(x, at["flags"], INT), INT(ALIGNED))
+        require(b.and_(holds, order("!=", aligned, INT(0))))
+        dims, strides = (
+            b.bitcast(read(x, at[name], _POINTER), WORD.as_pointer())
+            for name in ("dimensions", "strides")
+        )
+        with cgutils.for_range(b, rank) as axis:
+            extent = item(words, b.add(first, axis.index))
+            stride = item(words, b.add(b.add(first, rank), axis.index))
+            holds = order("==", item(dims, axis.index), extent)
+            same = order("==", item(strides, axis.index), stride)
+            free = order("==", stride, WORD(_ANY))
+            require(b.and_(holds, b.or_(same, free)))
+        b.store(read(x, at["data"], _POINTER), b.gep(found, [loop.index]))
+    b.ret(_FLAG(1))
     b.position_at_end(fails)
-    error = python_object(module, BufferError)
-    kind = ir.FunctionType(ir.VoidType(), [pointer, pointer])
+    kind = ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER])
     complain = cgutils.get_or_insert_function(module, kind, "PyErr_SetString")
-    text = cgutils.global_constant(
-        module, f"{name}_text", cgutils.make_bytearray(b"another array than the compiled one\0")
-    )
-    b.call(complain, [error, b.bitcast(text, pointer)])
-    b.ret(ir.Constant(result, [ir.Constant(pointer, None), flag(0)]))
+    said = cgutils.make_bytearray(b"another array than the compiled one\0")
+    text = cgutils.global_constant(module, "tapegrad_said", said)
+    b.call(complain, [python_object(module, BufferError), b.bitcast(text, _POINTER)])
+    b.ret(_FLAG(0))
     return function
-
-
-def _words(module: Any, values: tuple[int, ...]) -> Any:
-    """A constant array of words, as a pointer; equal ones are one."""
-    name = "tapegrad_" + "_".join(["words", *map(str, values)]).replace("-", "m")
-    kind = ir.ArrayType(WORD, len(values))
-    place = module.globals.get(name)
-    if place is None:
-        place = cgutils.global_constant(module, name, ir.Constant(kind, list(values)))
-    return place.bitcast(WORD.as_pointer())
-
-
-@unbox(FixedArray)
-def _unbox_fixed_array(kind: Any, value: Any, c: Any) -> Any:
-    """The data pointer of an ndarray of exactly this type; a BufferError for anything else."""
-    b = c.builder
-    number = np.dtype(str(kind.dtype) if kind.dtype != types.boolean else "bool").num
-    width = c.context.get_abi_sizeof(c.context.get_data_type(kind.dtype))
-    free = 0 in kind.shape
-    strides = tuple(
-        _ANY if free or n == 1 else stride * width
-        for n, stride in zip(kind.shape, kind.strides, strict=True)
-    )
-    function = _data_function(b.module, len(kind.shape))
-    dims, steps = _words(b.module, kind.shape), _words(b.module, strides)
-    x = b.bitcast(value, BYTE.as_pointer())
-    pair = b.call(function, [x, INT(number), dims, steps])
-    data = b.bitcast(b.extract_value(pair, 0), c.context.get_value_type(kind))
-    return NativeValue(data, is_error=b.not_(b.extract_value(pair, 1)))
 
 
 def argument(

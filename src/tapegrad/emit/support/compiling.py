@@ -12,7 +12,7 @@ from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 
 from tapegrad.emit.linking import ENTRY, linked
-from tapegrad.emit.support.arrays import BYTE, INT, WORD, FixedArray, python_object
+from tapegrad.emit.support.arrays import BYTE, INT, WORD, FixedArray, data_pointers, python_object
 from tapegrad.emit.support.translation import TARGET, TYPING, Translator, tree_of
 
 
@@ -82,12 +82,22 @@ def _add_entry(target: Any, library: Any, kernel: Any) -> None:
     with builder.if_then(builder.icmp_signed("!=", count, WORD(wanted)), likely=False):
         python.err_set_string(python_object(module, TypeError), f"a kernel of {wanted} arguments")
         builder.ret(null)
-    values = []
-    for k, argtype in enumerate(kernel.argtypes):
-        value = python.to_native_value(argtype, builder.load(builder.gep(args, [INT(k)])))
+    values: list[Any] = [None] * wanted
+    arrays = {k: kind for k, kind in enumerate(kernel.argtypes) if isinstance(kind, FixedArray)}
+    if arrays:
+        found, fit = data_pointers(module, builder, args, arrays)
+        with builder.if_then(builder.not_(fit), likely=False):
+            builder.ret(null)
+        for number, (k, kind) in enumerate(arrays.items()):
+            pointer = builder.load(builder.gep(found, [INT(number)]))
+            values[k] = builder.bitcast(pointer, target.get_value_type(kind))
+    for k, kind in enumerate(kernel.argtypes):
+        if k in arrays:
+            continue
+        value = python.to_native_value(kind, builder.load(builder.gep(args, [INT(k)])))
         with builder.if_then(value.is_error, likely=False):
             builder.ret(null)
-        values.append(value.value)
+        values[k] = value.value
     convention = target.call_conv
     callee = ir.Function(
         module,
