@@ -2,7 +2,8 @@
 
 Whoever imports a module holds a lock, and the child of a fork never gets the locks of its parent's
 other threads: it would wait for ever for a module that one of them was importing. So forks wait
-until this has been done, which takes some hundredths of a second.
+until a group has been loaded, which takes some hundredths of a second. What else of tapegrad's was
+just being imported, the child imports anew.
 """
 
 from __future__ import annotations
@@ -10,23 +11,61 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 CALLS = (  # what a first call takes
-    *("optree", "tapegrad.pipeline", "tapegrad.optimize.dce", "tapegrad.tracing.floating"),
-    *("tapegrad.tracing.leaks", "tapegrad.tracing.frontend", "tapegrad.tracing.frontend.making"),
-    *("tapegrad.tracing.frontend.methods", "tapegrad.tracing.frontend.folding"),
-    *("tapegrad.tracing.frontend.ufuncs", "tapegrad.tracing.frontend.scattering"),
-    *(
-        "tapegrad.tracing.frontend.linalg",
-        "tapegrad.tracing.frontend.contracting",
-        "tapegrad.ir.verify",
-    ),
+    "optree",
+    "tapegrad.pipeline",
+    "tapegrad.ir.verify",
+    "tapegrad.optimize.dce",
+    "tapegrad.tracing.floating",
+    "tapegrad.tracing.leaks",
+    "tapegrad.tracing.frontend",
+    "tapegrad.tracing.frontend.contracting",
+    "tapegrad.tracing.frontend.folding",
+    "tapegrad.tracing.frontend.linalg",
+    "tapegrad.tracing.frontend.making",
+    "tapegrad.tracing.frontend.methods",
+    "tapegrad.tracing.frontend.scattering",
+    "tapegrad.tracing.frontend.ufuncs",
 )
 MACHINE_CODE = (  # what machine code takes: its compiler's other side, and what links it
-    *("tapegrad.compiler.client", "tapegrad.compiler.kept", "tapegrad.compiler.executable"),
-    *("socket", "select", "tapegrad.emit.layout", "tapegrad.emit.linking"),
+    "select",
+    "socket",
+    "tapegrad.compiler.client",
+    "tapegrad.compiler.executable",
+    "tapegrad.compiler.kept",
+    "tapegrad.emit.layout",
+    "tapegrad.emit.linking",
 )
+COMPILER = (  # what a compiler in this process takes
+    "networkx",
+    "tapegrad.compiler.inside",
+    "tapegrad.emit.names",
+    "tapegrad.emit.numba_source",
+    "tapegrad.emit.support",
+    "tapegrad.schedule.buffers",
+)
+
+
+def _refuse_sub_interpreters() -> None:
+    """An ImportError in an interpreter that isn't the process's first: optree would hang there."""
+    for name in ("_interpreters", "_xxsubinterpreters"):  # Python 3.13, and before
+        try:
+            known: Any = importlib.import_module(name)
+            first = known.get_current() == known.get_main()
+        except (ImportError, AttributeError):
+            continue
+        if not first:
+            raise ImportError(
+                "tapegrad doesn't run in a sub-interpreter: optree, by which it takes arguments "
+                "apart, can't be loaded there. Use threads or processes"
+            )
+
+
 _loading = threading.RLock()
 _loaded: set[tuple[str, ...]] = set()
 
@@ -36,15 +75,36 @@ def load(group: tuple[str, ...]) -> None:
     if group in _loaded:
         return
     with _loading:
+        _refuse_sub_interpreters()
         for name in group:
             with contextlib.suppress(ImportError):  # who needs it will say so
                 importlib.import_module(name)
         _loaded.add(group)
 
 
+@contextlib.contextmanager
+def no_forks() -> Iterator[None]:
+    """Forks of other threads wait until this has been left."""
+    with _loading:
+        yield
+
+
+def _import_anew() -> None:
+    """Forget what another thread was importing: in the child of a fork, nobody will finish it."""
+    locks = getattr(getattr(importlib, "_bootstrap", None), "_module_locks", {})
+    for name, reference in list(locks.items()):
+        owner = getattr(reference(), "owner", None)
+        if name.startswith("tapegrad.") and owner not in (None, threading.get_ident()):
+            del locks[name]
+            sys.modules.pop(name, None)
+
+
+def _after_in_child() -> None:
+    _loading.release()  # the thread that forked has it, and goes on here
+    _import_anew()
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_loading.acquire,
-        after_in_parent=_loading.release,
-        after_in_child=_loading.release,  # the thread that forked has it, and goes on there
+        before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_after_in_child
     )

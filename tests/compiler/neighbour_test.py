@@ -1,7 +1,4 @@
-"""The compiler next door: what goes wrong with it is nobody's wait, and nobody's wrong number.
-
-Each program runs in a process of its own, with a limit on its time: a hang is a failure.
-"""
+"""The compiler next door: what goes wrong with it is nobody's wait, and nobody's wrong number."""
 
 from __future__ import annotations
 
@@ -9,54 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 
 import pytest
-
-LIMIT = 120  # seconds
-
-HEAD = """
-import atexit, asyncio, gc, multiprocessing, os, random, signal, sys, threading, time
-import numpy as np
-import numpy.testing
-from tapegrad import grad
-from tapegrad.compiler import client as office
-from tapegrad.compiler.client import client
-
-X = np.array([0.5, 1.0, 2.0])
-
-def made(k, mode="always"):
-    "A new function, the k-th, whose gradient at X is known."
-    return grad(lambda x: np.sum(np.sin(x) * k), compile=mode)
-
-def right(df, k):
-    np.testing.assert_allclose(df(X), np.cos(X) * k, rtol=1e-12)
-
-def compiled(df):
-    return df.cache_info().compiles == 1
-
-def until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it takes too long"
-        time.sleep(0.005)
-"""
-
-
-def run(program, tmp_path, *options, **environment):
-    """Run a program after `HEAD`; what it printed."""
-    path = tmp_path / "program.py"
-    path.write_text(HEAD + textwrap.dedent(program))
-    found = subprocess.run(
-        [sys.executable, *options, str(path)],
-        env={**os.environ, "TAPEGRAD_DEBUG": "", **environment},  # which takes time
-        timeout=LIMIT,
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 0, found.stderr[-3000:]
-    return found.stdout
+from tests.compiler.programs import LIMIT, run
 
 
 def test_no_call_waits_and_numba_is_never_loaded(tmp_path):
@@ -349,84 +302,6 @@ def test_files_with_the_names_of_modules(tmp_path):
 # ---- processes
 
 
-def test_forks(tmp_path):
-    """Before, while and after something is compiled, in a process with threads."""
-    program = """
-    def child(work):
-        number = os.fork()
-        if not number:
-            try:
-                work()
-                os._exit(0)
-            except BaseException as error:
-                print(repr(error), file=sys.stderr, flush=True)
-                os._exit(1)
-        return number
-
-    def work():
-        for k, df in enumerate(derived):
-            right(df, k)
-            right(df, k)
-        right(made(100), 100)
-        right(made(101, "auto"), 101)
-        assert client.worker is None or client.worker.pid not in parents
-
-    parents, children, derived = set(), [], []
-    busy = threading.Thread(target=lambda: [right(made(200 + k), 200 + k) for k in range(6)])
-    busy.start()
-    for k in range(8):
-        derived.append(made(k, "auto" if k % 2 else "always"))
-        right(derived[k], k), right(derived[k], k)
-        parents.add(client.worker.pid)
-        children.append(child(work))
-        time.sleep(0.05 * k)
-    busy.join()
-    assert [os.waitpid(number, 0)[1] for number in children] == [0] * len(children)
-    right(made(9), 9)
-    """
-    run(program, tmp_path, "-W", "ignore")
-
-
-def test_forks_while_modules_are_loaded(tmp_path):
-    """A child never gets the lock of a module that another thread was importing."""
-    program = """
-    threads = [
-        threading.Thread(target=lambda k=k: right(made(k, "auto"), k)) for k in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    children = []
-    for k in range(12):
-        children.append(os.fork())
-        if not children[-1]:
-            signal.alarm(60)  # ends a child that hangs
-            df = made(k, "never")
-            right(df, k)
-            os._exit(0)
-        time.sleep(0.01)
-    for thread in threads:
-        thread.join()
-    assert [os.waitpid(number, 0)[1] for number in children] == [0] * len(children)
-    """
-    run(program, tmp_path, "-W", "ignore")
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_pools(method, tmp_path):
-    program = f"""
-    def work(k):
-        df = made(k, ["always", "auto"][k % 2])
-        right(df, k), right(df, k)
-        return k
-
-    if __name__ == "__main__":
-        right(made(50), 50)
-        with multiprocessing.get_context("{method}").Pool(2) as pool:
-            assert pool.map(work, range(4)) == [0, 1, 2, 3]
-    """
-    run(program, tmp_path, "-W", "ignore")
-
-
 def test_the_worker_goes_with_its_process(tmp_path):
     program = """
     right(made(1), 1)
@@ -538,51 +413,6 @@ def test_waiting_for_the_compiler_can_be_interrupted(tmp_path):
     os.kill(client.worker.pid, signal.SIGCONT)
     right(df, 2)
     assert compiled(df)
-    """
-    run(program, tmp_path)
-
-
-@pytest.mark.parametrize("where", ["", "client.failed = office.ATTEMPTS"])
-def test_a_fork_while_the_compiler_is_waited_for(where, tmp_path):
-    """As by a signal's handler; the child goes on, where only its parent will get an answer."""
-    program = f"""
-    {where}
-    right(made(1), 1)
-    children = []
-    sleep = office.Client._sleep
-
-    def forking(self):
-        children or children.append(os.fork())
-        sleep(self)
-
-    office.Client._sleep = forking
-
-    def long(x):
-        for k in range(60):
-            x = x + np.sin(x * (1 + k / 60)) / 100
-        return np.sum(x)
-
-    df, expected = grad(long, compile="always"), grad(long, compile="never")(X)
-    np.testing.assert_allclose(df(X), expected, rtol=1e-12)
-    np.testing.assert_allclose(df(X), expected, rtol=1e-12)
-    if children[0]:
-        assert os.waitpid(children[0], 0)[1] == 0
-    """
-    run(program, tmp_path, "-W", "ignore")
-
-
-def test_asyncio_and_threads(tmp_path):
-    program = """
-    async def one(k):
-        df = made(k, ["always", "auto"][k % 2])
-        for _ in range(20):
-            await asyncio.to_thread(right, df, k)
-            right(df, k)
-
-    async def main():
-        await asyncio.gather(*[one(k) for k in range(6)])
-
-    asyncio.run(main())
     """
     run(program, tmp_path)
 

@@ -40,6 +40,7 @@ from tapegrad.compiler.protocol import (
 )
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import Tape
+from tapegrad.late import COMPILER, load
 
 if TYPE_CHECKING:
     import socket
@@ -326,6 +327,7 @@ class Client:
 
     def _inside(self) -> Inside:
         if self.inside is None:
+            load(COMPILER)
             from tapegrad.compiler.inside import Inside
 
             self.inside = Inside()

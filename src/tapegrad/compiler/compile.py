@@ -19,6 +19,21 @@ if TYPE_CHECKING:
 # length. The result holds the machine code of each.
 Build = Callable[[Callable[[Any], bytes], Mapping[Any, int]], dict[Any, bytes]]
 
+# What is compiled before all else: a loop, a sum, a choice, a product, a guard.
+FIRST = """tape first(x, y)
+  inp   %1 : f8[40,8]
+  inp   %2 : f8[8,40]
+        %3 = exp(%1) : f8[40,8]
+        %4 = matmul(%3, %2) : f8[40,40]
+        %5 = less(%4, 1.0) : b1[40,40]
+        %6 = where(%5, %4, 0.0) : f8[40,40]
+        %7 = div(%6, 2.0) : f8[40,40]
+        %8 = sum(%7, axes=(0, 1)) : f8[]
+        %9 = less(%8, 0.0) : b1[]
+  guard %9 = False
+  out   %8, %7
+"""
+
 
 def one_by_one(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[Any, bytes]:
     """The results of work that is done here, one piece after the other."""
@@ -43,6 +58,13 @@ def compiled(
         parts = ("passes", "schedule", "kernels")
         times.update({part: at[k + 1] - at[k] for k, part in enumerate(parts)})
     return Executable(program.driver(), kernels)
+
+
+def compile_first() -> None:
+    """Compile a small program: that loads modules, fills numba's registries, and starts LLVM."""
+    from tapegrad.ir.text import parse
+
+    compiled(parse(FIRST))
 
 
 def _machine_code(program: Program, build: Build) -> dict[str, bytes]:

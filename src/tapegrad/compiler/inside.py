@@ -16,14 +16,16 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tapegrad.compiler import kept
-from tapegrad.compiler.compile import compiled, one_by_one
+from tapegrad.compiler.compile import compile_first, compiled, one_by_one
 from tapegrad.compiler.executable import encoded
 from tapegrad.compiler.packed import opaque_of
 from tapegrad.compiler.protocol import Answer
+from tapegrad.late import no_forks
 
 if TYPE_CHECKING:
     from tapegrad.compiler.client import Job
 
+_ready = False  # to compile without importing anything
 _at_work = 0  # threads of this process that compile
 _spoilt = False  # whether a fork came in the middle of that
 
@@ -52,6 +54,7 @@ class Inside:
         """Compile what waits."""
         global _at_work
 
+        _prepare()
         while self.waiting and not _spoilt:
             try:
                 number, job = self.waiting.popleft()
@@ -76,6 +79,16 @@ class Inside:
         while self.finished:
             found.append(self.finished.popleft())
         return found
+
+
+def _prepare() -> None:
+    """Load what compiling takes, half a second long. Forks wait for that."""
+    global _ready
+    with no_forks():
+        if not _ready:
+            with contextlib.suppress(Exception):  # which the first program will meet too
+                compile_first()
+            _ready = True
 
 
 def _answer(job: Job) -> Answer:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tapegrad.compiler import alike, disk, kept
-from tapegrad.compiler.compile import Build, compiled, one_by_one
+from tapegrad.compiler.compile import Build, compile_first, compiled, one_by_one
 from tapegrad.compiler.executable import encoded
 from tapegrad.compiler.packed import opaque_of
 from tapegrad.compiler.protocol import (
@@ -42,22 +42,6 @@ TICK = 1.0  # seconds between beats
 NICE = 2  # how far behind its parent's priority
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 SIDE_BY_SIDE = 12_000  # letters of kernels from which on they are compiled on several cores: 0.3 s
-
-
-# What is compiled before the first request: a loop, a sum, a choice, a product, a guard.
-FIRST = """tape first(x, y)
-  inp   %1 : f8[40,8]
-  inp   %2 : f8[8,40]
-        %3 = exp(%1) : f8[40,8]
-        %4 = matmul(%3, %2) : f8[40,40]
-        %5 = less(%4, 1.0) : b1[40,40]
-        %6 = where(%5, %4, 0.0) : f8[40,40]
-        %7 = div(%6, 2.0) : f8[40,40]
-        %8 = sum(%7, axes=(0, 1)) : f8[]
-        %9 = less(%8, 0.0) : b1[]
-  guard %9 = False
-  out   %8, %7
-"""
 
 
 # ---- compiling
@@ -285,13 +269,9 @@ def _adopt(wanted: dict[str, str]) -> None:
 
 
 def prepare() -> None:
-    """Load what compiling needs, and compile a first program, which fills numba's registries."""
-    import networkx  # noqa: F401  # the scheduler's minimum cut
-
-    from tapegrad.ir.text import parse
-
+    """Load what compiling takes, so that no fork has to."""
     registries.load_few()
-    compiled(parse(FIRST))
+    compile_first()
     alike.kernels.clear()
     gc.collect()
     gc.freeze()  # a fork that collected all of this would copy it, and take 70 ms
