@@ -38,15 +38,12 @@ TRACED: tuple[Pass, ...] = (eliminate_common, remove_dead)
 # Before differentiating: what is gone here is gone twice.
 BEFORE: tuple[Pass, ...] = (
     simplify,
-    eliminate_common,
     remove_dead,
 )
 
 # After differentiating, on forward and backward half together.
 AFTER: tuple[Pass, ...] = (
-    simplify,  # the seed is 1, so the start of the backward half folds away
-    eliminate_common,  # the backward half reads much of what the forward half computed
-    simplify,  # what merging made alike
+    simplify,  # the backward half reads much of what the forward half computed, and its seed is 1
     remove_dead,  # last: rules return every cotangent, and few are wanted
 )
 

@@ -52,9 +52,7 @@ def reverse(
     masks, kinks = Masks(builder), Kinks(tape, rewriter, writer)
     active = _depends_on(tape, wrt)
     for call in reversed(tape.calls):
-        if not any(out in cts for out in call.outs):
-            continue
-        if any(out in active for out in call.outs):
+        if not cts.keys().isdisjoint(call.outs) and not active.isdisjoint(call.outs):
             _pull_back(call, rewriter, writer, cts, active, masks, kinks)
 
     writer.src, writer.reason = None, ""
@@ -97,11 +95,11 @@ def _with_seeds(tape: Tape) -> Tape:
     )
 
 
-def _depends_on(tape: Tape, wrt: Sequence[int]) -> set[Var]:
+def _depends_on(tape: Tape, wrt: Sequence[int]) -> set[Operand]:
     """The floating-point variables that the inputs numbered `wrt` have a part in."""
-    active = {tape.inputs[k] for k in wrt}
+    active: set[Operand] = {tape.inputs[k] for k in wrt}
     for call in tape.calls:
-        if any(isinstance(x, Var) and x in active for x in call.operands):
+        if not active.isdisjoint(call.operands):
             active.update(out for out in call.outs if out.dtype.kind == "f")
     return active
 
@@ -111,7 +109,7 @@ def _pull_back(
     rewriter: Rewriter,
     writer: Writer,
     cts: dict[Var, list[Node]],
-    active: set[Var],
+    active: set[Operand],
     masks: Masks,
     kinks: Kinks,
 ) -> None:

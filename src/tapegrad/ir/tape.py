@@ -121,10 +121,11 @@ class Literal:
         return self.value.dtype, b"nan" if nan else self.value.tobytes()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and self._key() == other._key()
+        return self is other or (isinstance(other, Literal) and self._key() == other._key())
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        value = self.value
+        return hash(value) if value == value else 0  # NaNs hash by where they are
 
     def __str__(self) -> str:
         text = str(self.value)
@@ -342,13 +343,14 @@ class Builder:
         self.guards: list[Guard] = []
         self._next = 1
 
-    def _fresh(self, aval: Aval) -> Var:
+    def fresh(self, aval: Aval) -> Var:
+        """A variable that nothing defines yet."""
         var = Var(self._next, aval)
         self._next += 1
         return var
 
     def input(self, aval: Aval, name: str = "") -> Var:
-        var = self._fresh(aval)
+        var = self.fresh(aval)
         self.inputs.append(var)
         self.names.append(name)
         return var
@@ -366,10 +368,11 @@ class Builder:
 
     def again(self, call: Call, operands: Sequence[Operand]) -> tuple[Var, ...]:
         """Append a call of another tape, with other operands."""
-        if all(x is y or x.aval is y.aval for x, y in zip(operands, call.operands, strict=True)):
-            avals = [out.aval for out in call.outs]  # of the same types as before
-            return self._append(call.primitive, operands, avals, call.src, call.reason)
-        return self.call(call.primitive, operands, call.src, call.reason)
+        for x, y in zip(operands, call.operands, strict=True):
+            if x is not y and x.aval is not y.aval:
+                return self.call(call.primitive, operands, call.src, call.reason)
+        avals = [out.aval for out in call.outs]  # of the same types as before
+        return self._append(call.primitive, operands, avals, call.src, call.reason)
 
     def _append(
         self,
@@ -379,7 +382,9 @@ class Builder:
         src: Source | None,
         reason: str,
     ) -> tuple[Var, ...]:
-        outs = tuple([self._fresh(aval) for aval in avals])
+        first = self._next
+        self._next = first + len(avals)
+        outs = tuple([Var(first + k, aval) for k, aval in enumerate(avals)])
         self.calls.append(Call(primitive, tuple(operands), outs, src, reason))
         return outs
 
@@ -425,12 +430,16 @@ class Rewriter:
             raise TapeError(f"{x} is used before the call that defines it") from None
 
     def operands(self, call: Call) -> list[Operand]:
-        return [self.operand(x) for x in call.operands]
+        try:
+            return [x if type(x) is Literal else self.env[x] for x in call.operands]  # type: ignore[index]
+        except KeyError:
+            return [self.operand(x) for x in call.operands]  # which says what is wrong
 
     def copy(self, call: Call) -> None:
         """Carry a call over as it is."""
         outs = self.builder.again(call, self.operands(call))
-        self.env.update(zip(call.outs, outs, strict=True))
+        for before, after in zip(call.outs, outs, strict=True):
+            self.env[before] = after
 
     def finish(self) -> Tape:
         for guard in self.tape.guards:

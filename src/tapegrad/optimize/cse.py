@@ -9,11 +9,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tapegrad.ir.tape import Rewriter, Tape, Var
+from tapegrad.ir.tape import Operand, Rewriter, Tape, Var
 from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.base import Primitive
 from tapegrad.primitives.control import Opaque
 
 # Those that give the same bits either way round. maximum isn't one: it may return either zero.
@@ -33,19 +35,24 @@ _COMMUTATIVE = frozenset(
 )
 
 
+def identity(primitive: Primitive, operands: Sequence[Operand]) -> Any:
+    """What calls that become one have in common. Two calls of a user's function stay two."""
+    if isinstance(primitive, Opaque):
+        return object()
+    unordered = primitive in _COMMUTATIVE
+    return primitive, frozenset(operands) if unordered else tuple(operands)
+
+
 def eliminate_common(tape: Tape) -> Tape:
     """Merge calls of one primitive on the same operands."""
     rewriter = Rewriter(tape)
     seen: dict[Any, tuple[Var, ...]] = {}
     for call in tape.calls:
-        operands = tuple(rewriter.operands(call))
-        unordered = call.primitive in _COMMUTATIVE
-        key = (call.primitive, frozenset(operands) if unordered else operands)
-        if key in seen and not isinstance(call.primitive, Opaque):  # two calls of a user's stay two
-            outs = seen[key]
-        else:
-            outs = rewriter.builder.again(call, operands)
-            seen[key] = outs
+        operands = rewriter.operands(call)
+        key = identity(call.primitive, operands)
+        outs = seen.get(key)
+        if outs is None:
+            outs = seen[key] = rewriter.builder.again(call, operands)
         rewriter.env.update(zip(call.outs, outs, strict=True))
     done = rewriter.finish()
     return replace(done, guards=tuple(dict.fromkeys(done.guards)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tapegrad.ir.tape import Rewriter, Tape, Var
+from tapegrad.ir.tape import Call, Operand, Rewriter, Tape, Var
 
 
 def remove_dead(tape: Tape) -> Tape:
@@ -25,12 +25,12 @@ def remove_dead(tape: Tape) -> Tape:
 
 def prune(tape: Tape) -> Tape:
     """The same, with the variables' old numbers."""
-    live = {x for x in (*tape.outputs, *(g.operand for g in tape.guards)) if isinstance(x, Var)}
-    kept = []
+    live: set[Operand] = {*tape.outputs, *(guard.operand for guard in tape.guards)}
+    kept: list[Call] = []
     for call in reversed(tape.calls):
-        if any(out in live for out in call.outs):
+        if not live.isdisjoint(call.outs):
             kept.append(call)
-            live.update(x for x in call.operands if isinstance(x, Var))
+            live.update([x for x in call.operands if type(x) is Var])
     if len(kept) == len(tape.calls):
         return tape
     return replace(tape, calls=tuple(reversed(kept)))

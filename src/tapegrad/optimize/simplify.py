@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from tapegrad.ir.tape import Call, Operand, Rewriter, Tape, Var
+from tapegrad.optimize.cse import identity
 from tapegrad.optimize.fold import folded
 from tapegrad.optimize.rewrites import arithmetic, views
 from tapegrad.primitives.base import Elementwise, Primitive, View
@@ -27,12 +28,14 @@ Rewrite = Callable[..., Operand | None]
 
 
 def simplify(tape: Tape) -> Tape:
-    """Apply the rewrites to each call until none applies. Guards that are seen to hold go."""
+    """Apply the rewrites to each call until none applies, and merge calls that are equal. Guards
+    that are seen to hold go, and those that are there twice."""
     simplifier = Simplifier(tape)
     for call in tape.calls:
         simplifier.simplify(call)
     done = simplifier.finish()
-    return replace(done, guards=tuple(g for g in done.guards if g.operand != g.expected))
+    open_ = [guard for guard in done.guards if guard.operand != guard.expected]
+    return replace(done, guards=tuple(dict.fromkeys(open_)))
 
 
 class Simplifier(Rewriter):
@@ -47,6 +50,7 @@ class Simplifier(Rewriter):
     def __init__(self, tape: Tape) -> None:
         super().__init__(tape)
         self.made: dict[Var, Call] = {}
+        self.known: dict[Any, tuple[Var, ...]] = {}  # the results of calls, by what they are
         self.call: Call | None = None  # the one being simplified: its line is given to new ones
 
     def simplify(self, call: Call) -> None:
@@ -56,9 +60,12 @@ class Simplifier(Rewriter):
         if len(call.outs) == 1 and (value := self.simpler(call.primitive, operands)) is not None:
             self.env[call.out] = value
         else:
-            outs = self.builder.again(call, operands)
+            key = identity(call.primitive, operands)
+            outs = self.known.get(key)
+            if outs is None:
+                outs = self.known[key] = self.builder.again(call, operands)
+                self.made.update(dict.fromkeys(outs, self.builder.calls[-1]))
             self.env.update(zip(call.outs, outs, strict=True))
-            self.made.update(dict.fromkeys(outs, self.builder.calls[-1]))
 
     def make(self, p: Primitive, *xs: Operand) -> Operand:
         """The value of `p(*xs)`: known already, by other calls, or by this call."""
@@ -66,9 +73,12 @@ class Simplifier(Rewriter):
         if value is not None:
             return value
         assert self.call is not None
-        (out,) = self.builder.call(p, xs, self.call.src, self.call.reason)
-        self.made[out] = self.builder.calls[-1]
-        return out
+        key = identity(p, xs)
+        outs = self.known.get(key)
+        if outs is None:
+            outs = self.known[key] = self.builder.call(p, xs, self.call.src, self.call.reason)
+            self.made[outs[0]] = self.builder.calls[-1]
+        return outs[0]
 
     def simpler(self, p: Primitive, xs: Sequence[Operand]) -> Operand | None:
         """The value of `p(*xs)` if it is known already, or if a rewrite has it."""

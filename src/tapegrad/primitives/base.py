@@ -263,7 +263,7 @@ def _elementwise() -> Any:
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """NumPy's broadcasting rule; a ValueError that shows the shapes if they don't fit."""
-    if len(shapes) == 1 or all(shape == shapes[0] for shape in shapes):
+    if shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
     ndim = max(map(len, shapes))
     result = [1] * ndim
@@ -318,10 +318,12 @@ class Elementwise(Primitive):
         self.points = points
 
     def aval(self, *xs: Aval) -> Aval:
-        return Aval(
-            broadcast_shapes(*[x.shape for x in xs]),
-            xs[-1].dtype if self.dtype is None else self.dtype,
-        )
+        last = xs[-1]
+        dtype = last.dtype if self.dtype is None else self.dtype
+        shape = broadcast_shapes(*[x.shape for x in xs])
+        if shape == last.shape and dtype is last.dtype and not last.weak:
+            return last  # one object for one type makes tapes small, and types quick to compare
+        return Aval(shape, dtype)
 
     def evaluate(self, *xs: Any) -> Any:
         return self.ufunc(*xs)

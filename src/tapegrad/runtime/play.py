@@ -74,7 +74,7 @@ def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
 
 
 def _is_large(x: Var) -> bool:
-    return x.aval.nbytes >= LARGE and x.shape != ()
+    return x.shape != () and x.aval.nbytes >= LARGE
 
 
 def _is_ufunc(primitive: Primitive) -> bool:

@@ -141,7 +141,7 @@ class Trace:
                 raise ArgumentError(f"an array that {self.label} uses {what}{at_line()}{advice}")
             # Inputs come first on a tape, so a hidden one is given its number now and moved to
             # the inputs when the tape is finished.
-            var = self.builder._fresh(aval)
+            var = self.builder.fresh(aval)
             known = self.hidden[id(outside)] = (var, outside)
             if is_array(outside):
                 self._captured.append((outside, _checksum(outside), user_source()))
