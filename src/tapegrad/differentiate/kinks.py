@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.ir.tape import Call, Rewriter, Tape
+from tapegrad.ir.tape import Call, Tape
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.kinks import Sided
 
@@ -16,12 +16,12 @@ from tapegrad.primitives.kinks import Sided
 class Kinks:
     """The directions that are known of each kink, by the operands that have it."""
 
-    def __init__(self, tape: Tape, rewriter: Rewriter, writer: Writer) -> None:
+    def __init__(self, tape: Tape, writer: Writer) -> None:
         self._known: dict[Any, tuple[Any, ...]] = {}
         for call in tape.calls:
             if isinstance(call.primitive, Sided):
                 key = call.primitive.kink(call.operands)
-                sides = call.primitive.sides([*map(writer.node, rewriter.operands(call))])
+                sides = call.primitive.sides([*map(writer.node, call.operands)])
                 if len(sides) > len(self._known.get(key, ())):
                     self._known[key] = tuple(sides)
 

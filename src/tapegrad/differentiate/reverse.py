@@ -16,7 +16,7 @@ from typing import Any
 from tapegrad.differentiate.kinks import Kinks
 from tapegrad.differentiate.masks import Masks
 from tapegrad.errors import GradientError, RuleError
-from tapegrad.ir.tape import Aval, Call, Literal, Operand, Rewriter, Tape, Var
+from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.control import Missing, Opaque
 from tapegrad.primitives.elementwise import AsType
@@ -33,12 +33,8 @@ def reverse(
     `seed` the cotangents of all outputs are further inputs, put after the free ones and before
     the captured ones. `keep` numbers the outputs that stay on the tape; all, if not given.
     """
-    rewriter = Rewriter(_with_seeds(tape) if seed else tape, name=f"grad_{tape.name}")
-    builder = rewriter.builder
+    builder = Builder.after(_with_seeds(tape) if seed else tape, f"grad_{tape.name}")
     writer = Writer(builder)
-    for call in tape.calls:
-        rewriter.copy(call)
-
     cts: dict[Var, list[Node]] = {}
     if seed:
         free = len(tape.free_inputs)
@@ -49,18 +45,17 @@ def reverse(
         if isinstance(output, Var) and output.dtype.kind == "f":
             cts.setdefault(output, []).append(writer.node(given))
 
-    masks, kinks = Masks(builder), Kinks(tape, rewriter, writer)
+    masks, kinks = Masks(builder), Kinks(tape, writer)
     active = _depends_on(tape, wrt)
     for call in reversed(tape.calls):
         if not cts.keys().isdisjoint(call.outs) and not active.isdisjoint(call.outs):
-            _pull_back(call, rewriter, writer, cts, active, masks, kinks)
+            _pull_back(call, writer, cts, active, masks, kinks)
 
     writer.src, writer.reason = None, ""
     gradients = [_input_cotangent(tape.inputs[k], cts.get(tape.inputs[k]), writer) for k in wrt]
     kept = range(len(tape.outputs)) if keep is None else keep
-    outputs = [rewriter.operand(tape.outputs[k]) for k in kept] + gradients
-    for guard in tape.guards:
-        builder.guards.append(replace(guard, operand=rewriter.operand(guard.operand)))
+    outputs = [tape.outputs[k] for k in kept] + gradients
+    builder.guards += tape.guards
     names = [tape.output_names[k] if tape.output_names else "" for k in kept]
     names += [f"d_{tape.names[k]}" if tape.names and tape.names[k] else "" for k in wrt]
     gradient = builder.finish(outputs, tape.captured, names)
@@ -83,8 +78,7 @@ def _with_captured(tape: Tape, hidden: Sequence[tuple[Var, Any]]) -> Tape:
 
 def _with_seeds(tape: Tape) -> Tape:
     """The tape with an input for the cotangent of each output, after the free inputs."""
-    last = max([v.id for v in tape.inputs] + [v.id for c in tape.calls for v in c.outs], default=0)
-    seeds = tuple(Var(last + 1 + k, x.aval) for k, x in enumerate(tape.outputs))
+    seeds = tuple(Var(tape.last + 1 + k, x.aval) for k, x in enumerate(tape.outputs))
     free = len(tape.free_inputs)
     names = tape.names or ("",) * len(tape.inputs)
     labels = ("seed",) if len(seeds) == 1 else tuple(f"seed{k}" for k in range(len(seeds)))
@@ -106,7 +100,6 @@ def _depends_on(tape: Tape, wrt: Sequence[int]) -> set[Operand]:
 
 def _pull_back(
     call: Call,
-    rewriter: Rewriter,
     writer: Writer,
     cts: dict[Var, list[Node]],
     active: set[Operand],
@@ -117,16 +110,15 @@ def _pull_back(
     if isinstance(call.primitive, Opaque):
         _refuse_residuals(call, call.primitive, cts)
     writer.src = call.src
-    first = rewriter.operand(call.outs[0])
-    writer.reason = f"cotangent of {first}"
-    outs = [writer.node(rewriter.operand(v)) for v in call.outs]
+    writer.reason = f"cotangent of {call.outs[0]}"
+    outs = [writer.node(v) for v in call.outs]
     summed: list[Any] = [
         None
         if call.primitive.absent and var not in cts
         else _accumulated(writer, out.aval, cts.pop(var, None))
         for var, out in zip(call.outs, outs, strict=True)
     ]
-    xs = [writer.node(x) for x in rewriter.operands(call)]
+    xs = [writer.node(x) for x in call.operands]
     writer.reason = f"cotangent via {call.primitive}"
     single = call.primitive.results == 1
     ct = summed[0] if single else tuple(summed)

@@ -323,6 +323,13 @@ class Tape:
 
         return to_dot(self)
 
+    @property
+    def last(self) -> int:
+        """The highest number of a variable."""
+        return max(
+            [v.id for v in self.inputs] + [v.id for c in self.calls for v in c.outs], default=0
+        )
+
     def memory_report(self) -> MemoryReport:
         """Counts and bytes of parameters, constants and intermediates, their peak, and what the
         compiled code is planned to need."""
@@ -342,6 +349,16 @@ class Builder:
         self.calls: list[Call] = []
         self.guards: list[Guard] = []
         self._next = 1
+
+    @classmethod
+    def after(cls, tape: Tape, name: str) -> Builder:
+        """A builder that goes on where a tape ends: with its inputs, its calls, its variables."""
+        builder = cls(name)
+        builder.inputs += tape.inputs
+        builder.names += tape.names or ("",) * len(tape.inputs)
+        builder.calls += tape.calls
+        builder._next = 1 + tape.last
+        return builder
 
     def fresh(self, aval: Aval) -> Var:
         """A variable that nothing defines yet."""
