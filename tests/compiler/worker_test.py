@@ -202,3 +202,39 @@ def test_pickles_of_tapes_hold_what_they_are():
     again = pickle.loads(pickle.dumps(tape))
     assert "_script" in vars(tape) and "_script" not in vars(again)
     assert again == tape
+
+
+LOADED = """
+import sys
+import numpy as np
+from tapegrad.compiler import compile, worker
+from tapegrad.ir.text import parse
+from tapegrad.schedule import recompute
+
+worker.prepare()
+before = set(sys.modules)
+cuts = []
+computed_again = recompute._Network.computed_again
+recompute._Network.computed_again = lambda network: cuts.append(1) or computed_again(network)
+compile.compiled(parse('''{tape}'''))
+assert cuts
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_no_fork_loads_what_the_worker_could_have_loaded():
+    """A program with a bit of everything: rows, a product, a system, a choice what to keep."""
+    w, x = np.ones((30, 30)) + np.eye(30), np.ones((20, 30))
+
+    def loss(w, x):
+        h = np.exp(x @ w - np.max(x @ w, axis=1, keepdims=True))
+        h = h / np.sum(h, axis=1, keepdims=True)
+        return np.sum(np.where(h > 0.1, np.log(h), h) ** 2) + np.linalg.slogdet(w)[1]
+
+    df = grad(loss, compile="never")
+    df(w, x)
+    (tape,) = df.tapes
+    program = LOADED.format(tape=tape)
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.split() == []

@@ -11,6 +11,7 @@ import numpy as np
 from tapegrad.compiler import alike
 from tapegrad.compiler.executable import Executable
 from tapegrad.ir.tape import Tape
+from tapegrad.late import COMPILER, load
 
 if TYPE_CHECKING:
     from tapegrad.emit.program import Program
@@ -64,6 +65,7 @@ def compile_first() -> None:
     """Compile a small program: that loads modules, fills numba's registries, and starts LLVM."""
     from tapegrad.ir.text import parse
 
+    load(COMPILER)
     compiled(parse(FIRST))
 
 
