@@ -92,11 +92,19 @@ def no_forks() -> Iterator[None]:
 def _import_anew() -> None:
     """Forget what another thread was importing: in the child of a fork, nobody will finish it."""
     locks = getattr(getattr(importlib, "_bootstrap", None), "_module_locks", {})
-    for name, reference in list(locks.items()):
-        owner = getattr(reference(), "owner", None)
-        if name.startswith("tapegrad.") and owner not in (None, threading.get_ident()):
-            del locks[name]
-            sys.modules.pop(name, None)
+    own = [name for name in locks if name.partition(".")[0] == "tapegrad"]
+    lost = [name for name in own if _owner(locks[name]()) not in (None, threading.get_ident())]
+    for name in lost:
+        del locks[name]
+    if "tapegrad" in lost:  # the whole was just being imported
+        lost = [name for name in sys.modules if name.partition(".")[0] == "tapegrad"]
+    for name in lost:
+        sys.modules.pop(name, None)
+
+
+def _owner(lock: Any) -> int | None:
+    """The thread that imports a module."""
+    return getattr(lock, "owner", None)
 
 
 def _after_in_child() -> None:
