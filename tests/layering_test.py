@@ -12,7 +12,7 @@ FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py")
 
 # What every stage builds on, and the stages in order. Whatever isn't here may import them all.
 FOUNDATION = {"errors", "ir", "primitives", "statics", "trees", "arrays", "signature"}
-FOUNDATION |= {"locks", "late"}
+FOUNDATION |= {"locks", "late", "handlers"}
 STAGES = ("tracing", "differentiate", "optimize", "schedule", "emit")
 
 # The foundation in itself: each part may import those named.
@@ -23,6 +23,7 @@ BELOW = {
     "statics": set(),
     "locks": set(),
     "late": set(),
+    "handlers": set(),
     "trees": {"errors", "primitives", "statics", "locks"},
     "arrays": set(),
     "signature": {"errors", "ir", "statics", "trees", "arrays"},

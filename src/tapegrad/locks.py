@@ -7,6 +7,7 @@ child of a fork, where the threads that held them aren't.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -23,10 +24,8 @@ def new_lock() -> Any:
     lock = threading.RLock()
     number = id(lock)
 
-    # The names are bound here: at the interpreter's exit it may outlive this module's.
-    def forget(_: Any, number: int = number, made: dict[int, Any] = _made) -> None:
-        made.pop(number, None)
-
+    # All of it is C code: what a signal's handler raises in a callback's line of Python is lost.
+    forget: Any = functools.partial(_made.pop, number)
     _made[number] = weakref.ref(lock, forget)
     return lock
 

@@ -175,6 +175,44 @@ def test_where_there_is_no_worker_a_thread_compiles(reason, threads, tmp_path):
     run(program, tmp_path)
 
 
+def test_where_no_thread_can_be_had_none_is_asked_for(tmp_path):
+    """SciPy's BLAS starts some when it is loaded, and interrupts the process where that fails."""
+    program = """
+    from importlib.machinery import PathFinder
+
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    def found(name, *args, once=PathFinder.find_spec):
+        if name.startswith("scipy.linalg"):
+            asked.append(os.environ.get("OPENBLAS_NUM_THREADS"))
+        return once(name, *args)
+
+    asked = []
+    PathFinder.find_spec = found
+    threading.Thread.start = start
+    os.environ.pop("OPENBLAS_NUM_THREADS", None)
+    client.failed = office.ATTEMPTS
+    df = made(1)
+    right(df, 1)
+    assert compiled(df)
+    assert asked and set(asked) == {"1"} and "OPENBLAS_NUM_THREADS" not in os.environ
+    """
+    run(program, tmp_path)
+
+
+def test_asking_whether_something_is_compiled(tmp_path):
+    """Who asks need not call."""
+    program = """
+    df = made(1, "auto")
+    right(df, 1), right(df, 1)
+    until(lambda: not df.cache_info().compiling)
+    right(df, 1)
+    assert compiled(df)
+    """
+    run(program, tmp_path)
+
+
 def test_a_program_that_only_this_process_knows(tmp_path):
     """A primitive whose parameter can't travel, or can't be read there -> compiled here."""
     program = """

@@ -39,6 +39,7 @@ from tapegrad.compiler.protocol import (
     settings,
 )
 from tapegrad.errors import InternalError
+from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Tape
 from tapegrad.late import COMPILER, load
 
@@ -106,7 +107,8 @@ class Worker:
         request = Request(job.packed, job.kept_as, settings(), job.anew)
         try:
             content = dumped(request, opaque_of(job.packed.primitives))
-        except Exception:  # whatever an object of the user's may raise
+        except Exception as error:  # whatever an object of the user's may raise
+            let_through(error)
             return False
         if not self.jobs:
             self.heard = time.monotonic()
@@ -321,7 +323,8 @@ class Client:
             try:
                 self.worker = Worker()
                 return
-            except Exception:  # no process can be had, there is no interpreter to run, ...
+            except Exception as error:  # no process can be had, no interpreter to run, ...
+                let_through(error)
                 self.failed = ATTEMPTS
         self._inside()
 

@@ -20,11 +20,13 @@ from tapegrad.compiler.compile import compile_first, compiled, one_by_one
 from tapegrad.compiler.executable import encoded
 from tapegrad.compiler.packed import opaque_of
 from tapegrad.compiler.protocol import Answer
+from tapegrad.handlers import let_through
 from tapegrad.late import no_forks
 
 if TYPE_CHECKING:
     from tapegrad.compiler.client import Job
 
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _ready = False  # to compile without importing anything
 _at_work = 0  # threads of this process that compile
 _spoilt = False  # whether a fork came in the middle of that
@@ -54,7 +56,7 @@ class Inside:
         """Compile what waits."""
         global _at_work
 
-        _prepare()
+        _prepare(threads=self.thread is not None)
         while self.waiting and not _spoilt:
             try:
                 number, job = self.waiting.popleft()
@@ -81,14 +83,27 @@ class Inside:
         return found
 
 
-def _prepare() -> None:
-    """Load what compiling takes, half a second long. Forks wait for that."""
+def _prepare(threads: bool) -> None:
+    """Load what compiling takes, half a second long. Forks wait for that.
+
+    SciPy's BLAS, which is loaded with it, starts its threads at once. Where there are none to be
+    had it would interrupt the process, as Ctrl-C does.
+    """
     global _ready
     with no_forks():
-        if not _ready:
-            with contextlib.suppress(Exception):  # which the first program will meet too
-                compile_first()
-            _ready = True
+        if _ready:
+            return
+        alone = not threads and _BLAS_THREADS not in os.environ
+        if alone:
+            os.environ[_BLAS_THREADS] = "1"
+        try:
+            compile_first()
+        except Exception as error:  # which the first program will meet too
+            let_through(error)
+        finally:
+            if alone:
+                del os.environ[_BLAS_THREADS]
+        _ready = True
 
 
 def _answer(job: Job) -> Answer:

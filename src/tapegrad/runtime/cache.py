@@ -6,6 +6,7 @@ nothing in a cache may refer to the function, or neither would ever be freed.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import weakref
 from collections import OrderedDict
@@ -152,10 +153,8 @@ def owner_of(f: Callable[..., Any]) -> tuple[Any, tuple[Any, ...]]:
 def shared_cache(owner: Any, path: tuple[Any, ...]) -> Cache:
     """The cache kept for `path` under `owner`; a private one if `owner` can't be referred to."""
 
-    # The names are bound here: at the interpreter's exit it may outlive this module's.
-    def forget(_: Any, at: int = id(owner), shared: dict[int, Any] = _shared) -> None:
-        shared.pop(at, None)
-
+    # All of it is C code: what a signal's handler raises in a callback's line of Python is lost.
+    forget = functools.partial(_shared.pop, id(owner))
     with _shared_lock:
         known = _shared.get(id(owner))
         if known is None:

@@ -17,6 +17,7 @@ import numpy as np
 from tapegrad import log
 from tapegrad.compiler import disk
 from tapegrad.errors import ArgumentError, GradientError
+from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.late import CALLS, load
 from tapegrad.locks import cached_property
@@ -252,7 +253,9 @@ class Derived:
             try:
                 return (variant.entry.call_flat(leaves),)
             except Miss:
-                return None
+                if not fresh:
+                    return None
+                # The last bits of a number, which machine code may round otherwise, have decided.
         start = time.perf_counter()
         if not variant.fits_outside():
             return None
@@ -404,6 +407,7 @@ class Derived:
             try:
                 entry = Entry(variant, executable, args, kwargs)
             except Exception as error:
+                let_through(error)
                 variant.tier.refuse(str(error))
             else:
                 self._enter(variant, entry)

@@ -17,6 +17,7 @@ import numpy as np
 from tapegrad.emit.driver import INDENT, NUMBERS, Driver, dtypes
 from tapegrad.emit.names import Scope
 from tapegrad.errors import InternalError
+from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime import debug
 from tapegrad.runtime.play import checked_inputs, run, stale
@@ -199,10 +200,12 @@ class Entry:
         if not lines:
             return []
         error = text.named("Exception", Exception)
+        through, raised = text.named("let_through", let_through), text.scope.fresh("error")
         return [
             "try:",
             *[INDENT + line for line in lines],
-            f"except {error}:",  # what was there is gone, or of another kind
+            f"except {error} as {raised}:",  # what was there is gone, or of another kind
+            f"{INDENT}{through}({raised})",
             f"{INDENT}raise {text.miss} from None",
         ]
 

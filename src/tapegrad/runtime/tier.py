@@ -21,6 +21,7 @@ from tapegrad.compiler import disk
 from tapegrad.compiler.packed import Packed, opaque_of, pack
 from tapegrad.compiler.protocol import available_cores
 from tapegrad.errors import InternalError
+from tapegrad.handlers import let_through
 from tapegrad.late import MACHINE_CODE, load
 from tapegrad.locks import cached_property
 from tapegrad.tracing.source import at_source
@@ -72,8 +73,13 @@ class Tier:
 
     @property
     def compiling(self) -> bool:
-        """Whether the compiler is at it."""
-        return self.job is not None and not self.job.done and not self.job.lost
+        """Whether the compiler is at it: who asks, and makes no call, may wait for the answer."""
+        job = self.job
+        if job is not None and not job.done:
+            from tapegrad.compiler.client import client
+
+            client.look()
+        return job is not None and not job.done and not job.lost
 
     # ---- before a call
 
@@ -150,7 +156,8 @@ class Tier:
         try:
             content = kept.find(self.kept_as)
             return None if content is None else decoded(content, self._opaque())
-        except Exception:  # whatever is wrong with the file: the code is compiled anew
+        except Exception as error:  # whatever is wrong with the file: the code is compiled anew
+            let_through(error)
             return None
 
     def _opaque(self) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ArgumentError, GradientError, TraceError
+from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Aval, Rewriter, Source, Tape, Var
 from tapegrad.primitives.control import CallTape, Custom, Missing, Opaque
 from tapegrad.signature import check_leaf
@@ -99,6 +100,7 @@ def apply(operation: Operation, args: Any, kwargs: Any) -> Any:
     except FINAL:
         raise
     except Exception as error:
+        let_through(error)
         # Whatever kept the body from being traced: where it is the user's own mistake, the body
         # makes it again on plain arrays, in NumPy's words.
         return call.record_opaque(operands, error)

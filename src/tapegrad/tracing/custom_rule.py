@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.errors import InternalError, LeakedTracerError, RuleError, UnsupportedError
+from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.control import Missing, Opaque
@@ -107,6 +108,7 @@ class Backward:
             except FINAL:
                 raise
             except Exception as error:
+                let_through(error)
                 del builder.calls[calls:], builder.guards[guards:]
                 writer.hidden.clear()
                 writer.hidden.update(hidden)

@@ -17,6 +17,7 @@ import numpy as np
 
 from tapegrad.arrays import is_known
 from tapegrad.errors import UnsupportedError
+from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.control import Opaque
 from tapegrad.tracing.mixed import MixedTree, mixed_tree
@@ -109,7 +110,8 @@ class WatchedCall:
             with warnings.catch_warnings(), np.errstate(all="call", call=note):
                 warnings.simplefilter("ignore")
                 self.repeat(values)
-        except Exception:
+        except Exception as error:
+            let_through(error)
             return [np.int64(-1)]
         return [np.int64(found & self.mask)]
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tapegrad.handlers import let_through
 from tapegrad.tracing.observe.comparing import HELPERS
 from tapegrad.tracing.observe.reads import Reads
 
@@ -44,8 +45,9 @@ class State:
         for line, word in self._facts:
             text.append(f"        if not ({line}): return False" if word else f"        {line}")
         # What was there may be gone, or of another kind: then the facts don't hold either.
-        text += ["        return True", "    except Exception:", "        return False"]
-        names = dict(self._values)
+        text += ["        return True", "    except Exception as error:"]
+        text += ["        let_through(error)", "        return False"]
+        names = {**self._values, "let_through": let_through}
         exec("\n".join(text), names)
         holds: Callable[..., bool] = names["holds"]
         return holds
@@ -83,7 +85,8 @@ class State:
                     exec(line, names)
                 elif not eval(line, names):
                     return word
-            except Exception:
+            except Exception as error:
+                let_through(error)
                 return last
         return ""
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.errors import ConversionError
+from tapegrad.handlers import let_through
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
@@ -75,7 +76,8 @@ def _met(name: str, x: Any, other: Any, reflected: bool) -> Any:
         found = asked(other, plain)
     except TypeError:
         return NotImplemented
-    except Exception:  # a division by zero
+    except Exception as error:  # a division by zero
+        let_through(error)
         found = _Failed
     if found is NotImplemented:
         return found

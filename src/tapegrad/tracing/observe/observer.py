@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegrad.errors import InternalError
+from tapegrad.handlers import let_through
 from tapegrad.primitives.base import Value
 from tapegrad.signature import describe
 from tapegrad.tracing import randomness
@@ -188,6 +189,7 @@ class Observer(Uses):
 
     def fault(self, error: Exception) -> None:
         """An error of the observer's own: the tape is used once."""
+        let_through(error)
         strict = STRICT and not self.reads.never
         self.reads.lost(f"what tapegrad couldn't follow ({type(error).__name__}: {error})")
         if strict:

@@ -1,0 +1,39 @@
+"""Signals' handlers, which may come in the middle of any line of Python, and raise.
+
+That is how a time limit is set, and how Ctrl-C is told from other errors. What a handler raises is
+meant for the user's program, wherever it came; code that goes on after an error of its own lets it
+through.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+from types import CodeType
+from typing import Any
+
+
+def let_through(error: BaseException) -> None:
+    """Raise an error again, if a signal's handler has raised it."""
+    trace = error.__traceback__
+    codes = _codes()
+    while codes and trace is not None:
+        if trace.tb_frame.f_code in codes:
+            raise error
+        trace = trace.tb_next
+
+
+def _codes() -> set[CodeType]:
+    """What runs when a signal comes."""
+    found = set()
+    for number in signal.valid_signals():
+        handler: Any = signal.getsignal(number)
+        while isinstance(handler, functools.partial):
+            handler = handler.func
+        handler = getattr(handler, "__func__", handler)
+        if callable(handler) and not hasattr(handler, "__code__"):
+            handler = type(handler).__call__
+        code = getattr(handler, "__code__", None)
+        if isinstance(code, CodeType):
+            found.add(code)
+    return found

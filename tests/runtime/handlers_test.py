@@ -1,0 +1,106 @@
+"""What a signal's handler raises reaches the program, wherever it comes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from tapegrad import grad
+from tapegrad.handlers import let_through
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+X = np.linspace(0.1, 1.0, 20)
+
+
+class Late(Exception):
+    pass
+
+
+def late(number, frame):
+    raise Late
+
+
+class Handlers:
+    def late(self, number, frame):
+        raise Late
+
+    def __call__(self, number, frame):
+        raise Late
+
+
+@pytest.fixture
+def alarm():
+    before = signal.getsignal(signal.SIGALRM)
+    yield functools.partial(signal.signal, signal.SIGALRM)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize(
+    "handler", [late, Handlers().late, Handlers(), functools.partial(late)], ids=repr
+)
+def test_what_a_handler_raises_is_told_from_other_errors(handler, alarm):
+    alarm(handler)
+    with pytest.raises(Late):
+        try:
+            os.kill(os.getpid(), signal.SIGALRM)
+            for _ in range(1000):  # it comes before the next lines
+                pass
+        except Exception as error:
+            let_through(error)
+    try:
+        raise Late
+    except Exception as error:
+        let_through(error)
+
+
+def test_a_time_limit_holds_in_every_trace(alarm):
+    """Most of a trace is tapegrad's own work, which goes on after errors of its own."""
+
+    def made(k):
+        def f(x):
+            for j in range(30):
+                x = np.tanh(x * k - j)
+            return np.sum(x)
+
+        return f
+
+    grad(made(0), compile="never")(X)  # modules that others have written are imported before
+    alarm(late)
+    lost = 0
+    for k in range(150):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.004 * (k / 150))
+            grad(made(k), compile="never")(X)
+            went_off = signal.setitimer(signal.ITIMER_REAL, 0)[0] == 0
+            lost += went_off
+        except Late:
+            pass
+    assert lost == 0
+
+
+def test_a_time_limit_in_the_facts_of_a_later_call(alarm):
+    """They are looked at again at each call; one that can't be is no reason to go on."""
+
+    class Settings:
+        @property
+        def scale(self):
+            if self.strikes:
+                signal.raise_signal(signal.SIGALRM)
+            return 2.0
+
+    alarm(late)
+    settings = Settings()
+    settings.strikes = False
+    for compile in ("never", "always"):
+        df = grad(lambda x: np.sum(settings.scale * x), compile=compile)
+        np.testing.assert_array_equal(df(X), np.full(20, 2.0))
+        settings.strikes = True
+        with pytest.raises(Late):
+            df(X)
+        settings.strikes = False
+        np.testing.assert_array_equal(df(X), np.full(20, 2.0))
