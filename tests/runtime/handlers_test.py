@@ -40,9 +40,15 @@ def alarm():
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize(
-    "handler", [late, Handlers().late, Handlers(), functools.partial(late)], ids=repr
-)
+HANDLERS = {
+    "a function": late,
+    "a method": Handlers().late,
+    "an object": Handlers(),
+    "a partial": functools.partial(late),
+}
+
+
+@pytest.mark.parametrize("handler", HANDLERS.values(), ids=HANDLERS)
 def test_what_a_handler_raises_is_told_from_other_errors(handler, alarm):
     alarm(handler)
     with pytest.raises(Late):
