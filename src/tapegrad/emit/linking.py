@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib.machinery
 import importlib.util
 import itertools
 import os
 import sys
+import weakref
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ ROUTINES = {
 _numbers = itertools.count()
 
 
-@cache
+@functools.cache
 def vector_library() -> bool:
     """Whether glibc's libmvec is here; code that calls it finds it then."""
     if sys.platform != "linux" or os.uname().machine != "x86_64":
@@ -47,7 +48,7 @@ def vector_library() -> bool:
     return hasattr(library, "_ZGVdN4v_tanh")
 
 
-@cache
+@functools.cache
 def _linker() -> Any:
     from llvmlite import binding
 
@@ -71,7 +72,7 @@ def _address_in(library: ctypes.CDLL | None, symbol: str) -> int:
     return address
 
 
-@cache
+@functools.cache
 def _fortran(library: str) -> ctypes.CDLL | None:
     """The file of SciPy's module, and with it the BLAS and LAPACK that it is linked with: what is
     loaded so runs nothing of SciPy's. None if that can't be done."""
@@ -84,7 +85,7 @@ def _fortran(library: str) -> ctypes.CDLL | None:
         return None
 
 
-@cache
+@functools.cache
 def _routine(library: str, name: str) -> int:
     """The address of a routine of SciPy's BLAS or LAPACK.
 
@@ -147,7 +148,8 @@ def _linked_by_llvm(code: bytes) -> tuple[Any, int]:
     return tracker, tracker[ENTRY]
 
 
-_held: dict[int, tuple[Any, _Definition]] = {}  # linked code and its definition, by their _Code
+# Linked code and its definition, by the number of their `_Code`, and what sees to their end.
+_held: dict[int, tuple[Any, _Definition, weakref.ref[Any]]] = {}
 
 
 class _Code:
@@ -159,7 +161,7 @@ class _Code:
     told to leave this object alone, and what it stands for is held by the module.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     def __new__(cls, name: str, code: bytes) -> _Code:
         vector_library()
@@ -170,7 +172,9 @@ class _Code:
             memory, entry = _linked_by_llvm(code)
         self = object.__new__(cls)
         ctypes.pythonapi.PyObject_GC_UnTrack(ctypes.py_object(self))
-        _held[id(self)] = memory, _Definition(name.encode(), entry, _FASTCALL, None)
+        # All of it is C code: what a signal's handler raises in a line of `__del__` is lost.
+        end: Any = weakref.ref(self, functools.partial(_held.pop, id(self)))
+        _held[id(self)] = memory, _Definition(name.encode(), entry, _FASTCALL, None), end
         return self
 
     @property
@@ -180,9 +184,6 @@ class _Code:
     @property
     def definition(self) -> _Definition:
         return _held[id(self)][1]
-
-    def __del__(self, held: dict[int, Any] = _held) -> None:  # at exit there is no module
-        held.pop(id(self), None)
 
     def __reduce__(self) -> Any:
         raise TypeError("machine code is of one process, and can't be copied or pickled")
