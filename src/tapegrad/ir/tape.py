@@ -40,6 +40,9 @@ class Aval:
     dtype: np.dtype
     weak: bool = False
 
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype.num))  # dtypes themselves take long to hash
+
     @property
     def ndim(self) -> int:
         return len(self.shape)

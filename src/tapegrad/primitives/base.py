@@ -24,6 +24,7 @@ Names: `x`, `y` primals; `out` the result; `t` tangent; `ct` cotangent.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import FrozenInstanceError, dataclass, fields
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -251,6 +252,7 @@ class Writer:
         raise InternalError(f"a rule applied a primitive to {x!r}, which isn't a node")
 
 
+@functools.cache
 def _elementwise() -> Any:
     """The elementwise primitives; imported late, since they are built on this module."""
     from tapegrad.primitives import elementwise

@@ -88,7 +88,10 @@ def user_source() -> Source | None:
     """The line that the user's program is at, which isn't one of Python's library if it called
     that."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_told(frame.f_code.co_filename):
+    while frame is not None:
+        told = _told.get(frame.f_code.co_filename)
+        if _is_told(frame.f_code.co_filename) if told is None else told:
+            break
         frame = frame.f_back
     frame = frame or _user_frame()
     if frame is None:

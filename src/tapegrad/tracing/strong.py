@@ -10,6 +10,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from tapegrad.primitives.base import Value
 
 _Ufuncs = NDArrayOperatorsMixin
+_NUMBERS = frozenset([float, int, bool, np.float64, np.float32, np.ndarray])
 
 
 def _equality(name: str) -> Any:
@@ -44,8 +45,10 @@ def _repeated(name: str) -> Any:
 
     def operator(self: Any, other: Any) -> Any:
         kind = type(other)
+        if kind in _NUMBERS or issubclass(kind, Value):  # as nearly always
+            return numpys(self, other)
         repeats = all(any(n in vars(c) for c in kind.__mro__) for n in ("__getitem__", "__rmul__"))
-        if repeats and not issubclass(kind, (Value, np.generic)) and not hasattr(kind, "__array__"):
+        if repeats and not issubclass(kind, np.generic) and not hasattr(kind, "__array__"):
             if name == "__mul__" and hasattr(self, "__index__"):
                 return kind.__rmul__(other, self.__index__())
             return NotImplemented

@@ -11,6 +11,7 @@ variable; a view that has become stale is read through its chain again.
 
 from __future__ import annotations
 
+import functools
 from abc import ABCMeta
 from collections.abc import Iterator
 from functools import cache, partial
@@ -188,9 +189,7 @@ class Tracer(Conversions, Value):
     # ---- NumPy's protocols
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        from tapegrad.tracing.frontend.ufuncs import call_ufunc
-
-        return call_ufunc(ufunc, method, inputs, kwargs)
+        return _call_ufunc()(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         from tapegrad.tracing.frontend import call_function
@@ -199,6 +198,14 @@ class Tracer(Conversions, Value):
 
     def __dir__(self) -> list[str]:
         return dir(self.__class__)
+
+
+@functools.cache
+def _call_ufunc() -> Any:
+    """The front end, which is built on this module; to import it at each call would take longer."""
+    from tapegrad.tracing.frontend.ufuncs import call_ufunc
+
+    return call_ufunc
 
 
 # What `type(x)` is set by: `__class__` of a tracer says what the tracer stands for.
