@@ -71,11 +71,6 @@ def test_forks_while_modules_are_loaded(tmp_path):
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_pools(method, tmp_path):
     program = f"""
-    def work(k):
-        df = made(k, ["always", "auto"][k % 2])
-        right(df, k), right(df, k)
-        return k
-
     if __name__ == "__main__":
         right(made(50), 50)
         with multiprocessing.get_context("{method}").Pool(2) as pool:
@@ -135,11 +130,6 @@ def test_joblib(backend, tmp_path):
     program = f"""
     import joblib
 
-    def work(k):
-        df = made(k, ["always", "auto"][k % 2])
-        right(df, k), right(df, k)
-        return k
-
     if __name__ == "__main__":
         here = made(50)
         right(here, 50)
@@ -155,11 +145,6 @@ def test_joblib(backend, tmp_path):
 def test_dask(scheduler, tmp_path):
     program = f"""
     import dask
-
-    def work(k):
-        df = made(k, ["always", "auto"][k % 2])
-        right(df, k), right(df, k)
-        return k
 
     if __name__ == "__main__":
         right(made(50), 50)

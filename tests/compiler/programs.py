@@ -26,6 +26,12 @@ def made(k, mode="always"):
 def right(df, k):
     np.testing.assert_allclose(df(X), np.cos(X) * k, rtol=1e-12)
 
+def work(k):
+    "What a process or a thread of a pool is given to do."
+    df = made(k, ["always", "auto"][k % 2])
+    right(df, k), right(df, k)
+    return k
+
 def compiled(df):
     return df.cache_info().compiles == 1
 

@@ -65,7 +65,16 @@ def test_what_a_handler_raises_is_told_from_other_errors(handler, alarm):
         let_through(error)
 
 
-def test_a_time_limit_holds_in_every_trace(alarm):
+@pytest.fixture
+def no_garbage():
+    """What a finalizer raises is lost, and others have written some of them."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_a_time_limit_holds_in_every_trace(alarm, no_garbage):
     """Most of a trace is tapegrad's own work, which goes on after errors of its own."""
 
     def made(k):
@@ -77,8 +86,6 @@ def test_a_time_limit_holds_in_every_trace(alarm):
         return f
 
     grad(made(0), compile="never")(X)  # modules that others have written are imported before
-    gc.collect()
-    gc.disable()  # what a finalizer raises is lost, and others have written some of them
     alarm(late)
     lost = 0
     for k in range(150):
@@ -89,7 +96,6 @@ def test_a_time_limit_holds_in_every_trace(alarm):
             lost += went_off
         except Late:
             pass
-    gc.enable()
     assert lost == 0
 
 

@@ -41,7 +41,7 @@ REST = 20.0  # seconds without work after which the process ends
 TICK = 1.0  # seconds between beats
 NICE = 2  # how far behind its parent's priority
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
-SIDE_BY_SIDE = 12_000  # letters of kernels from which on they are compiled on several cores: 0.3 s
+SIDE_BY_SIDE = 12_000  # letters of kernels from which on they are compiled on several cores
 
 
 # ---- compiling

@@ -1,6 +1,6 @@
 """Algebraic simplification: each call in its simplest form, one small rewrite at a time.
 
-A call whose operands are all literals is a literal (`fold`).
+A call whose operands are all literals is a literal (`fold`), and equal calls are one (`cse`).
 
 The rewrites are in `rewrites/`: `arithmetic` for elementwise calls, `views` for index maps and for
 what writes and reduces. They keep every value: NaN, infinities and signed zeros too. What isn't

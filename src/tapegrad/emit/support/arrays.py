@@ -235,8 +235,8 @@ def _data_function(module: Any) -> Any:
     def item(array: Any, at: Any) -> Any:
         return b.load(b.gep(array, [at]))
 
-    def order(left: str, x: Any, y: Any) -> Any:
-        return b.icmp_signed(left, x, y)
+    def compare(how: str, x: Any, y: Any) -> Any:
+        return b.icmp_signed(how, x, y)
 
     at, of_dtype = ARRAY_FIELDS, DTYPE_FIELDS
     with cgutils.for_range(b, count) as loop:
@@ -244,14 +244,14 @@ def _data_function(module: Any) -> Any:
             b.load(b.gep(expected, [loop.index, INT(k)])) for k in range(4)
         )
         x = item(args, argument)
-        require(order("==", read(x, at["type"], _POINTER), python_object(module, np.ndarray)))
-        require(order("==", read(x, at["ndim"], INT), rank))
+        require(compare("==", read(x, at["type"], _POINTER), python_object(module, np.ndarray)))
+        require(compare("==", read(x, at["ndim"], INT), rank))
         dtype = read(x, at["dtype"], _POINTER)
-        holds = order("==", read(dtype, of_dtype["number"], INT), number)
-        swapped = order("==", read(dtype, of_dtype["byteorder"], BYTE), BYTE(ord(SWAPPED)))
+        holds = compare("==", read(dtype, of_dtype["number"], INT), number)
+        swapped = compare("==", read(dtype, of_dtype["byteorder"], BYTE), BYTE(ord(SWAPPED)))
         holds = b.and_(holds, b.not_(swapped))
         aligned = b.and_(read(x, at["flags"], INT), INT(ALIGNED))
-        require(b.and_(holds, order("!=", aligned, INT(0))))
+        require(b.and_(holds, compare("!=", aligned, INT(0))))
         dims, strides = (
             b.bitcast(read(x, at[name], _POINTER), WORD.as_pointer())
             for name in ("dimensions", "strides")
@@ -259,9 +259,9 @@ def _data_function(module: Any) -> Any:
         with cgutils.for_range(b, rank) as axis:
             extent = item(words, b.add(first, axis.index))
             stride = item(words, b.add(b.add(first, rank), axis.index))
-            holds = order("==", item(dims, axis.index), extent)
-            same = order("==", item(strides, axis.index), stride)
-            free = order("==", stride, WORD(_ANY))
+            holds = compare("==", item(dims, axis.index), extent)
+            same = compare("==", item(strides, axis.index), stride)
+            free = compare("==", stride, WORD(_ANY))
             require(b.and_(holds, b.or_(same, free)))
         b.store(read(x, at["data"], _POINTER), b.gep(found, [loop.index]))
     b.ret(_FLAG(1))

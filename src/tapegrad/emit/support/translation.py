@@ -77,12 +77,12 @@ class Translator:
         self.entry = function.append_basic_block("entry")
         self.start = function.append_basic_block("body")
         self.builder = ir.IRBuilder(self.start)
-        self.values: dict[str, tuple[Any, Any]] = {}  # numbers that never change, and their types
-        self.arrays: dict[
-            str, tuple[Any, int, Any]
-        ] = {}  # in what they are, from where, their types
-        self.places: dict[str, tuple[Any, Any]] = {}  # where variables are, and their types
-        self.loops: Loops | None = None  # that are functions
+        # Numbers that never change; arrays, as parts of others from some element on; where
+        # variables are: each with its type.
+        self.values: dict[str, tuple[Any, Any]] = {}
+        self.arrays: dict[str, tuple[Any, int, Any]] = {}
+        self.places: dict[str, tuple[Any, Any]] = {}
+        self.loops: Loops | None = None  # that are functions of their own
 
     def translate(self, tree: ast.FunctionDef, kinds: tuple[Any, ...]) -> None:
         """Fill the function with what the kernel does; it takes these types."""
