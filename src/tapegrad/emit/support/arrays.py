@@ -178,7 +178,7 @@ def data_pointers(module: Any, builder: Any, args: Any, kinds: dict[int, FixedAr
     words: list[int] = []
     rows = []
     for at, kind in kinds.items():
-        rows.append(ir.Constant(_EXPECTED, [at, _number(kind), len(kind.shape), len(words)]))
+        rows.append(ir.Constant(_EXPECTED, [at, _dtype(kind).num, len(kind.shape), len(words)]))
         words += [*kind.shape, *_strides(kind)]
     table = ir.Constant(ir.ArrayType(_EXPECTED, len(rows)), rows)
     listed = ir.Constant(ir.ArrayType(WORD, len(words)), words)
@@ -192,16 +192,15 @@ def data_pointers(module: Any, builder: Any, args: Any, kinds: dict[int, FixedAr
     return found, builder.call(function, [args, expected, all_words, INT(len(rows)), found])
 
 
-def _number(kind: FixedArray) -> int:
-    return np.dtype(str(kind.dtype) if kind.dtype != types.boolean else "bool").num
+def _dtype(kind: FixedArray) -> np.dtype:
+    return np.dtype("bool" if kind.dtype == types.boolean else str(kind.dtype))
 
 
 def _strides(kind: FixedArray) -> list[int]:
     """In bytes, as an array of this type has them."""
-    width = np.dtype(str(kind.dtype) if kind.dtype != types.boolean else "bool").itemsize
     free = 0 in kind.shape
     return [
-        _ANY if free or n == 1 else stride * width
+        _ANY if free or n == 1 else stride * _dtype(kind).itemsize
         for n, stride in zip(kind.shape, kind.strides, strict=True)
     ]
 
