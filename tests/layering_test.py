@@ -18,8 +18,8 @@ STAGES = ("tracing", "differentiate", "optimize", "schedule", "emit")
 # The foundation in itself: each part may import those named.
 BELOW = {
     "errors": set(),
-    "ir": {"errors", "primitives", "locks"},
-    "primitives": {"errors", "ir"},
+    "ir": {"errors", "primitives", "locks", "handlers"},
+    "primitives": {"errors", "ir", "handlers"},
     "statics": set(),
     "locks": set(),
     "late": set(),

@@ -9,8 +9,35 @@ from __future__ import annotations
 
 import functools
 import signal
+from collections.abc import Callable
+from contextvars import copy_context
 from types import CodeType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def quiet(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A function that runs without NumPy's warnings of floating point, as under
+    `np.errstate(all="ignore")`.
+
+    What NumPy does is a variable of the context. `errstate` puts it back in Python code, before
+    which a handler may raise, and the program would stay without warnings; a context is left in C.
+    """
+
+    @functools.wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return copy_context().run(_ignoring, function, args, kwargs)
+
+    return run
+
+
+def _ignoring(function: Callable[..., _T], args: Any, kwargs: Any) -> _T:
+    np.seterr(all="ignore")
+    return function(*args, **kwargs)
 
 
 def let_through(error: BaseException) -> None:

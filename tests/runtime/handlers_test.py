@@ -6,6 +6,9 @@ import functools
 import gc
 import os
 import signal
+import sys
+import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -33,12 +36,19 @@ class Handlers:
         raise Late
 
 
+def state():
+    """What the whole process shares."""
+    return np.geterr(), list(warnings.filters), sys.gettrace(), threading.gettrace()
+
+
 @pytest.fixture
 def alarm():
-    before = signal.getsignal(signal.SIGALRM)
+    """A handler that raises leaves the process as it was."""
+    before, shared = signal.getsignal(signal.SIGALRM), state()
     yield functools.partial(signal.signal, signal.SIGALRM)
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
+    assert state() == shared
 
 
 HANDLERS = {
@@ -87,7 +97,7 @@ def test_a_time_limit_holds_in_every_trace(alarm, no_garbage):
 
     grad(made(0), compile="never")(X)  # modules that others have written are imported before
     alarm(late)
-    lost = 0
+    lost, errors = 0, np.geterr()
     for k in range(150):
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.004 * (k / 150))
@@ -96,6 +106,7 @@ def test_a_time_limit_holds_in_every_trace(alarm, no_garbage):
             lost += went_off
         except Late:
             pass
+        assert np.geterr() == errors
     assert lost == 0
 
 

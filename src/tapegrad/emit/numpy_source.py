@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.emit.names import Scope, user_names
+from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Source, Tape, Var
 from tapegrad.primitives import contractions, control, reductions, scatter, solving, sorting, views
 from tapegrad.primitives import elementwise as ew
@@ -46,10 +47,10 @@ def numpy_function(tape: Tape) -> Callable[..., list[Any]]:
     exec(compile(writer.text(), f"<tapegrad {tape.name}>", "exec"), writer.functions)
     function = writer.functions[writer.name]
 
+    @quiet
     def run(*values: Any) -> list[Any]:
         pairs = zip(tape.inputs, [*values, *tape.captured], strict=True)
-        with np.errstate(all="ignore"):
-            found = function(*[v.dtype.type(x) if v.shape == () else x for v, x in pairs])
+        found = function(*[v.dtype.type(x) if v.shape == () else x for v, x in pairs])
         return [found] if len(tape.outputs) == 1 else list(found)
 
     return run

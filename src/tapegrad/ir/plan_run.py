@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tapegrad.handlers import quiet
 from tapegrad.ir.allocation import Allocation, Slot, extent, left_of, strides
 from tapegrad.ir.plan import (
     Affine,
@@ -85,8 +86,7 @@ def run_plan(
     they are read. Unless it `stops`, guards are only written down. `call` makes the calls of NumPy.
     """
     machine = _Machine(plan, allocation, frozenset(nested), stops, call)
-    with np.errstate(all="ignore"):
-        return machine.run(values)
+    return quiet(machine.run)(values)
 
 
 def work(step: Step | Plan) -> int:

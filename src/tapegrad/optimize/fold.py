@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Literal, Operand
 from tapegrad.primitives.base import Elementwise, Primitive
 from tapegrad.primitives.elementwise import AsType
@@ -25,6 +24,5 @@ def folded(primitive: Primitive, operands: Sequence[Operand]) -> Literal | None:
     if len(literals) < len(operands):
         return None
     (aval,) = primitive.avals(*[x.aval for x in literals])
-    with np.errstate(all="ignore"):
-        value = primitive.evaluate(*[x.value for x in literals])
+    value = quiet(primitive.evaluate)(*[x.value for x in literals])
     return Literal(aval.dtype.type(value))

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Library, Linear, broadcast_shapes, parametric
 from tapegrad.primitives.contractions import matmul, swapped
@@ -448,13 +449,13 @@ class SLogDet(Factored):
         a = self.checked(*xs)
         return a.with_shape(a.shape[:-2]), a.with_shape(a.shape[:-2])
 
+    @quiet
     def evaluate(self, *xs: Any) -> Any:
         _, factors, pivots = xs
         diagonal = np.diagonal(factors, 0, -2, -1)
         swaps = pivots != np.arange(1, pivots.shape[-1] + 1, dtype=np.int32)
         sign = np.prod(np.where((diagonal < 0) != swaps, -1, 1), -1)
-        with np.errstate(divide="ignore"):
-            logarithm = np.sum(np.log(np.abs(diagonal)), -1)
+        logarithm = np.sum(np.log(np.abs(diagonal)), -1)
         sign = np.where(np.any(diagonal == 0, -1), 0, sign).astype(factors.dtype)
         return sign[()], logarithm
 

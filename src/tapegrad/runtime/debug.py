@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import InternalError
+from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.primitives.control import Opaque
 from tapegrad.runtime.play import run
@@ -93,12 +94,12 @@ def _differs(tape: Tape, how: str) -> InternalError:
     return InternalError(f"a compiled call differs from the played tape: {how}\n{tape}")
 
 
+@quiet
 def _is_close(a: np.ndarray, b: np.ndarray, allowed: Any) -> bool:
     """Whether two arrays are equal but for what is allowed; NaN is NaN."""
     if a.dtype.kind != "f":
         return bool(np.all((a == b) | (np.asarray(allowed) > 0)))
-    with np.errstate(all="ignore"):
-        same = (a == b) | ((a != a) & (b != b)) | (np.abs(a - b) <= allowed)
+    same = (a == b) | ((a != a) & (b != b)) | (np.abs(a - b) <= allowed)
     return bool(np.all(same | (np.asarray(allowed) == np.inf)))
 
 
@@ -109,20 +110,21 @@ def _common(b: np.ndarray) -> float:
     return float(COMMON * np.finfo(b.dtype).eps * finite.max(initial=0.0))
 
 
+@quiet
 def _rounding(b: np.ndarray, others: Sequence[Any]) -> Any:
     """How far off rounding takes each element; infinite where it decides between NaN and numbers,
     or which integer it is."""
     allowed = np.zeros(b.shape)
     for other in map(np.asarray, others):
-        with np.errstate(all="ignore"):
-            off = np.abs(other.astype(float) - b.astype(float))
-            jumps = np.isfinite(other) != np.isfinite(b)
+        off = np.abs(other.astype(float) - b.astype(float))
+        jumps = np.isfinite(other) != np.isfinite(b)
         if b.dtype.kind != "f":
             jumps = other != b
         allowed = np.maximum(allowed, np.where(jumps, np.inf, np.nan_to_num(off)))
     return AMPLIFIED * np.max(allowed, initial=0.0) + _common(b)
 
 
+@quiet
 def _moved(tape: Tape, inputs: Sequence[Any], seed: int) -> list[Any]:
     """The outputs of a tape, each of whose values is moved by its last bit, or isn't."""
     rng = np.random.default_rng(seed)
@@ -139,10 +141,9 @@ def _moved(tape: Tape, inputs: Sequence[Any], seed: int) -> list[Any]:
     def value(x: Any) -> Any:
         return x.value if isinstance(x, Literal) else env[x.id]
 
-    with np.errstate(all="ignore"):
-        for call in tape.calls:
-            results = call.primitive.evaluate(*map(value, call.operands))
-            if call.primitive.results == 1 and not isinstance(results, tuple):
-                results = (results,)
-            env.update(zip((v.id for v in call.outs), map(moved, results), strict=True))
+    for call in tape.calls:
+        results = call.primitive.evaluate(*map(value, call.operands))
+        if call.primitive.results == 1 and not isinstance(results, tuple):
+            results = (results,)
+        env.update(zip((v.id for v in call.outs), map(moved, results), strict=True))
     return [value(x) for x in tape.outputs]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.errors import InternalError
+from tapegrad.handlers import quiet
 from tapegrad.ir.plan import Cell, CheckGuard, Plan
 from tapegrad.ir.plan_run import run_plan, work
 from tapegrad.ir.plan_verify import verify_allocation
@@ -157,6 +158,7 @@ def _stand_in(aval: Aval, total: float) -> Any:
     return (0.5 + 0.01 * total + 0.1 * np.arange(aval.size)).astype(aval.dtype).reshape(aval.shape)
 
 
+@quiet
 def _played(tape: Tape, values: Sequence[Any], moved: int = 0) -> dict[int, Any]:
     """All variables of a tape, whether its guards hold or not; each moved a little, in one of
     several ways, if `moved` says so."""
@@ -169,11 +171,10 @@ def _played(tape: Tape, values: Sequence[Any], moved: int = 0) -> dict[int, Any]
         by = TERMS * np.finfo(x.dtype).eps
         return (x * (1 + by * np.sin(moved * 1e6 * np.abs(x)))).astype(x.dtype)
 
-    with np.errstate(all="ignore"):
-        for call in tape.calls:
-            found = called(call.primitive, *[_value(x, env) for x in call.operands])
-            outs = found if isinstance(found, tuple) else (found,)
-            env.update((out.id, kept(x)) for out, x in zip(call.outs, outs, strict=True))
+    for call in tape.calls:
+        found = called(call.primitive, *[_value(x, env) for x in call.operands])
+        outs = found if isinstance(found, tuple) else (found,)
+        env.update((out.id, kept(x)) for out, x in zip(call.outs, outs, strict=True))
     return env
 
 
@@ -195,18 +196,18 @@ def _is_close(found: Any, expected: Any) -> bool:
     return bool(np.allclose(x, y, rtol, 0.0, equal_nan=True))
 
 
+@quiet
 def _is_rounding(found: Any, expected: np.ndarray, moved: Sequence[Any]) -> bool:
     """Whether rounding explains how far two results are apart."""
     if _is_close(found, expected):
         return True
     if np.shape(found) != expected.shape:
         return False
-    with np.errstate(all="ignore"):
-        y = expected.astype(float)
-        off = np.abs(np.asarray(found, float) - y)
-        spread = SAFETY * np.max([np.abs(np.asarray(m, float) - y) for m in moved], axis=0)
-        least = CLOSE.get(expected.dtype, 0.0) * np.abs(y)
-        says_nothing = ~np.isfinite(spread) | (spread > JUMP * np.abs(y))
-        same = (found == expected) | (np.isnan(found) & np.isnan(y))
-        says_nothing &= ~np.isnan(y) | np.any(~np.isnan(np.array(moved, float)), axis=0)
-        return bool(np.all(same | says_nothing | (off <= spread + least)))
+    y = expected.astype(float)
+    off = np.abs(np.asarray(found, float) - y)
+    spread = SAFETY * np.max([np.abs(np.asarray(m, float) - y) for m in moved], axis=0)
+    least = CLOSE.get(expected.dtype, 0.0) * np.abs(y)
+    says_nothing = ~np.isfinite(spread) | (spread > JUMP * np.abs(y))
+    same = (found == expected) | (np.isnan(found) & np.isnan(y))
+    says_nothing &= ~np.isnan(y) | np.any(~np.isnan(np.array(moved, float)), axis=0)
+    return bool(np.all(same | says_nothing | (off <= spread + least)))

@@ -14,6 +14,7 @@ import numpy as np
 
 from tapegrad.arrays import plain
 from tapegrad.errors import TapeError
+from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Form, Guard, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Primitive, Reduction
 from tapegrad.primitives.contractions import MatMul
@@ -142,6 +143,7 @@ class Script:
             self.start.append(x.value)
         return slot
 
+    @quiet
     def run(self, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
         """The outputs for the values of all inputs, and the first guard that doesn't hold."""
         env = self.start.copy()
@@ -151,14 +153,13 @@ class Script:
             if not same_bits(env[slot], guard.expected):
                 return [], guard
         spare: dict[int, Any] = {}  # the arrays of dead variables that will be written over
-        with np.errstate(all="ignore"):
-            for function, operands, out, rest in self.steps:
-                if rest is None:
-                    env[out] = function(*[env[k] for k in operands])
-                    continue
-                broken = rest.run(function, operands, env, spare)
-                if broken is not None:
-                    return [], broken
+        for function, operands, out, rest in self.steps:
+            if rest is None:
+                env[out] = function(*[env[k] for k in operands])
+                continue
+            broken = rest.run(function, operands, env, spare)
+            if broken is not None:
+                return [], broken
         return [env[k] for k in self.outputs], None
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegrad.arrays import is_known
 from tapegrad.errors import UnsupportedError
-from tapegrad.handlers import let_through
+from tapegrad.handlers import let_through, quiet
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.control import Opaque
 from tapegrad.tracing.mixed import MixedTree, mixed_tree
@@ -52,15 +52,13 @@ def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callab
     arguments = mixed_tree(structure, leaves, on_tape, [input_aval(x) for x in operands])
     call = WatchedCall(func, arguments, mask)
     types = (Aval((), np.dtype(np.int64)),)
-    with np.errstate(all="ignore"):
-        errors = record(trace, Opaque(f"errors_of_{_name(func)}", call, types, 1), operands)
+    errors = quiet(record)(trace, Opaque(f"errors_of_{_name(func)}", call, types, 1), operands)
     found = int(errors._concrete)
     trace.guard(errors, found, "an error of floating point")
     if found > 0:
         _refuse_effects(func, np.geterr(), found)
         call.repeat([x._read()[1] if isinstance(x, Tracer) else x for x in operands])  # may raise
-    with np.errstate(all="ignore"):
-        result = run()
+    result = quiet(run)()
     if found < 0:
         raise UnsupportedError(
             f"whether np.{_name(func)} of this form has an error of floating point can't be "
@@ -98,6 +96,7 @@ class WatchedCall:
         args, kwargs = self.arguments.fill(copies)
         self.func(*args, **kwargs)
 
+    @quiet
     def __call__(self, *values: Any) -> list[Any]:
         """The bits of the errors that occur; -1 if the call raises something else."""
         found = 0

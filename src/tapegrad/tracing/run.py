@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegrad.arrays import is_known, native, plain
 from tapegrad.errors import TapegradError
+from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.late import CALLS, load
 from tapegrad.tracing.aliasing import Written, check_apart
@@ -185,19 +186,20 @@ def _with_hidden_inputs(tape: Tape, hidden: Sequence[Var]) -> Tape:
 
 
 @unobserved
+@quiet
 def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
-    """Record a tape's calls again on the tracers and arrays given as inputs, in their trace."""
+    """Record a tape's calls again on the tracers and arrays given as inputs, in their trace; the
+    user's own calls warned when they were traced."""
     env: dict[Var, Any] = dict(zip(tape.inputs, map(plain, inputs), strict=True))
 
     def value(x: Operand) -> Any:
         return x if isinstance(x, Literal) else env[x]
 
-    with np.errstate(all="ignore"):  # the user's own calls warned when they were traced
-        for call in tape.calls:
-            results = _applied(call.primitive, [value(x) for x in call.operands])
-            if call.primitive.results == 1 and not isinstance(results, tuple):
-                results = (results,)
-            env.update(zip(call.outs, results, strict=True))
+    for call in tape.calls:
+        results = _applied(call.primitive, [value(x) for x in call.operands])
+        if call.primitive.results == 1 and not isinstance(results, tuple):
+            results = (results,)
+        env.update(zip(call.outs, results, strict=True))
     for guard in tape.guards:
         found = value(guard.operand)
         if isinstance(found, Tracer):

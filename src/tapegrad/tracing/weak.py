@@ -21,10 +21,12 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.errors import ConversionError
-from tapegrad.handlers import let_through
+from tapegrad.handlers import let_through, quiet
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
+
+_recorded = quiet(operator.call)  # Python doesn't warn as NumPy does
 
 # ---- whom a Python number meets
 
@@ -259,8 +261,7 @@ def _computed(name: str, x: Any, y: Any) -> Any:
             x, kinds, whole = _computed("mul", x, 1.0), "fi", False  # Python's result is a float
     if whole and name in _GROWTH:
         bound = _size(name, x, y)
-    with np.errstate(all="ignore"):  # Python doesn't warn
-        result = getattr(NDArrayOperatorsMixin, f"__{name}__")(x, y)
+    result = _recorded(getattr(NDArrayOperatorsMixin, f"__{name}__"), x, y)
     if name == "pow" and known and "f" in kinds:
         _check_overflow(result, x, y)
     if bound is not None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.handlers import quiet
 from tapegrad.primitives.determinants import Det
 from tapegrad.primitives.solving import LU, Cholesky, LUSolve, inverse_t
 from tapegrad.primitives.solving import slogdet as strict_slogdet
@@ -473,17 +474,17 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     return np.count_nonzero(s > s[..., :1] * rtol, axis=-1)
 
 
+@quiet
 def cond(x: Any, ord: Any = None) -> Any:
     """np.linalg.cond: of a singular matrix it is infinite."""
     (a,) = floating(x)
     if a.size == 0 and a.ndim >= 2 and 0 in a.shape[-2:]:
         raise LinAlgError("cond is not defined on empty arrays")
-    with np.errstate(all="ignore"):
-        if ord is None or ord in (2, -2):
-            s = svdvals(a)
-            r = s[..., -1] / s[..., 0] if ord == -2 else s[..., 0] / s[..., -1]
-        else:
-            inverse = transposed(inverse_t(*factored(a)))
-            r = norm(a, ord, (-2, -1)) * norm(inverse, ord, (-2, -1))
-        unknown = np.isnan(r) & ~np.any(np.isnan(a), axis=(-2, -1))
-        return scalar(np.where(unknown, r.dtype.type(np.inf), r))
+    if ord is None or ord in (2, -2):
+        s = svdvals(a)
+        r = s[..., -1] / s[..., 0] if ord == -2 else s[..., 0] / s[..., -1]
+    else:
+        inverse = transposed(inverse_t(*factored(a)))
+        r = norm(a, ord, (-2, -1)) * norm(inverse, ord, (-2, -1))
+    unknown = np.isnan(r) & ~np.any(np.isnan(a), axis=(-2, -1))
+    return scalar(np.where(unknown, r.dtype.type(np.inf), r))
