@@ -94,12 +94,13 @@ def stages_of_tapegrad(family: Family, rounds: int) -> list[float]:
     from tapegrad import grad
     from tapegrad.compiler.client import client
     from tapegrad.compiler.packed import pack
+    from tapegrad.request import Request
     from tapegrad.runtime.entry import Text
 
     x = argument(family)
     derivative: Any = grad(lambda x: family.program(np, rounds, x))
     start = time.perf_counter()
-    tape = derivative._derive((x,), {}).tape
+    tape = derivative._derive(Request(derivative.f, (x,))).tape
     derived = time.perf_counter()
     job = client.submit(pack(tape), None)
     client.wait(job)

@@ -11,7 +11,7 @@ ROOT = Path(tapegrad.__file__).parent
 FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py"))}
 
 # What every stage builds on, and the stages in order. Whatever isn't here may import them all.
-FOUNDATION = {"errors", "ir", "primitives", "statics", "trees", "arrays", "signature"}
+FOUNDATION = {"errors", "ir", "primitives", "statics", "trees", "arrays", "request"}
 FOUNDATION |= {"locks", "late", "handlers"}
 STAGES = ("tracing", "differentiate", "optimize", "schedule", "emit")
 
@@ -26,7 +26,7 @@ BELOW = {
     "handlers": set(),
     "trees": {"errors", "primitives", "statics", "locks"},
     "arrays": set(),
-    "signature": {"errors", "ir", "statics", "trees", "arrays"},
+    "request": {"errors", "ir", "statics", "trees", "arrays", "locks"},
 }
 
 # A tape's methods `play`, `compile` and `source` hand it on to those who can.

@@ -11,16 +11,17 @@ import numpy as np
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
-from tapegrad.runtime.derived import BoundDerived, Derived, Recipe
+from tapegrad.runtime.derived import BoundDerived, Derived
+from tapegrad.runtime.transformations import Gradient, Jit, Transformation, ValueAndGradient
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 
 
-def _derive(f: Any, recipe: Recipe, compile: str) -> Any:
+def _derive(f: Any, transformation: Transformation, compile: str) -> Any:
     if f is None:
-        return lambda g: Derived(g, recipe, compile)
-    return Derived(f, recipe, compile)
+        return lambda g: Derived(g, transformation, compile)
+    return Derived(f, transformation, compile)
 
 
 def _checked(argnums: int | Sequence[int]) -> int | tuple[int, ...]:
@@ -70,7 +71,7 @@ def grad(
     At kinks (`abs` and `norm` at 0, ties of `max`, bounds of `clip`) the result is a documented
     convention; see docs/conventions.md.
     """
-    return _derive(f, Recipe("grad", _checked(argnums), has_aux), compile)
+    return _derive(f, Gradient(_checked(argnums), has_aux), compile)
 
 
 def value_and_grad(
@@ -86,7 +87,7 @@ def value_and_grad(
     cheaper than calling `f` and `grad(f)`. It is what `scipy.optimize.minimize(..., jac=True)`
     wants to be given.
     """
-    return _derive(f, Recipe("value_and_grad", _checked(argnums), has_aux), compile)
+    return _derive(f, ValueAndGradient(_checked(argnums), has_aux), compile)
 
 
 def jit(f: Function | None = None, *, compile: str = "auto") -> Any:
@@ -95,7 +96,7 @@ def jit(f: Function | None = None, *, compile: str = "auto") -> Any:
     It may return anything; nested arrays come back nested. `compile` is that of `grad`. Like a
     gradient it is traced again for other shapes and for other paths through `f`.
     """
-    return _derive(f, Recipe("jit"), compile)
+    return _derive(f, Jit(), compile)
 
 
 def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
@@ -105,22 +106,20 @@ def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
     reached without being passed them. It prints, and has `play`, `compile`, `source`, `to_dot`,
     `to_networkx` and `memory_report`.
     """
-    from tapegrad.pipeline import TRACED, run_passes
-    from tapegrad.runtime.derived import own
-    from tapegrad.signature import check_leaf, form_of, leaf_names
+    from tapegrad import pipeline
+    from tapegrad.request import Request, form_of
+    from tapegrad.runtime.variant import own
     from tapegrad.tracing.observe.observer import Observer
-    from tapegrad.tracing.run import trace_function
-    from tapegrad.trees import array_leaves, flatten
+    from tapegrad.trees import array_leaves
 
-    names, words = leaf_names(f, args, kwargs)
-    for leaf, word in zip(flatten((args, kwargs))[0], words, strict=True):
-        check_leaf(leaf, f"trace: {word}")
+    request = Request(f, args, kwargs).check("trace")
     with Observer(f, args, kwargs) as observer:
-        traced = trace_function(f, args, kwargs, names, observer)
-    tape = replace(run_passes(traced.bound_tape(), TRACED), form=form_of(args, kwargs))
+        traced = pipeline.trace(request, observer)
+    tape = pipeline.run_passes(traced.bound_tape(), pipeline.TRACED)
+    tape = replace(tape, form=form_of(args, kwargs))
     values = dict(zip(traced.outputs, traced.leaves, strict=True))
     found = [values[at] for at in range(len(tape.outputs))]
-    return traced.rebuild(own(tape, found, [*array_leaves((args, kwargs)), *traced.hidden])), tape
+    return traced.rebuild(own(found, [*array_leaves((args, kwargs)), *traced.hidden])), tape
 
 
 def vjp(f: Function, *args: Any) -> tuple[Any, Function]:

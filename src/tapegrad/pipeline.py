@@ -1,15 +1,18 @@
 """The pipeline, top to bottom: the table of contents of tapegrad.
 
-    trace -> differentiate -> optimize -> schedule -> emit -> compile -> run
-    Python   Tape             Tape        Plan        source  machine   call
+    trace -> derive -> optimize -> schedule -> emit   -> compile -> run
+    Python   Tape      Tape        Plan        source    machine    call
 
-`tracing.run.trace_function` makes the first tape; each line below makes the next representation.
+A call of a user's function comes in as a `Request`, and goes out as an `Executable`. Each function
+below makes the next representation of the one before. What `grad`, `jit` and their like make of a
+tape is in `runtime.transformations`, and a call's way in and out in `runtime.derived`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -19,15 +22,20 @@ from tapegrad.ir.tape import Tape
 from tapegrad.ir.verify import verify
 from tapegrad.optimize.composites import expand_composites
 from tapegrad.optimize.cse import eliminate_common
-from tapegrad.optimize.dce import remove_dead
+from tapegrad.optimize.dce import prune, remove_dead
 from tapegrad.optimize.inline import inline_calls, inline_custom
 from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
 
 if TYPE_CHECKING:
+    from tapegrad.compiler.compile import Build
+    from tapegrad.compiler.executable import Executable
     from tapegrad.emit.program import Program
     from tapegrad.ir.plan import Plan
+    from tapegrad.request import Request
+    from tapegrad.tracing.observe.observer import Observer
+    from tapegrad.tracing.run import Traced
 
 Pass = Callable[[Tape], Tape]
 Code = TypeVar("Code", Tape, "Plan")
@@ -69,8 +77,40 @@ def _verify(code: Tape | Plan, after: str) -> None:
     verify_plan(code, after)
 
 
+# ---- Python -> Tape
+
+
+def trace(request: Request, observer: Observer | None = None) -> Traced:
+    """One run of a function, on proxies that record: its tape, and how its result is put together.
+    An `observer` sees what the function reads without being passed it."""
+    from tapegrad.tracing.run import trace_function  # the compiler's process traces nothing
+
+    return trace_function(request, observer)
+
+
+# ---- Tape -> Tape
+
+
+def derive(
+    tape: Tape, wrt: Sequence[int], seed: bool = False, keep: Sequence[int] | None = None
+) -> Tape:
+    """The tape of the outputs numbered `keep` and the cotangents of the inputs `wrt`."""
+    tape = run_passes(inline_calls(tape), BEFORE)  # custom calls stay: their rules are needed
+    return reverse(tell_roots(tape), wrt, seed, keep)
+
+
+def settled(tape: Tape) -> Tape:
+    """A tape that won't be differentiated again, without what serves that alone."""
+    return expand_composites(drop_stops(inline_custom(tape)))
+
+
+def playable(tape: Tape) -> Tape:
+    """A tape as its first calls play it: what nothing needs is gone, all else is the compiler's."""
+    return prune(settled(tape))
+
+
 def finished(tape: Tape) -> Tape:
-    """A settled tape, ready to be scheduled."""
+    """A settled tape, or one that becomes part of another trace, at its best."""
     return run_passes(tape, AFTER)
 
 
@@ -79,33 +119,35 @@ def optimized(tape: Tape) -> Tape:
     return finished(run_passes(settled(tape), BEFORE))
 
 
-def settled(tape: Tape) -> Tape:
-    """A tape that won't be differentiated again, without what serves that alone."""
-    return expand_composites(drop_stops(inline_custom(tape)))
-
-
 def gradient(
-    tape: Tape,
-    wrt: Sequence[int],
-    seed: bool = False,
-    keep: Sequence[int] | None = None,
-    final: bool = True,
-) -> Tape:
-    """The optimised tape of the outputs numbered `keep` and the cotangents of the inputs `wrt`.
-
-    One that isn't `final` becomes part of another trace and may be differentiated again: users'
-    rules and stopped gradients stay on it.
-    """
-    tape = derivative(tape, wrt, seed, keep)
-    return finished(settled(tape) if final else tape)
-
-
-def derivative(
     tape: Tape, wrt: Sequence[int], seed: bool = False, keep: Sequence[int] | None = None
 ) -> Tape:
-    """The tape of a gradient as it is first played: what differentiating leaves."""
-    tape = run_passes(inline_calls(tape), BEFORE)  # custom calls stay: their rules are needed
-    return reverse(tell_roots(tape), wrt, seed, keep)
+    """The tape of `derive`, ready to be scheduled."""
+    return finished(settled(derive(tape, wrt, seed, keep)))
+
+
+# ---- Tape -> Plan -> source -> machine code
+
+
+def compile(
+    tape: Tape, build: Build | None = None, times: dict[str, float] | None = None
+) -> Executable:
+    """The machine code of a settled tape, and what calls it. `build` compiles kernels, here if it
+    isn't given; `times` receives the seconds that each part took."""
+    from tapegrad.compiler.compile import machine_code
+    from tapegrad.compiler.executable import Executable
+
+    at = [perf_counter()]
+    tape = finished(tape)
+    at.append(perf_counter())
+    program = schedule(tape)
+    at.append(perf_counter())
+    kernels = machine_code(program, build)
+    at.append(perf_counter())
+    if times is not None:
+        parts = ("passes", "schedule", "kernels")
+        times.update({part: at[k + 1] - at[k] for k, part in enumerate(parts)})
+    return Executable(program.driver(), kernels)
 
 
 def schedule(tape: Tape) -> Program:

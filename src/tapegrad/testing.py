@@ -6,15 +6,17 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegrad.arrays import native
 from tapegrad.errors import ArgumentError, GradcheckError
-from tapegrad.runtime.pullback import Pullback, vjp
-from tapegrad.signature import check_leaf, describe, leaf_names
+from tapegrad.request import Request, describe
 from tapegrad.trees import flatten, flatten_with_paths, is_number, unflatten
+
+if TYPE_CHECKING:
+    from tapegrad.runtime.pullback import Pullback
 
 Array = np.ndarray
 
@@ -69,10 +71,7 @@ def gradcheck(
 class _Point:
     """A function at a point. The real leaves of the arguments, numbered `real`, can be moved."""
 
-    f: Callable[..., Any]
-    structure: Any
-    leaves: list[Any]
-    words: list[str]
+    request: Request
     real: list[int]
     eps: float
     value: Any
@@ -80,10 +79,10 @@ class _Point:
 
     @staticmethod
     def of(f: Callable[..., Any], args: tuple[Any, ...], eps: float) -> _Point:
-        leaves, structure = flatten(args)
-        _, words = leaf_names(f, args, {})
-        for leaf, word in zip(leaves, words, strict=True):
-            check_leaf(leaf, f"gradcheck of {describe(f)}: {word}")
+        from tapegrad.runtime.pullback import vjp
+
+        request = Request(f, args).check("gradcheck")
+        leaves, words = request.leaves, request.words
         real = [k for k, x in enumerate(leaves) if _is_real(x)]
         if not real:
             raise ArgumentError(
@@ -100,19 +99,20 @@ class _Point:
                     stacklevel=3,
                 )
         value, pullback = vjp(f, args)
-        return _Point(f, structure, leaves, words, real, eps, value, pullback)
+        return _Point(request, real, eps, value, pullback)
 
     @property
     def name(self) -> str:
-        return describe(self.f)
+        return self.request.name
 
     def run(self, shift: Sequence[Any]) -> list[Array]:
         """The real leaves of the value, with the real arguments moved by `shift`."""
-        leaves = list(self.leaves)
+        leaves = list(self.request.leaves)
         for k, step in zip(self.real, shift, strict=True):
             moved = np.array(leaves[k]) + step
             leaves[k] = float(moved) if is_number(leaves[k]) else moved.astype(leaves[k].dtype)[()]
-        return _real_leaves(self.f(*unflatten(self.structure, leaves)))
+        args, _ = unflatten(self.request.structure, leaves)
+        return _real_leaves(self.request.f(*args))
 
     def slope(self, direction: Sequence[Any]) -> list[Array]:
         """(f(x + eps v) - f(x - eps v)) / 2 eps, for the real leaves of the value."""
@@ -126,8 +126,7 @@ class _Point:
         leaves, structure = flatten(self.value)
         ct = unflatten(structure, [next(given) if _is_real(x) else None for x in leaves])
         found: list[Any] = []
-        args = unflatten(self.structure, self.leaves)
-        for arg, pulled in zip(args, self.pullback(ct), strict=True):
+        for arg, pulled in zip(self.request.args, self.pullback(ct), strict=True):
             _, spec = flatten(arg)
             found += [None] * spec.num_leaves if pulled is None else spec.flatten_up_to(pulled)
         return [np.asarray(found[k]) for k in self.real]
@@ -135,7 +134,7 @@ class _Point:
     @property
     def shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the real arguments."""
-        return [np.shape(self.leaves[k]) for k in self.real]
+        return [np.shape(self.request.leaves[k]) for k in self.real]
 
     @property
     def value_shapes(self) -> list[tuple[int, ...]]:
@@ -183,7 +182,7 @@ def _check_elements(point: _Point, atol: float, rtol: float) -> None:
         badness = np.where(wrong, np.nan_to_num(error / allowed, nan=np.inf), -1)
         i, j = np.unravel_index(np.argmax(badness), wrong.shape)
         result = _element(int(i), point.value_shapes, _result_words(point))
-        argument = _element(int(j), point.shapes, [point.words[k] for k in point.real])
+        argument = _element(int(j), point.shapes, [point.request.words[k] for k in point.real])
         raise GradcheckError(
             f"gradcheck of {point.name}: the derivative of {result} with respect to {argument} is "
             f"{found[i, j]:.8g}, and a central difference gives {expected[i, j]:.8g}: off by "

@@ -207,8 +207,9 @@ def test_pickles_of_tapes_hold_what_they_are():
 LOADED = """
 import sys
 import numpy as np
-from tapegrad.compiler import compile, worker
+from tapegrad.compiler import worker
 from tapegrad.ir.text import parse
+from tapegrad.pipeline import compile
 from tapegrad.schedule import recompute
 
 worker.prepare()
@@ -216,7 +217,7 @@ before = set(sys.modules)
 cuts = []
 computed_again = recompute._Network.computed_again
 recompute._Network.computed_again = lambda network: cuts.append(1) or computed_again(network)
-compile.compiled(parse('''{tape}'''))
+compile(parse('''{tape}'''))
 assert cuts
 print(*sorted(set(sys.modules) - before))
 """

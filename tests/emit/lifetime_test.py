@@ -25,7 +25,7 @@ import numpy as np
 
 import tapegrad as tg
 from tapegrad.emit import linking, loading
-from tapegrad.compiler.compile import compiled
+from tapegrad import pipeline
 
 if sys.argv[1] == "LLVM's linker":
     loading._EM_X86_64 = None  # no file is simple
@@ -33,7 +33,7 @@ if sys.argv[1] == "LLVM's linker":
 x, out = np.full(5, 2.0), np.zeros(5)
 df = tg.grad(lambda x: np.sum(x * x * x), compile="never")
 df(x)
-(code,) = compiled(df.tapes[0]).kernels.values()
+(code,) = pipeline.compile(df.tapes[0]).kernels.values()
 kernel = linking.linked("kernel", code)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.compiler.compile import compiled
+from tapegrad import pipeline
 from tapegrad.emit import linking, loading
 from tapegrad.emit.loading import Image, NotSimple
 from tapegrad.trees import array_leaves
@@ -39,7 +39,7 @@ def kernels():
     df = tg.grad(everything, (0, 1), compile="never")
     df(A, B)
     (tape,) = df.tapes
-    return list(compiled(tape).kernels.values())
+    return list(pipeline.compile(tape).kernels.values())
 
 
 def gradients():

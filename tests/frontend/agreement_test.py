@@ -14,6 +14,7 @@ import pytest
 
 from tapegrad import jit
 from tapegrad.errors import TapegradError
+from tapegrad.request import Request
 from tapegrad.tracing.run import trace_function
 from tapegrad.tracing.tracer import Tracer
 
@@ -174,7 +175,7 @@ def outcome(f: Any, x: np.ndarray) -> Any:
 def seen(f: Any, x: np.ndarray) -> Any:
     """What `f` gives while it is traced."""
     results: list[Any] = []
-    trace_function(lambda x: results.append(plain(f(x))), [x])
+    trace_function(Request(lambda x: results.append(plain(f(x))), [x]))
     return results[0]
 
 

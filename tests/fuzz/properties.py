@@ -26,6 +26,7 @@ from tests.fuzz.variations import PLAIN, calls_of
 from tapegrad import grad, jit, trace, value_and_grad
 from tapegrad.errors import TapegradError
 from tapegrad.pipeline import optimized
+from tapegrad.request import Request
 from tapegrad.runtime.play import run
 from tapegrad.tracing.run import plain_value, trace_function
 from tapegrad.trees import flatten
@@ -181,7 +182,7 @@ def check_passes(program: Program, tally: Counter[str]) -> None:
     """A tape gives the same before the passes and after."""
 
     def played(f: Any, call: Call, passes: Callable[[Any], Any]) -> Any:
-        traced = trace_function(f, call.args())
+        traced = trace_function(Request(f, call.args()))
         inputs = [
             plain_value(x) for x in flatten(call.args())[0] if hasattr(plain_value(x), "dtype")
         ]

@@ -151,7 +151,7 @@ PLACES = [
     ("compiler/executable.py", "decoded"),
     ("runtime/entry.py", "Entry.__init__"),
     ("emit/linking.py", "linked"),
-    ("runtime/derived.py", "Derived._enter"),
+    ("runtime/variant.py", "Variant._use"),
     ("runtime/tier.py", "Tier.executable"),
     ("runtime/tier.py", "Tier.settle"),
     ("runtime/entry.py", "Entry.call_flat"),

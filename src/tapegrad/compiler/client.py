@@ -413,9 +413,9 @@ def compiled(tape: Tape) -> Executable:
     packed = pack(tape)
     job = client.submit(packed, None)
     if not client.wait(job):
-        from tapegrad.compiler.compile import compiled as compiled_here
+        from tapegrad.pipeline import compile
 
-        return compiled_here(tape)
+        return compile(tape)
     if job.error:
         raise InternalError(f"{tape.name} couldn't be compiled. {job.error}")
     return job.executable()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tapegrad.compiler import alike
-from tapegrad.compiler.executable import Executable
-from tapegrad.ir.tape import Tape
 from tapegrad.late import COMPILER, load
 
 if TYPE_CHECKING:
@@ -41,35 +38,17 @@ def one_by_one(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[A
     return {key: work(key) for key in sizes}
 
 
-def compiled(
-    tape: Tape, build: Build = one_by_one, times: dict[str, float] | None = None
-) -> Executable:
-    """Optimise, schedule, emit and compile a settled tape. `times` receives the seconds that each
-    part took."""
-    from tapegrad.pipeline import finished, schedule
-
-    at = [perf_counter()]
-    tape = finished(tape)
-    at.append(perf_counter())
-    program = schedule(tape)
-    at.append(perf_counter())
-    kernels = _machine_code(program, build)
-    at.append(perf_counter())
-    if times is not None:
-        parts = ("passes", "schedule", "kernels")
-        times.update({part: at[k + 1] - at[k] for k, part in enumerate(parts)})
-    return Executable(program.driver(), kernels)
-
-
 def compile_first() -> None:
     """Compile a small program: that loads modules, fills numba's registries, and starts LLVM."""
     from tapegrad.ir.text import parse
+    from tapegrad.pipeline import compile
 
     load(COMPILER)
-    compiled(parse(FIRST))
+    compile(parse(FIRST))
 
 
-def _machine_code(program: Program, build: Build) -> dict[str, bytes]:
+def machine_code(program: Program, build: Build | None = None) -> dict[str, bytes]:
+    """The machine code of a program's kernels by name; `build` compiles those that are new."""
     from tapegrad.emit import support
 
     names = support.namespace()
@@ -84,7 +63,7 @@ def _machine_code(program: Program, build: Build) -> dict[str, bytes]:
         wanted[key] = function, types
     codes = {key: code for key in wanted if (code := alike.kernels.get(key)) is not None}
     sizes = {key: len(function.text) for key, (function, _) in wanted.items() if key not in codes}
-    new = build(lambda key: support.object_code(*wanted[key]), sizes)
+    new = (build or one_by_one)(lambda key: support.object_code(*wanted[key]), sizes)
     alike.kernels.add(new)
     codes |= new
     return {name: codes[key] for name, key in keys.items()}

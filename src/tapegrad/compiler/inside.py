@@ -16,12 +16,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tapegrad.compiler import kept
-from tapegrad.compiler.compile import compile_first, compiled, one_by_one
+from tapegrad.compiler.compile import compile_first
 from tapegrad.compiler.executable import encoded
 from tapegrad.compiler.packed import opaque_of
 from tapegrad.compiler.protocol import Answer
 from tapegrad.handlers import let_through
 from tapegrad.late import no_forks
+from tapegrad.pipeline import compile
 
 if TYPE_CHECKING:
     from tapegrad.compiler.client import Job
@@ -110,7 +111,7 @@ def _answer(job: Job) -> Answer:
     """Compile a program. Nothing of it travels, so it may refer to what only this process knows."""
     times: dict[str, float] = {}
     try:
-        executable = compiled(job.packed.unpack(), one_by_one, times)
+        executable = compile(job.packed.unpack(), times=times)
     except Exception:
         return Answer(error=traceback.format_exc(), times=times)
     with contextlib.suppress(Exception):  # what can't be encoded isn't kept

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tapegrad.compiler import alike, disk, kept
-from tapegrad.compiler.compile import Build, compile_first, compiled, one_by_one
+from tapegrad.compiler.compile import Build, compile_first, one_by_one
 from tapegrad.compiler.executable import encoded
 from tapegrad.compiler.packed import opaque_of
 from tapegrad.compiler.protocol import (
@@ -36,6 +36,7 @@ from tapegrad.compiler.protocol import (
     messages,
     settings,
 )
+from tapegrad.pipeline import compile
 
 REST = 20.0  # seconds without work after which the process ends
 TICK = 1.0  # seconds between beats
@@ -58,7 +59,7 @@ def answer(request: Request, build: Build) -> Answer:
             found = content is not None
             times["disk"] = time.perf_counter() - start
             if content is None:
-                content = encoded(compiled(request.packed.unpack(), build, times), opaque)
+                content = encoded(compile(request.packed.unpack(), build, times), opaque)
                 kept.keep(request.kept_as, content)
         return Answer(content, times=times, kernels=len(alike.kernels.added), found=found)
     except Exception:

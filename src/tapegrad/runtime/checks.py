@@ -10,8 +10,9 @@ from tapegrad.tracing.run import Traced
 from tapegrad.trees import unflatten
 
 
-def check_scalar_result(traced: Traced, name: str, has_aux: bool = False) -> None:
+def check_scalar_result(traced: Traced, has_aux: bool = False) -> None:
     """A GradientError unless the function that was traced returned a real scalar first."""
+    name = traced.name
     if has_aux:
         result = unflatten(traced.structure, list(range(len(traced.outputs))))
         if not (isinstance(result, tuple) and len(result) == 2):

@@ -19,14 +19,14 @@ from tapegrad.emit.names import Scope
 from tapegrad.errors import InternalError
 from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Tape, Var
+from tapegrad.request import leaf_key
 from tapegrad.runtime import debug
 from tapegrad.runtime.play import checked_inputs, run, stale
-from tapegrad.signature import leaf_key
 from tapegrad.trees import array_leaves, is_number, is_traced
 
 if TYPE_CHECKING:
     from tapegrad.compiler.executable import Executable
-    from tapegrad.runtime.derived import Variant
+    from tapegrad.runtime.variant import Variant
 
 
 class Miss(Exception):
@@ -189,8 +189,6 @@ class Entry:
     def _facts(self, text: Text, root: str, given: str) -> list[str]:
         """Lines that give up where what the function reached isn't what it was."""
         state = self.variant.state
-        if state is None:
-            return []
         if state.never:
             return text.missed("True")
         passed = {"f": root, "args": given, "kwargs": text.named("kwargs", {})}

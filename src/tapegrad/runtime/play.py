@@ -18,7 +18,7 @@ from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Form, Guard, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Primitive, Reduction
 from tapegrad.primitives.contractions import MatMul
-from tapegrad.signature import check_leaf, static_leaves
+from tapegrad.request import check_leaf, static_leaves
 from tapegrad.statics import static_key
 from tapegrad.trees import flatten, flatten_with_paths, is_number, is_traced
 

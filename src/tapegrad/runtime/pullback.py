@@ -19,44 +19,41 @@ from typing import Any
 import numpy as np
 
 from tapegrad.arrays import own_behaviour
+from tapegrad.differentiate.split import split
 from tapegrad.errors import ArgumentError
-from tapegrad.ir.tape import Aval, Operand, Rewriter, Tape, Var
-from tapegrad.runtime.derived import own
+from tapegrad.ir.tape import Aval, Tape
+from tapegrad.pipeline import derive, finished, optimized, trace
+from tapegrad.request import Request
 from tapegrad.runtime.play import run
-from tapegrad.signature import check_leaf, describe, leaf_names
-from tapegrad.tracing.run import Traced, input_aval, own_result, plain_value, replay, trace_function
+from tapegrad.runtime.variant import own
+from tapegrad.tracing.run import Traced, input_aval, own_result, plain_value, replay
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.trees import flatten, is_array, is_traced, unflatten
+from tapegrad.trees import is_array, is_traced, unflatten
 
 
 def vjp(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Pullback]:
     """The value of `f(*args)` and its pullback; see `tapegrad.vjp`."""
-    from tapegrad.pipeline import gradient
-
     if not callable(f):
         raise ArgumentError(f"vjp needs a function, not {f!r}")
-    names, words = leaf_names(f, args, {})
-    leaves, structure = flatten(tuple(args))
-    for leaf, word in zip(leaves, words, strict=True):
-        check_leaf(leaf, f"vjp of {describe(f)}: {word}")
-    traced = trace_function(f, args, {}, names)
-    inputs = [x for x in leaves if is_traced(x)]
-    real = [is_traced(x) and input_aval(x).dtype.kind == "f" for x in leaves]
+    request = Request(f, args).check("vjp")
+    traced = trace(request)
+    inputs = request.inputs
+    real = [is_traced(x) and input_aval(x).dtype.kind == "f" for x in request.leaves]
     wrt = [k for k, x in enumerate(inputs) if input_aval(x).dtype.kind == "f"]
-    tape = gradient(traced.tape, wrt, seed=True, keep=(), final=False)
+    tape = finished(derive(traced.tape, wrt, seed=True, keep=()))
     first = len(traced.tape.inputs)
     once, each = split(tape, range(first, first + len(traced.tape.outputs)))
     given = [x if isinstance(x, Tracer) else plain_value(x) for x in inputs]
     given += traced.hidden
     residuals = _snapshot(_apply(once, [*given, *tape.captured]), given)
     pullback = Pullback(
-        name=describe(f),
+        name=traced.name,
         tape=each,
         residuals=residuals,
         outputs=traced.outputs,
         avals=tuple(x.aval for x in traced.tape.outputs),
         results=traced.structure,
-        structure=structure,
+        structure=request.structure,
         real=real,
     )
     return _value(traced, given), pullback
@@ -70,7 +67,7 @@ def _value(traced: Traced, given: Sequence[Any]) -> Any:
     for at, leaf in zip(traced.outputs, traced.leaves, strict=True):
         if at is not None:
             values[at] = leaf
-    return traced.rebuild(own(traced.tape, values, given))
+    return traced.rebuild(own(values, given))
 
 
 def _apply(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
@@ -82,8 +79,6 @@ def _apply(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
 
 def _playable(tape: Tape) -> Tape:
     """The tape without users' rules and guards: they hold, since the arguments are fixed."""
-    from tapegrad.pipeline import optimized
-
     return replace(optimized(tape), guards=())
 
 
@@ -94,45 +89,6 @@ def _snapshot(values: Sequence[Any], given: Sequence[Any]) -> list[Any]:
         x.copy() if is_array(x) and any(np.may_share_memory(x, a) for a in arrays) else x
         for x in values
     ]
-
-
-def split(tape: Tape, late: Sequence[int]) -> tuple[Tape, Tape]:
-    """The tape in two: what the inputs numbered `late` have no part in, and the rest.
-
-    The first tape keeps the other inputs, and gives the residuals that the second one reads. The
-    second one's inputs are the late ones, then the residuals.
-    """
-    depends = {tape.inputs[k] for k in late}
-    for call in tape.calls:
-        if any(x in depends for x in call.operands):
-            depends.update(call.outs)
-    early = [c for c in tape.calls if not depends.issuperset(c.outs)]
-    rest = [c for c in tape.calls if depends.issuperset(c.outs)]
-    read: list[Operand] = [*(x for c in rest for x in c.operands), *tape.outputs]
-    residuals = list(dict.fromkeys(x for x in read if isinstance(x, Var) and x not in depends))
-
-    kept = [v for k, v in enumerate(tape.inputs) if k not in late]
-    first = _part(tape, kept, early, residuals)
-    second = _part(tape, [*(tape.inputs[k] for k in late), *residuals], rest, tape.outputs)
-    return first, second
-
-
-def _part(
-    tape: Tape, inputs: Sequence[Var], calls: Sequence[Any], outputs: Sequence[Operand]
-) -> Tape:
-    """Some of a tape's calls as a tape of their own."""
-    names = dict(zip(tape.inputs, tape.names, strict=False))
-    whole = Tape(
-        tape.name,
-        tuple(inputs),
-        tuple(calls),
-        tuple(outputs),
-        names=tuple(names.get(v, f"%{v.id}") for v in inputs),
-    )
-    rewriter = Rewriter(whole)
-    for call in calls:
-        rewriter.copy(call)
-    return rewriter.finish()
 
 
 @dataclass(eq=False)
@@ -168,10 +124,11 @@ class Pullback:
         if any(isinstance(x, Tracer) for x in inputs):
             values = [own_result(x) for x in replay(self.tape, inputs)]
         else:
-            values = own(self.played, run(self.played, inputs)[0], inputs)
+            values = own(run(self.played, inputs)[0], inputs)
         found = iter(values)
         leaves = [next(found) if yes else None for yes in self.real]
-        return tuple(unflatten(self.structure, leaves))
+        args, _ = unflatten(self.structure, leaves)
+        return tuple(args)
 
     def _seeds(self, ct: Any) -> list[Any]:
         """The cotangent's leaves as inputs of the tape, checked."""

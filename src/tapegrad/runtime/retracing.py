@@ -13,7 +13,8 @@ from tapegrad.tracing.run import plain_value
 from tapegrad.tracing.source import at_source
 
 if TYPE_CHECKING:
-    from tapegrad.runtime.derived import Variant
+    from tapegrad.request import Request
+    from tapegrad.runtime.variant import Variant
 
 
 def warn_of_kinds(name: str, words: Sequence[str], keys: Sequence[Any]) -> None:
@@ -45,22 +46,15 @@ def _shown(key: Any) -> str:
     return key.__name__ if isinstance(key, type) else repr(key)
 
 
-def why_traced(
-    last: Variant | None, root: Any, leaves: Sequence[Any], args: Any, kwargs: Any
-) -> str:
+def why_traced(last: Variant | None, root: Any, request: Request) -> str:
     """Why a call found no variant; `last` was the one before, of the same kind of arguments."""
     if last is None:
         return "these are the first arguments of their kind"
-    return _broken_state(last, root, args, kwargs) or _broken_guard(last, leaves)
+    return _broken_state(last, root, request) or _broken_guard(last, request.inputs)
 
 
 def warn_of_retracing(
-    name: str,
-    last: Variant | None,
-    root: Callable[..., Any],
-    leaves: Sequence[Any],
-    args: Any,
-    kwargs: Any,
+    name: str, last: Variant | None, root: Callable[..., Any], request: Request
 ) -> None:
     """Say why a call of `name` found no variant among those kept; `last` was the one before."""
     if last is None:
@@ -70,7 +64,7 @@ def warn_of_retracing(
             "what changes as a number or array, and pad arrays to a few fixed shapes"
         )
     else:
-        reason = why_traced(last, root, leaves, args, kwargs)
+        reason = why_traced(last, root, request)
         why = (
             f"for more than {cache.MAX_VARIANTS} paths through the same kind of arguments. {reason}"
         )
@@ -103,8 +97,8 @@ def warn_of_state(name: str, word: str, never: bool) -> None:
     )
 
 
-def _broken_state(last: Variant, root: Any, args: Any, kwargs: Any) -> str:
-    word = "" if last.state is None else last.state.broken(root, args, kwargs)
+def _broken_state(last: Variant, root: Any, request: Request) -> str:
+    word = last.state.broken(root, request.args, request.kwargs)
     return word and (
         f"What keeps changing is {word!r}, which the function reaches without being passed it. "
         "Pass it as an argument"

@@ -6,11 +6,8 @@ import linecache
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any
-
-import numpy as np
 
 from tapegrad.emit.program import Program
 from tapegrad.emit.standalone import (
@@ -21,12 +18,11 @@ from tapegrad.emit.standalone import (
     refuse_foreign_calls,
     standalone,
 )
-from tapegrad.ir.tape import Literal
-from tapegrad.pipeline import gradient, schedule
+from tapegrad.pipeline import gradient, schedule, trace
+from tapegrad.request import Request, argument_names, describe
 from tapegrad.runtime.checks import check_scalar_result
-from tapegrad.signature import argument_names, check_leaf, describe, leaf_names
+from tapegrad.runtime.transformations import with_hidden, with_loss
 from tapegrad.tracing.observe.observer import Observer
-from tapegrad.tracing.run import trace_function
 from tapegrad.trees import flatten, is_traced
 
 _numbers = count()
@@ -79,22 +75,16 @@ class SimpleGradient:
 
 def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
     """Trace, differentiate, schedule and compile; no cache."""
-    names, words = leaf_names(f, args, {})
-    leaves, _ = flatten(tuple(args))
-    for leaf, word in zip(leaves, words, strict=True):
-        check_leaf(leaf, f"simplegrad: {word}")
+    request = Request(f, args).check("simplegrad")
     for name, arg in zip(argument_names(f, len(args)), args, strict=True):
         check_parts(arg, f"simplegrad: argument {name!r}")
     with Observer(f, args, {}) as observer:
-        traced = trace_function(f, args, {}, names, observer)
-    check_scalar_result(traced, describe(f))
-    inputs = [x for x in leaves if is_traced(x)]
+        traced = trace(request, observer)
+    check_scalar_result(traced)
+    inputs = request.inputs
     wrt = [k for k, x in enumerate(inputs) if is_float_leaf(x)]
-    whole = traced.tape
-    if traced.outputs[0] is None:  # a constant: no argument matters
-        whole = replace(whole, outputs=(Literal(np.float64(traced.leaves[0])),))
-    tape = gradient(whole, wrt, keep=[0])
-    hidden = (*traced.hidden, *tape.captured)  # the rules' own arrays come last
+    whole = with_loss(traced) if traced.outputs[0] is None else traced.tape
+    tape, traced = with_hidden(gradient(whole, wrt, keep=[0]), traced)
     program = schedule(tape)
     refuse_foreign_calls(program)
     parameters = _parameters(f, args, program)
@@ -108,7 +98,7 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
 
     doc = f"The value of {describe(f)} and its gradients with respect to each argument."
     written = [k for k, _ in traced.written if k < len(inputs)]
-    text = standalone(program, name, parameters, args, hidden, result, doc, written)
+    text = standalone(program, name, parameters, args, traced.hidden, result, doc, written)
     return SimpleGradient(text)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError, RuleError
 from tapegrad.primitives.control import Missing
-from tapegrad.signature import argument_names, leaf_names
+from tapegrad.request import argument_names, leaf_names
 from tapegrad.tracing.custom_call import Operation, apply
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.trace import tracing_depth

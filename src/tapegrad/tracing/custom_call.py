@@ -20,7 +20,7 @@ from tapegrad.errors import ArgumentError, GradientError, TraceError
 from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Aval, Rewriter, Source, Tape, Var
 from tapegrad.primitives.control import CallTape, Custom, Missing, Opaque
-from tapegrad.signature import check_leaf
+from tapegrad.request import Request, check_leaf
 from tapegrad.tracing.aliasing import share_memory
 from tapegrad.tracing.custom_rule import FINAL, Backward, WritesArgument, first_sentence
 from tapegrad.tracing.layout import make_twins
@@ -153,7 +153,7 @@ class CustomCall:
             return returned
 
         body.__name__ = self.operation.label
-        return trace_function(body, operands, names=names)
+        return trace_function(Request(body, operands, names=names))
 
     def record(self, operands: Sequence[Any], body: Traced) -> Any:
         """Record the traced body as one call."""

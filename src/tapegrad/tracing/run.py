@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.late import CALLS, load
+from tapegrad.request import Request
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
 from tapegrad.tracing.trace import Trace, to_operand
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Traced:
-    """What a run of a function left: its tape, and how the results are put together.
+    """What a run of a function of this name left: its tape, and how the results are put together.
 
     `hidden` are the values of the tape's last inputs: arrays that the function reached without
     being passed them, or tracers of an outer trace. `outputs` has an entry for each leaf of the
@@ -34,6 +35,7 @@ class Traced:
     numbers, and `written` which inputs the function wrote to.
     """
 
+    name: str
     tape: Tape
     hidden: tuple[Any, ...]
     structure: Any
@@ -89,32 +91,24 @@ def plain_value(x: Any) -> Any:
     return plain(x)
 
 
-def trace_function(
-    f: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: dict[str, Any] | None = None,
-    names: Sequence[str] = (),
-    observer: Observer | None = None,
-) -> Traced:
-    """Run `f(*args, **kwargs)` on tracers of the arrays and numbers among the arguments' leaves.
+def trace_function(request: Request, observer: Observer | None = None) -> Traced:
+    """Make the call on tracers of the arrays and numbers among the arguments' leaves.
 
-    The first inputs of the tape are those leaves, in order; `names` are theirs. With an
-    `observer` the run is observed, and traced values that it leaves somewhere are an error.
+    The first inputs of the tape are those leaves, in order. With an `observer` the run is observed,
+    and traced values that it leaves somewhere are an error.
     """
     load(CALLS)
-    name = getattr(f, "__name__", type(f).__name__)
-    name = "lambda" if name == "<lambda>" else name
-    leaves, structure = flatten((tuple(args), kwargs or {}))
+    name = "lambda" if request.name == "<lambda>" else request.name
     builder = Builder(name)
+    labels = iter(request.names)
     with Trace(builder) as trace:
-        tracers, position = [], 0
+        tracers = []
         given: list[Any] = []
-        for leaf in leaves:
+        for leaf in request.leaves:
             if not is_traced(leaf):
                 tracers.append(leaf)
                 continue
-            label = names[position] if position < len(names) else ""
-            position += 1
+            label = next(labels)
             given.append(leaf)
             aval = input_aval(leaf)
             var = builder.input(aval, label)
@@ -123,12 +117,12 @@ def trace_function(
             tracers.append(tracer)
             if observer is not None:
                 observer.identities.given(tracer, leaf, len(tracers) - 1)
-        run_args, run_kwargs = unflatten(structure, tracers)
+        run_args, run_kwargs = unflatten(request.structure, tracers)
         if observer is not None:
             observer.identities.copied((run_args, run_kwargs))
         try:
             with observed():
-                result = f(*run_args, **run_kwargs)
+                result = request.f(*run_args, **run_kwargs)
         except TapegradError:
             raise
         except Exception as error:
@@ -171,7 +165,7 @@ def trace_function(
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
     written = trace.written([x for x in tracers if isinstance(x, Tracer) and x._trace is trace])
     check_apart(name, written, tape.names[: len(given)], [*given, *hidden])
-    return Traced(tape, hidden, out_structure, outputs, values, weak, written)
+    return Traced(request.name, tape, hidden, out_structure, outputs, values, weak, written)
 
 
 def _with_hidden_inputs(tape: Tape, hidden: Sequence[Var]) -> Tape:

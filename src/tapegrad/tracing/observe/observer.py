@@ -29,7 +29,7 @@ import numpy as np
 from tapegrad.errors import InternalError
 from tapegrad.handlers import let_through
 from tapegrad.primitives.base import Value
-from tapegrad.signature import describe
+from tapegrad.request import describe
 from tapegrad.tracing import randomness
 from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation

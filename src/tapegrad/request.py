@@ -1,4 +1,5 @@
-"""What a call's arguments are: the key under which a derivative is cached, and error messages."""
+"""One call of a user's function: its arguments taken apart, named, checked, and the key that tells
+which calls one tape answers."""
 
 from __future__ import annotations
 
@@ -14,8 +15,63 @@ import numpy as np
 from tapegrad.arrays import is_foreign, objection
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Form
+from tapegrad.locks import cached_property
 from tapegrad.statics import exact_key, static_key
-from tapegrad.trees import flatten_with_paths, is_number, is_traced, path_name
+from tapegrad.trees import flatten, flatten_with_paths, is_number, is_traced, path_name
+
+
+class Request:
+    """The call `f(*args, **kwargs)`. Its `leaves` are those of the pair (args, kwargs), whose
+    structure is `structure`. The tape calls its inputs by their `names`, or else as `f` does."""
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        self.f = f
+        self.args = tuple(args)
+        self.kwargs = kwargs or {}
+        self.leaves, self.structure = flatten((self.args, self.kwargs))
+        self._names = names
+
+    @property
+    def name(self) -> str:
+        """The function's name, for messages."""
+        return describe(self.f)
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The leaves that are traced: the first inputs of the tape."""
+        return [x for x in self.leaves if is_traced(x)]
+
+    @property
+    def key(self) -> Any:
+        """What a trace depends on in the arguments, besides the values of what is traced."""
+        orders = key_orders((self.args, self.kwargs))
+        return self.structure, orders, tuple(map(leaf_key, self.leaves))
+
+    @cached_property
+    def _labels(self) -> tuple[list[str], list[str]]:
+        return leaf_names(self.f, self.args, self.kwargs)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What the tape calls its first inputs."""
+        return self._labels[0] if self._names is None else self._names
+
+    @property
+    def words(self) -> list[str]:
+        """What messages call each of the leaves."""
+        return self._labels[1]
+
+    def check(self, what: str) -> Request:
+        """Itself; an ArgumentError of `what` is made if one of the leaves can't be traced."""
+        for leaf, word in zip(self.leaves, self.words, strict=True):
+            check_leaf(leaf, f"{what} of {self.name}: {word}")
+        return self
 
 
 def argument_names(f: Callable[..., Any], count: int) -> list[str]:

@@ -1,0 +1,47 @@
+"""Partial evaluation: a tape in two, what can be computed early and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tapegrad.ir.tape import Operand, Rewriter, Tape, Var
+
+
+def split(tape: Tape, late: Sequence[int]) -> tuple[Tape, Tape]:
+    """The tape in two: what the inputs numbered `late` have no part in, and the rest.
+
+    The first tape keeps the other inputs, and gives the residuals that the second one reads. The
+    second one's inputs are the late ones, then the residuals.
+    """
+    depends = {tape.inputs[k] for k in late}
+    for call in tape.calls:
+        if any(x in depends for x in call.operands):
+            depends.update(call.outs)
+    early = [c for c in tape.calls if not depends.issuperset(c.outs)]
+    rest = [c for c in tape.calls if depends.issuperset(c.outs)]
+    read: list[Operand] = [*(x for c in rest for x in c.operands), *tape.outputs]
+    residuals = list(dict.fromkeys(x for x in read if isinstance(x, Var) and x not in depends))
+
+    kept = [v for k, v in enumerate(tape.inputs) if k not in late]
+    first = _part(tape, kept, early, residuals)
+    second = _part(tape, [*(tape.inputs[k] for k in late), *residuals], rest, tape.outputs)
+    return first, second
+
+
+def _part(
+    tape: Tape, inputs: Sequence[Var], calls: Sequence[Any], outputs: Sequence[Operand]
+) -> Tape:
+    """Some of a tape's calls as a tape of their own."""
+    names = dict(zip(tape.inputs, tape.names, strict=False))
+    whole = Tape(
+        tape.name,
+        tuple(inputs),
+        tuple(calls),
+        tuple(outputs),
+        names=tuple(names.get(v, f"%{v.id}") for v in inputs),
+    )
+    rewriter = Rewriter(whole)
+    for call in calls:
+        rewriter.copy(call)
+    return rewriter.finish()

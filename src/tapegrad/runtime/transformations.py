@@ -1,0 +1,177 @@
+"""What can be made of a function: each transformation is a class.
+
+A transformation chooses among a call's arguments, before the call is traced; derives a tape, whose
+outputs are all that the result needs; and assembles the result from the values of these outputs.
+The pipeline is loaded with the first call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tapegrad.errors import ArgumentError
+from tapegrad.ir.tape import Literal, Tape
+from tapegrad.request import Request, check_differentiable
+from tapegrad.runtime.checks import check_scalar_result
+from tapegrad.tracing.run import Traced
+from tapegrad.trees import flatten, is_traced, unflatten
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The arguments that a derivative is taken with respect to: the numbers of the tape's inputs,
+    and the structure of each argument."""
+
+    wrt: Sequence[int] = ()
+    structures: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """What a transformation makes of a trace: a tape, whose first outputs are those numbered `kept`
+    of the trace's own. The inputs are the trace's, with its hidden ones."""
+
+    tape: Tape
+    traced: Traced
+    selection: Selection
+    kept: Sequence[int]
+
+    def result(self, values: Sequence[Any]) -> Any:
+        """The function's own result, of the values of the tape's outputs; None stands in it for
+        what wasn't kept."""
+        at = dict(zip(self.kept, values, strict=False))
+        return self.traced.rebuild([at.get(k) for k in range(len(self.traced.tape.outputs))])
+
+    def gradients(self, values: Sequence[Any]) -> list[Any]:
+        """The cotangent of each selected argument."""
+        found = iter(values[len(self.kept) :])
+        structures = self.selection.structures
+        return [unflatten(s, [next(found) for _ in range(s.num_leaves)]) for s in structures]
+
+
+class Transformation:
+    """A kind of function to be made of another one. Its instances are keys of caches."""
+
+    name: ClassVar[str]
+
+    def select(self, request: Request) -> Selection:
+        """What of the arguments it concerns; an `ArgumentError` if that can't be."""
+        return Selection()
+
+    def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
+        """The tape that answers; one that isn't `final` becomes part of another trace, where it may
+        be differentiated again: users' rules and stopped gradients stay on it."""
+        raise NotImplementedError
+
+    def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
+        """The result, of the values of the tape's outputs."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Jit(Transformation):
+    """The function itself."""
+
+    name = "jit"
+
+    def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
+        from tapegrad.pipeline import playable
+
+        tape = playable(traced.tape) if final else traced.tape
+        kept = range(len(tape.outputs))
+        return Derivation(tape, traced.without_values(), selection, kept)
+
+    def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
+        return derivation.result(values)
+
+
+@dataclass(frozen=True)
+class Gradient(Transformation):
+    """The gradient of a scalar function, by reverse mode; with `has_aux` also what the function
+    returns besides its value."""
+
+    name = "grad"
+    argnums: int | tuple[int, ...] = 0
+    has_aux: bool = False
+
+    def select(self, request: Request) -> Selection:
+        positions = self.argnums if isinstance(self.argnums, tuple) else (self.argnums,)
+        count = len(request.args)
+        trees = list(map(flatten, request.args))
+        sizes = [len(leaves) for leaves, _ in trees]
+        inputs = [sum(map(is_traced, leaves)) for leaves, _ in trees]
+        wrt: list[int] = []
+        structures = []
+        for p in positions:
+            if not -count <= p < count:
+                raise ArgumentError(
+                    f"{self.name} of {request.name}: argnums is {self.argnums}, and {count} "
+                    "positional arguments were passed. Arguments to differentiate are passed by "
+                    "position"
+                )
+            p %= count
+            leaves, structure = trees[p]
+            words = request.words[sum(sizes[:p]) :]
+            for leaf, word in zip(leaves, words, strict=False):
+                check_differentiable(request.f, leaf, word)
+            first = sum(inputs[:p])
+            wrt += range(first, first + len(leaves))
+            structures.append(structure)
+        return Selection(wrt, structures)
+
+    def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
+        from tapegrad.pipeline import derive, finished, playable
+
+        check_scalar_result(traced, self.has_aux)
+        kept = sorted({at for at in self._wanted(traced.outputs) if at is not None})
+        if traced.outputs[0] is None:  # a constant: no argument matters
+            tape = derive(with_loss(traced), selection.wrt, keep=[k + 1 for k in kept])
+        else:
+            tape = derive(traced.tape, selection.wrt, keep=kept)
+        tape, traced = with_hidden(playable(tape) if final else finished(tape), traced)
+        return Derivation(tape, traced.without_values(), selection, kept)
+
+    def _wanted(self, outputs: Sequence[int | None]) -> Sequence[int | None]:
+        """Which outputs are wanted besides the gradients."""
+        return [at for at in outputs if at != outputs[0]] if self.has_aux else []
+
+    def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
+        gradient = self._gradient(derivation, values)
+        return (gradient, derivation.result(values)[1]) if self.has_aux else gradient
+
+    def _gradient(self, derivation: Derivation, values: Sequence[Any]) -> Any:
+        gradients = derivation.gradients(values)
+        return tuple(gradients) if isinstance(self.argnums, tuple) else gradients[0]
+
+
+@dataclass(frozen=True)
+class ValueAndGradient(Gradient):
+    """The value, and the gradient; see `Gradient`."""
+
+    name = "value_and_grad"
+
+    def _wanted(self, outputs: Sequence[int | None]) -> Sequence[int | None]:
+        return outputs
+
+    def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
+        result = derivation.result(values)
+        if self.has_aux:
+            result = tuple(result)
+        return result, self._gradient(derivation, values)
+
+
+def with_loss(traced: Traced) -> Tape:
+    """The tape of a function that returned a number, with that number as its first output."""
+    value = Literal(np.float64(traced.leaves[0]))
+    return replace(traced.tape, outputs=(value, *traced.tape.outputs))
+
+
+def with_hidden(tape: Tape, traced: Traced) -> tuple[Tape, Traced]:
+    """A tape that was derived from a trace, and the trace: arrays that users' rules reached become
+    hidden inputs, as those are that the function reached."""
+    traced = replace(traced, hidden=(*traced.hidden, *tape.captured))
+    return replace(tape, captured=()), traced

@@ -1,0 +1,158 @@
+"""Variants: the tape that answers calls of one kind, on one path through the function.
+
+A variant is played with NumPy until its machine code is there; see `tier`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.handlers import let_through
+from tapegrad.ir.tape import Tape
+from tapegrad.locks import cached_property
+from tapegrad.request import Request, leaf_key
+from tapegrad.runtime.cache import Cache
+from tapegrad.runtime.entry import Entry, Miss
+from tapegrad.runtime.play import run
+from tapegrad.runtime.tier import Tier
+from tapegrad.runtime.transformations import Derivation, Transformation
+from tapegrad.tracing.aliasing import check_apart
+from tapegrad.tracing.run import Traced, plain_value
+from tapegrad.tracing.state import State
+
+PASSES = 5e-4  # seconds for each call of a tape, about what optimising takes
+
+
+class Variant:
+    """A derivation, what it depends on besides its guards, and what answers calls by it.
+
+    `state` is what the function found outside: the variant holds while it does. `entry` is the way
+    into its machine code, once that is there.
+    """
+
+    def __init__(
+        self,
+        transformation: Transformation,
+        derivation: Derivation,
+        state: State,
+        compile: str,
+        cache: Cache,
+        label: str,
+    ) -> None:
+        self.transformation = transformation
+        self.derivation = derivation
+        self.tape: Tape = derivation.tape
+        self.traced: Traced = derivation.traced
+        self.state = state
+        self.cache = cache
+        self.tier = Tier(self.tape, compile, cache, label)
+        self.entry: Entry | None = None
+        # What the trace depends on in the arrays from outside, besides what they hold. A tape that
+        # reaches an outer trace's values is part of that trace, and isn't kept.
+        hidden = () if self.traced.has_tracers else self.traced.hidden
+        self.outside = [leaf_key(x) for x in hidden]
+
+    @cached_property
+    def finished(self) -> Tape:
+        """The tape as it is compiled."""
+        from tapegrad.pipeline import finished
+
+        return finished(self.tape)
+
+    def assemble(self, values: Sequence[Any]) -> Any:
+        """The result in the user's terms, of the values of the tape's outputs."""
+        return self.transformation.assemble(self.derivation, values)
+
+    # ---- answering
+
+    def answer(self, request: Request, fresh: bool = False) -> tuple[Any] | None:
+        """The result in a 1-tuple, or None if a guard doesn't hold; a `fresh` variant was just
+        traced with these arguments."""
+        leaves = request.inputs
+        traced = self.traced
+        if traced.written:
+            names = traced.tape.names[: len(leaves)]
+            check_apart(traced.name, traced.written, names, [*leaves, *traced.hidden])
+        if not self.state.never:
+            self._enter(request)
+        if self.entry is not None:
+            try:
+                return (self.entry.call_flat(leaves),)
+            except Miss:
+                if not fresh:
+                    return None
+                # The last bits of a number, which machine code may round otherwise, have decided.
+        return self._play(leaves, fresh)
+
+    def _play(self, leaves: Sequence[Any], fresh: bool) -> tuple[Any] | None:
+        start = time.perf_counter()
+        if not self._fits_outside():
+            return None
+        inputs = [*map(plain_value, leaves), *self.traced.hidden]
+        try:
+            values, broken = run(self.tape, inputs)
+        except (IndexError, ValueError):
+            if fresh:
+                raise
+            return None  # a new trace tells the user where, or takes the path without it
+        if broken is not None:
+            return None
+        values = own(values, inputs)
+        if not self.state.never:
+            self._note(time.perf_counter() - start)
+        return (self.assemble(values),)
+
+    def _fits_outside(self) -> bool:
+        """Whether the arrays from outside have the shapes, dtypes and layouts that they were traced
+        with: all can be changed in place."""
+        return [leaf_key(x) for x in self.traced.hidden] == self.outside
+
+    def _note(self, seconds: float) -> None:
+        """A call was played, and took so long. A tape that nobody compiles is optimised once it was
+        played for longer than that takes."""
+        self.tier.note(seconds)
+        if self.tier.mode == "never" and self.tier.played > PASSES * len(self.tape.calls):
+            self.tape = self.finished
+
+    # ---- machine code
+
+    def _enter(self, request: Request) -> None:
+        """Use the machine code, if it is there."""
+        while self.entry is None and (executable := self.tier.executable()) is not None:
+            try:
+                entry = Entry(self, executable, request.args, request.kwargs)
+            except Exception as error:
+                let_through(error)
+                self.tier.refuse(str(error))
+            else:
+                self._use(entry)
+
+    def _use(self, entry: Entry) -> None:
+        with self.cache.lock:
+            if self.entry is not None:  # another thread was faster
+                return
+            self.entry = entry
+            self.tier.settle()
+            if entry.fast and not self.traced.written:  # `answer` looks whether arguments overlap
+                self.cache.recent = (entry, *self.cache.recent)[:4]
+
+
+def own(values: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """Results that nobody else holds: played values may be views, or the arguments themselves."""
+    done: list[Any] = []
+    seen: set[int] = set()
+    for value in values:
+        if isinstance(value, np.ndarray) and value.ndim:
+            fresh = value.base is None and value.flags.owndata and value.flags.c_contiguous
+            given = id(value) in seen or any(value is x for x in inputs)
+            if not fresh or given:
+                value = np.array(value, order="C")
+            seen.add(id(value))
+        elif isinstance(value, np.ndarray):
+            value = value[()]
+        done.append(value)
+    return done
