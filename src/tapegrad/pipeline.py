@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tapegrad.compiler.compile import Build
     from tapegrad.compiler.executable import Executable
     from tapegrad.emit.program import Program
+    from tapegrad.ir.allocation import Allocation
     from tapegrad.ir.plan import Plan
     from tapegrad.request import Request
     from tapegrad.tracing.observe.observer import Observer
@@ -150,13 +151,21 @@ def compile(
     return Executable(program.driver(), kernels)
 
 
-def schedule(tape: Tape) -> Program:
-    """The program of an optimised tape: loops fused, memory planned, source emitted.
+class Planned(NamedTuple):
+    """A tape's loops with a home for each value, and how they came about."""
+
+    first: Plan
+    passes: Sequence[Callable[[Plan], Plan]]
+    plan: Plan
+    allocation: Allocation
+
+
+def planned(tape: Tape) -> Planned:
+    """The plan of an optimised tape: loops fused, memory planned.
 
     What does it is imported here: a process whose code is on disk needs none of it.
     """
     from tapegrad.emit.names import user_names
-    from tapegrad.emit.numba_source import emit
     from tapegrad.schedule.buffers import assign
     from tapegrad.schedule.contract import contract
     from tapegrad.schedule.fuse import fuse
@@ -182,7 +191,15 @@ def schedule(tape: Tape) -> Program:
     if DEBUG:
         _verify(first, "lower")
     plan = run_passes(first, passes)
-    program = emit(plan, assign(plan))  # a home for what is stored; then, text
+    return Planned(first, passes, plan, assign(plan))  # a home for what is stored
+
+
+def schedule(tape: Tape) -> Program:
+    """The program of an optimised tape: its plan, and the source of its kernels."""
+    from tapegrad.emit.numba_source import emit
+
+    first, passes, plan, allocation = planned(tape)
+    program = emit(plan, allocation)
     if DEBUG:
         from tapegrad.runtime.oracle import hold
 
@@ -199,7 +216,7 @@ def scratch_bytes_of(tape: Tape) -> int:
     """The scratch memory that the compiled code of a tape needs."""
     from tapegrad.schedule.buffers import planned_peak_bytes
 
-    return planned_peak_bytes(schedule(optimized(tape)).slots)
+    return planned_peak_bytes(planned(optimized(tape)).allocation.slots)
 
 
 def numpy_source_of(tape: Tape) -> str:

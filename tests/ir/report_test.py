@@ -9,6 +9,7 @@ import pytest
 from tests.tapes import tape
 
 import tapegrad as tg
+from tapegrad import pipeline
 from tapegrad.ir.report import MemoryReport, size
 
 KB = 1000  # an f8[125]
@@ -139,3 +140,11 @@ def test_scratch_is_what_compiled_code_stores():
     assert report.intermediate_bytes > 3 * 125 * KB
     assert report.scratch_bytes == 2 * 125 * KB
     assert str(report).endswith("250.0 kB of scratch when compiled")
+
+
+def test_no_source_is_written_for_it(monkeypatch):
+    _, made = tg.trace(lambda x: np.linalg.norm(x @ x), np.ones((25, 25)))
+    program = pipeline.schedule(pipeline.optimized(made))
+    slots = sum(slot.size * slot.dtype.itemsize for slot in program.slots)
+    monkeypatch.setattr("tapegrad.emit.numba_source.emit", None)
+    assert made.memory_report().scratch_bytes == slots == 5 * KB

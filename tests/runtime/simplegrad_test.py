@@ -163,7 +163,15 @@ def test_what_cant_be_taken_apart_is_refused():
         w: Any
         calls: Any = field(default=0, init=False)
 
-    for x in (OrderedDict(b=V, a=X), deque([V]), Counting(V), {(1, 2): V}, [Pair], frozenset({1})):
+    for x in (
+        OrderedDict(b=V, a=X),
+        deque([V]),
+        Counting(V),
+        {(1, 2): V},
+        {"a": V, 1: V},
+        [Pair],
+        frozenset({1}),
+    ):
         with pytest.raises(ArgumentError, match=r"stands? alone"):
             simplegrad(lambda x: 1.0, x)
 

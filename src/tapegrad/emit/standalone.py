@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tapegrad.emit.arguments import branches, is_plain_tree, is_tree, put_together, take_apart
 from tapegrad.emit.driver import INDENT, numpy_name
 from tapegrad.emit.program import Program
 from tapegrad.errors import ArgumentError, UnsupportedError
 from tapegrad.ir.plan import Cell
-from tapegrad.trees import is_number, is_traced, notes_of
+from tapegrad.trees import is_number, is_traced
 
 _STALE = (
     "this function was traced where something held that doesn't hold for these arguments, so its "
@@ -67,7 +68,7 @@ def standalone(
     outputs' expressions. The inputs numbered `written` are written to, and may share no memory."""
     writer = _Writer(program)
     for parameter, arg in zip(parameters, args, strict=True):
-        writer.unpack(parameter, arg)
+        take_apart(parameter, arg, writer.enter)
     errors = program.errors()
     hidden_names = [program.names[c] for c in _hidden_cells(program, hidden)]
     apart = writer.apart(written, hidden_names)
@@ -168,21 +169,20 @@ class _Writer:
             for k in written
         ]
 
-    def unpack(self, place: str, x: Any) -> None:
-        parts = _children(place, x)
-        if parts is not None:
-            keys = list(x) if isinstance(x, dict) else [*range(len(parts))]
-            kind = type(x).__qualname__
-            kind = kind if type(x) in (dict, list, tuple) else repr(kind)
+    def enter(self, place: str, x: Any) -> str | None:
+        """Write what is to be done with an argument or a part of one; where its parts are."""
+        if is_tree(x):
+            keys = list(x) if isinstance(x, dict) else [*range(len(branches(place, x)))]
+            kind = type(x).__qualname__ if is_plain_tree(x) else repr(type(x).__qualname__)
             self.checks.append(f"parts({place}, {kind}, {keys}, {place!r})")
-            for child, value in parts:
-                self.unpack(child, value)
-        elif is_traced(x):
+            return place
+        if is_traced(x):
             cell = next(self.inputs)
             self.places.append(place)
             self.lines.append(f"{self.program.names[cell]} = {self._input(place, x, cell)}")
         else:
             self.checks.append(f"static({place}, {x!r}, {place!r})")
+        return None
 
     def _input(self, place: str, x: Any, cell: Cell) -> str:
         dtype = numpy_name(cell.dtype)
@@ -198,58 +198,30 @@ def check_parts(x: Any, where: str) -> None:
     """An ArgumentError for an argument that a function can't take apart without tapegrad."""
     if x is None or is_traced(x) or type(x) in (str, bytes, bool):
         return
-    parts = _children("", x)
-    if parts is None:
+    if type(x) is dict and {type(k) for k in x} not in (set(), {str}, {int}):
+        raise ArgumentError(
+            f"{where} holds a dict whose keys aren't strings, or integers: {list(x)}. A function "
+            "that stands alone can't take it apart"
+        )
+    if not is_tree(x):
         raise ArgumentError(
             f"{where} holds a {type(x).__name__}. A function that stands alone takes arrays, "
             "numbers, strings, booleans and None, and of these dicts, lists, tuples, named tuples "
             "and dataclasses. Let the function reach it by itself, with functools.partial"
         )
-    if isinstance(x, dict) and {type(k) for k in x} not in (set(), {str}, {int}):
-        raise ArgumentError(
-            f"{where} holds a dict whose keys aren't strings, or integers: {list(x)}. A function "
-            "that stands alone can't take it apart"
-        )
-    for _, child in parts:
-        check_parts(child, where)
+    for _, _, part in branches("", x):
+        check_parts(part, where)
 
 
-def _children(place: str, x: Any) -> list[tuple[str, Any]] | None:
-    """The parts of a nested argument, in the order in which tracing takes them; None for what isn't
-    taken apart, or carries along what isn't traced."""
-    if notes_of(x):
-        return None
-    if type(x) is dict:
-        return [(f"{place}[{k!r}]", x[k]) for k in sorted(x)]
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return [(f"{place}.{k}", getattr(x, k)) for k in x._fields]
-    if type(x) in (list, tuple):
-        return [(f"{place}[{k}]", v) for k, v in enumerate(x)]
-    if dataclasses.is_dataclass(x) and not isinstance(x, type):
-        fields = dataclasses.fields(x)
-        if all(f.init and hasattr(x, f.name) for f in fields):
-            return [(f"{place}.{f.name}", getattr(x, f.name)) for f in fields]
-    return None
-
-
-def mirrored(place: str, x: Any, leaves: Any) -> str:
+def mirrored(place: str, x: Any, leaves: Iterator[str]) -> str:
     """The expression of a gradient with the structure of `x`; `leaves` yields its leaves'."""
-    if is_traced(x):
-        return next(leaves)
-    children = _children(place, x)
-    if children is None:
-        return "None"
-    parts = [(c, mirrored(c, v, leaves)) for c, v in children]
-    if type(x) is dict:
-        texts = dict(zip(sorted(x), (text for _, text in parts), strict=True))
-        return "{" + ", ".join(f"{k!r}: {texts[k]}" for k in x) + "}"
-    if type(x) in (list, tuple):
-        inner = ", ".join(text for _, text in parts)
-        if isinstance(x, list):
-            return f"[{inner}]"
-        return f"({inner},)" if len(parts) == 1 else f"({inner})"
-    fields = ", ".join(f"{c.rpartition('.')[2]}={text}" for c, text in parts)
-    return f"type({place})({fields})"
+
+    def said(x: Any) -> str | None:
+        if is_traced(x):
+            return next(leaves)
+        return None if is_tree(x) else "None"
+
+    return put_together(place, x, said)
 
 
 def is_float_leaf(x: Any) -> bool:

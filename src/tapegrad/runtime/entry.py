@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.emit.driver import INDENT, NUMBERS, Driver, dtypes
+from tapegrad.emit.arguments import is_plain_tree, put_together, take_apart
+from tapegrad.emit.driver import INDENT, NUMBERS, dtypes
 from tapegrad.emit.names import Scope
 from tapegrad.errors import InternalError
 from tapegrad.handlers import let_through
@@ -212,7 +213,8 @@ class Entry:
         try:
             writer = _Unpacker(text, given)
             writer.unpack_arguments(args)
-            result = _Packer(self.variant, self.driver).expression()
+            made = self.variant.assemble([_Mark(x) for x in self.driver.results()])
+            result = put_together("", made, _said_of)
         except _NotSimple:
             return
         errors = [BufferError, KeyError, OverflowError]
@@ -324,41 +326,40 @@ class _Unpacker:
     def unpack_arguments(self, args: Sequence[Any]) -> None:
         self._miss_if(f"{self._said(len)}({self.args}) != {len(args)}")
         for position, arg in enumerate(args):
-            self.unpack(f"{self.args}[{position}]", arg)
+            take_apart(f"{self.args}[{position}]", arg, self._enter)
 
-    def unpack(self, place: str, x: Any) -> None:
+    def _enter(self, place: str, x: Any) -> str | None:
+        """Check what is there; the name of a container, whose parts come next."""
         if is_traced(x):
             self._leaf(place, x)
-            return
-        kind = f"{self._said(type)}({place}) is not {self._said(type(x))}"
-        if type(x) in (dict, list, tuple):
-            self._container(place, x)
-        elif x is None:
+            return None
+        if is_plain_tree(x):
+            return self._container(place, x)
+        if x is None:
             self._miss_if(f"{place} is not None")
         elif type(x) in (bool, str, bytes):
+            kind = f"{self._said(type)}({place}) is not {self._said(type(x))}"
             self._miss_if(f"{kind} or {place} != {x!r}")
         else:
             raise _NotSimple
+        return None
 
-    def _container(self, given: str, x: Any) -> None:
+    def _container(self, given: str, x: Any) -> str:
         place = self.text.scope.fresh("a")
         self.lines.append(f"{place} = {given}")
         kind = f"{self._said(type)}({place}) is not {self._said(type(x))}"
         if isinstance(x, dict):
             (key_type, *others) = {type(k) for k in x} or {str}
-            if others or key_type not in (str, int):
+            if others:
                 raise _NotSimple
             types = f"{{*{self._said(map)}({self._said(type)}, {place})}}"
             one = self.text.named("key_types", {key_type})
             self._miss_if(f"{kind} or [*{place}] != {list(x)!r}")
             if x:  # equal keys may be of other types: 1, 1.0 and True
                 self._miss_if(f"{types} != {one}")
-            for key in sorted(x):
-                self.unpack(f"{place}[{key!r}]", x[key])
         else:
             self._miss_if(f"{kind} or {self._said(len)}({place}) != {len(x)}")
-            for position, element in enumerate(x):
-                self.unpack(f"{place}[{position}]", element)
+        return place
 
     def _leaf(self, place: str, x: Any) -> None:
         if isinstance(x, np.ndarray) and not _is_plain(x):
@@ -383,32 +384,19 @@ class _Unpacker:
             self._miss_if(other)
 
 
-class _Packer:
-    """Writes the expression that puts the results together."""
-
-    def __init__(self, variant: Variant, driver: Driver) -> None:
-        self.variant = variant
-        self.driver = driver
-
-    def expression(self) -> str:
-        return self._show(self.variant.assemble([_Mark(x) for x in self.driver.results()]))
-
-    def _show(self, x: Any) -> str:
-        if isinstance(x, _Mark):
-            return x.text
-        if type(x) is tuple:
-            return f"({', '.join(map(self._show, x))}{',' if len(x) == 1 else ''})"
-        if type(x) is list:
-            return f"[{', '.join(map(self._show, x))}]"
-        if type(x) is dict and all(type(k) in (str, int) for k in x):
-            return "{" + ", ".join(f"{k!r}: {self._show(v)}" for k, v in x.items()) + "}"
-        if x is None or type(x) in (bool, str, int, float):  # the driver knows nan and inf
-            return repr(x)
-        raise _NotSimple
-
-
 class _Mark:
     """Stands for an output while the structure of the result is read off."""
 
     def __init__(self, text: str) -> None:
         self.text = text
+
+
+def _said_of(x: Any) -> str | None:
+    """The expression of a part of the result; None for a container of parts."""
+    if isinstance(x, _Mark):
+        return x.text
+    if x is None or type(x) in (bool, str, int, float):  # the driver knows nan and inf
+        return repr(x)
+    if not is_plain_tree(x):
+        raise _NotSimple
+    return None
