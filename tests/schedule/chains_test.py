@@ -109,7 +109,7 @@ EXTREMES: dict[str, dict[str, Any]] = {
     "all loops in chunks": {"spread.GRAIN": 2, "buffers.FEW": 0},
     "tiny kernels": {"split.LONGEST": 3},
     "tiny tiles": {"tile.ROWS": 2, "tile.WORTH": 1 << 20},
-    "everything computed again": {"recompute.CACHES": ((np.inf, 1e6),)},
+    "everything computed again": {"cost.CACHES": ((np.inf, 1e6),)},
     "BLAS for every product": {"dense.SMALL_PRODUCT": 1, "buffers.FEW": 0},
     "little fused": {"fuse.MAX_WEIGHT": 6, "buffers.FEW": 0},
 }

@@ -90,7 +90,7 @@ def test_a_running_sum_is_not_read_after_it_has_run():
 def test_values_do_not_depend_on_prices(monkeypatch, price):
     """All is kept if memory costs nothing, and all that can be is computed again if it costs
     much."""
-    monkeypatch.setattr("tapegrad.schedule.recompute.CACHES", ((np.inf, price),))
+    monkeypatch.setattr("tapegrad.schedule.cost.CACHES", ((np.inf, price),))
 
     def f(x, w):
         e = np.exp(x - np.max(x, axis=1, keepdims=True))

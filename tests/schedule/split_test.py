@@ -9,8 +9,9 @@ from tests.emit.check import assert_agree
 
 from tapegrad import pipeline, trace
 from tapegrad.compiler import alike
-from tapegrad.ir.plan import Cut, Loop, PythonCall, segments, weight
+from tapegrad.ir.plan import Cut, Loop, PythonCall, segments
 from tapegrad.schedule import fuse, split
+from tapegrad.schedule.cost import code_size
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_kernels_are_as_long_as_allowed(monkeypatch):
     for kernel in segments(plan.steps):
         assert not isinstance(kernel, PythonCall)
         # What one nest recomputes comes on top.
-        assert sum(map(weight, kernel)) <= 30 or len(kernel) == 1
+        assert sum(map(code_size, kernel)) <= 30 or len(kernel) == 1
     assert not any(
         isinstance(s, Cut) for loop in plan.steps if isinstance(loop, Loop) for s in loop.body
     )

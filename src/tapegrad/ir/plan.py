@@ -23,8 +23,6 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Literal, Source
 
-LOOP_WEIGHT = 2  # what a loop takes to compile, in statements
-
 _ids = itertools.count()
 
 
@@ -425,13 +423,6 @@ def walk(steps: Sequence[Step]) -> Iterator[Step]:
 def leaves(step: Step) -> list[Step]:
     """The steps inside a step that aren't loops; or the step itself."""
     return [s for s in walk([step]) if not isinstance(s, Loop)]
-
-
-def weight(step: Step) -> int:
-    """How long a step is, as compiling goes: in statements, of which a loop is worth a few."""
-    if isinstance(step, Loop):
-        return LOOP_WEIGHT + sum(map(weight, step.body))
-    return 1
 
 
 def segments(steps: Sequence[Step]) -> list[list[Step] | PythonCall]:

@@ -68,6 +68,11 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
     return step
 
 
+def kept_at(places: Mapping[Cell, tuple[Cell, At]], step: Step) -> Step:
+    """The step with registers replaced by elements of arrays in which they are kept."""
+    return relocated(step, lambda cell, at: places.get(cell, (cell, at)))
+
+
 def with_cells(plan: Plan, changed: Mapping[Cell, Cell]) -> Plan:
     """The plan with other cells in the place of some, whose aliases follow them."""
     if not changed:

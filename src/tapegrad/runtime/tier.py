@@ -67,9 +67,9 @@ class Tier:
     @cached_property
     def price(self) -> float:
         """The seconds of playing after which it is compiled where no core is free."""
-        from tapegrad.compiler.price import estimated_compile_seconds
+        from tapegrad.schedule.cost import seconds_to_compile
 
-        return estimated_compile_seconds(self.tape)
+        return seconds_to_compile(self.tape)
 
     @property
     def compiling(self) -> bool:

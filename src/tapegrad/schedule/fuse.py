@@ -28,10 +28,10 @@ from tapegrad.ir.plan import (
     Step,
     is_fill,
     leaves,
-    weight,
 )
+from tapegrad.schedule.cost import code_size
 
-MAX_WEIGHT = 400  # loops are not grown beyond this: compile time and registers
+MAX_WEIGHT = 400  # statements; loops are not grown beyond this: compile time and registers
 
 
 @dataclass
@@ -73,7 +73,7 @@ class _Item:
     def __init__(self, step: Step) -> None:
         self.step = step
         self.uses = _uses(step)
-        self.weight = weight(step)
+        self.weight = code_size(step)
         self.fills = all(is_fill(leaf) and _is_direct(leaf) for leaf in leaves(step))
 
     def conflicts(self, other: _Item) -> bool:

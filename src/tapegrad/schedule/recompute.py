@@ -32,14 +32,9 @@ from tapegrad.ir.plan import (
 )
 from tapegrad.locks import cached_property
 from tapegrad.schedule.contract import with_loops
+from tapegrad.schedule.cost import SCALAR, WRITE, traffic, work_once
 
 Path = tuple[Index, ...]  # the loops around a step, from the outside in
-
-# What a byte costs, written or read, in additions: in a level 1 cache, in level 2, and beyond.
-CACHES = ((1 << 15, 0.1), (1 << 21, 0.25), (math.inf, 0.75))
-SCALAR = 4  # what isn't vectorised, for its operands don't follow each other, takes so many times
-WRITE = 2  # a byte that is written was read before, by the cache
-NARROWEST = 4  # bytes; what is narrower, a truth value, isn't cheaper to write or read
 
 
 def recompute(plan: Plan) -> Plan:
@@ -235,7 +230,7 @@ class _Network:
             step = self.values[needing].step
             if step is None or not (needing in self.crossing or needing.in_register):
                 continue
-            budget -= getattr(step.primitive, "cost", 1) * times
+            budget -= work_once(step) * times
             if budget < 0 or seen.get(needing, -1.0) >= budget:
                 continue
             seen[needing] = budget
@@ -252,10 +247,8 @@ class _Network:
         step = self.values[cell].step
         if step is None or cell not in self.operands:
             return math.inf
-        cost = getattr(step.primitive, "cost", 1)
-        return cost * sum(
-            site.times * (1 if site.is_in_order else SCALAR) for site in self._apart(cell)
-        )
+        times = sum(s.times * (1 if s.is_in_order else SCALAR) for s in self._apart(cell))
+        return work_once(step) * times
 
     def _apart(self, cell: Cell) -> list[_Site]:
         """The sites where a value is needed, one for each top-level step and index."""
@@ -268,7 +261,7 @@ class _Network:
         sites = self.sites[cell]
         if not value.is_final and cell.role != "input":
             return math.inf  # something else stands there later
-        width = max(cell.dtype.itemsize, NARROWEST) * _price_of_a_byte(self._footprint(cell))
+        width = traffic(cell.dtype.itemsize, self._footprint(cell))
         own = {site.nest for site in value.reads}
         if not cell.in_register and cell not in self.crossing:  # in memory anyhow
             late = max((site.nest for site in sites), default=0)
@@ -316,10 +309,6 @@ def _common(one: Path, other: Path) -> int:
     """How many loops two steps have in common."""
     same = [a is b for a, b in zip(one, other, strict=False)]
     return same.index(False) if False in same else len(same)
-
-
-def _price_of_a_byte(footprint: int) -> float:
-    return next(price for size, price in CACHES if footprint <= size)
 
 
 # ---- the rewriting

@@ -37,11 +37,11 @@ from tapegrad.ir.plan import (
     is_parallel,
     segments,
     walk,
-    weight,
 )
-from tapegrad.ir.relocate import relocated
+from tapegrad.ir.relocate import kept_at
+from tapegrad.schedule.cost import code_size
 
-LONGEST = 400  # the weight of a kernel
+LONGEST = 400  # statements of a kernel
 
 
 def split(plan: Plan) -> Plan:
@@ -55,11 +55,7 @@ def split(plan: Plan) -> Plan:
             steps.append(Cut())
         steps.append(step)
     places = _places(steps)
-
-    def place(cell: Cell, at: At) -> tuple[Cell, At]:
-        return places.get(cell, (cell, at))
-
-    return replace(plan, steps=tuple(relocated(s, place) for s in steps))
+    return replace(plan, steps=tuple(kept_at(places, s) for s in steps))
 
 
 # ---- where to cut
@@ -67,10 +63,9 @@ def split(plan: Plan) -> Plan:
 
 def _cuts(steps: Sequence[Step]) -> set[int]:
     """The positions of the steps before which a kernel ends."""
-    weights = [weight(s) for s in steps]
-    if sum(weights) <= LONGEST:
+    length = [0, *accumulate(map(code_size, steps))]  # of all that is before a step
+    if length[-1] <= LONGEST:
         return set()
-    length = [0, *accumulate(weights)]  # of all that is before a step
     lives = Lives(steps, length)
     cuts = set()
     start = 0

@@ -41,12 +41,11 @@ from tapegrad.ir.plan import (
 from tapegrad.ir.relocate import relocated
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.elementwise import copy
+from tapegrad.schedule.cost import work
 
 GRAIN = 1 << 20  # the work that a chunk is worth, in additions: some 0.1 ms
 MOST = 32  # chunks
 LINES = 128  # bytes: two cores that write nearer to each other than this wait for each other
-
-Move = dict[Cell, Cell]  # cells that get a place for each chunk
 
 
 def spread(plan: Plan) -> Plan:
@@ -89,7 +88,7 @@ def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell],
     private, folded = found
     chunk = Index(chunks)
     here = (Affine.of(chunk),)
-    moves: Move = {}
+    moves: dict[Cell, Cell] = {}  # what is replaced by its chunk's own
     before: list[Step] = []
     after: list[Step] = []
     again = Index(chunks)
@@ -108,7 +107,14 @@ def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell],
             before.append(Compute(local, (), copy, (neutral,)))
             after.append(Compute(parts, here, copy, (Read(local, ()),)))
         totals.append(_total(cell, parts, Affine.of(again), combine))
-    body = tuple(_moved(s, moves, here) for s in loop.body)
+
+    def place(cell: Cell, at: At) -> tuple[Cell, At]:
+        own = moves.get(cell)
+        if own is None:
+            return cell, at
+        return own, () if own.in_register else (*here, *left_of(cell, at))
+
+    body = tuple(relocated(s, place) for s in loop.body)
     rows = replace(loop, body=body, chunk=(chunk, size))
     total: list[Step] = [Loop(again, tuple(totals))] if totals else []
     return Loop(chunk, (*before, rows, *after), parallel=True), folded, total
@@ -117,19 +123,12 @@ def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell],
 def _chunks(loop: Loop) -> tuple[int, int]:
     """The rows of a chunk, and how many chunks there are: a power of two, if it comes out even,
     which 2, 4 and 8 cores can share without one working alone at the end."""
-    grains = _work(loop) // (loop.step * GRAIN)
+    grains = work(loop, least=1) // (loop.step * GRAIN)
     if grains < 2:
         return 0, 0
     wanted = min(MOST, 1 << round(math.log2(grains)))
     size = math.ceil(loop.index.extent / wanted / loop.step) * loop.step
     return size, math.ceil(loop.index.extent / size)
-
-
-def _work(step: Step) -> int:
-    if isinstance(step, Loop):
-        rows = step.step if step.start is not None else step.index.extent
-        return rows * sum(_work(s) for s in step.body)
-    return max(1, getattr(getattr(step, "primitive", None), "cost", 1))
 
 
 # ---- what iterations share
@@ -245,17 +244,3 @@ def _total(cell: Cell, parts: Cell, chunk: Affine, combine: str) -> Step:
         return Compute(cell, tuple(entries), copy, (Read(parts, (chunk, *at)),), combine)
 
     return _nest(cell.left, add)
-
-
-def _moved(step: Step, moves: Move, here: At) -> Step:
-    """The step with cells replaced by their chunk's own."""
-
-    def place(cell: Cell, at: At) -> tuple[Cell, At]:
-        own = moves.get(cell)
-        if own is None:
-            return cell, at
-        if own.in_register:
-            return own, ()
-        return own, (*here, *left_of(cell, at))
-
-    return relocated(step, place)

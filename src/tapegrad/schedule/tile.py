@@ -22,22 +22,18 @@ from dataclasses import replace
 
 from tapegrad.ir.plan import (
     Affine,
-    ArgUpdate,
-    At,
     Cell,
-    CheckGuard,
-    CheckRange,
     Compute,
-    Gemm,
     Index,
-    Indirect,
     Loop,
     Plan,
     Read,
     Step,
     is_fill,
 )
+from tapegrad.ir.relocate import kept_at
 from tapegrad.primitives.elementwise import FUNCTION, copy
+from tapegrad.schedule.cost import work, work_once
 
 ROWS = 64  # of a tile
 WORTH = 4  # a tile pays when its scalars cost at least 1/WORTH of the inner loops
@@ -67,8 +63,8 @@ def _tiled(loop: Loop) -> Loop:
     for segment in segments:
         starts = {c: _start(c, [segment]) for c in crossing}
         made = {c: start for c, start in starts.items() if start is not None}
-        later = {c: row for c, row in rows.items() if c not in made}
-        steps = [_moved(s, later, offset) for s in segment]
+        later = {c: (row, (offset,)) for c, row in rows.items() if c not in made}
+        steps = [kept_at(later, s) for s in segment]
         steps += [
             Compute(rows[c], (offset,), copy, (Read(c, s.at),), src=c.src) for c, s in made.items()
         ]
@@ -80,16 +76,9 @@ def _pays(body: Sequence[Step]) -> bool:
     if not any(isinstance(s, Loop) for s in body):
         return False
     scalars = [s for s in body if isinstance(s, Compute)]
-    costs = [getattr(s.primitive, "cost", 1) for s in scalars]
-    costly = sum(c for c in costs if c >= FUNCTION)
-    inner = sum(_work(s) for s in body if isinstance(s, Loop))
+    costly = sum(c for c in map(work_once, scalars) if c >= FUNCTION)
+    inner = sum(work(s) for s in body if isinstance(s, Loop))
     return costly > 0 and WORTH * costly >= inner
-
-
-def _work(step: Step) -> int:
-    if isinstance(step, Loop):
-        return step.index.extent * sum(_work(s) for s in step.body)
-    return getattr(getattr(step, "primitive", None), "cost", 1)
 
 
 def _segments(body: Sequence[Step]) -> list[list[Step]]:
@@ -145,27 +134,3 @@ def _first_write(cell: Cell, step: Step) -> Compute | None:
         found = (_first_write(cell, s) for s in step.body)
         return next((f for f in found if f is not None), None)
     return step if isinstance(step, Compute) and step.cell is cell else None
-
-
-def _moved(step: Step, rows: dict[Cell, Cell], offset: Affine) -> Step:
-    """The step with registers that an earlier segment made replaced by their row of the tile."""
-
-    def read(r: Read) -> Read:
-        if r.cell in rows:
-            return Read(rows[r.cell], (offset,))
-        return Read(r.cell, place(r.at), r.literal)
-
-    def place(at: At) -> At:
-        return tuple(Indirect(read(k.read), k.extent) if isinstance(k, Indirect) else k for k in at)
-
-    if isinstance(step, Loop):
-        return replace(step, body=tuple(_moved(s, rows, offset) for s in step.body))
-    if isinstance(step, Compute):
-        reads = tuple(map(read, step.reads))
-        if step.cell in rows:
-            return replace(step, cell=rows[step.cell], at=(offset,), reads=reads)
-        return replace(step, at=place(step.at), reads=reads)
-    if isinstance(step, ArgUpdate):
-        return replace(step, read=read(step.read))
-    assert not isinstance(step, (Gemm, CheckGuard, CheckRange))
-    return step
