@@ -10,13 +10,13 @@ Names: `ct` cotangent; `wrt` the variables to differentiate with respect to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from tapegrad.differentiate.kinks import Kinks
 from tapegrad.differentiate.masks import Masks
 from tapegrad.errors import GradientError, RuleError
-from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Rewriter, Tape, Var
+from tapegrad.ir.inputs import renumbered, unused, with_inputs
+from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.control import Missing, Opaque
 from tapegrad.primitives.elementwise import AsType
@@ -59,34 +59,19 @@ def reverse(
     names = [tape.output_names[k] if tape.output_names else "" for k in kept]
     names += [f"d_{tape.names[k]}" if tape.names and tape.names[k] else "" for k in wrt]
     gradient = builder.finish(outputs, tape.captured, names)
-    return _with_captured(gradient, list(writer.hidden.values())) if writer.hidden else gradient
-
-
-def _with_captured(tape: Tape, hidden: Sequence[tuple[Var, Any]]) -> Tape:
-    """The tape with the arrays that users' rules reached by themselves as captured inputs."""
-    whole = replace(
-        tape,
-        inputs=(*tape.inputs, *[var for var, _ in hidden]),
-        captured=(*tape.captured, *[array for _, array in hidden]),
-        names=(*tape.names, *[f"r{k}" for k in range(len(hidden))]),
-    )
-    rewriter = Rewriter(whole)
-    for call in whole.calls:
-        rewriter.copy(call)
-    return rewriter.finish()
+    if not writer.hidden:
+        return gradient
+    # The arrays that users' rules reached by themselves are captured inputs.
+    reached, arrays = zip(*writer.hidden.values(), strict=True)
+    names = [f"r{k}" for k in range(len(reached))]
+    return renumbered(with_inputs(gradient, reached, names, arrays))
 
 
 def _with_seeds(tape: Tape) -> Tape:
     """The tape with an input for the cotangent of each output, after the free inputs."""
-    seeds = tuple(Var(tape.last + 1 + k, x.aval) for k, x in enumerate(tape.outputs))
-    free = len(tape.free_inputs)
-    names = tape.names or ("",) * len(tape.inputs)
-    labels = ("seed",) if len(seeds) == 1 else tuple(f"seed{k}" for k in range(len(seeds)))
-    return replace(
-        tape,
-        inputs=(*tape.inputs[:free], *seeds, *tape.inputs[free:]),
-        names=(*names[:free], *labels, *names[free:]),
-    )
+    seeds = unused(tape, [x.aval for x in tape.outputs])
+    names = ["seed"] if len(seeds) == 1 else [f"seed{k}" for k in range(len(seeds))]
+    return with_inputs(tape, seeds, names, before=len(tape.captured))
 
 
 def _depends_on(tape: Tape, wrt: Sequence[int]) -> set[Operand]:

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tapegrad.ir.tape import Call, Operand, Rewriter, Tape, Var
+from tapegrad.ir.inputs import renumbered
+from tapegrad.ir.tape import Call, Operand, Tape, Var
 
 
 def remove_dead(tape: Tape) -> Tape:
     """Keep the calls that outputs and guards depend on. Inputs stay: they are the signature."""
     pruned = prune(tape)
-    if pruned is tape:
-        return tape
-    rewriter = Rewriter(pruned)
-    for call in pruned.calls:
-        rewriter.copy(call)
-    return rewriter.finish()
+    return tape if pruned is tape else renumbered(pruned)
 
 
 def prune(tape: Tape) -> Tape:

@@ -25,7 +25,8 @@ Names: `x`, `y` primals; `out` the result; `t` tangent; `ct` cotangent.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import FrozenInstanceError, dataclass, fields
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
@@ -352,17 +353,8 @@ class Elementwise(Primitive):
             return self._jvp(ts, out, *xs)
         if self.partials is None:
             return None
-        terms = [
-            _times(t, partial)
-            for t, partial in zip(ts, self.partials(out, *xs), strict=True)
-            if t is not None and partial is not None
-        ]
-        if not terms:
-            return None
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        return total
+        pairs = zip(ts, self.partials(out, *xs), strict=True)
+        return total(None if t is None else _times(t, partial) for t, partial in pairs)
 
     def __repr__(self) -> str:
         return str(self.name)
@@ -372,6 +364,12 @@ class Elementwise(Primitive):
         from tapegrad.primitives import by_name
 
         return by_name, (self.name,)
+
+
+def total(terms: Iterable[Any]) -> Any:
+    """The sum of the terms that there are; None of none."""
+    found = [term for term in terms if term is not None]
+    return functools.reduce(operator.add, found) if found else None
 
 
 def _times(ct: Any, partial: Any) -> Any:

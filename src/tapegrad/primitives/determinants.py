@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library, parametric
+from tapegrad.primitives.base import Library, parametric, total
 from tapegrad.primitives.solving import square
 from tapegrad.primitives.views import ExpandDims
 
@@ -84,10 +84,7 @@ class Cofactors(Library):
         t, *moved = ts
         terms = [] if t is None else [Cofactors(self.directions + 1)(*xs, t)]
         terms += [self(*xs[: k + 1], e, *xs[k + 2 :]) for k, e in enumerate(moved) if e is not None]
-        total = terms[0] if terms else None
-        for term in terms[1:]:
-            total = total + term
-        return total
+        return total(terms)
 
 
 def _at_diagonal(s: Any, along: Sequence[Any]) -> Any:

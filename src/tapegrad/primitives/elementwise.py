@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval, Literal
-from tapegrad.primitives.base import Elementwise, Linear, parametric
+from tapegrad.primitives.base import Elementwise, Linear, parametric, total
 from tapegrad.primitives.kinks import shared, turned
 
 LN2 = math.log(2.0)
@@ -36,16 +36,6 @@ def _select(condition: Any, x: Any) -> Any:
     return where(condition, x, _zero(x))
 
 
-def _sum(terms: list[Any]) -> Any:
-    terms = [t for t in terms if t is not None]
-    if not terms:
-        return None
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
-
-
 # ---- arithmetic
 
 add = Elementwise("add", np.add, "{0} + {1}", lambda out, x, y: (1, 1))
@@ -64,7 +54,7 @@ div = Elementwise(
     np.true_divide,
     "{0} / {1}",
     vjp=_div_vjp,
-    jvp=lambda ts, out, x, y: _sum(
+    jvp=lambda ts, out, x, y: total(
         [None if ts[0] is None else ts[0] / y, None if ts[1] is None else -(ts[1] * out) / y]
     ),
     cost=DIVISION,
@@ -290,7 +280,7 @@ def _choice(name: str, ufunc: Any) -> Elementwise:
 
     def jvp(ts: Any, out: Any, x: Any, y: Any) -> Any:
         (tx, ty) = ts
-        return _sum(
+        return total(
             [
                 None if tx is None else share(tx, out, x, y),
                 None if ty is None else share(ty, out, y, x),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Linear, parametric
+from tapegrad.primitives.base import Linear, parametric, total
 from tapegrad.primitives.elementwise import (
     logical_and,
     not_equal,
@@ -88,7 +88,7 @@ class Norm(Composite):
             for path, z, t in zip(self.paths, xs[1:], ts[1:], strict=True)
             if t is not None
         ]
-        return _over(_total(moved), out) if moved else None
+        return _over(total(moved), out) if moved else None
 
 
 def norm_pullback(
@@ -164,10 +164,10 @@ class NormPullback(Sided):
         return [z * brought_back(p, q, z.aval) for p, z in zip(self.paths, zs, strict=True)]
 
     def _inner(self, xs: Sequence[Any], ys: Sequence[Any]) -> Any:
-        return _total([carried(p, x * y) for p, x, y in zip(self.paths, xs, ys, strict=True)])
+        return total([carried(p, x * y) for p, x, y in zip(self.paths, xs, ys, strict=True)])
 
     def _length(self, zs: Sequence[Any]) -> Any:
-        return sqrt(_total([carried(p, square(z)) for p, z in zip(self.paths, zs, strict=True)]))
+        return sqrt(total([carried(p, square(z)) for p, z in zip(self.paths, zs, strict=True)]))
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         zs, (r, given) = xs[: self.points], xs[-2:]
@@ -205,13 +205,6 @@ class NormPullback(Sided):
 def _over(x: Any, r: Any) -> Any:
     """x / r, and 0 where r is 0."""
     return where(r.equals(0), r.constant(0), x / r)
-
-
-def _total(terms: Sequence[Any]) -> Any:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
 
 
 @parametric

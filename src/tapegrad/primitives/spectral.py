@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library, Slice, parametric
+from tapegrad.primitives.base import Library, Slice, parametric, total
 from tapegrad.primitives.contractions import matmul, swapped
 from tapegrad.primitives.degenerate import (
     EigenvaluePullback,
@@ -43,15 +43,6 @@ from tapegrad.primitives.views import Diagonal, GetItem, zeros
 
 FLAG = np.dtype(bool)
 TIE = 0.9  # the power of the precision up to which values of vectors count as equal
-
-
-def total(*terms: Any) -> Any:
-    """The sum of the terms that there are; None of none."""
-    found = [t for t in terms if t is not None]
-    result = found[0] if found else None
-    for t in found[1:]:
-        result = result + t
-    return result
 
 
 def attempted(
@@ -125,7 +116,7 @@ class EigH(Library):
                     inverted(row(w) - column(w), ties) * turned,
                 )
                 of_vectors = matmul(matmul(v, turned), swapped(v))
-            whole = total(of_values, of_vectors)
+            whole = total([of_values, of_vectors])
         return (None if whole is None else triangle_of(whole, self.lower),)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
@@ -197,7 +188,7 @@ class SVD(Library):
                 terms.append(matmul(u, rest))
         if left is not None or right is not None:
             terms.append(matmul(u, matmul(_turned(s, ct_s, left, right), vt)))
-        return (total(*terms),)
+        return (total(terms),)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         (t,), (u, s, vt, _) = ts, out
@@ -217,7 +208,7 @@ def _turned(s: Any, ct_s: Any, left: Any, right: Any) -> Any:
     """F * (L S + S R), of the antisymmetric parts L of U^T U' and R of V^T V': with quotients of
     sums and differences, (L + R) / (s_j - s_i) + (L - R) / (s_j + s_i), of which the second has
     nothing to do with equal values."""
-    both = total(left, right)
+    both = total([left, right])
     apart = left if right is None else -right if left is None else left - right
     ties, nothing = equal(s, TIE), row(s) + column(s)
     gaps = inverted(row(s) - column(s), ties) * antisymmetric(both)
@@ -264,10 +255,12 @@ class QR(Library):
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         (ct_q, ct_r), (q, r) = ct, out
         m = total(
-            None if ct_r is None else matmul(r, swapped(ct_r)),
-            None if ct_q is None else -matmul(swapped(ct_q), q),
+            [
+                None if ct_r is None else matmul(r, swapped(ct_r)),
+                None if ct_q is None else -matmul(swapped(ct_q), q),
+            ]
         )
-        whole = total(ct_q, matmul(q, mirrored(m)))
+        whole = total([ct_q, matmul(q, mirrored(m))])
         return (swapped(solve_upper(r, swapped(whole))),)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:

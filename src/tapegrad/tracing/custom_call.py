@@ -18,7 +18,8 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError, GradientError, TraceError
 from tapegrad.handlers import let_through
-from tapegrad.ir.tape import Aval, Rewriter, Source, Tape, Var
+from tapegrad.ir.inputs import renumbered, unused, with_inputs
+from tapegrad.ir.tape import Aval, Source
 from tapegrad.primitives.control import CallTape, Custom, Missing, Opaque
 from tapegrad.request import Request, check_leaf
 from tapegrad.tracing.aliasing import share_memory
@@ -177,7 +178,9 @@ class CustomCall:
             part = replace(body.tape, outputs=tuple(chosen(kept, own)), guards=())
             avals, found = chosen(saved.avals, own), chosen(values[count:], own)
             residuals = _record(CallTape(part), inputs, avals, found)
-        tape = _with_inputs(replace(body.tape, outputs=outputs), [x._aval for x in residuals])
+        tape = replace(body.tape, outputs=outputs)
+        passed = unused(tape, [x._aval for x in residuals])
+        tape = renumbered(with_inputs(tape, passed, [f"saved{k}" for k in range(len(passed))]))
         rule = Backward(self, results, saved, sources)
         primitive = Custom(self.operation.label, tape, rule)
         return results.fill(_record(primitive, [*inputs, *residuals], results.avals, values))
@@ -310,17 +313,6 @@ def _trees_of(body: Traced) -> tuple[MixedTree, MixedTree]:
         mixed_tree(result, body.leaves[:end], on_tape[:end], avals[:count]),
         mixed_tree(saved, body.leaves[end:], on_tape[end:], avals[count:]),
     )
-
-
-def _with_inputs(tape: Tape, avals: Sequence[Aval]) -> Tape:
-    """The tape with further inputs, which it doesn't read."""
-    ids = [v.id for v in tape.inputs] + [v.id for c in tape.calls for v in c.outs]
-    extra = tuple(Var(max(ids, default=0) + 1 + k, aval) for k, aval in enumerate(avals))
-    names = (*tape.names, *[f"saved{k}" for k in range(len(extra))])
-    rewriter = Rewriter(replace(tape, inputs=(*tape.inputs, *extra), names=names))
-    for call in tape.calls:
-        rewriter.copy(call)
-    return rewriter.finish()
 
 
 def _record(

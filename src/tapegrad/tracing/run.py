@@ -11,7 +11,8 @@ import numpy as np
 from tapegrad.arrays import is_known, native, plain
 from tapegrad.errors import TapegradError
 from tapegrad.handlers import quiet
-from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Rewriter, Tape, Var
+from tapegrad.ir.inputs import renumbered, with_inputs
+from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.late import CALLS, load
 from tapegrad.request import Request
 from tapegrad.tracing.aliasing import Written, check_apart
@@ -161,22 +162,12 @@ def trace_function(request: Request, observer: Observer | None = None) -> Traced
         observer.check()
         check_leaks(trace, observer.reads, raw)
     hidden = tuple(outside for _, outside in trace.hidden.values())
-    tape = _with_hidden_inputs(raw, [var for var, _ in trace.hidden.values()])
+    labels = [f"c{k}" for k in range(len(hidden))]
+    tape = renumbered(with_inputs(raw, [var for var, _ in trace.hidden.values()], labels))
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
     written = trace.written([x for x in tracers if isinstance(x, Tracer) and x._trace is trace])
     check_apart(name, written, tape.names[: len(given)], [*given, *hidden])
     return Traced(request.name, tape, hidden, out_structure, outputs, values, weak, written)
-
-
-def _with_hidden_inputs(tape: Tape, hidden: Sequence[Var]) -> Tape:
-    """The tape with its hidden inputs among the inputs, variables numbered in order."""
-    names = (*tape.names, *[f"c{k}" for k in range(len(hidden))])
-    inputs = (*tape.inputs, *hidden)
-    whole = Tape(tape.name, inputs, tape.calls, tape.outputs, tape.guards, (), names)
-    rewriter = Rewriter(whole)
-    for call in whole.calls:
-        rewriter.copy(call)
-    return rewriter.finish()
 
 
 @unobserved
