@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.emit.arguments import is_plain_tree, put_together, take_apart
-from tapegrad.emit.driver import INDENT, NUMBERS, dtypes
+from tapegrad.emit.driver import INDENT, NUMBERS, Place, dtypes
 from tapegrad.emit.names import Scope
 from tapegrad.errors import InternalError
 from tapegrad.handlers import let_through
@@ -94,6 +94,13 @@ class Text:
         ]
         return [*head, *driver.lines, f"{spare}.append({memory})", f"return {result}"]
 
+    def flat(self, inputs: Sequence[Place], before: Sequence[str] = ()) -> Callable[..., list[Any]]:
+        """The function of these inputs that returns the list of the outputs."""
+        results = ", ".join(self.driver.results())
+        lines = [*before, *self.calling(f"[{results}]")]
+        head = f"def {self.scope.fresh('flat')}({', '.join(place.name for place in inputs)}):"
+        return self.function([head, *[INDENT + line for line in lines]])
+
     def function(self, lines: Sequence[str]) -> Callable[..., Any]:
         """The function of a text whose first line starts it."""
         name = lines[0].partition("(")[0].removeprefix("def ")
@@ -164,10 +171,7 @@ class Entry:
     def _generate_flat(self, text: Text) -> Callable[..., Any]:
         places = self.driver.inputs
         count = len(places) - len(self.variant.traced.hidden)
-        parameters = ", ".join(place.name for place in places[:count])
-        lines = [*self._hidden, *text.calling(f"[{', '.join(self.driver.results())}]")]
-        head = f"def {text.scope.fresh('flat')}({parameters}):"
-        call = text.function([head, *[INDENT + line for line in lines]])
+        call = text.flat(places[:count], self._hidden)
         return debug.watched(call, self.variant.tape, self._inputs, _by_number)
 
     def _inputs(self, *leaves: Any) -> list[Any]:
@@ -242,10 +246,7 @@ def flat_function(tape: Tape) -> Callable[..., list[Any]]:
     from tapegrad.compiler.client import compiled
 
     text = Text(compiled(tape))
-    inputs = ", ".join(place.name for place in text.driver.inputs)
-    lines = text.calling(f"[{', '.join(text.driver.results())}]")
-    head = f"def {text.scope.fresh('run')}({inputs}):"
-    call = text.function([head, *[INDENT + line for line in lines]])
+    call = text.flat(text.driver.inputs)
     return debug.watched(call, tape, lambda *values: _played(tape, values), _by_number)
 
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from tapegrad.ir.allocation import Allocation, Home, Slot, extent, left_of
 from tapegrad.ir.plan import Affine, At, Cell, Index, Loop, Plan, Step
+from tapegrad.schedule.contract import in_common
 
 FEW = 16  # elements: what is no larger than this shares a slot with others of its kind
 
@@ -205,10 +206,7 @@ def _in_place(step: Step, old: Cell, new: Cell) -> bool:
     if any(access is None for access in found):
         return False
     accesses = [access for access in found if access is not None]
-    loops = accesses[0].path
-    for access in accesses:
-        same = [a is b for a, b in zip(loops, access.path, strict=False)]
-        loops = loops[: same.index(False) if False in same else len(same)]
+    loops = in_common([access.path for access in accesses])
     axes = range(len(old.left))
     for depth, loop in enumerate(loops):
         # Each iteration has rows of its own, the same in both: it is enough to look at one of them.

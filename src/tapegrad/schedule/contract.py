@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from tapegrad.ir.plan import Affine, At, Cell, Index, Loop, Plan, Step
 from tapegrad.ir.relocate import with_cells
+
+Around = TypeVar("Around", Index, Loop)
 
 
 def contract(plan: Plan) -> Plan:
@@ -29,7 +32,7 @@ def contract(plan: Plan) -> Plan:
             continue
         if any(at is None for _, at in uses):
             continue
-        common = _common_prefix([around for around, _ in uses])
+        common = in_common([around for around, _ in uses])
         lost = set()
         for axis in range(len(cell.shape)):
             entries = [at[axis] for _, at in uses if at is not None]
@@ -46,10 +49,12 @@ def contract(plan: Plan) -> Plan:
     return with_cells(plan, shrunk)
 
 
-def _common_prefix(paths: list[tuple[Index, ...]]) -> tuple[Index, ...]:
+def in_common(paths: Sequence[tuple[Around, ...]]) -> tuple[Around, ...]:
+    """The loops that are around several steps, from the outside in; `paths` are those around each,
+    or their indices."""
     first = min(paths, key=len)
-    for depth, index in enumerate(first):
-        if any(path[depth] is not index for path in paths):
+    for depth, loop in enumerate(first):
+        if any(path[depth] is not loop for path in paths):
             return first[:depth]
     return first
 

@@ -31,7 +31,7 @@ from tapegrad.ir.plan import (
     Step,
 )
 from tapegrad.locks import cached_property
-from tapegrad.schedule.contract import with_loops
+from tapegrad.schedule.contract import in_common, with_loops
 from tapegrad.schedule.cost import SCALAR, WRITE, traffic, work_once
 
 Path = tuple[Index, ...]  # the loops around a step, from the outside in
@@ -275,8 +275,9 @@ class _Network:
         value = self.values[cell]
         if not cell.in_register:
             return math.prod(cell.left) * cell.dtype.itemsize
-        shared = min((_common(value.path, s.path) for s in self.sites[cell]), default=0)
-        return math.prod(i.extent for i in value.path[shared:]) * cell.dtype.itemsize
+        sites = self.sites[cell]
+        shared = in_common([value.path, *(s.path for s in sites)]) if sites else ()
+        return math.prod(i.extent for i in value.path[len(shared) :]) * cell.dtype.itemsize
 
     def is_worth_a_look(self) -> bool:
         """Whether anything could be gained: some value is cheaper to compute than to keep."""
@@ -303,12 +304,6 @@ class _Network:
             join(("have", cell.id), "sink", math.inf)
         _, (_, needed) = nx.minimum_cut(graph, "source", "sink")
         return {cell for cell in self.operands if ("make", cell.id) in needed}
-
-
-def _common(one: Path, other: Path) -> int:
-    """How many loops two steps have in common."""
-    same = [a is b for a, b in zip(one, other, strict=False)]
-    return same.index(False) if False in same else len(same)
 
 
 # ---- the rewriting
