@@ -7,6 +7,7 @@ dloss = grad(loss)
 from tapegrad import late as _late
 
 with _late.no_forks():  # whose children would wait for ever for what is half imported
+    from tapegrad import methods as methods
     from tapegrad import random as random
     from tapegrad.api import (
         cache_info,

@@ -20,7 +20,7 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError
 from tapegrad.locks import new_lock
-from tapegrad.primitives.base import Value
+from tapegrad.ir.values import Value
 from tapegrad.statics import static_key
 
 NAMESPACE = "tapegrad"

@@ -15,13 +15,13 @@ one, that it loses axes or is stored, puts another in its place (`ir/relocate.py
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Literal, Source
+from tapegrad.ir.tape import METHODS, Aval, Literal, Source
 
 _ids = itertools.count()
 
@@ -270,13 +270,19 @@ class Gemm(Step):
 @dataclass(frozen=True)
 class Routine(Step):
     """`results[at] = function(arrays)`: a routine of LAPACK. Each array is a cell, the index of the
-    matrix in it, and whether that stands transposed; the first `written` are overwritten."""
+    matrix in it, and whether that stands transposed; the first `written` are overwritten.
+
+    `evaluate` computes it with NumPy, of the arrays numbered `reads`, what is overwritten (None for
+    work space), then the results.
+    """
 
     function: str
     arrays: tuple[tuple[Cell, At, bool], ...]
     written: int
     results: tuple[Cell, ...]
     at: At
+    reads: tuple[int, ...]
+    evaluate: Callable[..., Any]
     src: Source | None = None
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
@@ -407,9 +413,7 @@ class Plan:
     failures: tuple[Failure, ...] = ()
 
     def __str__(self) -> str:
-        from tapegrad.ir.plan_text import show_plan
-
-        return show_plan(self)
+        return str(METHODS["show_plan"](self))
 
 
 def walk(steps: Sequence[Step]) -> Iterator[Step]:

@@ -44,8 +44,6 @@ from tapegrad.ir.plan import (
     segments,
 )
 from tapegrad.ir.plan_text import malformed, show_step
-from tapegrad.ir.routines import ROUTINES
-from tapegrad.primitives.elementwise import copy
 
 NOBODY = -1
 APART = Allocation((), {})  # each cell in memory of its own
@@ -400,7 +398,7 @@ class _Machine:
 
     def compute(self, step: Compute) -> Action:
         reads = [self.read(r, step) for r in step.reads]
-        evaluate = (lambda x: x) if step.primitive is copy else step.primitive.evaluate
+        evaluate = step.primitive.evaluate
         if step.cell in self.nested:
             kind = step.cell.dtype.type
             self.waiting[step.cell] = lambda: kind(evaluate(*[read() for read in reads]))
@@ -441,15 +439,14 @@ class _Machine:
         self.fill(step.out, step.at, total, step)
 
     def routine(self, step: Routine) -> Action:
-        needed, function = ROUTINES[step.function]
         flags = [self.storing(cell, step.at, step) for cell in step.results]
 
         def run() -> None:
             arrays = [
                 self.array(*step.arrays[k][:2], step, step.arrays[k][2], k >= step.written)
-                for k in needed
+                for k in step.reads
             ]
-            found = function(*arrays)
+            found = step.evaluate(*arrays)
             values = iter(found if isinstance(found, tuple) else (found,))
             for (cell, at, _), value in zip(step.arrays[: step.written], values, strict=False):
                 if value is not None:  # work space

@@ -29,7 +29,6 @@ from tapegrad.ir.plan import (
     walk,
 )
 from tapegrad.ir.plan_text import malformed, show_step
-from tapegrad.ir.routines import routine_reads
 
 # ---- plans
 
@@ -194,7 +193,7 @@ def bounds(k: Affine, loops: Sequence[Loop]) -> tuple[int, int]:
 def _read_first(step: Step) -> Iterator[Cell]:
     """What a step reads: what it adds to as well, but not what it only overwrites."""
     if isinstance(step, Routine):
-        yield from routine_reads(step)
+        yield from (step.arrays[k][0] for k in step.reads)  # pivots and work space it only writes
         return
     for cell, _, writes in step.accesses():
         if not writes:

@@ -9,158 +9,90 @@ Short names: `aval` abstract value, `var` variable, `src` the user's source line
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tapegrad.errors import TapeError
+from tapegrad.errors import GradientError, TapeError
+from tapegrad.ir.report import MemoryReport
+from tapegrad.ir.values import Aval as Aval  # whoever works on tapes finds these here too
+from tapegrad.ir.values import Literal as Literal
+from tapegrad.ir.values import Operand as Operand
+from tapegrad.ir.values import Source as Source
+from tapegrad.ir.values import Value as Value
+from tapegrad.ir.values import Var as Var
+from tapegrad.ir.values import aval_of as aval_of
+from tapegrad.ir.values import dtype_name as dtype_name
+from tapegrad.ir.values import literal as literal
 from tapegrad.locks import cached_property
 
-if TYPE_CHECKING:
-    from tapegrad.ir.report import MemoryReport
-    from tapegrad.primitives.base import Primitive
+# What methods of tapes and plans do that needs more than the representation itself, by name. It is
+# built on this module, so it is put in from above: by `tapegrad/methods.py`.
+METHODS: dict[str, Callable[..., Any]] = {}
+
+# The primitives, and the classes of those with parameters, by the names that tapes print. Each puts
+# itself in when it is declared.
+DECLARED: dict[str, Any] = {}
 
 
-def dtype_name(dtype: np.dtype) -> str:
-    """The short name of a dtype: kind and bytes, as in `f8`, `i4`, `b1`."""
-    return f"{dtype.kind}{dtype.itemsize}"
+class Primitive:
+    """What a call applies. `primitives/base.py` says what the kinds are, and what rules work on."""
 
+    name: Any  # a string, on the class or on the instance
+    results: ClassVar[int] = 1
+    absent: ClassVar[bool] = False  # whether `vjp` takes None for a result without cotangent
+    is_view: ClassVar[bool] = False  # whether the result shows the memory of its operand
+    tapes: tuple[Tape, ...] = ()  # those among its parameters: programs that a call runs
 
-@dataclass(frozen=True, slots=True)
-class Aval:
-    """Shape and dtype of a value that isn't there yet. Prints as `f8[3,4]`.
+    def with_tapes(self, tapes: Sequence[Tape]) -> Primitive:
+        """This primitive with others in the place of the tapes that it holds."""
+        return self
 
-    `weak` marks a Python number: it takes the dtype of what it meets (NEP 50).
-    """
+    def aval(self, *xs: Aval) -> Any:
+        """The result's type, or a ValueError if the operands don't fit."""
+        raise NotImplementedError
 
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    weak: bool = False
+    def avals(self, *xs: Aval) -> tuple[Aval, ...]:
+        """The types of all results, as a tuple."""
+        result = self.aval(*xs)
+        return result if isinstance(result, tuple) else (result,)
 
-    def __hash__(self) -> int:
-        return hash((self.shape, self.dtype.num))  # dtypes themselves take long to hash
+    def evaluate(self, *xs: Any) -> Any:
+        """NumPy's answer: the oracle of the tests and what `play` runs."""
+        raise NotImplementedError
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        """One cotangent an operand, None where there is none."""
+        raise GradientError(f"{self.name} has no reverse rule")
 
-    @property
-    def size(self) -> int:
-        size = 1
-        for extent in self.shape:
-            size *= extent
-        return size
+    def kink(self, operands: Sequence[Any]) -> Any:
+        """What has a kink, as a key; None of a primitive that has none."""
+        return None
 
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        """`vjp`, where a kink takes the side to which the first direction points that isn't 0."""
+        return self.vjp(ct, out, *xs)
 
-    def with_shape(self, shape: Sequence[int]) -> Aval:
-        return Aval(tuple(shape), self.dtype)
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        """The tangent of the result; `ts` holds None where an operand has no tangent."""
+        raise GradientError(f"{self.name} has no forward rule")
 
-    def with_dtype(self, dtype: Any) -> Aval:
-        return Aval(self.shape, np.dtype(dtype))
-
-    def __str__(self) -> str:
-        weak = "*" if self.weak else ""
-        return f"{dtype_name(self.dtype)}{weak}[{','.join(map(str, self.shape))}]"
-
-
-def aval_of(value: Any) -> Aval:
-    """The abstract value of a number or an array."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        return Aval(value.shape, value.dtype)
-    return Aval((), np.asarray(value).dtype, weak=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Var:
-    """A variable: the name `%id` that one call, or the list of inputs, defines."""
-
-    id: int
-    aval: Aval
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.aval.dtype
-
-    def __hash__(self) -> int:
-        return self.id  # equal variables have equal ids, and hashing their types too is slow
-
-    def __str__(self) -> str:
-        return f"%{self.id}"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Literal:
-    """A scalar constant. Two literals are equal when their bits are: 0.0 is not -0.0.
-
-    Only NaN is one value, whatever its bits: which NaN an operation gives depends on the machine.
-    """
-
-    value: np.generic
-
-    @property
-    def aval(self) -> Aval:
-        return Aval((), self.value.dtype)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        """The static parameters by name, as the tape prints them."""
         return ()
 
-    @property
-    def dtype(self) -> np.dtype:
-        return self.value.dtype
-
-    def _key(self) -> tuple[np.dtype, bytes]:
-        nan = self.value != self.value
-        return self.value.dtype, b"nan" if nan else self.value.tobytes()
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Literal) and self._key() == other._key())
-
-    def __hash__(self) -> int:
-        value = self.value
-        return hash(value) if value == value else 0  # NaNs hash by where they are
+    def __call__(self, *xs: Any) -> Any:
+        for x in xs:
+            if isinstance(x, Value):
+                return x._bind(self, xs)
+        return self.evaluate(*xs)
 
     def __str__(self) -> str:
-        text = str(self.value)
-        plain = self.dtype in (np.float64, np.bool_, np.int64) and np.isfinite(self.value)
-        return text if plain else f"{dtype_name(self.dtype)}({text})"
-
-
-def literal(value: Any, dtype: Any) -> Literal:
-    """The scalar constant `value`, of the given dtype."""
-    return Literal(np.dtype(dtype).type(value))
-
-
-Operand = Var | Literal
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A line of the user's program."""
-
-    file: str
-    line: int
-    function: str = ""
-
-    def __str__(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line}"
-
-    @property
-    def text(self) -> str:
-        """The line itself, without its indentation; empty if the file can't be read."""
-        import linecache
-
-        return linecache.getline(self.file, self.line).strip()
+        return str(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +198,7 @@ class Tape:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __str__(self) -> str:
-        from tapegrad.ir.text import show
-
-        return show(self)
+        return str(METHODS["show"](self))
 
     def __repr__(self) -> str:
         return str(self)
@@ -289,42 +219,30 @@ class Tape:
         name. Raises `TapeError` if the shapes or dtypes aren't the inputs', or if a guard doesn't
         hold for these values.
         """
-        from tapegrad.runtime.play import play
-
-        results = play(self, args, kwargs)
+        results = METHODS["play"](self, args, kwargs)
         return results[0] if len(results) == 1 else tuple(results)
 
     def compile(self) -> Any:
         """The tape as a compiled function of the same arguments as `play`."""
-        from tapegrad.pipeline import compile_tape
-
-        return compile_tape(self)
+        return METHODS["compile"](self)
 
     @property
     def source(self) -> str:
         """The Python source of the loops that `compile` hands to numba."""
-        from tapegrad.pipeline import source_of
-
-        return source_of(self)
+        return str(METHODS["source"](self))
 
     @property
     def numpy_source(self) -> str:
         """The tape as plain NumPy, one statement a call; the compiled loops must agree with it."""
-        from tapegrad.pipeline import numpy_source_of
-
-        return numpy_source_of(self)
+        return str(METHODS["numpy_source"](self))
 
     def to_networkx(self) -> Any:
         """The tape as a `networkx.DiGraph`: a node for each variable and call, edges along data."""
-        from tapegrad.ir.graph import to_networkx
-
-        return to_networkx(self)
+        return METHODS["to_networkx"](self)
 
     def to_dot(self) -> str:
         """The tape in Graphviz's language: ellipses are values, boxes are calls."""
-        from tapegrad.ir.graph import to_dot
-
-        return to_dot(self)
+        return str(METHODS["to_dot"](self))
 
     @property
     def last(self) -> int:
@@ -336,10 +254,37 @@ class Tape:
     def memory_report(self) -> MemoryReport:
         """Counts and bytes of parameters, constants and intermediates, their peak, and what the
         compiled code is planned to need."""
-        from tapegrad.ir.report import memory_report
-        from tapegrad.pipeline import scratch_bytes_of
+        report: MemoryReport = METHODS["memory_report"](self)
+        return report
 
-        return memory_report(self, scratch_bytes_of(self))
+
+def with_inner(tape: Tape, change: Callable[[Tape], Tape]) -> Tape:
+    """The tape with what `change` makes of each tape that its calls hold."""
+    if not [call for call in tape.calls if call.primitive.tapes]:
+        return tape
+    return replace(tape, calls=tuple([_with_inner(call, change) for call in tape.calls]))
+
+
+def _with_inner(call: Call, change: Callable[[Tape], Tape]) -> Call:
+    held = call.primitive.tapes
+    changed = [change(inner) for inner in held]
+    if all(map(operator.is_, changed, held)):
+        return call
+    return replace(call, primitive=call.primitive.with_tapes(changed))
+
+
+def everywhere(step: Callable[[Tape], Tape]) -> Callable[[Tape], Tape]:
+    """A pass that goes through the tapes that calls hold too, the innermost first.
+
+    For what keeps all that a tape computes, its inputs and its outputs: the call that holds it
+    reads them by their places, and whether a rule of that call looks into it nobody knows.
+    """
+
+    @functools.wraps(step)
+    def deep(tape: Tape) -> Tape:
+        return step(with_inner(tape, deep))
+
+    return deep
 
 
 class Builder:

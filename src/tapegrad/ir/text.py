@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import TapeError
-from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var, dtype_name, literal
+from tapegrad.ir.tape import DECLARED, Call, Guard, Tape
+from tapegrad.ir.values import Aval, Literal, Operand, Slice, Var, dtype_name, literal
 
 # ---- printing
 
@@ -150,8 +151,6 @@ class _Parser:
         return literal(value, type(value))
 
     def parameter(self, node: ast.expr) -> Any:
-        from tapegrad.primitives.base import Slice
-
         if isinstance(node, ast.Tuple):
             return tuple(self.parameter(e) for e in node.elts)
         if isinstance(node, ast.Name) and node.id.startswith("T_"):
@@ -165,8 +164,6 @@ class _Parser:
         return ast.literal_eval(node)
 
     def call(self, line: str) -> Call:
-        from tapegrad.primitives import by_name
-
         left, _, right = line.partition(" = ")
         right, _, types = right.rpartition(" : ")
         node = _expression(right)
@@ -175,7 +172,7 @@ class _Parser:
         operands = tuple(self.operand(a) for a in node.args)
         parameters = {str(k.arg): self.parameter(k.value) for k in node.keywords}
         try:
-            declared = by_name(node.func.id)
+            declared = DECLARED[node.func.id]
         except KeyError:
             raise TapeError(f"there is no primitive called {node.func.id}") from None
         if parameters and not isinstance(declared, type):

@@ -64,8 +64,3 @@ def _is_concrete(entry: Any) -> bool:
 def primitives() -> dict[str, Any]:
     """All primitives that tapegrad declares, by name."""
     return _declared()
-
-
-def by_name(name: str) -> Any:
-    """The primitive, or class of primitives, called `name`; a KeyError if there is none."""
-    return primitives()[name]

@@ -28,89 +28,15 @@ import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import FrozenInstanceError, dataclass, fields
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
-from tapegrad.errors import GradientError, InternalError
-from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Source, Var, literal
-
-
-class Value:
-    """Something a primitive can be applied to that isn't an array: applying it records a call."""
-
-    __slots__ = ()
-    aval: Aval
-
-    def _bind(self, primitive: Primitive, operands: Sequence[Any]) -> Any:
-        """Record `primitive(*operands)`, one of which is this value."""
-        raise NotImplementedError
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self.aval.shape)
-
-    @property
-    def size(self) -> int:
-        return self.aval.size
-
-
-class Primitive:
-    """Base of all primitives; the docstring of this module says what each method answers."""
-
-    name: Any  # a string, on the class or on the instance
-    results: ClassVar[int] = 1
-    absent: ClassVar[bool] = False  # whether `vjp` takes None for a result without cotangent
-
-    def aval(self, *xs: Aval) -> Any:
-        """The result's type, or a ValueError if the operands don't fit."""
-        raise NotImplementedError
-
-    def avals(self, *xs: Aval) -> tuple[Aval, ...]:
-        """The types of all results, as a tuple."""
-        result = self.aval(*xs)
-        return result if isinstance(result, tuple) else (result,)
-
-    def evaluate(self, *xs: Any) -> Any:
-        """NumPy's answer: the oracle of the tests and what `play` runs."""
-        raise NotImplementedError
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        """One cotangent an operand, None where there is none."""
-        raise GradientError(f"{self.name} has no reverse rule")
-
-    def kink(self, operands: Sequence[Any]) -> Any:
-        """What has a kink, as a key; None of a primitive that has none."""
-        return None
-
-    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        """`vjp`, where a kink takes the side to which the first direction points that isn't 0."""
-        return self.vjp(ct, out, *xs)
-
-    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        """The tangent of the result; `ts` holds None where an operand has no tangent."""
-        raise GradientError(f"{self.name} has no forward rule")
-
-    def parameters(self) -> tuple[tuple[str, Any], ...]:
-        """The static parameters by name, as the tape prints them."""
-        return ()
-
-    def __call__(self, *xs: Any) -> Any:
-        for x in xs:
-            if isinstance(x, Value):
-                return x._bind(self, xs)
-        return self.evaluate(*xs)
-
-    def __str__(self) -> str:
-        return str(self.name)
+from tapegrad.errors import InternalError
+from tapegrad.ir.tape import DECLARED, Aval, Builder, Literal, Operand, Source, Tape, Var, literal
+from tapegrad.ir.tape import Primitive as Primitive  # whoever declares primitives finds these here
+from tapegrad.ir.values import Slice as Slice
+from tapegrad.ir.values import Value as Value
 
 
 class Parametric(Primitive):
@@ -148,7 +74,10 @@ def parametric(cls: type[P]) -> type[P]:
     `dataclass` would write six methods for each class, which took a third of tapegrad's import. Of
     these only `__init__` is another for each; the rest are those of `Parametric`.
     """
-    return dataclass(eq=False, repr=False)(cls)
+    made = dataclass(eq=False, repr=False)(cls)
+    if isinstance(getattr(made, "name", None), str):
+        DECLARED.setdefault(made.name, made)
+    return made
 
 
 # ---- values that rules work on
@@ -178,47 +107,47 @@ class Node(Value):
         return x if isinstance(x, Value) else self.constant(x)
 
     def __add__(self, y: Any) -> Any:
-        return _elementwise().add(self, self._number(y))
+        return DECLARED["add"](self, self._number(y))
 
     def __radd__(self, y: Any) -> Any:
-        return _elementwise().add(self._number(y), self)
+        return DECLARED["add"](self._number(y), self)
 
     def __sub__(self, y: Any) -> Any:
-        return _elementwise().sub(self, self._number(y))
+        return DECLARED["sub"](self, self._number(y))
 
     def __rsub__(self, y: Any) -> Any:
-        return _elementwise().sub(self._number(y), self)
+        return DECLARED["sub"](self._number(y), self)
 
     def __mul__(self, y: Any) -> Any:
-        return _elementwise().mul(self, self._number(y))
+        return DECLARED["mul"](self, self._number(y))
 
     def __rmul__(self, y: Any) -> Any:
-        return _elementwise().mul(self._number(y), self)
+        return DECLARED["mul"](self._number(y), self)
 
     def __truediv__(self, y: Any) -> Any:
-        return _elementwise().div(self, self._number(y))
+        return DECLARED["div"](self, self._number(y))
 
     def __rtruediv__(self, y: Any) -> Any:
-        return _elementwise().div(self._number(y), self)
+        return DECLARED["div"](self._number(y), self)
 
     def __neg__(self) -> Any:
-        return _elementwise().neg(self)
+        return DECLARED["neg"](self)
 
     def __lt__(self, y: Any) -> Any:
-        return _elementwise().less(self, self._number(y))
+        return DECLARED["less"](self, self._number(y))
 
     def __le__(self, y: Any) -> Any:
-        return _elementwise().less_equal(self, self._number(y))
+        return DECLARED["less_equal"](self, self._number(y))
 
     def __gt__(self, y: Any) -> Any:
-        return _elementwise().greater(self, self._number(y))
+        return DECLARED["greater"](self, self._number(y))
 
     def __ge__(self, y: Any) -> Any:
-        return _elementwise().greater_equal(self, self._number(y))
+        return DECLARED["greater_equal"](self, self._number(y))
 
     def equals(self, y: Any) -> Any:
         """Elementwise `==`; the operator keeps its usual meaning for nodes."""
-        return _elementwise().equal(self, self._number(y))
+        return DECLARED["equal"](self, self._number(y))
 
 
 class Writer:
@@ -251,14 +180,6 @@ class Writer:
         if isinstance(x, np.generic):
             return Literal(x)
         raise InternalError(f"a rule applied a primitive to {x!r}, which isn't a node")
-
-
-@functools.cache
-def _elementwise() -> Any:
-    """The elementwise primitives; imported late, since they are built on this module."""
-    from tapegrad.primitives import elementwise
-
-    return elementwise
 
 
 # ---- shapes
@@ -310,6 +231,7 @@ class Elementwise(Primitive):
         points: int = 1,
     ) -> None:
         self.name = name
+        DECLARED.setdefault(name, self)
         self.ufunc = ufunc
         self.scalar = scalar
         self.partials = partials
@@ -361,8 +283,6 @@ class Elementwise(Primitive):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # There is one object of each elementwise primitive; a pickle refers to it by name.
-        from tapegrad.primitives import by_name
-
         return by_name, (self.name,)
 
 
@@ -370,6 +290,11 @@ def total(terms: Iterable[Any]) -> Any:
     """The sum of the terms that there are; None of none."""
     found = [term for term in terms if term is not None]
     return functools.reduce(operator.add, found) if found else None
+
+
+def by_name(name: str) -> Any:
+    """The primitive, or class of primitives, that was declared under this name."""
+    return DECLARED[name]
 
 
 def _times(ct: Any, partial: Any) -> Any:
@@ -417,6 +342,8 @@ class Reduction(Parametric):
 class View(Parametric):
     """Which element of the operand stands where in the result; never a copy."""
 
+    is_view = True
+
 
 class Scatter(Parametric):
     """Writes or adds its operand into a larger result."""
@@ -429,34 +356,10 @@ class Library(Parametric):
 class Control(Parametric):
     """Holds sub-tapes among its parameters."""
 
+    @property
+    def tapes(self) -> tuple[Tape, ...]:  # type: ignore[override]
+        return tuple([x for x in vars(self).values() if isinstance(x, Tape)])
 
-# ---- indices
-
-
-@dataclass(frozen=True)
-class Slice:
-    """`start : stop : step` along an axis, explicit: `count` elements from `start` on.
-
-    Python's slices don't hash before 3.12, and these need no clipping: every index is in range.
-    """
-
-    start: int
-    count: int
-    step: int = 1
-
-    def __str__(self) -> str:
-        return f"Slice({self.start}, {self.count}, {self.step})"
-
-    __repr__ = __str__
-
-    def as_slice(self) -> slice:
-        if self.count == 0:
-            return slice(0, 0, 1)
-        stop: int | None = self.start + self.count * self.step
-        if stop is not None and stop < 0:
-            stop = None
-        return slice(self.start, stop, self.step)
-
-
-def is_var(x: Operand) -> bool:
-    return isinstance(x, Var)
+    def with_tapes(self, tapes: Sequence[Tape]) -> Control:
+        held = [name for name, x in vars(self).items() if isinstance(x, Tape)]
+        return type(self)(**{**vars(self), **dict(zip(held, tapes, strict=True))})

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Linear, parametric, total
+from tapegrad.primitives.base import Linear, by_name, parametric, total
 from tapegrad.primitives.elementwise import (
     logical_and,
     not_equal,
@@ -34,8 +34,6 @@ Path = tuple[float, tuple[Step, ...]]
 
 
 def _linear(steps: tuple[Step, ...]) -> list[Linear]:
-    from tapegrad.primitives import by_name
-
     return [by_name(name)(parameter) for name, parameter in steps]
 
 

@@ -3,6 +3,7 @@ fuses with whatever computes them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,32 @@ import numpy as np
 from tapegrad.ir.plan import Affine, At, Cell, Compute, Read, Routine
 from tapegrad.ir.tape import Call, Literal
 from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives import solving
+from tapegrad.primitives.solving import LUSolve, TriangularSolve
 from tapegrad.schedule.access import at_indices, indices_for, nest
 from tapegrad.schedule.dense import batch_at, matrix
 from tapegrad.schedule.lowering import Lowering
 
 WORK = 64  # columns of the work space of getri: its block size
+
+# LAPACK's routines by name: the numbers of the arrays that are read, and what is computed of them,
+# by the primitives that they stand for. Operands that only carry derivatives are None.
+ROUTINES: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
+    "cholesky": ((0,), lambda a: solving.cholesky.evaluate(a)),
+    "cholesky_pullback": (
+        (0, 1),
+        lambda ct, factor: solving.cholesky_pullback.evaluate(factor, ct),
+    ),
+    "lu": ((0,), lambda transposed: solving.LU().evaluate(transposed.T)),
+    "lu_solve": ((0, 1, 2), lambda b, f, p: LUSolve().evaluate(None, f, p, b)),
+    "lu_solve_transposed": ((0, 1, 2), lambda b, f, p: LUSolve(True).evaluate(None, f, p, b)),
+    "inverse_t": ((0, 2), lambda f, p: (solving.inverse_t.evaluate(None, f, p), None)),
+    "slogdet": ((0, 1), lambda f, p: solving.slogdet.evaluate(None, f, p)),
+    "solve_lower": ((0, 1), lambda b, t: TriangularSolve(True).evaluate(t, b)),
+    "solve_upper": ((0, 1), lambda b, t: TriangularSolve(False).evaluate(t, b)),
+    "solve_unit_lower": ((0, 1), lambda b, t: TriangularSolve(True, True).evaluate(t, b)),
+    "solve_unit_upper": ((0, 1), lambda b, t: TriangularSolve(False, True).evaluate(t, b)),
+}
 
 
 def triangle(low: Lowering, call: Call) -> None:
@@ -57,7 +79,8 @@ def routine(
         return batch_at(at, cell.shape[: max(0, len(cell.shape) - axes)])
 
     arrays = [(c, place(c), False) for c in written] + [(c, place(c), t) for c, t in read]
-    step = Routine(function, tuple(arrays), len(written), results, at, call.src)
+    reads, evaluate = ROUTINES[function]
+    step = Routine(function, tuple(arrays), len(written), results, at, reads, evaluate, call.src)
     low.steps += nest(indices, [step])
 
 

@@ -1,0 +1,77 @@
+"""How much memory a tape takes, measured by its types and the order of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tapegrad.ir.report import MemoryReport
+from tapegrad.ir.tape import Tape, Var
+
+
+def memory_report(tape: Tape, scratch_bytes: int | None = None) -> MemoryReport:
+    """Measure a tape by its types and the order of its calls."""
+    free = tape.free_inputs
+    constants = tape.inputs[len(free) :]
+    bases = _bases(tape)
+    made = [(call, out) for call in tape.calls for out in call.outs if bases[out] == out]
+    read_backward = {
+        bases[x]
+        for call in tape.calls
+        if call.is_cotangent
+        for x in call.operands
+        if isinstance(x, Var)
+    }
+    saved = [out for call, out in made if not call.is_cotangent and out in read_backward]
+    return MemoryReport(
+        parameter_count=len(free),
+        parameter_bytes=_total(free),
+        constant_count=len(constants),
+        constant_bytes=_total(constants),
+        intermediate_count=len(made),
+        intermediate_bytes=_total(out for _, out in made),
+        peak_live_bytes=_peak(tape, bases),
+        saved_for_backward_bytes=_total(saved),
+        scratch_bytes=scratch_bytes,
+    )
+
+
+def _total(variables: Iterable[Var]) -> int:
+    return sum(var.aval.nbytes for var in variables)
+
+
+def _bases(tape: Tape) -> dict[Var, Var | None]:
+    """Each variable -> the one whose memory it shows: itself, unless it is a view. A view of a
+    literal shows no array's memory."""
+    bases: dict[Var, Var | None] = {var: var for var in tape.inputs}
+    for call in tape.calls:
+        for out in call.outs:
+            if call.primitive.is_view:
+                (shown,) = call.operands
+                bases[out] = bases[shown] if isinstance(shown, Var) else None
+            else:
+                bases[out] = out
+    return bases
+
+
+def _peak(tape: Tape, bases: dict[Var, Var | None]) -> int:
+    """The peak of live intermediates: a value lives from its call to the last use of its memory."""
+    end = len(tape.calls)
+    last: dict[Var | None, int] = {}
+    for position, call in enumerate(tape.calls):
+        for x in (*call.outs, *call.operands):
+            if isinstance(x, Var):
+                last[bases[x]] = position
+    for x in (*tape.outputs, *(guard.operand for guard in tape.guards)):
+        if isinstance(x, Var):
+            last[bases[x]] = end
+    inputs = set(tape.inputs)
+    freed = [0] * (end + 1)
+    for base, position in last.items():
+        if base is not None and base not in inputs:
+            freed[position] += base.aval.nbytes
+    live = peak = 0
+    for position, call in enumerate(tape.calls):
+        live += _total(out for out in call.outs if bases[out] == out)
+        peak = max(peak, live)
+        live -= freed[position]
+    return peak

@@ -1,0 +1,204 @@
+"""What stands for values: types, variables, literals, parts of axes; and the user's lines.
+
+Short names: `aval` abstract value, `var` variable, `src` the user's source line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+def dtype_name(dtype: np.dtype) -> str:
+    """The short name of a dtype: kind and bytes, as in `f8`, `i4`, `b1`."""
+    return f"{dtype.kind}{dtype.itemsize}"
+
+
+@dataclass(frozen=True, slots=True)
+class Aval:
+    """Shape and dtype of a value that isn't there yet. Prints as `f8[3,4]`.
+
+    `weak` marks a Python number: it takes the dtype of what it meets (NEP 50).
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    weak: bool = False
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype.num))  # dtypes themselves take long to hash
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def with_shape(self, shape: Sequence[int]) -> Aval:
+        return Aval(tuple(shape), self.dtype)
+
+    def with_dtype(self, dtype: Any) -> Aval:
+        return Aval(self.shape, np.dtype(dtype))
+
+    def __str__(self) -> str:
+        weak = "*" if self.weak else ""
+        return f"{dtype_name(self.dtype)}{weak}[{','.join(map(str, self.shape))}]"
+
+
+def aval_of(value: Any) -> Aval:
+    """The abstract value of a number or an array."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return Aval(value.shape, value.dtype)
+    return Aval((), np.asarray(value).dtype, weak=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A variable: the name `%id` that one call, or the list of inputs, defines."""
+
+    id: int
+    aval: Aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.aval.dtype
+
+    def __hash__(self) -> int:
+        return self.id  # equal variables have equal ids, and hashing their types too is slow
+
+    def __str__(self) -> str:
+        return f"%{self.id}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal:
+    """A scalar constant. Two literals are equal when their bits are: 0.0 is not -0.0.
+
+    Only NaN is one value, whatever its bits: which NaN an operation gives depends on the machine.
+    """
+
+    value: np.generic
+
+    @property
+    def aval(self) -> Aval:
+        return Aval((), self.value.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return ()
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.value.dtype
+
+    def _key(self) -> tuple[np.dtype, bytes]:
+        nan = self.value != self.value
+        return self.value.dtype, b"nan" if nan else self.value.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Literal) and self._key() == other._key())
+
+    def __hash__(self) -> int:
+        value = self.value
+        return hash(value) if value == value else 0  # NaNs hash by where they are
+
+    def __str__(self) -> str:
+        text = str(self.value)
+        plain = self.dtype in (np.float64, np.bool_, np.int64) and np.isfinite(self.value)
+        return text if plain else f"{dtype_name(self.dtype)}({text})"
+
+
+def literal(value: Any, dtype: Any) -> Literal:
+    """The scalar constant `value`, of the given dtype."""
+    return Literal(np.dtype(dtype).type(value))
+
+
+Operand = Var | Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line}"
+
+    @property
+    def text(self) -> str:
+        """The line itself, without its indentation; empty if the file can't be read."""
+        import linecache
+
+        return linecache.getline(self.file, self.line).strip()
+
+
+class Value:
+    """Something a primitive can be applied to that isn't an array: applying it records a call."""
+
+    __slots__ = ()
+    aval: Aval
+
+    def _bind(self, primitive: Any, operands: Sequence[Any]) -> Any:
+        """Record `primitive(*operands)`, one of which is this value."""
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.aval.shape)
+
+    @property
+    def size(self) -> int:
+        return self.aval.size
+
+
+@dataclass(frozen=True)
+class Slice:
+    """`start : stop : step` along an axis, explicit: `count` elements from `start` on.
+
+    Python's slices don't hash before 3.12, and these need no clipping: every index is in range.
+    """
+
+    start: int
+    count: int
+    step: int = 1
+
+    def __str__(self) -> str:
+        return f"Slice({self.start}, {self.count}, {self.step})"
+
+    __repr__ = __str__
+
+    def as_slice(self) -> slice:
+        if self.count == 0:
+            return slice(0, 0, 1)
+        stop: int | None = self.start + self.count * self.step
+        if stop is not None and stop < 0:
+            stop = None
+        return slice(self.start, stop, self.step)

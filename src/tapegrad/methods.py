@@ -1,0 +1,85 @@
+"""What the methods of tapes and plans do: what they call is built on the representations, so it is
+put in from here. It is imported when it is called; few programs print a plan or draw a tape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tapegrad.ir.tape import METHODS, Guard, Tape
+
+
+def _method(function: Callable[..., Any]) -> Callable[..., Any]:
+    METHODS[function.__name__] = function
+    return function
+
+
+@_method
+def show(tape: Tape) -> str:
+    from tapegrad.ir.text import show
+
+    return show(tape)
+
+
+@_method
+def show_plan(plan: Any) -> str:
+    from tapegrad.ir.plan_text import show_plan
+
+    return show_plan(plan)
+
+
+@_method
+def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
+    from tapegrad.runtime.play import run
+
+    return run(tape, values)
+
+
+@_method
+def play(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    from tapegrad.runtime.play import play
+
+    return play(tape, args, kwargs)
+
+
+@_method
+def compile(tape: Tape) -> Callable[..., Any]:
+    from tapegrad.pipeline import compile_tape
+
+    return compile_tape(tape)
+
+
+@_method
+def source(tape: Tape) -> str:
+    from tapegrad.pipeline import source_of
+
+    return source_of(tape)
+
+
+@_method
+def numpy_source(tape: Tape) -> str:
+    from tapegrad.pipeline import numpy_source_of
+
+    return numpy_source_of(tape)
+
+
+@_method
+def to_networkx(tape: Tape) -> Any:
+    from tapegrad.ir.graph import to_networkx
+
+    return to_networkx(tape)
+
+
+@_method
+def to_dot(tape: Tape) -> str:
+    from tapegrad.ir.graph import to_dot
+
+    return to_dot(tape)
+
+
+@_method
+def memory_report(tape: Tape) -> Any:
+    from tapegrad.ir.memory import memory_report
+    from tapegrad.pipeline import scratch_bytes_of
+
+    return memory_report(tape, scratch_bytes_of(tape))
