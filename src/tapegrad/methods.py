@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tapegrad.ir.tape import METHODS, Guard, Tape
+from tapegrad.ir.tape import METHODS, Tape
 
 
 def _method(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,10 +29,10 @@ def show_plan(plan: Any) -> str:
 
 
 @_method
-def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
-    from tapegrad.runtime.play import run
+def run(tape: Tape, values: Sequence[Any]) -> list[Any]:
+    from tapegrad.runtime.play import run_whole
 
-    return run(tape, values)
+    return run_whole(tape, values)
 
 
 @_method

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ArgumentError
-from tapegrad.locks import new_lock
 from tapegrad.ir.values import Value
+from tapegrad.locks import new_lock
 from tapegrad.statics import static_key
 
 NAMESPACE = "tapegrad"

@@ -7,8 +7,9 @@ tangent is a constant; `None` stands for its tangent.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from tapegrad.ir.tape import Literal, Operand, Rewriter, Tape, Var
+from tapegrad.ir.tape import Literal, Rewriter, Tape, Var
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.views import BroadcastTo
 
@@ -16,18 +17,14 @@ from tapegrad.primitives.views import BroadcastTo
 def forward(tape: Tape, wrt: Sequence[int]) -> Tape:
     """The tape of (outputs..., tangents of the outputs...).
 
-    The tangents of the inputs numbered `wrt` are further inputs, after all others; the tape must
-    have no captured inputs (pass them as free ones).
+    The tangents of the inputs numbered `wrt` are further inputs, after the free ones and before the
+    captured ones. Guards hold for the new tape as they did for the old one.
     """
-    rewriter = Rewriter(tape, name=f"jvp_{tape.name}")
+    rewriter = Rewriter(_with_tangents(tape, wrt), name=f"jvp_{tape.name}")
     builder = rewriter.builder
     writer = Writer(builder)
-    tangents: dict[Var, Node] = {}
-    for k in wrt:
-        var = tape.inputs[k]
-        tangents[var] = writer.node(
-            builder.input(var.aval, f"t_{tape.names[k]}" if tape.names else "")
-        )
+    first = len(tape.free_inputs)
+    tangents = {tape.inputs[k]: writer.node(builder.inputs[first + n]) for n, k in enumerate(wrt)}
     for call in tape.calls:
         rewriter.copy(call)
         ts = [tangents.get(x) if isinstance(x, Var) else None for x in call.operands]
@@ -45,11 +42,29 @@ def forward(tape: Tape, wrt: Sequence[int]) -> Tape:
                 node = t if isinstance(t, Node) else writer.node(t)
                 # A tangent of a constant shape is broadcast to its value's here, once.
                 tangents[var] = node if node.shape == var.shape else BroadcastTo(var.shape)(node)
-    outputs: list[Operand] = [rewriter.operand(x) for x in tape.outputs]
+    writer.src, writer.reason = None, ""
+    done = rewriter.finish()
+    outputs = list(done.outputs)
     for x in tape.outputs:
         known = tangents.get(x) if isinstance(x, Var) else None
         if known is None:
             zero = writer.node(Literal(x.dtype.type(0)))
             known = zero if x.shape == () else BroadcastTo(x.shape)(zero)
         outputs.append(known.operand)
-    return builder.finish(outputs)
+    names = [*tape.output_names, *[f"t_{n}" if n else "" for n in tape.output_names]]
+    return replace(
+        done, calls=tuple(builder.calls), outputs=tuple(outputs), output_names=tuple(names)
+    )
+
+
+def _with_tangents(tape: Tape, wrt: Sequence[int]) -> Tape:
+    """The tape with an input for the tangent of each of these inputs."""
+    last, free = tape.last, len(tape.free_inputs)
+    new = [Var(last + 1 + n, tape.inputs[k].aval) for n, k in enumerate(wrt)]
+    names = tape.names or ("",) * len(tape.inputs)
+    labels = [f"t_{names[k]}" if names[k] else "" for k in wrt]
+    return replace(
+        tape,
+        inputs=(*tape.inputs[:free], *new, *tape.inputs[free:]),
+        names=(*names[:free], *labels, *names[free:]),
+    )

@@ -39,12 +39,13 @@ def to_networkx(tape: Tape) -> networkx.DiGraph:
     free = len(tape.free_inputs)
     for position, (var, name) in enumerate(zip(tape.inputs, names, strict=True)):
         value(var, "input" if position < free else "captured", name)
+    nested: list[Tape] = []  # which have the numbers that they print with
     for number, call in enumerate(tape.calls):
         node = f"call {number}"
         graph.add_node(
             node,
             kind="call",
-            label=call_label(call),
+            label=call_label(call, nested),
             primitive=call.primitive,
             src=call.src,
             reason=call.reason,
@@ -64,9 +65,9 @@ def to_networkx(tape: Tape) -> networkx.DiGraph:
     return graph
 
 
-def call_label(call: Call) -> str:
+def call_label(call: Call, nested: list[Tape]) -> str:
     """The call as the tape prints it, without its results: `mul(%2, 2.0)`."""
-    return show_call(call).partition(" = ")[2].rpartition(" : ")[0]
+    return show_call(call, nested).partition(" = ")[2].rpartition(" : ")[0]
 
 
 def to_dot(tape: Tape) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from tapegrad.ir.report import MemoryReport
 from tapegrad.ir.tape import Tape, Var
@@ -14,6 +15,7 @@ def memory_report(tape: Tape, scratch_bytes: int | None = None) -> MemoryReport:
     constants = tape.inputs[len(free) :]
     bases = _bases(tape)
     made = [(call, out) for call in tape.calls for out in call.outs if bases[out] == out]
+    inside = _inside(tape)
     read_backward = {
         bases[x]
         for call in tape.calls
@@ -27,11 +29,44 @@ def memory_report(tape: Tape, scratch_bytes: int | None = None) -> MemoryReport:
         parameter_bytes=_total(free),
         constant_count=len(constants),
         constant_bytes=_total(constants),
-        intermediate_count=len(made),
-        intermediate_bytes=_total(out for _, out in made),
-        peak_live_bytes=_peak(tape, bases),
+        intermediate_count=len(made) + sum(each.values for each in inside.values()),
+        intermediate_bytes=_total(out for _, out in made) + sum(x.nbytes for x in inside.values()),
+        peak_live_bytes=_peak(tape, bases, inside),
         saved_for_backward_bytes=_total(saved),
         scratch_bytes=scratch_bytes,
+    )
+
+
+class _Inside(NamedTuple):
+    """What is there only while a call runs the tapes that it holds."""
+
+    values: int
+    nbytes: int
+    peak: int
+
+
+def _inside(tape: Tape) -> dict[int, _Inside]:
+    """The same by the positions of the calls."""
+    found = {}
+    for position, call in enumerate(tape.calls):
+        if held := [_of_body(inner) for inner in call.primitive.tapes]:
+            counts, totals, peaks = zip(*held, strict=True)
+            found[position] = _Inside(sum(counts), sum(totals), max(peaks))
+    return found
+
+
+def _of_body(tape: Tape) -> _Inside:
+    """Of one tape. Its outputs are the call's results, and count there, as if they had their memory
+    from the start."""
+    bases = _bases(tape)
+    results = {bases[x] for x in tape.outputs if isinstance(x, Var)}
+    left = {var: None if base in results else base for var, base in bases.items()}
+    made = [out for call in tape.calls for out in call.outs if left[out] == out]
+    inside = _inside(tape)
+    return _Inside(
+        len(made) + sum(each.values for each in inside.values()),
+        _total(made) + sum(each.nbytes for each in inside.values()),
+        _peak(tape, left, inside),
     )
 
 
@@ -53,7 +88,7 @@ def _bases(tape: Tape) -> dict[Var, Var | None]:
     return bases
 
 
-def _peak(tape: Tape, bases: dict[Var, Var | None]) -> int:
+def _peak(tape: Tape, bases: dict[Var, Var | None], inside: dict[int, _Inside]) -> int:
     """The peak of live intermediates: a value lives from its call to the last use of its memory."""
     end = len(tape.calls)
     last: dict[Var | None, int] = {}
@@ -72,6 +107,6 @@ def _peak(tape: Tape, bases: dict[Var, Var | None]) -> int:
     live = peak = 0
     for position, call in enumerate(tape.calls):
         live += _total(out for out in call.outs if bases[out] == out)
-        peak = max(peak, live)
+        peak = max(peak, live + (inside[position].peak if position in inside else 0))
         live -= freed[position]
     return peak

@@ -65,6 +65,10 @@ class Primitive:
         """NumPy's answer: the oracle of the tests and what `play` runs."""
         raise NotImplementedError
 
+    def played(self, run: Callable[[Tape, Sequence[Any]], list[Any]], *xs: Any) -> Any:
+        """`evaluate`, with `run` for the tapes that this holds."""
+        return self.evaluate(*xs)
+
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         """One cotangent an operand, None where there is none."""
         raise GradientError(f"{self.name} has no reverse rule")
@@ -260,17 +264,16 @@ class Tape:
 
 def with_inner(tape: Tape, change: Callable[[Tape], Tape]) -> Tape:
     """The tape with what `change` makes of each tape that its calls hold."""
-    if not [call for call in tape.calls if call.primitive.tapes]:
+    changed = {}
+    for position, call in enumerate(tape.calls):
+        if held := call.primitive.tapes:
+            new = [change(inner) for inner in held]
+            if not all(map(operator.is_, new, held)):
+                changed[position] = replace(call, primitive=call.primitive.with_tapes(new))
+    if not changed:
         return tape
-    return replace(tape, calls=tuple([_with_inner(call, change) for call in tape.calls]))
-
-
-def _with_inner(call: Call, change: Callable[[Tape], Tape]) -> Call:
-    held = call.primitive.tapes
-    changed = [change(inner) for inner in held]
-    if all(map(operator.is_, changed, held)):
-        return call
-    return replace(call, primitive=call.primitive.with_tapes(changed))
+    calls = [changed.get(position, call) for position, call in enumerate(tape.calls)]
+    return replace(tape, calls=tuple(calls))
 
 
 def everywhere(step: Callable[[Tape], Tape]) -> Callable[[Tape], Tape]:

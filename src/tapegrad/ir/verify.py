@@ -44,9 +44,8 @@ def verify(tape: Tape, after: str = "") -> Tape:
             fail(f"{call.primitive} should give {types}", position)
         for out in call.outs:
             define(out, position)
-        for _, parameter in call.primitive.parameters():
-            if isinstance(parameter, Tape):
-                verify(parameter, after)
+        for inner in call.primitive.tapes:
+            verify(inner, after)
 
     for var in tape.inputs:
         define(var, 0)

@@ -7,11 +7,12 @@
 
 from __future__ import annotations
 
-from tapegrad.ir.tape import Rewriter, Tape
+from tapegrad.ir.tape import Rewriter, Tape, everywhere
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.kinks import Composite
 
 
+@everywhere
 def expand_composites(tape: Tape) -> Tape:
     """Put the calls that a composite stands for in its place."""
     if not any(isinstance(call.primitive, Composite) for call in tape.calls):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tapegrad.ir.tape import Operand, Rewriter, Tape, Var
+from tapegrad.ir.tape import Operand, Rewriter, Tape, Var, everywhere
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Primitive
 from tapegrad.primitives.control import Opaque
@@ -43,6 +43,7 @@ def identity(primitive: Primitive, operands: Sequence[Operand]) -> Any:
     return primitive, frozenset(operands) if unordered else tuple(operands)
 
 
+@everywhere
 def eliminate_common(tape: Tape) -> Tape:
     """Merge calls of one primitive on the same operands."""
     rewriter = Rewriter(tape)

@@ -10,17 +10,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tapegrad.ir.inputs import renumbered
-from tapegrad.ir.tape import Call, Operand, Tape, Var
+from tapegrad.ir.tape import Call, Operand, Tape, Var, everywhere
 
 
+@everywhere
 def remove_dead(tape: Tape) -> Tape:
     """Keep the calls that outputs and guards depend on. Inputs stay: they are the signature."""
-    pruned = prune(tape)
+    pruned = _prune(tape)
     return tape if pruned is tape else renumbered(pruned)
 
 
+@everywhere
 def prune(tape: Tape) -> Tape:
     """The same, with the variables' old numbers."""
+    return _prune(tape)
+
+
+def _prune(tape: Tape) -> Tape:
     live: set[Operand] = {*tape.outputs, *(guard.operand for guard in tape.guards)}
     kept: list[Call] = []
     for call in reversed(tape.calls):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tapegrad.ir.tape import Call, Rewriter, Tape
-from tapegrad.primitives.control import CallTape, Custom
+from tapegrad.ir.tape import Call, Rewriter, Tape, with_inner
+from tapegrad.primitives.control import Applied, CallTape, Custom
 
 
 def inline_calls(tape: Tape) -> Tape:
@@ -23,26 +23,25 @@ def inline_custom(tape: Tape) -> Tape:
     return _inline(tape, (CallTape, Custom))
 
 
-def _inline(tape: Tape, kinds: tuple[type, ...]) -> Tape:
+def _inline(tape: Tape, kinds: tuple[type[Applied], ...]) -> Tape:
+    tape = with_inner(tape, lambda inner: _inline(inner, kinds))
     if not any(isinstance(c.primitive, kinds) for c in tape.calls):
         return tape
     rewriter = Rewriter(tape)
     for call in tape.calls:
-        _expand(call, rewriter, kinds)
+        if isinstance(call.primitive, kinds):
+            _expand(call, call.primitive.tape, rewriter)
+        else:
+            rewriter.copy(call)
     return rewriter.finish()
 
 
-def _expand(call: Call, rewriter: Rewriter, kinds: tuple[type, ...]) -> None:
-    primitive = call.primitive
-    if not isinstance(primitive, kinds):
-        rewriter.copy(call)
-        return
-    assert isinstance(primitive, (CallTape, Custom))
-    body, outer = primitive.tape, rewriter.env
+def _expand(call: Call, body: Tape, rewriter: Rewriter) -> None:
+    """Carry the calls of a body over in the place of the call that holds it."""
+    outer = rewriter.env
     rewriter.env = dict(zip(body.inputs, rewriter.operands(call), strict=True))
     for inner in body.calls:
-        inner = replace(inner, src=inner.src or call.src, reason=inner.reason or call.reason)
-        _expand(inner, rewriter, kinds)
+        rewriter.copy(replace(inner, src=inner.src or call.src, reason=inner.reason or call.reason))
     results = [rewriter.operand(x) for x in body.outputs]
     for guard in body.guards:
         rewriter.builder.guards.append(replace(guard, operand=rewriter.operand(guard.operand)))

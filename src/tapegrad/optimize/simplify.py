@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tapegrad.ir.tape import Call, Operand, Rewriter, Tape, Var
+from tapegrad.ir.tape import Call, Operand, Rewriter, Tape, Var, everywhere
 from tapegrad.optimize.cse import identity
 from tapegrad.optimize.fold import folded
 from tapegrad.optimize.rewrites import arithmetic, views
@@ -27,6 +27,7 @@ from tapegrad.primitives.views import BroadcastTo
 Rewrite = Callable[..., Operand | None]
 
 
+@everywhere
 def simplify(tape: Tape) -> Tape:
     """Apply the rewrites to each call until none applies, and merge calls that are equal. Guards
     that are seen to hold go, and those that are there twice."""

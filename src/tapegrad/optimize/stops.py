@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from tapegrad.ir.tape import Rewriter, Tape
+from tapegrad.ir.tape import Rewriter, Tape, everywhere
 from tapegrad.primitives.elementwise import stop_gradient
 
 
+@everywhere
 def drop_stops(tape: Tape) -> Tape:
     """Read what was stopped itself."""
     if not any(call.primitive is stop_gradient for call in tape.calls):

@@ -33,7 +33,18 @@ from typing import Any, TypeVar, dataclass_transform
 import numpy as np
 
 from tapegrad.errors import InternalError
-from tapegrad.ir.tape import DECLARED, Aval, Builder, Literal, Operand, Source, Tape, Var, literal
+from tapegrad.ir.tape import (
+    DECLARED,
+    METHODS,
+    Aval,
+    Builder,
+    Literal,
+    Operand,
+    Source,
+    Tape,
+    Var,
+    literal,
+)
 from tapegrad.ir.tape import Primitive as Primitive  # whoever declares primitives finds these here
 from tapegrad.ir.values import Slice as Slice
 from tapegrad.ir.values import Value as Value
@@ -363,3 +374,9 @@ class Control(Parametric):
     def with_tapes(self, tapes: Sequence[Tape]) -> Control:
         held = [name for name, x in vars(self).items() if isinstance(x, Tape)]
         return type(self)(**{**vars(self), **dict(zip(held, tapes, strict=True))})
+
+    def played(self, run: Callable[[Tape, Sequence[Any]], list[Any]], *xs: Any) -> Any:
+        raise NotImplementedError
+
+    def evaluate(self, *xs: Any) -> Any:
+        return self.played(METHODS["run"], *xs)

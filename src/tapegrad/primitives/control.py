@@ -13,13 +13,10 @@ from tapegrad.ir.tape import Aval, Tape
 from tapegrad.primitives.base import Control, Library, parametric
 
 
-@parametric
-class CallTape(Control):
-    """Runs a sub-tape. The `inline` pass puts its calls in place of this one."""
+class Applied(Control):
+    """Runs its sub-tape once, on its operands."""
 
     tape: Tape
-
-    name = "call"
 
     @property
     def results(self) -> int:  # type: ignore[override]
@@ -28,11 +25,23 @@ class CallTape(Control):
     def aval(self, *xs: Aval) -> tuple[Aval, ...]:
         expected = tuple(v.aval for v in self.tape.inputs)
         if tuple((x.shape, x.dtype) for x in xs) != tuple((e.shape, e.dtype) for e in expected):
-            raise ValueError(f"call: the operands {xs} don't fit the sub-tape's inputs {expected}")
+            raise ValueError(
+                f"{self}: the operands {xs} don't fit the sub-tape's inputs {expected}"
+            )
         return tuple(x.aval for x in self.tape.outputs)
 
-    def evaluate(self, *xs: Any) -> Any:
-        return self.tape.play(*xs)
+    def played(self, run: Callable[[Tape, Sequence[Any]], list[Any]], *xs: Any) -> Any:
+        results = run(self.tape, xs)
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+@parametric
+class CallTape(Applied):
+    """Runs a sub-tape. The `inline` pass puts its calls in place of this one."""
+
+    tape: Tape
+
+    name = "call"
 
 
 # The reverse rule of a user's primitive: `backward(cts, outs, xs)` gives one cotangent an operand,
@@ -48,7 +57,7 @@ class Missing:
 
 
 @parametric
-class Custom(Control):
+class Custom(Applied):
     """A user's function with the user's own reverse rule.
 
     `tape` is its body. Its last inputs may be residuals, which the body doesn't read: they are
@@ -60,16 +69,6 @@ class Custom(Control):
     backward: Backward
 
     name = "custom"
-
-    @property
-    def results(self) -> int:  # type: ignore[override]
-        return len(self.tape.outputs)
-
-    def aval(self, *xs: Aval) -> tuple[Aval, ...]:
-        return tuple(x.aval for x in self.tape.outputs)
-
-    def evaluate(self, *xs: Any) -> Any:
-        return self.tape.play(*xs)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         return self.backward(_as_tuple(ct), _as_tuple(out), xs)

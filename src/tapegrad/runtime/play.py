@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,8 @@ class Script:
             rest = None
             if isinstance(primitive, Elementwise):
                 function = primitive.ufunc
+            elif primitive.tapes:
+                function = partial(primitive.played, _run_inner)
             else:
                 function = primitive.evaluate
             if gone or checked or position in over or not isinstance(primitive, Elementwise):
@@ -153,14 +156,24 @@ class Script:
             if not same_bits(env[slot], guard.expected):
                 return [], guard
         spare: dict[int, Any] = {}  # the arrays of dead variables that will be written over
-        for function, operands, out, rest in self.steps:
-            if rest is None:
-                env[out] = function(*[env[k] for k in operands])
-                continue
-            broken = rest.run(function, operands, env, spare)
-            if broken is not None:
-                return [], broken
+        try:
+            for function, operands, out, rest in self.steps:
+                if rest is None:
+                    env[out] = function(*[env[k] for k in operands])
+                    continue
+                broken = rest.run(function, operands, env, spare)
+                if broken is not None:
+                    return [], broken
+        except _Broken as inside:
+            return [], inside.guard
         return [env[k] for k in self.outputs], None
+
+
+class _Broken(Exception):
+    """A guard of a tape that a call holds doesn't hold. It goes no further than that call."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
 
 
 @dataclass
@@ -203,6 +216,22 @@ def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
     if script is None:
         script = vars(tape)["_script"] = Script(tape)
     return script.run(values)
+
+
+def _run_inner(tape: Tape, values: Sequence[Any]) -> list[Any]:
+    """The outputs of a tape that a call of the one being played holds."""
+    results, broken = run(tape, values)
+    if broken is not None:
+        raise _Broken(broken)
+    return results
+
+
+def run_whole(tape: Tape, values: Sequence[Any]) -> list[Any]:
+    """The outputs for the values of all inputs; a TapeError if a guard doesn't hold."""
+    results, broken = run(tape, values)
+    if broken is not None:
+        raise stale(tape, broken)
+    return results
 
 
 def same_bits(found: Any, expected: Literal) -> bool:
@@ -294,7 +323,4 @@ def stale(tape: Tape, broken: Guard | None) -> TapeError:
 
 def play(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     """Play the tape on a caller's arguments, checked against its inputs."""
-    results, broken = run(tape, checked_inputs(tape, args, kwargs))
-    if broken is not None:
-        raise stale(tape, broken)
-    return results
+    return run_whole(tape, checked_inputs(tape, args, kwargs))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.errors import ConversionError, UnsupportedError
-from tapegrad.ir.tape import Aval, Literal, Operand
+from tapegrad.ir.tape import Aval, Operand
 from tapegrad.primitives.base import Value, View
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import (
@@ -469,8 +469,3 @@ def _unview(trace: Trace, view: View, below: Tracer, new: Tracer) -> Tracer:
 def unwrap(x: Any) -> Any:
     """The plain value of a tracer, or `x` itself."""
     return x._concrete if isinstance(x, Tracer) else x
-
-
-def is_literal(x: Any) -> bool:
-    """Whether a tracer stands for a scalar constant."""
-    return isinstance(x, Tracer) and isinstance(x._operand, Literal)

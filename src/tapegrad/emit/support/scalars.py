@@ -21,10 +21,6 @@ VECTORISED = vector_library()
 _VARIANTS = {"d": {64: 4, 32: 8}, "e": {64: 8, 32: 16}}  # AVX2 and AVX-512: lanes for a width
 
 
-def _float_type(kind: Any) -> Any:
-    return kind if isinstance(kind, types.Float) else types.float64
-
-
 def _common(*kinds: Any) -> Any:
     """float32 if all operands are, else float64."""
     return types.float32 if all(k == types.float32 for k in kinds) else types.float64
