@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -13,9 +13,28 @@ from tapegrad.ir.tape import Tape
 from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
 from tapegrad.runtime.derived import BoundDerived, Derived
 from tapegrad.runtime.transformations import Gradient, Jit, Transformation, ValueAndGradient
+from tapegrad.typing import (
+    A,
+    Compile,
+    Differentiable,
+    Differentiating,
+    DifferentiatingFirst,
+    F,
+    Jitting,
+    P,
+    Pullback,
+    R,
+    SimpleGradient,
+    T,
+    Ts,
+    Valuing,
+    ValuingFirst,
+    X,
+)
+from tapegrad.typing import Derived as DerivedOf
 
 Function = Callable[..., Any]
-F = TypeVar("F", bound=Function)
+Argnums = int | Sequence[int]
 
 
 def _derive(f: Any, transformation: Transformation, compile: str) -> Any:
@@ -34,9 +53,41 @@ def _checked(argnums: int | Sequence[int]) -> int | tuple[int, ...]:
     raise ArgumentError(f"argnums is an integer or a tuple of integers, not {argnums!r}")
 
 
+@overload
+def grad(
+    f: Differentiable[P, A, Any],
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+    *,
+    compile: Compile = "auto",
+) -> DerivedOf[P, A]: ...
+@overload
+def grad(
+    f: Differentiable[P, A, tuple[Any, X]],
+    argnums: Literal[0] = 0,
+    *,
+    has_aux: Literal[True],
+    compile: Compile = "auto",
+) -> DerivedOf[P, tuple[A, X]]: ...
+@overload
+def grad(
+    f: Callable[P, Any], argnums: Argnums, has_aux: bool = False, *, compile: Compile = "auto"
+) -> DerivedOf[P, Any]: ...
+@overload
+def grad(
+    f: None = None,
+    argnums: Literal[0] = 0,
+    has_aux: Literal[False] = False,
+    *,
+    compile: Compile = "auto",
+) -> DifferentiatingFirst: ...
+@overload
+def grad(
+    f: None = None, argnums: Argnums = 0, has_aux: bool = False, *, compile: Compile = "auto"
+) -> Differentiating: ...
 def grad(
     f: Function | None = None,
-    argnums: int | Sequence[int] = 0,
+    argnums: Argnums = 0,
     has_aux: bool = False,
     *,
     compile: str = "auto",
@@ -62,6 +113,11 @@ def grad(
     compile : "auto" plays the tape with NumPy until compiling pays, "always" compiles at the first
         call, "never" only plays and doesn't load numba.
 
+    Returns
+    -------
+    A function of the arguments of `f`. Its `cache_info()` counts what was traced and compiled,
+    `clear_cache()` forgets it, and `tapes` are the tapes that it holds.
+
     Raises
     ------
     ArgumentError : an argument can't be differentiated (integers, strings, objects).
@@ -74,37 +130,111 @@ def grad(
     return _derive(f, Gradient(_checked(argnums), has_aux), compile)
 
 
+@overload
+def value_and_grad(
+    f: Differentiable[P, A, R],
+    argnums: Literal[0] = 0,
+    has_aux: bool = False,
+    *,
+    compile: Compile = "auto",
+) -> DerivedOf[P, tuple[R, A]]: ...
+@overload
+def value_and_grad(
+    f: Callable[P, R], argnums: Argnums, has_aux: bool = False, *, compile: Compile = "auto"
+) -> DerivedOf[P, tuple[R, Any]]: ...
+@overload
+def value_and_grad(
+    f: None = None, argnums: Literal[0] = 0, has_aux: bool = False, *, compile: Compile = "auto"
+) -> ValuingFirst: ...
+@overload
+def value_and_grad(
+    f: None = None, argnums: Argnums = 0, has_aux: bool = False, *, compile: Compile = "auto"
+) -> Valuing: ...
 def value_and_grad(
     f: Function | None = None,
-    argnums: int | Sequence[int] = 0,
+    argnums: Argnums = 0,
     has_aux: bool = False,
     *,
     compile: str = "auto",
 ) -> Any:
     """Like `grad`, with the function's value: returns `(value, gradient)`.
 
-    With `has_aux` the result is `((value, aux), gradient)`. Both come from one pass, so this is
-    cheaper than calling `f` and `grad(f)`. It is what `scipy.optimize.minimize(..., jac=True)`
-    wants to be given.
+    Both come from one pass, so this is cheaper than calling `f` and `grad(f)`. It is what
+    `scipy.optimize.minimize(..., jac=True)` wants to be given.
+
+        >>> value_and_grad(lambda x: np.sum(x**2))(np.array([1.0, 2.0]))
+        (np.float64(5.0), array([2., 4.]))
+
+    Parameters
+    ----------
+    f : a function written with NumPy that returns a real scalar. Works as a decorator too.
+    argnums : the positional argument to differentiate with respect to; a tuple of them gives a
+        tuple of gradients.
+    has_aux : `f` returns `(value, aux)`; the result is then `((value, aux), gradient)`.
+    compile : "auto", "always" or "never", as in `grad`.
+
+    Returns
+    -------
+    A function of the arguments of `f`, with `cache_info`, `clear_cache` and `tapes` as in `grad`.
+
+    Raises
+    ------
+    ArgumentError, GradientError, TraceError : as `grad` does.
     """
     return _derive(f, ValueAndGradient(_checked(argnums), has_aux), compile)
 
 
+@overload
+def jit(f: Callable[P, R], *, compile: Compile = "auto") -> DerivedOf[P, R]: ...
+@overload
+def jit(f: None = None, *, compile: Compile = "auto") -> Jitting: ...
 def jit(f: Function | None = None, *, compile: str = "auto") -> Any:
     """The function itself, traced, optimised and compiled, without derivative.
 
-    It may return anything; nested arrays come back nested. `compile` is that of `grad`. Like a
-    gradient it is traced again for other shapes and for other paths through `f`.
+    Like a gradient it is traced again for other shapes and for other paths through `f`, and it may
+    be differentiated.
+
+        >>> jit(lambda x: {"twice": 2 * x})(np.array([1.0, 2.0]))
+        {'twice': array([2., 4.])}
+
+    Parameters
+    ----------
+    f : a function written with NumPy. It may return anything; nested arrays come back nested. Works
+        as a decorator too.
+    compile : "auto", "always" or "never", as in `grad`.
+
+    Returns
+    -------
+    A function of the arguments of `f`, with `cache_info`, `clear_cache` and `tapes` as in `grad`.
+
+    Raises
+    ------
+    ArgumentError : an argument is an array that can't be traced (complex numbers, objects).
+    TraceError : the function did what a trace can't follow; the message names the line.
     """
     return _derive(f, Jit(), compile)
 
 
-def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
+def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape]:
     """Run `f` once and return `(value, tape)`: its result, and the tape of what it did.
 
     The tape's inputs are the arrays and numbers among the arguments, then the arrays that `f`
     reached without being passed them. It prints, and has `play`, `compile`, `source`, `to_dot`,
     `to_networkx` and `memory_report`.
+
+    Parameters
+    ----------
+    f : a function written with NumPy.
+    args, kwargs : its arguments, nested as you like.
+
+    Returns
+    -------
+    The result of `f`, and an `ir.tape.Tape`.
+
+    Raises
+    ------
+    ArgumentError : an argument is an array that can't be traced (complex numbers, objects).
+    TraceError : the function did what a trace can't follow; the message names the line.
     """
     from tapegrad import pipeline
     from tapegrad.request import Request, form_of
@@ -122,17 +252,34 @@ def trace(f: Function, *args: Any, **kwargs: Any) -> tuple[Any, Tape]:
     return traced.rebuild(own(found, [*array_leaves((args, kwargs)), *traced.hidden])), tape
 
 
-def vjp(f: Function, *args: Any) -> tuple[Any, Function]:
+def vjp(f: Callable[[*Ts], R], *args: *Ts) -> tuple[R, Pullback[*Ts]]:
     """The value of `f(*args)`, and its pullback at these arguments.
 
-    `pullback(ct)` takes a cotangent with the structure and shapes of the value and returns a tuple
-    with a cotangent for each argument: ct^T J. Integer arguments get None.
+    With J the Jacobian of `f` at these arguments, the pullback is the linear map from a cotangent
+    `ct` of the value to ct^T J. It may be called as often as needed; `f` is traced at each call of
+    `vjp`.
 
         >>> value, pullback = vjp(lambda x: x**2, np.array([1.0, 2.0]))
         >>> pullback(np.array([1.0, 10.0]))
         (array([ 2., 40.]),)
 
-    `f` is traced at each call of `vjp`; the pullback may be called as often as needed.
+    Parameters
+    ----------
+    f : a function written with NumPy. It may return anything.
+    args : its positional arguments, nested as you like.
+
+    Returns
+    -------
+    The value of `f`, and its pullback. `pullback(ct)` takes a cotangent with the structure and the
+    shapes of the value (None will do for a result that isn't real) and returns a tuple with a
+    cotangent for each argument, None for integers and for what isn't an array or a number.
+
+    Raises
+    ------
+    ArgumentError : `f` isn't a function, or an argument is an array that can't be traced; from the
+        pullback, that the cotangent isn't put together as the value is.
+    GradientError : a primitive has no rule.
+    TraceError : the function did what a trace can't follow; the message names the line.
     """
     from tapegrad.runtime.pullback import vjp as run
 
@@ -153,10 +300,22 @@ def primitive(f: F) -> F:
     its arguments to Python numbers, stays a call that NumPy makes; its results' shapes and dtypes
     may then only depend on those of the arguments.
 
+    Parameters
+    ----------
+    f : a function of arrays. Its arguments and results may be nested.
+
+    Returns
+    -------
+    A function of the same arguments, which `defvjp` takes.
+
+    Raises
+    ------
+    ArgumentError : `f` isn't a function.
+
     Without a rule from `defvjp`, a traced body is differentiated through; one that can't be traced
-    is a `GradientError` when a derivative passes it. Arguments and results may be nested; numbers,
-    strings and other arguments that aren't arrays are passed on as they are. The function must not
-    write to its arguments, and may run more than once while it is traced.
+    is a `GradientError` when a derivative passes it. Numbers, strings and other arguments that
+    aren't arrays are passed on as they are. The function must not write to its arguments, and may
+    run more than once while it is traced.
     """
     from tapegrad.tracing.custom import CustomPrimitive
 
@@ -165,6 +324,10 @@ def primitive(f: F) -> F:
     return CustomPrimitive(f)  # type: ignore[return-value]
 
 
+@overload
+def defvjp(f: Function) -> Callable[[F], F]: ...
+@overload
+def defvjp(f: F, *rules: Function | None, **named: Function | None) -> F: ...
 def defvjp(f: Function, *rules: Function | None, **named: Function | None) -> Any:
     """Give a primitive its derivative: one rule for each argument, by position or name.
 
@@ -185,6 +348,22 @@ def defvjp(f: Function, *rules: Function | None, **named: Function | None) -> An
 
     Rules are plain NumPy functions. They are traced, so they can be differentiated again, when
     only shapes and dtypes are known; a rule that needs values is run by NumPy instead.
+
+    Parameters
+    ----------
+    f : what `primitive` returned.
+    rules : a rule, or None, for each positional argument, in order.
+    named : a rule, or None, for arguments by their names.
+
+    Returns
+    -------
+    `f`; without rules, the decorator.
+
+    Raises
+    ------
+    ArgumentError : `f` isn't a primitive, there are more rules than arguments or one for an
+        argument that there isn't, or a rule isn't a function.
+    RuleError : later, when a rule returned what can't be the cotangent of its argument.
     """
     from tapegrad.tracing.custom import CustomPrimitive
 
@@ -202,25 +381,49 @@ def defvjp(f: Function, *rules: Function | None, **named: Function | None) -> An
     return f
 
 
-def simplegrad(f: Function, *args: Any) -> Any:
+def simplegrad(f: Callable[[*Ts], R], *args: *Ts) -> SimpleGradient[R, *Ts]:
     """A stand-alone gradient function for arguments of these shapes and dtypes.
 
     `simplegrad(f, x, y)(x, y)` is `(value, d_x, d_y)`: the gradients mirror the arguments, None
-    stands for what has no derivative. The function is compiled at once and has no cache: other
-    shapes and dtypes are a ValueError, and so is a path through `f` that wasn't traced; arguments
-    of other types are a TypeError, and none is converted. `.source` is its readable source,
-    `.save(path)` writes it as a Python file that needs NumPy, numba and SciPy's
-    BLAS, but not tapegrad. It can be pickled.
+    stands for what has no derivative. The function is compiled at once and has no cache.
+
+    Parameters
+    ----------
+    f : a function written with NumPy that returns a real scalar.
+    args : its positional arguments. The function is for their structure, shapes and dtypes, and for
+        the path that they take through `f`.
+
+    Returns
+    -------
+    A function of such arguments. `.source` is its readable source, `.save(path)` writes it as a
+    Python file that needs NumPy, numba and SciPy's BLAS, but not tapegrad. It can be pickled. Other
+    shapes and dtypes are a ValueError, and so is a path through `f` that wasn't traced; other types
+    are a TypeError, and none is converted.
+
+    Raises
+    ------
+    ArgumentError : an argument can't be traced, or can't be written into a file that stands alone.
+    GradientError : the result isn't a real scalar, or a primitive has no rule.
+    UnsupportedError : the function calls what can't be compiled, such as `np.linalg.svd`.
+    TraceError : the function did what a trace can't follow; the message names the line.
     """
     from tapegrad.runtime.simple import simplegrad as build
 
-    return build(f, args)
+    built: Any = build(f, args)
+    return built
 
 
 def cache_info(f: Any = None) -> CacheInfo:
     """Counts of hits, misses, traces and compiles.
 
-    They are those of a derived function, of whatever was derived from a function, or of all.
+    Parameters
+    ----------
+    f : a derived function, or a function, for whatever was derived from it; None is for all.
+
+    Returns
+    -------
+    A named tuple: hits, misses, traces, compiles, guard failures, variants that are held, loads
+    from disk, and variants that are being compiled now.
     """
     infos = [cache.info() for cache in _caches(f)]
     nothing = CacheInfo(*[0] * len(CacheInfo._fields))
@@ -228,7 +431,12 @@ def cache_info(f: Any = None) -> CacheInfo:
 
 
 def clear_cache(f: Any = None) -> None:
-    """Forget tapes and compiled code: of a derived function, of all derived from one, or of all."""
+    """Forget tapes and compiled code, and set the counts to zero. What is on disk stays there.
+
+    Parameters
+    ----------
+    f : a derived function, or a function, for whatever was derived from it; None is for all.
+    """
     for cache in _caches(f):
         cache.clear()
     if f is None:
@@ -238,12 +446,20 @@ def clear_cache(f: Any = None) -> None:
 
 
 def set_num_threads(n: int | None = None) -> None:
-    """Let compiled code work in `n` threads, the calling one among them; None is one for each core.
+    """Let compiled code work in `n` threads, the calling one among them.
 
     Long loops are cut into chunks, which the threads share. How many chunks there are follows from
     the shapes alone, so results are the same, to the last bit, with any number of threads. When a
     process starts the number is TAPEGRAD_NUM_THREADS, or else that of the cores it may use.
     Products of matrices run in BLAS, which has threads and settings of its own.
+
+    Parameters
+    ----------
+    n : how many, from 1 up; None is one for each core that the process may use.
+
+    Raises
+    ------
+    ArgumentError : `n` isn't such a number.
     """
     from tapegrad.emit.threads import available_cores, pool
 
@@ -258,10 +474,19 @@ def _caches(f: Any) -> list[Cache]:
     return caches_of() if f is None else caches_of(*owner_of(f))
 
 
-def stop_gradient(x: Any) -> Any:
+def stop_gradient(x: T) -> T:
     """`x` itself, as a constant for derivatives: its cotangent goes no further.
 
-    Takes arrays, numbers, and nested structures of them.
+        >>> grad(lambda x: x * stop_gradient(x))(3.0)
+        np.float64(3.0)
+
+    Parameters
+    ----------
+    x : arrays, numbers, and nested structures of them.
+
+    Returns
+    -------
+    The same structure with the same values.
     """
     from tapegrad.primitives import elementwise
     from tapegrad.tracing.tracer import Tracer
