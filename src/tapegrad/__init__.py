@@ -4,6 +4,8 @@ from tapegrad import grad
 dloss = grad(loss)
 """
 
+import typing as _typing
+
 from tapegrad import late as _late
 
 with _late.no_forks():  # whose children would wait for ever for what is half imported
@@ -26,6 +28,10 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.testing import gradcheck
     from tapegrad.tracing.custom import Function
 
+if _typing.TYPE_CHECKING:
+    from tapegrad import linalg as linalg
+    from tapegrad import numpy as numpy
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -44,3 +50,17 @@ __all__ = [
     "value_and_grad",
     "vjp",
 ]
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """The modules that wait until they are named: few programs need them."""
+    if name not in ("linalg", "numpy"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    with _late.no_forks():
+        return importlib.import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "linalg", "numpy"})

@@ -5,8 +5,9 @@ parameters, and are SciPy's own for plain arrays:
 
     from tapegrad.linalg import cho_factor, cho_solve
 
-What isn't here `numpy.linalg` has, which is traced as it is.
-`overwrite_a`, `overwrite_b` and `check_finite` mean nothing where arguments are traced.
+What isn't here `numpy.linalg` has, which is traced as it is. Matrices have shape (..., n, n), real
+numbers; integers become float64. Where arguments are traced, `overwrite_a`, `overwrite_b` and
+`check_finite` mean nothing, and a matrix of another shape is NumPy's `LinAlgError`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ __all__ = ["cho_factor", "cho_solve", "cholesky", "expm", "solve", "solve_triang
 P = ParamSpec("P")
 R = TypeVar("R")
 
+Array = np.ndarray
+
 
 def _scipys(f: Callable[P, R]) -> Callable[P, R]:
     """SciPy's function of this name, unless an argument is traced."""
@@ -58,9 +61,23 @@ def _scipys(f: Callable[P, R]) -> Callable[P, R]:
 @_scipys
 def cholesky(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
-) -> Any:
-    """The triangle L with L L^T = a, or U with U^T U = a. That triangle of `a` alone is read, and
-    has all of the derivative."""
+) -> Array:
+    """The triangle L with L L^T = a, or U with U^T U = a.
+
+    Parameters
+    ----------
+    a : a positive definite matrix, or a batch of them. One triangle of it is read, and has all of
+        the derivative.
+    lower : read the lower triangle and return L, instead of the upper one and U.
+
+    Returns
+    -------
+    The triangular factor, in the shape of `a`, with zeros in its other triangle.
+
+    Raises
+    ------
+    LinAlgError : the matrix isn't positive definite.
+    """
     (a,) = floating(a)
     check_square(a)
     factor, failed = Cholesky()(a if lower else matrix_transpose(a))
@@ -71,17 +88,44 @@ def cholesky(
 @_scipys
 def cho_factor(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
-) -> tuple[Any, bool]:
-    """`(cholesky(a, lower), lower)`, for `cho_solve`. SciPy leaves other numbers in the other
-    triangle; here it has zeros."""
+) -> tuple[Array, bool]:
+    """`(cholesky(a, lower), lower)`, for `cho_solve`.
+
+    Parameters
+    ----------
+    a, lower : as in `cholesky`.
+
+    Returns
+    -------
+    The triangular factor, and `lower`. SciPy leaves other numbers in the factor's other triangle;
+    of a traced matrix it has zeros.
+
+    Raises
+    ------
+    LinAlgError : the matrix isn't positive definite.
+    """
     return cholesky(a, lower), lower
 
 
 @_scipys
 def cho_solve(
     c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True
-) -> Any:
-    """The x with a x = b, of the factor of a positive definite `a`."""
+) -> Array:
+    """The x with a x = b, of the factor of a positive definite `a`.
+
+    Parameters
+    ----------
+    c_and_lower : what `cho_factor(a)` returned.
+    b : a vector of shape (n,), or columns, of shape (..., n, k).
+
+    Returns
+    -------
+    x, in the shape of `b`.
+
+    Raises
+    ------
+    ValueError : the shapes of the factor and of `b` don't fit.
+    """
     factor, lower = c_and_lower
     factor, b = floating(factor, b)
     check_square(factor)
@@ -99,8 +143,26 @@ def solve_triangular(
     unit_diagonal: bool = False,
     overwrite_b: bool = False,
     check_finite: bool = True,
-) -> Any:
-    """The x with a x = b for a triangle of `a`, or of its transpose."""
+) -> Array:
+    """The x with a x = b for a triangle of `a`, or of its transpose.
+
+    Parameters
+    ----------
+    a : a matrix, or a batch of them, of which one triangle is read.
+    b : a vector of shape (n,), or columns, of shape (..., n, k).
+    trans : 0 or "N" for a x = b; 1, 2, "T" or "C" for a^T x = b.
+    lower : the triangle that is read is the lower one.
+    unit_diagonal : the diagonal isn't read, and counts as ones.
+
+    Returns
+    -------
+    x, in the shape of `b`.
+
+    Raises
+    ------
+    LinAlgError : an element of the diagonal is 0.
+    ValueError : the shapes of `a` and `b` don't fit, or `trans` is none of these.
+    """
     if trans not in (0, 1, 2, "N", "T", "C"):
         raise ValueError(f"trans={trans!r} is none of 0, 1, 2, 'N', 'T' and 'C'")
     a, b = floating(a, b)
@@ -133,9 +195,29 @@ def solve(
     check_finite: bool = True,
     assume_a: str | None = None,
     transposed: bool = False,
-) -> Any:
-    """The x with a x = b, or a^T x = b. Of an `a` that is symmetric, or positive definite, one
-    triangle is read, and has all of the derivative."""
+) -> Array:
+    """The x with a x = b, or a^T x = b.
+
+    Parameters
+    ----------
+    a : a matrix, or a batch of them.
+    b : a vector of shape (n,), or columns, of shape (..., n, k).
+    lower : which triangle is read, where one is.
+    assume_a : "general", the default, "symmetric", "hermitian", "positive definite", "lower
+        triangular" or "upper triangular", or the short forms of the first four. All but the first
+        read one triangle, which then has all of the derivative.
+    transposed : solve a^T x = b.
+
+    Returns
+    -------
+    x, in the shape of `b`.
+
+    Raises
+    ------
+    LinAlgError : `a` is singular, or not positive definite where that is assumed.
+    UnsupportedError : any other `assume_a`, of traced arguments.
+    ValueError : the shapes of `a` and `b` don't fit.
+    """
     kind = "general" if assume_a is None else assume_a
     if kind in ("upper triangular", "lower triangular"):
         return solve_triangular(a, b, trans=int(transposed), lower=kind == "lower triangular")
@@ -159,8 +241,17 @@ def solve(
 
 
 @_scipys
-def expm(A: Any) -> Any:
-    """The exponential of a matrix."""
+def expm(A: Any) -> Array:
+    """The exponential of a matrix: the sum of A^k / k!.
+
+    Parameters
+    ----------
+    A : a matrix, or a batch of them.
+
+    Returns
+    -------
+    exp(A), in the shape of `A`.
+    """
     (A,) = floating(A)
     check_square(A)
     return Expm()(A)

@@ -26,36 +26,105 @@ from tapegrad.api import defvjp, primitive
 
 __all__ = ["integers", "key", "normal", "permutation", "split", "uniform"]
 
+Array = np.ndarray
 Shape = tuple[int, ...] | int
 
 
-def key(seed: int) -> np.ndarray:
-    """The key of a seed, an integer from 0 up: two numbers of 64 bits, dtype uint64."""
+def key(seed: int) -> Array:
+    """The key of a seed.
+
+    Parameters
+    ----------
+    seed : an integer from 0 up, of any size.
+
+    Returns
+    -------
+    Two numbers of 64 bits: shape (2,), dtype uint64.
+
+    Raises
+    ------
+    ValueError : the seed is negative.
+    """
     return np.random.SeedSequence(seed).generate_state(2, np.uint64)
 
 
-def split(key: Any, count: int = 2) -> Any:
-    """`count` new keys of one, shape (count, 2): for draws that should be independent."""
+def split(key: Any, count: int = 2) -> Array:
+    """New keys of one, for draws that should be independent.
+
+    Parameters
+    ----------
+    key : an array of shape (2,), from `key` or `split`.
+    count : how many.
+
+    Returns
+    -------
+    The keys: shape (count, 2), dtype uint64.
+    """
     return _draws("split", count)(key)
 
 
-def normal(key: Any, shape: Shape = ()) -> Any:
-    """Numbers of the standard normal distribution, float64."""
+def normal(key: Any, shape: Shape = ()) -> Array:
+    """Numbers of the standard normal distribution.
+
+    Parameters
+    ----------
+    key : an array of shape (2,), from `key` or `split`.
+    shape : that of the result.
+
+    Returns
+    -------
+    The numbers, float64.
+    """
     return _draws("normal", shape)(key)
 
 
-def uniform(key: Any, shape: Shape = ()) -> Any:
-    """Numbers between 0, included, and 1, not included; float64."""
+def uniform(key: Any, shape: Shape = ()) -> Array:
+    """Numbers between 0, included, and 1, not included, each as likely as any other.
+
+    Parameters
+    ----------
+    key : an array of shape (2,), from `key` or `split`.
+    shape : that of the result.
+
+    Returns
+    -------
+    The numbers, float64.
+    """
     return _draws("uniform", shape)(key)
 
 
-def integers(key: Any, low: int, high: int, shape: Shape = ()) -> Any:
-    """Integers from `low`, included, to `high`, not included; int64."""
+def integers(key: Any, low: int, high: int, shape: Shape = ()) -> Array:
+    """Integers from `low`, included, to `high`, not included, each as likely as any other.
+
+    Parameters
+    ----------
+    key : an array of shape (2,), from `key` or `split`.
+    low, high : the bounds.
+    shape : that of the result.
+
+    Returns
+    -------
+    The numbers, int64.
+
+    Raises
+    ------
+    ValueError : there is no integer between the bounds.
+    """
     return _draws("integers", low, high, shape)(key)
 
 
-def permutation(key: Any, count: int) -> Any:
-    """The integers from 0 to `count` - 1 in random order; int64, shape (count,)."""
+def permutation(key: Any, count: int) -> Array:
+    """The integers from 0 to `count` - 1 in random order.
+
+    Parameters
+    ----------
+    key : an array of shape (2,), from `key` or `split`.
+    count : how many.
+
+    Returns
+    -------
+    The numbers: shape (count,), int64.
+    """
     return _draws("permutation", count)(key)
 
 

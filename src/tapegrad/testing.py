@@ -50,6 +50,10 @@ def gradcheck(
     atol, rtol : how far the derivative may be off.
     seed : of the random direction.
 
+    Returns
+    -------
+    True, so that `assert gradcheck(f, args)` reads as it should.
+
     Raises
     ------
     GradcheckError : a derivative is wrong. It names the argument, the element and both values, and

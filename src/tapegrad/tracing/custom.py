@@ -192,12 +192,12 @@ class Function:
     """
 
     @staticmethod
-    def forward(ctx: Any, *args: Any) -> Any:
+    def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
         """The result for these arguments."""
         raise NotImplementedError("a Function needs a static method forward(ctx, *args)")
 
     @staticmethod
-    def backward(ctx: Any, *cts: Any) -> Any:
+    def backward(ctx: Any, *cts: Any, **kwargs: Any) -> Any:
         """A cotangent for each argument of `forward`, for the cotangents of the results."""
         raise NotImplementedError("a Function needs a static method backward(ctx, *cts)")
 
