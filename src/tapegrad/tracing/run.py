@@ -162,8 +162,8 @@ def trace_function(request: Request, observer: Observer | None = None) -> Traced
         observer.check()
         check_leaks(trace, observer.reads, raw)
     hidden = tuple(outside for _, outside in trace.hidden.values())
-    labels = [f"c{k}" for k in range(len(hidden))]
-    tape = renumbered(with_inputs(raw, [var for var, _ in trace.hidden.values()], labels))
+    fresh = [f"c{k}" for k in range(len(hidden))]
+    tape = renumbered(with_inputs(raw, [var for var, _ in trace.hidden.values()], fresh))
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
     written = trace.written([x for x in tracers if isinstance(x, Tracer) and x._trace is trace])
     check_apart(name, written, tape.names[: len(given)], [*given, *hidden])
