@@ -17,14 +17,14 @@ from tests.observe.programs import EACH_TIME, PROGRAMS, RUN, SETTING
 
 import tapegrad
 from tapegrad import grad
-from tapegrad.tracing.observe import activation, frames, watching
+from tapegrad.tracing.observe import frames, programs, watching
 from tapegrad.tracing.observe.heights import heights_of
 
 VERSION = sys.version_info[:2]
 # What `dis.opmap` has besides instructions: those that compilers use, and what they become.
 PSEUDO = {name for name, k in dis.opmap.items() if k > 255 or name.startswith("INSTRUMENTED_")}
 INTRINSICS = {f"CALL_INTRINSIC_{k}": f"_intrinsic_{k}_descs" for k in (1, 2)}
-TABLES = (activation.SILENT, activation.ANYTHING, set(activation.HANDLERS), activation.DETAILED)
+TABLES = (programs.SILENT, programs.ANYTHING, set(programs.HANDLERS), programs.DETAILED)
 
 
 def instructions() -> list[str]:
@@ -48,8 +48,8 @@ def test_each_instruction_is_in_one_table(name):
 
 
 def test_operators_have_their_signs():
-    assert activation._INPLACE
-    assert all(opcode._nb_ops[k][1].endswith("=") for k in activation._INPLACE)
+    assert programs._INPLACE
+    assert all(opcode._nb_ops[k][1].endswith("=") for k in programs._INPLACE)
 
 
 def test_this_python_can_be_watched():
@@ -118,7 +118,7 @@ def test_programs_use_each_instruction_that_is_noted():
         for i in dis.get_instructions(code):
             names = getattr(opcode, INTRINSICS.get(i.opname, ""), None)
             used.add(names[i.arg] if names else i.opname)
-    noted = set(activation.HANDLERS) | activation.DETAILED
+    noted = set(programs.HANDLERS) | programs.DETAILED
     assert noted & set(instructions()) - used == set()
 
 
@@ -232,7 +232,7 @@ def test_each_instruction_is_told_once():
     finally:
         sys.settrace(before)
         watching.release(told.codes)
-    program, _ = activation.program_of(f.__code__)
+    program, _ = programs.program_of(f.__code__)
     noted = [k for k in told.offsets if program[k >> 1] is not None]
     stores = [i for i in dis.get_instructions(f) if i.opname == "STORE_ATTR"]
     assert [program[k >> 1][1] for k in noted][::2][:300] == ["box"] * 300

@@ -38,8 +38,8 @@ from tapegrad.tracing.mixed import (
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import Traced, input_aval, trace_function
 from tapegrad.tracing.source import at_line, at_source, user_source
-from tapegrad.tracing.trace import innermost, to_operand, tracing_depth, untraced
-from tapegrad.tracing.tracer import Tracer, stand_in
+from tapegrad.tracing.trace import innermost, tracing_depth, untraced
+from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 from tapegrad.trees import flatten, is_array, is_traced
 
 # ---- what a trace needs to know of a user's function

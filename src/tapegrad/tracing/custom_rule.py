@@ -21,8 +21,8 @@ from tapegrad.primitives.control import Missing, Opaque
 from tapegrad.tracing.mixed import MixedTree, Where
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_source
-from tapegrad.tracing.trace import Trace, to_operand, untraced
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.trace import Trace, untraced
+from tapegrad.tracing.tracer import Tracer, to_operand
 from tapegrad.trees import is_number
 
 if TYPE_CHECKING:

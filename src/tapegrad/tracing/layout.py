@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from tapegrad.primitives.base import Elementwise, Value, View
 from tapegrad.primitives.contractions import MatMul
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.views import Reshape
+from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import at_line, at_source
-
-if TYPE_CHECKING:
-    from tapegrad.tracing.tracer import Tracer
 
 # NumPy itself decides how their results lie, of operands that lie in any way.
 _NUMPYS = (Elementwise, AsType, MatMul, View)
@@ -44,7 +42,7 @@ def is_ordered(primitive: Any, operands: Sequence[Any], values: Sequence[Any]) -
     return True
 
 
-def is_doubtful(view: View, root: Tracer, operand: Any) -> bool:
+def is_doubtful(view: View, root: Proxy, operand: Any) -> bool:
     """Whether `view` of `operand` may be a view or a copy."""
     long = sum(n != 1 for n in operand.shape)  # a reshape of one axis is a view in any case
     certain = root._ordered and root._value is not None
@@ -63,7 +61,7 @@ def settle(result: Any, args: Sequence[Any], certain: bool) -> Any:
     return result
 
 
-def lay_out(x: Tracer, order: str) -> Tracer:
+def lay_out(x: Proxy, order: str) -> Proxy:
     """`x`, which was just made, in this order: "C", "F", or "K" as it is."""
     if order in ("C", "F") and x._value is not None:
         x._value = np.asarray(x._value, order=order)  # type: ignore[call-overload]
@@ -71,13 +69,13 @@ def lay_out(x: Tracer, order: str) -> Tracer:
     return x
 
 
-def make_twins(x: Tracer, y: Tracer) -> None:
+def make_twins(x: Proxy, y: Proxy) -> None:
     """Two arrays that may share memory."""
     x._twins = [*x._twins, weakref.ref(y)]
     y._twins = [*y._twins, weakref.ref(x)]
 
 
-def note_twins_write(x: Tracer, src: Source | None) -> None:
+def note_twins_write(x: Proxy, src: Source | None) -> None:
     """`x` is written to: what its twins hold isn't known any more."""
     for reference in x._twins:
         twin = reference()
@@ -85,7 +83,7 @@ def note_twins_write(x: Tracer, src: Source | None) -> None:
             twin._doubt = at_source(src)
 
 
-def refuse_doubtful(x: Tracer) -> None:
+def refuse_doubtful(x: Proxy) -> None:
     """The error for reading an array that a write may have reached, or not."""
     raise UnsupportedError(
         f"an array is read{at_line()} after a write{x._doubt} that may have reached it. Whether "

@@ -57,10 +57,9 @@ def is_seeded(f: Any, args: Any, kwargs: Any) -> bool | None:
         return None
     if f is getattr(sys.modules["numpy.random"], "default_rng", None) or isinstance(f, type):
         given = [*args, *kwargs.values()]
-        if any(isinstance(x, Value) for x in given):
-            from tapegrad.tracing.tracer import IntTracer
-
-            sys.modules["numpy.random.bit_generator"].ISeedSequence.register(IntTracer)
+        for x in given:
+            if isinstance(x, Value) and isinstance(x, int):
+                sys.modules["numpy.random.bit_generator"].ISeedSequence.register(type(x))
         return any(x is not None for x in given)
     return None
 

@@ -17,8 +17,8 @@ from tapegrad.late import CALLS, load
 from tapegrad.request import Request
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
-from tapegrad.tracing.trace import Trace, to_operand
-from tapegrad.tracing.tracer import Tracer, stand_in
+from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 from tapegrad.trees import flatten, is_number, is_traced, notes_in, unflatten
 
 if TYPE_CHECKING:

@@ -14,22 +14,20 @@ import threading
 import warnings
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.arrays import native, objection, plain
+from tapegrad.arrays import objection
 from tapegrad.errors import ArgumentError, LeakedTracerError, TapegradError, TraceError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.tracing.layout import note_twins_write
 from tapegrad.tracing.observe.observer import note_captured
+from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import at_line, at_source, user_source
 from tapegrad.trees import is_array
-
-if TYPE_CHECKING:
-    from tapegrad.tracing.tracer import Tracer
 
 
 class _UnderWay(threading.local):
@@ -94,12 +92,12 @@ class Trace:
         # Hidden inputs: id of the outside object -> (variable, object). Holding the object keeps
         # its id from being given to another.
         self.hidden: dict[int, tuple[Var, Any]] = {}
-        self._pins: dict[Var, Tracer] = {}
+        self.pins: dict[Var, Proxy] = {}  # see `tracer.to_operand`
         self._captured: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.refusal: TapegradError | None = None
-        self._written: dict[int, tuple[Tracer, Source | None]] = {}
+        self._written: dict[int, tuple[Proxy, Source | None]] = {}
         # How warnings were treated when it began: see `tracing.floating`
         show = vars(warnings).get("_showwarnmsg_impl")
         self.warned = (warnings.filters, list(warnings.filters), show)
@@ -121,14 +119,6 @@ class Trace:
                 "It was kept in a list, an attribute or a global. Return it from the function "
                 "instead, as a result or with has_aux=True"
             )
-
-    def pinned(self, tracer: Tracer, operand: Var) -> Tracer:
-        """A tracer that keeps standing for `operand`, whatever is written to `tracer` later."""
-        from tapegrad.tracing.tracer import stand_in
-
-        if operand not in self._pins:
-            self._pins[operand] = stand_in(self, operand, tracer._read()[1])
-        return self._pins[operand]
 
     def capture(self, outside: Any, aval: Aval) -> Var:
         """The hidden input that stands for an array or tracer from outside."""
@@ -174,13 +164,13 @@ class Trace:
         src = self.src or user_source()
         return self.builder._append(primitive, operands, (aval,), src, self.reason)[0]
 
-    def note_write(self, tracer: Tracer) -> None:
+    def note_write(self, tracer: Proxy) -> None:
         """`tracer`, which is no view, is written to in place."""
         src = user_source()
         self._written.setdefault(id(tracer), (tracer, src))
         note_twins_write(tracer, src)
 
-    def written(self, tracers: Sequence[Tracer]) -> tuple[tuple[int, Source | None], ...]:
+    def written(self, tracers: Sequence[Proxy]) -> tuple[tuple[int, Source | None], ...]:
         """Which of these tracers were written to, and where that was done first."""
         return tuple(
             (k, self._written[id(x)][1]) for k, x in enumerate(tracers) if id(x) in self._written
@@ -207,7 +197,7 @@ class Trace:
             waiting += call.operands
         return True
 
-    def guard(self, tracer: Tracer, expected: Any, what: str, src: Source | None = None) -> None:
+    def guard(self, tracer: Proxy, expected: Any, what: str, src: Source | None = None) -> None:
         """Record that the traced function took the value of a scalar for granted, at `src` or at
         the line that runs now."""
         operand, _ = tracer._read()
@@ -235,24 +225,3 @@ def innermost(values: Sequence[Any]) -> Trace:
                 found = trace
     assert found is not None
     return found
-
-
-def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
-    """An operand of `trace`, and its value, for anything that a primitive is applied to."""
-    from tapegrad.tracing.tracer import Tracer
-
-    if isinstance(x, Tracer):
-        if x._trace is trace:
-            return x._read()
-        x._trace.check_alive()
-        operand, value = x._read()
-        if isinstance(operand, Literal):
-            return operand, value
-        # A written tracer has a new variable, so the variable and not the tracer is the key.
-        outside = x._trace.pinned(x, operand)
-        return trace.capture(outside, operand.aval), value
-    if isinstance(x, Literal):
-        return x, x.value
-    if isinstance(x, np.ndarray):
-        return trace.capture(x, Aval(x.shape, native(x.dtype))), plain(x)
-    return Literal(x), x

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegrad.arrays import native, plain
 from tapegrad.errors import ConversionError, UnsupportedError
-from tapegrad.ir.tape import Aval, Operand
-from tapegrad.primitives.base import Value, View
+from tapegrad.ir.tape import Aval, Literal, Operand
+from tapegrad.primitives.base import View
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import (
     BroadcastTo,
@@ -49,13 +50,14 @@ from tapegrad.tracing.numbers import (
     RealMethods,
     WholeMethods,
 )
+from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import asks_for, asks_itself, at_line
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
-from tapegrad.tracing.trace import Trace, innermost, to_operand
+from tapegrad.tracing.trace import Trace, innermost
 from tapegrad.tracing.weak import IntegerOperators, PythonOperators
 
 
-class Tracer(Conversions, Value):
+class Tracer(Conversions, Proxy):
     """A traced array or number. Use it as you would what it stands for.
 
     Python looks for operators on the type, and programs ask what there is. So each kind of value
@@ -67,13 +69,8 @@ class Tracer(Conversions, Value):
         "__weakref__",
         "_aval",
         "_chain",
-        "_doubt",
         "_operand",
-        "_ordered",
         "_root",
-        "_trace",
-        "_twins",
-        "_value",
         "_version",
     )
     shape = property(lambda self: self._aval.shape)
@@ -404,6 +401,28 @@ def stand_in(trace: Trace, operand: Operand, value: Any, weak: bool = False) -> 
     aval = operand.aval
     kind = _PYTHONS[aval.dtype.kind] if weak else _kind(value, aval)
     return kind(trace, operand, value)
+
+
+def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
+    """An operand of `trace`, and its value, for anything that a primitive is applied to."""
+    if isinstance(x, Tracer):
+        if x._trace is trace:
+            return x._read()
+        x._trace.check_alive()
+        operand, value = x._read()
+        if isinstance(operand, Literal):
+            return operand, value
+        # A written tracer has a new variable, so the variable and not the tracer is the key, and
+        # what goes in keeps standing for it, whatever is written later.
+        pins = x._trace.pins
+        if operand not in pins:
+            pins[operand] = stand_in(x._trace, operand, value)
+        return trace.capture(pins[operand], operand.aval), value
+    if isinstance(x, Literal):
+        return x, x.value
+    if isinstance(x, np.ndarray):
+        return trace.capture(x, Aval(x.shape, native(x.dtype))), plain(x)
+    return Literal(x), x
 
 
 def record(trace: Trace, primitive: Any, operands: Any) -> Any:

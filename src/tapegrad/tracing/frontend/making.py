@@ -12,8 +12,8 @@ from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.frontend.joining import stack
 from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.frontend.shaping import reshape
-from tapegrad.tracing.trace import Trace, to_operand
-from tapegrad.tracing.tracer import Tracer, record, stand_in
+from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 from tapegrad.trees import is_array
 
 

@@ -15,8 +15,8 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import innermost, to_operand
-from tapegrad.tracing.tracer import Tracer, record, stand_in
+from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 from tapegrad.trees import is_array
 
 

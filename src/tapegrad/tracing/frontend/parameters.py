@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.tracing.trace import innermost, to_operand
-from tapegrad.tracing.tracer import Tracer, stand_in
+from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 # The names of parameters in the front end's functions; all others are operands.
 PARAMETERS = frozenset(

@@ -5,21 +5,19 @@ from __future__ import annotations
 import builtins
 import types
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.harmless import is_pythons_class, is_self_contained
+from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.uses import Then
-
-if TYPE_CHECKING:
-    from tapegrad.tracing.observe.observer import Observer
 
 
 def of_attribute(name: str) -> Callable[..., Then | None]:
     """What is noted of a function that takes an object and an attribute's name: it is the
     `name` of a method of the observer."""
 
-    def noted(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+    def noted(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
         if len(args) > 1 and isinstance(args[1], str):
             o.kind(args[0])
             getattr(o, name)(args[0], args[1])
@@ -35,7 +33,7 @@ ATTRIBUTE_METHODS = {
 }
 
 
-def read_vars(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+def read_vars(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     if not args:
         return None
     x = args[0]
@@ -49,17 +47,17 @@ def read_vars(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
     return None
 
 
-def _globals(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _globals(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     o.globals_place(o.frame_globals())
     return None
 
 
-def _dir(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _dir(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     o.reads.lost("dir")
     return None
 
 
-def _id(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _id(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     if any(isinstance(x, Value) or o.reads.place(x) is None for x in args):
         return None  # of what the run itself has made
     for x in args:
@@ -67,14 +65,14 @@ def _id(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
     return None
 
 
-def _next(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _next(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     place = o.reads.place(args[0])
     if place is not None and not is_pythons_class(type(args[0])):
         o.reads.lost(place.word)
     return None
 
 
-def _exec(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _exec(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     for x in args[1:]:
         if isinstance(x, dict) and o.reads.place(x) is None:
             o.made_globals.append(x)
@@ -82,7 +80,7 @@ def _exec(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
     return None
 
 
-def _quiet(o: Observer, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+def _quiet(o: Notes, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """`print`: its text goes to a stream."""
     place = o.reads.place(kwargs.get("file"))
     if place is not None and is_self_contained(type(place.x)):
@@ -90,13 +88,13 @@ def _quiet(o: Observer, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | N
     return None
 
 
-def _identity(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _identity(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     for x in args:
         o.reads.pin(x)
     return o.taken(args)
 
 
-def _isinstance(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _isinstance(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     """Classes answer with methods that are followed, or by the class of the object."""
     for x in args:
         for kind in x if isinstance(x, tuple) else (x,):
@@ -104,7 +102,7 @@ def _isinstance(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
     return o.taken([x for x in args if isinstance(x, tuple)])
 
 
-def _type(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _type(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     if len(args) != 1:
         return _class_made(o, args, kwargs)
     if isinstance(args[0], Value):
@@ -113,11 +111,11 @@ def _type(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
     return _isinstance(o, args, kwargs)
 
 
-def _class_made(o: Observer, args: Sequence[Any], kwargs: Any) -> Then:
+def _class_made(o: Notes, args: Sequence[Any], kwargs: Any) -> Then:
     return o.lookups.made_class
 
 
-def _nothing(o: Observer, args: Sequence[Any], kwargs: Any) -> Then | None:
+def _nothing(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     """What it leads to is followed."""
     return None
 

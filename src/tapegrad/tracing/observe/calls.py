@@ -16,7 +16,7 @@ import threading
 import types
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -38,15 +38,13 @@ from tapegrad.tracing.observe.harmless import (
     module_of,
 )
 from tapegrad.tracing.observe.naming import attribute
+from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.reads import ABSENT
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 
-if TYPE_CHECKING:
-    from tapegrad.tracing.observe.observer import Observer
 
-
-def called(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """`f(*args, **kwargs)` is about to be called."""
     kind: Any = type(f)
     if kind is DISPATCHER or kind is np.ufunc:
@@ -153,7 +151,7 @@ def name_of(f: Any) -> str:
     return f"{module}.{str(name).rpartition('.')[2]}"
 
 
-def _told(o: Observer, f: Any) -> Then:
+def _told(o: Notes, f: Any) -> Then:
     """A function that only tells something, or loads code: what it returns is of the outside."""
 
     def then(result: Any) -> None:
@@ -182,7 +180,7 @@ def _written(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[np.nda
 # ---- callables that go on to others
 
 
-def root_called(o: Observer, f: Any) -> None:
+def root_called(o: Notes, f: Any) -> None:
     """The function that is traced is called: what its call goes through is read."""
     if isinstance(f, functools.partial):
         _partial(o, f, (), {}, follow=False)
@@ -194,7 +192,7 @@ def root_called(o: Observer, f: Any) -> None:
         o.lookups.attribute(f, "__call__")
 
 
-def _go_on(o: Observer, f: Any) -> None:
+def _go_on(o: Notes, f: Any) -> None:
     """What a derivative, a user's primitive or a bound one goes on to."""
     place = o.reads.place(f)
     for name in ("root", "function", "joint", "_function", "_instance", "rules"):
@@ -212,7 +210,7 @@ def _go_on(o: Observer, f: Any) -> None:
 
 
 def _partial(
-    o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any], follow: bool = True
+    o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any], follow: bool = True
 ) -> Then | None:
     place = o.reads.place(f)
     if place is not None:
@@ -229,7 +227,7 @@ def _partial(
     return called(o, f.func, [*f.args, *args], {**f.keywords, **kwargs})
 
 
-def _instance(o: Observer, kind: type, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     if issubclass(kind, str):
         o.printed(args)
     if is_pythons_class(kind) and not module_of(kind).startswith("numpy"):
@@ -253,7 +251,7 @@ def _instance(o: Observer, kind: type, args: Sequence[Any], kwargs: dict[str, An
     return o.taken([*args, *kwargs.values()])
 
 
-def _check_range(o: Observer, kind: Any, x: Any) -> None:
+def _check_range(o: Notes, kind: Any, x: Any) -> None:
     """NumPy makes an array of a traced integer, in which it would wrap around silently."""
     value, held = int(x._read()[1]), np.iinfo(kind)
     if not held.min <= value <= held.max:
@@ -265,7 +263,7 @@ def _check_range(o: Observer, kind: Any, x: Any) -> None:
         )
 
 
-def _result_of(o: Observer, f: Any, text: str, word: str) -> Then:
+def _result_of(o: Notes, f: Any, text: str, word: str) -> Then:
     """A call that gives something of the outside, and the same again."""
 
     def then(result: Any) -> None:
@@ -275,7 +273,7 @@ def _result_of(o: Observer, f: Any, text: str, word: str) -> Then:
     return then
 
 
-def _context(o: Observer, variable: contextvars.ContextVar[Any]) -> Then:
+def _context(o: Notes, variable: contextvars.ContextVar[Any]) -> Then:
     def then(result: Any) -> None:
         place = o.reads.place(variable) or o.reads.constant(variable, variable.name)
         o.reads.read(place, "called", "{}.get()", result, variable.name)
@@ -283,7 +281,7 @@ def _context(o: Observer, variable: contextvars.ContextVar[Any]) -> Then:
     return then
 
 
-def _remembered(o: Observer, x: Any, word: str) -> None:
+def _remembered(o: Notes, x: Any, word: str) -> None:
     """What functools.lru_cache returns may be what it returned before."""
     if type(x) not in PLAIN_TYPES and not isinstance(x, Value) and o.reads.place(x) is None:
         place = o.reads.constant(x, word)
@@ -293,7 +291,7 @@ def _remembered(o: Observer, x: Any, word: str) -> None:
 # ---- methods
 
 
-def _of_generator(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+def _of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """A method of a generator of random numbers; `args` begin with the generator."""
     if (
         f.__name__ == "seed"
@@ -322,7 +320,7 @@ _TEXTS = {
 }
 
 
-def _method(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """A harmless function written in C."""
     name = getattr(f, "__name__", "")
     if name in ATTRIBUTE_METHODS and args and isinstance(f, (*_BOUND, *_UNBOUND)):
@@ -358,7 +356,7 @@ def _method(o: Observer, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
     return note
 
 
-def _reader(o: Observer, f: Any, args: Sequence[Any]) -> Then | None:
+def _reader(o: Notes, f: Any, args: Sequence[Any]) -> Then | None:
     """attrgetter, itemgetter, methodcaller: what they look up stands in their arguments."""
     _, how = f.__reduce__()
     if not args:

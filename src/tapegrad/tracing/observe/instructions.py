@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.frames import MISSING, local, operands
 from tapegrad.tracing.observe.harmless import (
@@ -27,10 +28,6 @@ from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
-
-if TYPE_CHECKING:
-    from tapegrad.tracing.observe.activation import Activation
-
 
 # ---- names
 

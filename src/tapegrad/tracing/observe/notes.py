@@ -1,0 +1,178 @@
+"""What is noted of a run's own names: globals, cells, and whose code it is.
+
+`Notes` is what the notes of single instructions and calls are written to; `observer.Observer` is
+one that follows frames.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+from types import CodeType, FrameType, ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from tapegrad.errors import InternalError
+from tapegrad.handlers import let_through
+from tapegrad.tracing import randomness
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.harmless import CONTAINERS, is_users_file
+from tapegrad.tracing.observe.identities import Identities
+from tapegrad.tracing.observe.naming import Key
+from tapegrad.tracing.observe.reads import Place
+from tapegrad.tracing.observe.uses import Then, Uses
+
+STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))
+
+
+class Running(Protocol):
+    """A frame that is followed: whose code it runs, and where its topmost operand is."""
+
+    frame: Any
+    stack: int
+    users: bool
+
+
+class Notes(Uses):
+    """Notes what a run reads. `arguments` are the pair (args, kwargs) of the call that is traced,
+    and `home` is the folder of the user's program."""
+
+    def __init__(self, home: str, label: str, arguments: Any) -> None:
+        super().__init__(home, label)
+        self.home = home
+        self.quiet = False  # while something runs that knows what it does
+        self.made_globals: list[dict[str, Any]] = []
+        self.cells: dict[int, tuple[Place, int]] = {}
+        self.made: set[CodeType] = set()  # of functions that were made on the way
+        self._users_code: dict[CodeType, bool] = {}
+        self._globals: dict[int, Place] = {}  # a function of each module, by the id of its names
+        self._names: dict[tuple[CodeType, int], set[str]] = {}
+        self.asked: dict[tuple[int, str], Any] = {}  # modules, by their id and what was looked up
+        self.identities = Identities(self.reads, self.refuse, self.label, arguments)
+        self.running: Running | None = None  # the last one that called something
+
+    def forget(self) -> None:
+        """Drop what is held, so that no id of it is given away."""
+        self._globals.clear()
+        self.asked.clear()
+        self.cells.clear()
+        self.running = None
+
+    def fault(self, error: Exception) -> None:
+        """An error of the observer's own: the tape is used once."""
+        let_through(error)
+        strict = STRICT and not self.reads.never
+        self.reads.lost(f"what tapegrad couldn't follow ({type(error).__name__}: {error})")
+        if strict:
+            fault = InternalError(f"what the function reads couldn't be followed: {error!r}")
+            self.refuse(fault.with_traceback(error.__traceback__))
+
+    # ---- names
+
+    def is_users(self, code: CodeType) -> bool:
+        """Whether code is part of the user's program."""
+        known = self._users_code.get(code)
+        if known is None:
+            known = self._users_code[code] = is_users_file(code.co_filename, self.home)
+        return known
+
+    def globals_place(self, held: dict[str, Any]) -> Place:
+        """The place of a module's names."""
+        place = self.reads.place(held)
+        if place is None:
+            function = self._globals.get(id(held))
+            if function is not None:
+                place = self.reads.part(function, "{}.__globals__", held, "a global")
+            else:
+                place = self.reads.constant(held, "a global")
+        return place
+
+    def frame_globals(self) -> dict[str, Any]:
+        """The names of the module whose code is running."""
+        return self.running.frame.f_globals if self.running is not None else {}
+
+    def cell(self, cell: Any, name: str, function: Any) -> None:
+        """What a cell holds is read."""
+        known = self.cells.get(id(cell))
+        if known is None:
+            return  # made on the way
+        place, k = known
+        try:
+            value = cell.cell_contents
+        except ValueError:  # Python raises, which the program may catch
+            self.reads.read(place, ("cell", k), f"is_empty({{}}.__closure__[{k}])", True, name)
+            return
+        self.reads.read(place, ("cell", k), f"{{}}.__closure__[{k}].cell_contents", value, name)
+
+    def name(self, held: dict[str, Any], name: str) -> None:
+        """A global name is read."""
+        place = self.reads.place(held)
+        if place is None:
+            if any(held is made for made in self.made_globals):
+                return
+            place = self.globals_place(held)
+        users = is_users_file(held.get("__file__"), self.home) or "__file__" not in held
+        if name not in held:
+            if users:
+                self.reads.absent(place, name, "{}")
+                self._builtin(held, name)
+            return
+        value = held[name]
+        if users or self.lookups.is_data(None, value):
+            self.reads.read(
+                place, ("item", Key(name)), f"{{}}[{self.reads.key(name)}]", value, name
+            )
+
+    def _builtin(self, held: dict[str, Any], name: str) -> None:
+        """A name of Python's own is read, or one that somebody has added to those."""
+        known = held.get("__builtins__", builtins)
+        names = vars(known) if isinstance(known, ModuleType) else known
+        if name in names:
+            place = self.reads.place(names) or self.reads.constant(names, name)
+            text = f"{{}}[{self.reads.key(name)}]"
+            self.reads.read(place, ("item", Key(name)), text, names[name], name)
+        else:
+            place = self.reads.place(names) or self.reads.constant(names, name)
+            self.reads.absent(place, name, "{}")
+
+    def known_names(self, frame: FrameType) -> set[str]:
+        """The global names that the code of a frame has read already."""
+        return self._names.setdefault((frame.f_code, id(frame.f_globals)), set())
+
+    # ---- which object it is
+
+    def stand_in(self, x: Any) -> Then:
+        """The user calls `type(x)` of a traced value: it gives what `x` stands for. A library, that
+        may ask for a method, gets the tracer's class."""
+
+        def then(result: Any) -> None:
+            if result is type(x) and self.running is not None and self.running.users:
+                frames.replace(self.running.stack, x.__class__)
+
+        return then
+
+    # ---- random numbers
+
+    def draws(self, generator: Any) -> Then | None:
+        """A method of a generator of random numbers is called."""
+        if not self.is_outside(generator):
+            return None
+        before = randomness.state_of(generator)
+
+        def then(result: Any) -> None:
+            if not randomness.same(before, randomness.state_of(generator)):
+                self.refuse(randomness.drawn(self.label, generator))
+            self.reads.lost(type(generator).__name__)
+
+        return then
+
+    # ---- results
+
+    def returned(self, frame: FrameType, value: Any) -> None:
+        """A frame ends. What it returns to C code, as a key or an iterator, is read there."""
+        if type(value) in CONTAINERS or isinstance(value, np.ndarray):
+            back = frame.f_back
+            caller = getattr(back.f_trace, "__self__", None) if back is not None else None
+            if caller is None or caller.direct is not frame.f_code:
+                self.read_all(value)

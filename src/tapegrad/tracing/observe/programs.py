@@ -1,0 +1,178 @@
+"""Which of Python's instructions are noted by what.
+
+An instruction that is in none of these tables may do anything, so a tape on which it took part
+isn't used again.
+"""
+
+from __future__ import annotations
+
+import dis
+import opcode
+import sys
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+from tapegrad.tracing.observe import instructions as do
+from tapegrad.tracing.observe.activation import Handler, Program
+from tapegrad.tracing.observe.frames import top_of
+from tapegrad.tracing.observe.heights import heights_of
+from tapegrad.tracing.observe.watching import PREFIX_TOLD
+
+# They read nothing of the outside: what they move or make was read before, or is read later.
+_SILENT = """
+    CACHE COPY COPY_FREE_VARS DELETE_FAST EXTENDED_ARG JUMP_BACKWARD JUMP_BACKWARD_NO_INTERRUPT
+    JUMP_FORWARD KW_NAMES LIST_APPEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS
+    LOAD_CLOSURE LOAD_CONST LOAD_FAST MAKE_CELL NOP POP_EXCEPT POP_TOP PRECALL
+    PUSH_EXC_INFO PUSH_NULL RAISE_VARARGS RERAISE RESUME RETURN_GENERATOR RETURN_VALUE
+    SETUP_ANNOTATIONS STORE_FAST SWAP WITH_EXCEPT_START YIELD_VALUE BUILD_CONST_KEY_MAP
+    BUILD_LIST BUILD_SLICE BUILD_STRING BUILD_TUPLE PREP_RERAISE_STAR
+    POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE
+    POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE MATCH_MAPPING MATCH_SEQUENCE
+    LOAD_FAST_CHECK LOAD_FAST_AND_CLEAR LOAD_FAST_LOAD_FAST STORE_FAST_LOAD_FAST
+    STORE_FAST_STORE_FAST RETURN_CONST END_FOR END_SEND LOAD_LOCALS
+    POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE SET_FUNCTION_ATTRIBUTE
+    INTERPRETER_EXIT EXIT_INIT_CHECK CLEANUP_THROW
+    INTRINSIC_LIST_TO_TUPLE INTRINSIC_PREP_RERAISE_STAR INTRINSIC_STOPITERATION_ERROR
+    INTRINSIC_TYPEVAR INTRINSIC_TYPEVAR_WITH_BOUND INTRINSIC_TYPEVAR_WITH_CONSTRAINTS
+    INTRINSIC_PARAMSPEC INTRINSIC_TYPEVARTUPLE INTRINSIC_SET_FUNCTION_TYPE_PARAMS
+    INTRINSIC_SET_TYPEPARAM_DEFAULT
+"""
+
+# They may do anything, as may all that no table has. These stand here since somebody has looked.
+_ANYTHING = """
+    ASYNC_GEN_WRAP BEFORE_ASYNC_WITH END_ASYNC_FOR GET_AITER GET_ANEXT GET_AWAITABLE
+    INTRINSIC_ASYNC_GEN_WRAP IMPORT_STAR INTRINSIC_IMPORT_STAR PRINT_EXPR INTRINSIC_PRINT
+    INTRINSIC_SUBSCRIPT_GENERIC INTRINSIC_TYPEALIAS INTRINSIC_1_INVALID INTRINSIC_2_INVALID
+    ENTER_EXECUTOR RESERVED
+"""
+SILENT = frozenset(_SILENT.split())
+ANYTHING = frozenset(_ANYTHING.split())
+
+HANDLERS: dict[str, Handler] = {
+    "LOAD_ATTR": do.load_attribute,
+    "LOAD_METHOD": do.load_attribute,
+    "LOAD_SUPER_ATTR": do.load_super_attribute,
+    "STORE_ATTR": do.store_attribute,
+    "DELETE_ATTR": do.delete_attribute,
+    "LOAD_GLOBAL": do.load_global,
+    "LOAD_NAME": do.load_name,
+    "LOAD_FROM_DICT_OR_GLOBALS": do.load_name_from,
+    "STORE_NAME": do.store_name,
+    "DELETE_NAME": do.delete_name,
+    "STORE_GLOBAL": do.store_global,
+    "DELETE_GLOBAL": do.delete_global,
+    "LOAD_DEREF": do.load_deref,
+    "LOAD_CLASSDEREF": do.load_deref,
+    "LOAD_FROM_DICT_OR_DEREF": do.load_deref,
+    "STORE_DEREF": do.store_deref,
+    "DELETE_DEREF": do.delete_deref,
+    "IMPORT_NAME": do.import_name,
+    "IMPORT_FROM": do.import_from,
+    "BINARY_SUBSCR": do.subscript,
+    "BINARY_SLICE": do.subscript_slice,
+    "STORE_SLICE": do.store_slice,
+    "STORE_SUBSCR": do.store_subscript,
+    "DELETE_SUBSCR": do.delete_subscript,
+    "CHECK_EXC_MATCH": lambda a, _: a.o.taken([a.top()]),
+    "CHECK_EG_MATCH": lambda a, _: a.o.taken([a.top()]),
+    "CONTAINS_OP": do.contains,
+    "IS_OP": do.identity,
+    "GET_ITER": do.iterate,
+    "GET_YIELD_FROM_ITER": do.iterate,
+    "UNPACK_SEQUENCE": do.iterate,
+    "UNPACK_EX": do.iterate,
+    "LIST_EXTEND": do.iterate,
+    "SET_UPDATE": do.iterate,
+    "DICT_UPDATE": do.iterate,
+    "DICT_MERGE": do.iterate,
+    "FOR_ITER": lambda a, _: do.step_iterator(a, 0),
+    "SEND": lambda a, _: do.step_iterator(a, 1),
+    "CALL_KW": do.call_named,
+    "CALL_FUNCTION_EX": do.call_ex,
+    "MAKE_FUNCTION": do.make_function,
+    "BEFORE_WITH": do.enter_with,
+    "MATCH_CLASS": do.match_class,
+    "MATCH_KEYS": lambda a, _: a.o.operands([a.top(1)]),
+    "GET_LEN": do.unary,
+    "CONVERT_VALUE": lambda a, _: do.formatted(a, 0),
+    "FORMAT_SIMPLE": lambda a, _: do.formatted(a, 0),
+    "FORMAT_WITH_SPEC": lambda a, _: do.formatted(a, 1),
+    "UNARY_NEGATIVE": do.unary,
+    "UNARY_POSITIVE": do.unary,
+    "INTRINSIC_UNARY_POSITIVE": do.unary,
+    "UNARY_INVERT": do.unary,
+    "UNARY_NOT": do.truth,
+    "TO_BOOL": do.truth,
+    "POP_JUMP_IF_FALSE": do.truth,
+    "POP_JUMP_IF_TRUE": do.truth,
+    "JUMP_IF_FALSE_OR_POP": do.truth,
+    "JUMP_IF_TRUE_OR_POP": do.truth,
+    "POP_JUMP_BACKWARD_IF_FALSE": do.truth,
+    "POP_JUMP_BACKWARD_IF_TRUE": do.truth,
+    "POP_JUMP_FORWARD_IF_FALSE": do.truth,
+    "POP_JUMP_FORWARD_IF_TRUE": do.truth,
+}
+
+# Every how manyth operand is a key.
+HASHING = {"BUILD_SET": 1, "SET_ADD": 1, "BUILD_MAP": 2, "MAP_ADD": 2}
+# Their arguments say more than which name is meant; `_entry` knows.
+DETAILED = frozenset([*HASHING, "BINARY_OP", "CALL", "COMPARE_OP", "FORMAT_VALUE"])
+_DEREF = (do.load_deref, do.store_deref, do.delete_deref)
+
+_INPLACE = {k for k, (_, sign) in enumerate(getattr(opcode, "_nb_ops", ())) if sign.endswith("=")}
+_INTRINSICS = {
+    "CALL_INTRINSIC_1": tuple(getattr(opcode, "_intrinsic_1_descs", ())),
+    "CALL_INTRINSIC_2": tuple(getattr(opcode, "_intrinsic_2_descs", ())),
+}
+_TRUTH = 16 if sys.version_info >= (3, 13) else 0  # in a comparison's argument: whether it is asked
+
+
+@lru_cache(maxsize=8192)
+def program_of(code: CodeType) -> tuple[Program, list[int]]:
+    """For each place in the code: what is noted of the instruction there, and its argument; and
+    where in the frame its topmost operand is."""
+    program: Program = [None] * (len(code.co_code) // 2 + 1)
+    listing = dis.Bytecode(code)
+    heights = heights_of(code, listing)
+    variables = len({*code.co_varnames, *code.co_cellvars})
+    names: tuple[str, ...] = ()
+    prefixed: list[int] = []
+    for i in listing:
+        at = i.offset >> 1
+        name, arg = i.opname, i.arg or 0
+        if name == "EXTENDED_ARG":
+            prefixed += [at] if PREFIX_TOLD else []
+            continue
+        if name in _INTRINSICS:
+            name = _INTRINSICS[name][arg] if arg < len(_INTRINSICS[name]) else name
+        if name == "KW_NAMES":
+            names = code.co_consts[arg]
+        if heights is None or heights[at] < 0:  # where nothing leads
+            entry: tuple[Handler, Any] | None = (do.unknown, name)
+        elif name in DETAILED:
+            entry, names = _entry(name, arg, names), ()
+        elif name in HANDLERS:
+            handler = HANDLERS[name]
+            is_cell = handler in _DEREF
+            entry = (handler, (arg, i.argval, arg < variables) if is_cell else i.argval)
+        else:
+            entry = None if name in SILENT else (do.unknown, name)
+        if entry is not None:
+            for place in (*prefixed, at):
+                program[place] = entry
+        prefixed = []
+    return program, [top_of(height) for height in heights or [0] * len(program)]
+
+
+def _entry(name: str, arg: int, names: tuple[str, ...]) -> tuple[Handler, Any]:
+    """What is noted of an instruction that is in `DETAILED`; `names` are those of arguments."""
+    if name in HASHING:
+        return do.hashed, (HASHING[name], 1 if name.endswith("_ADD") else arg)
+    if name == "BINARY_OP":
+        return do.binary, arg in _INPLACE
+    if name == "COMPARE_OP":
+        return do.compare, bool(arg & _TRUTH)
+    if name == "FORMAT_VALUE":
+        return do.formatted, 1 if arg & 4 else 0
+    return do.call, (arg, names)

@@ -1,0 +1,28 @@
+"""What a trace, and what looks after memory, know of a tracer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapegrad.ir.tape import Operand
+from tapegrad.ir.values import Value
+
+
+class Proxy(Value):
+    """A value that stands for an operand of a trace. `tracer.Tracer` is what there is of it."""
+
+    __slots__ = ("_doubt", "_ordered", "_trace", "_twins", "_value")
+    _value: Any  # NumPy's; None where only the type is known
+    _trace: Any
+    _ordered: bool  # these three: see `tracing.layout`
+    _twins: list[Any]
+    _doubt: str
+
+    @property
+    def _owner(self) -> Proxy:
+        """The array that owns the memory."""
+        raise NotImplementedError
+
+    def _read(self) -> tuple[Operand, Any]:
+        """The operand and value that this stands for now."""
+        raise NotImplementedError
