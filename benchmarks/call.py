@@ -136,13 +136,13 @@ def shortened(entry: Any) -> Iterator[StandIn]:
 
 def idle_kernels(entry: Any) -> dict[str, Any]:
     """Kernels that take the same arguments, check them, and do nothing."""
-    from tapegrad.compiler.compile import kernel_function
     from tapegrad.emit import support
     from tapegrad.emit.linking import linked
-    from tapegrad.pipeline import schedule
+    from tapegrad.emit.machine_code import kernel_function
+    from tapegrad.pipeline import finished, schedule
 
     found = {}
-    for kernel in schedule(entry.variant.finished).kernels:
+    for kernel in schedule(finished(entry.derivation.tape)).kernels:
         names: dict[str, Any] = {"__name__": "idle"}
         text = f"def {kernel.name}({', '.join(kernel.names)}): return 0"
         function = kernel_function(text, kernel.name, names)

@@ -44,9 +44,9 @@ def play(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
 
 @_method
 def compile(tape: Tape) -> Callable[..., Any]:
-    from tapegrad.pipeline import compile_tape
+    from tapegrad.runtime.entry import compiled_tape
 
-    return compile_tape(tape)
+    return compiled_tape(tape)
 
 
 @_method

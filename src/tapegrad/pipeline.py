@@ -29,8 +29,8 @@ from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
 
 if TYPE_CHECKING:
-    from tapegrad.compiler.compile import Build
-    from tapegrad.compiler.executable import Executable
+    from tapegrad.emit.driver import Executable
+    from tapegrad.emit.machine_code import Build
     from tapegrad.emit.program import Program
     from tapegrad.ir.allocation import Allocation
     from tapegrad.ir.plan import Plan
@@ -135,8 +135,8 @@ def compile(
 ) -> Executable:
     """The machine code of a settled tape, and what calls it. `build` compiles kernels, here if it
     isn't given; `times` receives the seconds that each part took."""
-    from tapegrad.compiler.compile import machine_code
-    from tapegrad.compiler.executable import Executable
+    from tapegrad.emit.driver import Executable
+    from tapegrad.emit.machine_code import machine_code
 
     at = [perf_counter()]
     tape = finished(tape)
@@ -201,7 +201,7 @@ def schedule(tape: Tape) -> Program:
     first, passes, plan, allocation = planned(tape)
     program = emit(plan, allocation)
     if DEBUG:
-        from tapegrad.runtime.oracle import hold
+        from tapegrad.emit.oracle import hold
 
         hold(program, tape, first, passes)
     return program
@@ -224,13 +224,6 @@ def numpy_source_of(tape: Tape) -> str:
     from tapegrad.emit.numpy_source import numpy_source
 
     return numpy_source(expand_composites(inline_custom(tape)))
-
-
-def compile_tape(tape: Tape) -> Callable[..., Any]:
-    """A tape as a compiled function of the same arguments as `tape.play`."""
-    from tapegrad.runtime.entry import compiled_tape
-
-    return compiled_tape(tape)
 
 
 def _text(tape: Tape) -> Any:

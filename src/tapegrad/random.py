@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.api import defvjp, primitive
+from tapegrad.tracing.custom import CustomPrimitive
 
 __all__ = ["integers", "key", "normal", "permutation", "split", "uniform"]
 
@@ -151,6 +151,6 @@ def _draws(name: str, *options: Any) -> Callable[[Any], Any]:
         return _split(rng, *options) if name == "split" else getattr(rng, _METHODS[name])(*options)
 
     numbers.__name__ = name
-    made = primitive(numbers)
-    defvjp(made, None)
+    made = CustomPrimitive(numbers)
+    made.define([None], {})
     return made

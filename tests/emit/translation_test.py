@@ -13,9 +13,9 @@ from numba.core.compiler_machinery import PassManager
 from numba.core.registry import cpu_target
 from tests.primitives.samples import all_samples
 
-from tapegrad.compiler.compile import kernel_function
 from tapegrad.emit import support
 from tapegrad.emit.linking import linked
+from tapegrad.emit.machine_code import kernel_function
 from tapegrad.emit.support import compiling, translation
 from tapegrad.ir.tape import Builder, aval_of
 from tapegrad.optimize.inline import inline_custom

@@ -9,13 +9,12 @@ import pytest
 from scipy.special import expit
 
 from tapegrad import pipeline, primitive, trace
-from tapegrad.emit import numba_source
+from tapegrad.emit import numba_source, oracle
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import span
 from tapegrad.ir.plan import Affine, Compute, Loop, Plan, Read, Step
 from tapegrad.ir.tape import Tape
 from tapegrad.primitives.elementwise import cos, sin
-from tapegrad.runtime import oracle
 from tapegrad.schedule import buffers
 
 X = np.random.default_rng(0).normal(size=30)

@@ -8,7 +8,7 @@ from tests.emit.agreement_test import PROGRAMS
 from tests.emit.check import assert_agree
 
 from tapegrad import pipeline, trace
-from tapegrad.compiler import alike
+from tapegrad.emit import kernel_cache
 from tapegrad.ir.plan import Cut, Loop, PythonCall, segments
 from tapegrad.schedule import fuse, split
 from tapegrad.schedule.cost import code_size
@@ -93,14 +93,14 @@ TWO = np.float32(2)
 
 def compiles(f, *args):
     """How many kernels are compiled for the gradient of a function."""
-    before = alike.kernels.compiles
+    before = kernel_cache.kernels.compiles
     pipeline.compile(gradient_of(f, *args))
-    return alike.kernels.compiles - before
+    return kernel_cache.kernels.compiles - before
 
 
 @pytest.fixture
 def nothing_known():
-    alike.kernels.clear()
+    kernel_cache.kernels.clear()
 
 
 def test_functions_of_the_same_kernel_compile_one(nothing_known):
@@ -145,7 +145,7 @@ def test_what_tells_kernels_apart(text, other):
     def identity(text, c=TWO, shape=(2,), dtype="f8"):
         names = {}
         exec(f"def kernel(x):\n    {text}\n", names)
-        return alike.identity(names["kernel"], [("array", shape, np.dtype(dtype))], {"c": c})
+        return kernel_cache.identity(names["kernel"], [("array", shape, np.dtype(dtype))], {"c": c})
 
     assert identity(text) != identity(other)
     assert identity(text) != identity(text, shape=(3,))
@@ -157,7 +157,7 @@ def test_what_tells_kernels_apart(text, other):
 
 
 def test_the_least_recently_used_is_forgotten():
-    memo = alike.Memo(most=2)
+    memo = kernel_cache.Memo(most=2)
     made = []
 
     def of(value):
@@ -180,8 +180,8 @@ def test_repeats_of_a_loop_are_compiled_once(monkeypatch, nothing_known):
         return x
 
     tape = pipeline.optimized(trace(steps, 1.0)[1])
-    before = alike.kernels.compiles
+    before = kernel_cache.kernels.compiles
     program = pipeline.compile(tape)
     assert len(program.kernels) > 4
-    assert alike.kernels.compiles - before == 3  # the first, the last, and all between
+    assert kernel_cache.kernels.compiles - before == 3  # the first, the last, and all between
     assert_agree(tape, (1.0,))

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tapegrad.compiler import alike
-from tapegrad.compiler.executable import Executable, decoded
+from tapegrad.compiler.job import Job
 from tapegrad.compiler.key import PACKAGE, sources_have_changed
 from tapegrad.compiler.packed import Packed, dumped, opaque_of, pack
 from tapegrad.compiler.protocol import (
@@ -38,6 +37,8 @@ from tapegrad.compiler.protocol import (
     messages,
     settings,
 )
+from tapegrad.emit import kernel_cache
+from tapegrad.emit.driver import Executable
 from tapegrad.errors import InternalError
 from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Tape
@@ -51,37 +52,6 @@ if TYPE_CHECKING:
 STARTING = 300.0  # seconds in which a worker has to speak for the first time: disks may be slow
 SILENCE = 30.0  # seconds without a beat, while it works, after which a worker counts as hung
 ATTEMPTS = 2  # how often a program is sent that kills its compiler, and a worker started in vain
-
-
-class Job:
-    """A program that is being compiled, or was. One that is `lost` was begun before a fork."""
-
-    def __init__(self, packed: Packed, kept_as: str | None, anew: bool) -> None:
-        self.packed = packed
-        self.kept_as = kept_as
-        self.anew = anew
-        self.attempts = 0
-        self.started = time.monotonic()
-        self.done = False
-        self.kernels = 0  # that were compiled
-        self.found = False  # on disk
-        self.told = False  # that it takes long
-        self.lost = False
-        self.foreign = False  # the worker can't read it
-        self.error = ""
-        self.times: dict[str, float] = {}
-        self._content: bytes | Executable = b""
-
-    def executable(self) -> Executable:
-        """What it was compiled to."""
-        if isinstance(self._content, Executable):
-            return self._content
-        return decoded(self._content, opaque_of(self.packed.primitives))
-
-    def finish(self, answer: Answer) -> None:
-        """Take the compiler's answer."""
-        self._content, self.error, self.times, self.kernels, self.found = answer[:5]
-        self.done = True
 
 
 class Worker:
@@ -278,7 +248,7 @@ class Client:
 
     def clear(self) -> None:
         """Compile every kernel anew from now on, also those that are known."""
-        alike.kernels.clear()
+        kernel_cache.kernels.clear()
         self._alone(self._clear)
 
     # ---- one at a time

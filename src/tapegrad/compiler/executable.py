@@ -1,4 +1,4 @@
-"""What a compiled tape is, and how it travels: between processes, and to the disk.
+"""How a compiled tape travels: between processes, and to the disk.
 
 The first line is JSON, the driver and the sizes of the kernels' machine code, which follows.
 """
@@ -8,23 +8,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tapegrad.compiler.packed import Elsewhere, dumped, loaded
-from tapegrad.emit.driver import Driver, Place
+from tapegrad.emit.driver import Driver, Executable, Place
 from tapegrad.primitives.base import Primitive
 from tapegrad.primitives.control import Opaque
-
-
-@dataclass(frozen=True)
-class Executable:
-    """A tape compiled: the driver, and the machine code of the kernels by name."""
-
-    driver: Driver
-    kernels: dict[str, bytes]
 
 
 def encoded(executable: Executable, opaque: Sequence[Opaque]) -> bytes:

@@ -16,8 +16,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tapegrad.compiler import kept
-from tapegrad.compiler.compile import compile_first
 from tapegrad.compiler.executable import encoded
+from tapegrad.compiler.first import compile_first
 from tapegrad.compiler.packed import opaque_of
 from tapegrad.compiler.protocol import Answer
 from tapegrad.handlers import let_through
@@ -25,7 +25,7 @@ from tapegrad.late import no_forks
 from tapegrad.pipeline import compile
 
 if TYPE_CHECKING:
-    from tapegrad.compiler.client import Job
+    from tapegrad.compiler.job import Job
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _ready = False  # to compile without importing anything

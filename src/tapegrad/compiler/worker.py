@@ -22,9 +22,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapegrad.compiler import alike, disk, kept
-from tapegrad.compiler.compile import Build, compile_first, one_by_one
+from tapegrad.compiler import disk, kept
 from tapegrad.compiler.executable import encoded
+from tapegrad.compiler.first import compile_first
 from tapegrad.compiler.packed import opaque_of
 from tapegrad.compiler.protocol import (
     BEAT,
@@ -36,6 +36,8 @@ from tapegrad.compiler.protocol import (
     messages,
     settings,
 )
+from tapegrad.emit import kernel_cache
+from tapegrad.emit.machine_code import Build, one_by_one
 from tapegrad.pipeline import compile
 
 REST = 20.0  # seconds without work after which the process ends
@@ -61,7 +63,7 @@ def answer(request: Request, build: Build) -> Answer:
             if content is None:
                 content = encoded(compile(request.packed.unpack(), build, times), opaque)
                 kept.keep(request.kept_as, content)
-        return Answer(content, times=times, kernels=len(alike.kernels.added), found=found)
+        return Answer(content, times=times, kernels=len(kernel_cache.kernels.added), found=found)
     except Exception:
         return Answer(error=traceback.format_exc(), times=times)
 
@@ -189,7 +191,7 @@ class Server:
         self.received += found
         for number, content in messages(self.received):
             if number == FORGET:
-                alike.kernels.clear()
+                kernel_cache.kernels.clear()
             else:
                 self.waiting.append((number, content))
         return bool(found)
@@ -228,8 +230,8 @@ class Server:
             content = pickle.dumps(Answer(error=f"its process ended with {status}", died=True))
         else:
             content, added = pickle.loads(fork.buffer)
-            alike.kernels.add(added)
-            alike.kernels.added.clear()
+            kernel_cache.kernels.add(added)
+            kernel_cache.kernels.added.clear()
         self.to_send += message(number, content)
 
     def end(self) -> None:
@@ -252,7 +254,7 @@ def _job(content: bytes) -> tuple[bytes, dict[Any, bytes]]:
         registries.load_all()
         found = answer(request, side_by_side)
     found.times["all"] = time.perf_counter() - start
-    return pickle.dumps(found, pickle.HIGHEST_PROTOCOL), alike.kernels.added
+    return pickle.dumps(found, pickle.HIGHEST_PROTOCOL), kernel_cache.kernels.added
 
 
 def _adopt(wanted: dict[str, str]) -> None:
@@ -273,7 +275,7 @@ def prepare() -> None:
     """Load what compiling takes, so that no fork has to."""
     registries.load_few()
     compile_first()
-    alike.kernels.clear()
+    kernel_cache.kernels.clear()
     gc.collect()
     gc.freeze()  # a fork that collected all of this would copy it, and take 70 ms
 

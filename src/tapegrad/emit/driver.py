@@ -73,3 +73,11 @@ class Driver:
     def results(self) -> list[str]:
         """The outputs' expressions: scalars leave as NumPy scalars."""
         return [x.name + ("" if x.shape else "[()]") for x in self.outputs]
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A tape compiled: the driver, and the machine code of the kernels by name."""
+
+    driver: Driver
+    kernels: dict[str, bytes]

@@ -152,6 +152,11 @@ class Source:
         return linecache.getline(self.file, self.line).strip()
 
 
+def same_bits(found: Any, expected: Literal) -> bool:
+    """Whether a guarded scalar still has the value that the trace saw."""
+    return Literal(expected.dtype.type(found)) == expected
+
+
 class Value:
     """Something a primitive can be applied to that isn't an array: applying it records a call."""
 

@@ -167,7 +167,7 @@ class Derived:
         observer.check()
         state = State(observer.reads, self.root, args, kwargs)
         observer.forget()
-        return Variant(transformation, derivation, state, self.compile, self.cache, self.__name__)
+        return Variant(derivation, state, self.compile, self.cache, self.__name__)
 
     # ---- inside another trace
 
@@ -182,7 +182,7 @@ class Derived:
         self.cache.count("traces")
         inputs = [x if isinstance(x, Tracer) else plain_value(x) for x in request.inputs]
         values = replay(derivation.tape, [*inputs, *derivation.traced.hidden])
-        return transformation.assemble(derivation, [own_result(x) for x in values])
+        return derivation.assemble([own_result(x) for x in values])
 
     # ---- the cache
 

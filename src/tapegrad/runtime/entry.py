@@ -10,24 +10,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tapegrad.emit.arguments import is_plain_tree, put_together, take_apart
-from tapegrad.emit.driver import INDENT, NUMBERS, Place, dtypes
+from tapegrad.emit.driver import INDENT, NUMBERS, Executable, Place, dtypes
 from tapegrad.emit.names import Scope
 from tapegrad.errors import InternalError
 from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Tape, Var
-from tapegrad.request import leaf_key
+from tapegrad.request import Request, leaf_key
 from tapegrad.runtime import debug
 from tapegrad.runtime.play import checked_inputs, run, stale
+from tapegrad.runtime.transformations import Derivation
+from tapegrad.tracing.state import State
 from tapegrad.trees import array_leaves, is_number, is_traced
-
-if TYPE_CHECKING:
-    from tapegrad.compiler.executable import Executable
-    from tapegrad.runtime.variant import Variant
 
 
 class Miss(Exception):
@@ -138,25 +136,28 @@ class Entry:
     fast: bool
     call: Callable[..., Any]
 
-    def __init__(self, variant: Variant, executable: Executable, args: Any, kwargs: Any) -> None:
-        self.variant = variant
+    def __init__(
+        self, derivation: Derivation, state: State, executable: Executable, request: Request
+    ) -> None:
+        self.derivation = derivation
+        self.state = state
         self.driver = executable.driver
         text = Text(executable)
         self._hidden = self._captured(text)
         self._flat = self._generate_flat(text)
         self.fast = False
         self.names = text.names
-        if not kwargs:
-            self._generate_fast(text, args)
+        if not request.kwargs:
+            self._generate_fast(text, request.args)
 
     def _captured(self, text: Text) -> list[str]:
         """Lines that make captured arrays what the kernels take; most are so already. What no
         kernel checks is checked here: an array's type and layout can be changed in place."""
         lines = []
-        count = len(self.variant.traced.hidden)
+        count = len(self.derivation.traced.hidden)
         places = self.driver.inputs[len(self.driver.inputs) - count :]
-        keys = self.variant.outside
-        for place, array, key in zip(places, self.variant.traced.hidden, keys, strict=True):
+        keys = self.derivation.outside
+        for place, array, key in zip(places, self.derivation.traced.hidden, keys, strict=True):
             if place.shape and place.checked and _is_plain(array):
                 text.names[place.name] = array
                 continue
@@ -170,22 +171,22 @@ class Entry:
 
     def _generate_flat(self, text: Text) -> Callable[..., Any]:
         places = self.driver.inputs
-        count = len(places) - len(self.variant.traced.hidden)
+        count = len(places) - len(self.derivation.traced.hidden)
         call = text.flat(places[:count], self._hidden)
-        return debug.watched(call, self.variant.tape, self._inputs, _by_number)
+        return debug.watched(call, self.derivation.tape, self._inputs, _by_number)
 
     def _inputs(self, *leaves: Any) -> list[Any]:
         """The values of the tape's inputs."""
-        return [*_played(self.variant.tape, leaves), *self.variant.traced.hidden]
+        return [*_played(self.derivation.tape, leaves), *self.derivation.traced.hidden]
 
     def call_flat(self, leaves: Sequence[Any]) -> Any:
         """The result for traced leaves of this variant's kind; `Miss` if a guard doesn't hold."""
         values = [
             _prepared(leaf, var)
-            for leaf, var in zip(leaves, self.variant.tape.inputs, strict=False)
+            for leaf, var in zip(leaves, self.derivation.tape.inputs, strict=False)
         ]
         try:
-            return self.variant.assemble(self._flat(*values))
+            return self.derivation.assemble(self._flat(*values))
         except BufferError:  # an array from outside has got another shape
             raise Miss from None
 
@@ -193,7 +194,7 @@ class Entry:
 
     def _facts(self, text: Text, root: str, given: str) -> list[str]:
         """Lines that give up where what the function reached isn't what it was."""
-        state = self.variant.state
+        state = self.state
         if state.never:
             return text.missed("True")
         passed = {"f": root, "args": given, "kwargs": text.named("kwargs", {})}
@@ -217,7 +218,7 @@ class Entry:
         try:
             writer = _Unpacker(text, given)
             writer.unpack_arguments(args)
-            made = self.variant.assemble([_Mark(x) for x in self.driver.results()])
+            made = self.derivation.assemble([_Mark(x) for x in self.driver.results()])
             result = put_together("", made, _said_of)
         except _NotSimple:
             return
@@ -231,12 +232,12 @@ class Entry:
         lines += [f"{INDENT}try:", *[INDENT * 2 + line for line in body]]
         lines += [f"{INDENT}except ({caught}):", f"{INDENT * 2}raise {text.miss} from None"]
         self.text = "\n".join(lines)
-        variant = self.variant
+        tape = self.derivation.tape
         self.call = debug.watched(
             text.function(lines),
-            variant.tape,
+            tape,
             lambda _, args: self._inputs(*array_leaves(args)),
-            partial(debug.outputs_of, variant.assemble, len(variant.tape.outputs)),
+            partial(debug.outputs_of, self.derivation.assemble, len(tape.outputs)),
         )
         self.fast = True
 

@@ -17,6 +17,7 @@ from tapegrad.arrays import plain
 from tapegrad.errors import TapeError
 from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Form, Guard, Literal, Operand, Tape, Var
+from tapegrad.ir.values import same_bits
 from tapegrad.primitives.base import Elementwise, Primitive, Reduction
 from tapegrad.primitives.contractions import MatMul
 from tapegrad.request import check_leaf, static_leaves
@@ -232,11 +233,6 @@ def run_whole(tape: Tape, values: Sequence[Any]) -> list[Any]:
     if broken is not None:
         raise stale(tape, broken)
     return results
-
-
-def same_bits(found: Any, expected: Literal) -> bool:
-    """Whether a guarded scalar still has the value that the trace saw."""
-    return Literal(expected.dtype.type(found)) == expected
 
 
 def checked_inputs(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:

@@ -27,8 +27,8 @@ from tapegrad.locks import cached_property
 from tapegrad.tracing.source import at_source
 
 if TYPE_CHECKING:
-    from tapegrad.compiler.client import Job
-    from tapegrad.compiler.executable import Executable
+    from tapegrad.compiler.job import Job
+    from tapegrad.emit.driver import Executable
     from tapegrad.ir.tape import Tape
     from tapegrad.runtime.cache import Cache
 

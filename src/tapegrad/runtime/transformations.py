@@ -15,7 +15,7 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Literal, Tape
-from tapegrad.request import Request, check_differentiable
+from tapegrad.request import Request, check_differentiable, leaf_key
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.tracing.run import Traced
 from tapegrad.trees import flatten, is_traced, unflatten
@@ -28,29 +28,6 @@ class Selection:
 
     wrt: Sequence[int] = ()
     structures: Sequence[Any] = ()
-
-
-@dataclass(frozen=True)
-class Derivation:
-    """What a transformation makes of a trace: a tape, whose first outputs are those numbered `kept`
-    of the trace's own. The inputs are the trace's, with its hidden ones."""
-
-    tape: Tape
-    traced: Traced
-    selection: Selection
-    kept: Sequence[int]
-
-    def result(self, values: Sequence[Any]) -> Any:
-        """The function's own result, of the values of the tape's outputs; None stands in it for
-        what wasn't kept."""
-        at = dict(zip(self.kept, values, strict=False))
-        return self.traced.rebuild([at.get(k) for k in range(len(self.traced.tape.outputs))])
-
-    def gradients(self, values: Sequence[Any]) -> list[Any]:
-        """The cotangent of each selected argument."""
-        found = iter(values[len(self.kept) :])
-        structures = self.selection.structures
-        return [unflatten(s, [next(found) for _ in range(s.num_leaves)]) for s in structures]
 
 
 class Transformation:
@@ -72,6 +49,40 @@ class Transformation:
         raise NotImplementedError
 
 
+@dataclass(eq=False)
+class Derivation:
+    """What a transformation makes of a trace: a tape, whose first outputs are those numbered `kept`
+    of the trace's own. The inputs are the trace's, with its hidden ones."""
+
+    transformation: Transformation
+    tape: Tape
+    traced: Traced
+    selection: Selection
+    kept: Sequence[int]
+
+    def __post_init__(self) -> None:
+        # What the trace depends on in the arrays from outside, besides what they hold. A tape that
+        # reaches an outer trace's values is part of that trace, and isn't kept.
+        hidden = () if self.traced.has_tracers else self.traced.hidden
+        self.outside = [leaf_key(x) for x in hidden]
+
+    def assemble(self, values: Sequence[Any]) -> Any:
+        """The result in the user's terms, of the values of the tape's outputs."""
+        return self.transformation.assemble(self, values)
+
+    def result(self, values: Sequence[Any]) -> Any:
+        """The function's own result, of the values of the tape's outputs; None stands in it for
+        what wasn't kept."""
+        at = dict(zip(self.kept, values, strict=False))
+        return self.traced.rebuild([at.get(k) for k in range(len(self.traced.tape.outputs))])
+
+    def gradients(self, values: Sequence[Any]) -> list[Any]:
+        """The cotangent of each selected argument."""
+        found = iter(values[len(self.kept) :])
+        structures = self.selection.structures
+        return [unflatten(s, [next(found) for _ in range(s.num_leaves)]) for s in structures]
+
+
 @dataclass(frozen=True)
 class Jit(Transformation):
     """The function itself."""
@@ -83,7 +94,7 @@ class Jit(Transformation):
 
         tape = playable(traced.tape) if final else traced.tape
         kept = range(len(tape.outputs))
-        return Derivation(tape, traced.without_values(), selection, kept)
+        return Derivation(self, tape, traced.without_values(), selection, kept)
 
     def assemble(self, derivation: Derivation, values: Sequence[Any]) -> Any:
         return derivation.result(values)
@@ -133,7 +144,7 @@ class Gradient(Transformation):
         else:
             tape = derive(traced.tape, selection.wrt, keep=kept)
         tape, traced = with_hidden(playable(tape) if final else finished(tape), traced)
-        return Derivation(tape, traced.without_values(), selection, kept)
+        return Derivation(self, tape, traced.without_values(), selection, kept)
 
     def _wanted(self, outputs: Sequence[int | None]) -> Sequence[int | None]:
         """Which outputs are wanted besides the gradients."""

@@ -19,7 +19,7 @@ from tapegrad.runtime.cache import Cache
 from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.play import run
 from tapegrad.runtime.tier import Tier
-from tapegrad.runtime.transformations import Derivation, Transformation
+from tapegrad.runtime.transformations import Derivation
 from tapegrad.tracing.aliasing import check_apart
 from tapegrad.tracing.run import Traced, plain_value
 from tapegrad.tracing.state import State
@@ -36,14 +36,12 @@ class Variant:
 
     def __init__(
         self,
-        transformation: Transformation,
         derivation: Derivation,
         state: State,
         compile: str,
         cache: Cache,
         label: str,
     ) -> None:
-        self.transformation = transformation
         self.derivation = derivation
         self.tape: Tape = derivation.tape
         self.traced: Traced = derivation.traced
@@ -51,10 +49,6 @@ class Variant:
         self.cache = cache
         self.tier = Tier(self.tape, compile, cache, label)
         self.entry: Entry | None = None
-        # What the trace depends on in the arrays from outside, besides what they hold. A tape that
-        # reaches an outer trace's values is part of that trace, and isn't kept.
-        hidden = () if self.traced.has_tracers else self.traced.hidden
-        self.outside = [leaf_key(x) for x in hidden]
 
     @cached_property
     def finished(self) -> Tape:
@@ -62,10 +56,6 @@ class Variant:
         from tapegrad.pipeline import finished
 
         return finished(self.tape)
-
-    def assemble(self, values: Sequence[Any]) -> Any:
-        """The result in the user's terms, of the values of the tape's outputs."""
-        return self.transformation.assemble(self.derivation, values)
 
     # ---- answering
 
@@ -104,12 +94,12 @@ class Variant:
         values = own(values, inputs)
         if not self.state.never:
             self._note(time.perf_counter() - start)
-        return (self.assemble(values),)
+        return (self.derivation.assemble(values),)
 
     def _fits_outside(self) -> bool:
         """Whether the arrays from outside have the shapes, dtypes and layouts that they were traced
         with: all can be changed in place."""
-        return [leaf_key(x) for x in self.traced.hidden] == self.outside
+        return [leaf_key(x) for x in self.traced.hidden] == self.derivation.outside
 
     def _note(self, seconds: float) -> None:
         """A call was played, and took so long. A tape that nobody compiles is optimised once it was
@@ -124,7 +114,7 @@ class Variant:
         """Use the machine code, if it is there."""
         while self.entry is None and (executable := self.tier.executable()) is not None:
             try:
-                entry = Entry(self, executable, request.args, request.kwargs)
+                entry = Entry(self.derivation, self.state, executable, request)
             except Exception as error:
                 let_through(error)
                 self.tier.refuse(str(error))

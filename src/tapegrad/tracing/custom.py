@@ -23,7 +23,8 @@ import numpy as np
 from tapegrad.errors import ArgumentError, RuleError
 from tapegrad.primitives.control import Missing
 from tapegrad.request import argument_names, leaf_names
-from tapegrad.tracing.custom_call import Operation, apply
+from tapegrad.tracing.custom_call import apply
+from tapegrad.tracing.custom_operation import Operation
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.trace import tracing_depth
 from tapegrad.trees import flatten, is_traced

@@ -19,11 +19,12 @@ import numpy as np
 from tapegrad.errors import ArgumentError, GradientError, TraceError
 from tapegrad.handlers import let_through
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
-from tapegrad.ir.tape import Aval, Source
-from tapegrad.primitives.control import CallTape, Custom, Missing, Opaque
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.control import CallTape, Custom, Opaque
 from tapegrad.request import Request, check_leaf
 from tapegrad.tracing.aliasing import share_memory
-from tapegrad.tracing.custom_rule import FINAL, Backward, WritesArgument, first_sentence
+from tapegrad.tracing.custom_operation import Applied, Operation
+from tapegrad.tracing.custom_rule import FINAL, Backward, first_sentence
 from tapegrad.tracing.layout import make_twins
 from tapegrad.tracing.mixed import (
     MixedTree,
@@ -41,38 +42,6 @@ from tapegrad.tracing.source import at_line, at_source, user_source
 from tapegrad.tracing.trace import innermost, tracing_depth, untraced
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 from tapegrad.trees import flatten, is_array, is_traced
-
-# ---- what a trace needs to know of a user's function
-
-
-class Operation:
-    """A user's function with an optional reverse rule: a `primitive`, or a `Function`."""
-
-    label: str
-
-    def run(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The result, and what to save for the rule."""
-        raise NotImplementedError
-
-    def has_rule(self) -> bool:
-        """Whether the user gave a reverse rule."""
-        raise NotImplementedError
-
-    def pull_back(self, ct: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
-        """A cotangent for each argument: the positional ones, then the others by name.
-
-        Cotangents mirror their arguments; None is one for all of an argument.
-        """
-        raise NotImplementedError
-
-    def missing(self, args: Any, kwargs: Any) -> list[Missing | None]:
-        """For each argument, in the same order, what to say if it has no rule."""
-        return [None] * (len(args) + len(kwargs))
-
-    def names(self, args: Any, kwargs: Any) -> tuple[list[str], list[str]]:
-        """A name for each leaf that could be traced, and words for each leaf of any kind."""
-        raise NotImplementedError
-
 
 # ---- calling
 
@@ -131,16 +100,8 @@ def _refuse_tracers(operation: Operation, values: Sequence[Any]) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class CustomCall:
-    """One call of a user's function on tracers, without their values.
-
-    `words` are what messages call the operands; `src` is the line of the call.
-    """
-
-    operation: Operation
-    arguments: MixedTree
-    words: list[str]
-    src: Source | None
+class CustomCall(Applied):
+    """One call of a user's function on tracers, to be recorded."""
 
     def trace(self, operands: Sequence[Any], names: Sequence[str]) -> Traced:
         """The body, traced as a function of the operands that returns (result, saved)."""
@@ -150,7 +111,7 @@ class CustomCall:
             returned = self.operation.run(args, kwargs)
             for value, word in zip(values, self.words, strict=True):
                 if value._version:
-                    raise self._writes(word)
+                    raise self.writes(word)
             return returned
 
         body.__name__ = self.operation.label
@@ -223,17 +184,6 @@ class CustomCall:
         arrays = [np.asarray(x)[()] for x in arrays]
         return results.fill(_record(primitive, operands, avals, arrays)[:count])
 
-    def run_plainly(self, values: Sequence[Any]) -> tuple[Any, Any]:
-        """The result and what is saved, for plain values of the operands."""
-        args, kwargs = self.arguments.fill(values)
-        try:
-            with untraced(), observed():
-                return self.operation.run(args, kwargs)
-        except ValueError as error:
-            if "read-only" in str(error):
-                raise self._writes("arguments") from error
-            raise
-
     def _returned(self, values: Sequence[Any]) -> _Returned:
         given = self.arguments.plain(values)
         result, saved = map(PlainTree.of, self.run_plainly(given))
@@ -262,12 +212,6 @@ class CustomCall:
             return _is_operand(np.asarray(x))
         constants = (int, float, str, bytes, type, np.dtype, np.ufunc)
         return isinstance(x, constants) or any(x is y for y in self.arguments.constants)
-
-    def _writes(self, what: str) -> WritesArgument:
-        return WritesArgument(
-            f"{self.operation.label} writes to its {what} in place{at_source(self.src)}, which a "
-            "primitive must not do. Start with a copy: x = x.copy()"
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,29 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tapegrad.errors import InternalError, LeakedTracerError, RuleError, UnsupportedError
+from tapegrad.errors import InternalError, LeakedTracerError, RuleError
 from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.control import Missing, Opaque
+from tapegrad.tracing.custom_operation import Applied, WritesArgument
 from tapegrad.tracing.mixed import MixedTree, Where
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_source
 from tapegrad.tracing.trace import Trace, untraced
 from tapegrad.tracing.tracer import Tracer, to_operand
 from tapegrad.trees import is_number
-
-if TYPE_CHECKING:
-    from tapegrad.tracing.custom_call import CustomCall
-
-
-class WritesArgument(UnsupportedError):
-    """A user's primitive wrote to one of its arguments in place."""
-
 
 # Faults that running a function on plain arrays wouldn't mend.
 FINAL = (InternalError, LeakedTracerError, RuleError, WritesArgument)
@@ -45,7 +38,7 @@ class Backward:
     rule runs on plain arrays, after the function.
     """
 
-    call: CustomCall
+    call: Applied
     results: MixedTree
     saved: MixedTree
     sources: list[Where]

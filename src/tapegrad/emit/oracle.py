@@ -19,9 +19,9 @@ from tapegrad.ir.plan import Cell, CheckGuard, Plan
 from tapegrad.ir.plan_run import run_plan, work
 from tapegrad.ir.plan_verify import verify_allocation
 from tapegrad.ir.tape import Aval, Literal, Operand, Tape
+from tapegrad.ir.values import same_bits
 from tapegrad.primitives.control import Opaque
 from tapegrad.primitives.solving import Factored
-from tapegrad.runtime.play import same_bits
 
 if TYPE_CHECKING:
     from tapegrad.emit.program import Program

@@ -1,0 +1,29 @@
+"""The first program that a compiler compiles, which has it load what compiling takes."""
+
+from __future__ import annotations
+
+from tapegrad.late import COMPILER, load
+from tapegrad.pipeline import compile
+
+# What is compiled before all else: a loop, a sum, a choice, a product, a guard.
+FIRST = """tape first(x, y)
+  inp   %1 : f8[40,8]
+  inp   %2 : f8[8,40]
+        %3 = exp(%1) : f8[40,8]
+        %4 = matmul(%3, %2) : f8[40,40]
+        %5 = less(%4, 1.0) : b1[40,40]
+        %6 = where(%5, %4, 0.0) : f8[40,40]
+        %7 = div(%6, 2.0) : f8[40,40]
+        %8 = sum(%7, axes=(0, 1)) : f8[]
+        %9 = less(%8, 0.0) : b1[]
+  guard %9 = False
+  out   %8, %7
+"""
+
+
+def compile_first() -> None:
+    """Compile a small program: that loads modules, fills numba's registries, and starts LLVM."""
+    from tapegrad.ir.text import parse
+
+    load(COMPILER)
+    compile(parse(FIRST))

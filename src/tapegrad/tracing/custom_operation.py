@@ -1,0 +1,79 @@
+"""What a trace needs to know of a user's function with a rule, and one use of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.ir.tape import Source
+from tapegrad.primitives.control import Missing
+from tapegrad.tracing.mixed import MixedTree
+from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.source import at_source
+from tapegrad.tracing.trace import untraced
+
+
+class Operation:
+    """A user's function with an optional reverse rule: a `primitive`, or a `Function`."""
+
+    label: str
+
+    def run(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The result, and what to save for the rule."""
+        raise NotImplementedError
+
+    def has_rule(self) -> bool:
+        """Whether the user gave a reverse rule."""
+        raise NotImplementedError
+
+    def pull_back(self, ct: Any, out: Any, args: Any, kwargs: Any, saved: Any) -> list[Any]:
+        """A cotangent for each argument: the positional ones, then the others by name.
+
+        Cotangents mirror their arguments; None is one for all of an argument.
+        """
+        raise NotImplementedError
+
+    def missing(self, args: Any, kwargs: Any) -> list[Missing | None]:
+        """For each argument, in the same order, what to say if it has no rule."""
+        return [None] * (len(args) + len(kwargs))
+
+    def names(self, args: Any, kwargs: Any) -> tuple[list[str], list[str]]:
+        """A name for each leaf that could be traced, and words for each leaf of any kind."""
+        raise NotImplementedError
+
+
+class WritesArgument(UnsupportedError):
+    """A user's primitive wrote to one of its arguments in place."""
+
+
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """A user's function applied to tracers, without their values.
+
+    `words` are what messages call the operands; `src` is the line of the call.
+    """
+
+    operation: Operation
+    arguments: MixedTree
+    words: list[str]
+    src: Source | None
+
+    def run_plainly(self, values: Sequence[Any]) -> tuple[Any, Any]:
+        """The result and what is saved, for plain values of the operands."""
+        args, kwargs = self.arguments.fill(values)
+        try:
+            with untraced(), observed():
+                return self.operation.run(args, kwargs)
+        except ValueError as error:
+            if "read-only" in str(error):
+                raise self.writes("arguments") from error
+            raise
+
+    def writes(self, what: str) -> WritesArgument:
+        """The error for a function that writes to its arguments."""
+        return WritesArgument(
+            f"{self.operation.label} writes to its {what} in place{at_source(self.src)}, which a "
+            "primitive must not do. Start with a copy: x = x.copy()"
+        )
