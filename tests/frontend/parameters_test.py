@@ -133,13 +133,26 @@ def test_a_real_order_of_a_norm_has_a_derivative():
 
 OPERANDS = {
     *("a", "a1", "a2", "a_max", "a_min", "A", "above", "append", "args", "arr", "arrays", "ary"),
-    *("array", "atol", "aweights", "b", "below", "bins", "choicelist", "choices", "condition"),
+    *(
+        "array",
+        "arys",
+        "atol",
+        "base",
+        "aweights",
+        "b",
+        "below",
+        "bins",
+        "choicelist",
+        "choices",
+        "condition",
+    ),
     *("condlist", "default", "discont", "dst", "dx", "f", "fill_value", "fp", "func", "func1d"),
     *("funclist", "fweights", "indices", "initial", "kw", "kwargs", "m", "mask", "max", "max_work"),
     *("mean", "min", "nan", "neginf", "operands", "out", "p", "period", "posinf", "prepend", "q"),
     *("rcond", "right", "rtol", "sorter", "src", "start", "stop", "to_begin", "to_end", "tol"),
     *("tup", "v", "val", "vals", "value", "values", "varargs", "weights", "where", "x", "x1", "x2"),
-    *("xi", "xp", "xs", "y"),
+    *("xi", "xp", "xs", "y", "z", "ar", "ar1", "ar2", "element", "filt", "range", "seq_of_zeros"),
+    *("test_elements", "u", "w"),
 }
 
 

@@ -29,214 +29,70 @@ from tapegrad.tracing.frontend import (
     shaping,
     sorting,
 )
+from tapegrad.tracing.frontend.borrowed import borrowed, implementation_of
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, taken
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    # shapes and axes
-    np.reshape: shaping.reshape,
-    np.ravel: shaping.ravel,
-    np.transpose: shaping.transpose,
-    np.permute_dims: shaping.transpose,
-    np.matrix_transpose: lambda x: shaping.swapaxes(x, -1, -2),
-    np.swapaxes: shaping.swapaxes,
-    np.moveaxis: shaping.moveaxis,
-    np.rollaxis: shaping.rollaxis,
-    np.squeeze: shaping.squeeze,
-    np.expand_dims: shaping.expand_dims,
-    np.atleast_1d: shaping.atleast_1d,
-    np.atleast_2d: shaping.atleast_2d,
-    np.atleast_3d: shaping.atleast_3d,
-    np.broadcast_to: shaping.broadcast_to,
-    np.broadcast_arrays: shaping.broadcast_arrays,
-    np.flip: shaping.flip,
-    np.fliplr: lambda m: shaping.flip(m, 1),
-    np.flipud: lambda m: shaping.flip(m, 0),
-    np.rot90: shaping.rot90,
-    np.roll: shaping.roll,
-    np.tile: shaping.tile,
-    np.repeat: shaping.repeat,
-    np.pad: padding.pad,
-    np.shape: lambda a: a.shape,
-    np.ndim: lambda a: a.ndim,
-    np.size: shaping.size,
-    np.copy: memory.copy_of,
-    np.zeros_like: shaping.zeros_like,
-    np.ones_like: shaping.ones_like,
-    np.empty_like: shaping.zeros_like,
-    np.full_like: shaping.full_like,
-    np.real: lambda x: x,
-    np.imag: misc.imag,
-    np.real_if_close: lambda a, tol=100: a,
-    np.iscomplex: lambda x: misc.constant(x, False),
-    np.isreal: lambda x: misc.constant(x, True),
-    np.iscomplexobj: lambda x: False,
-    np.isrealobj: lambda x: True,
-    np.isfortran: misc.isfortran,
-    np.result_type: misc.result_type,
-    np.can_cast: lambda a, to, casting="safe": np.can_cast(misc.dtype_shown(a), to, casting),
-    np.min_scalar_type: misc.min_scalar_type,
-    np.common_type: misc.common_type,
-    np.may_share_memory: misc.may_share_memory,
-    np.shares_memory: misc.may_share_memory,
-    # matrices
-    np.diag: shaping.diag,
-    np.diagflat: shaping.diagflat,
-    np.diagonal: shaping.diagonal,
-    np.trace: shaping.trace,
-    np.tril: shaping.tril,
-    np.triu: shaping.triu,
-    np.tril_indices_from: lambda arr, k=0: np.tril_indices_from(shaping.shaped_like(arr), k),
-    np.triu_indices_from: lambda arr, k=0: np.triu_indices_from(shaping.shaped_like(arr), k),
-    np.diag_indices_from: lambda arr: np.diag_indices_from(shaping.shaped_like(arr)),
-    # joining and splitting
-    np.concatenate: joining.concatenate,
-    np.stack: joining.stack,
-    np.vstack: joining.vstack,
-    np.hstack: joining.hstack,
-    np.dstack: joining.dstack,
-    np.column_stack: joining.column_stack,
-    np.append: joining.append,
-    np.split: joining.split,
-    np.array_split: joining.array_split,
-    np.vsplit: joining.vsplit,
-    np.hsplit: joining.hsplit,
-    np.dsplit: joining.dsplit,
-    np.block: joining.block,
-    np.insert: joining.insert,
-    np.delete: joining.delete,
-    np.resize: shaping.resize,
-    np.apply_along_axis: shaping.apply_along_axis,
-    np.apply_over_axes: shaping.apply_over_axes,
-    # reductions
-    np.sum: reducing.sum,
-    np.prod: reducing.prod,
-    np.mean: reducing.mean,
-    np.average: reducing.average,
-    np.var: reducing.var,
-    np.std: reducing.std,
-    np.max: reducing.max,
-    np.amax: reducing.max,
-    np.min: reducing.min,
-    np.amin: reducing.min,
-    np.ptp: reducing.ptp,
-    np.any: reducing.any_,
-    np.all: reducing.all_,
-    np.argmax: reducing.argmax,
-    np.argmin: reducing.argmin,
-    np.count_nonzero: reducing.count_nonzero,
-    np.cumsum: reducing.cumsum,
-    np.cumprod: reducing.cumprod,
-    np.nansum: nans.nansum,
-    np.nanprod: nans.nanprod,
-    np.nanmean: nans.nanmean,
-    np.nanvar: nans.nanvar,
-    np.nanstd: nans.nanstd,
-    np.nanmax: nans.nanmax,
-    np.nanmin: nans.nanmin,
-    np.nancumsum: nans.nancumsum,
-    np.nancumprod: nans.nancumprod,
-    # order
-    np.sort: sorting.sort,
-    np.argsort: sorting.argsort,
-    np.median: quantiles.median,
-    np.quantile: quantiles.quantile,
-    np.percentile: quantiles.percentile,
-    np.searchsorted: sorting.searchsorted,
-    np.digitize: sorting.digitize,
-    # numerical recipes
-    np.linspace: numerics.linspace,
-    np.diff: numerics.diff,
-    np.ediff1d: numerics.ediff1d,
-    np.gradient: numerics.gradient,
-    np.trapezoid: numerics.trapezoid,
-    np.unwrap: numerics.unwrap,
-    np.interp: numerics.interp,
-    np.convolve: numerics.convolve,
-    np.correlate: numerics.correlate,
-    np.bincount: numerics.bincount,
-    np.piecewise: numerics.piecewise,
-    np.polyval: numerics.polyval,
-    np.vander: numerics.vander,
-    np.cov: numerics.cov,
-    np.corrcoef: numerics.corrcoef,
-    np.select: numerics.select,
-    np.sinc: numerics.sinc,
-    # contractions
-    np.dot: contracting.dot,
-    np.vdot: contracting.vdot,
-    np.inner: contracting.inner,
-    np.outer: contracting.outer,
-    np.tensordot: contracting.tensordot,
-    np.einsum: contracting.einsum,
-    np.kron: contracting.kron,
-    np.cross: contracting.cross,
-    np.linalg.norm: linalg.norm,
-    np.linalg.vector_norm: linalg.vector_norm,
-    np.linalg.matrix_norm: linalg.matrix_norm,
-    np.linalg.matrix_power: linalg.matrix_power,
-    np.linalg.multi_dot: linalg.multi_dot,
-    np.linalg.cholesky: linalg.cholesky,
-    np.linalg.solve: linalg.solve,
-    np.linalg.inv: linalg.inv,
-    np.linalg.det: linalg.det,
-    np.linalg.slogdet: linalg.slogdet,
-    np.linalg.tensorsolve: linalg.tensorsolve,
-    np.linalg.tensorinv: linalg.tensorinv,
-    np.linalg.eigh: linalg.eigh,
-    np.linalg.eigvalsh: linalg.eigvalsh,
-    np.linalg.svd: linalg.svd,
-    np.linalg.svdvals: linalg.svdvals,
-    np.linalg.qr: linalg.qr,
-    np.linalg.pinv: linalg.pinv,
-    np.linalg.lstsq: linalg.lstsq,
-    np.linalg.matrix_rank: linalg.matrix_rank,
-    np.linalg.cond: linalg.cond,
-    np.linalg.matrix_transpose: lambda x, /: shaping.swapaxes(x, -1, -2),
-    np.linalg.diagonal: lambda x, /, *, offset=0: shaping.diagonal(x, offset, -2, -1),
-    np.linalg.trace: lambda x, /, *, offset=0, dtype=None: shaping.trace(x, offset, -2, -1, dtype),
-    np.linalg.matmul: contracting.matmul,
-    np.linalg.outer: linalg.outer,
-    np.linalg.cross: linalg.cross,
-    np.linalg.tensordot: lambda x1, x2, /, *, axes=2: contracting.tensordot(x1, x2, axes),
-    np.linalg.vecdot: lambda x1, x2, /, *, axis=-1: contracting.vecdot(x1, x2, axis),
-    # indexing and writing
-    np.take: indexing.take,
-    np.take_along_axis: indexing.take_along_axis,
-    np.put_along_axis: scattering.put_along_axis,
-    np.compress: indexing.compress,
-    np.extract: indexing.extract,
-    np.choose: indexing.choose,
-    np.nonzero: indexing.nonzero,
-    np.flatnonzero: indexing.flatnonzero,
-    np.argwhere: indexing.argwhere,
-    np.copyto: scattering.copyto,
-    np.put: scattering.put,
-    np.putmask: scattering.putmask,
-    np.place: scattering.place,
-    np.fill_diagonal: scattering.fill_diagonal,
-    # elementwise and composed
-    np.where: misc.where,
-    np.clip: misc.clip,
-    np.round: misc.round_,
-    np.around: misc.round_,
-    np.fix: misc.fix,
-    np.isclose: misc.isclose,
-    np.allclose: misc.allclose,
-    np.isneginf: misc.isneginf,
-    np.isposinf: misc.isposinf,
-    np.array_equal: misc.array_equal,
-    np.array_equiv: misc.array_equiv,
-    np.nan_to_num: misc.nan_to_num,
-    np.meshgrid: misc.meshgrid,
+# NumPy's functions by the modules that have them, under the same names
+_LINALG = """norm cholesky solve inv det slogdet eigh eigvalsh svd qr pinv lstsq cond"""
+_NAMES: dict[Any, str] = {
+    shaping: """reshape ravel transpose swapaxes moveaxis squeeze expand_dims broadcast_to
+        broadcast_arrays flip roll tile repeat resize apply_along_axis zeros_like ones_like
+        full_like diag diagflat diagonal trace astype""",
+    padding: "pad",
+    joining: "concatenate stack array_split insert delete",
+    reducing: """sum prod mean var std max min any all argmax argmin count_nonzero cumsum
+        cumprod""",
+    nans: "nansum nanprod nanmean nanvar nanstd nanmax nanmin nancumsum nancumprod",
+    sorting: "sort argsort searchsorted digitize",
+    quantiles: "median quantile percentile",
+    numerics: """linspace ediff1d gradient interp convolve correlate bincount vander corrcoef
+        select sinc""",
+    contracting: "dot vdot inner tensordot einsum kron cross",
+    indexing: "take take_along_axis compress choose nonzero argwhere",
+    scattering: "put_along_axis copyto put putmask place fill_diagonal",
+    misc: """where clip round fix isclose isneginf isposinf array_equiv meshgrid imag isreal
+        iscomplex isfortran result_type can_cast min_scalar_type may_share_memory""",
 }
-if hasattr(np, "unstack"):  # from NumPy 2.1 on
-    FUNCTIONS[np.unstack] = joining.unstack
-    FUNCTIONS[np.astype] = shaping.astype
-
+# By NumPy's own code, which is Python
+_BORROWED: dict[Any, str] = {
+    np: """rollaxis atleast_1d atleast_2d atleast_3d matrix_transpose fliplr flipud rot90 shape ndim
+        size real real_if_close iscomplexobj isrealobj common_type tril triu tril_indices_from
+        triu_indices_from diag_indices_from vstack hstack dstack column_stack append split vsplit
+        hsplit dsplit unstack block apply_over_axes average ptp diff trapezoid unwrap piecewise
+        polyval cov allclose array_equal nan_to_num outer extract flatnonzero
+        angle cumulative_sum cumulative_prod geomspace logspace i0 ix_ nanargmax nanargmin
+        histogram histogram_bin_edges poly polyadd polysub polyder polyint polydiv polyfit
+        trim_zeros unique unique_all unique_counts unique_inverse union1d intersect1d setdiff1d
+        setxor1d isin einsum_path""",
+    np.linalg: """vector_norm matrix_norm matrix_power multi_dot outer cross tensorsolve tensorinv
+        svdvals matrix_rank matrix_transpose diagonal trace matmul tensordot vecdot""",
+}
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    **{
+        getattr(np, name): getattr(module, name)
+        for module, names in _NAMES.items()
+        for name in names.split()
+        if hasattr(np, name)
+    },
+    **{getattr(np.linalg, name): getattr(linalg, name) for name in _LINALG.split()},
+    **{
+        getattr(module, name): borrowed(getattr(module, name))
+        for module, names in _BORROWED.items()
+        for name in names.split()
+        if implementation_of(getattr(module, name, None))  # else what NumPy has now isn't Python
+    },
+    np.permute_dims: shaping.transpose,
+    np.copy: memory.copy_of,
+    np.empty_like: shaping.zeros_like,
+    np.amax: reducing.max,
+    np.amin: reducing.min,
+    np.around: misc.round,
+    np.shares_memory: misc.may_share_memory,
+}
 
 INSTEAD: dict[Any, str] = {
     np.partition: "np.sort(x), which is partitioned, too",

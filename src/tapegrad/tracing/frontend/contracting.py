@@ -100,12 +100,6 @@ def inner(a: Any, b: Any) -> Any:
     return scalar(tensordot(a, b, ((a.ndim - 1,), (b.ndim - 1,))))
 
 
-def outer(a: Any, b: Any, out: Any = None) -> Any:
-    """np.outer."""
-    a, b = _pair(a, b)
-    return _done(a.reshape(-1, 1) * b.reshape(-1), out)
-
-
 def kron(a: Any, b: Any) -> Any:
     """np.kron."""
     a, b = as_tracer(a, b), as_tracer(b, a)

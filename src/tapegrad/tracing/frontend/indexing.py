@@ -338,11 +338,6 @@ def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
     return take(a, chosen, axis, out)
 
 
-def extract(condition: Any, arr: Any) -> Any:
-    """np.extract."""
-    return compress(np.reshape(condition, -1), np.reshape(arr, -1))
-
-
 @in_rows
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """np.choose."""
@@ -369,11 +364,6 @@ def nonzero(x: Any) -> Any:
     if x.ndim == 0:
         raise ValueError("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d first")
     return tuple(_index_arrays(x if x.dtype == np.bool_ else x != 0, x))
-
-
-def flatnonzero(x: Any) -> Any:
-    """np.flatnonzero."""
-    return nonzero(x.reshape(-1))[0]
 
 
 def argwhere(x: Any) -> Any:

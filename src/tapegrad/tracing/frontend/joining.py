@@ -11,14 +11,7 @@ from numpy.lib.array_utils import normalize_axis_index
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.tracing.frontend.memory import lay_out_as
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store, untraced
-from tapegrad.tracing.frontend.shaping import (
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    expand_dims,
-    ints,
-    ravel,
-)
+from tapegrad.tracing.frontend.shaping import expand_dims, ints, ravel
 from tapegrad.tracing.tracer import Tracer
 
 
@@ -75,34 +68,6 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, **kwargs: Any) -> Any:
     return concatenate([expand_dims(x, axis) for x in xs], axis, out, **kwargs)
 
 
-def vstack(tup: Any, **kwargs: Any) -> Any:
-    """np.vstack."""
-    return concatenate([atleast_2d(x) for x in _traced(tup)], 0, **kwargs)
-
-
-def hstack(tup: Any, **kwargs: Any) -> Any:
-    """np.hstack."""
-    xs = [atleast_1d(x) for x in _traced(tup)]
-    return concatenate(xs, 0 if xs[0].ndim == 1 else 1, **kwargs)
-
-
-def dstack(tup: Any) -> Any:
-    """np.dstack."""
-    return concatenate([atleast_3d(x) for x in _traced(tup)], 2)
-
-
-def column_stack(tup: Any) -> Any:
-    """np.column_stack."""
-    return concatenate([atleast_2d(x).T if x.ndim < 2 else x for x in _traced(tup)], 1)
-
-
-def append(arr: Any, values: Any, axis: Any = None) -> Any:
-    """np.append."""
-    return concatenate(
-        [ravel(x) for x in _traced((arr, values))] if axis is None else (arr, values), axis or 0
-    )
-
-
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """np.array_split."""
     if not ary.ndim:
@@ -120,64 +85,6 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         bounds = [0, *ints(indices_or_sections, ary), n]
     before = (slice(None),) * axis
     return [ary[(*before, slice(a, b))] for a, b in pairwise(bounds)]
-
-
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """np.split."""
-    if not ary.ndim:
-        np.split(untraced(ary), 1 if np.ndim(indices_or_sections) == 0 else [1])  # NumPy's error
-    if np.ndim(indices_or_sections) == 0 and ary.shape[axis] % int(indices_or_sections):
-        raise ValueError("array split does not result in an equal division")
-    return array_split(ary, indices_or_sections, axis)
-
-
-def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """np.vsplit."""
-    if ary.ndim < 2:
-        raise ValueError("vsplit only works on arrays of 2 or more dimensions")
-    return split(ary, indices_or_sections, 0)
-
-
-def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """np.hsplit."""
-    if ary.ndim == 0:
-        raise ValueError("hsplit only works on arrays of 1 or more dimensions")
-    return split(ary, indices_or_sections, 1 if ary.ndim > 1 else 0)
-
-
-def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """np.dsplit."""
-    if ary.ndim < 3:
-        raise ValueError("dsplit only works on arrays of 3 or more dimensions")
-    return split(ary, indices_or_sections, 2)
-
-
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
-    """np.unstack."""
-    return tuple(np.moveaxis(x, axis, 0))
-
-
-def block(arrays: Any) -> Any:
-    """np.block: the innermost lists are joined along the last axis, those outside along others."""
-
-    def depth(x: Any) -> int:
-        return 1 + max(map(depth, x), default=0) if isinstance(x, list) else 0
-
-    def leaves(x: Any) -> list[Any]:
-        return [leaf for part in x for leaf in leaves(part)] if isinstance(x, list) else [x]
-
-    traced = [x for x in leaves(arrays) if isinstance(x, Tracer)]
-    levels = depth(arrays)
-    ndim = max(levels, *[np.ndim(x) for x in leaves(arrays)])
-
-    def joined(x: Any, level: int) -> Any:
-        if isinstance(x, list):
-            return concatenate([joined(part, level + 1) for part in x], ndim - levels + level)
-        x = as_tracer(x, *traced)
-        return x.reshape((1,) * (ndim - x.ndim) + x.shape)
-
-    result = joined(arrays, 0)
-    return np.copy(result) if levels == 0 else result
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:

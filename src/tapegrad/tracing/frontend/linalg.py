@@ -7,8 +7,6 @@ anew, so it raises in its turn, at the user's line, or takes the path behind the
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -21,7 +19,6 @@ from tapegrad.primitives.determinants import Det
 from tapegrad.primitives.solving import LU, Cholesky, LUSolve, inverse_t
 from tapegrad.primitives.solving import slogdet as strict_slogdet
 from tapegrad.primitives.spectral import QR, SVD, EigH, PInv
-from tapegrad.tracing.frontend.contracting import einsum
 from tapegrad.tracing.frontend.memory import copy_of, in_rows, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.source import at_line
@@ -83,81 +80,12 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
         result = _largest(sums, (left,), True) if ord > 0 else np.min(sums, left, keepdims=True)
         return result if keepdims else scalar(copy_of(np.squeeze(result, axes)))
     if ord in (2, -2, "nuc"):
-        values = svdvals(np.moveaxis(x, axes, (-2, -1)))  # in descending order
+        values = svd(np.moveaxis(x, axes, (-2, -1)), compute_uv=False)  # in descending order
         summed = ord == "nuc" or (ord == 2 and not values.shape[-1])  # nothing at all is 0
         result = np.sum(values, -1) if summed else copy_of(values[..., 0 if ord == 2 else -1])
         result = result if keepdims else scalar(result)
         return np.expand_dims(result, axes) if keepdims else result
     raise ValueError("Invalid norm order for matrices.")
-
-
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
-    """np.linalg.vector_norm."""
-    if x.dtype.kind != "f":
-        x = cast(x, np.float64)
-    axes = tuple(range(x.ndim)) if axis is None else normalize_axis_tuple(axis, x.ndim)
-    return _vector_norm(x, ord, axes, keepdims)
-
-
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
-    """np.linalg.matrix_norm."""
-    return norm(x, ord, (-2, -1), keepdims)
-
-
-@in_rows
-def matrix_power(a: Any, n: int) -> Any:
-    """np.linalg.matrix_power, by squaring."""
-    check_square(a)
-    try:
-        n = operator.index(n)
-    except TypeError:
-        raise TypeError("exponent must be an integer") from None
-    if n < 0:
-        a, n = inv(a), -n
-    if n == 0:
-        return np.zeros_like(a) + np.eye(a.shape[-1], dtype=a.dtype)
-    result = None
-    while True:
-        if n & 1:
-            result = a if result is None else np.matmul(result, a)
-        n >>= 1
-        if not n:
-            return np.copy(result) if result is a else result
-        a = np.matmul(a, a)
-
-
-@in_rows
-def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
-    """np.linalg.multi_dot, in the cheapest order."""
-    xs = [as_tracer(x, *arrays) for x in arrays]
-    if len(xs) < 2:
-        raise ValueError("Expecting at least two arrays.")
-    first, last = xs[0].ndim, xs[-1].ndim
-    inner = [f"{chr(97 + k)}{chr(98 + k)}" for k in range(len(xs))]
-    inner[0] = inner[0] if first == 2 else inner[0][1]
-    inner[-1] = inner[-1] if last == 2 else inner[-1][0]
-    result = (inner[0][0] if first == 2 else "") + (inner[-1][1] if last == 2 else "")
-    return einsum(f"{','.join(inner)}->{result}", *xs, out=out)
-
-
-def outer(x1: Any, x2: Any, /) -> Any:
-    """np.linalg.outer."""
-    if np.ndim(x1) != 1 or np.ndim(x2) != 1:
-        raise ValueError(
-            "Input arrays must be one-dimensional, but they are "
-            f"x1.ndim={np.ndim(x1)} and x2.ndim={np.ndim(x2)}."
-        )
-    return np.outer(x1, x2)
-
-
-def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    """np.linalg.cross, of vectors with three components."""
-    if np.shape(x1)[axis] != 3 or np.shape(x2)[axis] != 3:
-        raise ValueError(
-            "Both input arrays must be (arrays of) 3-dimensional vectors, but they are "
-            f"{np.shape(x1)[axis]} and {np.shape(x2)[axis]} dimensional instead."
-        )
-    return np.cross(x1, x2, axis=axis)
 
 
 # ---- what the functions below have in common
@@ -291,33 +219,6 @@ def _has_small_pivots(factors: Any) -> Any:
     return np.any(np.min(size, -1) <= least * np.max(size, -1))
 
 
-def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
-    """np.linalg.tensorsolve."""
-    a, b = floating(a, b)
-    if axes is not None:
-        every = list(range(a.ndim))
-        for k in axes:
-            every.remove(k)
-            every.insert(a.ndim, k)
-        a = np.transpose(a, every)
-    shape = a.shape[-(a.ndim - b.ndim) :]
-    size = int(np.prod(shape))
-    if a.size != size**2:
-        raise LinAlgError(
-            "Input arrays must satisfy the requirement             "
-            "prod(a.shape[b.ndim:]) == prod(a.shape[:b.ndim])"
-        )
-    return solve(a.reshape(size, size), b.ravel()).reshape(shape)
-
-
-def tensorinv(a: Any, n: int = 2) -> Any:
-    """np.linalg.tensorinv, of the first `n` axes against the others."""
-    if n <= 0:
-        raise ValueError("Invalid ind argument.")
-    size = int(np.prod(a.shape[n:]))
-    return inv(a.reshape(size, -1)).reshape(a.shape[n:] + a.shape[:n])
-
-
 # ---- eigenvalues, singular values, orthogonal factors
 
 
@@ -354,11 +255,6 @@ def svd(
     u, s, vt, failed = SVD()(a)
     raise_if(failed, "SVD did not converge")
     return _named("svd")(u, s, vt) if compute_uv else s
-
-
-def svdvals(x: Any, /) -> Any:
-    """np.linalg.svdvals."""
-    return svd(x, compute_uv=False)
 
 
 def _refuse_hermitian(name: str, hermitian: bool) -> None:
@@ -457,23 +353,6 @@ class Residuals:
         return self._refuse()
 
 
-def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
-    """np.linalg.matrix_rank: integers, which have no derivative."""
-    if rtol is not None and tol is not None:
-        raise ValueError("`tol` and `rtol` can't be both set.")
-    if A.ndim < 2:
-        return int(not np.all(A == 0))
-    _refuse_hermitian("matrix_rank", hermitian)
-    s = svdvals(A)
-    if tol is not None:
-        return np.count_nonzero(s > np.expand_dims(tol, -1), axis=-1)
-    if rtol is None:
-        rtol = max(A.shape[-2:]) * np.finfo(s.dtype).eps
-    else:
-        rtol = np.expand_dims(rtol, -1)
-    return np.count_nonzero(s > s[..., :1] * rtol, axis=-1)
-
-
 @quiet
 def cond(x: Any, ord: Any = None) -> Any:
     """np.linalg.cond: of a singular matrix it is infinite."""
@@ -481,7 +360,7 @@ def cond(x: Any, ord: Any = None) -> Any:
     if a.size == 0 and a.ndim >= 2 and 0 in a.shape[-2:]:
         raise LinAlgError("cond is not defined on empty arrays")
     if ord is None or ord in (2, -2):
-        s = svdvals(a)
+        s = svd(a, compute_uv=False)
         r = s[..., -1] / s[..., 0] if ord == -2 else s[..., 0] / s[..., -1]
     else:
         inverse = transposed(inverse_t(*factored(a)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tapegrad.tracing.floating import method, watching
 from tapegrad.tracing.frontend import (
     contracting,
@@ -24,7 +26,7 @@ def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
 
 
 def _transpose(x: Any, *axes: Any) -> Any:
-    if len(axes) == 1 and (axes[0] is None or not hasattr(axes[0], "__index__")):
+    if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])):
         axes = axes[0]
     return shaping.transpose(x, axes or None)
 
@@ -37,46 +39,26 @@ def call_method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     return settle(result, given, certain=True)
 
 
+def _compress(x: Any, condition: Any, axis: Any = None, out: Any = None) -> Any:
+    return indexing.compress(condition, x, axis, out)
+
+
+# Methods by the modules that have them, under the same names
+_NAMES: dict[Any, str] = {
+    reducing: "all any argmax argmin cumprod cumsum max mean min prod std sum var",
+    sorting: "argsort searchsorted",
+    shaping: "astype copy diagonal flatten ravel repeat squeeze swapaxes trace view",
+    indexing: "choose nonzero take",
+    misc: "clip round",
+    contracting: "dot",
+    scattering: "fill put",
+}
 METHODS: dict[str, Any] = {
-    "all": reducing.all_,
-    "any": reducing.any_,
-    "argmax": reducing.argmax,
-    "argmin": reducing.argmin,
-    "argsort": sorting.argsort,
-    "astype": shaping.astype,
-    "choose": indexing.choose,
-    "clip": misc.clip,
-    "compress": lambda x, condition, axis=None, out=None: indexing.compress(
-        condition, x, axis, out
-    ),
+    **{name: getattr(m, name) for m, names in _NAMES.items() for name in names.split()},
+    "compress": _compress,
     "conj": shaping.copy,
     "conjugate": shaping.copy,
-    "copy": shaping.copy,
-    "cumprod": reducing.cumprod,
-    "cumsum": reducing.cumsum,
-    "diagonal": shaping.diagonal,
-    "dot": contracting.dot,
-    "fill": scattering.fill,
-    "flatten": shaping.flatten,
-    "max": reducing.max,
-    "mean": reducing.mean,
-    "min": reducing.min,
-    "nonzero": indexing.nonzero,
-    "prod": reducing.prod,
-    "put": scattering.put,
-    "ravel": shaping.ravel,
-    "repeat": shaping.repeat,
     "reshape": _reshape,
-    "round": misc.round_,
-    "searchsorted": sorting.searchsorted,
     "sort": sorting.sort_in_place,
-    "squeeze": shaping.squeeze,
-    "std": reducing.std,
-    "sum": reducing.sum,
-    "swapaxes": shaping.swapaxes,
-    "take": indexing.take,
-    "trace": shaping.trace,
     "transpose": _transpose,
-    "var": reducing.var,
-    "view": shaping.view,
 }

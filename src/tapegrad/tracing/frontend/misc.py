@@ -77,7 +77,7 @@ def clip(
     return scalar(result) if out is None else store(out, result)
 
 
-def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
+def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     """np.round."""
     if a.dtype == np.bool_:
         loop_dtypes(np.rint, [a])  # np.round has float16 here, which can't be traced
@@ -120,21 +120,6 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
     return scalar(result)
 
 
-def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
-    """np.allclose: a guarded truth."""
-    return bool(np.all(isclose(a, b, rtol, atol, equal_nan)))
-
-
-def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    """np.array_equal: a guarded truth."""
-    if np.shape(a1) != np.shape(a2):
-        return False
-    same = np.equal(a1, a2)
-    if equal_nan:
-        same = np.logical_or(same, np.logical_and(np.isnan(a1), np.isnan(a2)))
-    return bool(np.all(same))
-
-
 def array_equiv(a1: Any, a2: Any) -> Any:
     """np.array_equiv: a guarded truth."""
     try:
@@ -144,31 +129,19 @@ def array_equiv(a1: Any, a2: Any) -> Any:
     return bool(np.all(np.equal(a1, a2)))
 
 
-def nan_to_num(
-    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
-) -> Any:
-    """np.nan_to_num."""
-    if not copy and x._is_scalar():
-        np.array(x.dtype.type(0), copy=False)  # NumPy's own error
-    if x.dtype.kind != "f":
-        return scalar(ew.copy(x)) if copy else x
-    info = np.finfo(x.dtype)
-    high = info.max if posinf is None else posinf
-    low = info.min if neginf is None else neginf
-    result = np.where(np.isnan(x), cast(as_tracer(nan, x), x.dtype), x)
-    result = np.where(x == np.inf, cast(as_tracer(high, x), x.dtype), result)
-    result = np.where(x == -np.inf, cast(as_tracer(low, x), x.dtype), result)
-    return scalar(result) if copy else store(x, result)
-
-
 def imag(x: Any) -> Any:
     """np.imag: zeros."""
     return np.zeros_like(x)
 
 
-def constant(x: Any, value: bool) -> Any:
-    """An array of the shape of `x` with one truth."""
-    return np.full(x.shape, value) if x.ndim else np.bool_(value)
+def iscomplex(x: Any) -> Any:
+    """np.iscomplex."""
+    return np.full(x.shape, False) if x.ndim else np.False_
+
+
+def isreal(x: Any) -> Any:
+    """np.isreal."""
+    return np.full(x.shape, True) if x.ndim else np.True_
 
 
 # ---- questions about types and memory
@@ -186,6 +159,11 @@ def result_type(*xs: Any) -> np.dtype:
     return np.result_type(*map(dtype_shown, xs))
 
 
+def can_cast(a: Any, to: Any, casting: Any = "safe") -> bool:
+    """np.can_cast."""
+    return np.can_cast(dtype_shown(a), to, casting)
+
+
 def min_scalar_type(a: Any) -> np.dtype:
     """np.min_scalar_type: of a number it depends on the value, which is guarded."""
     if a.ndim:
@@ -196,11 +174,6 @@ def min_scalar_type(a: Any) -> np.dtype:
             "the value. Use x.dtype"
         )
     return np.min_scalar_type(int(a) if a.dtype.kind in "iu" else bool(a))
-
-
-def common_type(*arrays: Any) -> Any:
-    """np.common_type."""
-    return np.common_type(*[np.empty(0, x.dtype) for x in arrays])
 
 
 def isfortran(a: Any) -> bool:

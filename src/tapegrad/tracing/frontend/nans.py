@@ -10,6 +10,7 @@ import numpy as np
 from tapegrad.tracing.frontend import reducing
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import as_tracer, mask_of, store
+from tapegrad.tracing.frontend.parameters import called_as
 
 _MISSING = np._NoValue
 
@@ -27,49 +28,31 @@ def _both(there: Any, where: Any) -> Any:
     return there if where is _MISSING else np.logical_and(there, mask_of(where))
 
 
-def nansum(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: Any = _MISSING,
-    initial: Any = _MISSING,
-    where: Any = _MISSING,
-) -> Any:
-    """np.nansum."""
-    x, _ = _filled(as_tracer(a, initial, where, out), 0)
-    return reducing.sum(x, axis, dtype, out, keepdims, initial, where)
+def _of_filled(function: Callable[..., Any], numpys: Any, value: float) -> Callable[..., Any]:
+    """A function of what is there, where `value` changes nothing."""
+
+    @called_as(numpys)
+    def reduce(a: Any, *args: Any, **kwargs: Any) -> Any:
+        a = as_tracer(a, *args, *kwargs.values())
+        return function(_filled(a, value)[0], *args, **kwargs)
+
+    return reduce
 
 
-def nanprod(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: Any = _MISSING,
-    initial: Any = _MISSING,
-    where: Any = _MISSING,
-) -> Any:
-    """np.nanprod."""
-    x, _ = _filled(as_tracer(a, initial, where, out), 1)
-    return reducing.prod(x, axis, dtype, out, keepdims, initial, where)
+nansum = _of_filled(reducing.sum, np.nansum, 0)
+nanprod = _of_filled(reducing.prod, np.nanprod, 1)
+nancumsum = _of_filled(reducing.cumsum, np.nancumsum, 0)
+nancumprod = _of_filled(reducing.cumprod, np.nancumprod, 1)
 
 
-def nanmean(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    keepdims: Any = _MISSING,
-    *,
-    where: Any = _MISSING,
-) -> Any:
+@called_as(np.nanmean)
+def nanmean(a: Any, *args: Any, where: Any = _MISSING, **kwargs: Any) -> Any:
     """np.nanmean."""
-    a = as_tracer(a, where, out)
-    if a.dtype.kind != "f":
-        return reducing.mean(a, axis, dtype, out, keepdims, where=where)
-    x, there = _filled(a, 0)
-    return reducing.mean(x, axis, dtype, out, keepdims, where=_both(there, where))
+    a = as_tracer(a, where, *args, *kwargs.values())
+    if a.dtype.kind == "f":
+        a, there = _filled(a, 0)
+        where = _both(there, where)
+    return reducing.mean(a, *args, where=where, **kwargs)
 
 
 def nanvar(
@@ -97,23 +80,7 @@ def nanvar(
     return result if out is None else store(out, result)
 
 
-def nanstd(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: Any = 0,
-    keepdims: Any = _MISSING,
-    *,
-    where: Any = _MISSING,
-    mean: Any = _MISSING,
-    correction: Any = _MISSING,
-) -> Any:
-    """np.nanstd."""
-    found = nanvar(
-        a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction
-    )
-    return np.sqrt(found) if out is None else store(out, np.sqrt(found))
+nanstd = reducing.root_of(nanvar, np.nanstd)
 
 
 def _nan_extremum(
@@ -139,7 +106,7 @@ def _nan_extremum(
         x = reducing.selected(x, where, a.dtype.type(neutral))
         start = neutral if initial is not _MISSING else _MISSING  # of no elements there is one
         result = extremum(x, axis, None, keepdims, start)
-        some = reducing.any_(there, axis, None, keepdims)
+        some = reducing.any(there, axis, None, keepdims)
         result = np.where(some, result, result.dtype.type(np.nan))
         if initial is not _MISSING:
             result = combine(result, reducing.like(initial, result))
@@ -150,13 +117,3 @@ def _nan_extremum(
 
 nanmax = _nan_extremum(reducing.max, np.fmax, -np.inf)
 nanmin = _nan_extremum(reducing.min, np.fmin, np.inf)
-
-
-def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    """np.nancumsum."""
-    return reducing.cumsum(_filled(as_tracer(a, out), 0)[0], axis, dtype, out)
-
-
-def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    """np.nancumprod."""
-    return reducing.cumprod(_filled(as_tracer(a, out), 1)[0], axis, dtype, out)

@@ -3,19 +3,17 @@ polynomials, covariances."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.norms import Known
 from tapegrad.primitives.scatter import ScatterAdd
-from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, of_array, scalar
+from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, plain
-from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -62,27 +60,6 @@ def linspace(
 
 
 # ---- differences and integrals
-
-
-def diff(
-    a: Any, n: int = 1, axis: int = -1, prepend: Any = _MISSING, append: Any = _MISSING
-) -> Any:
-    """np.diff."""
-    if n < 0:
-        raise ValueError(f"order must be non-negative but got {n!r}")
-    a = as_tracer(a, prepend, append)
-    if n == 0:
-        return a
-    axis = normalize_axis_index(axis, a.ndim)
-    edge = tuple(1 if k == axis else m for k, m in enumerate(a.shape))
-    parts = [p for p in (prepend, a, append) if p is not _MISSING]
-    if len(parts) > 1:
-        parts = [p if np.ndim(p) else np.broadcast_to(as_tracer(p, a), edge) for p in parts]
-        a = np.concatenate(parts, axis)
-    for _ in range(n):
-        later, earlier = a[_along(axis, slice(1, None))], a[_along(axis, slice(None, -1))]
-        a = np.not_equal(later, earlier) if a.dtype == np.bool_ else later - earlier
-    return a
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
@@ -166,36 +143,6 @@ def _gradient(f: Any, axis: int, dx: Any, edge_order: int) -> Any:
             + at(-1) * ((2.0 * g + h) / (g * (h + g)))
         )
     return cast(np.concatenate([first, inside, last], axis), f.dtype)
-
-
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
-    """np.trapezoid."""
-    y = as_tracer(y, x, dx)
-    axis = normalize_axis_index(axis, y.ndim)
-    width = dx
-    if x is not None:
-        width = diff(as_tracer(x, y), axis=-1 if np.ndim(x) == 1 else axis)
-        if np.ndim(x) == 1:
-            width = np.reshape(width, [-1 if k == axis else 1 for k in range(y.ndim)])
-    pairs = y[_along(axis, slice(1, None))] + y[_along(axis, slice(None, -1))]
-    return np.sum(width * pairs / 2.0, axis=axis)
-
-
-def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * np.pi) -> Any:
-    """np.unwrap."""
-    p = as_tracer(p, discont, period)
-    axis = normalize_axis_index(axis, p.ndim)
-    step = diff(p, axis=axis)
-    dtype = common_dtype(step, period)
-    half, odd = divmod(period, 2) if dtype.kind in "iu" else (period / 2, 0)
-    low = -half
-    wrapped = np.mod(step - low, period) + low
-    if not odd:  # a jump by half a period keeps its sign
-        wrapped = np.where((wrapped == low) & (step > 0), half, wrapped)
-    small = np.abs(step) < (period / 2 if discont is None else discont)
-    correction = np.cumsum(np.where(small, 0, wrapped - step), axis=axis)
-    first, rest = p[_along(axis, slice(0, 1))], p[_along(axis, slice(1, None))]
-    return cast(np.concatenate([first, rest + correction], axis), dtype)
 
 
 # ---- interpolation, convolution, counting
@@ -286,47 +233,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     return ScatterAdd((length,))(cast(as_tracer(weights, x), np.float64), cast(x, np.intp))
 
 
-@of_array
-def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
-    """np.piecewise: each function gets the elements where its condition holds, and is recorded
-    with their count, which is guarded."""
-    listed = isinstance(condlist, (list, tuple)) or np.ndim(condlist)
-    if not listed or (np.ndim(condlist[0]) == 0 and x.ndim):
-        condlist = [condlist]
-    condlist = list(condlist)
-    if len(funclist) == len(condlist) + 1:
-        rest = np.logical_not(np.logical_or.reduce(np.stack(condlist), axis=0))
-        condlist = [*condlist, rest]
-    elif len(funclist) != len(condlist):
-        raise ValueError(
-            f"with {len(condlist)} condition(s), either {len(condlist)} or {len(condlist) + 1} "
-            "functions are expected"
-        )
-    y = np.zeros_like(x)
-    for condition, piece in zip(condlist, funclist, strict=True):
-        if callable(piece):
-            chosen = x[condition]
-            if chosen.size:
-                with observed():
-                    pieces = piece(chosen, *args, **kw)
-                y[condition] = pieces
-        else:
-            y[condition] = piece
-    return y
-
-
 # ---- polynomials
-
-
-def polyval(p: Any, x: Any) -> Any:
-    """np.polyval: Horner's scheme."""
-    p = as_tracer(p, x)
-    if not isinstance(x, Tracer):
-        x = np.asarray(x)
-    y: Any = np.zeros_like(as_tracer(x, p))
-    for k in range(p.shape[0]):
-        y = y * x + p[k]
-    return y
 
 
 @in_rows
@@ -348,75 +255,9 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
 # ---- statistics
 
 
-def cov(
-    m: Any,
-    y: Any = None,
-    rowvar: bool = True,
-    bias: bool = False,
-    ddof: Any = None,
-    fweights: Any = None,
-    aweights: Any = None,
-    *,
-    dtype: Any = None,
-) -> Any:
-    """np.cov."""
-    if ddof is not None and ddof != int(ddof):
-        raise ValueError("ddof must be integer")
-    m = as_tracer(m, y, fweights, aweights)
-    samples = [m] if y is None else [m, as_tracer(y, m)]
-    for name, x in zip("my", samples, strict=False):
-        if x.ndim > 2:
-            raise ValueError(f"{name} has more than 2 dimensions")
-    wide = np.result_type(*[x.dtype for x in samples], np.float64)
-    dtype = wide if dtype is None else np.dtype(dtype)
-    rows = [np.atleast_2d(cast(x, dtype)) for x in samples]
-    if not rowvar and m.ndim != 1:
-        rows[0] = rows[0].T
-    if rows[0].shape[0] == 0:
-        return np.zeros_like(m, dtype=np.float64, shape=(0, 0))
-    if not rowvar and y is not None and rows[1].shape[0] != 1:
-        rows[1] = rows[1].T
-    x = np.concatenate(rows, 0)
-    if ddof is None:
-        ddof = 0 if bias else 1
-    weights = [
-        _weights(w, x, name)
-        for w, name in ((fweights, "fweights"), (aweights, "aweights"))
-        if w is not None
-    ]
-    if not weights:
-        average, freedom = np.mean(x, axis=1), x.shape[1] - ddof
-    else:
-        w = weights[0] if len(weights) == 1 else weights[0] * weights[1]
-        total = np.sum(w)
-        average, freedom = np.sum(x * w, axis=1) / total, total - ddof
-        if aweights is not None and ddof:
-            freedom = total - ddof * np.sum(w * weights[-1]) / total
-    if freedom <= 0:
-        warnings.warn("Degrees of freedom <= 0 for slice", RuntimeWarning, stacklevel=4)
-        freedom = 0.0
-    x = x - average[:, None]
-    products = np.dot(x, (x * w if weights else x).T)
-    return np.squeeze(cast(products * np.true_divide(1, freedom), products.dtype))
-
-
-def _weights(w: Any, x: Any, name: str) -> Any:
-    """The weights of the samples, checked as np.cov does it; their signs are guarded."""
-    w = cast(as_tracer(w, x), np.float64)
-    if name == "fweights" and not np.all(w == np.rint(w)):
-        raise TypeError("fweights must be integer")
-    if w.ndim > 1:
-        raise RuntimeError(f"cannot handle multidimensional {name}")
-    if w.shape[0] != x.shape[1]:
-        raise RuntimeError(f"incompatible numbers of samples and {name}")
-    if np.any(w < 0):
-        raise ValueError(f"{name} cannot be negative")
-    return w
-
-
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
     """np.corrcoef."""
-    c = cov(x, y, rowvar, dtype=dtype)
+    c: Any = np.cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return c / c
     size = np.sqrt(np.diag(c))

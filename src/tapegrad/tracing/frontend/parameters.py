@@ -7,7 +7,9 @@ for granted: its value is guarded, and the function gets that.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,10 +25,25 @@ PARAMETERS = frozenset(
     {
         *("axes", "axis", "axis1", "axis2", "axisa", "axisb", "axisc", "source", "destination"),
         *("shape", "new_shape", "reps", "repeats", "shift", "pad_width", "indices_or_sections"),
-        *("k", "n", "N", "num", "minlength", "offset", "decimals", "obj", "ord", "edge_order"),
+        *(
+            "k",
+            "n",
+            "N",
+            "num",
+            "minlength",
+            "offset",
+            "decimals",
+            "obj",
+            "ind",
+            "deg",
+            "ord",
+            "edge_order",
+        ),
         *("ddof", "correction", "include_initial", "stat_length"),
         *("keepdims", "rowvar", "bias", "endpoint", "retstep", "returned", "increasing", "upper"),
         *("sparse", "copy", "subok", "wrap", "equal_nan", "hermitian", "full_matrices", "stable"),
+        *("assume_unique", "return_index", "return_indices", "return_inverse", "return_counts"),
+        *("sorted", "invert", "density", "full", "cov", "trim", "einsum_call"),
         *("descending", "compute_uv", "overwrite_input", "optimize"),
         *("dtype", "type", "to", "device", "casting", "order", "kind", "mode", "side", "method"),
         *("indexing", "UPLO", "reflect_type"),
@@ -50,6 +67,16 @@ class Form:
         if not self.renamed:
             return kwargs
         return {self.renamed.get(name, name): x for name, x in kwargs.items()}
+
+
+def called_as(numpys: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """For a function that is called as one of NumPy's, and passes arguments on."""
+
+    def mark(function: Any) -> Any:
+        function.__signature__ = inspect.signature(numpys)
+        return function
+
+    return mark
 
 
 @cache
@@ -83,13 +110,30 @@ def taken(form: Form, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list
     return done, named, found
 
 
+class _Running(threading.local):
+    numpys = False
+
+
+_running = _Running()
+
+
+@contextlib.contextmanager
+def numpys_own(numpys: bool = True) -> Iterator[None]:
+    """In here code of NumPy's runs: what it makes parameters of can't change later."""
+    before, _running.numpys = _running.numpys, numpys
+    try:
+        yield
+    finally:
+        _running.numpys = before
+
+
 def _is_taken(x: Any) -> bool:
     """Whether a parameter has traced integers in it, or is an array, whose elements may change."""
     if isinstance(x, (list, tuple)):
         return any(map(_is_taken, x))
     if isinstance(x, dict):
         return any(map(_is_taken, x.values()))
-    return isinstance(x, (Tracer, np.ndarray))
+    return isinstance(x, Tracer) or (isinstance(x, np.ndarray) and not _running.numpys)
 
 
 def plain_parameter(x: Any, others: Sequence[Any]) -> Any:

@@ -11,6 +11,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tapegrad.errors import UnsupportedError
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import as_tracer, has_tracer, is_weak, store
+from tapegrad.tracing.frontend.parameters import called_as
 from tapegrad.tracing.frontend.sorting import sort
 from tapegrad.tracing.source import at_line
 
@@ -79,42 +80,17 @@ def _nearer(at: Any, is_below: Callable[[Any, Any], Any]) -> Any:
     return np.maximum(place.astype(np.intp), 0)
 
 
-def quantile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: Any = False,
-    *,
-    weights: Any = None,
-) -> Any:
+@called_as(np.quantile)
+def quantile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
     """np.quantile; the derivative with respect to q is the slope between two elements."""
-    return _quantile(a, q, "Quantiles must be in the range [0, 1]", **_options(locals()))
+    return _quantile("Quantiles must be in the range [0, 1]", is_weak(q), a, q, *args, **kwargs)
 
 
-def percentile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: Any = False,
-    *,
-    weights: Any = None,
-) -> Any:
+@called_as(np.percentile)
+def percentile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
     """np.percentile."""
-    options = _options(locals())
-    weak = is_weak(q)
-    q = np.true_divide(_listed(q, a), 100)
-    message = "Percentiles must be in the range [0, 100]"
-    return _quantile(a, q, message, weak=weak, **options)
-
-
-def _options(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: given[name] for name in ("axis", "out", "method", "keepdims", "weights")}
+    message, share = "Percentiles must be in the range [0, 100]", np.true_divide(_listed(q, a), 100)
+    return _quantile(message, is_weak(q), a, share, *args, **kwargs)
 
 
 def _listed(q: Any, a: Any) -> Any:
@@ -123,15 +99,17 @@ def _listed(q: Any, a: Any) -> Any:
 
 
 def _quantile(
+    message: str,
+    weak: bool,
     a: Any,
     q: Any,
-    message: str,
-    axis: Any,
-    out: Any,
-    method: str,
-    keepdims: Any,
-    weights: Any,
-    weak: bool = False,
+    axis: Any = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: Any = False,
+    *,
+    weights: Any = None,
 ) -> Any:
     if weights is not None:
         raise UnsupportedError(
@@ -140,7 +118,6 @@ def _quantile(
         )
     if method not in _PLACES:
         raise ValueError(f"{method!r} is not a valid method. Use one of: {list(_PLACES)}")
-    weak = weak or is_weak(q)
     a, q = as_tracer(a, q, out), _listed(q, a)
     if not np.all((q >= 0) & (q <= 1)):
         raise ValueError(message)

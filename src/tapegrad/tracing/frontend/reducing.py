@@ -26,6 +26,7 @@ from tapegrad.primitives.reductions import (
 from tapegrad.primitives.views import ExpandDims
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, mask_of, store
+from tapegrad.tracing.frontend.parameters import called_as
 from tapegrad.tracing.frontend.shaping import at_least_a_vector, ravel
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -141,10 +142,10 @@ def _logical(primitive: Any, neutral: bool, combine: Callable[..., Any]) -> Call
     return reduce
 
 
-any_ = _logical(Any_, False, np.logical_or)
-all_ = _logical(All, True, np.logical_and)
-sum = _fold(Sum, 0, any_, np.add)
-prod = _fold(Prod, 1, all_, np.multiply)
+any = _logical(Any_, False, np.logical_or)
+all = _logical(All, True, np.logical_and)
+sum = _fold(Sum, 0, any, np.add)
+prod = _fold(Prod, 1, all, np.multiply)
 
 
 def _extremum(
@@ -185,8 +186,8 @@ def _extremum(
     return reduce
 
 
-max = _extremum(Max, any_, np.maximum)
-min = _extremum(Min, all_, np.minimum)
+max = _extremum(Max, any, np.maximum)
+min = _extremum(Min, all, np.minimum)
 
 
 def mean(
@@ -265,60 +266,20 @@ def freedom_lost(ddof: Any, correction: Any) -> Any:
     return correction
 
 
-def std(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: Any = 0,
-    keepdims: Any = _MISSING,
-    *,
-    where: Any = _MISSING,
-    mean: Any = _MISSING,
-    correction: Any = _MISSING,
-) -> Any:
-    """np.std."""
-    result = np.sqrt(
-        var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction)
-    )
-    return result if out is None else store(out, result)
+def root_of(variance: Callable[..., Any], numpys: Any) -> Callable[..., Any]:
+    """The standard deviation, of a function for the variance."""
+
+    @called_as(numpys)
+    def deviation(
+        a: Any, axis: Any = None, dtype: Any = None, out: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        result = np.sqrt(variance(a, axis, dtype, None, *args, **kwargs))
+        return result if out is None else store(out, result)
+
+    return deviation
 
 
-def average(
-    a: Any,
-    axis: Any = None,
-    weights: Any = None,
-    returned: bool = False,
-    *,
-    keepdims: Any = _MISSING,
-) -> Any:
-    """np.average."""
-    a, w = as_tracer(a, weights), weights
-    if w is None:
-        result = mean(a, axis, keepdims=keepdims)
-        count = count_of(a, axis, _MISSING, keepdims, result.dtype)
-        return (result, np.full_like(result, count)) if returned else result
-    w = as_tracer(w, a)
-    if w.shape != a.shape:
-        if axis is None:
-            raise TypeError("Axis must be specified when shapes of a and weights differ.")
-        axes = _axes(a, axis)
-        if w.shape != tuple(a.shape[k] for k in axes):
-            raise ValueError("Shape of weights must be consistent with shape of a along axis.")
-        w = np.reshape(w, [n if k in axes else 1 for k, n in enumerate(a.shape)])
-    dtype = np.result_type(a.dtype, w.dtype)
-    if a.dtype.kind in "iub":
-        dtype = np.result_type(dtype, np.float64)
-    scale = sum(np.broadcast_to(w, a.shape), axis, dtype, None, keepdims)
-    if scale._read()[1] is not None and np.any(scale == 0):
-        raise ZeroDivisionError("Weights sum to zero, can't be normalized")
-    result = sum(cast(a, dtype) * cast(w, dtype), axis, None, None, keepdims) / scale
-    return (result, scale) if returned else result
-
-
-def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = _MISSING) -> Any:
-    """np.ptp."""
-    return _finish(max(a, axis, None, keepdims) - min(a, axis, None, keepdims), (), False, out)
+std = root_of(var, np.std)
 
 
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,14 +29,10 @@ from tapegrad.tracing.frontend.memory import (
 from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, recorded
 from tapegrad.tracing.layout import laid_out_like, lay_out
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.tracer import Tracer
 
 
 def ints(x: Any, like: Any) -> tuple[int, ...]:
-    """A shape, a list of axes or of counts: one integer, or several. Those that are traced, or in
-    an array from outside, are guarded; `like` is a tracer of the trace that does it."""
-    if isinstance(x, np.ndarray) and isinstance(like, Tracer):
-        x = as_tracer(x, like)
+    """A shape, a list of axes or of counts: one integer, or several; traced ones are guarded."""
     if isinstance(x, (tuple, list)) or np.ndim(x):
         return tuple(k.__index__() for k in x)
     return (x.__index__(),)
@@ -115,13 +110,6 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
     return Transpose(tuple(order))(x)
 
 
-def rollaxis(x: Any, axis: int, start: int = 0) -> Any:
-    """np.rollaxis."""
-    axis = normalize_axis_index(axis, x.ndim)
-    start = start + x.ndim if start < 0 else start
-    return moveaxis(x, axis, start - 1 if axis < start else start)
-
-
 @of_array
 def squeeze(x: Any, axis: Any = None) -> Any:
     """np.squeeze."""
@@ -142,27 +130,6 @@ def expand_dims(x: Any, axis: Any) -> Any:
     return ExpandDims(tuple(sorted(normalize_axis_tuple(axes, x.ndim + len(axes)))))(x)
 
 
-def _at_least(grow: Callable[[Any], Any]) -> Callable[..., Any]:
-    """atleast_1d and its relatives: one array, or a tuple of several."""
-
-    def function(*xs: Any) -> Any:
-        done = tuple(grow(as_tracer(x, *xs)) for x in xs)
-        return done[0] if len(done) == 1 else done
-
-    return function
-
-
-def _grown_to_3(x: Any) -> Any:
-    if x.ndim >= 3:
-        return x
-    return expand_dims(x, 2) if x.ndim == 2 else reshape(x, (1, -1, 1))
-
-
-atleast_1d = _at_least(lambda x: x if x.ndim else reshape(x, 1))
-atleast_2d = _at_least(lambda x: x if x.ndim >= 2 else reshape(x, (1, -1)))
-atleast_3d = _at_least(_grown_to_3)
-
-
 def broadcast_to(x: Any, shape: Any, subok: bool = False) -> Any:
     """np.broadcast_to."""
     shape = ints(shape, x)
@@ -179,37 +146,11 @@ def broadcast_arrays(*xs: Any, subok: bool = False) -> tuple[Any, ...]:
     return tuple(reshape(x, shape) if x.shape == shape else broadcast_to(x, shape) for x in arrays)
 
 
-def size(a: Any, axis: Any = None) -> int:
-    """np.size."""
-    axes = range(a.ndim) if axis is None else normalize_axis_tuple(axis, a.ndim)
-    return math.prod(a.shape[k] for k in axes)
-
-
-def shaped_like(x: Any) -> np.ndarray:
-    """A plain array of the same shape, for functions that read nothing else."""
-    return np.broadcast_to(np.False_, x.shape)
-
-
 @of_array
 def flip(x: Any, axis: Any = None) -> Any:
     """np.flip."""
     axes = range(x.ndim) if axis is None else normalize_axis_tuple(axis, x.ndim)
     return x[tuple(slice(None, None, -1 if a in axes else None) for a in range(x.ndim))]
-
-
-def rot90(x: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
-    """np.rot90."""
-    first, second = axes
-    if first == second or abs(first - second) == x.ndim:
-        raise ValueError("Axes must be different.")
-    k = k % 4
-    if k == 0:
-        return reshape(x, x.shape)
-    if k == 2:
-        return flip(x, tuple(axes))
-    if k == 1:
-        return swapaxes(flip(x, second), first, second)
-    return flip(swapaxes(x, first, second), second)
 
 
 def roll(x: Any, shift: Any, axis: Any = None) -> Any:
@@ -286,14 +227,6 @@ def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any
     return np.moveaxis(whole, tuple(extra), tuple(range(axis, axis + len(extra))))
 
 
-def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
-    """np.apply_over_axes."""
-    for axis in ints(axes, a):
-        result = func(a, axis)
-        a = result if result.ndim == a.ndim else expand_dims(result, axis)
-    return a
-
-
 # ---- matrices
 
 
@@ -322,24 +255,6 @@ def trace(
 ) -> Any:
     """np.trace."""
     return np.sum(diagonal(a, offset, axis1, axis2), -1, dtype, out)
-
-
-def tril(m: Any, k: int = 0) -> Any:
-    """np.tril."""
-    return np.where(_below(m, k), m, m.dtype.type(0))
-
-
-def _below(m: Any, k: int) -> np.ndarray:
-    """Which elements of a matrix are on or below a diagonal; a vector is a matrix's equal rows."""
-    if not m.ndim:
-        np.tril(np.zeros(()))  # NumPy's own error
-    rows, columns = m.shape[-2:] if m.ndim > 1 else (m.shape[0],) * 2
-    return np.tri(rows, columns, k, dtype=bool)
-
-
-def triu(m: Any, k: int = 0) -> Any:
-    """np.triu."""
-    return np.where(_below(m, k - 1), m.dtype.type(0), m)
 
 
 # ---- copies and arrays like another

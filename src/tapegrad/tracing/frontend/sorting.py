@@ -19,27 +19,21 @@ from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 
-def argsort(
-    a: Any,
-    axis: Any = -1,
-    kind: Any = None,
-    order: Any = None,
-    *,
-    stable: Any = None,
-    descending: Any = None,
-) -> Any:
+def argsort(a: Any, axis: Any = -1, *args: Any, **kwargs: Any) -> Any:
     """np.argsort."""
-    _check(kind, order, stable, descending)
-    stable = bool(stable) or kind == "stable"
+    stable, descending = _options(*args, **kwargs)
     if descending and not stable:  # which of two equal elements comes first isn't to be told
         raise UnsupportedError(
             f"np.argsort with descending=True needs stable=True as well{at_line()}"
         )
-    return _order(a, axis, stable, bool(descending))
+    return _order(a, axis, stable, descending)
 
 
-def _check(kind: Any, order: Any, stable: Any, descending: Any) -> None:
-    """NumPy's errors for arguments that don't go together, or that it doesn't have yet."""
+def _options(
+    kind: Any = None, order: Any = None, *, stable: Any = None, descending: Any = None
+) -> tuple[bool, bool]:
+    """Whether a sort is stable and whether it descends; NumPy's errors for arguments that don't go
+    together, or that it doesn't have yet."""
     if order is not None:
         raise ValueError("Cannot specify order when the array has no fields.")
     if descending is not None and not _DESCENDS:
@@ -49,6 +43,7 @@ def _check(kind: Any, order: Any, stable: Any, descending: Any) -> None:
             "`kind` and keyword parameters can't be provided at the same time. Use only one of "
             "them."
         )
+    return bool(stable) or kind == "stable", bool(descending)
 
 
 _DESCENDS = NumpyVersion(np.__version__) >= "2.5.0"
@@ -64,35 +59,17 @@ def _order(a: Any, axis: Any, stable: bool, descending: bool) -> Any:
     return ArgSort(normalize_axis_index(axis, a.ndim), stable)(a)
 
 
-def sort(
-    a: Any,
-    axis: Any = -1,
-    kind: Any = None,
-    order: Any = None,
-    *,
-    stable: Any = None,
-    descending: Any = None,
-) -> Any:
+def sort(a: Any, axis: Any = -1, *args: Any, **kwargs: Any) -> Any:
     """np.sort."""
-    _check(kind, order, stable, descending)
+    options = _options(*args, **kwargs)
     if axis is None:
         a, axis = ravel(a), 0
-    stable = bool(stable) or kind == "stable"
-    done = take_along_axis(a, _order(a, axis, stable, bool(descending)), axis)
-    return lay_out_as(done, a, "K")
+    return lay_out_as(take_along_axis(a, _order(a, axis, *options), axis), a, "K")
 
 
-def sort_in_place(
-    x: Tracer,
-    axis: int = -1,
-    kind: Any = None,
-    order: Any = None,
-    *,
-    stable: Any = None,
-    descending: Any = None,
-) -> None:
+def sort_in_place(x: Tracer, axis: int = -1, *args: Any, **kwargs: Any) -> None:
     """ndarray.sort."""
-    x[...] = sort(x, axis, kind, order, stable=stable, descending=descending)
+    x[...] = sort(x, axis, *args, **kwargs)
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:

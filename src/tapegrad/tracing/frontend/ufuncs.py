@@ -178,8 +178,15 @@ def _whole_already(primitive: Any, ufunc: np.ufunc) -> Handler:
 
 
 # ufunc -> primitive of the same meaning
+_SAME = """
+    add rint floor_divide mod fmod reciprocal square sqrt cbrt exp exp2 expm1 log log2 log10
+    log1p logaddexp sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh
+    arctanh hypot sign copysign maximum minimum fmax fmin less less_equal greater
+    greater_equal equal not_equal isnan isinf isfinite signbit left_shift right_shift gcd
+    lcm bitwise_count
+"""
 _DIRECT: dict[np.ufunc, Any] = {
-    np.add: ew.add,
+    **{getattr(np, name): getattr(ew, name) for name in _SAME.split()},
     np.subtract: ew.sub,
     np.multiply: ew.mul,
     np.true_divide: ew.div,
@@ -187,57 +194,6 @@ _DIRECT: dict[np.ufunc, Any] = {
     np.positive: ew.copy,
     np.conjugate: ew.copy,
     np.fabs: ew.absolute,
-    np.rint: ew.rint,
-    np.floor_divide: ew.floor_divide,
-    np.mod: ew.mod,
-    np.fmod: ew.fmod,
-    np.reciprocal: ew.reciprocal,
-    np.square: ew.square,
-    np.sqrt: ew.sqrt,
-    np.cbrt: ew.cbrt,
-    np.exp: ew.exp,
-    np.exp2: ew.exp2,
-    np.expm1: ew.expm1,
-    np.log: ew.log,
-    np.log2: ew.log2,
-    np.log10: ew.log10,
-    np.log1p: ew.log1p,
-    np.logaddexp: ew.logaddexp,
-    np.sin: ew.sin,
-    np.cos: ew.cos,
-    np.tan: ew.tan,
-    np.arcsin: ew.arcsin,
-    np.arccos: ew.arccos,
-    np.arctan: ew.arctan,
-    np.arctan2: ew.arctan2,
-    np.sinh: ew.sinh,
-    np.cosh: ew.cosh,
-    np.tanh: ew.tanh,
-    np.arcsinh: ew.arcsinh,
-    np.arccosh: ew.arccosh,
-    np.arctanh: ew.arctanh,
-    np.hypot: ew.hypot,
-    np.sign: ew.sign,
-    np.copysign: ew.copysign,
-    np.maximum: ew.maximum,
-    np.minimum: ew.minimum,
-    np.fmax: ew.fmax,
-    np.fmin: ew.fmin,
-    np.less: ew.less,
-    np.less_equal: ew.less_equal,
-    np.greater: ew.greater,
-    np.greater_equal: ew.greater_equal,
-    np.equal: ew.equal,
-    np.not_equal: ew.not_equal,
-    np.isnan: ew.isnan,
-    np.isinf: ew.isinf,
-    np.isfinite: ew.isfinite,
-    np.signbit: ew.signbit,
-    np.left_shift: ew.left_shift,
-    np.right_shift: ew.right_shift,
-    np.gcd: ew.gcd,
-    np.lcm: ew.lcm,
-    np.bitwise_count: ew.bitwise_count,
 }
 
 # What arithmetic means on booleans

@@ -1,0 +1,209 @@
+"""NumPy's own functions, run on traced arrays.
+
+Much of NumPy is Python: a function of others. Its code runs on tracers as it is, if what it makes
+arrays with (`asarray`, `empty`, ...) leaves traced ones traced. So the code of a function is given
+other global names: those below for some of NumPy's, and these for all others.
+
+What such code takes for granted of a traced value is guarded, as it is in the user's code, and
+what it can't do with one is an error. Arrays from outside are traced before it sees them, so that
+what it makes of them is recorded, and not computed once.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache, partial, wraps
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
+from tapegrad.tracing.frontend.memory import copy_of, scalar
+from tapegrad.tracing.frontend.operands import as_tracer, has_tracer, plain
+from tapegrad.tracing.frontend.parameters import numpys_own
+from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.trace import current_trace
+from tapegrad.trees import is_array
+
+# ---- what makes arrays
+
+
+def _asarray(a: Any, dtype: Any = None, order: Any = None, **kwargs: Any) -> Any:
+    if not has_tracer(a):
+        out, trace = np.asarray(a, dtype, order, **kwargs), current_trace()
+        if trace is None or out is a or not out.ndim or out.dtype.kind != "f":
+            return out
+        return from_contents(trace, out)
+    x = plain(a)
+    x = copy_of(x) if x._is_scalar() else x
+    return x if dtype is None else x.astype(dtype, copy=False)
+
+
+def _array(a: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **kwargs: Any) -> Any:
+    if not has_tracer(a):
+        return np.array(a, dtype, copy=copy, ndmin=ndmin, **kwargs)
+    x = _asarray(a, dtype)
+    if copy is False and x is not a:
+        np.array(0.0, np.float32, copy=False)  # NumPy's own error
+    x = np.copy(x) if x is a and copy else x
+    return np.reshape(x, (1,) * (ndmin - x.ndim) + x.shape) if ndmin > x.ndim else x
+
+
+def _filled(function: Callable[..., Any], value: int) -> Callable[..., Any]:
+    """A new array, to which traced values may be written."""
+
+    def made(shape: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        out, trace = function(shape, dtype), current_trace()
+        if trace is None or not is_traceable(out.dtype):
+            return out
+        return uniform(trace, out.shape, value, out.dtype)
+
+    return made
+
+
+class _Converter:
+    """NumPy's `_array_converter`: arrays of arguments, and scalars of results."""
+
+    def __init__(self, *given: Any) -> None:
+        self._given = given
+        self.scalar_input = tuple(np.ndim(x) == 0 for x in given)
+
+    def as_arrays(self, **kwargs: Any) -> Any:
+        return tuple(map(_asarray, self._given))
+
+    def __iter__(self) -> Any:
+        return iter(self.as_arrays())
+
+    def __getitem__(self, k: int) -> Any:
+        return self.as_arrays()[k]
+
+    def result_type(self, extra_dtype: Any = None, ensure_inexact: bool = False) -> Any:
+        kinds = [*self._given, *([] if extra_dtype is None else [extra_dtype])]
+        return np.result_type(*kinds, *([0.0] if ensure_inexact else []))
+
+    def wrap(self, x: Any, to_scalar: Any = None) -> Any:
+        return scalar(x) if to_scalar or (to_scalar is None and all(self.scalar_input)) else x
+
+
+def _makearray(a: Any) -> Any:
+    """NumPy's own: an array, and what makes a result of the class that it was of."""
+    return _asarray(a), lambda x: x
+
+
+def _private(module: str, name: str) -> Any:
+    """What NumPy has for itself, if it still has it: without it borrowed code refuses tracers."""
+    return getattr(sys.modules.get(f"numpy.{module}"), name, name)
+
+
+_OURS: dict[Any, Any] = {
+    np.asarray: _asarray,
+    np.asanyarray: _asarray,
+    np.array: _array,
+    np.zeros: _filled(np.zeros, 0),
+    np.empty: _filled(np.zeros, 0),
+    np.ones: _filled(np.ones, 1),
+    np.eye: np.eye,  # nothing is written to these
+    np.tri: np.tri,
+    _private("_core._multiarray_umath", "_array_converter"): _Converter,
+    _private("linalg._linalg", "_makearray"): _makearray,
+    _private("lib._arraysetops_impl", "_unique_hash"): lambda *args, **kwargs: NotImplemented,
+    # NumPy's code may call what is behind a function: that doesn't ask its arguments
+    **{
+        getattr(f, "_implementation", None): f
+        for f in (np.concatenate, np.dot, np.where, np.copyto, np.result_type, np.empty_like)
+    },
+}
+
+
+# ---- the same code with other names
+
+
+class _Module:
+    """One of NumPy's modules, for borrowed code."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return _ours(getattr(self._module, name))
+
+
+_module = cache(_Module)
+
+
+def _ours(x: Any) -> Any:
+    """What stands in borrowed code for what a name means to NumPy."""
+    if isinstance(x, ModuleType):
+        return _module(x) if x.__name__.startswith("numpy") else x
+    if isinstance(x, (FunctionType, BuiltinFunctionType, type)) and x in _OURS:
+        return _OURS[x]
+    # A function that asks its arguments finds the front end by itself.
+    return _rebound(x) if isinstance(x, FunctionType) and not implementation_of(x) else x
+
+
+def implementation_of(function: Any) -> Any:
+    """The Python code behind one of NumPy's functions that ask their arguments; None if it has
+    none."""
+    own = getattr(function, "_implementation", None)
+    return own if isinstance(own, FunctionType) else None
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The names that code asks for, and code in it."""
+    yield from code.co_names
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _names(part)
+
+
+_OF_MODULES = ("__name__", "__package__", "__spec__")  # for imports
+_made: dict[FunctionType, FunctionType] = {}
+
+
+def _rebound(f: FunctionType) -> FunctionType:
+    """A function of NumPy's whose global names are ours; any other as it is."""
+    known = _made.get(f)
+    if known is not None or not f.__module__.startswith("numpy"):
+        return known or f
+    theirs = f.__globals__
+    names = {"__builtins__": builtins, **{name: theirs[name] for name in _OF_MODULES}}
+    made = FunctionType(f.__code__, names, f.__name__, f.__defaults__, f.__closure__)
+    made.__kwdefaults__ = f.__kwdefaults__
+    _made[f] = made  # before its names: it may call itself
+    names.update({k: _ours(theirs[k]) for k in set(_names(f.__code__)) & theirs.keys()})
+    return made
+
+
+def borrowed(function: Any) -> Callable[..., Any]:
+    """NumPy's own code of one of its functions, for traced arrays."""
+    own = implementation_of(function)
+
+    @wraps(own)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        given = (*args, *kwargs.values())
+        code = _rebound(own)
+        with numpys_own():
+            return code(
+                *[_taken(x, given) for x in args],
+                **{name: _taken(x, given) for name, x in kwargs.items()},
+            )
+
+    return run
+
+
+def _taken(x: Any, given: Any) -> Any:
+    """An argument: arrays in it are traced, and functions are the user's."""
+    if type(x) in (list, tuple):
+        return type(x)(_taken(part, given) for part in x)
+    if isinstance(x, FunctionType) and not hasattr(x, "_implementation"):
+        return partial(_followed, x)
+    return as_tracer(x, *given) if is_array(x) else x
+
+
+def _followed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A call of a user's function by borrowed code."""
+    with numpys_own(False), observed():
+        return function(*args, **kwargs)
