@@ -183,6 +183,12 @@ PAIRS = [
     lambda x, y: sp.beta(x, y),
     lambda x, y: sp.betaln(x, y),
     lambda x, y: sp.pseudo_huber(x, y),
+    lambda x, y: np.less(x, y),
+    lambda x, y: np.less_equal(x, y),
+    lambda x, y: np.greater_equal(x, y),
+    lambda x, y: np.equal(x, np.where(y > 0, x, y)),
+    lambda x, y: np.not_equal(x, np.where(y > 0, x, y)),
+    lambda x, y: np.isreal(x) * y,
 ]
 
 # Each operator with a traced operand on either side of an array, a NumPy scalar or a number.
@@ -294,6 +300,13 @@ INTEGERS = [
     lambda i, j: ~i,
     lambda i, j: i << j,
     lambda i, j: i >> j,
+    lambda i, j: np.bitwise_and(i, j),
+    lambda i, j: np.bitwise_or(i, j),
+    lambda i, j: np.bitwise_xor(i, j),
+    lambda i, j: np.invert(i),
+    lambda i, j: np.left_shift(i, j),
+    lambda i, j: np.right_shift(i, j),
+    lambda i, j: i * np.min_scalar_type(j[0]).itemsize,
     lambda i, j: 5 & i,
     lambda i, j: 1 << j,
     lambda i, j: i // j,

@@ -29,7 +29,7 @@ from tapegrad.tracing.frontend import (
     shaping,
     sorting,
 )
-from tapegrad.tracing.frontend.borrowed import borrowed, implementation_of
+from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, taken
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import unobserved
@@ -37,7 +37,7 @@ from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
 
 # NumPy's functions by the modules that have them, under the same names
-_LINALG = """norm cholesky solve inv det slogdet eigh eigvalsh svd qr pinv lstsq cond"""
+_LINALG = """norm cholesky solve inv det slogdet tensorsolve eigh eigvalsh svd qr pinv lstsq cond"""
 _NAMES: dict[Any, str] = {
     shaping: """reshape ravel transpose swapaxes moveaxis squeeze expand_dims broadcast_to
         broadcast_arrays flip roll tile repeat resize apply_along_axis zeros_like ones_like
@@ -58,7 +58,7 @@ _NAMES: dict[Any, str] = {
         iscomplex isfortran result_type can_cast min_scalar_type may_share_memory""",
 }
 # By NumPy's own code, which is Python
-_BORROWED: dict[Any, str] = {
+BORROWED: dict[Any, str] = {
     np: """rollaxis atleast_1d atleast_2d atleast_3d matrix_transpose fliplr flipud rot90 shape ndim
         size real real_if_close iscomplexobj isrealobj common_type tril triu tril_indices_from
         triu_indices_from diag_indices_from vstack hstack dstack column_stack append split vsplit
@@ -68,7 +68,7 @@ _BORROWED: dict[Any, str] = {
         histogram histogram_bin_edges poly polyadd polysub polyder polyint polydiv polyfit
         trim_zeros unique unique_all unique_counts unique_inverse union1d intersect1d setdiff1d
         setxor1d isin einsum_path""",
-    np.linalg: """vector_norm matrix_norm matrix_power multi_dot outer cross tensorsolve tensorinv
+    np.linalg: """vector_norm matrix_norm matrix_power multi_dot outer cross tensorinv
         svdvals matrix_rank matrix_transpose diagonal trace matmul tensordot vecdot""",
 }
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -81,7 +81,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **{getattr(np.linalg, name): getattr(linalg, name) for name in _LINALG.split()},
     **{
         getattr(module, name): borrowed(getattr(module, name))
-        for module, names in _BORROWED.items()
+        for module, names in BORROWED.items()
         for name in names.split()
         if implementation_of(getattr(module, name, None))  # else what NumPy has now isn't Python
     },

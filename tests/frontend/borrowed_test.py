@@ -1,0 +1,309 @@
+"""NumPy's own code on traced arrays: values, gradients, what results share with arguments, what is
+read at each call; and that no name of the front end goes without a test."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import special
+from tests.frontend import agreement_test as agreement
+from tests.frontend.check import assert_same, check, leaves, normal
+from tests.primitives import samples
+
+from tapegrad import jit
+from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.tracing.frontend import BORROWED, FUNCTIONS, borrowing, ufuncs
+from tapegrad.tracing.frontend.methods import METHODS
+from tapegrad.tracing.tracer import ArrayTracer
+
+# Calls of borrowed functions on a matrix of four rows and three columns; `w` is a captured one.
+CALLS = """np.rollaxis(y, 1)
+np.atleast_1d(y, y[0, 0])
+np.atleast_2d(y[0], y)
+np.atleast_3d(y, y[0])
+np.matrix_transpose(y)
+np.fliplr(y)
+np.flipud(y)
+np.rot90(y)
+np.rot90(y, 2)
+np.rot90(y, -1)
+np.shape(y)
+np.ndim(y)
+np.size(y, 0)
+np.real(y)
+np.real_if_close(y)
+np.iscomplexobj(y)
+np.isrealobj(y)
+np.common_type(y, w)
+np.tril(y, 1)
+np.triu(y)
+np.tril_indices_from(y)
+np.triu_indices_from(y, 1)
+np.diag_indices_from(y[:3])
+np.vstack([y, w[0], y[1]])
+np.hstack([y, w])
+np.dstack([y[0], w[0]])
+np.column_stack([y, w[:, 0]])
+np.append(y, w)
+np.append(y, [[1, 2, 3]], axis=0)
+np.split(y, 2)
+np.vsplit(y, [1])
+np.hsplit(y, 3)
+np.hsplit(y[0], 3)
+np.dsplit(y[None], 3)
+np.unstack(y, axis=1)
+np.block([[y, w[:, :1]], [np.ones((1, 4))]])
+np.block(y)
+np.apply_over_axes(np.sum, y, [0, 1])
+np.average(y)
+np.average(y, axis=1, weights=w[0] ** 2, returned=True)
+np.average(w, weights=y**2)
+np.average(y, axis=0, keepdims=True, returned=True)
+np.ptp(y, axis=0)
+np.diff(y)
+np.diff(y, 2, axis=0, prepend=0.0)
+np.diff(y, 0)
+np.trapezoid(y, w)
+np.trapezoid(y, dx=y[0, 0], axis=0)
+np.unwrap(3 * y)
+np.unwrap(y, axis=0, period=2.0)
+np.piecewise(y, [y < 0], [lambda t: t * w[0, 0], 2.0])
+np.piecewise(y, [y < 0], [lambda t, k: t * k, 1.5], 3.0)
+np.polyval(y[0], w)
+np.polyval([1, 2, 3], y)
+np.cov(y)
+np.cov(y.T, w.T, ddof=0)
+np.cov(w, aweights=y[0] ** 2, fweights=[1, 2, 1])
+np.allclose(y, w)
+np.array_equal(y, w)
+np.array_equal(y, y, equal_nan=True)
+np.nan_to_num(np.where(y > w, np.inf, y), posinf=7.0)
+np.nan_to_num(np.where(y > w, np.nan, y), nan=w[0, 0])
+np.nan_to_num(y, copy=False)
+np.outer(y[0], w)
+np.extract(y > 0, w)
+np.extract(w > 0, y)
+np.flatnonzero(y > 0)
+np.angle(y)
+np.cumulative_sum(y, axis=1, include_initial=True)
+np.cumulative_prod(y[0])
+np.geomspace(1.0, y[0] ** 2, 4)
+np.logspace(y[0, 0], 2.0, 4)
+np.i0(y)
+np.ix_(y[0] > 0, [0, 1])
+np.nanargmax(y, axis=1)
+np.nanargmin(y / (y != w))
+np.histogram(y, 4)
+np.histogram(y, [-1, 0, 1], weights=w)
+np.histogram(y[0], 2, density=True)
+np.histogram_bin_edges(y, 3)
+np.poly(y[0])
+np.polyadd(y[0], w[0, :2])
+np.polysub(w[0, :2], y[0])
+np.polyder(y[0])
+np.polyint(y[0], k=3)
+np.polydiv(y[0], w[0, :2])
+np.polyfit(w[0], y[0], 1)
+np.polyfit(y[:, 0], y[:, 1:], 2, w=w[:, 0])
+np.trim_zeros(np.append(y, 0))
+np.unique(np.round(y))
+np.unique(y, return_index=True, return_inverse=True, return_counts=True)
+np.unique_all(y)
+np.unique_counts(y)
+np.unique_inverse(y)
+np.union1d(y, w)
+np.intersect1d(y, w, return_indices=True)
+np.setdiff1d(y, w)
+np.setxor1d(y, w)
+np.isin(y, w)
+np.einsum_path('ij,kj', y, w)
+np.linalg.vector_norm(y, axis=0)
+np.linalg.vector_norm(y, ord=3)
+np.linalg.matrix_norm(y)
+np.linalg.matrix_power(y[:3], 3)
+np.linalg.matrix_power(y[:3], 0)
+np.linalg.matrix_power(y[:3], -1)
+np.linalg.matrix_power(y[:3], 1)
+np.linalg.multi_dot([y, w.T, y])
+np.linalg.outer(y[0], w[0])
+np.linalg.cross(y, w)
+np.linalg.tensorinv(y[:3].reshape(3, 3), 1)
+np.linalg.svdvals(y)
+np.linalg.matrix_rank(y)
+np.linalg.matrix_transpose(y)
+np.linalg.diagonal(y, offset=1)
+np.linalg.trace(y)
+np.linalg.matmul(y, w.T)
+np.linalg.tensordot(y, w, axes=2)
+np.linalg.vecdot(y, w)""".splitlines()
+Y, W = normal(4, 3), normal(4, 3, seed=1)
+Y[:3] += 2 * np.eye(3)
+
+
+def program(text: str) -> Any:
+    return eval(f"lambda y, w=W: {text}", {"np": np, "W": W})
+
+
+def missing(text: str) -> Any:
+    """A mark for calls of functions that NumPy has only from a later version on."""
+    name = re.match(r"np\.(?:linalg\.)?(\w+)", text)[1]
+    return pytest.mark.skipif(
+        not hasattr(np.linalg if "linalg" in text else np, name), reason="not in this NumPy"
+    )
+
+
+EACH = [pytest.param(text, marks=missing(text)) for text in CALLS]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", EACH)
+def test_values_and_gradients(text):
+    f = program(text)
+    if any(
+        isinstance(r, (np.ndarray, float)) and np.asarray(r).dtype.kind == "f" for r in leaves(f(Y))
+    ):
+        check(f, Y)
+    with np.errstate(all="ignore"):
+        for x in (Y, np.asfortranarray(Y), Y.astype(np.float32), Y[::-1, ::-1]):
+            assert not agreement.differs(f(x), agreement.seen(f, x), x is Y or x.dtype == "f4")
+        played = jit(f, compile="never")
+        for x in (Y, W + 0.25, 2 * Y, Y):
+            assert not agreement.differs(f(x), played(x), False)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", EACH)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_write_reaches_what_it_reaches_in_numpy(text, order):
+    f = program(text)
+
+    def of_results(x: Any) -> Any:
+        y = np.array(x, order=order) if type(x) is np.ndarray else np.copy(x, order)
+        arrays = [r for r in leaves(f(y)) if isinstance(r, np.ndarray) and r.ndim]
+        for k, r in enumerate(arrays):
+            if r.dtype.kind == "f":
+                r[...] = k + 1
+        return y
+
+    def of_arguments(x: Any) -> Any:
+        y = np.array(x, order=order) if type(x) is np.ndarray else np.copy(x, order)
+        result = f(y)
+        y[...] = 5.0
+        return result
+
+    with np.errstate(all="ignore"):
+        for g in (of_results, of_arguments):
+            found = agreement.outcome(lambda x, g=g: agreement.seen(g, x), Y)
+            if isinstance(found, UnsupportedError):  # whether it reaches it isn't followed
+                assert "after a write" in str(found)
+            assert not agreement.differs(agreement.outcome(g, Y), found, False)
+
+
+@pytest.mark.parametrize("text", [t for t in CALLS if re.search(r"\bw\b", t)])
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_captured_is_read_at_each_call(text):
+    w = W.copy()
+    f = eval(f"lambda y: {text}", {"np": np, "w": w})
+    with np.errstate(all="ignore"):
+        played = jit(f, compile="never")
+        for k in range(3):
+            assert not agreement.differs(f(Y), played(Y), False)
+            w[...] = np.roll(w, 1) + k
+        assert not agreement.differs(f(Y), played(Y), False)
+
+
+def test_functions_of_the_users_are_followed():
+    scale = {"by": 2.0}
+    played = jit(
+        lambda x: np.piecewise(x, [x > 0], [lambda t: t * scale["by"], 0.0]), compile="never"
+    )
+    assert_same(played(Y), np.where(Y > 0, 2.0 * Y, 0.0))
+    scale["by"] = 3.0
+    assert_same(played(Y), np.where(Y > 0, 3.0 * Y, 0.0))
+
+
+def test_what_such_code_refuses_is_told_with_the_users_line():
+    with pytest.raises(UnsupportedError, match=r"borrowed_test.py:\d+: `jit\(lambda x: np.polyfit"):
+        jit(lambda x: np.polyfit(x, x**2, 1, cov=True))(Y[:, 0])
+
+
+def test_without_python_code_there_is_nothing_to_borrow():
+    assert borrowing.implementation_of(np.concatenate) is None
+    assert borrowing.implementation_of(len) is None
+    with pytest.raises(UnsupportedError, match=r"np.packbits has no derivative rule"):
+        jit(lambda x: np.packbits(x > 0))(Y)
+
+
+@pytest.mark.parametrize("name", ["asanyarray", "asarray", "array", "empty", "zeros"])
+def test_a_numpy_that_makes_arrays_otherwise_is_refused(name, monkeypatch):
+    """As a later one may: what isn't known makes a plain array, and that holds nothing traced."""
+    monkeypatch.delitem(borrowing._OURS, getattr(np, name))
+    monkeypatch.setattr(borrowing, "_made", {})
+    borrowing._module.cache_clear()
+    refused = 0
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            for text in CALLS:
+                f = program(text)
+                found = agreement.outcome(lambda x, f=f: agreement.seen(f, x), Y)
+                refused += isinstance(found, TapegradError)
+                assert not agreement.differs(agreement.outcome(f, Y), found, False), text
+    finally:
+        borrowing._module.cache_clear()
+    assert refused
+
+
+# ---- no name without a test
+
+
+def _tested() -> str:
+    here = Path(__file__).parent
+    files = [
+        *here.glob("*_test.py"),
+        *here.parent.glob("honesty/*_test.py"),
+        Path(samples.__file__),
+    ]
+    return "\n".join([*(file.read_text() for file in files), *agreement.CALLS, *agreement.WRITES])
+
+
+def _names() -> dict[str, str]:
+    """Each name that the front end answers, and what a call of it looks like in a test."""
+    linalg = {f: name for name, f in vars(np.linalg).items() if callable(f)}
+    found = {}
+    for f in FUNCTIONS:
+        name = f"np.linalg.{linalg[f]}" if "linalg" in f.__module__ else f"np.{f.__name__}"
+        found[name] = re.escape(name) + r"\("
+    for f in (*ufuncs._DIRECT, *ufuncs._COMPOSED):
+        found[f"np.{f.__name__}"] = rf"np\.{f.__name__}\b"
+    for name in {*ufuncs._SPECIAL, *ufuncs._SPECIAL_COMPOSED} & {*dir(special)}:
+        found[f"special.{name}"] = rf"\bsp\.{name}\b"
+    for name in METHODS:
+        found[f"ndarray.{name}"] = rf"[\w)\]]\.{name}\("
+    own = {n for c in ArrayTracer.__mro__ if c is not object for n in vars(c)}
+    for name in own & {n for n in dir(np.ndarray) if not n.startswith("_")} - METHODS.keys():
+        found[f"ndarray.{name}"] = rf"[\w)\]]\.{name}\b"
+    return found
+
+
+def untested(names: dict[str, str]) -> set[str]:
+    text = _tested()
+    return {name for name, call in names.items() if not re.search(call, text)}
+
+
+def test_each_name_of_the_front_end_has_a_test():
+    assert not untested(_names())
+    assert untested({"np.nonsense": r"np\.nonsense\("}) == {"np.nonsense"}
+
+
+def test_each_borrowed_function_is_in_the_table_here():
+    text = "\n".join(CALLS)
+    for module, names in BORROWED.items():
+        prefix = "np.linalg." if module is np.linalg else "np."
+        for name in names.split():
+            assert f"{prefix}{name}(" in text, name
