@@ -30,7 +30,7 @@ from tapegrad.tracing.frontend import (
     sorting,
 )
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
-from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, taken
+from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
@@ -103,6 +103,8 @@ INSTEAD: dict[Any, str] = {
 @unobserved
 def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     """What NumPy calls for a function of its own with a tracer among the arguments."""
+    if running.numpys:  # what called that is watched
+        return _called(func, args, kwargs)
     return watching(func, args, kwargs, lambda: _called(func, args, kwargs))
 
 

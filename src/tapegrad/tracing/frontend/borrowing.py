@@ -23,9 +23,10 @@ import numpy as np
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, has_tracer, plain
-from tapegrad.tracing.frontend.parameters import numpys_own
+from tapegrad.tracing.frontend.parameters import running
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.tracer import Tracer
 from tapegrad.trees import is_array
 
 # ---- what makes arrays
@@ -184,18 +185,20 @@ def borrowed(function: Any) -> Callable[..., Any]:
     @wraps(own)
     def run(*args: Any, **kwargs: Any) -> Any:
         given = (*args, *kwargs.values())
-        code = _rebound(own)
-        with numpys_own():
-            return code(
-                *[_taken(x, given) for x in args],
-                **{name: _taken(x, given) for name, x in kwargs.items()},
-            )
+        named = {name: _taken(x, given) for name, x in kwargs.items()}
+        before, running.numpys = running.numpys, True
+        try:
+            return _rebound(own)(*[_taken(x, given) for x in args], **named)
+        finally:
+            running.numpys = before
 
     return run
 
 
 def _taken(x: Any, given: Any) -> Any:
     """An argument: arrays in it are traced, and functions are the user's."""
+    if isinstance(x, Tracer):
+        return x
     if type(x) in (list, tuple):
         return type(x)(_taken(part, given) for part in x)
     if isinstance(x, FunctionType) and not hasattr(x, "_implementation"):
@@ -205,5 +208,9 @@ def _taken(x: Any, given: Any) -> Any:
 
 def _followed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A call of a user's function by borrowed code."""
-    with numpys_own(False), observed():
-        return function(*args, **kwargs)
+    before, running.numpys = running.numpys, False
+    try:
+        with observed():
+            return function(*args, **kwargs)
+    finally:
+        running.numpys = before

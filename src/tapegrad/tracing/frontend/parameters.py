@@ -7,7 +7,6 @@ for granted: its value is guarded, and the function gets that.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -111,20 +110,12 @@ def taken(form: Form, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list
 
 
 class _Running(threading.local):
+    """Whether code of NumPy's runs: what it makes parameters of can't change later."""
+
     numpys = False
 
 
-_running = _Running()
-
-
-@contextlib.contextmanager
-def numpys_own(numpys: bool = True) -> Iterator[None]:
-    """In here code of NumPy's runs: what it makes parameters of can't change later."""
-    before, _running.numpys = _running.numpys, numpys
-    try:
-        yield
-    finally:
-        _running.numpys = before
+running = _Running()
 
 
 def _is_taken(x: Any) -> bool:
@@ -133,7 +124,7 @@ def _is_taken(x: Any) -> bool:
         return any(map(_is_taken, x))
     if isinstance(x, dict):
         return any(map(_is_taken, x.values()))
-    return isinstance(x, Tracer) or (isinstance(x, np.ndarray) and not _running.numpys)
+    return isinstance(x, Tracer) or (isinstance(x, np.ndarray) and not running.numpys)
 
 
 def plain_parameter(x: Any, others: Sequence[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,9 +34,9 @@ from tapegrad.tracing.source import at_line
 
 def ints(x: Any, like: Any) -> tuple[int, ...]:
     """A shape, a list of axes or of counts: one integer, or several; traced ones are guarded."""
-    if isinstance(x, (tuple, list)) or np.ndim(x):
-        return tuple(k.__index__() for k in x)
-    return (x.__index__(),)
+    if isinstance(x, int) or not (isinstance(x, (tuple, list)) or np.ndim(x)):
+        return (x.__index__(),)
+    return tuple(k.__index__() for k in x)
 
 
 def _shown(shape: Sequence[int]) -> str:
@@ -53,11 +54,11 @@ def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None)
         )
     dims = list(ints(shape, x))
     if dims.count(-1) == 1:
-        known = int(np.prod([n for n in dims if n != -1], dtype=int))
+        known = math.prod(n for n in dims if n != -1)
         if known == 0 or x.size % known:
             raise ValueError(f"cannot reshape array of size {x.size} into shape {_shown(dims)}")
         dims[dims.index(-1)] = x.size // known
-    if int(np.prod(dims, dtype=int)) != x.size or any(n < 0 for n in dims):
+    if math.prod(dims) != x.size or any(n < 0 for n in dims):
         raise ValueError(f"cannot reshape array of size {x.size} into shape {_shown(dims)}")
     if order == "F":
         return transpose(Reshape(tuple(reversed(dims)))(transpose(x)))
@@ -210,7 +211,7 @@ def resize(a: Any, new_shape: Any) -> Any:
         return np.zeros_like(a, shape=shape)
     if any(n < 0 for n in shape):
         raise ValueError("all elements of `new_shape` must be non-negative")
-    count = int(np.prod(shape, dtype=int))
+    count = math.prod(shape)
     return flat[np.arange(count) % flat.size].reshape(shape)
 
 
