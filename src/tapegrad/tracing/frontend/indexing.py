@@ -26,14 +26,7 @@ from tapegrad.primitives.views import (
     indexed_shape,
 )
 from tapegrad.tracing.frontend.memory import in_rows
-from tapegrad.tracing.frontend.operands import (
-    as_tracer,
-    cast,
-    common_dtype,
-    plain,
-    recorded,
-    store,
-)
+from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, plain, recorded, store
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import Tracer, stand_in, unwrap
 

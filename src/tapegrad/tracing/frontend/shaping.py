@@ -22,11 +22,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
-from tapegrad.tracing.frontend.memory import (
-    copy_of,
-    of_array,
-    unlinked,
-)
+from tapegrad.tracing.frontend.memory import copy_of, of_array, unlinked
 from tapegrad.tracing.frontend.operands import as_tracer, cast, check_dtype, recorded
 from tapegrad.tracing.layout import laid_out_like, lay_out
 from tapegrad.tracing.source import at_line
