@@ -9,8 +9,8 @@ from tests.tapes import tape
 
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, Home, Slot
-from tapegrad.ir.plan import Loop
-from tapegrad.ir.plan_run import run_plan, work
+from tapegrad.ir.plan import Loop, count_accesses
+from tapegrad.ir.plan_run import run_plan
 from tapegrad.pipeline import schedule
 from tapegrad.schedule.lower import lower
 
@@ -47,7 +47,7 @@ def test_a_status_is_that_of_the_first_check_that_fails():
 
 def test_work_counts_accesses():
     small, large = (
-        work(lower(tape(f"f8[{n}]", f"%2 = exp(%1) : f8[{n}]\nout %2"))) for n in (3, 6)
+        count_accesses(lower(tape(f"f8[{n}]", f"%2 = exp(%1) : f8[{n}]\nout %2"))) for n in (3, 6)
     )
     assert large == 2 * small
 

@@ -18,6 +18,7 @@ from tapegrad.emit.names import Scope
 from tapegrad.emit.program import LINE, Kernel, Program, lines_of
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
 from tapegrad.ir.plan import (
+    UNBOUNDED,
     Affine,
     ArgUpdate,
     At,
@@ -126,9 +127,7 @@ class _KernelEmitter:
     def kernel(self) -> Kernel:
         touched: dict[Cell, None] = {}
         for step in walk(self.steps):
-            if isinstance(step, Loop):
-                continue
-            for cell, _, writes in step.accesses():
+            for cell, _, writes in step.own():
                 touched.setdefault(cell.root)
                 count = self.writes if writes else self.reads_left
                 count[cell] = count.get(cell, 0) + 1
@@ -216,6 +215,9 @@ class _KernelEmitter:
         elif loop.start is not None:
             first = self.loops[loop.start]
             bounds = f"{first}, min({first} + {loop.step}, {extent})"
+        elif loop.rounds is not None:
+            bounds = self._read(loop.rounds)
+            bounds = bounds if extent == UNBOUNDED else f"min({bounds}, {extent})"
         else:
             bounds = f"0, {extent}, {loop.step}" if loop.step != 1 else str(extent)
             if self._is_short_row(loop):

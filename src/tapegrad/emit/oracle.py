@@ -15,8 +15,8 @@ import numpy as np
 
 from tapegrad.errors import InternalError
 from tapegrad.handlers import quiet
-from tapegrad.ir.plan import Cell, CheckGuard, Plan
-from tapegrad.ir.plan_run import run_plan, work
+from tapegrad.ir.plan import Cell, CheckGuard, Plan, count_accesses
+from tapegrad.ir.plan_run import run_plan
 from tapegrad.ir.plan_verify import verify_allocation
 from tapegrad.ir.tape import Aval, Literal, Operand, Tape
 from tapegrad.ir.values import same_bits
@@ -43,7 +43,7 @@ def hold(program: Program, tape: Tape, first: Plan, passes: Passes) -> None:
     plan, allocation = program.plan, program.allocation
     verify_allocation(plan, allocation, (), "assign")
     verify_allocation(plan, allocation, program.nested, "emit")
-    if work(plan) > MOST:
+    if count_accesses(plan) > MOST:
         return
     for values in drawn(tape):
         if differs(tape, values, plan, allocation, program.nested):

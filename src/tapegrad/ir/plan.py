@@ -4,9 +4,7 @@ A *cell* is a place for values: an argument, an output, or a temporary. Lowering
 nest for each call of the tape; fusing merges nests; contracting shrinks the cells that no longer
 need all their axes, down to a scalar in a register.
 
-Indices are affine in the loops' indices, so views cost nothing: they are composed into the index
-with which the operand is read. Short names: `i`, `j` loop indices; `at` an index, one entry for
-each axis.
+Short names: `i`, `j` loop indices; `at` an index, one entry for each axis.
 
 Plans are immutable: a pass makes a new one. Cells are identities; a pass that says something new of
 one, that it loses axes or is stored, puts another in its place (`ir/relocate.py`).
@@ -14,141 +12,21 @@ one, that it loses axes or is stored, puts another in its place (`ir/relocate.py
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from tapegrad.ir.tape import METHODS, Aval, Literal, Source
-
-_ids = itertools.count()
-
-
-@dataclass(frozen=True, eq=False)
-class Index:
-    """A loop's index: runs from 0 to `extent` - 1."""
-
-    extent: int
-    id: int = field(default_factory=lambda: next(_ids))
-
-
-@dataclass(frozen=True)
-class Affine:
-    """`const + sum of coefficient * index`."""
-
-    terms: tuple[tuple[Index, int], ...] = ()
-    const: int = 0
-
-    @staticmethod
-    def of(index: Index) -> Affine:
-        return Affine(((index, 1),)) if index.extent != 1 else Affine()
-
-    def scaled(self, factor: int, offset: int = 0) -> Affine:
-        terms = tuple((i, c * factor) for i, c in self.terms) if factor else ()
-        return Affine(terms, self.const * factor + offset)
-
-    def plus(self, other: Affine) -> Affine:
-        total = dict(self.terms)
-        for i, c in other.terms:
-            total[i] = total.get(i, 0) + c
-        return Affine(tuple((i, c) for i, c in total.items() if c), self.const + other.const)
-
-    def substitute(self, mapping: Mapping[Index, Affine]) -> Affine:
-        if not any(i in mapping for i, _ in self.terms):
-            return self
-        result = Affine((), self.const)
-        for i, c in self.terms:
-            result = result.plus(mapping[i].scaled(c) if i in mapping else Affine(((i, c),)))
-        return result
-
-    @property
-    def range(self) -> tuple[int, int]:
-        """The least and the greatest value, whatever the loops."""
-        steps = [c * (i.extent - 1) for i, c in self.terms]
-        return self.const + sum(s for s in steps if s < 0), self.const + sum(
-            s for s in steps if s > 0
-        )
-
-    @property
-    def index(self) -> Index | None:
-        """The loop index that this is, alone and unchanged, or None."""
-        if self.const == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
-            return self.terms[0][0]
-        return None
-
-
-@dataclass(frozen=True, eq=False)
-class Cell:
-    """A place for values of one dtype. `role` is "input", "output" or "temporary".
-
-    `alias` is the cell whose memory this one shares under another shape. `axes` are the axes that
-    contracting leaves; None means all of them.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    role: str = "temporary"
-    hint: str = ""
-    src: Source | None = None
-    alias: Cell | None = None
-    axes: tuple[int, ...] | None = None
-    scalar: bool = False  # an input passed by value
-    stored: bool = False  # in memory though it has no axes: two kernels use it
-    id: int = field(default_factory=lambda: next(_ids))
-
-    @property
-    def root(self) -> Cell:
-        return self if self.alias is None else self.alias.root
-
-    @property
-    def left(self) -> tuple[int, ...]:
-        """The extents of the axes that contracting left."""
-        return self.shape if self.axes is None else tuple(self.shape[a] for a in self.axes)
-
-    @property
-    def in_register(self) -> bool:
-        return (
-            self.role == "temporary" and self.alias is None and self.left == () and not self.stored
-        )
-
-    @property
-    def aval(self) -> Aval:
-        return Aval(self.shape, self.dtype)
-
-
-@dataclass(frozen=True)
-class Indirect:
-    """An index that an array of integers holds; negative ones count from the end."""
-
-    read: Read
-    extent: int
-
-
-At = tuple[Affine | Indirect, ...]
-
-
-@dataclass(frozen=True)
-class Read:
-    """A cell at an index, or a literal; or, of neither, the index itself, as a number."""
-
-    cell: Cell | None
-    at: At = ()
-    literal: Literal | None = None
-
-    def substitute(self, mapping: Mapping[Index, Affine]) -> Read:
-        return Read(self.cell, substitute_at(self.at, mapping), self.literal)
-
-
-def substitute_at(at: At, mapping: Mapping[Index, Affine]) -> At:
-    return tuple(
-        Indirect(k.read.substitute(mapping), k.extent)
-        if isinstance(k, Indirect)
-        else k.substitute(mapping)
-        for k in at
-    )
-
+from tapegrad.ir.cells import UNBOUNDED as UNBOUNDED  # whoever works on plans finds these here too
+from tapegrad.ir.cells import Affine as Affine
+from tapegrad.ir.cells import At as At
+from tapegrad.ir.cells import Cell as Cell
+from tapegrad.ir.cells import Index as Index
+from tapegrad.ir.cells import Indirect as Indirect
+from tapegrad.ir.cells import Read as Read
+from tapegrad.ir.cells import substitute_at as substitute_at
+from tapegrad.ir.tape import METHODS
+from tapegrad.ir.values import Literal, Source
 
 # ---- statements and loops
 
@@ -160,6 +38,10 @@ class Step:
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
         raise NotImplementedError
+
+    def own(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        """The accesses of the step itself, without those of steps inside it."""
+        return self.accesses()
 
     def substituted(self, mapping: Mapping[Index, Affine]) -> Step:
         raise NotImplementedError
@@ -368,6 +250,10 @@ class Loop(Step):
     `start` and runs over up to `step` rows from there. The iterations of a `parallel` loop, chunks,
     are independent; the loop inside it that has (its index, n) as its `chunk` runs over that chunk,
     n rows.
+
+    Where only a run knows how many rounds there are, `rounds` reads it: an integer, or the index of
+    a loop around. The extent is the most that there may be, and a run makes no more, whatever it
+    reads; so no index leaves its array.
     """
 
     index: Index
@@ -376,13 +262,51 @@ class Loop(Step):
     step: int = 1
     chunk: tuple[Index, int] | None = None
     parallel: bool = False
+    rounds: Read | None = None
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        yield from self.own()
         for step in self.body:
             yield from step.accesses()
 
+    def own(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        return iter(()) if self.rounds is None else _read_accesses(self.rounds)
+
     def substituted(self, mapping: Mapping[Index, Affine]) -> Loop:
-        return replace(self, body=tuple([s.substituted(mapping) for s in self.body]))
+        rounds = None if self.rounds is None else self.rounds.substitute(mapping)
+        return replace(self, body=tuple([s.substituted(mapping) for s in self.body]), rounds=rounds)
+
+
+Part = tuple[Cell, At]  # of a cell: at the first entries of an index
+
+
+@dataclass(frozen=True)
+class PlanCall(Step):
+    """`outs = plan(reads)`: a plan that was planned by itself, on parts of cells.
+
+    All is read before anything is written. A part that is among both is carried over: each round of
+    a loop around reads what the last one wrote there. Where the plan stops with a status, this one
+    stops with that and `first` added.
+    """
+
+    plan: Plan
+    reads: tuple[Part, ...]
+    outs: tuple[Part, ...]
+    first: int = 0
+    src: Source | None = None
+
+    def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
+        for cell, _ in self.reads:
+            yield cell, None, False
+        for cell, _ in self.outs:
+            yield cell, None, True
+
+    def substituted(self, mapping: Mapping[Index, Affine]) -> PlanCall:
+        reads, outs = (
+            tuple([(cell, substitute_at(at, mapping)) for cell, at in parts])
+            for parts in (self.reads, self.outs)
+        )
+        return replace(self, reads=reads, outs=outs)
 
 
 @dataclass(frozen=True)
@@ -429,6 +353,24 @@ def leaves(step: Step) -> list[Step]:
     return [s for s in walk([step]) if not isinstance(s, Loop)]
 
 
+def count_accesses(step: Step | Plan) -> int:
+    """How many accesses running a step takes, at most."""
+    if isinstance(step, Plan):
+        return sum(map(count_accesses, step.steps))
+    if isinstance(step, Loop):
+        count = step.index.extent
+        if step.chunk is not None:
+            count = step.chunk[1]
+        elif step.start is not None:
+            count = step.step
+        if step.start is None:
+            count = math.ceil(count / step.step)
+        return count * sum(map(count_accesses, step.body))
+    inside = count_accesses(step.plan) if isinstance(step, PlanCall) else 0
+    whole = (math.prod(c.root.left) if at is None else 1 for c, at, _ in step.accesses())
+    return 1 + inside + sum(whole)
+
+
 def segments(steps: Sequence[Step]) -> list[list[Step] | PythonCall]:
     """Steps between calls of NumPy, each run of which is a kernel unless it is cut; so is each
     parallel loop."""
@@ -447,6 +389,11 @@ def segments(steps: Sequence[Step]) -> list[list[Step] | PythonCall]:
             found.append([step])
         is_open = not alone
     return found
+
+
+def is_open(step: Step) -> bool:
+    """Whether only a run knows how often the loops in a step go round."""
+    return any(isinstance(s, Loop) and s.rounds is not None for s in walk([step]))
 
 
 def is_parallel(step: Step) -> bool:

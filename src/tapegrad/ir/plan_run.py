@@ -37,6 +37,7 @@ from tapegrad.ir.plan import (
     Indirect,
     Loop,
     Plan,
+    PlanCall,
     PythonCall,
     Read,
     Routine,
@@ -85,23 +86,6 @@ def run_plan(
     """
     machine = _Machine(plan, allocation, frozenset(nested), stops, call)
     return quiet(machine.run)(values)
-
-
-def work(step: Step | Plan) -> int:
-    """How many accesses running a step takes."""
-    if isinstance(step, Plan):
-        return sum(map(work, step.steps))
-    if isinstance(step, Loop):
-        count = step.index.extent
-        if step.chunk is not None:
-            count = step.chunk[1]
-        elif step.start is not None:
-            count = step.step
-        if step.start is None:
-            count = math.ceil(count / step.step)
-        return count * sum(map(work, step.body))
-    whole = (extent(c.root) if at is None else 1 for c, at, _ in step.accesses())
-    return 1 + sum(whole)
 
 
 class _Stop(Exception):
@@ -354,6 +338,8 @@ class _Machine:
             return self.arg_update(step)
         if isinstance(step, Gemm):
             return lambda: self.gemm(step)
+        if isinstance(step, PlanCall):
+            return lambda: self.plan_call(step)
         if isinstance(step, Routine):
             return self.routine(step)
         if isinstance(step, PythonCall):
@@ -371,9 +357,12 @@ class _Machine:
     def loop(self, loop: Loop) -> Action:
         env, index = self.env, loop.index
         env[index] = 0
+        rounds = None if loop.rounds is None else self.read(loop.rounds, loop)
         body = [self.action(step) for step in loop.body]
 
         def steps() -> Iterable[int]:
+            if rounds is not None:
+                return range(min(int(rounds()), index.extent))
             if loop.chunk is not None:
                 chunk, rows = loop.chunk
                 first = env[chunk] * rows
@@ -455,6 +444,19 @@ class _Machine:
                 store(value)
 
         return run
+
+    def plan_call(self, step: PlanCall) -> None:
+        written = set(step.outs)  # what of this is read too is carried over
+        values = [
+            self.array(cell, at, step, kept=(cell, at) not in written) for cell, at in step.reads
+        ]
+        inner = _Machine(step.plan, None, frozenset(), self.stops, self.call)
+        found = inner.run(values)
+        self.checked.update((step.first + k, value) for k, value in found.checked.items())
+        if found.status:
+            self.stop(step.first + found.status)
+        for (cell, at), value in zip(step.outs, found.results, strict=True):
+            self.fill(cell, at, value, step)
 
     def python_call(self, step: PythonCall) -> None:
         given = [

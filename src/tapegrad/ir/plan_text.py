@@ -9,7 +9,8 @@
       out[()] = t : f8
 
 Registers have a name and no index. `t sum= value` folds a value into what is there. What is stored
-is declared at the head, and where it lives, if an allocation is given.
+is declared at the head, and where it lives, if an allocation is given. A plan that another one
+calls prints as `@1`, and below it as `@1 = plan ...`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, left_of
 from tapegrad.ir.plan import (
+    UNBOUNDED,
     Affine,
     ArgUpdate,
     At,
@@ -33,6 +35,7 @@ from tapegrad.ir.plan import (
     Indirect,
     Loop,
     Plan,
+    PlanCall,
     PythonCall,
     Read,
     Routine,
@@ -49,7 +52,16 @@ WIDTH = 56
 
 def show_plan(plan: Plan, allocation: Allocation | None = None) -> str:
     """The plan as text, with the homes of what is stored."""
-    text = _Text(plan)
+    nested: list[Plan] = []
+    blocks = [_block(plan, nested, allocation)]
+    while len(blocks) <= len(nested):
+        number = len(blocks)
+        blocks.append(f"@{number} = " + _block(nested[number - 1], nested))
+    return "\n\n".join(blocks)
+
+
+def _block(plan: Plan, nested: list[Plan], allocation: Allocation | None = None) -> str:
+    text = _Text(plan, nested)
     ins, outs = (", ".join(map(text.name, cells)) for cells in (plan.inputs, plan.outputs))
     rows = [(line, "") for line in text.declarations(allocation)]
     rows += text.lines(plan.steps, "  ")
@@ -87,6 +99,7 @@ class _Text:
     """What prints one plan: the names that it has given."""
 
     plan: Plan
+    nested: list[Plan] = field(default_factory=list)  # the plans that are called, by number
     names: dict[Cell, str] = field(default_factory=dict)
     indices: dict[Index, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
@@ -98,10 +111,9 @@ class _Text:
     def cells(self) -> Iterator[Cell]:
         """All that the steps touch, in order."""
         for step in walk(self.plan.steps):
-            if not isinstance(step, Loop):
-                for cell, _, _ in step.accesses():
-                    yield cell.root
-                    yield cell
+            for cell, _, _ in step.own():
+                yield cell.root
+                yield cell
 
     def fresh(self, wanted: str) -> str:
         names = (wanted if k == 0 else f"{wanted}{k}" for k in range(len(self.taken) + 1))
@@ -166,6 +178,8 @@ class _Text:
             arrays = ", ".join(self.part(*array) for array in step.arrays)
             results = ", ".join(self.target(cell, step.at) for cell in step.results)
             return f"{results} = {step.function}({arrays})".removeprefix(" = ")
+        if isinstance(step, PlanCall):
+            return self.call(step)
         if isinstance(step, PythonCall):
             reads = [str(x) if isinstance(x, Literal) else self.name(x) for x in step.reads]
             outs = ", ".join(map(self.name, step.outs))
@@ -176,8 +190,22 @@ class _Text:
             return f"stop {step.status} if {self.read(Read(step.flag, ()))}"
         return "cut"
 
+    def call(self, step: PlanCall) -> str:
+        if not any(plan is step.plan for plan in self.nested):
+            self.nested.append(step.plan)
+        number = next(k for k, plan in enumerate(self.nested, start=1) if plan is step.plan)
+        outs, reads = (", ".join(self.part(*p) for p in parts) for parts in (step.outs, step.reads))
+        last = step.first + len(step.plan.failures)
+        stops = f" or stop {step.first + 1} to {last}" if last > step.first else ""
+        return f"{outs} = @{number}({reads}){stops}".removeprefix(" = ")
+
     def loop(self, loop: Loop) -> str:
-        head = f"for {self.index(loop.index)} < {loop.index.extent}"
+        extent = loop.index.extent
+        if loop.rounds is not None:
+            rounds = self.read(loop.rounds)
+            most = f" of {extent}" if extent != UNBOUNDED else ""
+            return f"for {self.index(loop.index)} < {rounds}{most}:"
+        head = f"for {self.index(loop.index)} < {extent}"
         if loop.start is not None:
             return f"{head} in tile {self.index(loop.start)} of {loop.step}:"
         if loop.chunk is not None:

@@ -22,7 +22,9 @@ from tapegrad.ir.plan import (
     Indirect,
     Loop,
     Plan,
+    PlanCall,
     PythonCall,
+    Read,
     Routine,
     Step,
     segments,
@@ -40,6 +42,8 @@ def verify_plan(plan: Plan, after: str = "") -> Plan:
       stands for one place;
     - what is read was written before;
     - each loop index is used inside its loop, and no index leaves its array, whatever the loops do;
+    - what only loops write that may go round no time isn't counted upon after them;
+    - plans that are called are well formed, and their arguments and results fit;
     - chunks that may run at the same time write to no memory that others touch;
     - what only stands at the top level is there, and each status has its meaning.
     """
@@ -61,6 +65,7 @@ class _Check:
     written: set[Cell] = field(default_factory=set)
     known: dict[int, Cell] = field(default_factory=dict)
     bound: set[Index] = field(default_factory=set)  # the indices of the loops around
+    planned: set[int] = field(default_factory=set)  # the plans that are called, by id
 
     def fail(self, message: str, cell: Cell | None = None, step: Step | None = None) -> None:
         line = "" if step is None else f" in `{show_step(self.plan, step)}`"
@@ -90,9 +95,27 @@ class _Check:
             self.fail("its chunks don't cover it", step=loop)
         if loop.parallel:
             self.apart(loop)
+        before = self.written
+        if loop.rounds is not None:
+            self.rounds(loop, loop.rounds, loops)
+            self.written = set(before)
         self.bound.add(loop.index)
         self.steps(loop.body, (*loops, loop))
         self.bound.remove(loop.index)
+        self.written = before
+
+    def rounds(self, loop: Loop, rounds: Read, loops: tuple[Loop, ...]) -> None:
+        """A number of rounds that only a run knows."""
+        if loop.start is not None or loop.chunk is not None or loop.parallel or loop.step != 1:
+            self.fail("nobody knows its rounds, and it is cut into parts", step=loop)
+        if rounds.cell is not None and rounds.cell.dtype.kind not in "iu":
+            self.fail("a number of rounds isn't an integer", rounds.cell, loop)
+        if rounds.cell is None and any(
+            not isinstance(k, Affine) or any(i not in self.bound for i, _ in k.terms)
+            for k in rounds.at
+        ):
+            self.fail("an index is used outside its loop", step=loop)
+        self.uses(loop, loops)
 
     def apart(self, loop: Loop) -> None:
         """Chunks share no memory that one of them writes: each has a row of its own in it, or the
@@ -121,13 +144,39 @@ class _Check:
         status = step.status if isinstance(step, (CheckGuard, CheckRange)) else None
         if status is not None and not 1 <= status <= len(self.plan.failures):
             self.fail(f"status {status} has no meaning", step=step)
+        if isinstance(step, PlanCall):
+            self.call(step)
+        self.uses(step, loops)
+
+    def call(self, step: PlanCall) -> None:
+        """A plan that another one calls."""
+        if id(step.plan) not in self.planned:
+            self.planned.add(id(step.plan))
+            verify_plan(step.plan, self.after)
+        for parts, cells in ((step.reads, step.plan.inputs), (step.outs, step.plan.outputs)):
+            if len(parts) != len(cells):
+                self.fail(f"it passes {len(parts)} parts for {len(cells)} of the plan", step=step)
+            for (cell, at), other in zip(parts, cells, strict=True):
+                if cell.shape[len(at) :] != other.shape or cell.dtype != other.dtype:
+                    self.fail(f"it doesn't fit {other.hint or other.role} of the plan", cell, step)
+        if step.first + len(step.plan.failures) > len(self.plan.failures):
+            self.fail("a status of the plan has no meaning", step=step)
+        written = {cell.root: len(at) for cell, at in step.outs}
+        if len(written) < len(step.outs):
+            self.fail("two results are written to one cell", step=step)
+        for cell, at in step.reads:
+            if written.get(cell.root, len(at)) != len(at):
+                self.fail("a part of it is read, and another one written", cell, step)
+
+    def uses(self, step: Step, loops: tuple[Loop, ...]) -> None:
+        """What a step itself reads and writes."""
         for cell in _read_first(step):
             if cell.root not in self.written:
                 self.fail("it is read before it is written", cell, step)
         for cell, at, batch in _places(step):
             self.cell(cell, step)
             self.index(cell, at, batch, loops, step)
-        for cell, _, writes in step.accesses():
+        for cell, _, writes in step.own():
             if writes:
                 if cell.root.role == "input":
                     self.fail("an argument is written to", cell, step)
@@ -195,7 +244,7 @@ def _read_first(step: Step) -> Iterator[Cell]:
     if isinstance(step, Routine):
         yield from (step.arrays[k][0] for k in step.reads)  # pivots and work space it only writes
         return
-    for cell, _, writes in step.accesses():
+    for cell, _, writes in step.own():
         if not writes:
             yield cell
     if isinstance(step, Compute) and step.combine:
@@ -211,8 +260,10 @@ def _places(step: Step) -> Iterator[tuple[Cell, At, bool]]:
     elif isinstance(step, Routine):
         yield from ((cell, at, True) for cell, at, _ in step.arrays)
         yield from ((cell, step.at, False) for cell in step.results)
+    elif isinstance(step, PlanCall):
+        yield from ((cell, at, True) for cell, at in (*step.reads, *step.outs))
     else:
-        yield from ((cell, at or (), at is None) for cell, at, _ in step.accesses())
+        yield from ((cell, at or (), at is None) for cell, at, _ in step.own())
 
 
 # ---- allocations
@@ -322,13 +373,14 @@ def _accesses(
     waiting: dict[Cell, list[tuple[Cell, At | None]]] = {}  # what nested registers read
     for number, step in enumerate(steps):
         here = number if position is None else position
-        if isinstance(step, Loop):
-            yield from _accesses(step.body, nested, (*loops, step), here)
-            continue
         reads: list[tuple[Cell, At | None]] = []
-        for cell, at, writes in step.accesses():
+        for cell, at, writes in step.own():
             if not writes:
                 reads += waiting.get(cell, [(cell, at)])
+        if isinstance(step, Loop):
+            yield from (Access(here, loops, cell, at, False) for cell, at in reads)
+            yield from _accesses(step.body, nested, (*loops, step), here)
+            continue
         if isinstance(step, Compute) and step.cell in nested:
             waiting[step.cell] = reads
             continue
@@ -338,7 +390,7 @@ def _accesses(
         yield from [*written, *found] if isinstance(step, ARRAYS) else [*found, *written]
 
 
-ARRAYS = (Gemm, Routine, PythonCall)  # the steps that work on arrays, not on elements
+ARRAYS = (Gemm, Routine, PythonCall, PlanCall)  # the steps that work on arrays, not on elements
 
 
 ENOUGH = 4096  # iterations; of loops with more only the first and last are tried

@@ -17,6 +17,7 @@ from tapegrad.ir.plan import (
     Indirect,
     Loop,
     Plan,
+    PlanCall,
     PythonCall,
     Read,
     Routine,
@@ -43,7 +44,8 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
         return place(cell, ())[0]
 
     if isinstance(step, Loop):
-        return replace(step, body=tuple([relocated(s, place) for s in step.body]))
+        rounds = None if step.rounds is None else read(step.rounds)
+        return replace(step, body=tuple([relocated(s, place) for s in step.body]), rounds=rounds)
     if isinstance(step, Compute):
         cell, at = place(step.cell, index(step.at))
         reads = tuple(map(read, step.reads))
@@ -61,6 +63,11 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
     if isinstance(step, PythonCall):
         reads_ = tuple(whole(x) if isinstance(x, Cell) else x for x in step.reads)
         return replace(step, outs=tuple(map(whole, step.outs)), reads=reads_)
+    if isinstance(step, PlanCall):
+        passed, got = (
+            tuple([(whole(c), at) for c, at in parts]) for parts in (step.reads, step.outs)
+        )
+        return replace(step, reads=passed, outs=got)
     if isinstance(step, CheckGuard):
         return replace(step, read=read(step.read))
     if isinstance(step, CheckRange):

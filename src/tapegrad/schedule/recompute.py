@@ -387,6 +387,7 @@ def _read_later(steps: tuple[Step, ...], read: set[Cell]) -> tuple[Step, ...]:
             body = _read_later(step.body, read)
             if body:
                 kept.append(replace(step, body=body))
+                read |= {cell.root for cell, _, _ in step.own()}
             continue
         if isinstance(step, Compute):
             cell = step.cell

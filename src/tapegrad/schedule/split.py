@@ -30,7 +30,6 @@ from tapegrad.ir.plan import (
     CheckGuard,
     Compute,
     Cut,
-    Loop,
     Plan,
     PythonCall,
     Step,
@@ -138,9 +137,7 @@ def _places(steps: Sequence[Step]) -> dict[Cell, tuple[Cell, At]]:
     fixed: set[Cell] = set()  # cells that steps other than these refer to
     for number, segment in enumerate(segments(steps)):
         for step in walk([segment] if isinstance(segment, PythonCall) else segment):
-            if isinstance(step, Loop):
-                continue
-            for cell, _, _ in step.accesses():
+            for cell, _, _ in step.own():
                 if not isinstance(step, (Compute, CheckGuard)) or cell.alias is not None:
                     fixed.add(cell.root)
                 if cell.in_register and homes.setdefault(cell, number) != number:

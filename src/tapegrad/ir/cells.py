@@ -1,0 +1,144 @@
+"""Cells, and the indices at which they are read and written.
+
+Indices are affine in the loops' indices, so views cost nothing: they are composed into the index
+with which the operand is read. Short names: `at` an index, one entry for each axis.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tapegrad.ir.values import Aval, Literal, Source
+
+UNBOUNDED = sys.maxsize  # the extent of an index by which no array is read
+
+_ids = itertools.count()
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """A loop's index: runs from 0 to `extent` - 1."""
+
+    extent: int
+    id: int = field(default_factory=lambda: next(_ids))
+
+
+@dataclass(frozen=True)
+class Affine:
+    """`const + sum of coefficient * index`."""
+
+    terms: tuple[tuple[Index, int], ...] = ()
+    const: int = 0
+
+    @staticmethod
+    def of(index: Index) -> Affine:
+        return Affine(((index, 1),)) if index.extent != 1 else Affine()
+
+    def scaled(self, factor: int, offset: int = 0) -> Affine:
+        terms = tuple((i, c * factor) for i, c in self.terms) if factor else ()
+        return Affine(terms, self.const * factor + offset)
+
+    def plus(self, other: Affine) -> Affine:
+        total = dict(self.terms)
+        for i, c in other.terms:
+            total[i] = total.get(i, 0) + c
+        return Affine(tuple((i, c) for i, c in total.items() if c), self.const + other.const)
+
+    def substitute(self, mapping: Mapping[Index, Affine]) -> Affine:
+        if not any(i in mapping for i, _ in self.terms):
+            return self
+        result = Affine((), self.const)
+        for i, c in self.terms:
+            result = result.plus(mapping[i].scaled(c) if i in mapping else Affine(((i, c),)))
+        return result
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The least and the greatest value, whatever the loops."""
+        steps = [c * (i.extent - 1) for i, c in self.terms]
+        return self.const + sum(s for s in steps if s < 0), self.const + sum(
+            s for s in steps if s > 0
+        )
+
+    @property
+    def index(self) -> Index | None:
+        """The loop index that this is, alone and unchanged, or None."""
+        if self.const == 0 and len(self.terms) == 1 and self.terms[0][1] == 1:
+            return self.terms[0][0]
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """A place for values of one dtype. `role` is "input", "output" or "temporary".
+
+    `alias` is the cell whose memory this one shares under another shape. `axes` are the axes that
+    contracting leaves; None means all of them.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    role: str = "temporary"
+    hint: str = ""
+    src: Source | None = None
+    alias: Cell | None = None
+    axes: tuple[int, ...] | None = None
+    scalar: bool = False  # an input passed by value
+    stored: bool = False  # in memory though it has no axes: two kernels use it
+    id: int = field(default_factory=lambda: next(_ids))
+
+    @property
+    def root(self) -> Cell:
+        return self if self.alias is None else self.alias.root
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        """The extents of the axes that contracting left."""
+        return self.shape if self.axes is None else tuple(self.shape[a] for a in self.axes)
+
+    @property
+    def in_register(self) -> bool:
+        return (
+            self.role == "temporary" and self.alias is None and self.left == () and not self.stored
+        )
+
+    @property
+    def aval(self) -> Aval:
+        return Aval(self.shape, self.dtype)
+
+
+@dataclass(frozen=True)
+class Indirect:
+    """An index that an array of integers holds; negative ones count from the end."""
+
+    read: Read
+    extent: int
+
+
+At = tuple[Affine | Indirect, ...]
+
+
+@dataclass(frozen=True)
+class Read:
+    """A cell at an index, or a literal; or, of neither, the index itself, as a number."""
+
+    cell: Cell | None
+    at: At = ()
+    literal: Literal | None = None
+
+    def substitute(self, mapping: Mapping[Index, Affine]) -> Read:
+        return Read(self.cell, substitute_at(self.at, mapping), self.literal)
+
+
+def substitute_at(at: At, mapping: Mapping[Index, Affine]) -> At:
+    return tuple(
+        Indirect(k.read.substitute(mapping), k.extent)
+        if isinstance(k, Indirect)
+        else k.substitute(mapping)
+        for k in at
+    )
