@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from textwrap import dedent
 from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Tape, Var
+from tapegrad.ir.tape import Builder, Tape, Var
 from tapegrad.ir.text import parse
 from tapegrad.ir.verify import verify
+from tapegrad.primitives.base import Primitive
+from tapegrad.primitives.control import CallTape
 from tapegrad.runtime.play import run
 
 FLOATS = [0.5, math.nan, -0.0, 3.0, math.inf, -2.0, 0.0, -math.inf, 1e-3, 7.0, -0.25]
@@ -28,6 +31,13 @@ def tape(inputs: str, body: str) -> Tape:
     lines += [f"  inp   %{k} : {t}" for k, t in enumerate(types, start=1)]
     lines += [f"  {line}" for line in dedent(body).strip().splitlines()]
     return verify(parse("\n".join(lines)))
+
+
+def around(inner: Tape, primitive: Callable[[Tape], Primitive] = CallTape, name: str = "g") -> Tape:
+    """A tape that runs another one on its own inputs."""
+    builder = Builder(name)
+    operands = [builder.input(var.aval) for var in inner.inputs]
+    return builder.finish(builder.call(primitive(inner), operands))
 
 
 def awkward(var: Var, seed: int = 0) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.tapes import assert_same_values, tape
+from tests.tapes import around, assert_same_values, tape
 
 from tapegrad.errors import InternalError, TapeError
 from tapegrad.ir.tape import Builder, Guard, Tape, everywhere, literal, with_inner
@@ -34,13 +34,6 @@ def rule(cts, outs, xs):
 
 def custom(inner: Tape) -> Primitive:
     return Custom("mine", inner, rule)
-
-
-def around(inner: Tape, primitive: Callable[[Tape], Primitive] = CallTape, name: str = "g") -> Tape:
-    """A tape that runs another one on its own inputs."""
-    builder = Builder(name)
-    operands = [builder.input(var.aval) for var in inner.inputs]
-    return builder.finish(builder.call(primitive(inner), operands))
 
 
 def deep(inner: Tape) -> Tape:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.ir.plans_by_hand import AT, N, alone, along, cell, plan, store, total
 
-from tapegrad.compiler.compile import _machine_code, one_by_one
+from tapegrad.compiler.compile import machine_code
 from tapegrad.emit.linking import linked
 from tapegrad.emit.numba_source import emit
 from tapegrad.errors import InternalError
@@ -160,7 +160,7 @@ def test_the_source_has_the_loop():
     assert f"for i in range(min(n, {N})):" in kernel.text
     written: dict[str, Any] = {}
     exec(kernel.text, written)
-    (code,) = _machine_code(program, one_by_one).values()
+    (code,) = machine_code(program).values()
     for run in (written[kernel.name], linked(kernel.name, code)):
         for count in (-1, 0, 4, N, N + 9):
             given = {"n": count, "x": VALUES, "out": np.empty(N)}

@@ -391,7 +391,7 @@ def segments(steps: Sequence[Step]) -> list[list[Step] | PythonCall]:
     return found
 
 
-def is_open(step: Step) -> bool:
+def is_dynamic(step: Step) -> bool:
     """Whether only a run knows how often the loops in a step go round."""
     return any(isinstance(s, Loop) and s.rounds is not None for s in walk([step]))
 

@@ -64,10 +64,8 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
         reads_ = tuple(whole(x) if isinstance(x, Cell) else x for x in step.reads)
         return replace(step, outs=tuple(map(whole, step.outs)), reads=reads_)
     if isinstance(step, PlanCall):
-        passed, got = (
-            tuple([(whole(c), at) for c, at in parts]) for parts in (step.reads, step.outs)
-        )
-        return replace(step, reads=passed, outs=got)
+        passed, got = ([place(c, at) for c, at in parts] for parts in (step.reads, step.outs))
+        return replace(step, reads=tuple(passed), outs=tuple(got))
     if isinstance(step, CheckGuard):
         return replace(step, read=read(step.read))
     if isinstance(step, CheckRange):

@@ -29,8 +29,8 @@ from tapegrad.ir.plan import (
     Plan,
     Read,
     Step,
+    is_dynamic,
     is_fill,
-    is_open,
 )
 from tapegrad.ir.relocate import kept_at
 from tapegrad.primitives.elementwise import FUNCTION, copy
@@ -46,7 +46,7 @@ def tile(plan: Plan) -> Plan:
 
 
 def _tiled(loop: Loop) -> Loop:
-    if loop.index.extent < 4 * ROWS or is_open(loop) or not _pays(loop.body):
+    if loop.index.extent < 4 * ROWS or is_dynamic(loop) or not _pays(loop.body):
         return loop
     segments = _segments(loop.body)
     if len(segments) < 2:
