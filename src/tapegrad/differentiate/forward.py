@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tapegrad.ir.inputs import unused, with_inputs
 from tapegrad.ir.tape import Literal, Rewriter, Tape, Var
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.views import BroadcastTo
@@ -59,12 +60,6 @@ def forward(tape: Tape, wrt: Sequence[int]) -> Tape:
 
 def _with_tangents(tape: Tape, wrt: Sequence[int]) -> Tape:
     """The tape with an input for the tangent of each of these inputs."""
-    last, free = tape.last, len(tape.free_inputs)
-    new = [Var(last + 1 + n, tape.inputs[k].aval) for n, k in enumerate(wrt)]
-    names = tape.names or ("",) * len(tape.inputs)
-    labels = [f"t_{names[k]}" if names[k] else "" for k in wrt]
-    return replace(
-        tape,
-        inputs=(*tape.inputs[:free], *new, *tape.inputs[free:]),
-        names=(*names[:free], *labels, *names[free:]),
-    )
+    tangents = unused(tape, [tape.inputs[k].aval for k in wrt])
+    names = [f"t_{tape.names[k]}" if tape.names and tape.names[k] else "" for k in wrt]
+    return with_inputs(tape, tangents, names, before=len(tape.captured))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tapegrad.ir.tape import Operand, Rewriter, Tape, Var
+from tapegrad.ir.inputs import renumbered
+from tapegrad.ir.tape import Operand, Tape, Var
 
 
 def split(tape: Tape, late: Sequence[int]) -> tuple[Tape, Tape]:
@@ -34,14 +35,5 @@ def _part(
 ) -> Tape:
     """Some of a tape's calls as a tape of their own."""
     names = dict(zip(tape.inputs, tape.names, strict=False))
-    whole = Tape(
-        tape.name,
-        tuple(inputs),
-        tuple(calls),
-        tuple(outputs),
-        names=tuple(names.get(v, f"%{v.id}") for v in inputs),
-    )
-    rewriter = Rewriter(whole)
-    for call in calls:
-        rewriter.copy(call)
-    return rewriter.finish()
+    said = tuple(names.get(v, f"%{v.id}") for v in inputs)
+    return renumbered(Tape(tape.name, tuple(inputs), tuple(calls), tuple(outputs), names=said))
