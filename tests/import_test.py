@@ -33,6 +33,21 @@ def test_what_is_imported_when():
     assert not {name for name in first | second if name.startswith("tapegrad.schedule")}
 
 
+NAMED = """
+import sys
+import tapegrad
+
+for name in ("linalg", "numpy"):
+    assert f"tapegrad.{name}" not in sys.modules and name in dir(tapegrad)
+    assert getattr(tapegrad, name) is sys.modules[f"tapegrad.{name}"]
+assert tapegrad.random.split and not hasattr(tapegrad, "scipy")
+"""
+
+
+def test_modules_are_there_once_they_are_named():
+    subprocess.run([sys.executable, "-c", NAMED], check=True)
+
+
 COMPLETE = """
 import sys, time
 import numpy as np

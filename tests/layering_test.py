@@ -80,6 +80,7 @@ def test_every_part_has_its_place():
         "numpy",
         "random",
         "testing",
+        "typing",
         "demo",
     }
     assert {part(file) for file in FILES} <= {*FOUNDATION, *STAGES, *above, "__main__", "__init__"}

@@ -28,10 +28,6 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.testing import gradcheck
     from tapegrad.tracing.custom import Function
 
-if _typing.TYPE_CHECKING:
-    from tapegrad import linalg as linalg
-    from tapegrad import numpy as numpy
-
 __version__ = "0.1.0"
 
 __all__ = [
@@ -51,16 +47,19 @@ __all__ = [
     "vjp",
 ]
 
+if _typing.TYPE_CHECKING:
+    from tapegrad import linalg as linalg
+    from tapegrad import numpy as numpy
+else:
 
-def __getattr__(name: str) -> _typing.Any:
-    """The modules that wait until they are named: few programs need them."""
-    if name not in ("linalg", "numpy"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
+    def __getattr__(name):
+        """The modules that wait until they are named: few programs need them."""
+        if name not in ("linalg", "numpy"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
 
-    with _late.no_forks():
-        return importlib.import_module(f"{__name__}.{name}")
+        with _late.no_forks():
+            return importlib.import_module(f"{__name__}.{name}")
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), "linalg", "numpy"})
+    def __dir__():
+        return sorted({*globals(), "linalg", "numpy"})

@@ -53,6 +53,8 @@ def _checked(argnums: int | Sequence[int]) -> int | tuple[int, ...]:
     raise ArgumentError(f"argnums is an integer or a tuple of integers, not {argnums!r}")
 
 
+@overload  # mypy would lose the parameters of `grad(grad(f))` in what comes next
+def grad(f: DerivedOf[P, R], *, compile: Compile = "auto") -> DerivedOf[P, Any]: ...
 @overload
 def grad(
     f: Differentiable[P, A, Any],
@@ -130,6 +132,10 @@ def grad(
     return _derive(f, Gradient(_checked(argnums), has_aux), compile)
 
 
+@overload
+def value_and_grad(
+    f: DerivedOf[P, R], *, compile: Compile = "auto"
+) -> DerivedOf[P, tuple[R, Any]]: ...
 @overload
 def value_and_grad(
     f: Differentiable[P, A, R],
@@ -482,11 +488,7 @@ def stop_gradient(x: T) -> T:
 
     Parameters
     ----------
-    x : arrays, numbers, and nested structures of them.
-
-    Returns
-    -------
-    The same structure with the same values.
+    x : arrays, numbers, and nested structures of them, which come back with the same values.
     """
     from tapegrad.primitives import elementwise
     from tapegrad.tracing.tracer import Tracer
