@@ -58,7 +58,7 @@ def autoencoder(xp: Any, w: Any, x: Any) -> Any:
 
 def programs() -> list[Workload]:
     def made(name: str, loss: Callable[..., Any], *args: Any) -> Workload:
-        return Workload(name, "ml", loss, lambda rng: args)
+        return Workload(name, name, "ml", loss, lambda rng: args)
 
     block = {part: normal(64, 64 + k)[:, :64] for k, part in enumerate("qkvo")}
     block |= {"up": normal(64, 256), "down": normal(256, 64), "n1": normal(64), "n2": normal(64)}

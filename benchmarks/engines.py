@@ -15,7 +15,7 @@ from workloads import Workload
 
 Call = Callable[[], tuple[Any, Any]]  # () -> (value, gradients)
 
-TRIFLE = Workload("trifle", "call", lambda xp, x: xp.sum(x * x), lambda rng: (np.ones(3),))
+TRIFLE = Workload("trifle", "x * x", "call", lambda xp, x: xp.sum(x * x), lambda rng: (np.ones(3),))
 
 
 class NotWritten(Exception):

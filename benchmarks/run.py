@@ -6,6 +6,7 @@ README.md, beside this file, says what is measured and how.
 """
 
 import contextlib
+import datetime
 import json
 import os
 import platform
@@ -64,10 +65,27 @@ def environment() -> dict[str, Any]:
             versions[package] = metadata.version(package)
     return {
         "python": platform.python_version(),
-        "machine": platform.platform(),
+        "machine": f"{processor()}, {platform.system()}",
         "cores": os.cpu_count(),
+        "date": datetime.date.today().isoformat(),
         "versions": versions,
     }
+
+
+def processor() -> str:
+    """The processor's name, where Linux tells it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def draw_again(source: Path, plot: Path) -> None:
+    """Draw what an earlier run has written with `--json`."""
+    data = json.loads(source.read_text())
+    draw([Measurement(**row) for row in data["results"]], data["environment"], plot)
+    click.echo(f"the plot is in {plot.resolve()}")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -96,6 +114,11 @@ def environment() -> dict[str, Any]:
     help="Where to draw the results.",
 )
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Data.")
+@click.option(
+    "--redraw",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Measure nothing, and draw the data of an earlier run.",
+)
 def main(
     only: str | None,
     engines: str,
@@ -104,11 +127,15 @@ def main(
     limit: float,
     plot: Path,
     json_path: Path | None,
+    redraw: Path | None,
 ) -> None:
     """Time gradients in tapegrad and its peers, and check them against each other.
 
     Exits with 1 if any of tapegrad's gradients is wrong.
     """
+    if redraw is not None:
+        draw_again(redraw, plot)
+        return
     # Cold means cold: nothing that an earlier process compiled. And all engines use the CPU.
     os.environ.setdefault("TAPEGRAD_CACHE_DIR", "")
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -123,10 +150,11 @@ def main(
     print_ratios(results)
     print_totals(results)
 
-    draw(results, plot)
+    where = environment()
+    draw(results, where, plot)
     click.echo(f"\nthe plot is in {plot.resolve()}")
     if json_path is not None:
-        data = {"environment": environment(), "results": [asdict(row) for row in results]}
+        data = {"environment": where, "results": [asdict(row) for row in results]}
         json_path.parent.mkdir(parents=True, exist_ok=True)
         json_path.write_text(json.dumps(data, indent=1) + "\n")
         click.echo(f"the data is in {json_path.resolve()}")

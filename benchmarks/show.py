@@ -2,9 +2,12 @@
 
 import statistics
 from pathlib import Path
+from typing import Any
 
 import click
+from engines import ENGINES
 from measure import COUNTS, Measurement
+from workloads import WORKLOADS
 
 # The main table.
 
@@ -111,29 +114,61 @@ def brief(ratio: float) -> str:
 # The plot.
 
 
-def draw(results: list[Measurement], path: Path) -> None:
-    """Bars for the warm call (log scale) and for compiling, a group for each workload."""
+def draw(results: list[Measurement], environment: dict[str, Any], path: Path) -> None:
+    """Dots on logarithmic axes, for the warm call and for compiling, a line for each engine.
+
+    What wasn't measured says so where its dot would be.
+    """
     from matplotlib.figure import Figure
 
+    titles = {workload.name: workload.title for workload in WORKLOADS}
     names = list(dict.fromkeys(row.workload for row in results))
     engines = list(dict.fromkeys(row.engine for row in results))
-    height = 0.8 / len(engines)
-    inches = 1.5 + (0.2 + 0.1 * len(engines)) * len(names)
+    rows = {(row.workload, row.engine): row for row in results}
+    lane = 0.8 / len(engines)
+    inches = 2.0 + (0.15 + 0.11 * len(engines)) * len(names)
     figure = Figure(figsize=(11, inches), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     contents = (("warm", "one warm call"), ("compile", "tracing and compiling"))
     for axes, (field, title) in zip(panels, contents, strict=True):
         for i, engine in enumerate(engines):
-            mine = [row for row in results if row.engine == engine and getattr(row, field)]
-            places = [
-                names.index(row.workload) + (i - (len(engines) - 1) / 2) * height for row in mine
-            ]
-            axes.barh(places, [getattr(row, field) for row in mine], height, label=engine)
-        axes.set(xscale="log", xlabel="seconds", title=title)
+            color = f"C{i}"
+            dots = []
+            for k, name in enumerate(names):
+                place = k + (i - (len(engines) - 1) / 2) * lane
+                seconds = getattr(rows.get((name, engine)), field, None)
+                if seconds:
+                    dots.append((seconds, place))
+                else:
+                    why = f"{engine}: {absence(rows.get((name, engine)), engine, field)}"
+                    edge = axes.get_yaxis_transform()
+                    axes.text(0.01, place, why, transform=edge, color=color, size=5.5, va="center")
+            axes.plot(*(zip(*dots, strict=True) if dots else ((), ())), "o", ms=4, label=engine)
+        for k in range(1, len(names)):
+            axes.axhline(k - 0.5, color="0.9", lw=0.8, zorder=0)
+        axes.set(xscale="log", xlabel="seconds", title=title, ylim=(len(names) - 0.5, -0.5))
         axes.grid(axis="x", alpha=0.3)
-        axes.set_axisbelow(True)
-    panels[0].set_yticks(range(len(names)), names)
-    panels[0].invert_yaxis()
-    panels[0].legend()
+    panels[0].set_yticks(range(len(names)), [titles.get(name, name) for name in names])
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(engines), frameon=False)
+    figure.supxlabel(described(environment), size=7, color="0.3")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
+
+
+def absence(row: Measurement | None, engine: str, field: str) -> str:
+    """Why a figure isn't there."""
+    known = ENGINES.get(engine)
+    if field == "compile" and known is not None and not known.compiles:
+        return "doesn't compile"
+    if row is None:
+        return "not written for it"
+    return " ".join(row.error.split())[:60] or "not measured"
+
+
+def described(environment: dict[str, Any]) -> str:
+    """The machine, the versions and the day, in two lines."""
+    versions = [f"{name} {version}" for name, version in environment.get("versions", {}).items()]
+    known = [("machine", "{}"), ("cores", "{} cores"), ("python", "Python {}"), ("date", "{}")]
+    where = [text.format(environment[key]) for key, text in known if environment.get(key)]
+    return "\n".join(filter(None, [", ".join(where), ", ".join(versions)]))

@@ -21,6 +21,7 @@ class Workload:
     """One program: `loss(xp, params, *data)`, a scalar, on the arguments that `make(rng)` draws."""
 
     name: str
+    title: str  # what the README's table and the plot call it
     family: str  # call | matmul | ml | elementwise | linalg | loop | stencil
     loss: Callable[..., Any]
     make: Callable[[np.random.Generator], tuple]
@@ -280,6 +281,7 @@ def make_heat(rng):
 WORKLOADS = (
     Workload(
         "sigmoid_sum_5",
+        "sum(sigmoid(x)), n = 5",
         "call",
         sigmoid_sum,
         make_sigmoid_sum,
@@ -287,26 +289,74 @@ WORKLOADS = (
     ),
     Workload(
         "torch_autograd_readme_mlp",
+        "small network, torch-autograd's README",
         "call",
         two_layers,
         make_two_layers,
         note="the network of torch-autograd's README, on one example",
     ),
-    Workload("yota_linear_128x784x100", "matmul", linear_sum, make_linear_sum),
-    Workload("mlp_f64_b128", "ml", mlp, make_mlp),
-    Workload("mlp_f32_b128", "ml", mlp, make_mlp_f32),
-    Workload("logreg_100k_x30", "ml", logistic_regression, make_logistic_regression),
-    Workload("black_scholes_1e6", "elementwise", black_scholes, make_black_scholes),
-    Workload("rosenbrock_1e6", "elementwise", rosenbrock, make_rosenbrock),
-    Workload("gmm_diag_n1000_d10_k25", "ml", diagonal_mixture, make_diagonal_mixture),
-    Workload("gp_mll_n400", "linalg", gaussian_process, make_gaussian_process),
+    Workload(
+        "yota_linear_128x784x100",
+        "linear layer, 128 x 784 x 100",
+        "matmul",
+        linear_sum,
+        make_linear_sum,
+    ),
+    Workload("mlp_f64_b128", "three-layer network, float64, batch 128", "ml", mlp, make_mlp),
+    Workload("mlp_f32_b128", "the same in float32", "ml", mlp, make_mlp_f32),
+    Workload(
+        "logreg_100k_x30",
+        "logistic regression, 100 000 x 30",
+        "ml",
+        logistic_regression,
+        make_logistic_regression,
+    ),
+    Workload(
+        "black_scholes_1e6",
+        "Black-Scholes, a million options",
+        "elementwise",
+        black_scholes,
+        make_black_scholes,
+    ),
+    Workload(
+        "rosenbrock_1e6", "Rosenbrock, n = 1 000 000", "elementwise", rosenbrock, make_rosenbrock
+    ),
+    Workload(
+        "gmm_diag_n1000_d10_k25",
+        "Gaussian mixture, 1000 x 10, 25 parts",
+        "ml",
+        diagonal_mixture,
+        make_diagonal_mixture,
+    ),
+    Workload(
+        "gp_mll_n400",
+        "Gaussian process, n = 400",
+        "linalg",
+        gaussian_process,
+        make_gaussian_process,
+    ),
     Workload(
         "lotka_volterra_rk4_1000",
+        "Runge and Kutta, 1000 steps, unrolled",
         "loop",
         lotka_volterra,
         make_lotka_volterra,
         idiomatic_jax=lotka_volterra_jax,
     ),
-    Workload("rnn_T200_B8_H32", "loop", rnn, make_rnn, idiomatic_jax=rnn_jax),
-    Workload("heat2d_128_100steps", "stencil", heat, make_heat, idiomatic_jax=heat_jax),
+    Workload(
+        "rnn_T200_B8_H32",
+        "recurrent network, 200 steps, unrolled",
+        "loop",
+        rnn,
+        make_rnn,
+        idiomatic_jax=rnn_jax,
+    ),
+    Workload(
+        "heat2d_128_100steps",
+        "heat equation, 128 x 128, 100 steps, unrolled",
+        "stencil",
+        heat,
+        make_heat,
+        idiomatic_jax=heat_jax,
+    ),
 )

@@ -7,14 +7,13 @@ import tarfile
 import tomllib
 
 import pytest
-
 from tests.readme_test import ROOT, repository_files
 
 BUILD = "from setuptools import build_meta; print(build_meta.build_sdist('built'))"
 
 
 def test_the_source_distribution_is_the_repository(tmp_path):
-    """A copy that was made by `pip download --no-binary` runs its tests, and builds its documents."""
+    """Who gets it can run the tests, and read the documents."""
     pytest.importorskip("setuptools", minversion="77")
     tracked = [path for path in repository_files() if path.is_file()]
     for path in tracked:
