@@ -38,8 +38,8 @@ check: $(INSTALLED)  ## check formatting, lint and types
 golden: $(INSTALLED)  ## rewrite the golden texts of the tests
 	$(VENV) -m pytest --update-golden
 
-bench: $(INSTALLED_BENCH)  ## measure gradients beside JAX, HIPS autograd and what else is installed
-	$(VENV) benchmarks/run.py
+bench: $(INSTALLED_BENCH)  ## measure gradients beside JAX and others; ONLY='mlp*,call' some of them
+	$(VENV) benchmarks/run.py $(if $(ONLY),--only '$(ONLY)')
 
 $(INSTALLED): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "tapegrad needs Python 3.11 or newer on the PATH" >&2; exit 1; }

@@ -6,6 +6,7 @@ Programs of 10 to 5,000 operations in straight line, of four families. Prints th
 stage takes, with the power of the size by which they grow, and draws growth.png.
 """
 
+import json
 import math
 import multiprocessing
 import os
@@ -17,7 +18,7 @@ from typing import Any
 
 import click
 import numpy as np
-from show import readable
+from show import described, environment, readable
 
 SIZES = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
@@ -226,7 +227,15 @@ def totals(points: Points) -> dict[int, float]:
     return {n: sum(stages) for n, stages in points.items()}
 
 
-def draw(results: dict[str, dict[str, Points]], path: Path) -> None:
+CAPTION = (
+    "n^p is the slope of a straight line through the upper half of a curve, on these axes. It says "
+    "how the seconds grew between those sizes,\nand not how they go on: where kernels are alike "
+    "(layers, pendulum) they are compiled once, so that p is small,\nuntil the stages that grow as "
+    "n^1 are what is left."
+)
+
+
+def draw(results: dict[str, dict[str, Points]], where: dict[str, Any], path: Path) -> None:
     """A panel for each family: the total of each engine, and tapegrad's stages."""
     from matplotlib.figure import Figure
 
@@ -239,7 +248,7 @@ def draw(results: dict[str, dict[str, Points]], path: Path) -> None:
                 continue
             color = {"tapegrad": "C0", "jax": "C1"}[engine]
             grown = power(totals(points))
-            label = f"{engine}, {grown}"
+            label = f"{engine}, {grown} at its end"
             axes.plot(*zip(*totals(points).items(), strict=True), "o-", color=color, label=label)
             if engine == "tapegrad":
                 for k, (stage, dashes) in enumerate(
@@ -253,8 +262,17 @@ def draw(results: dict[str, dict[str, Points]], path: Path) -> None:
         axes.set(xlabel="operations", ylabel="seconds")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
+    figure.supxlabel(f"{CAPTION}\n{described(where)}", size=8, color="0.3")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
+
+
+def numbered(results: dict[str, Any]) -> dict[str, dict[str, Points]]:
+    """Results that were stored: in JSON, sizes are texts."""
+    return {
+        family: {e: {int(n): stages for n, stages in points.items()} for e, points in found.items()}
+        for family, found in results.items()
+    }
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -269,8 +287,27 @@ def draw(results: dict[str, dict[str, Points]], path: Path) -> None:
     show_default="growth.png beside growth.py",
     help="Where to draw the results.",
 )
-def main(families: str, engines: str, upto: int, limit: float, plot: Path) -> None:
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Data.")
+@click.option(
+    "--redraw",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Measure nothing, and draw the data of an earlier run.",
+)
+def main(
+    families: str,
+    engines: str,
+    upto: int,
+    limit: float,
+    plot: Path,
+    json_path: Path | None,
+    redraw: Path | None,
+) -> None:
     """Time how compiling grows with the size of a program."""
+    if redraw is not None:
+        data = json.loads(redraw.read_text())
+        draw(numbered(data["results"]), data["environment"], plot)
+        click.echo(f"the plot is in {plot.resolve()}")
+        return
     os.environ.setdefault("TAPEGRAD_CACHE_DIR", "")
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     for known, names in (([f.name for f in FAMILIES], families), ([*TIMED], engines)):
@@ -282,7 +319,10 @@ def main(families: str, engines: str, upto: int, limit: float, plot: Path) -> No
         found = {e: dict(measured(e, family, sizes, limit)) for e in engines.split(",")}
         print_table(family, found, sizes)
         results[family.name] = found
-    draw(results, plot)
+    where = environment()
+    draw(results, where, plot)
+    if json_path is not None:
+        json_path.write_text(json.dumps({"environment": where, "results": results}) + "\n")
     click.echo(f"\nthe plot is in {plot.resolve()}")
 
 

@@ -5,21 +5,16 @@
 README.md, beside this file, says what is measured and how.
 """
 
-import contextlib
-import datetime
 import json
 import os
-import platform
 from dataclasses import asdict
 from fnmatch import fnmatchcase
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import click
 from engines import ENGINES, Engine
 from measure import Measurement, describe, measure
-from show import HEADER, draw, print_ratios, print_rows, print_totals
+from show import HEADER, draw, environment, print_ratios, print_rows, print_totals
 from workloads import WORKLOADS, Workload
 
 
@@ -55,30 +50,6 @@ def usable_engines(names: str, tier: str) -> list[Engine]:
     if not usable:
         raise click.ClickException("no engine works")
     return usable
-
-
-def environment() -> dict[str, Any]:
-    """What the numbers depend on."""
-    versions = {}
-    for package in (package for engine in ENGINES.values() for package in engine.packages):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
-    return {
-        "python": platform.python_version(),
-        "machine": f"{processor()}, {platform.system()}",
-        "cores": os.cpu_count(),
-        "date": datetime.date.today().isoformat(),
-        "versions": versions,
-    }
-
-
-def processor() -> str:
-    """The processor's name, where Linux tells it."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def draw_again(source: Path, plot: Path) -> None:

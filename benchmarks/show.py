@@ -1,6 +1,11 @@
 """Measurements as tables and as a plot."""
 
+import contextlib
+import datetime
+import os
+import platform
 import statistics
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +169,30 @@ def absence(row: Measurement | None, engine: str, field: str) -> str:
     if row is None:
         return "not written for it"
     return " ".join(row.error.split())[:60] or "not measured"
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers depend on."""
+    versions = {}
+    for package in (package for engine in ENGINES.values() for package in engine.packages):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return {
+        "python": platform.python_version(),
+        "machine": f"{processor()}, {platform.system()}",
+        "cores": os.cpu_count(),
+        "date": datetime.date.today().isoformat(),
+        "versions": versions,
+    }
+
+
+def processor() -> str:
+    """The processor's name, where Linux tells it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def described(environment: dict[str, Any]) -> str:
