@@ -255,7 +255,7 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
     tape = replace(tape, form=form_of(args, kwargs))
     values = dict(zip(traced.outputs, traced.leaves, strict=True))
     found = [values[at] for at in range(len(tape.outputs))]
-    return traced.rebuild(own(found, [*array_leaves((args, kwargs)), *traced.hidden])), tape
+    return traced.rebuild(own(found, [*array_leaves((args, kwargs)), *traced.captured])), tape
 
 
 def vjp(f: Callable[[*Ts], R], *args: *Ts) -> tuple[R, Pullback[*Ts]]:

@@ -19,18 +19,12 @@ from typing import Any
 CALLS = (  # what a first call takes
     "optree",
     "tapegrad.pipeline",
+    "tapegrad.runtime.pullback",
     "tapegrad.ir.verify",
     "tapegrad.optimize.dce",
     "tapegrad.tracing.floating",
     "tapegrad.tracing.leaks",
     "tapegrad.tracing.frontend",
-    "tapegrad.tracing.frontend.contracting",
-    "tapegrad.tracing.frontend.folding",
-    "tapegrad.tracing.frontend.linalg",
-    "tapegrad.tracing.frontend.making",
-    "tapegrad.tracing.frontend.methods",
-    "tapegrad.tracing.frontend.scattering",
-    "tapegrad.tracing.frontend.ufuncs",
 )
 MACHINE_CODE = (  # what machine code takes: its compiler's other side, and what links it
     "select",

@@ -186,7 +186,7 @@ def check_passes(program: Program, tally: Counter[str]) -> None:
         inputs = [
             plain_value(x) for x in flatten(call.args())[0] if hasattr(plain_value(x), "dtype")
         ]
-        outputs, broken = run(passes(traced.tape), [*inputs, *traced.hidden])
+        outputs, broken = run(passes(traced.tape), [*inputs, *traced.captured])
         assert broken is None
         return outputs
 

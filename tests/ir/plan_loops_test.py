@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tapegrad.compiler.compile import machine_code
 from tests.ir.plans_by_hand import AT, N, alone, along, cell, plan, store, total
 
-from tapegrad.compiler.compile import machine_code
 from tapegrad.emit.linking import linked
 from tapegrad.emit.numba_source import emit
 from tapegrad.errors import InternalError

@@ -59,10 +59,10 @@ def reverse(
     names = [tape.output_names[k] if tape.output_names else "" for k in kept]
     names += [f"d_{tape.names[k]}" if tape.names and tape.names[k] else "" for k in wrt]
     gradient = builder.finish(outputs, tape.captured, names)
-    if not writer.hidden:
+    if not writer.captured:
         return gradient
     # The arrays that users' rules reached by themselves are captured inputs.
-    reached, arrays = zip(*writer.hidden.values(), strict=True)
+    reached, arrays = zip(*writer.captured.values(), strict=True)
     names = [f"r{k}" for k in range(len(reached))]
     return renumbered(with_inputs(gradient, reached, names, arrays))
 

@@ -59,7 +59,7 @@ def standalone(
     name: str,
     parameters: Sequence[str],
     args: Sequence[Any],
-    hidden: Sequence[np.ndarray],
+    captured: Sequence[np.ndarray],
     result: Callable[[Sequence[str]], str],
     doc: str,
     written: Sequence[int] = (),
@@ -70,8 +70,8 @@ def standalone(
     for parameter, arg in zip(parameters, args, strict=True):
         take_apart(parameter, arg, writer.enter)
     errors = program.errors()
-    hidden_names = [program.names[c] for c in _hidden_cells(program, hidden)]
-    apart = writer.apart(written, hidden_names)
+    captured_names = [program.names[c] for c in _captured_cells(program, captured)]
+    apart = writer.apart(written, captured_names)
     if program.slots:
         names = ", ".join(program.names[s] for s in program.slots)
         writer.lines.append(
@@ -87,9 +87,9 @@ def standalone(
     head = ["import numpy as np", f"from numpy import {', '.join(['empty', *used])}"]
     if errors:
         head.append("from numpy.linalg import LinAlgError")
-    if hidden:
+    if captured:
         head.append("")
-    for cell, array in zip(_hidden_cells(program, hidden), hidden, strict=True):
+    for cell, array in zip(_captured_cells(program, captured), captured, strict=True):
         head.append(f"{program.names[cell]} = {_array_text(array)}")
     if program.slots:
         sizes = ", ".join(f"np.empty({s.size}, np.{s.dtype.name})" for s in program.slots)
@@ -132,9 +132,9 @@ def refuse_foreign_calls(program: Program) -> None:
         )
 
 
-def _hidden_cells(program: Program, hidden: Sequence[Any]) -> list[Cell]:
+def _captured_cells(program: Program, captured: Sequence[Any]) -> list[Cell]:
     inputs = program.plan.inputs
-    return list(inputs[len(inputs) - len(hidden) :])
+    return list(inputs[len(inputs) - len(captured) :])
 
 
 def _array_text(array: np.ndarray) -> str:
@@ -161,9 +161,9 @@ class _Writer:
         self.checks: list[str] = []  # of the arguments' structure, before they are taken apart
         self.places: list[str] = []  # of the inputs
 
-    def apart(self, written: Sequence[int], hidden: Sequence[str]) -> list[str]:
+    def apart(self, written: Sequence[int], captured: Sequence[str]) -> list[str]:
         """Lines that check that what is written to shares no memory with another array."""
-        places = [*self.places, *hidden]
+        places = [*self.places, *captured]
         return [
             f"apart({', '.join([places[k], repr(places[k]), *places[:k], *places[k + 1 :]])})"
             for k in written

@@ -165,13 +165,13 @@ class Writer:
     """Applies primitives to nodes by appending calls to `builder`.
 
     `src` and `reason` are stamped on each call: the differentiator sets them, call by call.
-    `hidden` are the arrays that users' rules reached without being passed them, by id, with the
+    `captured` are the arrays that users' rules reached without being passed them, by id, with the
     variables that stand for them.
     """
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
-        self.hidden: dict[int, tuple[Var, Any]] = {}
+        self.captured: dict[int, tuple[Var, Any]] = {}
         self.src: Source | None = None
         self.reason = ""
 

@@ -181,7 +181,7 @@ class Derived:
         derivation = transformation.derive(trace(request), selection, final=False)
         self.cache.count("traces")
         inputs = [x if isinstance(x, Tracer) else plain_value(x) for x in request.inputs]
-        values = replay(derivation.tape, [*inputs, *derivation.traced.hidden])
+        values = replay(derivation.tape, [*inputs, *derivation.traced.captured])
         return derivation.assemble([own_result(x) for x in values])
 
     # ---- the cache

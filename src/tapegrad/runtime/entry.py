@@ -143,7 +143,7 @@ class Entry:
         self.state = state
         self.driver = executable.driver
         text = Text(executable)
-        self._hidden = self._captured(text)
+        self._prologue = self._captured(text)
         self._flat = self._generate_flat(text)
         self.fast = False
         self.names = text.names
@@ -154,10 +154,10 @@ class Entry:
         """Lines that make captured arrays what the kernels take; most are so already. What no
         kernel checks is checked here: an array's type and layout can be changed in place."""
         lines = []
-        count = len(self.derivation.traced.hidden)
+        count = len(self.derivation.traced.captured)
         places = self.driver.inputs[len(self.driver.inputs) - count :]
         keys = self.derivation.outside
-        for place, array, key in zip(places, self.derivation.traced.hidden, keys, strict=True):
+        for place, array, key in zip(places, self.derivation.traced.captured, keys, strict=True):
             if place.shape and place.checked and _is_plain(array):
                 text.names[place.name] = array
                 continue
@@ -171,13 +171,13 @@ class Entry:
 
     def _generate_flat(self, text: Text) -> Callable[..., Any]:
         places = self.driver.inputs
-        count = len(places) - len(self.derivation.traced.hidden)
-        call = text.flat(places[:count], self._hidden)
+        count = len(places) - len(self.derivation.traced.captured)
+        call = text.flat(places[:count], self._prologue)
         return debug.watched(call, self.derivation.tape, self._inputs, _by_number)
 
     def _inputs(self, *leaves: Any) -> list[Any]:
         """The values of the tape's inputs."""
-        return [*_played(self.derivation.tape, leaves), *self.derivation.traced.hidden]
+        return [*_played(self.derivation.tape, leaves), *self.derivation.traced.captured]
 
     def call_flat(self, leaves: Sequence[Any]) -> Any:
         """The result for traced leaves of this variant's kind; `Miss` if a guard doesn't hold."""
@@ -224,7 +224,7 @@ class Entry:
             return
         errors = [BufferError, KeyError, OverflowError]
         caught = ", ".join(text.named(e.__name__, e) for e in errors)
-        body = [*writer.lines, *self._hidden, *text.calling(result)]
+        body = [*writer.lines, *self._prologue, *text.calling(result)]
         lines = [f"def {text.scope.fresh('call')}({root}, {given}):"]
         facts = self._facts(text, root, given)
         self.guards = len(facts)  # lines

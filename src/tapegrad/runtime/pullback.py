@@ -44,7 +44,7 @@ def vjp(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Pullback]:
     first = len(traced.tape.inputs)
     once, each = split(tape, range(first, first + len(traced.tape.outputs)))
     given = [x if isinstance(x, Tracer) else plain_value(x) for x in inputs]
-    given += traced.hidden
+    given += traced.captured
     residuals = _snapshot(_apply(once, [*given, *tape.captured]), given)
     pullback = Pullback(
         name=traced.name,

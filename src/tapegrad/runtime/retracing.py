@@ -107,7 +107,7 @@ def _broken_state(last: Variant, root: Any, request: Request) -> str:
 
 def _broken_guard(last: Variant, leaves: Sequence[Any]) -> str:
     try:
-        _, guard = run(last.tape, [*map(plain_value, leaves), *last.traced.hidden])
+        _, guard = run(last.tape, [*map(plain_value, leaves), *last.traced.captured])
     except IndexError:
         return "What keeps failing is an index of the last tape, which is outside of its array"
     if guard is None:

@@ -21,7 +21,7 @@ from tapegrad.emit.standalone import (
 from tapegrad.pipeline import gradient, schedule, trace
 from tapegrad.request import Request, argument_names, describe
 from tapegrad.runtime.checks import check_scalar_result
-from tapegrad.runtime.transformations import with_hidden, with_loss
+from tapegrad.runtime.transformations import with_captured, with_loss
 from tapegrad.tracing.observe.observer import Observer
 from tapegrad.trees import flatten, is_traced
 
@@ -84,7 +84,7 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
     inputs = request.inputs
     wrt = [k for k, x in enumerate(inputs) if is_float_leaf(x)]
     whole = with_loss(traced) if traced.outputs[0] is None else traced.tape
-    tape, traced = with_hidden(gradient(whole, wrt, keep=[0]), traced)
+    tape, traced = with_captured(gradient(whole, wrt, keep=[0]), traced)
     program = schedule(tape)
     refuse_foreign_calls(program)
     parameters = _parameters(f, args, program)
@@ -98,7 +98,7 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
 
     doc = f"The value of {describe(f)} and its gradients with respect to each argument."
     written = [k for k, _ in traced.written if k < len(inputs)]
-    text = standalone(program, name, parameters, args, traced.hidden, result, doc, written)
+    text = standalone(program, name, parameters, args, traced.captured, result, doc, written)
     return SimpleGradient(text)
 
 

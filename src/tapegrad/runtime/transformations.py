@@ -52,7 +52,7 @@ class Transformation:
 @dataclass(eq=False)
 class Derivation:
     """What a transformation makes of a trace: a tape, whose first outputs are those numbered `kept`
-    of the trace's own. The inputs are the trace's, with its hidden ones."""
+    of the trace's own. The inputs are the trace's, with its captured ones."""
 
     transformation: Transformation
     tape: Tape
@@ -63,8 +63,8 @@ class Derivation:
     def __post_init__(self) -> None:
         # What the trace depends on in the arrays from outside, besides what they hold. A tape that
         # reaches an outer trace's values is part of that trace, and isn't kept.
-        hidden = () if self.traced.has_tracers else self.traced.hidden
-        self.outside = [leaf_key(x) for x in hidden]
+        captured = () if self.traced.has_tracers else self.traced.captured
+        self.outside = [leaf_key(x) for x in captured]
 
     def assemble(self, values: Sequence[Any]) -> Any:
         """The result in the user's terms, of the values of the tape's outputs."""
@@ -143,7 +143,7 @@ class Gradient(Transformation):
             tape = derive(with_loss(traced), selection.wrt, keep=[k + 1 for k in kept])
         else:
             tape = derive(traced.tape, selection.wrt, keep=kept)
-        tape, traced = with_hidden(playable(tape) if final else finished(tape), traced)
+        tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
 
     def _wanted(self, outputs: Sequence[int | None]) -> Sequence[int | None]:
@@ -181,8 +181,8 @@ def with_loss(traced: Traced) -> Tape:
     return replace(traced.tape, outputs=(value, *traced.tape.outputs))
 
 
-def with_hidden(tape: Tape, traced: Traced) -> tuple[Tape, Traced]:
+def with_captured(tape: Tape, traced: Traced) -> tuple[Tape, Traced]:
     """A tape that was derived from a trace, and the trace: arrays that users' rules reached become
-    hidden inputs, as those are that the function reached."""
-    traced = replace(traced, hidden=(*traced.hidden, *tape.captured))
+    captured inputs, as those are that the function reached."""
+    traced = replace(traced, captured=(*traced.captured, *tape.captured))
     return replace(tape, captured=()), traced

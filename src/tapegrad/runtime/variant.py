@@ -66,7 +66,7 @@ class Variant:
         traced = self.traced
         if traced.written:
             names = traced.tape.names[: len(leaves)]
-            check_apart(traced.name, traced.written, names, [*leaves, *traced.hidden])
+            check_apart(traced.name, traced.written, names, [*leaves, *traced.captured])
         if not self.state.never:
             self._enter(request)
         if self.entry is not None:
@@ -82,7 +82,7 @@ class Variant:
         start = time.perf_counter()
         if not self._fits_outside():
             return None
-        inputs = [*map(plain_value, leaves), *self.traced.hidden]
+        inputs = [*map(plain_value, leaves), *self.traced.captured]
         try:
             values, broken = run(self.tape, inputs)
         except (IndexError, ValueError):
@@ -99,7 +99,7 @@ class Variant:
     def _fits_outside(self) -> bool:
         """Whether the arrays from outside have the shapes, dtypes and layouts that they were traced
         with: all can be changed in place."""
-        return [leaf_key(x) for x in self.traced.hidden] == self.derivation.outside
+        return [leaf_key(x) for x in self.traced.captured] == self.derivation.outside
 
     def _note(self, seconds: float) -> None:
         """A call was played, and took so long. A tape that nobody compiles is optimised once it was

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError, TraceError, UnsupportedError
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.source import at_line, caller
 
 
@@ -19,15 +20,11 @@ class NumpyAttributes:
 
     def item(self: Any, *args: Any) -> Any:
         """ndarray's: an integer or boolean is guarded, a float stays traced, as a Python number."""
-        from tapegrad.tracing.frontend.indexing import element
-
-        return element(self, args)
+        return dispatch.element(self, args)
 
     def tolist(self: Any) -> Any:
         """Nested lists of traced Python numbers."""
-        from tapegrad.tracing.frontend.indexing import as_python
-
-        return as_python(self) if self.ndim == 0 else [x.tolist() for x in self]
+        return dispatch.number(self) if self.ndim == 0 else [x.tolist() for x in self]
 
     def __floor__(self: Any) -> int:
         return int(np.floor(self))
@@ -39,9 +36,7 @@ class NumpyAttributes:
         return int(self)
 
     def __getitem__(self: Any, index: Any) -> Any:
-        from tapegrad.tracing.frontend.indexing import getitem
-
-        return getitem(self, index)
+        return dispatch.getitem(self, index)
 
     @property
     def T(self: Any) -> Any:
@@ -65,20 +60,16 @@ class NumpyAttributes:
 
     @property
     def flat(self: Any) -> Any:
-        from tapegrad.tracing.frontend.indexing import Flat
-
-        return Flat(self)
+        return dispatch.flat(self)
 
     @flat.setter
     def flat(self: Any, value: Any) -> None:
         self.flat[:] = value
 
     def __getattr__(self: Any, name: str) -> Any:
-        from tapegrad.tracing.frontend.methods import METHODS, call_method
-
         kind = self.__class__
-        if name in METHODS and hasattr(kind, name):
-            return partial(call_method, name, self)
+        if name in dispatch.methods and hasattr(kind, name):
+            return partial(dispatch.method, name, self)
         hidden = name.startswith("__") and name != "__buffer__"  # which C code doesn't ask for
         if hidden or not hasattr(kind, name):
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")

@@ -119,7 +119,7 @@ class CustomCall(Applied):
 
     def record(self, operands: Sequence[Any], body: Traced) -> Any:
         """Record the traced body as one call."""
-        inputs = [*operands, *body.hidden]
+        inputs = [*operands, *body.captured]
         results, saved = _trees_of(body)
         count = len(results.avals)
         outputs, kept = body.tape.outputs[:count], body.tape.outputs[count:]
@@ -129,7 +129,7 @@ class CustomCall(Applied):
         if not self.operation.has_rule():
             whole = CallTape(replace(body.tape, outputs=outputs))
             return results.fill(_record(whole, inputs, results.avals, values))
-        _refuse_tracers(self.operation, body.hidden)
+        _refuse_tracers(self.operation, body.captured)
         sources = sources_of(kept, body.tape.inputs, outputs)
         own = [source[0] == "residual" for source in sources]
         residuals: Sequence[Any] = ()

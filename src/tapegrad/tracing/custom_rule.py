@@ -49,7 +49,7 @@ class Backward:
         return f"{self.call.operation.label}.backward"
 
     def __call__(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> Sequence[Any]:
-        """Cotangents of all operands `xs`, as nodes; hidden ones and residuals have none."""
+        """Cotangents of all operands `xs`, as nodes; captured ones and residuals have none."""
         writer: Writer = cts[0].writer
         args = xs[: len(self.call.arguments.avals)]
         results = outs[: len(self.results.avals)]
@@ -86,9 +86,9 @@ class Backward:
     ) -> tuple[list[Any] | None, str]:
         """The cotangents, or None and why the rule can't be traced."""
         builder = writer.builder
-        calls, guards, hidden = len(builder.calls), len(builder.guards), dict(writer.hidden)
+        calls, guards, captured = len(builder.calls), len(builder.guards), dict(writer.captured)
         trace = Trace(builder, label=f"the rule of {self.call.operation.label}")
-        trace.src, trace.reason, trace.hidden = writer.src, writer.reason, writer.hidden
+        trace.src, trace.reason, trace.captured = writer.src, writer.reason, writer.captured
         with trace:
             try:
                 args, kwargs = self.call.arguments.tracers(trace, xs)
@@ -103,10 +103,10 @@ class Backward:
             except Exception as error:
                 let_through(error)
                 del builder.calls[calls:], builder.guards[guards:]
-                writer.hidden.clear()
-                writer.hidden.update(hidden)
+                writer.captured.clear()
+                writer.captured.update(captured)
                 return None, first_sentence(error)
-        for _, outside in writer.hidden.values():
+        for _, outside in writer.captured.values():
             if isinstance(outside, Tracer):
                 raise RuleError(
                     f"the rule of {self.call.operation.label} uses a traced value "

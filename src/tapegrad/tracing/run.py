@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Traced:
     """What a run of a function of this name left: its tape, and how the results are put together.
 
-    `hidden` are the values of the tape's last inputs: arrays that the function reached without
+    `captured` are the values of the tape's last inputs: arrays that the function reached without
     being passed them, or tracers of an outer trace. `outputs` has an entry for each leaf of the
     result: the position of a tape output, or None for a leaf that isn't traced, whose value
     `leaves` then holds. The leaves are those of this very run; `weak` tells which are Python
@@ -38,7 +38,7 @@ class Traced:
 
     name: str
     tape: Tape
-    hidden: tuple[Any, ...]
+    captured: tuple[Any, ...]
     structure: Any
     outputs: list[int | None]
     leaves: list[Any]
@@ -63,15 +63,15 @@ class Traced:
         return replace(self, leaves=leaves)
 
     def bound_tape(self) -> Tape:
-        """The tape with the hidden inputs' values bound to it: it plays by itself."""
+        """The tape with the captured inputs' values bound to it: it plays by itself."""
         if self.has_tracers:
             return self.tape
-        return replace(self.tape, captured=tuple(self.hidden))
+        return replace(self.tape, captured=tuple(self.captured))
 
     @property
     def has_tracers(self) -> bool:
         """Whether a value of an outer trace went in."""
-        return any(isinstance(x, Tracer) for x in self.hidden)
+        return any(isinstance(x, Tracer) for x in self.captured)
 
 
 def input_aval(x: Any) -> Aval:
@@ -161,13 +161,13 @@ def trace_function(request: Request, observer: Observer | None = None) -> Traced
     if observer is not None:
         observer.check()
         check_leaks(trace, observer.reads, raw)
-    hidden = tuple(outside for _, outside in trace.hidden.values())
-    fresh = [f"c{k}" for k in range(len(hidden))]
-    tape = renumbered(with_inputs(raw, [var for var, _ in trace.hidden.values()], fresh))
+    captured = tuple(outside for _, outside in trace.captured.values())
+    fresh = [f"c{k}" for k in range(len(captured))]
+    tape = renumbered(with_inputs(raw, [var for var, _ in trace.captured.values()], fresh))
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
     written = trace.written([x for x in tracers if isinstance(x, Tracer) and x._trace is trace])
-    check_apart(name, written, tape.names[: len(given)], [*given, *hidden])
-    return Traced(request.name, tape, hidden, out_structure, outputs, values, weak, written)
+    check_apart(name, written, tape.names[: len(given)], [*given, *captured])
+    return Traced(request.name, tape, captured, out_structure, outputs, values, weak, written)
 
 
 @unobserved

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.dispatch import dispatch
 
 _Ufuncs = NDArrayOperatorsMixin
 _NUMBERS = frozenset([float, int, bool, np.float64, np.float32, np.ndarray])
@@ -64,9 +65,7 @@ class ArrayOperators(NDArrayOperatorsMixin):
     __eq__, __ne__ = _equality("eq"), _equality("ne")
 
     def __imatmul__(self: Any, other: Any) -> Any:
-        from tapegrad.tracing.frontend.operands import plain
-
-        other = plain(other)
+        other = dispatch.plain(other)
         if self.ndim < 1 or np.ndim(other) < 2:
             if not np.can_cast(np.result_type(other), self.dtype, "same_kind"):
                 raise TypeError("the result of an in-place product can't be cast to its place")

@@ -1,7 +1,7 @@
 """One run of a traced function: what it records, and what it takes in from outside.
 
 Traces nest: differentiating inside a traced function opens an inner trace. A value of an outer
-trace, or an array that the function reaches without being passed it, becomes a hidden input of
+trace, or an array that the function reaches without being passed it, becomes a captured input of
 the inner one, so no trace ever mixes its calls into another.
 """
 
@@ -89,11 +89,11 @@ class Trace:
         self.level = next(_levels_made)
         self.src: Source | None = None
         self.reason = ""
-        # Hidden inputs: id of the outside object -> (variable, object). Holding the object keeps
+        # Captured inputs: id of the outside object -> (variable, object). Holding the object keeps
         # its id from being given to another.
-        self.hidden: dict[int, tuple[Var, Any]] = {}
+        self.captured: dict[int, tuple[Var, Any]] = {}
         self.pins: dict[Var, Proxy] = {}  # see `tracer.to_operand`
-        self._captured: list[tuple[np.ndarray, int, Source | None]] = []
+        self._checksums: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.refusal: TapegradError | None = None
@@ -121,26 +121,26 @@ class Trace:
             )
 
     def capture(self, outside: Any, aval: Aval) -> Var:
-        """The hidden input that stands for an array or tracer from outside."""
+        """The captured input that stands for an array or tracer from outside."""
         if is_array(outside):
             note_captured(outside)
-        known = self.hidden.get(id(outside))
+        known = self.captured.get(id(outside))
         if known is None:
             if is_array(outside) and (found := objection(outside)):
                 what, advice = found
                 raise ArgumentError(f"an array that {self.label} uses {what}{at_line()}{advice}")
-            # Inputs come first on a tape, so a hidden one is given its number now and moved to
+            # Inputs come first on a tape, so a captured one is given its number now and moved to
             # the inputs when the tape is finished.
             var = self.builder.fresh(aval)
-            known = self.hidden[id(outside)] = (var, outside)
+            known = self.captured[id(outside)] = (var, outside)
             if is_array(outside):
-                self._captured.append((outside, _checksum(outside), user_source()))
+                self._checksums.append((outside, _checksum(outside), user_source()))
         return known[0]
 
     def check_captured(self) -> None:
         """A TraceError if a captured array was written to since: a later call reads it as it is
         then, so no use of it would see what it held before."""
-        for array, before, src in self._captured:
+        for array, before, src in self._checksums:
             if _checksum(array) != before:
                 raise TraceError(
                     f"an array that {self.label} uses{at_source(src)} was written to while "

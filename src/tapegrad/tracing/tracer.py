@@ -11,7 +11,6 @@ variable; a view that has become stale is read through its chain again.
 
 from __future__ import annotations
 
-import functools
 from abc import ABCMeta
 from collections.abc import Iterator
 from functools import cache, partial
@@ -35,6 +34,7 @@ from tapegrad.primitives.views import (
 )
 from tapegrad.tracing.attributes import NumpyAttributes
 from tapegrad.tracing.conversions import AsIndex, Conversions, Rounds
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.hashing import hash_of
 from tapegrad.tracing.layout import (
     is_doubtful,
@@ -186,23 +186,13 @@ class Tracer(Conversions, Proxy):
     # ---- NumPy's protocols
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return _call_ufunc()(ufunc, method, inputs, kwargs)
+        return dispatch.ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        from tapegrad.tracing.frontend import call_function
-
-        return call_function(func, args, kwargs)
+        return dispatch.function(func, args, kwargs)
 
     def __dir__(self) -> list[str]:
         return dir(self.__class__)
-
-
-@functools.cache
-def _call_ufunc() -> Any:
-    """The front end, which is built on this module; to import it at each call would take longer."""
-    from tapegrad.tracing.frontend.ufuncs import call_ufunc
-
-    return call_ufunc
 
 
 # What `type(x)` is set by: `__class__` of a tracer says what the tracer stands for.
@@ -263,9 +253,7 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):  
         return bool((self == x).any())
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        from tapegrad.tracing.frontend.scattering import setitem
-
-        setitem(self, index, value)
+        dispatch.setitem(self, index, value)
 
     def __delitem__(self, index: Any) -> None:
         raise ValueError("cannot delete array elements")
@@ -343,10 +331,8 @@ class NumberTracer(Tracer):
         if not asks_itself():
             kind = self.__class__.__name__
             raise AttributeError(f"{kind!r} object has no attribute {name!r}")
-        from tapegrad.tracing.frontend.methods import METHODS, call_method
-
-        if name in METHODS:
-            return partial(call_method, name, self)
+        if name in dispatch.methods:
+            return partial(dispatch.method, name, self)
         found: Any = getattr(ArrayTracer, name)
         return found.__get__(self) if isinstance(found, property) else partial(found, self)
 

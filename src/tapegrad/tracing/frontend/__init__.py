@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     contracting,
@@ -30,7 +31,10 @@ from tapegrad.tracing.frontend import (
     sorting,
 )
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
+from tapegrad.tracing.frontend.methods import METHODS, call_method
+from tapegrad.tracing.frontend.operands import plain
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
+from tapegrad.tracing.frontend.ufuncs import call_ufunc
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
@@ -130,3 +134,18 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
         f"{name} has no derivative rule in tapegrad{at_line()}. {instead}, or declare it with "
         "tapegrad.primitive and defvjp"
     )
+
+
+dispatch.ufunc, dispatch.function = call_ufunc, call_function
+dispatch.method, dispatch.methods = call_method, METHODS
+dispatch.element, dispatch.number, dispatch.flat = (
+    indexing.element,
+    indexing.as_python,
+    indexing.Flat,
+)
+dispatch.getitem, dispatch.setitem, dispatch.put = (
+    indexing.getitem,
+    scattering.setitem,
+    scattering.put,
+)
+dispatch.plain, dispatch.stack = plain, joining.stack

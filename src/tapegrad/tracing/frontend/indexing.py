@@ -25,6 +25,7 @@ from tapegrad.primitives.views import (
     Transpose,
     indexed_shape,
 )
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, plain, recorded, store
 from tapegrad.tracing.observe.observer import unobserved
@@ -384,12 +385,10 @@ class Flat:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         # Reshaping may have to copy, so the write goes to the places of `x` themselves.
-        from tapegrad.tracing.frontend.scattering import put
-
         index, value = self._index(index), plain(value)
         if np.ndim(value) and not isinstance(index, slice) and not np.ndim(index):
             np.zeros(self._x.size).flat[index] = np.zeros(np.shape(value))  # NumPy's own error
-        put(self._x, as_tracer(np.arange(self._x.size), self._x)[index], value)
+        dispatch.put(self._x, as_tracer(np.arange(self._x.size), self._x)[index], value)
 
     def _index(self, index: Any) -> Any:
         """What an index means to NumPy's iterator: True is the first element, False is none, and a

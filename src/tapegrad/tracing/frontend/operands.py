@@ -14,6 +14,7 @@ from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
@@ -32,9 +33,7 @@ def plain(x: Any) -> Any:
     if isinstance(x, (Tracer, np.ndarray, np.generic, int, float, bool)):
         return x
     if isinstance(x, (list, tuple)) and has_tracer(x):
-        from tapegrad.tracing.frontend.joining import stack
-
-        return stack([plain(e) for e in x])
+        return dispatch.stack([plain(e) for e in x])
     if isinstance(x, complex):
         check_dtype(np.dtype(complex))
     if is_foreign(x) or isinstance(x, bytearray):
@@ -210,8 +209,6 @@ def mask_of(where: Any) -> Any:
 
 def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") -> Any:
     """Write a result into `out`, as out= does; a plain array can't hold a traced value."""
-    from tapegrad.tracing.frontend.scattering import setitem
-
     if not isinstance(out, Tracer):
         raise ConversionError(
             f"a traced value can't be written into a plain NumPy array{at_line()}, by out= or an "
@@ -234,5 +231,5 @@ def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") 
         result = np.where(where, result, out)
     if result.shape != out.shape:
         result = BroadcastTo(out.shape)(result)
-    setitem(out, Ellipsis, result)
+    dispatch.setitem(out, Ellipsis, result)
     return out

@@ -18,6 +18,8 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import special
 from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.floating import watched, watching
+from tapegrad.tracing.frontend import contracting
+from tapegrad.tracing.frontend.folding import ufunc_method
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
     as_tracer,
@@ -155,8 +157,6 @@ def _contraction(name: str) -> Handler:
     """matmul and its relatives are ufuncs; the module that has them imports this one."""
 
     def handler(x: Any, y: Any, **kwargs: Any) -> Any:
-        from tapegrad.tracing.frontend import contracting
-
         return getattr(contracting, name)(x, y, **kwargs)
 
     return handler
@@ -411,8 +411,6 @@ def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[st
             _check_casting(ufunc, [plain(x) for x in inputs], dtype, casting)
         result = call_plain(ufunc, inputs, dtype, **kwargs)
     else:
-        from tapegrad.tracing.frontend.folding import ufunc_method
-
         if where is not True:
             kwargs["where"] = where
             where = True

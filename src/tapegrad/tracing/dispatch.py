@@ -1,0 +1,29 @@
+"""What tracers hand on to the front end. That is built on tracers, and puts itself in here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Handler = Callable[..., Any]
+
+
+class Dispatch:
+    """The front end, as tracers see it: `tracing.frontend` fills it in when it is imported, which
+    is before the first tracer is made."""
+
+    ufunc: Handler  # of a universal function, its method, inputs and keywords
+    function: Handler  # of another function of NumPy's, its arguments and keywords
+    method: Handler  # of a method's name, the array and arguments
+    methods: dict[str, Any]  # by name
+    element: Handler  # what `x.item(...)` is
+    number: Handler  # an array of one element as one of Python's
+    getitem: Handler
+    setitem: Handler
+    put: Handler
+    flat: Handler  # what `x.flat` is
+    plain: Handler  # an operand that may be a list
+    stack: Handler
+
+
+dispatch = Dispatch()
