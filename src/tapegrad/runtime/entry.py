@@ -192,7 +192,7 @@ class Entry:
 
     # ---- the fast entry
 
-    def _facts(self, text: Text, root: str, given: str) -> list[str]:
+    def _state_guards(self, text: Text, root: str, given: str) -> list[str]:
         """Lines that give up where what the function reached isn't what it was."""
         state = self.state
         if state.never:
@@ -226,9 +226,9 @@ class Entry:
         caught = ", ".join(text.named(e.__name__, e) for e in errors)
         body = [*writer.lines, *self._prologue, *text.calling(result)]
         lines = [f"def {text.scope.fresh('call')}({root}, {given}):"]
-        facts = self._facts(text, root, given)
-        self.guards = len(facts)  # lines
-        lines += [INDENT + line for line in facts]
+        guards = self._state_guards(text, root, given)
+        self.guards = len(guards)  # lines
+        lines += [INDENT + line for line in guards]
         lines += [f"{INDENT}try:", *[INDENT * 2 + line for line in body]]
         lines += [f"{INDENT}except ({caught}):", f"{INDENT * 2}raise {text.miss} from None"]
         self.text = "\n".join(lines)

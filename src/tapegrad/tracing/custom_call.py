@@ -25,7 +25,7 @@ from tapegrad.request import Request, check_leaf
 from tapegrad.tracing.aliasing import share_memory
 from tapegrad.tracing.custom_operation import Applied, Operation
 from tapegrad.tracing.custom_rule import FINAL, Backward, first_sentence
-from tapegrad.tracing.layout import make_twins
+from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.mixed import (
     MixedTree,
     PlainTree,
@@ -274,5 +274,5 @@ def _record(
     for k, x in enumerate(results):
         for other in (*others, *results[:k]):
             if share_memory(x, other):
-                make_twins(x, other)
+                note_may_alias(x, other)
     return results

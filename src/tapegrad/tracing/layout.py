@@ -3,7 +3,7 @@
 A write to a view reaches its base, a write to a copy doesn't, so a trace has to tell them apart. It
 looks at its own values, which lie as NumPy's do wherever that is certain: arguments, what is
 computed elementwise, whatever is made of row-major arrays. A tracer's `_ordered` says so. Where it
-isn't certain, a reshape and its base are *twins*: each is taken for an array of its own, and once
+isn't certain, a reshape and its base *may alias*: each is taken for an array of its own, and once
 one is written to, reading the other is an error.
 """
 
@@ -69,18 +69,18 @@ def lay_out(x: Proxy, order: str) -> Proxy:
     return x
 
 
-def make_twins(x: Proxy, y: Proxy) -> None:
+def note_may_alias(x: Proxy, y: Proxy) -> None:
     """Two arrays that may share memory."""
-    x._twins = [*x._twins, weakref.ref(y)]
-    y._twins = [*y._twins, weakref.ref(x)]
+    x._may_alias = [*x._may_alias, weakref.ref(y)]
+    y._may_alias = [*y._may_alias, weakref.ref(x)]
 
 
-def note_twins_write(x: Proxy, src: Source | None) -> None:
-    """`x` is written to: what its twins hold isn't known any more."""
-    for reference in x._twins:
-        twin = reference()
-        if twin is not None:
-            twin._doubt = at_source(src)
+def note_aliased_write(x: Proxy, src: Source | None) -> None:
+    """`x` is written to: what its aliases hold isn't known any more."""
+    for reference in x._may_alias:
+        alias = reference()
+        if alias is not None:
+            alias._doubt = at_source(src)
 
 
 def refuse_doubtful(x: Proxy) -> None:

@@ -11,11 +11,11 @@ from tapegrad.ir.values import Value
 class Proxy(Value):
     """A value that stands for an operand of a trace. `tracer.Tracer` is what there is of it."""
 
-    __slots__ = ("_doubt", "_ordered", "_trace", "_twins", "_value")
+    __slots__ = ("_doubt", "_may_alias", "_ordered", "_trace", "_value")
     _value: Any  # NumPy's; None where only the type is known
     _trace: Any
     _ordered: bool  # these three: see `tracing.layout`
-    _twins: list[Any]
+    _may_alias: list[Any]
     _doubt: str
 
     @property

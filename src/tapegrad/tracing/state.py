@@ -1,4 +1,4 @@
-"""The state that a trace rests on: facts about the outside that a later call checks.
+"""The state that a trace rests on: guards about the outside that a later call checks.
 
 A trace holds what the function found when it ran: numbers, strings and flags among its closure, its
 globals, its defaults and the attributes that it read, and which arrays these places had. The run is
@@ -21,7 +21,7 @@ from tapegrad.tracing.observe.reads import Reads
 
 
 class State:
-    """Facts about what a function reaches: `holds(f, args, kwargs)` tells whether they still do.
+    """Guards about what a function reaches: `holds(f, args, kwargs)` tells whether they still do.
 
     `never` says what took part that can't be compared, if something did: then they hold at no call.
     """
@@ -29,9 +29,9 @@ class State:
     def __init__(self, reads: Reads, f: Any, args: Any, kwargs: Any) -> None:
         reads.finish()
         self.never = reads.never
-        self._facts = in_place(reads.facts)
+        self._guards = in_place(reads.guards)
         self._values = {**reads.values, **HELPERS}
-        self.count = sum(bool(word) for _, word in self._facts)
+        self.count = sum(bool(word) for _, word in self._guards)
         self.holds: Callable[..., bool] = _fails
         if not self.never:
             holds = self._generated()
@@ -42,9 +42,9 @@ class State:
 
     def _generated(self) -> Callable[..., bool]:
         text = ["def holds(f, args, kwargs=None):", "    try:"]
-        for line, word in self._facts:
+        for line, word in self._guards:
             text.append(f"        if not ({line}): return False" if word else f"        {line}")
-        # What was there may be gone, or of another kind: then the facts don't hold either.
+        # What was there may be gone, or of another kind: then the guards don't hold either.
         text += ["        return True", "    except Exception as error:"]
         text += ["        let_through(error)", "        return False"]
         names = {**self._values, "let_through": let_through}
@@ -55,7 +55,7 @@ class State:
     def lines(
         self, given: dict[str, str], named: Callable[[str, Any], str], fresh: Callable[[str], str]
     ) -> list[tuple[str, bool]]:
-        """The facts as lines of another function, and which of them are conditions.
+        """The guards as lines of another function, and which of them are conditions.
 
         `given` are its names for what `holds` is passed; `named` gives values their names there,
         and `fresh` variables.
@@ -70,7 +70,7 @@ class State:
                 told[word] = fresh(word)
             return told.get(word, word)
 
-        return [(_WORD.sub(said, line), bool(word)) for line, word in self._facts]
+        return [(_WORD.sub(said, line), bool(word)) for line, word in self._guards]
 
     def broken(self, f: Any, args: Any, kwargs: Any) -> str:
         """What the user calls the first thing that has changed; empty if nothing has."""
@@ -78,7 +78,7 @@ class State:
             return self.never
         names = {**self._values, "f": f, "args": args, "kwargs": kwargs}
         last = "something"
-        for line, word in self._facts:
+        for line, word in self._guards:
             last = word or last
             try:
                 if not word:
@@ -91,14 +91,14 @@ class State:
         return ""
 
 
-def in_place(facts: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The facts, with places that are named for one use put where they are used, and without those
-    that no fact uses."""
-    facts = list(dict.fromkeys(facts))
-    uses = Counter(name for line, _ in facts for name in _PLACE.findall(line))
+def in_place(guards: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The guards, with places that are named for one use put where they are used, and without those
+    that no guard uses."""
+    guards = list(dict.fromkeys(guards))
+    uses = Counter(name for line, _ in guards for name in _PLACE.findall(line))
     texts: dict[str, str] = {}
     found = []
-    for line, word in facts:
+    for line, word in guards:
         line = _PLACE.sub(lambda m: texts.get(m[0], m[0]), line)
         name, equals, text = line.partition(" = ")
         if equals and not word and uses[name] <= 2:  # where it is made, and once more

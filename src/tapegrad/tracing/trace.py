@@ -23,7 +23,7 @@ from tapegrad.errors import ArgumentError, LeakedTracerError, TapegradError, Tra
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
-from tapegrad.tracing.layout import note_twins_write
+from tapegrad.tracing.layout import note_aliased_write
 from tapegrad.tracing.observe.observer import note_captured
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import at_line, at_source, user_source
@@ -168,7 +168,7 @@ class Trace:
         """`tracer`, which is no view, is written to in place."""
         src = user_source()
         self._written.setdefault(id(tracer), (tracer, src))
-        note_twins_write(tracer, src)
+        note_aliased_write(tracer, src)
 
     def written(self, tracers: Sequence[Proxy]) -> tuple[tuple[int, Source | None], ...]:
         """Which of these tracers were written to, and where that was done first."""

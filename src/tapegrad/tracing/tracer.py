@@ -40,7 +40,7 @@ from tapegrad.tracing.layout import (
     is_doubtful,
     is_ordered,
     laid_out_like,
-    make_twins,
+    note_may_alias,
     refuse_doubtful,
 )
 from tapegrad.tracing.numbers import (
@@ -98,7 +98,7 @@ class Tracer(Conversions, Proxy):
         self._chain: tuple[View, ...] = ()
         self._version = 0
         self._ordered = True  # these three: see `tracing.layout`
-        self._twins: list[Any] = []
+        self._may_alias: list[Any] = []
         self._doubt = ""
 
     # ---- reading and writing
@@ -442,7 +442,7 @@ def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:
         return
     root = operand._owner
     if is_doubtful(view, root, operand):
-        make_twins(out, root)
+        note_may_alias(out, root)
         return
     if out._value is None or not isinstance(value, np.ndarray):
         aliased = out._value is None

@@ -13,9 +13,9 @@
     by_name.py       Python's own functions that look something up by name, or ask for a type
     harmless.py      what is proven harmless
     plainly.py       looking at objects without calling methods of their own
-    reads.py         what was read, as facts that a later call can check
-    naming.py        keys and attributes, as the texts of facts have them
-    comparing.py     how facts compare what they find
+    reads.py         what was read, as guards that a later call can check
+    naming.py        keys and attributes, as the texts of guards have them
+    comparing.py     how guards compare what they find
 
 Every object that a program computes with comes to it by an instruction. So by following them it is
 known exactly which places were read, and what was found there. What happens inside C code isn't

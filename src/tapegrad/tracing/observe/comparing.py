@@ -1,4 +1,4 @@
-"""How facts compare what they find."""
+"""How guards compare what they find."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def truth(a: Activation, _: Any) -> Then | None:
 def identity(a: Activation, _: Any) -> None:
     x, y = a.top(1), a.top(0)
     a.o.identities.same(x, y)
-    # Equal numbers and texts may be one object, or two: facts don't tell these apart.
+    # Equal numbers and texts may be one object, or two: guards don't tell these apart.
     if all(type(v) in PLAIN_TYPES and v not in (None, True, False, ...) for v in (x, y)):
         a.o.reads.lost("which of two equal numbers it is")
 

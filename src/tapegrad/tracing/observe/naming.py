@@ -1,4 +1,4 @@
-"""Keys and attributes, as the texts of facts have them."""
+"""Keys and attributes, as the texts of guards have them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Key:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text may stand in the facts as an attribute or a key."""
+    """Whether a text may stand in the guards as an attribute or a key."""
     return text.isidentifier() and text.isascii() and not keyword.iskeyword(text)
 
 

@@ -1,7 +1,7 @@
-"""What a run read of the outside, as facts that a later call can check.
+"""What a run read of the outside, as guards that a later call can check.
 
 A *place* is an object of the outside that the run came to, and how it did: through a global, a
-cell, an attribute or an item of another place. A *fact* says what was found there. The facts are
+cell, an attribute or an item of another place. A *guard* says what was found there. The guards are
 lines of a function that is generated of them: it goes from place to place as the run did.
 
     x1 = f.__globals__                    # assignments name the places
@@ -42,7 +42,7 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.naming import Key, is_name
 
-MOST = 5000  # facts; a function that reads more is traced at each call
+MOST = 5000  # guards; a function that reads more is traced at each call
 
 
 class _Absent:
@@ -55,7 +55,7 @@ ABSENT = _Absent()
 
 @dataclass(eq=False)
 class Place:
-    """An object of the outside, the name that the facts have for it, and the user's word for it.
+    """An object of the outside, the name that the guards have for it, and the user's word for it.
 
     A `like` place may hold another object of the same class.
     """
@@ -67,10 +67,10 @@ class Place:
 
 
 class Reads:
-    """Collects the facts of one run, in the order in which it read."""
+    """Collects the guards of one run, in the order in which it read."""
 
     def __init__(self) -> None:
-        self.facts: list[tuple[str, str]] = []
+        self.guards: list[tuple[str, str]] = []
         self.values: dict[str, Any] = {}
         self.never = ""  # what it was, if something was read that can't be compared
         self.places: dict[int, Place] = {}
@@ -117,7 +117,7 @@ class Reads:
         return self._place(x, self._assigned(text.replace("{}", self.named(holder))), word)
 
     def named(self, place: Place) -> str:
-        """The name that the facts have for a place; a constant gets one when it is needed."""
+        """The name that the guards have for a place; a constant gets one when it is needed."""
         if not place.name:
             try:
                 place.name = self._assigned(f"{self._value(weakref.ref(place.x))}()")
@@ -161,13 +161,13 @@ class Reads:
         if key in self._first or key in self.written:
             return
         self._first[key] = value
-        if len(self.facts) > MOST:
+        if len(self.guards) > MOST:
             self.lost(f"one of more than {MOST} things that it reads")
             return
         self.found(text.replace("{}", self.named(holder)), value, word or holder.word, holder.like)
 
     def found(self, text: str, x: Any, word: str, like: bool = False) -> None:
-        """The fact that an expression gives this value, and its place if it is an object."""
+        """The guard that an expression gives this value, and its place if it is an object."""
         kind: Any = type(x)
         if isinstance(x, Value) and hasattr(x, "_trace"):  # of another trace, which watches too
             return
@@ -215,24 +215,24 @@ class Reads:
             self._absent.setdefault((id(holder.x), held), (holder, {}))[1][name] = None
 
     def _fact(self, text: str, word: str) -> None:
-        self.facts.append((text, word or "something"))
+        self.guards.append((text, word or "something"))
 
     def _assigned(self, text: str) -> str:
         """A name for what an expression gives."""
         if text.isidentifier():
             return text
-        name = f"x{len(self.facts)}"
-        self.facts.append((f"{name} = {text}", ""))
+        name = f"x{len(self.guards)}"
+        self.guards.append((f"{name} = {text}", ""))
         return name
 
     def _value(self, x: Any) -> str:
-        """A name for a value, in the facts."""
+        """A name for a value, in the guards."""
         name = f"v{len(self.values)}"
         self.values[name] = x
         return name
 
     def key(self, key: Any) -> str:
-        """A key as it is written in the text of the facts."""
+        """A key as it is written in the text of the guards."""
         plain = type(key) in (int, bool) or (type(key) is str and is_name(key))
         return repr(key) if plain else self._value(key)
 
@@ -356,7 +356,7 @@ class Reads:
             self.read(place, at, self.item_of(place, key), plainly.item(x, key), place.word)
 
     def all_of(self, place: Place) -> str:
-        """The elements of a container, in the facts, as its built-in class has them."""
+        """The elements of a container, in the guards, as its built-in class has them."""
         name, kind = self.named(place), type(place.x)
         base = plainly.base_of(kind)
         return name if base is kind else f"{self._value(base)}.__iter__({name})"
@@ -376,7 +376,7 @@ class Reads:
 
     def before_change(self, place: Place) -> None:
         """A call may change a container or an array: its contents count as read. If they are others
-        when the run is over, the facts hold no more."""
+        when the run is over, the guards hold no more."""
         if id(place.x) in self.mutated:
             return
         self.mutated[id(place.x)] = place
@@ -396,7 +396,7 @@ class Reads:
                 pass
 
     def finish(self) -> None:
-        """The facts about what isn't there, and about what the run itself has written: a later call
+        """The guards about what isn't there, and about what the run itself has written: a later call
         that doesn't run the function must find that written already."""
         for (_, held), (holder, names) in self._absent.items():
             keys = self._assigned(held.replace("{}", self.named(holder)))
