@@ -396,7 +396,7 @@ class Reads:
                 pass
 
     def finish(self) -> None:
-        """The guards about what isn't there, and about what the run itself has written: a later call
+        """Guards on what is absent, and on what the run itself has written: a later call
         that doesn't run the function must find that written already."""
         for (_, held), (holder, names) in self._absent.items():
             keys = self._assigned(held.replace("{}", self.named(holder)))
