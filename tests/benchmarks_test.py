@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import call
 import growth
+import run
 import tiers
 from clock import OutOfTime, time_limit
 from engines import Engine, Tapegrad
 from measure import COUNTS, Measurement, count_up, measure
-from show import brief, print_ratios, print_totals, readable, size
+from show import absence, brief, described, draw, print_ratios, print_totals, readable, size
 from workloads import WORKLOADS
 
 
@@ -151,3 +154,44 @@ def test_tables_fit_a_page(capsys):
     assert "a_workload, 1 call (2.00)" in text
     assert "a_workload, 10 calls (2.00)" in text
     assert "~20000 s" in text
+
+
+def test_a_figure_that_is_not_there_says_why():
+    row = Measurement("mlp_f64_b128", "ml", "jax", error="out of time")
+    assert absence(row, "jax", "warm") == "out of time"
+    assert absence(None, "pytensor", "warm") == "not written for it"
+    assert absence(Measurement("w", "ml", "autograd"), "autograd", "compile") == "doesn't compile"
+    assert absence(Measurement("w", "ml", "jax"), "jax", "compile") == "not measured"
+
+
+def test_the_plot_says_where_and_when(tmp_path):
+    where = {"machine": "a machine", "cores": 2, "date": "2026-01-01", "versions": {"numba": "1.0"}}
+    assert described(where) == "a machine, 2 cores, 2026-01-01\nnumba 1.0"
+    rows = [Measurement("mlp_f64_b128", "ml", "tapegrad", warm=1e-3, compile=0.1)]
+    draw([*rows, Measurement("mlp_f64_b128", "ml", "jax", error="!")], where, tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_stored_results_are_drawn_again(tmp_path):
+    """What docs/benchmarks.png shows; its programs are those of the README's table."""
+    stored = Path(__file__).parents[1] / "docs" / "benchmarks.json"
+    plot = tmp_path / "plot.png"
+    outcome = CliRunner().invoke(run.main, ["--redraw", str(stored), "--plot", str(plot)])
+    assert outcome.exit_code == 0, outcome.output
+    assert plot.exists()
+    table = (stored.parents[1] / "README.md").read_text().split("| value and gradient of |")[1]
+    named = [line.split("|")[1].strip(" `").replace("`", "") for line in table.splitlines()[2:14]]
+    assert set(named) <= {workload.title for workload in WORKLOADS}
+
+
+def test_growth_is_drawn_again(tmp_path):
+    points = {10: [0.1, 0.2, 0.3], 100: [1.0, 2.0, 3.0], 1000: [10.0, 20.0, 30.0]}
+    data = {"environment": {}, "results": {"chain": {"tapegrad": points}}}
+    (tmp_path / "stored.json").write_text(json.dumps(data))
+    assert growth.numbered(json.loads((tmp_path / "stored.json").read_text())["results"]) == {
+        "chain": {"tapegrad": points}
+    }
+    arguments = ["--redraw", str(tmp_path / "stored.json"), "--plot", str(tmp_path / "plot.png")]
+    outcome = CliRunner().invoke(growth.main, arguments)
+    assert outcome.exit_code == 0, outcome.output
+    assert (tmp_path / "plot.png").exists()

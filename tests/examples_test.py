@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -49,6 +50,19 @@ def test_demo_command(tmp_path):
     assert "tape logistic(w, x)" in outcome.output
     assert "def " in outcome.output
     assert "traced" in outcome.output and "compiled" in outcome.output
+    assert "all 4,810 derivatives of the loss agree with finite differences" in outcome.output
+    assert "written in NumPy they take" in outcome.output
+    assert "@@" in outcome.output and "what it takes them for" in outcome.output
+
+
+def test_the_demos_gradient_by_hand_is_right():
+    rng = np.random.default_rng(0)
+    params = tapegrad.demo.initial_params(64, 10, rng)
+    images, labels = rng.random((5, 64)), rng.integers(0, 10, 5)
+    value, gradients = tapegrad.demo.by_hand(params, images, labels)
+    expected = tapegrad.value_and_grad(tapegrad.demo.loss)(params, images, labels)
+    assert np.isclose(value, expected[0])
+    assert all(np.allclose(gradients[name], expected[1][name]) for name in params)
 
 
 def test_demo_learns_and_traces_once(tmp_path):

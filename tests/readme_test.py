@@ -144,6 +144,21 @@ def test_examples_in_docstrings():
         assert found.failed == 0
 
 
+def test_public_functions_say_what_they_take_return_and_raise():
+    """In sections, as NumPy's functions do."""
+    nothing = {"clear_cache", "set_num_threads"}
+    for module in (tapegrad, tapegrad.linalg, tapegrad.random):
+        for name in module.__all__:
+            function = getattr(module, name)
+            if isinstance(function, type):
+                continue
+            sections = re.findall(r"^ *(\w+)\n *-{6,}$", function.__doc__, re.M)
+            wanted = ["Parameters"] if name in nothing else ["Parameters", "Returns"]
+            assert [s for s in sections if s != "Raises"] == wanted, name
+    for name in ("grad", "value_and_grad", "jit", "vjp", "simplegrad", "trace", "gradcheck"):
+        assert "Raises" in getattr(tapegrad, name).__doc__, name
+
+
 def test_commands_are_targets_of_the_makefile():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
     for path in DOCUMENTS:

@@ -197,8 +197,7 @@ def jit(f: None = None, *, compile: Compile = "auto") -> Jitting: ...
 def jit(f: Function | None = None, *, compile: str = "auto") -> Any:
     """The function itself, traced, optimised and compiled, without derivative.
 
-    Like a gradient it is traced again for other shapes and for other paths through `f`, and it may
-    be differentiated.
+    Like a gradient it is traced again for other shapes and for other paths through `f`.
 
         >>> jit(lambda x: {"twice": 2 * x})(np.array([1.0, 2.0]))
         {'twice': array([2., 4.])}
@@ -488,7 +487,11 @@ def stop_gradient(x: T) -> T:
 
     Parameters
     ----------
-    x : arrays, numbers, and nested structures of them, which come back with the same values.
+    x : arrays, numbers, and nested structures of them.
+
+    Returns
+    -------
+    The same structure with the same values.
     """
     from tapegrad.primitives import elementwise
     from tapegrad.tracing.tracer import Tracer
