@@ -117,8 +117,7 @@ def grad(
 
     Returns
     -------
-    A function of the arguments of `f`. Its `cache_info()` counts what was traced and compiled,
-    `clear_cache()` forgets it, and `tapes` are the tapes that it holds.
+    A function of the arguments of `f`, with `cache_info()`, `clear_cache()` and the `tapes` held.
 
     Raises
     ------
@@ -181,7 +180,7 @@ def value_and_grad(
 
     Returns
     -------
-    A function of the arguments of `f`, with `cache_info`, `clear_cache` and `tapes` as in `grad`.
+    A function of the arguments of `f`, as from `grad`.
 
     Raises
     ------
@@ -224,8 +223,7 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
     """Run `f` once and return `(value, tape)`: its result, and the tape of what it did.
 
     The tape's inputs are the arrays and numbers among the arguments, then the arrays that `f`
-    reached without being passed them. It prints, and has `play`, `compile`, `source`, `to_dot`,
-    `to_networkx` and `memory_report`.
+    reached without being passed them.
 
     Parameters
     ----------
@@ -234,7 +232,8 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
 
     Returns
     -------
-    The result of `f`, and an `ir.tape.Tape`.
+    The result of `f`, and a tape. It prints, and has `play`, `compile`, `source`, `to_dot`,
+    `to_networkx` and `memory_report`.
 
     Raises
     ------
@@ -260,9 +259,8 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
 def vjp(f: Callable[[*Ts], R], *args: *Ts) -> tuple[R, Pullback[*Ts]]:
     """The value of `f(*args)`, and its pullback at these arguments.
 
-    With J the Jacobian of `f` at these arguments, the pullback is the linear map from a cotangent
-    `ct` of the value to ct^T J. It may be called as often as needed; `f` is traced at each call of
-    `vjp`.
+    With J the Jacobian of `f` there, the pullback is the linear map from a cotangent `ct` of the
+    value to ct^T J. It may be called as often as needed; `f` is traced at each call of `vjp`.
 
         >>> value, pullback = vjp(lambda x: x**2, np.array([1.0, 2.0]))
         >>> pullback(np.array([1.0, 10.0]))
