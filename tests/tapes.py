@@ -12,8 +12,8 @@ import numpy as np
 from tapegrad.ir.tape import Builder, Tape, Var
 from tapegrad.ir.text import parse
 from tapegrad.ir.verify import verify
-from tapegrad.primitives.base import Primitive
-from tapegrad.primitives.control import CallTape
+from tapegrad.primitives.base import Primitive, parametric
+from tapegrad.primitives.control import Applied, CallTape
 from tapegrad.runtime.play import run
 
 FLOATS = [0.5, math.nan, -0.0, 3.0, math.inf, -2.0, 0.0, -math.inf, 1e-3, 7.0, -0.25]
@@ -31,6 +31,16 @@ def tape(inputs: str, body: str) -> Tape:
     lines += [f"  inp   %{k} : {t}" for k, t in enumerate(types, start=1)]
     lines += [f"  {line}" for line in dedent(body).strip().splitlines()]
     return verify(parse("\n".join(lines)))
+
+
+@parametric
+class Kept(Applied):
+    """Runs a tape that is never put in its place, as a loop's body isn't."""
+
+    tape: Tape
+
+    name = "kept"
+    inlined = False
 
 
 def around(inner: Tape, primitive: Callable[[Tape], Primitive] = CallTape, name: str = "g") -> Tape:

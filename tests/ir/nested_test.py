@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.tapes import around, assert_same_values, tape
+from tests.tapes import Kept, around, assert_same_values, tape
 
 from tapegrad.errors import InternalError, TapeError
 from tapegrad.ir.tape import Builder, Guard, Tape, everywhere, literal, with_inner
@@ -37,8 +37,8 @@ def custom(inner: Tape) -> Primitive:
 
 
 def deep(inner: Tape) -> Tape:
-    """The tape in a user's primitive, in a call, in a tape."""
-    return verify(around(around(inner, custom), name="h"))
+    """The tape in a tape in a tape."""
+    return verify(around(around(inner, Kept), Kept, name="h"))
 
 
 def innermost(outer: Tape) -> Tape:
@@ -113,6 +113,17 @@ def test_calls_are_inlined_in_what_stays():
     assert isinstance(call.primitive, Custom)
     assert call.primitive.tape.calls == TWICE.calls
     assert inline_custom(around(around(around(TWICE)), custom)).calls == TWICE.calls
+
+
+def test_what_will_be_inlined_is_left_alone_until_it_is():
+    before = around(around(around(TWICE, custom), Kept))
+    assert eliminate_common(before) is not before
+    assert innermost(eliminate_common(before)) == TWICE
+    after = eliminate_common(inline_custom(before))
+    (call,) = after.calls
+    assert isinstance(call.primitive, Kept)
+    assert len(call.primitive.tape) == 2  # of calls in the place of those of the user's primitive
+    assert_same_values(before, after)
 
 
 def test_a_tape_without_tapes_is_left_alone():

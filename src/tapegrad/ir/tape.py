@@ -47,6 +47,7 @@ class Primitive:
     absent: ClassVar[bool] = False  # whether `vjp` takes None for a result without cotangent
     is_view: ClassVar[bool] = False  # whether the result shows the memory of its operand
     tapes: tuple[Tape, ...] = ()  # those among its parameters: programs that a call runs
+    inlined: ClassVar[bool] = False  # whether their calls will stand in the place of this one's
 
     def with_tapes(self, tapes: Sequence[Tape]) -> Primitive:
         """This primitive with others in the place of the tapes that it holds."""
@@ -262,11 +263,15 @@ class Tape:
         return report
 
 
-def with_inner(tape: Tape, change: Callable[[Tape], Tape]) -> Tape:
-    """The tape with what `change` makes of each tape that its calls hold."""
+def with_inner(tape: Tape, change: Callable[[Tape], Tape], inlined: bool = True) -> Tape:
+    """The tape with what `change` makes of each tape that its calls hold; but for those which will
+    be `inlined`, if they are left out."""
+    if not any(map(_TAPES, tape.calls)):
+        return tape
     changed = {}
     for position, call in enumerate(tape.calls):
-        if held := call.primitive.tapes:
+        held = call.primitive.tapes
+        if held and (inlined or not call.primitive.inlined):
             new = [change(inner) for inner in held]
             if not all(map(operator.is_, new, held)):
                 changed[position] = replace(call, primitive=call.primitive.with_tapes(new))
@@ -276,8 +281,12 @@ def with_inner(tape: Tape, change: Callable[[Tape], Tape]) -> Tape:
     return replace(tape, calls=tuple(calls))
 
 
+_TAPES = operator.attrgetter("primitive.tapes")
+
+
 def everywhere(step: Callable[[Tape], Tape]) -> Callable[[Tape], Tape]:
-    """A pass that goes through the tapes that calls hold too, the innermost first.
+    """A pass that goes through the tapes that calls hold too, the innermost first. Those that will
+    be inlined wait for that: what comes after it goes through their calls anyway.
 
     For what keeps all that a tape computes, its inputs and its outputs: the call that holds it
     reads them by their places, and whether a rule of that call looks into it nobody knows.
@@ -285,7 +294,7 @@ def everywhere(step: Callable[[Tape], Tape]) -> Callable[[Tape], Tape]:
 
     @functools.wraps(step)
     def deep(tape: Tape) -> Tape:
-        return step(with_inner(tape, deep))
+        return step(with_inner(tape, deep, inlined=False))
 
     return deep
 

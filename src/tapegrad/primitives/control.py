@@ -18,6 +18,8 @@ class Applied(Control):
 
     tape: Tape
 
+    inlined = True
+
     @property
     def results(self) -> int:  # type: ignore[override]
         return len(self.tape.outputs)
