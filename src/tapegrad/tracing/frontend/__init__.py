@@ -44,7 +44,7 @@ from tapegrad.tracing.texts import tell
 _LINALG = """norm cholesky solve inv det slogdet tensorsolve eigh eigvalsh svd qr pinv lstsq cond"""
 _NAMES: dict[Any, str] = {
     shaping: """reshape ravel transpose swapaxes moveaxis squeeze expand_dims broadcast_to
-        broadcast_arrays flip roll tile repeat resize apply_along_axis zeros_like ones_like
+        broadcast_arrays roll tile repeat resize apply_along_axis zeros_like ones_like
         full_like diag diagflat diagonal trace astype""",
     padding: "pad",
     joining: "concatenate stack array_split insert delete",
@@ -63,17 +63,18 @@ _NAMES: dict[Any, str] = {
 }
 # By NumPy's own code, which is Python
 BORROWED: dict[Any, str] = {
-    np: """rollaxis atleast_1d atleast_2d atleast_3d matrix_transpose fliplr flipud rot90 shape ndim
-        size real real_if_close iscomplexobj isrealobj common_type tril triu tril_indices_from
-        triu_indices_from diag_indices_from vstack hstack dstack column_stack append split vsplit
-        hsplit dsplit unstack block apply_over_axes average ptp diff trapezoid unwrap piecewise
-        polyval cov allclose array_equal nan_to_num outer extract flatnonzero
-        angle cumulative_sum cumulative_prod geomspace logspace i0 ix_ nanargmax nanargmin
-        histogram histogram_bin_edges poly polyadd polysub polyder polyint polydiv polyfit
-        trim_zeros unique unique_all unique_counts unique_inverse union1d intersect1d setdiff1d
-        setxor1d isin einsum_path""",
-    np.linalg: """vector_norm matrix_norm matrix_power multi_dot outer cross tensorinv
-        svdvals matrix_rank matrix_transpose diagonal trace matmul tensordot vecdot""",
+    np: """rollaxis atleast_1d atleast_2d atleast_3d matrix_transpose flip fliplr flipud rot90
+        shape ndim size real real_if_close iscomplexobj isrealobj common_type tril triu
+        tril_indices_from triu_indices_from diag_indices_from vstack hstack dstack
+        column_stack append split vsplit hsplit dsplit unstack block apply_over_axes
+        average ptp diff trapezoid unwrap piecewise polyval cov allclose array_equal
+        nan_to_num outer extract flatnonzero angle cumulative_sum cumulative_prod
+        geomspace logspace i0 ix_ nanargmax nanargmin histogram histogram_bin_edges poly
+        polyadd polysub polyder polyint polydiv polyfit trim_zeros unique unique_all
+        unique_counts unique_inverse union1d intersect1d setdiff1d setxor1d isin
+        einsum_path""",
+    np.linalg: """vector_norm matrix_norm matrix_power multi_dot outer cross tensorinv svdvals
+        matrix_rank matrix_transpose diagonal trace matmul tensordot vecdot""",
 }
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **{

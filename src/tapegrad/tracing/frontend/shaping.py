@@ -143,13 +143,6 @@ def broadcast_arrays(*xs: Any, subok: bool = False) -> tuple[Any, ...]:
     return tuple(reshape(x, shape) if x.shape == shape else broadcast_to(x, shape) for x in arrays)
 
 
-@of_array
-def flip(x: Any, axis: Any = None) -> Any:
-    """np.flip."""
-    axes = range(x.ndim) if axis is None else normalize_axis_tuple(axis, x.ndim)
-    return x[tuple(slice(None, None, -1 if a in axes else None) for a in range(x.ndim))]
-
-
 def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     """np.roll."""
     if axis is None:

@@ -405,6 +405,8 @@ def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[st
     kwargs.pop("order", None)
     if method == "__call__":
         dtype = kwargs.pop("dtype", None)
+        if isinstance(dtype, type) and issubclass(dtype, np.dtype):  # np.dtypes.Float64DType
+            dtype = dtype.type
         if ufunc is not np.vecdot or set(kwargs) != {"axis"}:
             _no_more(ufunc, kwargs)
         if casting in ("no", "equiv", "safe"):
