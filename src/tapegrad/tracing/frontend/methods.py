@@ -28,7 +28,7 @@ def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
 def _transpose(x: Any, *axes: Any) -> Any:
     if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])):
         axes = axes[0]
-    return shaping.transpose(x, axes or None)
+    return shaping.transpose(x, None if axes is None or not len(axes) else axes)
 
 
 @unobserved

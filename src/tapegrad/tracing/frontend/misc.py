@@ -159,9 +159,9 @@ def result_type(*xs: Any) -> np.dtype:
     return np.result_type(*map(dtype_shown, xs))
 
 
-def can_cast(a: Any, to: Any, casting: Any = "safe") -> bool:
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
     """np.can_cast."""
-    return np.can_cast(dtype_shown(a), to, casting)
+    return np.can_cast(dtype_shown(from_), to, casting)
 
 
 def min_scalar_type(a: Any) -> np.dtype:

@@ -60,16 +60,23 @@ def called_as(numpys: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]
     return mark
 
 
+def _parameters(numpys: Any) -> Any:
+    """The parameters of a function of NumPy's; an older one doesn't tell those of C code."""
+    try:
+        return inspect.signature(numpys).parameters.values()
+    except ValueError:
+        return ()
+
+
 @cache
 def form_of(function: Callable[..., Any], numpys: Any = None) -> Form:
     """The form of a function of the front end, which stands for one of NumPy's."""
     own = list(inspect.signature(function).parameters.values())
     renamed = {}
-    if numpys is not None:
-        theirs = inspect.signature(numpys).parameters.values()
-        for mine, its in zip(own, theirs, strict=False):
-            if mine.kind in _POSITIONAL and its.kind in _POSITIONAL and mine.name != its.name:
-                renamed[its.name] = mine.name
+    theirs: Any = () if numpys is None else _parameters(numpys)
+    for mine, its in zip(own, theirs, strict=False):
+        if mine.kind in _POSITIONAL and its.kind in _POSITIONAL and mine.name != its.name:
+            renamed[its.name] = mine.name
     positions = tuple(k for k, p in enumerate(own) if p.name in PARAMETERS)
     spread = [k for k in positions if own[k].kind is inspect.Parameter.VAR_POSITIONAL]
     return Form(renamed, positions, spread[0] if spread else None)
