@@ -6,6 +6,8 @@ import ast
 from pathlib import Path
 
 import tapegrad
+from tapegrad.primitives import elementwise, primitives
+from tapegrad.primitives.base import Elementwise
 
 ROOT = Path(tapegrad.__file__).parent
 FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py"))}
@@ -65,6 +67,66 @@ def test_the_foundation_knows_no_stage():
         if part(file) in FOUNDATION
     }
     assert {file: parts for file, parts in beyond.items() if parts} == {}
+
+
+# Who asks which primitive a call is of: rewrites, which are about certain ones, and those who leave
+# a user's function where it is.
+ASKS = {
+    "optimize/rewrites/arithmetic.py",
+    "optimize/rewrites/views.py",
+    "optimize/roots.py",
+    "optimize/stops.py",
+    "schedule/sums.py",  # sums are calls of `add`
+    "compiler/packed.py",
+    "compiler/executable.py",
+    "compiler/key.py",
+}
+ASKING = (*STAGES[1:], "runtime", "compiler")
+
+
+def asked_for(path: Path) -> set[str]:
+    """The primitives and classes of them that a file compares with, or has a table of."""
+    tree = ast.parse(path.read_text())
+    names = {p.__name__ for p in primitives().values() if isinstance(p, type)}
+    names |= {name for name, p in vars(elementwise).items() if isinstance(p, Elementwise)}
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("tapegrad.primitives")
+        for alias in node.names
+    }
+    found = set()
+
+    def note(*nodes: ast.AST | None) -> None:
+        for node in nodes:
+            if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+                note(*node.elts)
+            elif isinstance(node, ast.Name) and node.id in imported & names:
+                found.add(node.id)
+            elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") in imported:
+                found.update(names & {node.attr})
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+            note(node.args[1])
+        elif isinstance(node, ast.Compare):
+            note(node.left, *node.comparators)
+        elif isinstance(node, ast.Dict):
+            note(*node.keys)
+        elif isinstance(node, ast.Assign):
+            note(node.value)  # classes to be asked for
+    return found
+
+
+def test_what_a_primitive_is_like_is_declared_and_not_asked():
+    """Facts about primitives stand in their declarations: a new one needs no other place."""
+    asked = {
+        file: asked_for(path)
+        for file, path in FILES.items()
+        if part(file) in ASKING and file not in ASKS
+    }
+    assert {file: names for file, names in asked.items() if names} == {}
+    assert all(asked_for(FILES[file]) for file in ASKS), "no longer an exception"
 
 
 def test_every_part_has_its_place():

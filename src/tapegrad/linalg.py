@@ -20,8 +20,9 @@ import numpy as np
 from numpy import matrix_transpose
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.primitives.solving import Cholesky, Triangle, TriangularSolve
+from tapegrad.primitives.solving import Cholesky
 from tapegrad.primitives.spectral import Expm
+from tapegrad.primitives.triangles import Triangle, TriangularSolve
 from tapegrad.tracing.frontend.linalg import (
     check_square,
     factored,

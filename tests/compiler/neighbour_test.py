@@ -217,7 +217,8 @@ def test_a_program_that_only_this_process_knows(tmp_path):
     """A primitive whose parameter can't travel, or can't be read there -> compiled here."""
     program = """
     from tapegrad.ir.tape import Aval, Builder
-    from tapegrad.primitives.base import Parametric, Library, parametric
+    from tapegrad.primitives.base import Parametric, parametric
+    from tapegrad.primitives.kinds import Library
 
     @parametric
     class Here(Library):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ir.fold import SUM
 from tapegrad.ir.plan import Affine, At, Cell, Compute, Index, Loop, Plan, Read, Step
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.elementwise import add, copy
@@ -34,7 +35,7 @@ def store(out: Cell, at: At, source: Cell, source_at: At = ()) -> Step:
 
 def add_up(out: Cell, source: Cell) -> Step:
     """A term of a sum, in the loop over `I`."""
-    return Compute(out, (), copy, (Read(source, (AT,)),), "sum")
+    return Compute(out, (), copy, (Read(source, (AT,)),), SUM)
 
 
 FIRST: At = (Affine(),)

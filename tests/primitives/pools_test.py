@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tapegrad.primitives import solving
-from tapegrad.primitives.solving import LU, LUSolve, TriangularSolve
+from tapegrad.primitives.solving import LU, LUSolve
+from tapegrad.primitives.triangles import TriangularSolve
 
 RNG = np.random.default_rng(0)
 

@@ -62,11 +62,10 @@ from tapegrad.primitives.solving import (
     InverseT,
     LUSolve,
     SLogDet,
-    Triangle,
-    TriangularSolve,
 )
 from tapegrad.primitives.sorting import ArgSort, SearchSorted
 from tapegrad.primitives.spectral import QR, SVD, EigH, Expm, PInv
+from tapegrad.primitives.triangles import Triangle, TriangularSolve
 from tapegrad.primitives.views import (
     BroadcastTo,
     Diagonal,

@@ -29,8 +29,8 @@ from tapegrad.__main__ import main
 from tapegrad.compiler import disk, kept, key
 from tapegrad.compiler.packed import pack
 from tapegrad.ir.tape import Aval, Builder, Tape
-from tapegrad.primitives.base import Control
 from tapegrad.primitives.control import Opaque
+from tapegrad.primitives.kinds import Control
 
 X = np.array([0.5, -1.0, 2.0])
 

@@ -14,6 +14,7 @@ from tapegrad import grad, jit, set_num_threads, simplegrad, value_and_grad
 from tapegrad.emit import threads
 from tapegrad.emit.threads import Job
 from tapegrad.errors import ArgumentError
+from tapegrad.ir.fold import SUM
 from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read, is_parallel
 from tapegrad.ir.tape import Literal
 from tapegrad.pipeline import schedule
@@ -107,7 +108,7 @@ def test_what_was_added_before_stays():
     def adding():
         i = Index(1000)
         at = (Affine.of(i),)
-        return Loop(i, (Compute(total, (), ew.copy, (Read(x, at),), "sum"),))
+        return Loop(i, (Compute(total, (), ew.copy, (Read(x, at),), SUM),))
 
     start, first, second = Compute(total, (), ew.copy, (zero,)), adding(), adding()
     once = spread.spread(Plan("f", (x,), (total,), (start, first)))

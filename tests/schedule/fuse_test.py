@@ -20,7 +20,7 @@ def nested(steps: list[Step]) -> list[Any]:
             found.append(nested(step.body))
         elif isinstance(step, Compute):
             fills = all(r.literal is not None for r in step.reads)
-            found.append("0" if fills else f"{step.combine} {step.primitive}".strip())
+            found.append("0" if fills else f"{step.combine or ''} {step.primitive}".strip())
     return found
 
 

@@ -22,38 +22,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Builder, Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.base import Elementwise, Node, View
-from tapegrad.primitives.kinks import Sided
-from tapegrad.primitives.reductions import Sum
-from tapegrad.primitives.scatter import (
-    Concatenate,
-    Gather,
-    Place,
-    PlaceDiagonal,
-    ScatterAdd,
-    ScatterSet,
-    SetItem,
-)
-
-_MASKING = (Place, PlaceDiagonal, ScatterAdd, ScatterSet, SetItem, Sided)
-_CARRYING = (View, Gather, Concatenate, Sum, ew.AsType)
-
-# Their rules choose and never multiply.
-_CHOOSING = frozenset(
-    [
-        ew.add,
-        ew.sub,
-        ew.neg,
-        ew.copy,
-        ew.where,
-        ew.absolute,
-        ew.copysign,
-        ew.maximum,
-        ew.minimum,
-        ew.fmax,
-        ew.fmin,
-    ]
-)
+from tapegrad.primitives.base import Elementwise, Node
 
 
 class Masks:
@@ -67,7 +36,7 @@ class Masks:
     def keep(self, call: Call, ct: Node, contributions: Sequence[Any]) -> Sequence[Any]:
         """The contributions of a call with the cotangent `ct`, zero where a masked `ct` is."""
         primitive = call.primitive
-        if not isinstance(primitive, Elementwise) or primitive in _CHOOSING or _scales(call):
+        if not isinstance(primitive, Elementwise) or primitive.selects or _scales(call):
             return contributions
         if not self._is_masked(ct):
             return contributions
@@ -87,27 +56,15 @@ class Masks:
         return ct.operand in self._masked
 
     def _masks(self, call: Call) -> bool:
-        """Whether zeros in the result of a call stand, as those of its operands do."""
-        primitive, xs = call.primitive, call.operands
-        if isinstance(primitive, _MASKING):
-            return True
-        masked = [x in self._masked for x in xs]
-        if primitive is ew.where:
-            return any(masked) or any(isinstance(x, Literal) and x.value == 0 for x in xs[1:])
-        if primitive in (ew.add, ew.sub):
-            return all(masked)
-        if primitive is ew.div:
-            return masked[0]
-        carrying = isinstance(primitive, _CARRYING) or primitive in (ew.mul, ew.neg)
-        return carrying and any(masked)
+        """Whether zeros in the result of a call stand."""
+        xs = call.operands
+        return call.primitive.keeps_zeros(xs, [x in self._masked for x in xs])
 
 
 def _scales(call: Call) -> bool:
     """Whether a call multiplies or divides by a constant, whose slope is finite."""
     numbers = [x for x in call.operands if isinstance(x, Literal)]
-    variables = [x for x in call.operands if isinstance(x, Var)]
-    if call.primitive not in (ew.mul, ew.div) or not numbers or not variables:
-        return False
-    if call.primitive is ew.div and call.operands[1] is not numbers[0]:
+    moving = {k for k, x in enumerate(call.operands) if isinstance(x, Var)}
+    if not numbers or not moving or not moving.issubset(call.primitive.linear):
         return False
     return bool(np.isfinite(numbers[0].value)) and numbers[0].value != 0

@@ -18,7 +18,7 @@ from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Node, Writer
-from tapegrad.primitives.control import Missing, Opaque
+from tapegrad.primitives.control import Missing
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims
@@ -92,8 +92,8 @@ def _pull_back(
     kinks: Kinks,
 ) -> None:
     """Add this call's contributions to the cotangents of its operands."""
-    if isinstance(call.primitive, Opaque):
-        _refuse_residuals(call, call.primitive, cts)
+    if call.primitive.visible is not None:
+        _refuse_residuals(call, cts)
     writer.src = call.src
     writer.reason = f"cotangent of {call.outs[0]}"
     outs = [writer.node(v) for v in call.outs]
@@ -130,8 +130,9 @@ def _pull_back(
             cts.setdefault(x, []).append(sum_to(as_node(writer, ct), x.aval))
 
 
-def _refuse_residuals(call: Call, primitive: Opaque, cts: dict[Var, list[Node]]) -> None:
-    """An error if a derivative is wanted of what an opaque function keeps for its rule."""
+def _refuse_residuals(call: Call, cts: dict[Var, list[Node]]) -> None:
+    """An error if a derivative is wanted of what a function keeps for its rule."""
+    primitive = call.primitive
     if any(out in cts for out in call.outs[primitive.visible :]):
         raise GradientError(
             f"the rule of {primitive} can't be differentiated again{_at(call)}: it reads a value "

@@ -14,6 +14,7 @@ import importlib.machinery
 import importlib.util
 import itertools
 import os
+import re
 import sys
 import weakref
 from collections.abc import Callable
@@ -25,14 +26,9 @@ from tapegrad.emit.loading import Image, NotSimple
 
 ENTRY = "tapegrad_entry"  # the function of an object file that Python calls
 # What machine code refers to by name: Python objects, whose addresses these symbols are, and the
-# routines of SciPy's BLAS and LAPACK, each for float64 and float32.
+# routines of SciPy's BLAS and LAPACK, after this prefix.
 OBJECTS = {f"tapegrad_{x.__name__}": x for x in (np.ndarray, BufferError, SystemError, TypeError)}
-ROUTINES = {
-    f"tapegrad_{letter}{name}": (library, letter + name)
-    for library, names in (("blas", "gemm symm trsm trsv"), ("lapack", "getrf getri getrs potrf"))
-    for name in names.split()
-    for letter in "ds"
-}
+FORTRAN = "tapegrad_fortran_"
 _numbers = itertools.count()
 
 
@@ -86,17 +82,21 @@ def _fortran(library: str) -> ctypes.CDLL | None:
 
 
 @functools.cache
-def _routine(library: str, name: str) -> int:
+def _routine(name: str) -> int:
     """The address of a routine of SciPy's BLAS or LAPACK.
 
     `cython_blas.dgemm` does nothing but call Fortran's `dgemm_`, which SciPy's own wheels call
     `scipy_dgemm_`. Where it isn't found, Cython's table of functions says where they are; but its
     module needs the rest of scipy.linalg, which loads for as long as numba does.
     """
-    for symbol in (f"scipy_{name}_", f"{name}_"):
-        with contextlib.suppress(AttributeError):
-            return _address_in(_fortran(library), symbol)
-    capsule = importlib.import_module(_cython_module(library)).__pyx_capi__[name]
+    for library in ("blas", "lapack"):
+        for symbol in (f"scipy_{name}_", f"{name}_"):
+            with contextlib.suppress(AttributeError):
+                return _address_in(_fortran(library), symbol)
+    known: dict[str, Any] = {}
+    for library in ("blas", "lapack"):
+        known |= importlib.import_module(_cython_module(library)).__pyx_capi__
+    capsule = known[name]
     python = ctypes.pythonapi
     name_of = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)
     pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
@@ -127,8 +127,8 @@ def _where(symbol: str) -> int:
     """Where something is that machine code refers to by name."""
     if symbol in OBJECTS:
         return id(OBJECTS[symbol])
-    if symbol in ROUTINES:
-        return _routine(*ROUTINES[symbol])
+    if symbol.startswith(FORTRAN):
+        return _routine(symbol.removeprefix(FORTRAN))
     try:
         return _address_in(ctypes.CDLL(None), symbol)
     except AttributeError:
@@ -141,9 +141,9 @@ def _linked_by_llvm(code: bytes) -> tuple[Any, int]:
 
     library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
     library.export_symbol(ENTRY)
-    for symbol in (*OBJECTS, *ROUTINES):
-        if symbol.encode() in code:
-            library.import_symbol(symbol, _where(symbol))
+    routines = {x.decode() for x in re.findall(FORTRAN.encode() + rb"\w+", code)}
+    for symbol in (*[x for x in OBJECTS if x.encode() in code], *routines):
+        library.import_symbol(symbol, _where(symbol))
     tracker = library.link(_linker(), f"tapegrad{next(_numbers)}")
     return tracker, tracker[ENTRY]
 

@@ -17,6 +17,7 @@ from tapegrad.emit.driver import INDENT
 from tapegrad.emit.names import Scope
 from tapegrad.emit.program import LINE, Kernel, Program, lines_of
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
+from tapegrad.ir.fold import Fold
 from tapegrad.ir.plan import (
     UNBOUNDED,
     Affine,
@@ -40,26 +41,11 @@ from tapegrad.ir.plan import (
     segments,
     walk,
 )
-from tapegrad.ir.tape import Literal, Source, dtype_name
-from tapegrad.primitives import elementwise as ew
+from tapegrad.ir.tape import Literal, Source
+from tapegrad.primitives.elementwise import FUNCTION
 
 ROLLED = range(8, 257)  # extents of inner loops that LLVM must not unroll
 LANES = 4  # of a vector; what is left over of a row is computed one by one
-
-# Scalar expressions of functions that numba has no single call for. `{0}` and `{1}` are names.
-EXPANDED = {
-    "logaddexp": (
-        "where({0} == {1}, {0} + 0.6931471805599453, "
-        "maximum({0}, {1}) + log1p(exp(-abs({0} - {1}))))"
-    ),
-    "expit": "1.0 / (1.0 + exp(-{0}))",
-    "xlogy": "where({0} == 0.0, where(isnan({1}), {1}, 0.0), {0} * log({1}))",
-    "xlog1py": "where({0} == 0.0, where(isnan({1}), {1}, 0.0), {0} * log1p({1}))",
-    "log_expit": (
-        "-where(-{0} == 0.0, 0.6931471805599453, maximum(-{0}, 0.0) + log1p(exp(-abs({0}))))"
-    ),
-    "gammaln": "where({0} == -inf, {0}, lgamma({0}))",
-}
 
 LOOPS = "ijklmnpqrst"  # the names of loop indices
 
@@ -236,20 +222,21 @@ class _KernelEmitter:
         if len(self.loops) < 2 or extent not in ROLLED:
             return False
         (*_, row, _) = self.loops
-        folds, stores, cost = set(), set(), 0
+        folds: set[Fold | None] = set()
+        stores, cost = set(), 0
         for step in loop.body:
             if not isinstance(step, Compute):
                 return False
-            cost = max(cost, getattr(step.primitive, "cost", 1))
+            cost = max(cost, step.primitive.cost)
             if step.cell.in_register:
                 folds.add(step.combine)
             else:
                 stores.add(any(isinstance(k, Affine) and row in dict(k.terms) for k in step.at))
-        folds.discard("")
+        folds.discard(None)
         if folds:
-            return "sum" in folds
+            return any(fold is not None and fold.loose for fold in folds)
         left_over = extent % LANES / extent
-        return all(stores) and not (cost >= ew.FUNCTION and left_over > 0.1)
+        return all(stores) and not (cost >= FUNCTION and left_over > 0.1)
 
     def _compute(self, step: Compute, after: Sequence[Step]) -> None:
         cell = step.cell
@@ -260,22 +247,15 @@ class _KernelEmitter:
             self.program.nested.add(cell)
             return
         target = self._target(cell, step.at)
-        if step.combine in ("sum", "add"):
-            exact = step.combine == "add" or cell.dtype.kind != "f" or not cell.in_register
-            if exact:
-                self._line(f"{target} += {value}")
-            else:
-                self._line(f"{target} = plus({target}, {value})")
-        elif step.combine == "prod":
-            self._line(f"{target} *= {value if atomic else f'({value})'}")
-        elif step.combine in ("max", "min"):
-            name = "maximum" if step.combine == "max" else "minimum"
-            self._line(f"{target} = {name}({target}, {value})")
-        elif step.combine in ("any", "all"):
-            sign = "|" if step.combine == "any" else "&"
-            self._line(f"{target} = {target} {sign} {value if atomic else f'({value})'}")
-        else:
+        fold = step.combine
+        if fold is None:
             self._line(f"{target} = {value}")
+            return
+        loose = fold.loose and cell.in_register and cell.dtype.kind == "f"
+        statement = fold.loose if loose else fold.statement
+        if atomic:
+            statement = statement.replace("({x})", "{x}")
+        self._line(statement.format(acc=target, x=value))
 
     def _may_nest(self, step: Compute, value: _Pending, after: Sequence[Step]) -> bool:
         """Whether a register's value can stand where its only reader reads it: a later step of the
@@ -305,7 +285,8 @@ class _KernelEmitter:
         self._line(f"{name}({x}, {y}, {self._matrix(step.out, step.at)})")
 
     def _routine(self, step: Routine) -> None:
-        called = f"{step.function}({', '.join(self._matrix(*x) for x in step.arrays)})"
+        given = [*(self._matrix(*x) for x in step.arrays), *map(str, step.primitive.settings)]
+        called = f"{step.primitive.kernel}({', '.join(given)})"
         targets = [self._target(cell, step.at) for cell in step.results]
         self._line(f"{', '.join(targets)} = {called}" if targets else called)
 
@@ -327,22 +308,7 @@ class _KernelEmitter:
     # ---- values
 
     def _template(self, step: Compute) -> str:
-        primitive = step.primitive
-        if isinstance(primitive, ew.AsType):
-            return f"as_{dtype_name(primitive.dtype)}({{0}})"
-        if primitive is ew.power and step.reads[1].literal is not None:
-            exponent = float(step.reads[1].literal.value)
-            if step.cell.dtype.kind == "f" and exponent in (3.0, 4.0):
-                return " * ".join(["{0}"] * int(exponent))
-            if exponent == 0.5:  # NumPy takes the root too
-                return "sqrt({0})"
-        dtype = step.cell.dtype
-        template = EXPANDED.get(str(primitive.name), primitive.scalar)
-        if dtype.kind in "iu":
-            template = _INTEGER.get(template, template)
-            if dtype != np.int64 or primitive is ew.reciprocal:  # which divides floats
-                template = f"as_{dtype_name(dtype)}({template})"
-        return template
+        return str(step.primitive.template(step.cell.dtype, [r.literal for r in step.reads]))
 
     def _value(self, step: Compute) -> _Pending:
         """The expression that a step computes, with those in it that waited for their reader."""
@@ -351,7 +317,7 @@ class _KernelEmitter:
             floats = step.reads[0].cell.dtype if step.reads[0].cell else step.cell.dtype
         else:
             floats = step.cell.dtype
-        if np.float32 in (floats, step.cell.dtype) and not isinstance(step.primitive, ew.AsType):
+        if np.float32 in (floats, step.cell.dtype):
             template = re.sub(
                 r"(?<![\w.])\d+\.\d+", lambda m: self.program.constant(np.float32(m[0])), template
             )
@@ -459,7 +425,3 @@ class _KernelEmitter:
         elif parts[0] == "-":
             parts = ["-" + parts[1], *parts[2:]]
         return " ".join(parts)
-
-
-# Integer forms of templates that are written for floats.
-_INTEGER = {"power({0}, {1})": "{0} ** {1}"}

@@ -20,8 +20,6 @@ from tapegrad.ir.plan_run import run_plan
 from tapegrad.ir.plan_verify import verify_allocation
 from tapegrad.ir.tape import Aval, Literal, Operand, Tape
 from tapegrad.ir.values import same_bits
-from tapegrad.primitives.control import Opaque
-from tapegrad.primitives.solving import Factored
 
 if TYPE_CHECKING:
     from tapegrad.emit.program import Program
@@ -117,8 +115,7 @@ def differs(
 def drawn(tape: Tape) -> Iterator[list[Any]]:
     """Values for the inputs of a tape for which it can be played."""
     free = tape.free_inputs
-    factored = (call for call in tape.calls if isinstance(call.primitive, Factored))
-    pivots = {call.operands[2] for call in factored}
+    pivots = {call.operands[k] for call in tape.calls for k in call.primitive.pivots}
     for integers in ((0, 1, -1), (0,)):
         rng = np.random.default_rng(len(tape.calls))
         values = [_drawn(v.aval, rng, integers) for v in free]
@@ -144,7 +141,7 @@ def _drawn(aval: Aval, rng: np.random.Generator, integers: tuple[int, ...]) -> A
 
 def called(primitive: Any, *xs: Any) -> Any:
     """A call of NumPy. A user's function isn't called for this: another stands in for it."""
-    if not isinstance(primitive, Opaque):
+    if not primitive.foreign:
         return primitive.evaluate(*xs)
     numbers = [np.asarray(x, float) for x in xs]
     total = sum(float(np.sum(x[np.isfinite(x)])) for x in numbers)

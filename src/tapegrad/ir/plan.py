@@ -13,7 +13,7 @@ one, that it loses axes or is stored, puts another in its place (`ir/relocate.py
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from tapegrad.ir.cells import Index as Index
 from tapegrad.ir.cells import Indirect as Indirect
 from tapegrad.ir.cells import Read as Read
 from tapegrad.ir.cells import substitute_at as substitute_at
+from tapegrad.ir.fold import Fold
 from tapegrad.ir.tape import METHODS
 from tapegrad.ir.values import Literal, Source
 
@@ -57,16 +58,13 @@ def _read_accesses(read: Read) -> Iterator[tuple[Cell, At | None, bool]]:
 
 @dataclass(frozen=True)
 class Compute(Step):
-    """`cell[at] = primitive(reads)`, or `cell[at] (+) value` if `combine` names a folding.
-
-    `combine` is "sum", "prod", "max", "min", "any", "all", "add" (exact order) or "" for a store.
-    """
+    """`cell[at] = primitive(reads)`, or `cell[at] (+) value` if it is combined with a fold."""
 
     cell: Cell
     at: At
     primitive: Any
     reads: tuple[Read, ...]
-    combine: str = ""
+    combine: Fold | None = None
     src: Source | None = None
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
@@ -151,21 +149,21 @@ class Gemm(Step):
 
 @dataclass(frozen=True)
 class Routine(Step):
-    """`results[at] = function(arrays)`: a routine of LAPACK. Each array is a cell, the index of the
-    matrix in it, and whether that stands transposed; the first `written` are overwritten.
+    """`results[at] = kernel(arrays)`, the kernel of a primitive. Each array is a cell, the index of
+    the matrix in it, and whether that stands transposed; the first `written` are overwritten."""
 
-    `evaluate` computes it with NumPy, of the arrays numbered `reads`, what is overwritten (None for
-    work space), then the results.
-    """
-
-    function: str
+    primitive: Any
     arrays: tuple[tuple[Cell, At, bool], ...]
     written: int
     results: tuple[Cell, ...]
     at: At
-    reads: tuple[int, ...]
-    evaluate: Callable[..., Any]
     src: Source | None = None
+
+    @property
+    def read(self) -> list[int]:
+        """The numbers of the arrays that it reads; others it only writes."""
+        starts = [k for k, x in enumerate(self.primitive.overwrites) if x is not None]
+        return [*starts, *range(self.written, len(self.arrays))]
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
         for k, (cell, _, _) in enumerate(self.arrays):

@@ -24,6 +24,7 @@ import numpy as np
 
 from tapegrad.handlers import quiet
 from tapegrad.ir.allocation import Allocation, Slot, extent, left_of, strides
+from tapegrad.ir.fold import Fold
 from tapegrad.ir.plan import (
     Affine,
     ArgUpdate,
@@ -48,17 +49,6 @@ from tapegrad.ir.plan_text import malformed, show_step
 
 NOBODY = -1
 APART = Allocation((), {})  # each cell in memory of its own
-
-_COMBINED: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": operator.add,
-    "add": operator.add,
-    "prod": operator.mul,
-    "max": np.maximum,
-    "min": np.minimum,
-    "any": operator.or_,
-    "all": operator.and_,
-}
-RUNNING = ("add", "prod")  # the foldings of running sums and products, each step of which is read
 
 
 @dataclass
@@ -251,16 +241,18 @@ class _Machine:
 
         return value
 
-    def storing(self, cell: Cell, at: At, step: Step, combine: str = "") -> Callable[[Any], None]:
+    def storing(
+        self, cell: Cell, at: At, step: Step, combine: Fold | None = None
+    ) -> Callable[[Any], None]:
         memory, _, _ = self.home(cell)
         place = self.place(cell, at, step)
         kind = cell.dtype.type
-        if combine:
-            combined = _COMBINED[combine]
+        if combine is not None:
+            combined, running = combine.function, combine.running
 
             def add(value: Any) -> None:
                 m, owner = place()
-                self.check_total(memory, m, owner, step, cell, combine in RUNNING)
+                self.check_total(memory, m, owner, step, cell, running)
                 memory.values[m] = kind(combined(memory.values[m], value))
 
             return add
@@ -433,13 +425,13 @@ class _Machine:
         def run() -> None:
             arrays = [
                 self.array(*step.arrays[k][:2], step, step.arrays[k][2], k >= step.written)
-                for k in step.reads
+                for k in step.read
             ]
-            found = step.evaluate(*arrays)
+            found = step.primitive.replayed(*arrays)
             values = iter(found if isinstance(found, tuple) else (found,))
-            for (cell, at, _), value in zip(step.arrays[: step.written], values, strict=False):
-                if value is not None:  # work space
-                    self.fill(cell, at, value, step)
+            written = step.arrays[: len(step.primitive.overwrites)]  # the others are work space
+            for (cell, at, _), value in zip(written, values, strict=False):
+                self.fill(cell, at, value, step)
             for store, value in zip(flags, values, strict=True):
                 store(value)
 

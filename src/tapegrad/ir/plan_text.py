@@ -164,7 +164,7 @@ class _Text:
         if isinstance(step, Compute):
             kind = dtype_name(step.cell.dtype)
             value = self.applied(step.primitive, [self.read(r) for r in step.reads])
-            return f"{self.target(step.cell, step.at)} {step.combine}= {value} : {kind}"
+            return f"{self.target(step.cell, step.at)} {step.combine or ''}= {value} : {kind}"
         if isinstance(step, ArgUpdate):
             best, value = self.target(step.best, step.at), self.read(step.read)
             target, position = self.target(step.cell, step.at), self.entry(step.position)
@@ -177,7 +177,7 @@ class _Text:
         if isinstance(step, Routine):
             arrays = ", ".join(self.part(*array) for array in step.arrays)
             results = ", ".join(self.target(cell, step.at) for cell in step.results)
-            return f"{results} = {step.function}({arrays})".removeprefix(" = ")
+            return f"{results} = {step.primitive.kernel}({arrays})".removeprefix(" = ")
         if isinstance(step, PlanCall):
             return self.call(step)
         if isinstance(step, PythonCall):

@@ -242,7 +242,7 @@ def bounds(k: Affine, loops: Sequence[Loop]) -> tuple[int, int]:
 def _read_first(step: Step) -> Iterator[Cell]:
     """What a step reads: what it adds to as well, but not what it only overwrites."""
     if isinstance(step, Routine):
-        yield from (step.arrays[k][0] for k in step.reads)  # pivots and work space it only writes
+        yield from (step.arrays[k][0] for k in step.read)
         return
     for cell, _, writes in step.own():
         if not writes:

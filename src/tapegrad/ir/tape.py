@@ -46,6 +46,16 @@ class Primitive:
     results: ClassVar[int] = 1
     absent: ClassVar[bool] = False  # whether `vjp` takes None for a result without cotangent
     is_view: ClassVar[bool] = False  # whether the result shows the memory of its operand
+    owns: ClassVar[bool] = False  # whether `evaluate` makes new memory
+    pointwise: ClassVar[bool] = False  # whether each element is a function of the operands' own
+    scalar: Any = ""  # that function as an emitted expression
+    cost: Any = 1  # of an element, in additions
+    commutative: Any = False  # whether the order of the operands makes no difference to any bit
+    selects: Any = False  # whether its rules choose among cotangents, and never multiply
+    linear: Any = ()  # the operands in which it is linear with a finite slope, the others given
+    foreign: ClassVar[bool] = False  # a user's function: it may do more than compute
+    visible: Any = None  # how many results have derivatives; the others are kept for a rule
+    pivots: ClassVar[tuple[int, ...]] = ()  # the operands that LAPACK takes for pivots, unchecked
     tapes: tuple[Tape, ...] = ()  # those among its parameters: programs that a call runs
     inlined: ClassVar[bool] = False  # whether their calls will stand in the place of this one's
 
@@ -85,6 +95,21 @@ class Primitive:
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
         """The tangent of the result; `ts` holds None where an operand has no tangent."""
         raise GradientError(f"{self.name} has no forward rule")
+
+    def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
+        """Whether zeros in the result are kept by derivatives (see `differentiate.masks`), if those
+        of the operands are that `kept` says."""
+        return False
+
+    def template(self, dtype: np.dtype, given: Sequence[Any]) -> str:
+        """The emitted expression for results of this dtype; `given` are the operands that are
+        numbers, and None for the others."""
+        return str(self.scalar)
+
+    def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
+        """The lines of NumPy that define `outs`, for operands `xs`; none if there aren't any, and
+        the primitive is called by its name."""
+        return []
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         """The static parameters by name, as the tape prints them."""

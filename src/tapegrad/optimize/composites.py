@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tapegrad.ir.tape import Rewriter, Tape, everywhere
 from tapegrad.primitives.base import Writer
-from tapegrad.primitives.kinks import Composite
+from tapegrad.primitives.kinds import Composite
 
 
 @everywhere

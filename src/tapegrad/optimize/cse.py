@@ -14,33 +14,14 @@ from dataclasses import replace
 from typing import Any
 
 from tapegrad.ir.tape import Operand, Rewriter, Tape, Var, everywhere
-from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Primitive
-from tapegrad.primitives.control import Opaque
-
-# Those that give the same bits either way round. maximum isn't one: it may return either zero.
-_COMMUTATIVE = frozenset(
-    [
-        ew.add,
-        ew.mul,
-        ew.equal,
-        ew.not_equal,
-        ew.logical_and,
-        ew.logical_or,
-        ew.logical_xor,
-        ew.bitwise_and,
-        ew.bitwise_or,
-        ew.bitwise_xor,
-    ]
-)
 
 
 def identity(primitive: Primitive, operands: Sequence[Operand]) -> Any:
     """What calls that become one have in common. Two calls of a user's function stay two."""
-    if isinstance(primitive, Opaque):
+    if primitive.foreign:
         return object()
-    unordered = primitive in _COMMUTATIVE
-    return primitive, frozenset(operands) if unordered else tuple(operands)
+    return primitive, frozenset(operands) if primitive.commutative else tuple(operands)
 
 
 @everywhere

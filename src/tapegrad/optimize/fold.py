@@ -12,13 +12,12 @@ from collections.abc import Sequence
 
 from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Literal, Operand
-from tapegrad.primitives.base import Elementwise, Primitive
-from tapegrad.primitives.elementwise import AsType
+from tapegrad.primitives.base import Primitive
 
 
 def folded(primitive: Primitive, operands: Sequence[Operand]) -> Literal | None:
     """The value of an elementwise call on literals; None for any other call."""
-    if not isinstance(primitive, (Elementwise, AsType)):
+    if not primitive.pointwise:
         return None
     literals = [x for x in operands if isinstance(x, Literal)]
     if len(literals) < len(operands):

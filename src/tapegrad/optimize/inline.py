@@ -10,30 +10,35 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tapegrad.ir.tape import Call, Rewriter, Tape, with_inner
-from tapegrad.primitives.control import Applied, CallTape, Custom
+from tapegrad.primitives.base import Primitive
+from tapegrad.primitives.control import Applied
 
 
 def inline_calls(tape: Tape) -> Tape:
     """Put sub-tapes of plain calls in place."""
-    return _inline(tape, (CallTape,))
+    return _inline(tape, ruled=False)
 
 
 def inline_custom(tape: Tape) -> Tape:
     """Put the bodies of users' primitives in place too: their rules are no longer needed."""
-    return _inline(tape, (CallTape, Custom))
+    return _inline(tape, ruled=True)
 
 
-def _inline(tape: Tape, kinds: tuple[type[Applied], ...]) -> Tape:
-    tape = with_inner(tape, lambda inner: _inline(inner, kinds))
-    if not any(isinstance(c.primitive, kinds) for c in tape.calls):
+def _inline(tape: Tape, ruled: bool) -> Tape:
+    tape = with_inner(tape, lambda inner: _inline(inner, ruled))
+    if not any(_is_inlined(c.primitive, ruled) for c in tape.calls):
         return tape
     rewriter = Rewriter(tape)
     for call in tape.calls:
-        if isinstance(call.primitive, kinds):
-            _expand(call, call.primitive.tape, rewriter)
+        if _is_inlined(call.primitive, ruled):
+            _expand(call, call.primitive.tapes[0], rewriter)
         else:
             rewriter.copy(call)
     return rewriter.finish()
+
+
+def _is_inlined(primitive: Primitive, ruled: bool) -> bool:
+    return isinstance(primitive, Applied) and (ruled or not primitive.ruled)
 
 
 def _expand(call: Call, body: Tape, rewriter: Rewriter) -> None:

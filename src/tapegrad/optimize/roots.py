@@ -16,7 +16,7 @@ from typing import Any
 
 from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var, literal
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.base import Linear
+from tapegrad.primitives.kinds import Linear
 from tapegrad.primitives.norms import Known, Norm
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import ExpandDims, Reshape, Squeeze, Transpose

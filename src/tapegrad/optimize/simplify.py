@@ -20,8 +20,8 @@ from tapegrad.ir.tape import Call, Operand, Rewriter, Tape, Var, everywhere
 from tapegrad.optimize.cse import identity
 from tapegrad.optimize.fold import folded
 from tapegrad.optimize.rewrites import arithmetic, views
-from tapegrad.primitives.base import Elementwise, Primitive, View
-from tapegrad.primitives.elementwise import AsType
+from tapegrad.primitives.base import Primitive
+from tapegrad.primitives.kinds import Reduction, View
 from tapegrad.primitives.views import BroadcastTo
 
 Rewrite = Callable[..., Operand | None]
@@ -108,12 +108,10 @@ class Simplifier(Rewriter):
 
 def _rewrites(p: Primitive) -> tuple[Rewrite, ...]:
     """The rewrites for calls of a primitive, in the order in which they are tried."""
-    if isinstance(p, Elementwise):
-        own = arithmetic.REWRITES.get(p)
+    if p.pointwise:
+        own = arithmetic.REWRITES.get(p) or arithmetic.REWRITES.get(type(p))
         return (arithmetic.small, own) if own else (arithmetic.small,)
-    if isinstance(p, AsType):
-        return arithmetic.small, arithmetic.astype
-    own = views.REWRITES.get(type(p))
+    own = views.REWRITES.get(type(p)) or (views.of_one if isinstance(p, Reduction) else None)
     if isinstance(p, View):
         return (views.of_scalar, own) if own else (views.of_scalar,)
     return (own,) if own else ()

@@ -19,6 +19,7 @@ from tapegrad.primitives import (
     sorting,
     special,
     spectral,
+    triangles,
     views,
 )
 from tapegrad.primitives.base import Elementwise, Parametric
@@ -32,6 +33,7 @@ _MODULES = (
     views,
     scatter,
     contractions,
+    triangles,
     solving,
     determinants,
     degenerate,

@@ -1,15 +1,11 @@
 """What a primitive is, and the closed set of kinds.
 
 One declaration answers every question that the stages ask: shape and dtype (`aval`), NumPy's
-answer (`evaluate`), reverse and forward rule (`vjp`, `jvp`), and how it is emitted, which the kind
-decides:
+answer (`evaluate`), reverse and forward rule (`vjp`, `jvp`), what passes may do with it, how NumPy
+writes it (`numpy_text`), and what is emitted: the kind decides how, by what its primitives declare.
 
     Elementwise   one scalar expression an element; operands broadcast
-    Reduction     folds axes with an associative operation
-    View          an index map: which element of the operand stands where; never a copy
-    Scatter       writes or adds its operand into a larger result
-    Library       a call (BLAS), or anything that NumPy has to do itself
-    Control       holds sub-tapes
+    the others    see `primitives.kinds`
 
 An *instance* is a primitive with its static parameters. Instances are frozen and hashable: they
 are the key of common subexpressions, part of the cache key, and what the tape prints.
@@ -35,14 +31,14 @@ import numpy as np
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import (
     DECLARED,
-    METHODS,
     Aval,
     Builder,
+    Call,
     Literal,
     Operand,
     Source,
-    Tape,
     Var,
+    dtype_name,
     literal,
 )
 from tapegrad.ir.tape import Primitive as Primitive  # whoever declares primitives finds these here
@@ -224,9 +220,15 @@ class Elementwise(Primitive):
     an operand without derivative. Both modes follow from it. Where a product with the partial
     would make NaN of 0 * inf, `vjp` and `jvp` are given instead; where the first `points` operands
     have a kink, `along(directions, ct, out, *xs)` (see `kinks`). `scalar` is the emitted
-    expression: `{0}` stands for the first operand, names are those of the emitter's vocabulary.
-    Operands have one dtype, which is the result's, unless `dtype` says otherwise.
+    expression: `{0}` stands for the first operand, names are those of the emitter's vocabulary. It
+    is another for `integer` operands, or where some are given: `special(dtype, given)`, unless that
+    is empty. `quotient`: it makes floats of integers. `numpy` is NumPy's expression, if that isn't
+    a call of `ufunc` by its name. `zeros(xs, kept)` is `keeps_zeros`; the other parameters are
+    attributes of `Primitive`. Operands have one dtype, which is the result's, unless `dtype` says
+    otherwise.
     """
+
+    pointwise = True
 
     def __init__(
         self,
@@ -240,9 +242,17 @@ class Elementwise(Primitive):
         cost: int = 1,
         along: Callable[..., Sequence[Any]] | None = None,
         points: int = 1,
+        *,
+        integer: str = "",
+        quotient: bool = False,
+        special: Callable[..., str] | None = None,
+        numpy: str = "",
+        commutative: bool = False,
+        selects: bool = False,
+        linear: tuple[int, ...] = (),
+        zeros: Callable[..., bool] | None = None,
     ) -> None:
         self.name = name
-        DECLARED.setdefault(name, self)
         self.ufunc = ufunc
         self.scalar = scalar
         self.partials = partials
@@ -252,6 +262,15 @@ class Elementwise(Primitive):
         self._jvp = jvp
         self._along = along
         self.points = points
+        self._integer = integer or scalar
+        self._quotient = quotient
+        self._special = special
+        self._numpy = numpy
+        self.commutative = commutative
+        self.selects = selects
+        self.linear = linear
+        self._zeros = zeros
+        DECLARED.setdefault(name, self)
 
     def aval(self, *xs: Aval) -> Aval:
         last = xs[-1]
@@ -263,6 +282,23 @@ class Elementwise(Primitive):
 
     def evaluate(self, *xs: Any) -> Any:
         return self.ufunc(*xs)
+
+    def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
+        return self._zeros is not None and self._zeros(xs, kept)
+
+    def template(self, dtype: np.dtype, given: Sequence[Any]) -> str:
+        special = self._special(dtype, given) if self._special is not None else ""
+        if special or dtype.kind not in "iu":
+            return special or str(self.scalar)
+        exact = dtype == np.int64 and not self._quotient
+        return self._integer if exact else f"as_{dtype_name(dtype)}({self._integer})"
+
+    def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
+        if self._numpy:
+            return [f"{outs[0]} = {self._numpy.format(*xs)}"]
+        ufunc = self.ufunc
+        module = "np" if isinstance(ufunc, np.ufunc) else ufunc.__module__
+        return [f"{outs[0]} = {module}.{ufunc.__name__}({', '.join(xs)})"]
 
     def kink(self, operands: Sequence[Any]) -> Any:
         return None if self._along is None else tuple(operands[: self.points])
@@ -315,68 +351,3 @@ def _times(ct: Any, partial: Any) -> Any:
     if isinstance(partial, int):
         return ct if partial == 1 else -ct
     return ct * partial
-
-
-class Linear(Parametric):
-    """Mixin: a linear map of one operand. `transpose` gives the reverse rule; the map is its own
-    forward rule."""
-
-    def transpose(self, ct: Any, x: Aval) -> Any:
-        """The transposed map, applied to a cotangent; `x` is the operand's type."""
-        raise NotImplementedError
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        return (self.transpose(ct, xs[0].aval),)
-
-    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        return None if ts[0] is None else self(ts[0])
-
-
-class Bilinear(Parametric):
-    """Mixin: linear in each of two operands; the forward rule is the product rule."""
-
-    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        (x, y), (tx, ty) = xs, ts
-        terms = ([] if tx is None else [self(tx, y)]) + ([] if ty is None else [self(x, ty)])
-        return terms[0] + terms[1] if len(terms) == 2 else terms[0] if terms else None
-
-
-class Reduction(Parametric):
-    """Folds `axes`, which disappear from the shape, with `combine` from `identity`."""
-
-    axes: tuple[int, ...]
-
-    def kept(self, x: Aval) -> tuple[int, ...]:
-        return tuple(n for axis, n in enumerate(x.shape) if axis not in self.axes)
-
-
-class View(Parametric):
-    """Which element of the operand stands where in the result; never a copy."""
-
-    is_view = True
-
-
-class Scatter(Parametric):
-    """Writes or adds its operand into a larger result."""
-
-
-class Library(Parametric):
-    """A call of a library: BLAS, or what only NumPy can do."""
-
-
-class Control(Parametric):
-    """Holds sub-tapes among its parameters."""
-
-    @property
-    def tapes(self) -> tuple[Tape, ...]:  # type: ignore[override]
-        return tuple([x for x in vars(self).values() if isinstance(x, Tape)])
-
-    def with_tapes(self, tapes: Sequence[Tape]) -> Control:
-        held = [name for name, x in vars(self).items() if isinstance(x, Tape)]
-        return type(self)(**{**vars(self), **dict(zip(held, tapes, strict=True))})
-
-    def played(self, run: Callable[[Tape, Sequence[Any]], list[Any]], *xs: Any) -> Any:
-        raise NotImplementedError
-
-    def evaluate(self, *xs: Any) -> Any:
-        return self.played(METHODS["run"], *xs)

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Bilinear, Library, broadcast_shapes, parametric
+from tapegrad.ir.tape import Aval, Call
+from tapegrad.primitives.base import broadcast_shapes, parametric
+from tapegrad.primitives.kinds import Bilinear, Contraction
 from tapegrad.primitives.views import Transpose
 
 
 @parametric
-class MatMul(Bilinear, Library):
+class MatMul(Bilinear, Contraction):
     """The matrix product of the last two axes; the axes before them broadcast."""
 
     name = "matmul"
@@ -26,6 +27,9 @@ class MatMul(Bilinear, Library):
 
     def evaluate(self, *xs: Any) -> Any:
         return np.matmul(xs[0], xs[1])
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"{outs[0]} = {xs[0]} @ {xs[1]}"]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         x, y = xs

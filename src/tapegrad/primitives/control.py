@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tapegrad.errors import GradientError, TraceError
 from tapegrad.ir.tape import Aval, Tape
-from tapegrad.primitives.base import Control, Library, parametric
+from tapegrad.primitives.base import parametric
+from tapegrad.primitives.kinds import Control, Library
 
 
 class Applied(Control):
-    """Runs its sub-tape once, on its operands."""
+    """Runs its sub-tape once, on its operands; `ruled`, it has a rule that the sub-tape hasn't."""
 
     tape: Tape
+    ruled: ClassVar[bool] = False
 
     inlined = True
 
@@ -71,6 +73,7 @@ class Custom(Applied):
     backward: Backward
 
     name = "custom"
+    ruled = True
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         return self.backward(_as_tuple(ct), _as_tuple(out), xs)
@@ -102,6 +105,7 @@ class Opaque(Library):
     why: str = ""
 
     name = "opaque"
+    foreign = True
 
     @property
     def results(self) -> int:  # type: ignore[override]

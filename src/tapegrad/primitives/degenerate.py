@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library, parametric
+from tapegrad.primitives.base import parametric
 from tapegrad.primitives.contractions import matmul, swapped
 from tapegrad.primitives.elementwise import (
     absolute,
@@ -33,10 +33,11 @@ from tapegrad.primitives.elementwise import (
     stop_gradient,
     where,
 )
+from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.kinks import Sided
 from tapegrad.primitives.reductions import Any_, Max
 from tapegrad.primitives.scatter import PlaceDiagonal
-from tapegrad.primitives.solving import folded, over_batch
+from tapegrad.primitives.triangles import folded, over_batch
 from tapegrad.primitives.views import Diagonal, ExpandDims
 
 

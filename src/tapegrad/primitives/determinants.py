@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library, parametric, total
-from tapegrad.primitives.solving import square
+from tapegrad.primitives.base import parametric, total
+from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.triangles import square
 from tapegrad.primitives.views import ExpandDims
 
 

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Literal
-from tapegrad.primitives.base import Elementwise, Linear, parametric, total
+from tapegrad.ir.tape import Aval, Call, Literal, dtype_name
+from tapegrad.primitives.base import Elementwise, parametric, total
+from tapegrad.primitives.kinds import Linear
 from tapegrad.primitives.kinks import shared, turned
+from tapegrad.primitives.texts import dtype_called
 
 LN2 = math.log(2.0)
 LN10 = math.log(10.0)
@@ -38,10 +40,47 @@ def _select(condition: Any, x: Any) -> Any:
 
 # ---- arithmetic
 
-add = Elementwise("add", np.add, "{0} + {1}", lambda out, x, y: (1, 1))
-sub = Elementwise("sub", np.subtract, "{0} - {1}", lambda out, x, y: (1, -1))
-mul = Elementwise("mul", np.multiply, "{0} * {1}", lambda out, x, y: (y, x))
-neg = Elementwise("neg", np.negative, "-{0}", lambda out, x: (-1,))
+
+def _all(xs: Any, kept: Any) -> bool:
+    return all(kept)
+
+
+def _any(xs: Any, kept: Any) -> bool:
+    return any(kept)
+
+
+add = Elementwise(
+    "add",
+    np.add,
+    "{0} + {1}",
+    lambda out, x, y: (1, 1),
+    numpy="{0} + {1}",
+    commutative=True,
+    selects=True,
+    zeros=_all,
+)
+sub = Elementwise(
+    "sub",
+    np.subtract,
+    "{0} - {1}",
+    lambda out, x, y: (1, -1),
+    numpy="{0} - {1}",
+    selects=True,
+    zeros=_all,
+)
+mul = Elementwise(
+    "mul",
+    np.multiply,
+    "{0} * {1}",
+    lambda out, x, y: (y, x),
+    numpy="{0} * {1}",
+    commutative=True,
+    linear=(0, 1),
+    zeros=_any,
+)
+neg = Elementwise(
+    "neg", np.negative, "-{0}", lambda out, x: (-1,), numpy="-{0}", selects=True, zeros=_any
+)
 
 
 def _div_vjp(ct: Any, out: Any, x: Any, y: Any) -> tuple[Any, Any]:
@@ -58,6 +97,9 @@ div = Elementwise(
         [None if ts[0] is None else ts[0] / y, None if ts[1] is None else -(ts[1] * out) / y]
     ),
     cost=DIVISION,
+    numpy="{0} / {1}",
+    linear=(0,),
+    zeros=lambda xs, kept: kept[0],
 )
 
 
@@ -77,10 +119,31 @@ def _power_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return along_x, _select(not_equal(x, _zero(x)), out * log(x))
 
 
-power = Elementwise("power", np.power, "power({0}, {1})", _power_partials, cost=2 * FUNCTION)
+def _power_of(dtype: np.dtype, given: Any) -> str:
+    """The power to a known exponent as products, or as the root that NumPy takes too."""
+    exponent = None if given[1] is None else float(given[1].value)
+    if dtype.kind == "f" and exponent in (3.0, 4.0):
+        return " * ".join(["{0}"] * int(exponent))
+    return "sqrt({0})" if exponent == 0.5 else ""
+
+
+power = Elementwise(
+    "power",
+    np.power,
+    "power({0}, {1})",
+    _power_partials,
+    cost=2 * FUNCTION,
+    integer="{0} ** {1}",
+    special=_power_of,
+)
 square = Elementwise("square", np.square, "{0} * {0}", lambda out, x: (x * 2,))
 reciprocal = Elementwise(
-    "reciprocal", np.reciprocal, "1.0 / {0}", lambda out, x: (-(out * out),), cost=DIVISION
+    "reciprocal",
+    np.reciprocal,
+    "1.0 / {0}",
+    lambda out, x: (-(out * out),),
+    cost=DIVISION,
+    quotient=True,
 )
 sqrt = Elementwise(
     "sqrt",
@@ -150,7 +213,11 @@ def _logaddexp_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 logaddexp = Elementwise(
-    "logaddexp", np.logaddexp, "logaddexp({0}, {1})", _logaddexp_partials, cost=2 * FUNCTION
+    "logaddexp",
+    np.logaddexp,
+    "where({0} == {1}, {0} + 0.6931471805599453, maximum({0}, {1}) + log1p(exp(-abs({0} - {1}))))",
+    _logaddexp_partials,
+    cost=2 * FUNCTION,
 )
 
 # ---- trigonometric and hyperbolic
@@ -246,6 +313,7 @@ absolute = Elementwise(
     "abs({0})",
     along=lambda directions, ct, out, x: (turned(directions, x, ct),),
     jvp=lambda ts, out, x: _abs_rule(ts[0], x),
+    selects=True,
 )
 sign = Elementwise("sign", np.sign, "sign({0})")
 floor = Elementwise("floor", np.floor, "floor({0})")
@@ -264,6 +332,7 @@ copysign = Elementwise(
     "copysign({0}, {1})",
     along=lambda directions, ct, out, x, y: (turned(directions, x, _signed(ct, y)), None),
     jvp=lambda ts, out, x, y: None if ts[0] is None else _abs_rule(_signed(ts[0], y), x),
+    selects=True,
 )
 
 
@@ -287,13 +356,20 @@ def _choice(name: str, ufunc: Any) -> Elementwise:
             ]
         )
 
-    return Elementwise(name, ufunc, name + "({0}, {1})", along=along, points=2, jvp=jvp)
+    scalar = name + "({0}, {1})"
+    return Elementwise(name, ufunc, scalar, along=along, points=2, jvp=jvp, selects=True)
 
 
 maximum = _choice("maximum", np.maximum)
 minimum = _choice("minimum", np.minimum)
 fmax = _choice("fmax", np.fmax)
 fmin = _choice("fmin", np.fmin)
+
+
+def _where_zeros(xs: Any, kept: Any) -> bool:
+    """A choice of 0 is one, too."""
+    return any(kept) or any(isinstance(x, Literal) and x.value == 0 for x in xs[1:])
+
 
 where: Elementwise = Elementwise(
     "where",
@@ -309,19 +385,28 @@ where: Elementwise = Elementwise(
             ts[2] if ts[2] is not None else _zero(y),
         )
     ),
+    numpy="np.where({0}, {1}, {2})",
+    selects=True,
+    zeros=_where_zeros,
 )
 
 # ---- comparison and logic: no derivative
 
-less = Elementwise("less", np.less, "{0} < {1}", dtype=bool)
-less_equal = Elementwise("less_equal", np.less_equal, "{0} <= {1}", dtype=bool)
-greater = Elementwise("greater", np.greater, "{0} > {1}", dtype=bool)
-greater_equal = Elementwise("greater_equal", np.greater_equal, "{0} >= {1}", dtype=bool)
-equal = Elementwise("equal", np.equal, "{0} == {1}", dtype=bool)
-not_equal: Elementwise = Elementwise("not_equal", np.not_equal, "{0} != {1}", dtype=bool)
-logical_and = Elementwise("logical_and", np.logical_and, "{0} & {1}", dtype=bool)
-logical_or = Elementwise("logical_or", np.logical_or, "{0} | {1}", dtype=bool)
-logical_xor = Elementwise("logical_xor", np.logical_xor, "{0} ^ {1}", dtype=bool)
+less = Elementwise("less", np.less, "{0} < {1}", dtype=bool, numpy="{0} < {1}")
+less_equal = Elementwise("less_equal", np.less_equal, "{0} <= {1}", dtype=bool, numpy="{0} <= {1}")
+greater = Elementwise("greater", np.greater, "{0} > {1}", dtype=bool, numpy="{0} > {1}")
+greater_equal = Elementwise(
+    "greater_equal", np.greater_equal, "{0} >= {1}", dtype=bool, numpy="{0} >= {1}"
+)
+equal = Elementwise(
+    "equal", np.equal, "{0} == {1}", dtype=bool, numpy="{0} == {1}", commutative=True
+)
+not_equal: Elementwise = Elementwise(
+    "not_equal", np.not_equal, "{0} != {1}", dtype=bool, numpy="{0} != {1}", commutative=True
+)
+logical_and = Elementwise("logical_and", np.logical_and, "{0} & {1}", dtype=bool, commutative=True)
+logical_or = Elementwise("logical_or", np.logical_or, "{0} | {1}", dtype=bool, commutative=True)
+logical_xor = Elementwise("logical_xor", np.logical_xor, "{0} ^ {1}", dtype=bool, commutative=True)
 logical_not = Elementwise("logical_not", np.logical_not, "not {0}", dtype=bool)
 isnan = Elementwise("isnan", np.isnan, "isnan({0})", dtype=bool)
 isinf = Elementwise("isinf", np.isinf, "isinf({0})", dtype=bool)
@@ -330,9 +415,9 @@ signbit = Elementwise("signbit", np.signbit, "copysign(1.0, {0}) < 0.0", dtype=b
 
 # ---- integers
 
-bitwise_and = Elementwise("bitwise_and", np.bitwise_and, "{0} & {1}")
-bitwise_or = Elementwise("bitwise_or", np.bitwise_or, "{0} | {1}")
-bitwise_xor = Elementwise("bitwise_xor", np.bitwise_xor, "{0} ^ {1}")
+bitwise_and = Elementwise("bitwise_and", np.bitwise_and, "{0} & {1}", commutative=True)
+bitwise_or = Elementwise("bitwise_or", np.bitwise_or, "{0} | {1}", commutative=True)
+bitwise_xor = Elementwise("bitwise_xor", np.bitwise_xor, "{0} ^ {1}", commutative=True)
 invert = Elementwise("invert", np.invert, "~{0}")
 left_shift = Elementwise("left_shift", np.left_shift, "left_shift({0}, {1})")
 right_shift = Elementwise("right_shift", np.right_shift, "right_shift({0}, {1})")
@@ -348,8 +433,10 @@ def _copied(x: Any) -> Any:
     return x.copy(order="K") if isinstance(x, np.ndarray) else x
 
 
-stop_gradient = Elementwise("stop_gradient", _copied, "{0}", cost=0)
-copy = Elementwise("copy", _copied, "{0}", lambda out, x: (1,), cost=0)
+stop_gradient = Elementwise("stop_gradient", _copied, "{0}", cost=0, numpy="{0}")
+copy = Elementwise(
+    "copy", _copied, "{0}", lambda out, x: (1,), cost=0, numpy="np.copy({0})", selects=True
+)
 
 
 @parametric
@@ -362,7 +449,17 @@ class AsType(Linear):
     dtype: np.dtype
 
     name = "astype"
-    cost = 1
+    pointwise = True
+
+    @property
+    def scalar(self) -> str:
+        return f"as_{dtype_name(self.dtype)}({{0}})"
+
+    def keeps_zeros(self, xs: Any, kept: Any) -> bool:
+        return any(kept)
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"{outs[0]} = {xs[0]}.astype({dtype_called(self.dtype)})"]
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_dtype(self.dtype)

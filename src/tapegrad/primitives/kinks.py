@@ -22,33 +22,13 @@ transposed maps; `d` directions; `ties` what shares the cotangent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Builder, Tape, aval_of
-from tapegrad.primitives.base import Library, Writer, broadcast_shapes, parametric
-
-
-class Composite(Library):
-    """A call that stands for a few others, until nothing is differentiated any more."""
-
-    def expand(self, *xs: Any) -> Any:
-        """The result, or results, in terms of other primitives."""
-        raise NotImplementedError
-
-    def evaluate(self, *xs: Any) -> Any:
-        results = _expanded(self, tuple(map(aval_of, xs))).play(*xs)
-        return results if self.results > 1 else results[0] if type(results) is tuple else results
-
-
-@lru_cache(maxsize=256)
-def _expanded(primitive: Composite, avals: tuple[Aval, ...]) -> Tape:
-    builder = Builder(str(primitive.name))
-    writer = Writer(builder)
-    found = primitive.expand(*[writer.node(builder.input(aval)) for aval in avals])
-    return builder.finish([x.operand for x in (found if primitive.results > 1 else (found,))])
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import broadcast_shapes, parametric
+from tapegrad.primitives.kinds import Composite
 
 
 class Sided(Composite):
@@ -65,6 +45,9 @@ class Sided(Composite):
     def direction(self, ct: Any) -> Any:
         """How far it goes to the side of the first operand, for a cotangent of the pullback."""
         return ct
+
+    def keeps_zeros(self, xs: Sequence[Any], kept: Sequence[bool]) -> bool:
+        return True
 
     def kink(self, operands: Sequence[Any]) -> Any:
         return tuple(operands[: self.points])

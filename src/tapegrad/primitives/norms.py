@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Linear, by_name, parametric, total
+from tapegrad.primitives.base import by_name, parametric, total
 from tapegrad.primitives.elementwise import (
     logical_and,
     not_equal,
@@ -24,7 +24,8 @@ from tapegrad.primitives.elementwise import (
     square,
     where,
 )
-from tapegrad.primitives.kinks import Composite, Sided
+from tapegrad.primitives.kinds import Composite, Linear
+from tapegrad.primitives.kinks import Sided
 from tapegrad.primitives.views import BroadcastTo
 
 # How a square gets into the sum: a factor, and linear calls that are applied one by one, each told

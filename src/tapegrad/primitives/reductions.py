@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library, Linear, Reduction, Slice, parametric
+from tapegrad.ir.fold import ADD, ALL, ANY, MAX, MIN, PRODUCT, SUM
+from tapegrad.ir.tape import Aval, Call
+from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.elementwise import AsType, where
+from tapegrad.primitives.kinds import Extremal, Linear, Reduction, Running
 from tapegrad.primitives.kinks import SharedOver
 from tapegrad.primitives.scatter import Concatenate
+from tapegrad.primitives.texts import axes_text
 from tapegrad.primitives.views import (
     BroadcastTo,
     ExpandDims,
@@ -36,7 +39,18 @@ class Sum(Linear, Reduction):
     axes: tuple[int, ...]
 
     name = "sum"
-    identity, combine = "0.0", "{acc} + {x}"
+    fold = SUM
+    typed = True
+
+    def keeps_zeros(self, xs: Any, kept: Any) -> bool:
+        return any(kept)
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        (x,) = call.operands
+        if not self.is_wide(x):
+            return super().numpy_text(outs, xs, call)
+        axes = axes_text(self.axes, x.shape)
+        return [f"{outs[0]} = np.sum({xs[0]}{axes}, dtype=np.float64).astype(np.float32)"]
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(self.kept(xs[0]))
@@ -99,7 +113,7 @@ class Max(_Extremum):
     axes: tuple[int, ...]
 
     name = "max"
-    identity, combine = "-inf", "maximum({acc}, {x})"
+    fold = MAX
 
     def evaluate(self, *xs: Any) -> Any:
         return np.max(xs[0], axis=self.axes)
@@ -112,7 +126,7 @@ class Min(_Extremum):
     axes: tuple[int, ...]
 
     name = "min"
-    identity, combine = "inf", "minimum({acc}, {x})"
+    fold = MIN
 
     def evaluate(self, *xs: Any) -> Any:
         return np.min(xs[0], axis=self.axes)
@@ -129,7 +143,8 @@ class Prod(Reduction):
     axes: tuple[int, ...]
 
     name = "prod"
-    identity, combine = "1.0", "{acc} * {x}"
+    fold = PRODUCT
+    typed = True
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(self.kept(xs[0]))
@@ -215,7 +230,7 @@ class Any_(_Logical):
     axes: tuple[int, ...]
 
     name = "any"
-    identity, combine = "False", "{acc} | {x}"
+    fold = ANY
 
     def evaluate(self, *xs: Any) -> Any:
         return np.any(xs[0], axis=self.axes)
@@ -228,17 +243,16 @@ class All(_Logical):
     axes: tuple[int, ...]
 
     name = "all"
-    identity, combine = "True", "{acc} & {x}"
+    fold = ALL
 
     def evaluate(self, *xs: Any) -> Any:
         return np.all(xs[0], axis=self.axes)
 
 
-class _ArgExtremum(Library):
+class _ArgExtremum(Extremal):
     """argmax and argmin along one axis: the first of several; NaN wins; no derivative."""
 
     axis: int
-    better: str
 
     def aval(self, *xs: Aval) -> Aval:
         (x,) = xs
@@ -284,14 +298,14 @@ class ArgMin(_ArgExtremum):
 
 
 @parametric
-class CumSum(Linear, Library):
+class CumSum(Linear, Running):
     """The running sum along `axis`; `reverse` runs from the end."""
 
     axis: int
     reverse: bool = False
 
     name = "cumsum"
-    combine = "{acc} + {x}"
+    fold = ADD
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)
@@ -307,7 +321,7 @@ class CumSum(Linear, Library):
 
 
 @parametric
-class CumProd(Library):
+class CumProd(Running):
     """The running product along `axis`.
 
     The rule doubles the reach of each product in log2(n) steps and goes back through them: exact
@@ -317,7 +331,7 @@ class CumProd(Library):
     axis: int
 
     name = "cumprod"
-    combine = "{acc} * {x}"
+    fold = PRODUCT
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)

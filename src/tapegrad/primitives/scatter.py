@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library, Linear, Parametric, Scatter, Slice, parametric
+from tapegrad.ir.tape import Aval, Call
+from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.elementwise import where
+from tapegrad.primitives.kinds import At, Index, Library, Linear, Lookup, Scatter
+from tapegrad.primitives.texts import index_text, shape_text, zeros_text
 from tapegrad.primitives.views import (
     Diagonal,
     ExpandDims,
     GetItem,
-    Index,
     as_numpy,
     diagonal_length,
+    diagonal_map,
     indexed_shape,
     zeros,
 )
@@ -43,6 +45,14 @@ class Place(Linear, Scatter):
         out = np.zeros(self.shape, xs[0].dtype)
         out[as_numpy(self.index)] = xs[0]
         return out
+
+    def boxes(self, *xs: Any) -> list[Index]:
+        return [self.index]
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        (out,) = outs
+        zeros = zeros_text(self.shape, call.out.dtype)
+        return [f"{out} = {zeros}", f"{out}{index_text(self.index, self.shape)} = {xs[0]}"]
 
     def transpose(self, ct: Any, x: Aval) -> Any:
         return GetItem(self.index)(ct)
@@ -69,6 +79,17 @@ class PlaceDiagonal(Linear, Scatter):
         out[..., k - min(self.offset, 0), k + max(self.offset, 0)] = x
         return out
 
+    def write(self, at: At) -> At:
+        return diagonal_map(self.offset, at)
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        (out,), n = outs, call.operands[0].shape[-1]
+        starts = -min(self.offset, 0), max(self.offset, 0)
+        along = [f"np.arange({f'{k}, {k + n}' if k else n})" for k in starts]
+        batch = "..., " if len(call.out.shape) > 2 else ""
+        zeros = zeros_text(call.out.shape, call.out.dtype)
+        return [f"{out} = {zeros}", f"{out}[{batch}{', '.join(along)}] = {xs[0]}"]
+
     def transpose(self, ct: Any, x: Aval) -> Any:
         return Diagonal(self.offset)(ct)
 
@@ -80,6 +101,7 @@ class SetItem(Scatter):
     index: Index
 
     name = "setitem"
+    onto = "first"
 
     def aval(self, *xs: Aval) -> Aval:
         x, y = xs
@@ -92,6 +114,13 @@ class SetItem(Scatter):
         out = np.array(x)
         out[as_numpy(self.index)] = y
         return out
+
+    def boxes(self, *xs: Any) -> list[Index]:
+        return [self.index]
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        (out,), index = outs, index_text(self.index, call.out.shape)
+        return [f"{out} = np.array({xs[0]})", f"{out}{index} = {xs[1]}"]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return self(ct, zeros(ct, indexed_shape(self.index))), GetItem(self.index)(ct)
@@ -112,6 +141,7 @@ class Concatenate(Scatter):
     axis: int
 
     name = "concatenate"
+    onto = "nothing"
 
     def aval(self, *xs: Aval) -> Aval:
         rest = {(*x.shape[: self.axis], *x.shape[self.axis + 1 :]) for x in xs}
@@ -124,7 +154,10 @@ class Concatenate(Scatter):
     def evaluate(self, *xs: Any) -> Any:
         return np.concatenate(xs, self.axis)
 
-    def pieces(self, *xs: Any) -> list[Index]:
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"{outs[0]} = np.concatenate([{', '.join(xs)}], {self.axis})"]
+
+    def boxes(self, *xs: Any) -> list[Index]:
         """Where each operand stands in the result, as an index."""
         indices: list[Index] = []
         start = 0
@@ -136,7 +169,7 @@ class Concatenate(Scatter):
         return indices
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return [GetItem(index)(ct) for index in self.pieces(*xs)]
+        return [GetItem(index)(ct) for index in self.boxes(*xs)]
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         if all(t is None for t in ts):
@@ -148,7 +181,7 @@ class Concatenate(Scatter):
 
 
 @parametric
-class Gather(Parametric):
+class Gather(Lookup):
     """`x[i, j, ...]` for index arrays of one shape, one for each leading axis of `x`."""
 
     name = "gather"
@@ -159,6 +192,9 @@ class Gather(Parametric):
 
     def evaluate(self, *xs: Any) -> Any:
         return xs[0][tuple(xs[1:])]
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"{outs[0]} = {xs[0]}[{', '.join(xs[1:])}]"]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         x, *indices = xs
@@ -178,6 +214,7 @@ class ScatterAdd(Scatter):
     shape: tuple[int, ...]
 
     name = "scatter_add"
+    indexed = True
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(self.shape)
@@ -186,6 +223,11 @@ class ScatterAdd(Scatter):
         out = np.zeros(self.shape, xs[0].dtype)
         np.add.at(out, tuple(xs[1:]), xs[0])
         return out
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        (out,), zeros = outs, zeros_text(self.shape, call.out.dtype)
+        index = f"({', '.join(xs[1:])}{',' * (len(xs) == 2)})"
+        return [f"{out} = {zeros}", f"np.add.at({out}, {index}, {xs[0]})"]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return gather(ct, *xs[1:]), *[None] * (len(xs) - 1)
@@ -199,6 +241,8 @@ class ScatterSet(Scatter):
     """`x` with `x[i, j, ...] = y` for index arrays; the last write to a place wins."""
 
     name = "scatter_set"
+    onto = "first"
+    indexed = True
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)
@@ -210,6 +254,10 @@ class ScatterSet(Scatter):
         out = np.array(x)
         out[tuple(indices)] = y
         return out
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        (out,) = outs
+        return [f"{out} = np.array({xs[0]})", f"{out}[{', '.join(xs[2:])}] = {xs[1]}"]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         x, y, *indices = xs
@@ -250,6 +298,18 @@ class Winners(Library):
         last[indices] = order
         return last[indices] == order
 
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        """Each write leaves its number: those found afterwards were not overwritten."""
+        (out,), index, shape = outs, ", ".join(xs), call.out.shape
+        numbers = f"np.arange({call.out.aval.size})"
+        if len(shape) != 1:
+            numbers += f".reshape({shape_text(shape)})"
+        return [
+            f"{out} = np.full({shape_text(self.shape[: len(xs)])}, -1)",
+            f"{out}[{index}] = {numbers}",
+            f"{out} = {out}[{index}] == {numbers}",
+        ]
+
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return [None] * len(xs)
 
@@ -275,6 +335,9 @@ class Nonzero(Library):
         if len(indices[0]) != self.count:  # as a guard will tell: until then the shapes must fit
             indices = tuple(np.resize(k, self.count) for k in indices)
         return indices[0] if self.ndim == 1 else indices
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"({', '.join(outs)},) = np.nonzero({xs[0]})"]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return (None,)

@@ -1,4 +1,4 @@
-"""Linear systems: triangles, Cholesky's and LU factors, and what is solved with them.
+"""Linear systems: Cholesky's and LU factors, and what is solved with them.
 
 Matrices are the last two axes; the axes before them are a batch. A factorisation that fails gives
 NaN and says so in a last result, `failed`, which the front end turns into NumPy's LinAlgError.
@@ -10,181 +10,45 @@ derivatives of their own, and `lu` no rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library, Linear, broadcast_shapes, parametric
+from tapegrad.primitives.base import Parametric, broadcast_shapes, parametric
 from tapegrad.primitives.contractions import matmul, swapped
+from tapegrad.primitives.kinds import Routine
+from tapegrad.primitives.triangles import (
+    ALONE,
+    between,
+    halved,
+    lower,
+    mirrored,
+    over_batch,
+    solve_lower,
+    solve_upper,
+    square,
+    trsm,
+)
 from tapegrad.primitives.views import ExpandDims
 
 BLOCK = 32  # matrices up to this size are pulled back at once
-# So many multiplications are done before OpenBLAS's threads have been woken; where something else
-# runs, too, waiting for them takes a hundred times as long. Its `trsm` calls them for so many
-# elements of right sides, its `getrs` for two right sides and more, however small the matrix.
-ALONE, CALLED = 2**15, 1024
-
-
-def over_batch(f: Callable[..., Any], cores: Sequence[int], *xs: Any) -> Any:
-    """`f` of the last `cores[k]` axes of each operand, for all indices of the axes before them,
-    which broadcast."""
-    if all(x.ndim == n for x, n in zip(xs, cores, strict=True)):
-        return f(*xs)
-    lead = broadcast_shapes(*[x.shape[: x.ndim - n] for x, n in zip(xs, cores, strict=True)])
-    size = int(np.prod(lead))
-    flat = [
-        np.broadcast_to(x, lead + x.shape[x.ndim - n :]).reshape(size, *x.shape[x.ndim - n :])
-        for x, n in zip(xs, cores, strict=True)
-    ]
-    # An empty batch has the shapes and dtypes of a batch of one.
-    found = [f(*each) for each in zip(*flat, strict=True)] or [
-        f(*[_identity_like(x) for x in flat])
-    ]
-    if not isinstance(found[0], tuple):
-        return np.stack(found)[:size].reshape(lead + found[0].shape)
-    parts = [np.stack(part)[:size] for part in zip(*found, strict=True)]
-    return tuple(part.reshape(lead + part.shape[1:]) for part in parts)
-
-
-def _identity_like(x: Any) -> Any:
-    """Some element of an empty batch; ones on its diagonal, so that it can be solved with."""
-    return np.eye(*x.shape[1:], dtype=x.dtype) if x.ndim == 3 else np.ones(x.shape[1:], x.dtype)
-
-
-def square(name: str, x: Aval) -> Aval:
-    """The type itself, of square matrices; a ValueError of another."""
-    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"{name}: {x} isn't square")
-    return x
-
-
-# ---- triangles
-
-
-@parametric
-class Triangle(Linear):
-    """The elements of a matrix on the diagonal `offset` and below (or above) it; zeros elsewhere.
-
-    Linear, and its own transpose.
-    """
-
-    lower: bool
-    offset: int = 0
-
-    name = "triangle"
-
-    def aval(self, *xs: Aval) -> Aval:
-        return xs[0].with_shape(xs[0].shape)
-
-    def evaluate(self, *xs: Any) -> Any:
-        return (np.tril if self.lower else np.triu)(xs[0], self.offset)
-
-    def transpose(self, ct: Any, x: Aval) -> Any:
-        return self(ct)
-
-
-lower = Triangle(True)
-below = Triangle(True, -1)
-
-
-def halved(x: Any) -> Any:
-    """Murray's Phi: the lower triangle, with half of the diagonal."""
-    return (lower(x) + below(x)) * 0.5
-
-
-def mirrored(x: Any) -> Any:
-    """The symmetric matrix with this lower triangle."""
-    return lower(x) + swapped(below(x))
-
-
-def folded(s: Any) -> Any:
-    """The transpose of `mirrored`: each pair of a matrix added up, in the lower triangle."""
-    return lower(s) + below(swapped(s))
-
-
-@parametric
-class TriangularSolve(Library):
-    """The X with T X = B, for a triangle of T; `unit` means ones on its diagonal.
-
-    The rest of T isn't read. With B' = T^-T X', the cotangent of T is the triangle of -B' X^T
-    (M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
-    differentiation", 2008, 2.3.1).
-    """
-
-    lower: bool
-    unit: bool = False
-
-    name = "triangular_solve"
-
-    def aval(self, *xs: Aval) -> Aval:
-        t, b = xs
-        if square(self.name, t).shape[-1] != b.shape[-2]:
-            raise ValueError(f"triangular_solve: {t} doesn't fit {b}")
-        return b.with_shape((*broadcast_shapes(t.shape[:-2], b.shape[:-2]), *b.shape[-2:]))
-
-    def evaluate(self, *xs: Any) -> Any:
-        return over_batch(self._solve, (2, 2), *xs)
-
-    def _solve(self, t: Any, b: Any) -> Any:
-        if b.size == 0:
-            return np.array(b)
-        # BLAS counts columns first, so it is asked for X.T T.T = B.T.
-        return _trsm(t.T, b.T, 0, lower=not self.lower, diag=self.unit).T
-
-    def triangle(self, x: Any) -> Any:
-        """The part of a matrix that is read."""
-        return Triangle(self.lower, (-1 if self.lower else 1) if self.unit else 0)(x)
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        t, _ = xs
-        ct_b = TriangularSolve(not self.lower, self.unit)(swapped(t), ct)
-        return self.triangle(-matmul(ct_b, swapped(out))), ct_b
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        dt, db = ts
-        right = None if dt is None else -matmul(self.triangle(dt), out)
-        if db is not None:
-            right = db if right is None else db + right
-        return None if right is None else self(xs[0], right)
-
-
-def _trsm(t: Any, b: Any, axis: int, **how: Any) -> Any:
-    """BLAS's triangular solve, along this axis of the right sides: in parts that it keeps to one
-    thread, where others wouldn't be of use."""
-    from scipy.linalg import blas
-
-    def solve(part: Any) -> Any:
-        return trsm(1.0, t, part, side=1 - axis, **how)
-
-    trsm = blas.strsm if b.dtype == np.float32 else blas.dtrsm
-    if b.size < CALLED or len(t) * b.size > ALONE:
-        return solve(b)
-    parts = -(-b.shape[axis] // ((CALLED - 1) // len(t)))
-    return np.concatenate([solve(part) for part in np.array_split(b, parts, axis)], axis)
-
-
-solve_lower = TriangularSolve(True)
-solve_upper = TriangularSolve(False)
-
-
-def between(factor: Any, x: Any) -> Any:
-    """L^-T X L^-1, for a lower triangle L."""
-    half = solve_upper(swapped(factor), x)
-    return swapped(solve_upper(swapped(factor), swapped(half)))
+WORK = 64  # columns of the work space of getri: its block size
 
 
 # ---- Cholesky's factor
 
 
 @parametric
-class Cholesky(Library):
+class Cholesky(Routine):
     """The lower triangle L with L L^T = A, of which only the lower triangle is read; and whether
     it failed, since A isn't positive definite."""
 
     name = "cholesky"
+    kernel = "cholesky"
+    overwrites = (0,)
+    numbers = ("failed",)
     results = 2
     absent = True
 
@@ -219,7 +83,7 @@ def _attempted(a: Any) -> Any:
 
 
 @parametric
-class CholeskyPullback(Library):
+class CholeskyPullback(Routine):
     """The cotangent of A, in the lower triangle that Cholesky's factor L reads, for that of L.
 
     It is Phi(S + S^T), where S = L^-T Phi(L^T L') L^-1 (I. Murray, "Differentiation of the Cholesky
@@ -228,6 +92,9 @@ class CholeskyPullback(Library):
     """
 
     name = "cholesky_pullback"
+    kernel = "cholesky_pullback"
+    overwrites = (1,)
+    reads = (0,)
 
     def aval(self, *xs: Aval) -> Aval:
         factor, ct = xs
@@ -300,7 +167,7 @@ cholesky_pullback = CholeskyPullback()
 
 
 @parametric
-class LU(Library):
+class LU(Routine):
     """The factors of P A = L U, transposed, and the rows that were swapped with rows 1, 2, ...
 
     As LAPACK leaves them: column by column, which is row by row of the transpose, L's diagonal of
@@ -308,6 +175,9 @@ class LU(Library):
     """
 
     name = "lu"
+    kernel = "lu"
+    overwrites = (0, None)
+    turned = True
     results = 2
 
     def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
@@ -330,8 +200,10 @@ def _factored(a: Any) -> Any:
     return factors.T, pivots.astype(np.int32) + 1
 
 
-class Factored(Library):
+class Factored(Parametric):
     """A function of A, given with A's LU factors: `x(A, lu, pivots, ...)`."""
+
+    pivots = (2,)
 
     def checked(self, a: Aval, factors: Aval, pivots: Aval) -> Aval:
         if not (square(str(self.name), a).shape == factors.shape == (*pivots.shape, a.shape[-1])):
@@ -340,7 +212,7 @@ class Factored(Library):
 
 
 @parametric
-class LUSolve(Factored):
+class LUSolve(Factored, Routine):
     """The rows x with A x = b for each row b of B: X = B A^-T. Or, `transposed`, with A^T x = b.
 
     The cotangents are B' = X' A^-1 and A' = -B'^T X (Giles, 2.3.1).
@@ -349,6 +221,12 @@ class LUSolve(Factored):
     transposed: bool = False
 
     name = "lu_solve"
+    overwrites = (3,)
+    reads = (1, 2)
+
+    @property
+    def kernel(self) -> str:
+        return "lu_solve_transposed" if self.transposed else "lu_solve"
 
     def aval(self, *xs: Aval) -> Aval:
         b = xs[3]
@@ -376,11 +254,11 @@ class LUSolve(Factored):
         for k, row in enumerate(pivots.tolist()):
             order[k], order[row - 1] = order[row - 1], order[k]
         if not self.transposed:
-            half = _trsm(factors.T, np.take(b, order, 1).T, 1, lower=True, diag=True)
-            return _trsm(factors.T, half, 1).T
-        half = _trsm(factors.T, b.T, 1, trans_a=True)
+            half = trsm(factors.T, np.take(b, order, 1).T, 1, lower=True, diag=True)
+            return trsm(factors.T, half, 1).T
+        half = trsm(factors.T, b.T, 1, trans_a=True)
         found = np.empty_like(b)
-        found[:, order] = _trsm(factors.T, half, 1, lower=True, diag=True, trans_a=True).T
+        found[:, order] = trsm(factors.T, half, 1, lower=True, diag=True, trans_a=True).T
         return found
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
@@ -399,19 +277,25 @@ class LUSolve(Factored):
 
 
 @parametric
-class InverseT(Factored):
+class InverseT(Factored, Routine):
     """A^-T, which the derivatives of determinants need as it is; its transpose is the inverse.
 
     The cotangent of A is -X X'^T X (Giles, 2.2.3, transposed).
     """
 
     name = "inverse_t"
+    kernel = "inverse_t"
+    overwrites = (1,)
+    reads = (2,)
 
     def aval(self, *xs: Aval) -> Aval:
         return self.checked(*xs)
 
     def evaluate(self, *xs: Any) -> Any:
         return over_batch(_inverted, (2, 1), *xs[1:])
+
+    def work(self, *xs: Aval) -> int:
+        return WORK * xs[0].shape[-1]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return -matmul(matmul(out, swapped(ct)), out), None, None
@@ -435,13 +319,16 @@ inverse_t = InverseT()
 
 
 @parametric
-class SLogDet(Factored):
+class SLogDet(Factored, Routine):
     """The sign of the determinant of A, and the logarithm of its absolute value.
 
     The cotangent of A is l' A^-T, for that of the logarithm (Giles, 2.2.4).
     """
 
     name = "slogdet"
+    kernel = "slogdet"
+    reads = (1, 2)
+    numbers = ("", "")
     results = 2
     absent = True
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library, parametric
+from tapegrad.ir.tape import Aval, Call
+from tapegrad.primitives.base import parametric
+from tapegrad.primitives.kinds import Library
 
 
 class _Order(Library):
@@ -38,6 +39,10 @@ class ArgSort(_Order):
     def evaluate(self, *xs: Any) -> Any:
         return np.argsort(xs[0], self.axis, kind="stable" if self.stable else None)
 
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        kind = ", kind='stable'" if self.stable else ""
+        return [f"{outs[0]} = np.argsort({xs[0]}, {self.axis}{kind})"]
+
 
 @parametric
 class SearchSorted(_Order):
@@ -55,3 +60,7 @@ class SearchSorted(_Order):
 
     def evaluate(self, *xs: Any) -> Any:
         return np.searchsorted(xs[0], xs[1], "right" if self.right else "left")
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        side = ", 'right'" if self.right else ""
+        return [f"{outs[0]} = np.searchsorted({xs[0]}, {xs[1]}{side})"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval
+from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Elementwise, Parametric, broadcast_shapes, parametric
 from tapegrad.primitives.elementwise import (
     FUNCTION,
@@ -23,6 +23,7 @@ from tapegrad.primitives.elementwise import (
     sign,
     where,
 )
+from tapegrad.primitives.texts import dtype_called
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
 HALF_SQRT_PI = 0.8862269254527580
@@ -37,16 +38,21 @@ def _scipy(name: str) -> Callable[..., Any]:
 
         return getattr(scipy.special, name)(*xs)
 
+    evaluate.__module__, evaluate.__name__ = "scipy.special", name  # as it is called in NumPy
     return evaluate
 
 
 expit = Elementwise(
-    "expit", _scipy("expit"), "expit({0})", lambda out, x: (out * (1 - out),), cost=FUNCTION
+    "expit",
+    _scipy("expit"),
+    "1.0 / (1.0 + exp(-{0}))",
+    lambda out, x: (out * (1 - out),),
+    cost=FUNCTION,
 )
 log_expit = Elementwise(
     "log_expit",
     _scipy("log_expit"),
-    "-logaddexp(0.0, -{0})",
+    "-where(-{0} == 0.0, 0.6931471805599453, maximum(-{0}, 0.0) + log1p(exp(-abs({0}))))",
     lambda out, x: (expit(-x),),
     cost=2 * FUNCTION,
 )
@@ -74,7 +80,7 @@ erfc = Elementwise(
 gammaln = Elementwise(
     "gammaln",
     _scipy("gammaln"),
-    "lgamma({0})",
+    "where({0} == -inf, {0}, lgamma({0}))",
     lambda out, x: (digamma(x),),
     cost=2 * FUNCTION,
 )
@@ -208,8 +214,21 @@ def _x_log(name: str, scalar: str, logarithm: Any, argument: Callable[[Any], Any
     return Elementwise(name, _scipy(name), scalar, vjp=vjp, jvp=jvp, cost=FUNCTION)
 
 
-xlogy = _x_log("xlogy", "xlogy({0}, {1})", log, lambda y: y)
-xlog1py = _x_log("xlog1py", "xlog1py({0}, {1})", log1p, lambda y: y + 1)
+xlogy = _x_log(
+    "xlogy", "where({0} == 0.0, where(isnan({1}), {1}, 0.0), {0} * log({1}))", log, lambda y: y
+)
+xlog1py = _x_log(
+    "xlog1py",
+    "where({0} == 0.0, where(isnan({1}), {1}, 0.0), {0} * log1p({1}))",
+    log1p,
+    lambda y: y + 1,
+)
+
+
+def _cast(text: str, outs: Any, call: Call) -> list[str]:
+    """A function of floats, whose result is of the operand's dtype."""
+    dtype = call.out.dtype
+    return [f"{outs[0]} = {text}{'' if dtype == np.float64 else f'.astype({dtype_called(dtype)})'}"]
 
 
 @parametric
@@ -226,6 +245,9 @@ class BesselI(Parametric):
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return _cast(f"scipy.special.iv{'e' * self.scaled}({self.order}, {xs[0]})", outs, call)
 
     def evaluate(self, *xs: Any) -> Any:
         import scipy.special
@@ -255,6 +277,9 @@ class Polygamma(Parametric):
 
     def aval(self, *xs: Aval) -> Aval:
         return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[0].dtype)
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return _cast(f"scipy.special.polygamma({self.order}, {xs[0]})", outs, call)
 
     def evaluate(self, *xs: Any) -> Any:
         import scipy.special

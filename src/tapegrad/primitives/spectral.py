@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Library, Slice, parametric, total
+from tapegrad.primitives.base import Slice, parametric, total
 from tapegrad.primitives.contractions import matmul, swapped
 from tapegrad.primitives.degenerate import (
     EigenvaluePullback,
@@ -30,8 +30,9 @@ from tapegrad.primitives.degenerate import (
     triangle_of,
 )
 from tapegrad.primitives.elementwise import where
+from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.scatter import Concatenate
-from tapegrad.primitives.solving import (
+from tapegrad.primitives.triangles import (
     below,
     mirrored,
     over_batch,

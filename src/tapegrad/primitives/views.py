@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Linear, Slice, View, broadcast_shapes, parametric
+from tapegrad.ir.tape import Aval, Call
+from tapegrad.primitives.base import Slice, broadcast_shapes, parametric
+from tapegrad.primitives.kinds import At, Index, Linear, View
+from tapegrad.primitives.texts import index_text, shape_text
 
 
 @parametric
@@ -23,6 +26,21 @@ class Transpose(Linear, View):
 
     def evaluate(self, *xs: Any) -> Any:
         return np.transpose(xs[0], self.axes)
+
+    @property
+    def permutation(self) -> tuple[int, ...]:
+        return self.axes
+
+    def read(self, at: At, shape: tuple[int, ...]) -> At:
+        entries: list[Any] = [None] * len(at)
+        for k, axis in enumerate(self.axes):
+            entries[axis] = at[k]
+        return entries
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        if self.axes == tuple(reversed(range(len(self.axes)))):
+            return [f"{outs[0]} = {xs[0]}.T"]
+        return [f"{outs[0]} = np.transpose({xs[0]}, {self.axes})"]
 
     def transpose(self, ct: Any, x: Aval) -> Any:
         return Transpose(tuple(int(a) for a in np.argsort(self.axes)))(ct)
@@ -44,6 +62,13 @@ class BroadcastTo(Linear, View):
     def evaluate(self, *xs: Any) -> Any:
         return np.broadcast_to(xs[0], self.shape)
 
+    def read(self, at: At, shape: tuple[int, ...]) -> At:
+        mine = at[len(at) - len(shape) :]
+        return [0 if n == 1 else k for k, n in zip(mine, shape, strict=True)]
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"{outs[0]} = np.broadcast_to({xs[0]}, {shape_text(self.shape)})"]
+
     def transpose(self, ct: Any, x: Aval) -> Any:
         return ct  # the differentiator sums it to the operand's shape
 
@@ -60,6 +85,7 @@ class Reshape(Linear, View):
     shape: tuple[int, ...]
 
     name = "reshape"
+    relabels = True
 
     def aval(self, *xs: Aval) -> Aval:
         if xs[0].size != xs[0].with_shape(self.shape).size:
@@ -68,6 +94,17 @@ class Reshape(Linear, View):
 
     def evaluate(self, *xs: Any) -> Any:
         return np.reshape(xs[0], self.shape)
+
+    def read(self, at: At, shape: tuple[int, ...]) -> At | None:
+        """Only axes of extent 1 come and go entry by entry."""
+        long = [k for k, n in zip(at, self.shape, strict=True) if n != 1]
+        if [n for n in self.shape if n != 1] != [n for n in shape if n != 1]:
+            return None
+        rest = iter(long)
+        return [0 if n == 1 else next(rest) for n in shape]
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"{outs[0]} = {xs[0]}.reshape({shape_text(self.shape)})"]
 
     def transpose(self, ct: Any, x: Aval) -> Any:
         return Reshape(x.shape)(ct)
@@ -90,6 +127,15 @@ class ExpandDims(Linear, View):
     def evaluate(self, *xs: Any) -> Any:
         return np.expand_dims(xs[0], self.axes)
 
+    def read(self, at: At, shape: tuple[int, ...]) -> At:
+        return [k for a, k in enumerate(at) if a not in self.axes]
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        entries = ["None" if a in self.axes else ":" for a in range(len(call.out.shape))]
+        while entries[-1] == ":":
+            entries.pop()
+        return [f"{outs[0]} = {xs[0]}[{', '.join(entries)}]"]
+
     def transpose(self, ct: Any, x: Aval) -> Any:
         return Squeeze(self.axes)(ct)
 
@@ -108,11 +154,27 @@ class Squeeze(Linear, View):
     def evaluate(self, *xs: Any) -> Any:
         return np.squeeze(xs[0], self.axes)
 
+    def read(self, at: At, shape: tuple[int, ...]) -> At:
+        rest = iter(at)
+        return [0 if a in self.axes else next(rest) for a in range(len(shape))]
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"{outs[0]} = np.squeeze({xs[0]}, {self.axes})"]
+
     def transpose(self, ct: Any, x: Aval) -> Any:
         return ExpandDims(self.axes)(ct)
 
 
-Index = tuple[int | Slice, ...]
+def index_map(index: Sequence[int | Slice], at: At) -> At:
+    """The index into an array, for an index into `array[index]`."""
+    rest = iter(at)
+    return [k if isinstance(k, int) else next(rest).scaled(k.step, k.start) for k in index]
+
+
+def diagonal_map(offset: int, at: At) -> At:
+    """The index into a matrix, for an index into one of its diagonals."""
+    *batch, k = at
+    return [*batch, k.scaled(1, max(0, -offset)), k.scaled(1, max(0, offset))]
 
 
 def as_numpy(index: Index) -> tuple[int | slice, ...]:
@@ -139,6 +201,12 @@ class GetItem(Linear, View):
     def evaluate(self, *xs: Any) -> Any:
         return xs[0][as_numpy(self.index)]
 
+    def read(self, at: At, shape: tuple[int, ...]) -> At:
+        return index_map(self.index, at)
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"{outs[0]} = {xs[0]}{index_text(self.index, call.operands[0].shape)}"]
+
     def transpose(self, ct: Any, x: Aval) -> Any:
         from tapegrad.primitives.scatter import Place
 
@@ -159,6 +227,14 @@ class Diagonal(Linear, View):
 
     def evaluate(self, *xs: Any) -> Any:
         return np.diagonal(xs[0], self.offset, -2, -1)
+
+    def read(self, at: At, shape: tuple[int, ...]) -> At:
+        return diagonal_map(self.offset, at)
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        if len(call.operands[0].shape) > 2:
+            return [f"{outs[0]} = np.diagonal({xs[0]}, {self.offset}, -2, -1)"]
+        return [f"{outs[0]} = np.diagonal({xs[0]}{f', {self.offset}' if self.offset else ''})"]
 
     def transpose(self, ct: Any, x: Aval) -> Any:
         from tapegrad.primitives.scatter import PlaceDiagonal

@@ -18,7 +18,6 @@ import numpy as np
 from tapegrad.errors import InternalError
 from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Literal, Tape
-from tapegrad.primitives.control import Opaque
 from tapegrad.runtime.play import run
 from tapegrad.trees import flatten
 
@@ -41,7 +40,7 @@ def watched(
     of its outputs, by number, for what it returns. Functions that only the user knows aren't called
     twice: they may do more than compute.
     """
-    if not ON or any(isinstance(c.primitive, Opaque) for c in tape.calls):
+    if not ON or any(c.primitive.foreign for c in tape.calls):
         return call
     numbers = itertools.count()
     sizes = [x.aval.size for c in tape.calls for x in c.outs]

@@ -18,8 +18,7 @@ from tapegrad.errors import TapeError
 from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Form, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.values import same_bits
-from tapegrad.primitives.base import Elementwise, Primitive, Reduction
-from tapegrad.primitives.contractions import MatMul
+from tapegrad.primitives.base import Elementwise, Primitive
 from tapegrad.request import check_leaf, static_leaves
 from tapegrad.statics import static_key
 from tapegrad.trees import flatten, flatten_with_paths, is_number, is_traced
@@ -56,7 +55,7 @@ def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
         if _is_ufunc(call.primitive):
             if _is_large(call.out):
                 own[call.out.id] = (call.out.shape, call.out.dtype)
-        elif not isinstance(call.primitive, (Reduction, MatMul)):
+        elif not call.primitive.owns:
             for x in call.operands:
                 if isinstance(x, Var):
                     own.pop(x.id, None)

@@ -20,7 +20,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tapegrad.ir.tape import Tape
-from tapegrad.primitives.base import Elementwise, View
+from tapegrad.primitives.base import Elementwise
+from tapegrad.primitives.kinds import View
 
 if TYPE_CHECKING:  # who asks for seconds alone has loaded no plans, which takes 20 ms
     from tapegrad.ir.plan import Step

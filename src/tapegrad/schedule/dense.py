@@ -1,5 +1,5 @@
 """Lowering of calls that fill their result in order: elementwise, reductions, products, running
-sums, and what only NumPy can evaluate."""
+sums, regions, and what only NumPy can evaluate."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ir.fold import SUM, Fold
 from tapegrad.ir.plan import (
     Affine,
     ArgUpdate,
@@ -23,17 +24,9 @@ from tapegrad.ir.plan import (
 )
 from tapegrad.ir.tape import Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.contractions import MatMul
-from tapegrad.primitives.reductions import LONG_SUM, CumSum
-from tapegrad.primitives.views import Transpose
-from tapegrad.schedule.access import (
-    at_indices,
-    fastest,
-    identity_of,
-    indices_for,
-    nest,
-    store,
-)
+from tapegrad.primitives.kinds import Contraction, View
+from tapegrad.primitives.reductions import LONG_SUM
+from tapegrad.schedule.access import at_indices, fastest, indices_for, nest, store
 from tapegrad.schedule.lowering import Lowering
 
 # Products of at most this many multiplications are loops: a BLAS call costs more.
@@ -52,7 +45,7 @@ def reduction(low: Lowering, call: Call) -> None:
     """Kept axes before the reduced ones accumulate in a register, others in the result."""
     (x,) = call.operands
     primitive: Any = call.primitive
-    fold(low, call, x.shape, primitive.axes, primitive.name, ew.copy, lambda at: (low.read(x, at),))
+    fold(low, call, x.shape, primitive.axes, primitive.fold, ew.copy, lambda at: (low.read(x, at),))
 
 
 def fold(
@@ -60,7 +53,7 @@ def fold(
     call: Call,
     shape: tuple[int, ...],
     axes: tuple[int, ...],
-    combine: str,
+    combine: Fold,
     primitive: Any,
     reads: Callable[[At], tuple[Read, ...]],
     order: Sequence[int] | None = None,
@@ -78,11 +71,11 @@ def fold(
         inner.insert(0, order.pop())
     outer = order
     split = any(a in axes for a in outer)
-    wide = cell.dtype == np.float32 and combine == "sum"
+    wide = cell.dtype == np.float32 and combine.wide
     if split:  # a whole array of partial sums: twice the memory, so only where it matters
         wide = wide and math.prod(shape[a] for a in axes) > LONG_SUM
     dtype = np.dtype(np.float64) if wide else cell.dtype
-    identity = identity_of(combine, dtype)
+    identity = combine.identity(dtype)
     done = ew.AsType(cell.dtype) if wide else ew.copy
     if not split:
         acc = cell
@@ -121,7 +114,7 @@ def fold(
         low.steps += nest(every, [step])
 
 
-def matmul(low: Lowering, call: Call) -> None:
+def product(low: Lowering, call: Call) -> None:
     if is_gemm(call):
         gemm(low, call)
     else:
@@ -130,7 +123,7 @@ def matmul(low: Lowering, call: Call) -> None:
 
 def is_gemm(call: Call) -> bool:
     """Whether BLAS computes this call: a product of floats that is worth it."""
-    if not isinstance(call.primitive, MatMul) or call.out.dtype.kind != "f":
+    if not isinstance(call.primitive, Contraction) or call.out.dtype.kind != "f":
         return False
     extents = (*call.out.shape[-2:], call.operands[0].shape[-1])
     return min(extents) > 1 and math.prod(extents) > SMALL_PRODUCT
@@ -166,7 +159,7 @@ def product_loops(low: Lowering, call: Call) -> None:
     else:
         order = [*range(nb), i, j, k]
     shape = (*batch, rows, columns, depth)
-    fold(low, call, shape, (k,), "sum", ew.mul, reads, order)
+    fold(low, call, shape, (k,), SUM, ew.mul, reads, order)
 
 
 def gemm(low: Lowering, call: Call) -> None:
@@ -205,22 +198,20 @@ def matrix(low: Lowering, x: Operand) -> tuple[Cell, bool]:
 
 def swaps(call: Call) -> bool:
     """Whether a call swaps the last two axes, and no others."""
-    if not isinstance(call.primitive, Transpose):
-        return False
-    n = len(call.out.shape)
-    return call.primitive.axes == (*range(n - 2), n - 1, n - 2)
+    n, primitive = len(call.outs[0].shape), call.primitive
+    swapped = (*range(n - 2), n - 1, n - 2)
+    return isinstance(primitive, View) and primitive.permutation == swapped
 
 
 def running(low: Lowering, call: Call) -> None:
     """Running sums and products: one register carried along the axis."""
     (x,) = call.operands
     primitive: Any = call.primitive
-    combine = "add" if isinstance(primitive, CumSum) else "prod"
-    axis, reverse = primitive.axis, getattr(primitive, "reverse", False)
+    axis, combine = primitive.axis, primitive.fold
     cell = low.result(call)
     indices = indices_for(cell.shape)
     at: list[Any] = list(at_indices(indices))
-    if reverse:
+    if primitive.reverse:
         at[axis] = at[axis].scaled(-1, cell.shape[axis] - 1)
     order = [a for a in range(len(at)) if a != axis]
     acc = Cell(tuple(cell.shape[a] for a in order), cell.dtype, src=call.src)
@@ -229,12 +220,12 @@ def running(low: Lowering, call: Call) -> None:
         Compute(acc, acc_at, ew.copy, (low.read(x, tuple(at)),), combine, call.src),
         Compute(cell, tuple(at), ew.copy, (Read(acc, acc_at),), src=call.src),
     ]
-    body: list[Step] = [store(acc, acc_at, identity_of(combine, cell.dtype), call.src)]
+    body: list[Step] = [store(acc, acc_at, combine.identity(cell.dtype), call.src)]
     body += nest([indices[axis]], step)
     low.steps += nest([indices[a] for a in order], body)
 
 
-def arg(low: Lowering, call: Call) -> None:
+def extremal(low: Lowering, call: Call) -> None:
     (x,) = call.operands
     primitive: Any = call.primitive
     cell = low.result(call)
@@ -253,6 +244,26 @@ def arg(low: Lowering, call: Call) -> None:
     update = ArgUpdate(cell, best, target, low.read(x, at), position, primitive.better, call.src)
     body += nest([indices[primitive.axis]], [update])
     low.steps += nest([indices[a] for a in order], body)
+
+
+def region(low: Lowering, call: Call) -> None:
+    """`where(column <= row + offset, x, 0)`, or `>=`."""
+    primitive: Any = call.primitive
+    cell = low.result(call)
+    indices = indices_for(cell.shape)
+    at = at_indices(indices)
+    row, column = at[-2:]
+    assert isinstance(row, Affine)
+    inside = Cell(cell.shape, np.dtype(bool), src=call.src)
+    reads = Read(None, (column,)), Read(None, (row.scaled(1, primitive.offset),))
+    compare = ew.less_equal if primitive.lower else ew.greater_equal
+    zero = Read(None, (), Literal(cell.dtype.type(0)))
+    chosen = (Read(inside, at), low.read(call.operands[0], at), zero)
+    steps: list[Step] = [
+        Compute(inside, at, compare, reads, src=call.src),
+        Compute(cell, at, ew.where, chosen, src=call.src),
+    ]
+    low.steps += nest(indices, steps)
 
 
 def python_call(low: Lowering, call: Call) -> None:

@@ -10,34 +10,33 @@ from collections.abc import Callable, Mapping
 
 from tapegrad.ir.plan import Plan
 from tapegrad.ir.tape import Call, Tape, Var
-from tapegrad.primitives.base import Elementwise, Reduction
-from tapegrad.primitives.contractions import MatMul
-from tapegrad.primitives.elementwise import AsType
-from tapegrad.primitives.reductions import ArgMax, ArgMin, CumProd, CumSum
-from tapegrad.primitives.scatter import (
-    Concatenate,
-    Gather,
-    Place,
-    PlaceDiagonal,
-    ScatterAdd,
-    ScatterSet,
-    SetItem,
-)
-from tapegrad.primitives.solving import (
-    LU,
-    Cholesky,
-    CholeskyPullback,
-    InverseT,
-    LUSolve,
-    SLogDet,
-    Triangle,
-    TriangularSolve,
+from tapegrad.primitives.kinds import (
+    Contraction,
+    Extremal,
+    Lookup,
+    Reduction,
+    Region,
+    Routine,
+    Running,
+    Scatter,
+    View,
 )
 from tapegrad.schedule import dense, scatters, sums, systems
-from tapegrad.schedule.access import THROUGH
 from tapegrad.schedule.lowering import Lowering
 
 Rule = Callable[[Lowering, Call], None]
+
+# How calls of each kind are lowered; by NumPy, if their kind isn't here.
+RULES: tuple[tuple[type, Rule], ...] = (
+    (Reduction, dense.reduction),
+    (Contraction, dense.product),
+    (Scatter, scatters.scatter),
+    (Lookup, scatters.lookup),
+    (Running, dense.running),
+    (Extremal, dense.extremal),
+    (Region, dense.region),
+    (Routine, systems.routine),
+)
 
 
 def lower(tape: Tape, hints: Mapping[Var, str] | None = None) -> Plan:
@@ -59,34 +58,8 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
         return sums.sum_in_place
     if call.outs[0] in low.inside:
         return sums.inner_sum
-    if type(primitive) in THROUGH or call.outs[0] in low.absorbed:
+    if isinstance(primitive, View) or call.outs[0] in low.absorbed:
         return None
-    if isinstance(primitive, AsType) or (isinstance(primitive, Elementwise) and primitive.scalar):
+    if primitive.scalar:
         return dense.elementwise
-    if isinstance(primitive, Reduction):
-        return dense.reduction
-    return _RULES.get(type(primitive), dense.python_call)
-
-
-_RULES: dict[type, Rule] = {
-    MatMul: dense.matmul,
-    CumSum: dense.running,
-    CumProd: dense.running,
-    ArgMax: dense.arg,
-    ArgMin: dense.arg,
-    Place: scatters.place,
-    PlaceDiagonal: scatters.place_diagonal,
-    SetItem: scatters.setitem,
-    Concatenate: scatters.concatenate,
-    Gather: scatters.gather,
-    ScatterAdd: scatters.scatter_add,
-    ScatterSet: scatters.scatter_set,
-    Triangle: systems.triangle,
-    TriangularSolve: systems.triangular_solve,
-    Cholesky: systems.cholesky,
-    CholeskyPullback: systems.cholesky_pullback,
-    LU: systems.lu,
-    LUSolve: systems.lu_solve,
-    InverseT: systems.inverse_t,
-    SLogDet: systems.slogdet,
-}
+    return next((rule for kind, rule in RULES if isinstance(primitive, kind)), dense.python_call)

@@ -21,13 +21,8 @@ from tapegrad.ir.plan import (
 from tapegrad.ir.relocate import with_cells
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.views import Reshape
-from tapegrad.schedule.access import (
-    THROUGH,
-    at_indices,
-    indices_for,
-    nest,
-)
+from tapegrad.primitives.kinds import View
+from tapegrad.schedule.access import at_indices, entries, indices_for, nest
 
 Reader = Callable[[At], Read]  # of a value, at an index of it
 
@@ -133,11 +128,11 @@ class Lowering:
         """`x` at an index, through the views that define it."""
         while isinstance(x, Var) and x not in self.cells:
             call = self.made[x]
-            through = THROUGH.get(type(call.primitive))
-            moved = through and through(call.primitive, at, call.operands[0].shape)
+            view = call.primitive
+            moved = view.read(at, call.operands[0].shape) if isinstance(view, View) else None
             if moved is None:
                 break
-            at, x = moved, call.operands[0]
+            at, x = entries(moved), call.operands[0]
         if isinstance(x, Literal):
             return Read(None, (), x)
         return Read(self.cell(x), at)
@@ -150,11 +145,11 @@ class Lowering:
         )
 
     def cell(self, x: Var) -> Cell:
-        """The cell of a variable; a reshape shares its operand's memory."""
+        """The cell of a variable; what relabels shares its operand's memory."""
         if x in self.cells:
             return self.cells[x]
         call = self.made[x]
-        assert isinstance(call.primitive, Reshape), call
+        assert _relabels(call), call
         (operand,) = call.operands
         base = self.materialized(operand)
         self.cells[x] = Cell(x.shape, x.dtype, "temporary", base.hint, call.src, alias=base)
@@ -165,7 +160,7 @@ class Lowering:
         if isinstance(x, Var) and x in self.cells:
             return self.cells[x]
         large = x.aval.size != 1  # a single element may have come by value
-        if large and isinstance(x, Var) and isinstance(self.made[x].primitive, Reshape):
+        if large and isinstance(x, Var) and _relabels(self.made[x]):
             return self.cell(x)
         if isinstance(x, Var) and x in self.copies:
             return self.copies[x]
@@ -201,3 +196,8 @@ class Lowering:
         cell = self.result(call)
         self.copy_into(cell, lambda at: self.read(x, at), call.src)
         return cell
+
+
+def _relabels(call: Call) -> bool:
+    """Whether a call gives its operand's memory another shape."""
+    return isinstance(call.primitive, View) and call.primitive.relabels

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ir.fold import ADD, ANY, Fold
 from tapegrad.ir.plan import (
     At,
     Cell,
@@ -20,30 +21,80 @@ from tapegrad.ir.plan import (
 from tapegrad.ir.tape import Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.scatter import Place, PlaceDiagonal
-from tapegrad.schedule.access import (
-    at_indices,
-    index_map,
-    indices_for,
-    nest,
-    store,
-)
+from tapegrad.primitives.views import index_map
+from tapegrad.schedule.access import at_indices, entries, indices_for, nest, store
 from tapegrad.schedule.lowering import Lowering
 
 
-def place(low: Lowering, call: Call) -> None:
+def scatter(low: Lowering, call: Call) -> None:
     primitive: Any = call.primitive
+    if primitive.onto == "first":
+        x = call.operands[0]
+        if primitive.indexed:
+            check_ranges(low, call.operands[2:], x.shape, call)
+        write(low, low.writable(call, x), call)
+        return
     cell = low.result(call)
-    fill_around(low, cell, primitive.index, call.src)
-    into(low, cell, primitive.index, call.operands[0], "", call.src)
+    if primitive.onto == "zeros":
+        fill_zeros(low, cell, call)
+    # Among index arrays a place may come twice.
+    write(low, cell, call, ADD if primitive.indexed else None)
 
 
-def into(low: Lowering, cell: Cell, index: Any, x: Operand, combine: str, src: Any) -> None:
+def write(low: Lowering, cell: Cell, call: Call, combine: Fold | None = None) -> None:
+    """Write what a call scatters to a cell, or combine it with what is there."""
+    primitive: Any = call.primitive
+    written = call.operands[1 if primitive.onto == "first" else 0 :]
+    boxes = primitive.boxes(*written)
+    if boxes:
+        for index, x in zip(boxes, written, strict=True):
+            into(low, cell, index, x, combine, call.src)
+        return
+    y, *arrays = written
+    if primitive.indexed:
+        check_ranges(low, arrays, cell.shape, call)
+    indices = indices_for(y.shape)
+    at = at_indices(indices)
+    if primitive.indexed:
+        target = indirect(low, arrays, cell.shape, at)
+    else:
+        target = entries(primitive.write(at))
+    low.steps += nest(
+        indices, [Compute(cell, target, ew.copy, (low.read(y, at),), combine, call.src)]
+    )
+
+
+def fill_zeros(low: Lowering, cell: Cell, call: Call) -> bool:
+    """Zeros for a call to write on; around its box, if it fills one. Returns whether it does."""
+    boxes = call.primitive.boxes(*call.operands)  # type: ignore[attr-defined]
+    if boxes:
+        (index,) = boxes
+        fill_around(low, cell, index, call.src)
+    else:
+        fill(low, cell, call.src)
+    return bool(boxes)
+
+
+def fill(low: Lowering, cell: Cell, src: Any) -> None:
+    """Zeros everywhere."""
+    indices = indices_for(cell.shape)
+    low.steps += nest(indices, [store(cell, at_indices(indices), cell.dtype.type(0), src)])
+
+
+def start_scattered(low: Lowering, cell: Cell, call: Call) -> bool:
+    """Start a sum whose terms are all scattered. Returns whether this one, the first, is in it."""
+    filled = fill_zeros(low, cell, call)
+    if filled:
+        write(low, cell, call)
+    return filled
+
+
+def into(low: Lowering, cell: Cell, index: Any, x: Operand, combine: Fold | None, src: Any) -> None:
     """`cell[index] = x`, or `+=`."""
     indices = indices_for([k.count for k in index if isinstance(k, Slice)])
     at = at_indices(indices)
     body: list[Step] = [
-        Compute(cell, index_map(index, at), ew.copy, (low.read(x, at),), combine, src)
+        Compute(cell, entries(index_map(index, at)), ew.copy, (low.read(x, at),), combine, src)
     ]
     low.steps += nest(indices, body)
 
@@ -53,8 +104,7 @@ def fill_around(low: Lowering, cell: Cell, index: Any, src: Any) -> None:
     boxes = [k if isinstance(k, Slice) else Slice(k, 1) for k in index]
     zero = cell.dtype.type(0)
     if any(k.step != 1 for k in boxes):
-        indices = indices_for(cell.shape)
-        low.steps += nest(indices, [store(cell, at_indices(indices), zero, src)])
+        fill(low, cell, src)
         return
     for axis, (k, n) in enumerate(zip(boxes, cell.shape, strict=True)):
         before = Slice(0, k.start)
@@ -64,44 +114,12 @@ def fill_around(low: Lowering, cell: Cell, index: Any, src: Any) -> None:
                 continue
             region = [*boxes[:axis], edge, *[Slice(0, m) for m in cell.shape[axis + 1 :]]]
             indices = indices_for([r.count for r in region])
-            at = index_map(region, at_indices(indices))
+            at = entries(index_map(region, at_indices(indices)))
             low.steps += nest(indices, [store(cell, at, zero, src)])
 
 
-def place_diagonal(low: Lowering, call: Call) -> None:
-    cell = low.result(call)
-    indices = indices_for(cell.shape)
-    zero = cell.dtype.type(0)
-    low.steps += nest(indices, [store(cell, at_indices(indices), zero, call.src)])
-    onto_diagonal(low, cell, call, "")
-
-
-def onto_diagonal(low: Lowering, cell: Cell, call: Call, combine: str) -> None:
-    (x,) = call.operands
-    offset = call.primitive.offset  # type: ignore[attr-defined]
-    indices = indices_for(x.shape)
-    at = at_indices(indices)
-    row = at[-1].scaled(1, max(0, -offset))  # type: ignore[union-attr]
-    column = at[-1].scaled(1, max(0, offset))  # type: ignore[union-attr]
-    target = (*at[:-1], row, column)
-    low.steps += nest(
-        indices, [Compute(cell, target, ew.copy, (low.read(x, at),), combine, call.src)]
-    )
-
-
-def setitem(low: Lowering, call: Call) -> None:
-    x, y = call.operands
-    cell = low.writable(call, x)
-    into(low, cell, call.primitive.index, y, "", call.src)  # type: ignore[attr-defined]
-
-
-def concatenate(low: Lowering, call: Call) -> None:
-    cell = low.result(call)
-    for index, x in zip(call.primitive.pieces(*call.operands), call.operands, strict=True):  # type: ignore[attr-defined]
-        into(low, cell, index, x, "", call.src)
-
-
-def gather(low: Lowering, call: Call) -> None:
+def lookup(low: Lowering, call: Call) -> None:
+    """Elements of an array at index arrays."""
     x, *arrays = call.operands
     source = low.materialized(x)
     check_ranges(low, arrays, x.shape, call)
@@ -115,8 +133,8 @@ def gather(low: Lowering, call: Call) -> None:
 def indirect(low: Lowering, arrays: Sequence[Operand], shape: tuple[int, ...], at: At) -> At:
     """The index into an array of `shape` that index arrays give, at an index of the result."""
     n = len(arrays[0].shape)
-    entries = [Indirect(low.read(a, at[:n]), shape[k]) for k, a in enumerate(arrays)]
-    return (*entries, *at[n:])
+    first = [Indirect(low.read(a, at[:n]), shape[k]) for k, a in enumerate(arrays)]
+    return (*first, *at[n:])
 
 
 def check_ranges(
@@ -138,61 +156,8 @@ def check_ranges(
         low.steps += nest(
             indices,
             [
-                Compute(flag, (), ew.less, (entry, least), "any", call.src),
-                Compute(flag, (), ew.greater_equal, (entry, most), "any", call.src),
+                Compute(flag, (), ew.less, (entry, least), ANY, call.src),
+                Compute(flag, (), ew.greater_equal, (entry, most), ANY, call.src),
             ],
         )
         low.steps.append(CheckRange(flag, len(low.failures), call.src))
-
-
-def scatter_add(low: Lowering, call: Call) -> None:
-    cell = low.result(call)
-    indices = indices_for(cell.shape)
-    zero = cell.dtype.type(0)
-    low.steps += nest(indices, [store(cell, at_indices(indices), zero, call.src)])
-    add_scattered(low, cell, call)
-
-
-def add_scattered(low: Lowering, cell: Cell, call: Call) -> None:
-    y, *arrays = call.operands
-    check_ranges(low, arrays, cell.shape, call)
-    scatter(low, cell, y, arrays, "add", call)
-
-
-def scatter(
-    low: Lowering, cell: Cell, y: Operand, arrays: Sequence[Operand], combine: str, call: Call
-) -> None:
-    indices = indices_for(y.shape)
-    at = at_indices(indices)
-    target = indirect(low, arrays, cell.shape, at)
-    low.steps += nest(
-        indices, [Compute(cell, target, ew.copy, (low.read(y, at),), combine, call.src)]
-    )
-
-
-def scatter_set(low: Lowering, call: Call) -> None:
-    x, y, *arrays = call.operands
-    check_ranges(low, arrays, x.shape, call)
-    scatter(low, low.writable(call, x), y, arrays, "", call)
-
-
-def start_scattered(low: Lowering, cell: Cell, call: Call) -> bool:
-    """Start a sum whose terms are all scattered. Returns whether this one, the first, is in it."""
-    if isinstance(call.primitive, Place):
-        fill_around(low, cell, call.primitive.index, call.src)
-        into(low, cell, call.primitive.index, call.operands[0], "", call.src)
-        return True
-    indices = indices_for(cell.shape)
-    zero = cell.dtype.type(0)
-    low.steps += nest(indices, [store(cell, at_indices(indices), zero, call.src)])
-    return False
-
-
-def add_in_place(low: Lowering, cell: Cell, call: Call) -> None:
-    """Add what a call scatters to a cell."""
-    if isinstance(call.primitive, Place):
-        into(low, cell, call.primitive.index, call.operands[0], "add", call.src)
-    elif isinstance(call.primitive, PlaceDiagonal):
-        onto_diagonal(low, cell, call, "add")
-    else:
-        add_scattered(low, cell, call)

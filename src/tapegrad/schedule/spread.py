@@ -21,9 +21,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from tapegrad.ir.allocation import left_of
+from tapegrad.ir.fold import Fold
 from tapegrad.ir.plan import (
     Affine,
     At,
@@ -99,7 +98,7 @@ def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell],
     for cell, combine in folded.items():
         shape = _apart(chunks, cell)
         parts = Cell(shape, cell.dtype, hint="found", src=cell.src, stored=True)
-        neutral = Read(None, (), Literal(_neutral(combine, cell.dtype)))
+        neutral = Read(None, (), Literal(cell.dtype.type(combine.identity(cell.dtype))))
         if cell.left:
             moves[cell] = parts
             before.append(_filled(parts, cell.left, here, neutral))
@@ -135,7 +134,7 @@ def _chunks(loop: Loop) -> tuple[int, int]:
 # ---- what iterations share
 
 
-def _roles(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[list[Cell], dict[Cell, str]] | None:
+def _roles(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[list[Cell], dict[Cell, Fold]] | None:
     """The cells in memory that each chunk needs for itself, and those in which the iterations
     meet, with how; None if they meet in another way."""
     inner = [s for s in walk(loop.body) if isinstance(s, Loop)]
@@ -163,7 +162,7 @@ def _roles(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[list[Cell], dict[Ce
         if len(combines) > 1 or not all(writes for _, writes, _ in found):
             return None
         (combine,) = combines
-        if combine not in _NEUTRAL:
+        if combine is None or combine.ordered:
             return None
         folded[cell] = combine
     return private, folded
@@ -186,29 +185,6 @@ def _starts(uses: list[tuple[At | None, bool, Step]]) -> bool:
 
 
 # ---- chunks
-
-
-_NEUTRAL: dict[str, Any] = {
-    "sum": 0,
-    "prod": 1,
-    "any": False,
-    "all": True,
-    "max": None,
-    "min": None,
-}
-
-
-def _neutral(combine: str, dtype: np.dtype) -> Any:
-    """What a folding starts with."""
-    value = _NEUTRAL[combine]
-    if value is None:
-        if dtype.kind == "f":
-            value = -np.inf if combine == "max" else np.inf
-        elif dtype.kind == "b":
-            value = combine == "min"
-        else:
-            value = getattr(np.iinfo(dtype), "min" if combine == "max" else "max")
-    return dtype.type(value)
 
 
 def _nest(shape: tuple[int, ...], make: Callable[[At], Step]) -> Step:
@@ -234,7 +210,7 @@ def _filled(parts: Cell, left: tuple[int, ...], here: At, value: Read) -> Step:
     return _nest(left, lambda at: Compute(parts, (*here, *at), copy, (value,)))
 
 
-def _total(cell: Cell, parts: Cell, chunk: Affine, combine: str) -> Step:
+def _total(cell: Cell, parts: Cell, chunk: Affine, combine: Fold) -> Step:
     """A chunk's part folded into the cell."""
     whole = range(len(cell.shape)) if cell.axes is None else cell.axes
 

@@ -21,14 +21,15 @@ from __future__ import annotations
 
 from functools import partial
 
+from tapegrad.ir.fold import ADD
 from tapegrad.ir.plan import Cell, Compute, Read
 from tapegrad.ir.tape import Call, Var
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.scatter import Place, PlaceDiagonal, ScatterAdd
+from tapegrad.primitives.kinds import Scatter
 from tapegrad.schedule.access import at_indices, indices_for, nest
 from tapegrad.schedule.dense import is_gemm, swaps
 from tapegrad.schedule.lowering import Lowering, Reader, Sum, Total
-from tapegrad.schedule.scatters import add_in_place, start_scattered
+from tapegrad.schedule.scatters import start_scattered, write
 
 
 def find_sums(low: Lowering) -> None:
@@ -49,7 +50,7 @@ def _terms(low: Lowering, call: Call, found: dict[Var, Sum]) -> Sum | None:
     """The terms of a call's result, which takes over the sums in `found` that only it reads."""
     if is_gemm(call):
         return Sum(products=[(call.out, False)])
-    if isinstance(call.primitive, (Place, PlaceDiagonal, ScatterAdd)):
+    if isinstance(call.primitive, Scatter) and call.primitive.onto == "zeros":
         return Sum(scatters=[call.out])
     if call.primitive is not ew.add and not swaps(call):
         return None
@@ -107,12 +108,12 @@ def sum_in_place(low: Lowering, call: Call) -> None:
     total = low.totals[terms.products[0][0]].cell if terms.products else None
     cell = low.cells.get(call.out) or low.result(call)
     scattered = [low.made[x] for x in terms.scatters]
-    scattered.sort(key=lambda c: not isinstance(c.primitive, Place))
+    scattered.sort(key=lambda c: not c.primitive.boxes(*c.operands))  # type: ignore[attr-defined]
     if rest is not None:
         indices = indices_for(cell.shape)
         at = at_indices(indices)
         if total is None or total is cell:
-            combine = "" if total is None else "add"
+            combine = None if total is None else ADD
             step = Compute(cell, at, ew.copy, (rest(at),), combine, call.src)
         else:
             step = Compute(cell, at, ew.add, (Read(total, at), rest(at)), src=call.src)
@@ -120,7 +121,7 @@ def sum_in_place(low: Lowering, call: Call) -> None:
     elif total is None and start_scattered(low, cell, scattered[0]):
         del scattered[0]
     for scatter in scattered:
-        add_in_place(low, cell, scatter)
+        write(low, cell, scatter, ADD)
 
 
 def _rest(low: Lowering, call: Call) -> Reader | None:

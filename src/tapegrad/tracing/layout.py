@@ -17,9 +17,10 @@ import numpy as np
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Source
-from tapegrad.primitives.base import Elementwise, Value, View
+from tapegrad.primitives.base import Elementwise, Value
 from tapegrad.primitives.contractions import MatMul
 from tapegrad.primitives.elementwise import AsType
+from tapegrad.primitives.kinds import View
 from tapegrad.primitives.views import Reshape
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import at_line, at_source

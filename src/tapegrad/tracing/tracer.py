@@ -21,7 +21,7 @@ import numpy as np
 from tapegrad.arrays import native, plain
 from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand
-from tapegrad.primitives.base import View
+from tapegrad.primitives.kinds import View
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import (
     BroadcastTo,

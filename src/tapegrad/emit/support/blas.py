@@ -10,7 +10,7 @@ from numba.core import cgutils
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
-from tapegrad.emit.linking import ROUTINES
+from tapegrad.emit.linking import FORTRAN
 from tapegrad.emit.support.arrays import BYTE, INT
 
 _LETTERS = {types.float64: "d", types.float32: "s"}
@@ -47,8 +47,7 @@ class Fortran:
         """Call a routine, named without the letter of its dtype. The linker knows where it is."""
         given = [x if isinstance(x, ir.Value) else self.reference(x) for x in args]
         kind = ir.FunctionType(ir.VoidType(), [x.type for x in given])
-        symbol = f"tapegrad_{self.letter}{name}"
-        assert symbol in ROUTINES, symbol
+        symbol = f"{FORTRAN}{self.letter}{name}"
         function = cgutils.get_or_insert_function(self.builder.module, kind, symbol)
         self.builder.call(function, given)
 

@@ -198,7 +198,7 @@ def _copy(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     return xs[0]  # values don't change, so a copy is the value itself
 
 
-def astype(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+def _astype(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     """astype(x, the dtype of x) --> x"""
     (x,) = xs
     return x if x.dtype == p.dtype else None
@@ -214,4 +214,5 @@ REWRITES: dict[Any, Any] = {
     ew.power: _power,
     ew.where: _where,
     ew.copy: _copy,
+    ew.AsType: _astype,
 }

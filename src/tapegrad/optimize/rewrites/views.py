@@ -10,13 +10,13 @@ from typing import Any
 from tapegrad.ir.tape import Literal, Operand, literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.reductions import All, Any_, Max, Min, Prod, Sum
+from tapegrad.primitives.kinds import Index
+from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.scatter import Concatenate, Place, SetItem
 from tapegrad.primitives.views import (
     BroadcastTo,
     ExpandDims,
     GetItem,
-    Index,
     Reshape,
     Squeeze,
     Transpose,
@@ -194,7 +194,7 @@ def _read_back(s: Any, p: Any, x: Operand, shape: Any) -> Operand | None:
         at = call.primitive.axis
         k = p.index[at]
         low, high = _ends(k)
-        for piece, place in zip(call.operands, call.primitive.pieces(*call.operands), strict=True):
+        for piece, place in zip(call.operands, call.primitive.boxes(*call.operands), strict=True):
             begin, end = _ends(place[at])
             if not _is_empty(place) and begin <= low and high <= end:
                 moved = k - begin if isinstance(k, int) else Slice(k.start - begin, k.count, k.step)
@@ -226,12 +226,10 @@ def _place(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 # ---- reductions
 
 
-def _of_one(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+def of_one(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     """max(x), ... --> squeeze(x), over axes of one element each"""
     (x,) = xs
-    if any(x.shape[a] != 1 for a in p.axes):
-        return None
-    if isinstance(p, (Any_, All)) and x.dtype.kind != "b":
+    if any(x.shape[a] != 1 for a in p.axes) or p.aval(x.aval).dtype != x.dtype:
         return None
     return s.make(Squeeze(p.axes), x) if p.axes else x
 
@@ -239,7 +237,7 @@ def _of_one(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 def _sum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     """sum(x) --> squeeze(x) + 0.0, over axes of one element each: a sum starts at 0.0, and so
     makes 0.0 of -0.0"""
-    one = _of_one(s, p, xs, shape)
+    one = of_one(s, p, xs, shape)
     if one is None or one.dtype.kind != "f":
         return one
     return s.make(ew.add, one, Literal(one.dtype.type(0)))
@@ -255,9 +253,4 @@ REWRITES: dict[type, Any] = {
     SetItem: _setitem,
     Place: _place,
     Sum: _sum,
-    Prod: _of_one,
-    Max: _of_one,
-    Min: _of_one,
-    Any_: _of_one,
-    All: _of_one,
 }

@@ -1,0 +1,251 @@
+"""The closed set of kinds: what the primitives of each declare, which decides how they are emitted.
+
+    Reduction     folds axes with an associative operation
+    Running       the same along one axis, each step of which is kept
+    Extremal      where the largest or smallest element of an axis is
+    View          an index map: which element of the operand stands where; never a copy
+    Region        the elements of some region of a matrix, and zeros elsewhere
+    Scatter       writes or adds its operands into a larger result
+    Lookup        reads where index arrays say
+    Contraction   a product that sums over a shared axis
+    Routine       a call of LAPACK, or of another kernel that works in place
+    Library       what NumPy has to do itself
+    Composite     stands for a few other calls, until nothing is differentiated any more
+    Control       holds sub-tapes
+
+Elementwise primitives are in `base`. A stage asks for the kind of a primitive and for what it
+declares, never for its class.
+
+Names: `at` an index, of one entry for each axis; an entry is an integer, or has `scaled(step,
+start)`, which gives `start + step * entry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tapegrad.ir.fold import Fold
+from tapegrad.ir.tape import METHODS, Aval, Builder, Call, Operand, Tape, aval_of
+from tapegrad.primitives.base import Parametric, Slice, Writer
+from tapegrad.primitives.texts import axes_text, dtype_text
+
+At = Sequence[Any]
+Index = tuple[int | Slice, ...]
+
+
+class Linear(Parametric):
+    """Mixin: a linear map of one operand. `transpose` gives the reverse rule; the map is its own
+    forward rule."""
+
+    def transpose(self, ct: Any, x: Aval) -> Any:
+        """The transposed map, applied to a cotangent; `x` is the operand's type."""
+        raise NotImplementedError
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        return (self.transpose(ct, xs[0].aval),)
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        return None if ts[0] is None else self(ts[0])
+
+
+class Bilinear(Parametric):
+    """Mixin: linear in each of two operands; the forward rule is the product rule."""
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        (x, y), (tx, ty) = xs, ts
+        terms = ([] if tx is None else [self(tx, y)]) + ([] if ty is None else [self(x, ty)])
+        return terms[0] + terms[1] if len(terms) == 2 else terms[0] if terms else None
+
+
+class _Carrying(Parametric):
+    """Moves elements: zeros of its operands are zeros of its result."""
+
+    def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
+        return any(kept)
+
+
+class Reduction(Parametric):
+    """Folds `axes`, which disappear from the shape, with `fold`. Called like NumPy's function."""
+
+    axes: tuple[int, ...]
+
+    fold: ClassVar[Fold]
+    typed: ClassVar[bool] = False  # whether NumPy's function would choose another dtype by itself
+    owns = True
+
+    def kept(self, x: Aval) -> tuple[int, ...]:
+        return tuple(n for axis, n in enumerate(x.shape) if axis not in self.axes)
+
+    def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
+        (x,) = call.operands
+        chosen = self.typed and x.dtype not in (np.float32, np.int64)
+        dtype = dtype_text(x.dtype, ", dtype=") if chosen else ""
+        return [f"{outs[0]} = np.{self.name}({xs[0]}{axes_text(self.axes, x.shape)}{dtype})"]
+
+
+class Running(Parametric):
+    """Folds along `axis` and keeps every step; from the end, if it has `reverse`. Called like
+    NumPy's function."""
+
+    axis: int
+    reverse: bool = False
+
+    fold: ClassVar[Fold]
+
+    def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
+        name, axis, dtype = self.name, self.axis, call.out.dtype
+        given = "" if dtype == np.float32 else dtype_text(dtype, ", dtype=")
+        if not self.reverse:
+            return [f"{outs[0]} = np.{name}({xs[0]}, {axis}{given})"]
+        inner = f"np.{name}(np.flip({xs[0]}, {axis}), {axis}{given})"
+        return [f"{outs[0]} = np.flip({inner}, {axis})"]
+
+
+class Extremal(Parametric):
+    """Where the first of the elements along `axis` is that are `better` than all others, in terms
+    of `<` or `>`; NaN wins. Called like NumPy's function."""
+
+    axis: int
+
+    better: ClassVar[str]
+
+    def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
+        return [f"{outs[0]} = np.{self.name}({xs[0]}, {self.axis})"]
+
+
+class View(_Carrying):
+    """Which element of the operand stands where in the result; never a copy."""
+
+    is_view = True
+    relabels: ClassVar[bool] = False  # whether the result is the operand's memory in another shape
+
+    @property
+    def permutation(self) -> tuple[int, ...] | None:
+        """The order of axes, of what does no more than to put them in order."""
+        return None
+
+    def read(self, at: At, shape: tuple[int, ...]) -> At | None:
+        """Where the element `at` of the result is in an operand of this shape; None if it can't be
+        told entry by entry."""
+        raise NotImplementedError
+
+
+class Region(Parametric):
+    """The elements of the last two axes on the diagonal `offset` and below it, if `lower`, or
+    above; zeros elsewhere."""
+
+    lower: bool
+    offset: int
+
+
+class Scatter(Parametric):
+    """Writes operands into a larger result, or adds them to it: after the first one, if the result
+    starts as that, and else all of them. They stand in boxes, or where `write` says, or the
+    operands after the first written are `indexed`, index arrays of where it stands."""
+
+    onto: ClassVar[str] = "zeros"  # what is there before: "zeros", "first" or "nothing"
+    indexed: ClassVar[bool] = False
+
+    def boxes(self, *xs: Any) -> Sequence[Index]:
+        """Where each operand that is written stands; nothing if that isn't a box."""
+        return ()
+
+    def write(self, at: At) -> At:
+        """Where the element `at` of the operand is put."""
+        raise NotImplementedError
+
+    def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
+        return self.onto != "nothing" or any(kept)
+
+
+class Lookup(_Carrying):
+    """Elements of the first operand at index arrays, the others."""
+
+
+class Contraction(Parametric):
+    """The product of matrices, of whatever batch."""
+
+    owns = True
+
+
+class Library(Parametric):
+    """A call that only NumPy can make."""
+
+
+class Routine(Library):
+    """A kernel of `emit.support` that works in place, on each matrix of a batch.
+
+    It takes the arrays that it overwrites, which hold results in the end, work space, and those
+    that it only reads; and returns the results that are numbers. Arrays of int32, which are pivots,
+    have one axis a matrix.
+    """
+
+    kernel: Any  # its name
+    overwrites: ClassVar[tuple[int | None, ...]] = ()  # the operands that results start as, if any
+    turned: ClassVar[bool] = False  # whether these start transposed
+    reads: ClassVar[tuple[int, ...]] = ()  # the other operands that the kernel takes
+    strided: ClassVar[bool] = False  # whether it takes transposes of them, too
+    numbers: ClassVar[tuple[str, ...]] = ()  # names for the results that are numbers
+
+    @property
+    def settings(self) -> tuple[int, ...]:
+        """What the kernel is told besides, after the arrays."""
+        return ()
+
+    def work(self, *xs: Aval) -> int:
+        """How many elements of work space there are."""
+        return 0
+
+    @property
+    def started(self) -> list[int]:
+        """The operands that are overwritten."""
+        return [k for k in self.overwrites if k is not None]
+
+    def replayed(self, *arrays: Any) -> Any:
+        """The results, for the arrays that the kernel takes and doesn't just write."""
+        xs: dict[int, Any] = dict(zip((*self.started, *self.reads), arrays, strict=True))
+        if self.turned:
+            xs.update((k, np.swapaxes(xs[k], -1, -2)) for k in self.started)
+        return self.evaluate(*[xs.get(k) for k in range(max(xs) + 1)])
+
+
+class Composite(Library):
+    """A call that stands for a few others, until nothing is differentiated any more."""
+
+    def expand(self, *xs: Any) -> Any:
+        """The result, or results, in terms of other primitives."""
+        raise NotImplementedError
+
+    def evaluate(self, *xs: Any) -> Any:
+        results = _expanded(self, tuple(map(aval_of, xs))).play(*xs)
+        return results if self.results > 1 else results[0] if type(results) is tuple else results
+
+
+@lru_cache(maxsize=256)
+def _expanded(primitive: Composite, avals: tuple[Aval, ...]) -> Tape:
+    builder = Builder(str(primitive.name))
+    writer = Writer(builder)
+    found = primitive.expand(*[writer.node(builder.input(aval)) for aval in avals])
+    return builder.finish([x.operand for x in (found if primitive.results > 1 else (found,))])
+
+
+class Control(Parametric):
+    """Holds sub-tapes among its parameters."""
+
+    @property
+    def tapes(self) -> tuple[Tape, ...]:  # type: ignore[override]
+        return tuple([x for x in vars(self).values() if isinstance(x, Tape)])
+
+    def with_tapes(self, tapes: Sequence[Tape]) -> Control:
+        held = [name for name, x in vars(self).items() if isinstance(x, Tape)]
+        return type(self)(**{**vars(self), **dict(zip(held, tapes, strict=True))})
+
+    def played(self, run: Callable[[Tape, Sequence[Any]], list[Any]], *xs: Any) -> Any:
+        raise NotImplementedError
+
+    def evaluate(self, *xs: Any) -> Any:
+        return self.played(METHODS["run"], *xs)
