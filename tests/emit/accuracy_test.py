@@ -46,6 +46,15 @@ def exponents(dtype, rng):
     return both(uniform(-edge, edge), uniform(-1, 1))(dtype, rng)
 
 
+def near_one(dtype, rng):
+    apart = 10.0 ** rng.uniform(np.log10(np.finfo(dtype).eps), 0, COUNT)
+    return (rng.choice([-1.0, 1.0], COUNT) * (1 - apart)).astype(dtype)
+
+
+def small(dtype, rng):
+    return (10.0 ** rng.uniform(-36, -1, COUNT)).astype(dtype)
+
+
 def softplus(x):
     return mpmath.log1p(mpmath.exp(x)) if x < 200 else mpmath.mpf(x) + mpmath.exp(-x)
 
@@ -75,6 +84,9 @@ FUNCTIONS = {
     "cbrt": (np.cbrt, lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)), bits, 4),
     "erf": (sp.erf, mpmath.erf, both(bits, uniform(-4, 4)), 4),
     "erfc": (sp.erfc, mpmath.erfc, uniform(-4, 9), 8),
+    "erfinv": (sp.erfinv, mpmath.erfinv, uniform(-0.95, 0.95), 6),
+    "erfinv near 1": (sp.erfinv, mpmath.erfinv, near_one, 8),
+    "erfinv near 0": (sp.erfinv, mpmath.erfinv, small, 6),
     "expit": (sp.expit, lambda x: 1 / (1 + mpmath.exp(-x)), exponents, 4),
     "softplus": (lambda x: np.logaddexp(x, 0), softplus, exponents, 4),
     "pow": (lambda x: np.abs(x) ** 2.75, lambda x: abs(x) ** mpmath.mpf(2.75), uniform(0, 90), 4),

@@ -127,7 +127,7 @@ erfcx = Elementwise(
 erfinv = Elementwise(
     "erfinv",
     _scipy("erfinv"),
-    "",
+    "erfinv({0})",
     lambda out, x: (exp(out * out) * HALF_SQRT_PI,),
     cost=2 * FUNCTION,
 )

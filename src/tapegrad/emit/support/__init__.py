@@ -12,18 +12,28 @@ import re
 from typing import Any
 
 from tapegrad.emit import layout, linking, loading, threads
-from tapegrad.emit.support import arrays, blas, compiling, lapack, outline, scalars, translation
+from tapegrad.emit.support import (
+    arrays,
+    blas,
+    compiling,
+    composed,
+    lapack,
+    outline,
+    scalars,
+    translation,
+)
 from tapegrad.emit.support.compiling import compiled, object_code
 
 MODULES = (
-    *(layout, loading, linking, arrays, scalars, blas, lapack, outline, translation, compiling),
+    *(layout, loading, linking, arrays, scalars, blas, lapack, outline, translation, composed),
+    compiling,
     threads,
 )
 
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
-    modules = (arrays, scalars, blas, lapack, compiling, threads)
+    modules = (arrays, scalars, composed, blas, lapack, compiling, threads)
     found = {name: x for module in modules for name, x in vars(module).items()}
     return {name: x for name, x in found.items() if not name.startswith("__")}  # of the modules
 
