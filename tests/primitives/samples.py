@@ -212,6 +212,7 @@ ONE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "erfcinv": (within(0.3, 1.7), lambda x: -sp.ndtri(x / 2) / math.sqrt(2)),
     "log_ndtr": (normal, lambda x: math.log(0.5 * math.erfc(-x / math.sqrt(2)))),
     "ndtri": (within(0.1, 0.9), lambda x: math.sqrt(2) * sp.erfinv(2 * x - 1)),
+    "exprel": (normal, lambda x: math.expm1(x) / x),
     "gamma": (positive, math.gamma),
     "gammaln": (positive, math.lgamma),
     "digamma": (positive, lambda x: sp.digamma(x + 1) - 1 / x),

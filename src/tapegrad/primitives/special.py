@@ -6,6 +6,7 @@ SciPy is imported when one of them is first evaluated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Elementwise, Parametric, broadcast_shapes, parametric
 from tapegrad.primitives.elementwise import (
+    DIVISION,
     FUNCTION,
     exp,
     isnan,
@@ -151,6 +153,29 @@ ndtri = Elementwise(
     "",
     lambda out, x: (exp(out * out * 0.5) * SQRT_2PI,),
     cost=2 * FUNCTION,
+)
+
+# ---- (exp(x) - 1) / x
+
+
+def _exprel_partials(out: Any, x: Any) -> tuple[Any]:
+    """(exp(x) - exprel(x)) / x, and around 0, where nothing would be left of the difference, its
+    series: the sum of x^n / (n! (n + 2))."""
+    one = x.constant(1)
+    near = logical_and(x > -0.5, x < 0.5)
+    small, large = where(near, x, x.constant(0)), where(near, one, x)
+    series = x.constant(0)
+    for n in range(14, -1, -1):
+        series = series * small + 1 / (math.factorial(n) * (n + 2))
+    return (where(near, series, (exp(x) - out) / large),)
+
+
+exprel = Elementwise(
+    "exprel",
+    _scipy("exprel"),
+    "where({0} == 0.0, 1.0, where({0} == inf, {0}, expm1({0}) / {0}))",
+    _exprel_partials,
+    cost=FUNCTION + DIVISION,
 )
 
 # ---- modified Bessel functions
