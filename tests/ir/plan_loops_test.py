@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tapegrad.compiler.compile import machine_code
+from tapegrad.emit.machine_code import machine_code
 from tests.ir.plans_by_hand import AT, N, alone, along, cell, plan, store, total
 
 from tapegrad.emit.linking import linked
