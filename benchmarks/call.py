@@ -136,9 +136,9 @@ def shortened(entry: Any) -> Iterator[StandIn]:
 
 def idle_kernels(entry: Any) -> dict[str, Any]:
     """Kernels that take the same arguments, check them, and do nothing."""
-    from tapegrad.emit import support
-    from tapegrad.emit.linking import linked
-    from tapegrad.emit.machine_code import kernel_function
+    from tapegrad.backends.cpu import support
+    from tapegrad.backends.cpu.linking import linked
+    from tapegrad.backends.cpu.machine_code import kernel_function
     from tapegrad.pipeline import finished, schedule
 
     found = {}

@@ -95,7 +95,7 @@ def stages_of_tapegrad(family: Family, rounds: int) -> list[float]:
     from tapegrad import grad
     from tapegrad.compiler.client import client
     from tapegrad.compiler.packed import pack
-    from tapegrad.request import Request
+    from tapegrad.core.request import Request
     from tapegrad.runtime.entry import Text
 
     x = argument(family)

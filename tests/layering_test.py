@@ -5,68 +5,49 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import networkx as nx
+from tests.imports import FILES, SURFACE, graph_of_files, graph_of_parts, part, picture
+
 import tapegrad
 from tapegrad.primitives import elementwise, primitives
 from tapegrad.primitives.base import Elementwise
 
-ROOT = Path(tapegrad.__file__).parent
-FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py"))}
-
-# What every stage builds on, and the stages in order. Whatever isn't here may import them all.
-FOUNDATION = {"errors", "ir", "primitives", "statics", "trees", "arrays", "request"}
-FOUNDATION |= {"locks", "late", "handlers"}
-STAGES = ("tracing", "differentiate", "optimize", "schedule", "emit")
-
-# The foundation in itself: each part may import those named.
+# What each part may import. A stage knows the representations, the primitives, and no other stage.
+FOUNDATION = {"errors", "core", "ir", "primitives"}
+STAGES = ("tracing", "differentiate", "optimize", "schedule", "backends")
 BELOW = {
     "errors": set(),
-    "ir": {"errors", "locks", "handlers"},
-    "primitives": {"errors", "ir", "handlers"},
-    "statics": set(),
-    "locks": set(),
-    "late": set(),
-    "handlers": set(),
-    "trees": {"errors", "ir", "statics", "locks"},
-    "arrays": set(),
-    "request": {"errors", "ir", "statics", "trees", "arrays", "locks"},
+    "core": {"errors"},
+    "ir": {"errors", "core"},
+    "primitives": {"errors", "core", "ir"},
+    **dict.fromkeys(STAGES, FOUNDATION),
+    "pipeline": {*FOUNDATION, *STAGES},
+    "compiler": {*FOUNDATION, *STAGES, "pipeline"},
+    "runtime": {*FOUNDATION, *STAGES, "pipeline", "compiler"},
 }
 
 
-def part(file: str) -> str:
-    """The folder or top-level module that a file belongs to."""
-    return file.partition("/")[0].removesuffix(".py")
+def test_imports_go_down():
+    graph = graph_of_parts()
+    beyond = {name: set(graph[name]) - below for name, below in BELOW.items()}
+    assert {name: parts for name, parts in beyond.items() if parts} == {}
 
 
-def imported(path: Path) -> set[str]:
-    """The parts of tapegrad that a file imports, anywhere in it."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        found |= {name.split(".")[1] for name in names if name.startswith("tapegrad.")}
-    return found
+def test_no_file_imports_what_imports_it():
+    """Nor by way of others, nor in a function, nor for annotations."""
+    cycles = [sorted(files) for files in nx.strongly_connected_components(graph_of_files())]
+    assert [files for files in cycles if len(files) > 1] == []
 
 
-def test_a_stage_imports_the_foundation_and_itself():
-    beyond = {
-        file: imported(path) - FOUNDATION - {part(file)}
-        for file, path in FILES.items()
-        if part(file) in STAGES
-    }
-    assert {file: parts for file, parts in beyond.items() if parts} == {}
-
-
-def test_the_foundation_knows_no_stage():
-    beyond = {
-        file: imported(path) - BELOW[part(file)] - {part(file)}
-        for file, path in FILES.items()
-        if part(file) in FOUNDATION
-    }
-    assert {file: parts for file, parts in beyond.items() if parts} == {}
+def test_the_picture_of_the_imports_is_right(request):
+    page = Path(__file__).parents[1] / "docs" / "design.md"
+    text = page.read_text(encoding="utf-8")
+    start = text.index("```mermaid")
+    end = text.index("```", start + 3) + 3
+    if request.config.getoption("--update-golden"):
+        page.write_text(text[:start] + picture() + text[end:], encoding="utf-8")
+    else:
+        assert text[start:end] == picture()
 
 
 # Who asks which primitive a call is of: rewrites, which are about certain ones, and those who leave
@@ -131,21 +112,7 @@ def test_what_a_primitive_is_like_is_declared_and_not_asked():
 
 def test_every_part_has_its_place():
     """A new folder is a stage, or it is on the way from the pipeline to the user."""
-    above = {
-        "pipeline",
-        "runtime",
-        "compiler",
-        "log",
-        "api",
-        "methods",
-        "linalg",
-        "numpy",
-        "random",
-        "testing",
-        "typing",
-        "demo",
-    }
-    assert {part(file) for file in FILES} <= {*FOUNDATION, *STAGES, *above, "__main__", "__init__"}
+    assert set(map(part, FILES)) == {*BELOW, *SURFACE, "__main__", "__init__"}
 
 
 def test_files_are_short_enough_to_be_read():

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.numpy.play import run
 from tapegrad.ir.tape import Builder, Tape, Var
 from tapegrad.ir.text import parse
 from tapegrad.ir.verify import verify
 from tapegrad.primitives.base import Primitive, parametric
 from tapegrad.primitives.control import Applied, CallTape
-from tapegrad.runtime.play import run
 
 FLOATS = [0.5, math.nan, -0.0, 3.0, math.inf, -2.0, 0.0, -math.inf, 1e-3, 7.0, -0.25]
 INTEGERS = [3, -1, 0, 7, -128, 127, 2]

@@ -6,7 +6,7 @@ dloss = grad(loss)
 
 import typing as _typing
 
-from tapegrad import late as _late
+from tapegrad.core import late as _late
 
 with _late.no_forks():  # whose children would wait for ever for what is half imported
     from tapegrad import methods as methods

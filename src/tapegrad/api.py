@@ -241,10 +241,10 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
     TraceError : the function did what a trace can't follow; the message names the line.
     """
     from tapegrad import pipeline
-    from tapegrad.request import Request, form_of
+    from tapegrad.core.request import Request, form_of
+    from tapegrad.core.trees import array_leaves
     from tapegrad.runtime.variant import own
     from tapegrad.tracing.observe.observer import Observer
-    from tapegrad.trees import array_leaves
 
     request = Request(f, args, kwargs).check("trace")
     with Observer(f, args, kwargs) as observer:
@@ -464,7 +464,7 @@ def set_num_threads(n: int | None = None) -> None:
     ------
     ArgumentError : `n` isn't such a number.
     """
-    from tapegrad.emit.threads import available_cores, pool
+    from tapegrad.backends.cpu.threads import available_cores, pool
 
     if n is not None and (not isinstance(n, int) or n < 1):
         raise ArgumentError(f"set_num_threads takes a positive number of threads, not {n!r}")
@@ -491,9 +491,9 @@ def stop_gradient(x: T) -> T:
     -------
     The same structure with the same values.
     """
+    from tapegrad.core.trees import flatten, unflatten
     from tapegrad.primitives import elementwise
     from tapegrad.tracing.tracer import Tracer
-    from tapegrad.trees import flatten, unflatten
 
     leaves, structure = flatten(x)
     stopped = [elementwise.stop_gradient(v) if isinstance(v, Tracer) else v for v in leaves]

@@ -30,14 +30,14 @@ def show_plan(plan: Any) -> str:
 
 @_method
 def run(tape: Tape, values: Sequence[Any]) -> list[Any]:
-    from tapegrad.runtime.play import run_whole
+    from tapegrad.backends.numpy.play import run_whole
 
     return run_whole(tape, values)
 
 
 @_method
 def play(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    from tapegrad.runtime.play import play
+    from tapegrad.backends.numpy.play import play
 
     return play(tape, args, kwargs)
 

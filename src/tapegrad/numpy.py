@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy
 
+from tapegrad.core.trees import is_array
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.trees import is_array
 
 
 def __getattr__(name: str) -> Any:

@@ -29,12 +29,12 @@ from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
 
 if TYPE_CHECKING:
-    from tapegrad.emit.driver import Executable
-    from tapegrad.emit.machine_code import Build
-    from tapegrad.emit.program import Program
+    from tapegrad.backends.cpu.machine_code import Build
+    from tapegrad.backends.source.driver import Executable
+    from tapegrad.backends.source.program import Program
+    from tapegrad.core.request import Request
     from tapegrad.ir.allocation import Allocation
     from tapegrad.ir.plan import Plan
-    from tapegrad.request import Request
     from tapegrad.tracing.observe.observer import Observer
     from tapegrad.tracing.run import Traced
 
@@ -135,8 +135,8 @@ def compile(
 ) -> Executable:
     """The machine code of a settled tape, and what calls it. `build` compiles kernels, here if it
     isn't given; `times` receives the seconds that each part took."""
-    from tapegrad.emit.driver import Executable
-    from tapegrad.emit.machine_code import machine_code
+    from tapegrad.backends.cpu.machine_code import machine_code
+    from tapegrad.backends.source.driver import Executable
 
     at = [perf_counter()]
     tape = finished(tape)
@@ -165,7 +165,7 @@ def planned(tape: Tape) -> Planned:
 
     What does it is imported here: a process whose code is on disk needs none of it.
     """
-    from tapegrad.emit.names import user_names
+    from tapegrad.backends.source.names import user_names
     from tapegrad.schedule.buffers import assign
     from tapegrad.schedule.contract import contract
     from tapegrad.schedule.fuse import fuse
@@ -196,12 +196,12 @@ def planned(tape: Tape) -> Planned:
 
 def schedule(tape: Tape) -> Program:
     """The program of an optimised tape: its plan, and the source of its kernels."""
-    from tapegrad.emit.numba_source import emit
+    from tapegrad.backends.cpu.emit import emit
 
     first, passes, plan, allocation = planned(tape)
     program = emit(plan, allocation)
     if DEBUG:
-        from tapegrad.emit.oracle import hold
+        from tapegrad.backends.oracle import hold
 
         hold(program, tape, first, passes)
     return program
@@ -221,13 +221,13 @@ def scratch_bytes_of(tape: Tape) -> int:
 
 def numpy_source_of(tape: Tape) -> str:
     """The reference source of a tape: NumPy, call by call."""
-    from tapegrad.emit.numpy_source import numpy_source
+    from tapegrad.backends.numpy.source import numpy_source
 
     return numpy_source(expand_composites(inline_custom(tape)))
 
 
 def _text(tape: Tape) -> Any:
-    from tapegrad.emit.standalone import standalone
+    from tapegrad.backends.source.standalone import standalone
 
     program = schedule(optimized(tape))
     name = program.scope.fresh(tape.name)

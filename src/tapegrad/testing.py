@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.arrays import native
+from tapegrad.core.arrays import native
+from tapegrad.core.request import Request, describe
+from tapegrad.core.trees import flatten, flatten_with_paths, is_number, unflatten
 from tapegrad.errors import ArgumentError, GradcheckError
-from tapegrad.request import Request, describe
-from tapegrad.trees import flatten, flatten_with_paths, is_number, unflatten
 
 if TYPE_CHECKING:
     from tapegrad.runtime.pullback import Pullback

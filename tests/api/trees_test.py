@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.core.trees import flatten, path_name, unflatten
 from tapegrad.errors import ArgumentError
-from tapegrad.trees import flatten, path_name, unflatten
 
 A, B = np.array([1.0, 2.0]), np.array([[3.0], [4.0]])
 

@@ -15,10 +15,10 @@ from tests.emit.agreement_test import PROGRAMS
 from tests.primitives.samples import all_samples
 
 from tapegrad import errors, grad
+from tapegrad.backends.cpu import layout
 from tapegrad.compiler import disk, packed, worker
 from tapegrad.compiler.key import exact
 from tapegrad.compiler.protocol import HEAD, message, messages
-from tapegrad.emit import layout
 from tapegrad.ir.tape import Builder, Tape, aval_of
 from tapegrad.primitives.control import Opaque
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tapegrad.emit.arguments import is_plain_tree, is_tree, put_together, take_apart
-from tapegrad.trees import flatten
+from tapegrad.backends.source.arguments import is_plain_tree, is_tree, put_together, take_apart
+from tapegrad.core.trees import flatten
 
 
 @dataclass

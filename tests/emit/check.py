@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.numpy_source import numpy_function
+from tapegrad.backends.numpy.play import run
+from tapegrad.backends.numpy.source import numpy_function
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.entry import Miss, flat_function
-from tapegrad.runtime.play import run
 
 RTOL = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-4}
 

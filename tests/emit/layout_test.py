@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from tapegrad.emit import layout
-from tapegrad.emit.layout import ARRAY_FIELDS, DTYPE_FIELDS, layout_fault
+from tapegrad.backends.cpu import layout
+from tapegrad.backends.cpu.layout import ARRAY_FIELDS, DTYPE_FIELDS, layout_fault
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def test_here_everything_is_where_it_should_be():
 def test_neither_numba_nor_llvm_is_needed():
     program = """
 import sys
-from tapegrad.emit.layout import layout_fault
+from tapegrad.backends.cpu.layout import layout_fault
 assert layout_fault() == ""
 print(*{"numba", "llvmlite", "scipy"}.intersection(sys.modules))
 """

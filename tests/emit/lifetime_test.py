@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.emit import linking
+from tapegrad.backends.cpu import linking
 
 START = """
 import builtins
@@ -24,7 +24,8 @@ import sys
 import numpy as np
 
 import tapegrad as tg
-from tapegrad.emit import linking, loading
+from tapegrad.backends.cpu import linking
+from tapegrad.backends.cpu import loading
 from tapegrad import pipeline
 
 if sys.argv[1] == "LLVM's linker":

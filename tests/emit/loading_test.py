@@ -15,9 +15,9 @@ import pytest
 
 import tapegrad as tg
 from tapegrad import pipeline
-from tapegrad.emit import linking, loading
-from tapegrad.emit.loading import Image, NotSimple
-from tapegrad.trees import array_leaves
+from tapegrad.backends.cpu import linking, loading
+from tapegrad.backends.cpu.loading import Image, NotSimple
+from tapegrad.core.trees import array_leaves
 
 pytestmark = pytest.mark.skipif(
     (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="LLVM's linker does it all"

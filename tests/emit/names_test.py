@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from tapegrad import grad, simplegrad, trace
-from tapegrad.emit import support
-from tapegrad.emit.driver import NUMBERS, dtypes
-from tapegrad.emit.names import Scope, reserved
-from tapegrad.emit.numpy_source import numpy_function
+from tapegrad.backends.cpu import support
+from tapegrad.backends.numpy.source import numpy_function
+from tapegrad.backends.source.driver import NUMBERS, dtypes
+from tapegrad.backends.source.names import Scope, reserved
 from tapegrad.pipeline import gradient, optimized, schedule
 
 CONSTANTS = ["f4_2_0", "f4_0_5", "f4_1e_05", "f4_1em05", "f4_m0_5", "u1_3", "i4_7", "f4_inf"]

@@ -12,14 +12,14 @@ from tests.emit.check import assert_agree, assert_close
 from tests.tapes import tape
 
 from tapegrad import primitive, trace
-from tapegrad.emit.numpy_source import numpy_function
+from tapegrad.backends.numpy.play import run
+from tapegrad.backends.numpy.source import numpy_function
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.pipeline import gradient, numpy_source_of, optimized
 from tapegrad.primitives import primitives
 from tapegrad.primitives.base import Primitive
 from tapegrad.primitives.control import CallTape, Custom, Opaque
 from tapegrad.primitives.triangles import Triangle
-from tapegrad.runtime.play import run
 
 X = np.random.default_rng(0).normal(size=(3, 4))
 

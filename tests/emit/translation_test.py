@@ -13,10 +13,10 @@ from numba.core.compiler_machinery import PassManager
 from numba.core.registry import cpu_target
 from tests.primitives.samples import all_samples
 
-from tapegrad.emit import support
-from tapegrad.emit.linking import linked
-from tapegrad.emit.machine_code import kernel_function
-from tapegrad.emit.support import compiling, translation
+from tapegrad.backends.cpu import support
+from tapegrad.backends.cpu.linking import linked
+from tapegrad.backends.cpu.machine_code import kernel_function
+from tapegrad.backends.cpu.support import compiling, translation
 from tapegrad.ir.tape import Builder, aval_of
 from tapegrad.optimize.inline import inline_custom
 from tapegrad.pipeline import schedule

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from tapegrad import jit
+from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
-from tapegrad.request import Request
 from tapegrad.tracing.run import trace_function
 from tapegrad.tracing.tracer import Tracer
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tests.fuzz.programs import Call
 
-from tapegrad.trees import flatten, unflatten
+from tapegrad.core.trees import flatten, unflatten
 
 STEP = 1e-4
 # Central differences c(h), c(h/2), c(h/4) are extrapolated: r(h) = (4 c(h/2) - c(h)) / 3. An error

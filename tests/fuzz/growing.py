@@ -22,7 +22,7 @@ from tests.fuzz.productions import BLOCKS, CHAINED, INPUTS, LENGTHS, STEPS
 from tests.fuzz.programs import MOST_ELEMENTS, TAB, Program
 from tests.fuzz.states import PLACES, enter
 
-from tapegrad.trees import flatten
+from tapegrad.core.trees import flatten
 
 LARGEST, MOST_AXES = 1e3, 4
 

@@ -14,7 +14,7 @@ from tests.fuzz.shrinking import shrunk
 from tests.fuzz.states import PLACES, held
 from tests.fuzz.variations import CHANGES, calls_of
 
-from tapegrad.trees import flatten
+from tapegrad.core.trees import flatten
 
 QUICK = Effort(compiled=0.0, second=0.0, passes=0.0)
 

@@ -24,12 +24,12 @@ from tests.fuzz.states import held
 from tests.fuzz.variations import PLAIN, calls_of
 
 from tapegrad import grad, jit, trace, value_and_grad
+from tapegrad.backends.numpy.play import run
+from tapegrad.core.request import Request
+from tapegrad.core.trees import flatten
 from tapegrad.errors import TapegradError
 from tapegrad.pipeline import optimized
-from tapegrad.request import Request
-from tapegrad.runtime.play import run
 from tapegrad.tracing.run import plain_value, trace_function
-from tapegrad.trees import flatten
 
 COMPARED, SKIPPED, REFUSED, RAISED = "compared", "skipped", "refused", "raised"
 

@@ -18,7 +18,7 @@ import numpy as np
 from tests.fuzz.programs import MOST_ELEMENTS, Call, Program
 
 from tapegrad import stop_gradient
-from tapegrad.trees import flatten
+from tapegrad.core.trees import flatten
 
 # A few runs find most of what the worst one would; results may differ by this times what they find.
 RUNS, SAFETY = 5, 4

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 from tapegrad import grad, value_and_grad
-from tapegrad.trees import flatten, unflatten
+from tapegrad.core.trees import flatten, unflatten
 
 STEP = 1e-5  # of first differences
 WIDE = 1e-4  # of second differences

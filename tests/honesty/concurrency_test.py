@@ -150,7 +150,7 @@ PLACES = [
     ("compiler/client.py", "Client._sleep"),
     ("compiler/executable.py", "decoded"),
     ("runtime/entry.py", "Entry.__init__"),
-    ("emit/linking.py", "linked"),
+    ("backends/cpu/linking.py", "linked"),
     ("runtime/variant.py", "Variant._use"),
     ("runtime/tier.py", "Tier.executable"),
     ("runtime/tier.py", "Tier.settle"),

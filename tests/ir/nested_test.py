@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.tapes import Kept, around, assert_same_values, tape
 
+from tapegrad.backends.numpy.play import run
 from tapegrad.errors import InternalError, TapeError
 from tapegrad.ir.tape import Builder, Guard, Tape, everywhere, literal, with_inner
 from tapegrad.ir.text import parse
@@ -22,7 +23,6 @@ from tapegrad.optimize.stops import drop_stops
 from tapegrad.primitives.base import Primitive, Writer
 from tapegrad.primitives.control import CallTape, Custom
 from tapegrad.primitives.kinks import Composite, turned
-from tapegrad.runtime.play import run
 
 Pass = Callable[[Tape], Tape]
 KB = 1000  # an f8[125]

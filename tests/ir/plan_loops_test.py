@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tapegrad.emit.machine_code import machine_code
 from tests.ir.plans_by_hand import AT, N, alone, along, cell, plan, store, total
 
-from tapegrad.emit.linking import linked
-from tapegrad.emit.numba_source import emit
+from tapegrad.backends.cpu.emit import emit
+from tapegrad.backends.cpu.linking import linked
+from tapegrad.backends.cpu.machine_code import machine_code
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation
+from tapegrad.ir.fold import PRODUCT, SUM
 from tapegrad.ir.plan import (
     UNBOUNDED,
     Affine,
@@ -84,7 +85,7 @@ def test_a_value_says_how_many_rounds():
 def test_the_index_of_a_loop_around_says_it_too():
     """A triangle: out[i] = x[0] + ... + x[i - 1]."""
     outer, inner = Index(N), Index(N)
-    term = Compute(OUT, (Affine.of(outer),), copy, (Read(X, (Affine.of(inner),)),), "sum")
+    term = Compute(OUT, (Affine.of(outer),), copy, (Read(X, (Affine.of(inner),)),), SUM)
     body = Loop(inner, (term,), rounds=Read(None, (Affine.of(outer),)))
     made = checked(plan(zeros(OUT), Loop(outer, (body,))))
     assert f"for j < i of {N}:" in str(made)
@@ -97,7 +98,7 @@ def test_the_index_of_a_loop_around_says_it_too():
 def test_a_loop_over_no_array_needs_no_bound():
     t, result = total(), replace(total(), role="output", hint="out")
     index = Index(UNBOUNDED)
-    grow = Compute(t, (), copy, (Read(None, (), literal(2.0, float)),), "prod")
+    grow = Compute(t, (), copy, (Read(None, (), literal(2.0, float)),), PRODUCT)
     made = plan(alone(t, 1.0), Loop(index, (grow,), rounds=Read(COUNT)), store(result, (), t))
     checked(made)
     assert "for i < n:" in str(made)

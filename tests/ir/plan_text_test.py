@@ -9,12 +9,12 @@ import pytest
 from tests.tapes import tape
 
 from tapegrad import trace
-from tapegrad.emit.oracle import drawn
+from tapegrad.backends.numpy.play import run
+from tapegrad.backends.oracle import drawn
 from tapegrad.ir.plan_run import run_plan
 from tapegrad.ir.plan_text import show_plan
 from tapegrad.ir.tape import Tape
 from tapegrad.pipeline import schedule
-from tapegrad.runtime.play import run
 from tapegrad.schedule.lower import lower
 
 GOLDEN = Path(__file__).parent / "plans"

@@ -11,6 +11,7 @@ from tests.tapes import Kept, around, assert_same_bits, awkward
 
 import tapegrad as tg
 from tapegrad import pipeline
+from tapegrad.backends.numpy.play import run
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.text import parse
 from tapegrad.ir.verify import verify
@@ -19,7 +20,6 @@ from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.inline import inline_custom
 from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
-from tapegrad.runtime.play import run
 
 PASSES = [simplify, eliminate_common, remove_dead, inline_custom, drop_stops]
 

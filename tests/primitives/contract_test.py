@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from tests.primitives.samples import Sample, all_samples, samples
 
+from tapegrad.backends.numpy.play import run
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.errors import GradientError
@@ -28,7 +29,6 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import primitives
 from tapegrad.primitives.base import Parametric
 from tapegrad.primitives.views import Squeeze, Transpose
-from tapegrad.runtime.play import run
 
 EVERY = all_samples()
 REVERSE = [s for s in EVERY if s.reverse]

@@ -12,9 +12,9 @@ import pytest
 import scipy.special as sp
 
 from tapegrad import grad, trace
+from tapegrad.backends.numpy.play import run
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.reverse import reverse
-from tapegrad.runtime.play import run
 
 NAN, INF = np.nan, np.inf
 DOCUMENT = Path(__file__).parents[2] / "docs" / "conventions.md"

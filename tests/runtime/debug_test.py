@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tapegrad import grad, jit, primitive, trace
-from tapegrad.emit import linking
+from tapegrad.backends.cpu import linking
 from tapegrad.errors import InternalError
 from tapegrad.runtime import debug
 from tapegrad.runtime.entry import flat_function

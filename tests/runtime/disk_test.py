@@ -1026,7 +1026,7 @@ df = value_and_grad(evidence, compile=sys.argv[1])
 value, found = df(p, x, y)
 print(*[np.asarray(v).tobytes().hex() for v in (value, found["scale"], found["length"])])
 info = df.cache_info()
-compiling = {"numba", "networkx", "tapegrad.emit.numba_source", "tapegrad.schedule.lower"}
+compiling = {"numba", "networkx", "tapegrad.backends.cpu.emit", "tapegrad.schedule.lower"}
 compiling |= {"llvmlite.binding"} if platform.machine() == "x86_64" else set()
 print(info.compiles, info.loads, *sorted(compiling.intersection(sys.modules)))
 """

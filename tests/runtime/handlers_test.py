@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tapegrad import grad
-from tapegrad.handlers import let_through
+from tapegrad.core.handlers import let_through
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
 X = np.linspace(0.1, 1.0, 20)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tapegrad import trace, value_and_grad
-from tapegrad.runtime import play
-from tapegrad.runtime.play import last_uses, run, written_over
+from tapegrad.backends.numpy import play
+from tapegrad.backends.numpy.play import last_uses, run, written_over
 
 X = np.random.default_rng(0).normal(size=(40, 5))
 

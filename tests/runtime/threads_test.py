@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tapegrad import grad, jit, set_num_threads, simplegrad, value_and_grad
-from tapegrad.emit import threads
-from tapegrad.emit.threads import Job
+from tapegrad.backends.cpu import threads
+from tapegrad.backends.cpu.threads import Job
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.fold import SUM
 from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read, is_parallel
@@ -289,7 +289,7 @@ INSIDE = "from tapegrad.compiler import client\nclient.client.failed = client.AT
 def run_program(text, *lines):
     """What a program prints, which is ended if it hangs."""
     program = "import numpy as np\nfrom tapegrad import grad, value_and_grad, set_num_threads\n"
-    program += "from tapegrad.schedule import spread\nfrom tapegrad.emit import threads\n"
+    program += "from tapegrad.schedule import spread\nfrom tapegrad.backends.cpu import threads\n"
     program += "set_num_threads(2)\nspread.GRAIN = 2000\n" + INSIDE + textwrap.dedent(text)
     ran = subprocess.run(
         [sys.executable, "-c", program],

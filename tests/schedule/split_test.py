@@ -8,7 +8,7 @@ from tests.emit.agreement_test import PROGRAMS
 from tests.emit.check import assert_agree
 
 from tapegrad import pipeline, trace
-from tapegrad.emit import kernel_cache
+from tapegrad.backends.cpu import kernel_cache
 from tapegrad.ir.plan import Cut, Loop, PythonCall, segments
 from tapegrad.schedule import fuse, split
 from tapegrad.schedule.cost import code_size

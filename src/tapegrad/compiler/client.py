@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tapegrad.backends.cpu import kernel_cache
+from tapegrad.backends.source.driver import Executable
 from tapegrad.compiler.job import Job
 from tapegrad.compiler.key import PACKAGE, sources_have_changed
 from tapegrad.compiler.packed import Packed, dumped, opaque_of, pack
@@ -37,12 +39,10 @@ from tapegrad.compiler.protocol import (
     messages,
     settings,
 )
-from tapegrad.emit import kernel_cache
-from tapegrad.emit.driver import Executable
+from tapegrad.core.handlers import let_through
+from tapegrad.core.late import COMPILER, load
 from tapegrad.errors import InternalError
-from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Tape
-from tapegrad.late import COMPILER, load
 
 if TYPE_CHECKING:
     import socket

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.source.driver import Driver, Executable, Place
 from tapegrad.compiler.packed import Elsewhere, dumped, loaded
-from tapegrad.emit.driver import Driver, Executable, Place
 from tapegrad.primitives.base import Primitive
 from tapegrad.primitives.control import Opaque
 

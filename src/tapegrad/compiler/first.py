@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tapegrad.late import COMPILER, load
+from tapegrad.core.late import COMPILER, load
 from tapegrad.pipeline import compile
 
 # What is compiled before all else: a loop, a sum, a choice, a product, a guard.

@@ -20,8 +20,8 @@ from tapegrad.compiler.executable import encoded
 from tapegrad.compiler.first import compile_first
 from tapegrad.compiler.packed import opaque_of
 from tapegrad.compiler.protocol import Answer
-from tapegrad.handlers import let_through
-from tapegrad.late import no_forks
+from tapegrad.core.handlers import let_through
+from tapegrad.core.late import no_forks
 from tapegrad.pipeline import compile
 
 if TYPE_CHECKING:

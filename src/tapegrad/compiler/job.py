@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
+from tapegrad.backends.source.driver import Executable
 from tapegrad.compiler.executable import decoded
 from tapegrad.compiler.packed import Packed, opaque_of
 from tapegrad.compiler.protocol import Answer
-from tapegrad.emit.driver import Executable
 
 
 class Job:

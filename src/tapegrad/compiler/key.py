@@ -53,7 +53,7 @@ def processor_key() -> str:
     """What the machine code depends on besides: LLVM, and what it knows of the processor."""
     import llvmlite
 
-    from tapegrad.emit.linking import vector_library
+    from tapegrad.backends.cpu.linking import vector_library
 
     processor = _processor() or _processor_by_llvm()
     return digest(repr((llvmlite.__version__, processor, vector_library())).encode())

@@ -22,6 +22,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tapegrad.backends.cpu import kernel_cache
+from tapegrad.backends.cpu.machine_code import Build, one_by_one
 from tapegrad.compiler import disk, kept
 from tapegrad.compiler.executable import encoded
 from tapegrad.compiler.first import compile_first
@@ -36,8 +38,6 @@ from tapegrad.compiler.protocol import (
     messages,
     settings,
 )
-from tapegrad.emit import kernel_cache
-from tapegrad.emit.machine_code import Build, one_by_one
 from tapegrad.pipeline import compile
 
 REST = 20.0  # seconds without work after which the process ends

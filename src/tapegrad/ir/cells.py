@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tapegrad.ir.values import Aval, Literal, Source
+from tapegrad.core.values import Aval, Literal, Source
 
 UNBOUNDED = sys.maxsize  # the extent of an index by which no array is read
 

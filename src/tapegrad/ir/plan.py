@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tapegrad.core.values import Literal, Source
 from tapegrad.ir.cells import UNBOUNDED as UNBOUNDED  # whoever works on plans finds these here too
 from tapegrad.ir.cells import Affine as Affine
 from tapegrad.ir.cells import At as At
@@ -27,7 +28,6 @@ from tapegrad.ir.cells import Read as Read
 from tapegrad.ir.cells import substitute_at as substitute_at
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.tape import METHODS
-from tapegrad.ir.values import Literal, Source
 
 # ---- statements and loops
 

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegrad.handlers import quiet
+from tapegrad.core.handlers import quiet
 from tapegrad.ir.allocation import Allocation, Slot, extent, left_of, strides
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.plan import (

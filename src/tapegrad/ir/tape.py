@@ -17,18 +17,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tapegrad.core.locks import cached_property
+from tapegrad.core.request import Form as Form
+from tapegrad.core.values import Aval as Aval  # whoever works on tapes finds these here too
+from tapegrad.core.values import Literal as Literal
+from tapegrad.core.values import Operand as Operand
+from tapegrad.core.values import Source as Source
+from tapegrad.core.values import Value as Value
+from tapegrad.core.values import Var as Var
+from tapegrad.core.values import aval_of as aval_of
+from tapegrad.core.values import dtype_name as dtype_name
+from tapegrad.core.values import literal as literal
 from tapegrad.errors import GradientError, TapeError
 from tapegrad.ir.report import MemoryReport
-from tapegrad.ir.values import Aval as Aval  # whoever works on tapes finds these here too
-from tapegrad.ir.values import Literal as Literal
-from tapegrad.ir.values import Operand as Operand
-from tapegrad.ir.values import Source as Source
-from tapegrad.ir.values import Value as Value
-from tapegrad.ir.values import Var as Var
-from tapegrad.ir.values import aval_of as aval_of
-from tapegrad.ir.values import dtype_name as dtype_name
-from tapegrad.ir.values import literal as literal
-from tapegrad.locks import cached_property
 
 # What methods of tapes and plans do that needs more than the representation itself, by name. It is
 # built on this module, so it is put in from above: by `tapegrad/methods.py`.
@@ -166,18 +167,6 @@ class Guard:
         none, and the function takes another path."""
         raises = self.what.startswith("LinAlgError(") and not self.expected.value
         return self.what if raises else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How a traced function was called: all that later calls of its tape must have alike.
-
-    `structure` is that of the positional and the keyword arguments. `statics` are the leaves that
-    aren't inputs: where, what, and by which key.
-    """
-
-    structure: Any
-    statics: tuple[tuple[str, str, Any], ...]
 
 
 @dataclass(frozen=True, eq=False)

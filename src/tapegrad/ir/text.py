@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import Aval, Literal, Operand, Slice, Var, dtype_name, literal
 from tapegrad.errors import TapeError
 from tapegrad.ir.tape import DECLARED, Call, Guard, Tape
-from tapegrad.ir.values import Aval, Literal, Operand, Slice, Var, dtype_name, literal
 
 # ---- printing
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tapegrad.handlers import quiet
+from tapegrad.core.handlers import quiet
 from tapegrad.ir.tape import Literal, Operand
 from tapegrad.primitives.base import Primitive
 

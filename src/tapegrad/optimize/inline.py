@@ -38,7 +38,9 @@ def _inline(tape: Tape, ruled: bool) -> Tape:
 
 
 def _is_inlined(primitive: Primitive, ruled: bool) -> bool:
-    return isinstance(primitive, Applied) and (ruled or not primitive.ruled)
+    if not isinstance(primitive, Applied) or not primitive.inlined:
+        return False
+    return ruled or not primitive.ruled
 
 
 def _expand(call: Call, body: Tape, rewriter: Rewriter) -> None:

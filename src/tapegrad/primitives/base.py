@@ -28,6 +28,8 @@ from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 
+from tapegrad.core.values import Slice as Slice
+from tapegrad.core.values import Value as Value
 from tapegrad.errors import InternalError
 from tapegrad.ir.tape import (
     DECLARED,
@@ -42,8 +44,6 @@ from tapegrad.ir.tape import (
     literal,
 )
 from tapegrad.ir.tape import Primitive as Primitive  # whoever declares primitives finds these here
-from tapegrad.ir.values import Slice as Slice
-from tapegrad.ir.values import Value as Value
 
 
 class Parametric(Primitive):

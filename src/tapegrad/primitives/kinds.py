@@ -177,7 +177,7 @@ class Library(Parametric):
 
 
 class Routine(Library):
-    """A kernel of `emit.support` that works in place, on each matrix of a batch.
+    """A kernel of `cpu.support` that works in place, on each matrix of a batch.
 
     It takes the arrays that it overwrites, which hold results in the end, work space, and those
     that it only reads; and returns the results that are numbers. Arrays of int32, which are pivots,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.handlers import quiet
+from tapegrad.core.handlers import quiet
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Parametric, broadcast_shapes, parametric
 from tapegrad.primitives.contractions import matmul, swapped

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tapegrad.locks import new_lock
+from tapegrad.core.locks import new_lock
 
 MAX_SIGNATURES = 128  # of one derived function; the least recently used goes first
 MANY_SIGNATURES = 46  # at which a warning says what keeps changing

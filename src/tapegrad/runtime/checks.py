@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tapegrad.core.trees import unflatten
 from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Tape
 from tapegrad.tracing.run import Traced
-from tapegrad.trees import unflatten
 
 
 def check_scalar_result(traced: Traced, has_aux: bool = False) -> None:

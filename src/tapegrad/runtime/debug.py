@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.numpy.play import run
+from tapegrad.core.handlers import quiet
+from tapegrad.core.trees import flatten
 from tapegrad.errors import InternalError
-from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Literal, Tape
-from tapegrad.runtime.play import run
-from tapegrad.trees import flatten
 
 ON = bool(os.environ.get("TAPEGRAD_DEBUG"))
 COMMON = 64  # units in the last place, of the largest element

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tapegrad import log
 from tapegrad.compiler import disk
+from tapegrad.core import log
+from tapegrad.core.late import CALLS, load
+from tapegrad.core.request import Request, describe
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Tape
-from tapegrad.late import CALLS, load
-from tapegrad.request import Request, describe
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
 from tapegrad.runtime.entry import Miss
 from tapegrad.runtime.retracing import (

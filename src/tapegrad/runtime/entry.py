@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.arguments import is_plain_tree, put_together, take_apart
-from tapegrad.emit.driver import INDENT, NUMBERS, Executable, Place, dtypes
-from tapegrad.emit.names import Scope
+from tapegrad.backends.numpy.play import checked_inputs, run, stale
+from tapegrad.backends.source.arguments import is_plain_tree, put_together, take_apart
+from tapegrad.backends.source.driver import INDENT, NUMBERS, Executable, Place, dtypes
+from tapegrad.backends.source.names import Scope
+from tapegrad.core.handlers import let_through
+from tapegrad.core.request import Request, leaf_key
+from tapegrad.core.trees import array_leaves, is_number, is_traced
 from tapegrad.errors import InternalError
-from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Tape, Var
-from tapegrad.request import Request, leaf_key
 from tapegrad.runtime import debug
-from tapegrad.runtime.play import checked_inputs, run, stale
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.tracing.state import State
-from tapegrad.trees import array_leaves, is_number, is_traced
 
 
 class Miss(Exception):
@@ -108,15 +108,15 @@ class Text:
 
 def driver_namespace(executable: Executable) -> dict[str, Any]:
     """What a driver's lines mean: kernels, functions that NumPy runs, dtypes."""
-    from tapegrad.emit.layout import layout_fault
-    from tapegrad.emit.linking import linked  # loads LLVM, which playing doesn't need
+    from tapegrad.backends.cpu.layout import layout_fault
+    from tapegrad.backends.cpu.linking import linked  # loads LLVM, which playing doesn't need
 
     if fault := layout_fault():
         raise InternalError(f"machine code can't be run here: {fault}")
     driver = executable.driver
     names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, **NUMBERS, **dtypes()}
     if any("spread(" in line for line in driver.lines):
-        from tapegrad.emit.threads import spread  # loads a pool of threads, which few need
+        from tapegrad.backends.cpu.threads import spread  # loads a pool of threads, which few need
 
         names["spread"] = spread
     functions: dict[bytes, Any] = {}  # kernels that are alike are linked once

@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.arrays import own_behaviour
+from tapegrad.backends.numpy.play import run
+from tapegrad.core.arrays import own_behaviour
+from tapegrad.core.request import Request
+from tapegrad.core.trees import is_array, is_traced, unflatten
 from tapegrad.differentiate.split import split
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Tape
 from tapegrad.pipeline import derive, finished, optimized, trace
-from tapegrad.request import Request
-from tapegrad.runtime.play import run
 from tapegrad.runtime.variant import own
 from tapegrad.tracing.run import Traced, input_aval, own_result, plain_value, replay
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.trees import is_array, is_traced, unflatten
 
 
 def vjp(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Pullback]:

@@ -6,14 +6,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tapegrad.backends.numpy.play import run
 from tapegrad.ir.tape import Aval
 from tapegrad.runtime import cache
-from tapegrad.runtime.play import run
 from tapegrad.tracing.run import plain_value
 from tapegrad.tracing.source import at_source
 
 if TYPE_CHECKING:
-    from tapegrad.request import Request
+    from tapegrad.core.request import Request
     from tapegrad.runtime.variant import Variant
 
 

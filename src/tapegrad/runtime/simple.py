@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from tapegrad.emit.program import Program
-from tapegrad.emit.standalone import (
+from tapegrad.backends.source.program import Program
+from tapegrad.backends.source.standalone import (
     Text,
     check_parts,
     is_float_leaf,
@@ -18,12 +18,12 @@ from tapegrad.emit.standalone import (
     refuse_foreign_calls,
     standalone,
 )
+from tapegrad.core.request import Request, argument_names, describe
+from tapegrad.core.trees import flatten, is_traced
 from tapegrad.pipeline import gradient, schedule, trace
-from tapegrad.request import Request, argument_names, describe
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.transformations import with_captured, with_loss
 from tapegrad.tracing.observe.observer import Observer
-from tapegrad.trees import flatten, is_traced
 
 _numbers = count()
 
@@ -41,7 +41,7 @@ class SimpleGradient:
         self._function = self._compiled()
 
     def _compiled(self) -> Callable[..., Any]:
-        from tapegrad.emit import support
+        from tapegrad.backends.cpu import support
 
         names = support.namespace()
         names["__name__"] = f"tapegrad.generated.{self._text.name}"

@@ -16,19 +16,19 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from tapegrad import log
 from tapegrad.compiler import disk
 from tapegrad.compiler.packed import Packed, opaque_of, pack
 from tapegrad.compiler.protocol import available_cores
+from tapegrad.core import log
+from tapegrad.core.handlers import let_through
+from tapegrad.core.late import MACHINE_CODE, load
+from tapegrad.core.locks import cached_property
 from tapegrad.errors import InternalError
-from tapegrad.handlers import let_through
-from tapegrad.late import MACHINE_CODE, load
-from tapegrad.locks import cached_property
 from tapegrad.tracing.source import at_source
 
 if TYPE_CHECKING:
+    from tapegrad.backends.source.driver import Executable
     from tapegrad.compiler.job import Job
-    from tapegrad.emit.driver import Executable
     from tapegrad.ir.tape import Tape
     from tapegrad.runtime.cache import Cache
 

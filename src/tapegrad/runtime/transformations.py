@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tapegrad.core.request import Request, check_differentiable, leaf_key
+from tapegrad.core.trees import flatten, is_traced, unflatten
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Literal, Tape
-from tapegrad.request import Request, check_differentiable, leaf_key
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.tracing.run import Traced
-from tapegrad.trees import flatten, is_traced, unflatten
 
 
 @dataclass(frozen=True)

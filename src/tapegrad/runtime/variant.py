@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.handlers import let_through
+from tapegrad.backends.numpy.play import run
+from tapegrad.core.handlers import let_through
+from tapegrad.core.locks import cached_property
+from tapegrad.core.request import Request, leaf_key
 from tapegrad.ir.tape import Tape
-from tapegrad.locks import cached_property
-from tapegrad.request import Request, leaf_key
 from tapegrad.runtime.cache import Cache
 from tapegrad.runtime.entry import Entry, Miss
-from tapegrad.runtime.play import run
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.tracing.aliasing import check_apart

@@ -16,6 +16,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from tapegrad.core.locks import cached_property
 from tapegrad.ir.plan import (
     Affine,
     ArgUpdate,
@@ -30,7 +31,6 @@ from tapegrad.ir.plan import (
     Read,
     Step,
 )
-from tapegrad.locks import cached_property
 from tapegrad.schedule.contract import in_common, with_loops
 from tapegrad.schedule.cost import SCALAR, WRITE, traffic, work_once
 

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.request import argument_names, leaf_names
+from tapegrad.core.trees import flatten, is_traced
 from tapegrad.errors import ArgumentError, RuleError
 from tapegrad.primitives.control import Missing
-from tapegrad.request import argument_names, leaf_names
 from tapegrad.tracing.custom_call import apply
 from tapegrad.tracing.custom_operation import Operation
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.trace import tracing_depth
-from tapegrad.trees import flatten, is_traced
 
 Rule = Callable[..., Any]
 

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.handlers import let_through
+from tapegrad.core.request import Request, check_leaf
+from tapegrad.core.trees import flatten, is_array, is_traced
 from tapegrad.errors import ArgumentError, GradientError, TraceError
-from tapegrad.handlers import let_through
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.control import CallTape, Custom, Opaque
-from tapegrad.request import Request, check_leaf
 from tapegrad.tracing.aliasing import share_memory
 from tapegrad.tracing.custom_operation import Applied, Operation
 from tapegrad.tracing.custom_rule import FINAL, Backward, first_sentence
@@ -41,7 +42,6 @@ from tapegrad.tracing.run import Traced, input_aval, trace_function
 from tapegrad.tracing.source import at_line, at_source, user_source
 from tapegrad.tracing.trace import innermost, tracing_depth, untraced
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
-from tapegrad.trees import flatten, is_array, is_traced
 
 # ---- calling
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.handlers import let_through
+from tapegrad.core.trees import is_number
 from tapegrad.errors import InternalError, LeakedTracerError, RuleError
-from tapegrad.handlers import let_through
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Writer
 from tapegrad.primitives.control import Missing, Opaque
@@ -24,7 +25,6 @@ from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_source
 from tapegrad.tracing.trace import Trace, untraced
 from tapegrad.tracing.tracer import Tracer, to_operand
-from tapegrad.trees import is_number
 
 # Faults that running a function on plain arrays wouldn't mend.
 FINAL = (InternalError, LeakedTracerError, RuleError, WritesArgument)

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.arrays import is_known
+from tapegrad.core.arrays import is_known
+from tapegrad.core.handlers import let_through, quiet
+from tapegrad.core.trees import flatten
 from tapegrad.errors import UnsupportedError
-from tapegrad.handlers import let_through, quiet
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.control import Opaque
 from tapegrad.tracing.mixed import MixedTree, mixed_tree
@@ -25,7 +26,6 @@ from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import Trace, innermost
 from tapegrad.tracing.tracer import Tracer, record
-from tapegrad.trees import flatten
 
 _WARNINGS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}  # by default
 _FLAGS = {"divide": 1, "over": 2, "under": 4, "invalid": 8}  # NumPy's own numbers

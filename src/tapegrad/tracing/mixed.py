@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.trees import flatten, is_number, unflatten
 from tapegrad.ir.tape import Aval, Literal
 from tapegrad.primitives.base import Node
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, stand_in
-from tapegrad.trees import flatten, is_number, unflatten
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tapegrad.core.values import Value
 from tapegrad.ir.tape import Operand
-from tapegrad.ir.values import Value
 
 
 class Proxy(Value):

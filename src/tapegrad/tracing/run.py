@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.arrays import is_known, native, plain
+from tapegrad.core.arrays import is_known, native, plain
+from tapegrad.core.handlers import quiet
+from tapegrad.core.late import CALLS, load
+from tapegrad.core.request import Request
+from tapegrad.core.trees import flatten, is_number, is_traced, notes_in, unflatten
 from tapegrad.errors import TapegradError
-from tapegrad.handlers import quiet
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
-from tapegrad.late import CALLS, load
-from tapegrad.request import Request
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
-from tapegrad.trees import flatten, is_number, is_traced, notes_in, unflatten
 
 if TYPE_CHECKING:
     from tapegrad.tracing.observe.observer import Observer

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tapegrad.handlers import let_through
+from tapegrad.core.handlers import let_through
 from tapegrad.tracing.observe.comparing import HELPERS
 from tapegrad.tracing.observe.reads import Reads
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.arrays import objection
+from tapegrad.core.arrays import objection
+from tapegrad.core.trees import is_array
 from tapegrad.errors import ArgumentError, LeakedTracerError, TapegradError, TraceError
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
 from tapegrad.primitives import elementwise as ew
@@ -27,7 +28,6 @@ from tapegrad.tracing.layout import note_aliased_write
 from tapegrad.tracing.observe.observer import note_captured
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import at_line, at_source, user_source
-from tapegrad.trees import is_array
 
 
 class _UnderWay(threading.local):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.arrays import native, plain
+from tapegrad.core.arrays import native, plain
 from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand
 from tapegrad.primitives.kinds import View

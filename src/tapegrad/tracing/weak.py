@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import ConversionError
-from tapegrad.handlers import let_through, quiet
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line

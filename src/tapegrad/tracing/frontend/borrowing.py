@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.trees import is_array
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, has_tracer, plain
@@ -27,7 +28,6 @@ from tapegrad.tracing.frontend.parameters import running
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.trees import is_array
 
 # ---- what makes arrays
 

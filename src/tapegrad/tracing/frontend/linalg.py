@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from tapegrad.core.handlers import quiet
 from tapegrad.errors import UnsupportedError
-from tapegrad.handlers import quiet
 from tapegrad.primitives.determinants import Det
 from tapegrad.primitives.solving import LU, Cholesky, LUSolve, inverse_t
 from tapegrad.primitives.solving import slogdet as strict_slogdet

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.trees import is_array
 from tapegrad.ir.tape import literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
@@ -14,7 +15,6 @@ from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.frontend.shaping import reshape
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
-from tapegrad.trees import is_array
 
 
 def is_traceable(dtype: np.dtype) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.arrays import KNOWN, is_foreign, is_known
+from tapegrad.core.arrays import KNOWN, is_foreign, is_known
+from tapegrad.core.trees import is_array
 from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
@@ -18,7 +19,6 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
-from tapegrad.trees import is_array
 
 
 def is_weak(x: Any) -> bool:

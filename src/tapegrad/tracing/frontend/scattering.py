@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
+from tapegrad.core.trees import is_array
 from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.primitives import elementwise
 from tapegrad.primitives.base import Slice, broadcast_shapes
@@ -27,7 +28,6 @@ from tapegrad.tracing.frontend.operands import (
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
-from tapegrad.trees import is_array
 
 # ---- x[index] = value
 

@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tapegrad.core.locks import cached_property
 from tapegrad.errors import TapegradError, UnsupportedError
-from tapegrad.locks import cached_property
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.harmless import CONTAINERS
 from tapegrad.tracing.observe.reads import Reads
@@ -98,7 +98,7 @@ class Identities:
 
     @cached_property
     def _accessors(self) -> list[Any]:
-        from tapegrad.trees import accessors
+        from tapegrad.core.trees import accessors
 
         return accessors(self.arguments)
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError
-from tapegrad.handlers import let_through
 from tapegrad.tracing import randomness
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.harmless import CONTAINERS, is_users_file

@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tapegrad.core.request import describe
 from tapegrad.primitives.base import Value
-from tapegrad.request import describe
 from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import name_of, root_called
@@ -173,7 +173,7 @@ class Observer(Notes):
     def _argument(self, text: str, x: Any) -> None:
         import dataclasses
 
-        from tapegrad.trees import is_traced
+        from tapegrad.core.trees import is_traced
 
         if (isinstance(x, (*PLAIN, Value)) and type(x) in PLAIN_TYPES) or is_traced(x):
             return
@@ -198,7 +198,7 @@ class Observer(Notes):
 
     def _notes(self, text: str, x: Any) -> None:
         """What an argument carries along that isn't traced."""
-        from tapegrad.trees import notes_of
+        from tapegrad.core.trees import notes_of
 
         for name, value in notes_of(x).items():
             if not CALM[type(value)]:

@@ -32,15 +32,15 @@ MACHINE_CODE = (  # what machine code takes: its compiler's other side, and what
     "tapegrad.compiler.client",
     "tapegrad.compiler.executable",
     "tapegrad.compiler.kept",
-    "tapegrad.emit.layout",
-    "tapegrad.emit.linking",
+    "tapegrad.backends.cpu.layout",
+    "tapegrad.backends.cpu.linking",
 )
 COMPILER = (  # what a compiler in this process takes
     "networkx",
     "tapegrad.compiler.inside",
-    "tapegrad.emit.names",
-    "tapegrad.emit.numba_source",
-    "tapegrad.emit.support",
+    "tapegrad.backends.source.names",
+    "tapegrad.backends.cpu.emit",
+    "tapegrad.backends.cpu.support",
     "tapegrad.schedule.buffers",
 )
 

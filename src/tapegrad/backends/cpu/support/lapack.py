@@ -15,9 +15,9 @@ from numba.core import cgutils
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
-from tapegrad.emit.support.arrays import INT, WORD, FixedArray
-from tapegrad.emit.support.blas import Fortran
-from tapegrad.emit.support.translation import call_helper
+from tapegrad.backends.cpu.support.arrays import INT, WORD, FixedArray
+from tapegrad.backends.cpu.support.blas import Fortran
+from tapegrad.backends.cpu.support.translation import call_helper
 
 ALONE = 16  # up to this size right sides are solved for one by one: several go to BLAS's threads
 BLOCK, BLOCKS = 32, 32  # pulled back at once: so many rows, or more if there were more blocks

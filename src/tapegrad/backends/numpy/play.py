@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.arrays import plain
+from tapegrad.core.arrays import plain
+from tapegrad.core.handlers import quiet
+from tapegrad.core.request import check_leaf, static_leaves
+from tapegrad.core.statics import static_key
+from tapegrad.core.trees import flatten, flatten_with_paths, is_number, is_traced
+from tapegrad.core.values import same_bits
 from tapegrad.errors import TapeError
-from tapegrad.handlers import quiet
 from tapegrad.ir.tape import Form, Guard, Literal, Operand, Tape, Var
-from tapegrad.ir.values import same_bits
 from tapegrad.primitives.base import Elementwise, Primitive
-from tapegrad.request import check_leaf, static_leaves
-from tapegrad.statics import static_key
-from tapegrad.trees import flatten, flatten_with_paths, is_number, is_traced
 
 LARGE = 1 << 17  # bytes; what is smaller, malloc takes from memory that was freed
 SMALL = 1 << 10  # bytes; what is smaller is kept until the end

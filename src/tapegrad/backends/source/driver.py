@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad.primitives.base import Primitive
 
 INDENT = "    "
-# What drivers and kernels find where they run, besides what `emit.support` defines.
+# What drivers and kernels find where they run, besides what `cpu.support` defines.
 NUMBERS = {"nan": np.nan, "inf": np.inf}
 DTYPES = (
     *("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

@@ -14,8 +14,8 @@ from numba.core import cgutils
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
-from tapegrad.emit.linking import vector_library
-from tapegrad.emit.support.arrays import BYTE, INT, WORD
+from tapegrad.backends.cpu.linking import vector_library
+from tapegrad.backends.cpu.support.arrays import BYTE, INT, WORD
 
 VECTORISED = vector_library()
 _VARIANTS = {"d": {64: 4, 32: 8}, "e": {64: 8, 32: 16}}  # AVX2 and AVX-512: lanes for a width

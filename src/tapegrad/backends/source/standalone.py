@@ -1,7 +1,7 @@
 """Functions as text: what `tape.source` shows, and what `simplegrad` runs and saves.
 
 The readable part is the kernels and one function that takes the arguments apart, allocates the
-results, calls the kernels and puts the results together. A saved file adds `emit.support`, on which
+results, calls the kernels and puts the results together. A saved file adds `cpu.support`, on which
 the kernels stand, and needs NumPy, numba and SciPy's BLAS, but not tapegrad.
 """
 
@@ -14,12 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.arguments import branches, is_plain_tree, is_tree, put_together, take_apart
-from tapegrad.emit.driver import INDENT, numpy_name
-from tapegrad.emit.program import Program
+from tapegrad.backends.source.arguments import (
+    branches,
+    is_plain_tree,
+    is_tree,
+    put_together,
+    take_apart,
+)
+from tapegrad.backends.source.driver import INDENT, numpy_name
+from tapegrad.backends.source.program import Program
+from tapegrad.core.trees import is_number, is_traced
 from tapegrad.errors import ArgumentError, UnsupportedError
 from tapegrad.ir.plan import Cell
-from tapegrad.trees import is_number, is_traced
 
 _STALE = (
     "this function was traced where something held that doesn't hold for these arguments, so its "
@@ -40,7 +46,7 @@ class Text:
 
     def whole(self) -> str:
         """The saved file: the readable part, then what it stands on."""
-        from tapegrad.emit import support
+        from tapegrad.backends.cpu import support
 
         return "\n\n".join(
             [

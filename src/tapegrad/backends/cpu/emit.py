@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.driver import INDENT
-from tapegrad.emit.names import Scope
-from tapegrad.emit.program import LINE, Kernel, Program, lines_of
+from tapegrad.backends.source.driver import INDENT
+from tapegrad.backends.source.names import Scope
+from tapegrad.backends.source.program import LINE, Kernel, Program, lines_of
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.plan import (

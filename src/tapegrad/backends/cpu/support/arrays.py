@@ -30,8 +30,8 @@ from numba.extending import (
     register_model,
 )
 
-from tapegrad.emit.layout import ALIGNED, ARRAY_FIELDS, DTYPE_FIELDS, SWAPPED
-from tapegrad.emit.linking import OBJECTS
+from tapegrad.backends.cpu.layout import ALIGNED, ARRAY_FIELDS, DTYPE_FIELDS, SWAPPED
+from tapegrad.backends.cpu.linking import OBJECTS
 
 WORD, INT, BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
 

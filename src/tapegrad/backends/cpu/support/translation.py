@@ -25,8 +25,8 @@ from numba.core import cgutils
 from numba.core.callconv import create_error_model
 from numba.core.registry import cpu_target
 
-from tapegrad.emit.support.arrays import BYTE, WORD, FixedArray, part, reshaped
-from tapegrad.emit.support.outline import SMALL, Outline, rounds, taken_apart
+from tapegrad.backends.cpu.support.arrays import BYTE, WORD, FixedArray, part, reshaped
+from tapegrad.backends.cpu.support.outline import SMALL, Outline, rounds, taken_apart
 
 OPERATORS: dict[type, Any] = {
     ast.Add: operator.add,

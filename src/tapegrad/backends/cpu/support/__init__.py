@@ -11,8 +11,8 @@ import inspect
 import re
 from typing import Any
 
-from tapegrad.emit import layout, linking, loading, threads
-from tapegrad.emit.support import (
+from tapegrad.backends.cpu import layout, linking, loading, threads
+from tapegrad.backends.cpu.support import (
     arrays,
     blas,
     compiling,
@@ -22,7 +22,7 @@ from tapegrad.emit.support import (
     scalars,
     translation,
 )
-from tapegrad.emit.support.compiling import compiled, object_code
+from tapegrad.backends.cpu.support.compiling import compiled, object_code
 
 MODULES = (
     *(layout, loading, linking, arrays, scalars, blas, lapack, outline, translation, composed),
@@ -43,7 +43,7 @@ def text() -> str:
     parts = []
     for module in MODULES:
         body = inspect.getsource(module).split('"""', 2)[2]
-        body = re.sub(r"from __future__ import annotations\n|from tapegrad[^\n]*\n", "", body)
+        body = re.sub(r"from (__future__|tapegrad\S*) import (\([^)]*\)|[^\n]*)\n", "", body)
         parts.append(body.strip())
     return "\n\n\n".join(parts)
 

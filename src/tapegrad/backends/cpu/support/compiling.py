@@ -11,9 +11,16 @@ from numba.core import config, funcdesc
 from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 
-from tapegrad.emit.linking import ENTRY, linked
-from tapegrad.emit.support.arrays import BYTE, INT, WORD, FixedArray, data_pointers, python_object
-from tapegrad.emit.support.translation import TARGET, TYPING, Translator, tree_of
+from tapegrad.backends.cpu.linking import ENTRY, linked
+from tapegrad.backends.cpu.support.arrays import (
+    BYTE,
+    INT,
+    WORD,
+    FixedArray,
+    data_pointers,
+    python_object,
+)
+from tapegrad.backends.cpu.support.translation import TARGET, TYPING, Translator, tree_of
 
 
 class Library(CPUCodeLibrary):

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tapegrad.trees import notes_of
+from tapegrad.core.trees import notes_of
 
 
 def is_plain_tree(x: Any) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.loading import Image, NotSimple
+from tapegrad.backends.cpu.loading import Image, NotSimple
 
 ENTRY = "tapegrad_entry"  # the function of an object file that Python calls
 # What machine code refers to by name: Python objects, whose addresses these symbols are, and the

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.names import Scope, user_names
-from tapegrad.handlers import quiet
+from tapegrad.backends.source.names import Scope, user_names
+from tapegrad.core.handlers import quiet
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Source, Tape, Var
 from tapegrad.primitives.kinds import Library
 

@@ -8,16 +8,28 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tapegrad.arrays import is_foreign, objection
+from tapegrad.core.arrays import is_foreign, objection
+from tapegrad.core.locks import cached_property
+from tapegrad.core.statics import exact_key, static_key
+from tapegrad.core.trees import flatten, flatten_with_paths, is_number, is_traced, path_name
 from tapegrad.errors import ArgumentError
-from tapegrad.ir.tape import Form
-from tapegrad.locks import cached_property
-from tapegrad.statics import exact_key, static_key
-from tapegrad.trees import flatten, flatten_with_paths, is_number, is_traced, path_name
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a traced function was called: all that later calls of its tape must have alike.
+
+    `structure` is that of the positional and the keyword arguments. `statics` are the leaves that
+    aren't inputs: where, what, and by which key.
+    """
+
+    structure: Any
+    statics: tuple[tuple[str, str, Any], ...]
 
 
 class Request:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit.driver import INDENT, Driver, Place, numpy_name
-from tapegrad.emit.names import Scope
+from tapegrad.backends.source.driver import INDENT, Driver, Place, numpy_name
+from tapegrad.backends.source.names import Scope
+from tapegrad.core.locks import cached_property
 from tapegrad.ir.allocation import Allocation, Slot
 from tapegrad.ir.plan import Cell, Index, Plan, PythonCall, segments
 from tapegrad.ir.tape import Literal, dtype_name
-from tapegrad.locks import cached_property
 
 LINE = 96  # the width that source is kept to
 

@@ -10,8 +10,8 @@ from numba.core import cgutils
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
-from tapegrad.emit.linking import FORTRAN
-from tapegrad.emit.support.arrays import BYTE, INT
+from tapegrad.backends.cpu.linking import FORTRAN
+from tapegrad.backends.cpu.support.arrays import BYTE, INT
 
 _LETTERS = {types.float64: "d", types.float32: "s"}
 

@@ -13,10 +13,10 @@ from llvmlite import ir
 from numba import types
 from numba.core.typing.templates import signature
 
-from tapegrad.emit.support.scalars import _common, _intrinsic, copysign, log, sqrt, where
-from tapegrad.emit.support.translation import TARGET, Translator, tree_of
+from tapegrad.backends.cpu.support.scalars import _common, _intrinsic, copysign, log, sqrt, where
+from tapegrad.backends.cpu.support.translation import TARGET, Translator, tree_of
 
-inf = float("inf")
+INFINITY = float("inf")
 SQRT_EIGHTH = 0.3535533905932738
 
 
@@ -101,4 +101,4 @@ def erfinv(y: Any) -> Any:
     below = where(tail > 5.0, f, d)
     near = abs(q) <= 0.425
     quotient = where(near, a, copysign(top + top, y)) / where(near, b, below)
-    return where(tail == inf, copysign(inf, y), quotient * SQRT_EIGHTH + 0.0)
+    return where(tail == INFINITY, copysign(INFINITY, y), quotient * SQRT_EIGHTH + 0.0)

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegrad.core.handlers import quiet
+from tapegrad.core.values import same_bits
 from tapegrad.errors import InternalError
-from tapegrad.handlers import quiet
 from tapegrad.ir.plan import Cell, CheckGuard, Plan, count_accesses
 from tapegrad.ir.plan_run import run_plan
 from tapegrad.ir.plan_verify import verify_allocation
 from tapegrad.ir.tape import Aval, Literal, Operand, Tape
-from tapegrad.ir.values import same_bits
 
 if TYPE_CHECKING:
-    from tapegrad.emit.program import Program
+    from tapegrad.backends.source.program import Program
     from tapegrad.ir.allocation import Allocation
 
 MOST = 4000  # accesses that running a plan may take: some 10 ms

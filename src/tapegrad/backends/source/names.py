@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterable
 from functools import cache, lru_cache
 
-from tapegrad.emit.driver import global_words
+from tapegrad.backends.source.driver import global_words
 from tapegrad.ir.tape import Source, Tape, Var
 
 LONGEST = 60  # characters of a name
@@ -23,7 +23,7 @@ CARRIED = (
     "linking",
     "loading",
     "threads",
-)  # what a saved file carries besides emit.support
+)  # what a saved file carries besides cpu.support
 
 
 @cache
@@ -36,11 +36,12 @@ def reserved() -> frozenset[str]:
 
 @cache
 def support_words() -> frozenset[str]:
-    """The names that the files of `emit.support` define or import. The files are parsed and not
+    """The names that the files of `cpu.support` define or import. The files are parsed and not
     imported: who only reads source needs no numba."""
-    folder = os.path.join(os.path.dirname(__file__), "support")
+    home = os.path.join(os.path.dirname(os.path.dirname(__file__)), "cpu")
+    folder = os.path.join(home, "support")
     files = [os.path.join(folder, file) for file in os.listdir(folder)]
-    files += [os.path.join(os.path.dirname(__file__), f"{name}.py") for name in CARRIED]
+    files += [os.path.join(home, f"{name}.py") for name in CARRIED]
     words: set[str] = set()
     for path in files:
         if path.endswith(".py") and not path.endswith("__init__.py"):

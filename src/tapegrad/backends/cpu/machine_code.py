@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.emit import kernel_cache
-from tapegrad.emit.program import Program
+from tapegrad.backends.cpu import kernel_cache
+from tapegrad.backends.source.program import Program
 
 # What compiles kernels: the function that gives one's machine code, and for each kernel its text's
 # length. The result holds the machine code of each.
@@ -22,7 +22,7 @@ def one_by_one(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[A
 
 def machine_code(program: Program, build: Build | None = None) -> dict[str, bytes]:
     """The machine code of a program's kernels by name; `build` compiles those that are new."""
-    from tapegrad.emit import support
+    from tapegrad.backends.cpu import support
 
     names = support.namespace()
     names.update({"nan": np.nan, "inf": np.inf, "empty": np.empty})

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.locks import new_lock
+from tapegrad.core.statics import static_key
+from tapegrad.core.values import Value
 from tapegrad.errors import ArgumentError
-from tapegrad.ir.values import Value
-from tapegrad.locks import new_lock
-from tapegrad.statics import static_key
 
 NAMESPACE = "tapegrad"
 _registered: set[type] = set()
