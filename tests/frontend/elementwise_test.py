@@ -115,6 +115,7 @@ ANYWHERE = [
     lambda x: sp.i1e(x),
     lambda x: sp.sinc(x),
     lambda x: sp.pseudo_huber(0.7, x),
+    lambda x: sp.exprel(x),
     lambda x: sp.huber(0.7, x),
     lambda x: np.logaddexp(x, 0),
 ]
