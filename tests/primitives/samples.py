@@ -39,6 +39,7 @@ from tapegrad.primitives.reductions import (
     ArgMin,
     CumProd,
     CumSum,
+    LogSumExp,
     Max,
     Min,
     Prod,
@@ -421,6 +422,22 @@ def pick_over_rows(x: Any, pick: Any) -> Any:
     for k in range(1, x.shape[1]):
         out = np.array([pick(a, b) for a, b in zip(out, x[:, k], strict=True)])
     return out
+
+
+def _log_sum_exp() -> Iterator[Sample]:
+    def plainly(axes: tuple[int, ...]) -> Reference:
+        return lambda x: np.log(np.sum(np.exp(x), axes))
+
+    for axes in ((0,), (1,), (0, 1), ()):
+        yield Sample(LogSumExp(axes), (A,), plainly(axes), label=str(axes))
+    yield Sample(LogSumExp((1,)), (normal(2, 1),), plainly((1,)), label="one")
+    yield Sample(LogSumExp((0,)), (np.zeros((0, 3)),), plainly((0,)), False, label="empty")
+    large = np.array([[1e3, 1e3 - 1], [-1e3, -1e3], [800.0, -800.0]])
+    yield Sample(LogSumExp((1,)), (large,), lambda x: np.logaddexp.reduce(x, axis=1), label="large")
+    edges = np.array([[-np.inf, -np.inf], [np.inf, 0.0], [np.inf, -np.inf], [np.nan, 1.0]])
+    yield Sample(
+        LogSumExp((1,)), (edges,), lambda x: np.logaddexp.reduce(x, axis=1), False, label="edges"
+    )
 
 
 def _flags(make: Callable[..., Primitive], fold: Any) -> Iterator[Sample]:
@@ -1136,6 +1153,7 @@ def _other() -> dict[Any, list[Sample]]:
         Prod: list(_prod()),
         Max: list(_extremum(Max, max, -np.inf)),
         Min: list(_extremum(Min, min, np.inf)),
+        LogSumExp: list(_log_sum_exp()),
         Any_: list(_flags(Any_, any)),
         All: list(_flags(All, all)),
         ArgMax: list(_arg(ArgMax, 1)),

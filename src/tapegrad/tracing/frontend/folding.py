@@ -9,6 +9,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.primitives.reductions import LogSumExp
 from tapegrad.tracing.frontend import nans, reducing
 from tapegrad.tracing.frontend.operands import as_tracer, cast, promoted
 from tapegrad.tracing.frontend.parameters import form_of, plain_parameter, taken
@@ -19,12 +20,8 @@ _MISSING = np._NoValue
 
 
 def _log_sum_exp(x: Any, axis: Any, keepdims: Any) -> Any:
-    """logaddexp.reduce: the largest is taken out, so that nothing overflows. Equal infinities are
-    as far apart as equal numbers are."""
-    top = reducing.max(x, axis, None, True, initial=_MISSING if x.size else -np.inf)
-    apart = np.where(np.isfinite(top), x - top, np.where(x == top, x.dtype.type(0), -np.inf))
-    total = reducing.sum(np.exp(apart), axis, None, None, keepdims)
-    return np.log(total) + np.reshape(top, total.shape)
+    """logaddexp.reduce."""
+    return reducing.reduced(LogSumExp, x, axis, keepdims)
 
 
 def _root_of_squares(x: Any, axis: Any, keepdims: Any) -> Any:

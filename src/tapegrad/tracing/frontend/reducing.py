@@ -57,6 +57,12 @@ def _finish(out: Any, axes: tuple[int, ...], keepdims: Any, target: Any) -> Any:
     return scalar(out) if target is None else store(target, out)
 
 
+def reduced(primitive: Any, x: Any, axis: Any, keepdims: Any) -> Any:
+    """A reduction over NumPy's axes."""
+    axes = _axes(x, axis)
+    return _finish(primitive(axes)(x) if axes else ew.copy(x), axes, keepdims, None)
+
+
 def selected(x: Any, where: Any, neutral: Any) -> Any:
     """`x` with the elements outside `where=` replaced by the operation's neutral element."""
     if where is _MISSING or where is True:
