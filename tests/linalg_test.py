@@ -36,6 +36,14 @@ CASES: list[tuple[Callable[..., Any], Any, Any]] = [
     (lambda m, a, b: m.solve(a, b, assume_a="pos"), PD, B),
     (lambda m, a, b: m.solve(a, b, assume_a="lower triangular"), np.tril(A), B),
     (lambda m, a, b: m.expm(a / 3), A, None),
+    *[
+        (lambda m, a, b, lower=lower, upper=upper: m.solve_banded((lower, upper), a, b), bands, b)
+        for lower, upper in ((1, 1), (2, 1), (0, 2), (2, 0))
+        for bands in [
+            normal(lower + upper + 1, 5) + 3 * (np.arange(lower + upper + 1) == upper)[:, None]
+        ]
+        for b in (normal(5, 2), normal(5))
+    ],
 ]
 
 
@@ -86,6 +94,7 @@ def test_failures_at_any_call(how: Any) -> None:
         (lambda a: linalg.cholesky(a), -np.eye(3)),
         (lambda a: linalg.solve_triangular(a, np.ones(3)), np.diag([1.0, 0.0, 1.0])),
         (lambda a: linalg.solve(a, np.ones(3)), np.ones((3, 3))),
+        (lambda a: linalg.solve_banded((1, 1), a, np.ones(3)), np.zeros((3, 3))),
     ):
         df = grad(lambda a, f=f: np.sum(f(a)), compile=how)
         assert np.all(np.isfinite(df(PD)))

@@ -12,6 +12,7 @@ numbers; integers become float64. Where arguments are traced, `overwrite_a`, `ov
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -20,6 +21,7 @@ import numpy as np
 from numpy import matrix_transpose
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.primitives.banded import BandedLU, BandedSolve
 from tapegrad.primitives.solving import Cholesky
 from tapegrad.primitives.spectral import Expm
 from tapegrad.primitives.triangles import Triangle, TriangularSolve
@@ -35,7 +37,15 @@ from tapegrad.tracing.frontend.operands import has_tracer
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.source import at_line
 
-__all__ = ["cho_factor", "cho_solve", "cholesky", "expm", "solve", "solve_triangular"]
+__all__ = [
+    "cho_factor",
+    "cho_solve",
+    "cholesky",
+    "expm",
+    "solve",
+    "solve_banded",
+    "solve_triangular",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -239,6 +249,54 @@ def solve(
     system = factored(a)
     raise_if(is_singular(system[1]), "A singular matrix detected")
     return solved(system, b, transposed)
+
+
+@_scipys
+def solve_banded(
+    l_and_u: tuple[int, int],
+    ab: Any,
+    b: Any,
+    overwrite_ab: bool = False,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Array:
+    """The x with a x = b, for a matrix of a few diagonals.
+
+    Parameters
+    ----------
+    l_and_u : how many diagonals there are below and above the main one, (l, u).
+    ab : the diagonals as rows, of shape (l + u + 1, n): ab[u + i - j, j] is a[i, j].
+    b : a vector of shape (n,), or columns, of shape (n, k).
+
+    Returns
+    -------
+    x, in the shape of `b`.
+
+    Raises
+    ------
+    LinAlgError : the matrix is singular.
+    ValueError : `ab` has another number of rows, or `b` doesn't fit.
+    """
+    lower, upper = map(operator.index, l_and_u)
+    ab, b = floating(ab, b)
+    if ab.ndim != 2 or b.ndim not in (1, 2):
+        raise UnsupportedError(
+            f"solve_banded of batches isn't supported on traced arrays{at_line()}. Call it for each"
+        )
+    if ab.shape[1] != b.shape[0]:
+        raise ValueError("shapes of ab and b are not compatible.")
+    if lower + upper + 1 != ab.shape[0]:
+        raise ValueError(
+            "invalid values for the number of lower and upper diagonals: "
+            f"l+u+1 ({lower + upper + 1}) does not equal ab.shape[0] ({ab.shape[0]})"
+        )
+    room = np.zeros((ab.shape[1], lower), ab.dtype)
+    columns = np.concatenate([room, matrix_transpose(ab)], 1)
+    factors, pivots = BandedLU(lower)(columns)
+    raise_if(np.any(factors[:, lower + upper] == 0), "singular matrix")
+    rows = b[None] if b.ndim == 1 else matrix_transpose(b)
+    x = BandedSolve(lower)(columns, factors, pivots, rows)
+    return x[0] if b.ndim == 1 else matrix_transpose(x)
 
 
 @_scipys

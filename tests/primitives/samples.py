@@ -20,6 +20,7 @@ import scipy.special as sp
 from tapegrad.ir.tape import Aval, Builder, Tape
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import primitives, special
+from tapegrad.primitives.banded import BandedLU, BandedSolve
 from tapegrad.primitives.base import Elementwise, Primitive, Slice
 from tapegrad.primitives.contractions import MatMul
 from tapegrad.primitives.control import CallTape, Custom, Opaque
@@ -86,8 +87,8 @@ class Sample:
 
     `smooth`: differences exist here, in both directions and twice. `analytic`: NumPy evaluates it
     on complex operands, so a complex step gives derivatives to the last digit. `reverse` and
-    `forward`: it has that rule. `reference` computes the result another way. `factored`: operands
-    1 and 2 are the LU factors of operand 0; they follow it and have no derivatives.
+    `forward`: it has that rule. `reference` computes the result another way. `factored`: what
+    makes operands 1 and 2 of operand 0, its LU factors; they follow it and have no derivatives.
     """
 
     primitive: Primitive
@@ -97,7 +98,7 @@ class Sample:
     analytic: bool = False
     reverse: bool = True
     forward: bool = True
-    factored: bool = False
+    factored: Primitive | None = None
     label: str = ""
 
     def __str__(self) -> str:
@@ -114,7 +115,7 @@ class Sample:
         """Operands, and what else comes after them, with a step added to one."""
         moved = [x + step if n == k else x for n, x in enumerate(xs)]
         if self.factored and k == 0:
-            moved[1:3] = LU().evaluate(moved[0])
+            moved[1:3] = self.factored.evaluate(moved[0])
         return moved
 
     def with_operands(self, operands: Sequence[Any], label: str) -> Sample:
@@ -839,14 +840,20 @@ def _series(a: Any) -> Any:
     return total
 
 
-def _factored(primitive: Primitive, a: Any, b: Any, f: Any) -> Sample:
+def _factored(
+    primitive: Primitive,
+    a: Any,
+    b: Any,
+    f: Any,
+    by: Primitive = LU(),  # noqa: B008
+) -> Sample:
     rest = () if b is None else (b,)
-    operands = (a, *LU().evaluate(a), *rest)
+    operands = (a, *by.evaluate(a), *rest)
 
     def reference(a: Any, factors: Any, pivots: Any, *rest: Any) -> Any:
         return each_matrix(f)(a, *rest)
 
-    return Sample(primitive, operands, reference, factored=True)
+    return Sample(primitive, operands, reference, factored=by)
 
 
 def _systems() -> dict[type, list[Sample]]:
@@ -923,6 +930,87 @@ def _systems() -> dict[type, list[Sample]]:
         SLogDet: [
             _factored(SLogDet(), a, None, lambda a: tuple(np.linalg.slogdet(a)))
             for a in (*[regular(*s) for s in batches], regular(3, 3)[::-1])
+        ],
+        **_banded(),
+    }
+
+
+def _banded() -> dict[type, list[Sample]]:
+    def bands(*shape: int, lower: int) -> Any:
+        """Columns whose main diagonal is large; what isn't in the matrix isn't 0, either."""
+        upper = shape[-1] - 1 - 2 * lower
+        return normal(*shape) + 3 * (np.arange(shape[-1]) == lower + upper)
+
+    def matrix(columns: Any, lower: int) -> Any:
+        n, middle = len(columns), columns.shape[1] - 1 - lower
+        inside = [(i, j) for i in range(n) for j in range(n) if lower - middle <= i - j <= lower]
+        found = np.zeros((n, n))
+        for i, j in inside:
+            found[i, j] = columns[j, middle + i - j]
+        return found
+
+    def stored(columns: Any, lower: int) -> Any:
+        """With zeros for what isn't in the matrix."""
+        n, middle = columns.shape[-2], columns.shape[-1] - 1 - lower
+        row = np.arange(n)[:, None] + np.arange(columns.shape[-1]) - middle
+        inside = (row >= 0) & (row < n) & (np.arange(columns.shape[-1]) >= lower)
+        return np.where(inside, columns, 0.0)
+
+    def eliminated(lower: int) -> Any:
+        def by_columns(columns: Any) -> Any:
+            x, n, middle = columns.copy(), len(columns), columns.shape[1] - 1 - lower
+            pivots = np.zeros(n, np.int32)
+            for k in range(n):
+                below = range(k, min(n, k + lower + 1))
+                pivot = max(below, key=lambda i: abs(x[k, middle + i - k]))
+                pivots[k] = pivot + 1
+                later = range(k, min(n, k + middle + 1))
+                for j in later:
+                    one, other = middle + k - j, middle + pivot - j
+                    x[j, one], x[j, other] = x[j, other], x[j, one]
+                for i in below[1:]:
+                    x[k, middle + i - k] /= x[k, middle]
+                    for j in later[1:]:
+                        x[j, middle + i - j] -= x[k, middle + i - k] * x[j, middle + k - j]
+            return x, pivots
+
+        return by_columns
+
+    def solution(lower: int, turned: bool) -> Any:
+        def solved(columns: Any, b: Any) -> Any:
+            a = matrix(columns, lower)
+            return b @ np.linalg.inv(a if turned else a.T)
+
+        return solved
+
+    cases = [  # the columns' shape, how many diagonals there are below, and the shape of b
+        ((4, 4), 1, (2, 4)),
+        ((5, 6), 2, (1, 5)),
+        ((3, 3), 0, (2, 3)),
+        ((3, 3), 1, (2, 3)),
+        ((2, 8), 2, (1, 2)),
+        ((2, 4, 4), 1, (2, 3, 4)),
+    ]
+    return {
+        BandedLU: [
+            Sample(
+                BandedLU(lower),
+                (stored(bands(*shape, lower=lower), lower),),
+                each_matrix(eliminated(lower)),
+                reverse=False,
+            )
+            for shape, lower, _ in cases
+        ],
+        BandedSolve: [
+            _factored(
+                BandedSolve(lower, turned),
+                bands(*shape, lower=lower),
+                normal(*b, seed=1),
+                solution(lower, turned),
+                BandedLU(lower),
+            )
+            for turned in (False, True)
+            for shape, lower, b in cases
         ],
     }
 

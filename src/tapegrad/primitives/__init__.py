@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from tapegrad.primitives import (
+    banded,
     contractions,
     control,
     degenerate,
@@ -35,6 +36,7 @@ _MODULES = (
     contractions,
     triangles,
     solving,
+    banded,
     determinants,
     degenerate,
     spectral,

@@ -239,3 +239,47 @@ def slogdet(typingctx: Any, factors: Any, pivots: Any) -> Any:
         return context.make_tuple(builder, sig.return_type, pair)
 
     return signature(types.UniTuple(factors.dtype, 2), factors, pivots), codegen
+
+
+# ---- banded systems
+
+
+def _diagonals(builder: Any, x: FixedArray, lower: Any) -> list[Any]:
+    """How many diagonals a banded matrix has below and above, as Fortran takes them."""
+    below = builder.trunc(lower, INT)
+    above = builder.sub(INT(x.shape[1] - 1), builder.mul(below, INT(2)))
+    return [cgutils.alloca_once_value(builder, value) for value in (below, above)]
+
+
+@intrinsic
+def banded_lu(typingctx: Any, x: Any, pivots: Any, lower: Any) -> Any:
+    """Put the factors of a banded matrix in its place."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        n, width = x.shape
+        fortran = Fortran(context, builder, x.dtype)
+        if n:
+            bands = _diagonals(builder, x, args[2])
+            fortran.checked("gbtrf", n, n, *bands, args[0], width, args[1])
+        return context.get_dummy_value()
+
+    return signature(types.none, x, pivots, types.int64), codegen
+
+
+def _banded_solve(flag: str) -> Any:
+    @intrinsic
+    def solve(typingctx: Any, x: Any, factors: Any, pivots: Any, lower: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            (rows, n), width = x.shape, factors.shape[1]
+            fortran = Fortran(context, builder, x.dtype)
+            if rows and n:
+                bands = _diagonals(builder, factors, args[3])
+                fortran.checked("gbtrs", flag, n, *bands, rows, args[1], width, args[2], args[0], n)
+            return context.get_dummy_value()
+
+        return signature(types.none, x, factors, pivots, types.int64), codegen
+
+    return solve
+
+
+banded_solve, banded_solve_transposed = _banded_solve("N"), _banded_solve("T")

@@ -1,0 +1,152 @@
+"""Banded systems: LU factors of a matrix of a few diagonals, and what is solved with them.
+
+A matrix is given by its columns, as LAPACK has them: A[i, j] is element lower + upper + i - j of
+row j, in an array of shape (n, 2 lower + upper + 1). The first `lower` elements of each row aren't
+read; the factors need them, whose rows were swapped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import Slice, broadcast_shapes, parametric, total
+from tapegrad.primitives.kinds import Index, Routine
+from tapegrad.primitives.reductions import Sum
+from tapegrad.primitives.scatter import Concatenate, Place
+from tapegrad.primitives.triangles import over_batch
+from tapegrad.primitives.views import ExpandDims, GetItem, zeros
+
+
+@parametric
+class BandedLU(Routine):
+    """The factors of a banded matrix, and the rows that were swapped with rows 1, 2, ..., as gbtrf
+    leaves them."""
+
+    lower: int
+
+    name = "banded_lu"
+    kernel = "banded_lu"
+    overwrites = (0, None)
+    results = 2
+
+    @property
+    def settings(self) -> tuple[int, ...]:
+        return (self.lower,)
+
+    def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
+        (bands,) = xs
+        if bands.ndim < 2 or bands.shape[-1] <= 2 * self.lower:
+            raise ValueError(f"{self.name}: {bands} has no {self.lower} diagonals below")
+        return bands, Aval(bands.shape[:-1], np.dtype(np.int32))
+
+    def evaluate(self, *xs: Any) -> Any:
+        return over_batch(self._factored, (2,), xs[0])
+
+    def _factored(self, bands: Any) -> Any:
+        from scipy.linalg import lapack
+
+        gbtrf = lapack.sgbtrf if bands.dtype == np.float32 else lapack.dgbtrf
+        upper = bands.shape[1] - 1 - 2 * self.lower
+        factors, pivots, _ = gbtrf(bands.T, self.lower, upper)
+        return factors.T, pivots.astype(np.int32) + 1
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None, None  # who reads the factors differentiates with respect to the matrix
+
+
+@parametric
+class BandedSolve(Routine):
+    """The rows x with A x = b for each row b, of `x(A, factors, pivots, b)`. Or, `transposed`, with
+    A^T x = b.
+
+    The cotangents are those of a full matrix (`solving.LUSolve`), of which A has a few diagonals.
+    """
+
+    lower: int
+    transposed: bool = False
+
+    name = "banded_solve"
+    overwrites = (3,)
+    reads = (1, 2)
+    pivots = (2,)
+
+    @property
+    def kernel(self) -> str:
+        return "banded_solve_transposed" if self.transposed else "banded_solve"
+
+    @property
+    def settings(self) -> tuple[int, ...]:
+        return (self.lower,)
+
+    def aval(self, *xs: Aval) -> Aval:
+        bands, factors, pivots, b = xs
+        if not bands.shape == factors.shape == (*pivots.shape, bands.shape[-1]):
+            raise ValueError(f"{self.name}: {factors} and {pivots} aren't factors of {bands}")
+        if bands.shape[-2] != b.shape[-1]:
+            raise ValueError(f"{self.name}: {bands} doesn't fit the rows of {b}")
+        return b.with_shape((*broadcast_shapes(bands.shape[:-2], b.shape[:-2]), *b.shape[-2:]))
+
+    def evaluate(self, *xs: Any) -> Any:
+        return over_batch(self._solve, (2, 1, 2), *xs[1:])
+
+    def _solve(self, factors: Any, pivots: Any, b: Any) -> Any:
+        from scipy.linalg import lapack
+
+        if b.size == 0:
+            return np.array(b)
+        gbtrs = lapack.sgbtrs if b.dtype == np.float32 else lapack.dgbtrs
+        upper = factors.shape[1] - 1 - 2 * self.lower
+        found = gbtrs(factors.T, self.lower, upper, b.T, pivots - 1, trans=self.transposed)[0]
+        return found.T
+
+    def _diagonals(self, bands: Any) -> list[tuple[int, int, int, int]]:
+        """Of each diagonal that is in the matrix: its place in a row; the first row and column; and
+        how many elements it has."""
+        n, upper = bands.shape[-2], bands.shape[-1] - 1 - 2 * self.lower
+        found = [
+            (self.lower + upper + d, max(0, d), max(0, -d), n - abs(d))
+            for d in range(-upper, self.lower + 1)
+        ]
+        return [diagonal for diagonal in found if diagonal[3] > 0]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        ct_b = BandedSolve(self.lower, not self.transposed)(*xs[:3], ct)
+        left, right = (out, ct_b) if self.transposed else (ct_b, out)
+        bands, axis = xs[0], ct.ndim - 2
+        shape = (*ct.shape[:-2], ct.shape[-1])
+        found = {}
+        for place, row, column, count in self._diagonals(bands):
+            products = _part(left, row, count) * _part(right, column, count)
+            found[place] = _placed(-Sum((axis,))(products), shape, column, count)
+        columns = [found.get(k, zeros(ct, shape)) for k in range(bands.shape[-1])]
+        last = len(shape)
+        return Concatenate(last)(*map(ExpandDims((last,)), columns)), None, None, ct_b
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        t, right = ts[0], ts[3]
+        terms = [] if right is None else [right]
+        for place, row, column, count in [] if t is None else self._diagonals(xs[0]):
+            index: Index = (*_all(t.shape[:-2]), Slice(column, count), place)
+            diagonal = GetItem(index)(t)
+            diagonal = ExpandDims((diagonal.ndim - 1,))(diagonal)
+            read, written = (row, column) if self.transposed else (column, row)
+            product = -(diagonal * _part(out, read, count))
+            terms.append(_placed(product, out.shape, written, count))
+        return self(*xs[:3], total(terms)) if terms else None
+
+
+def _all(shape: tuple[int, ...]) -> list[Slice]:
+    return [Slice(0, n) for n in shape]
+
+
+def _part(x: Any, start: int, count: int) -> Any:
+    """Some elements of each row."""
+    return GetItem((*_all(x.shape[:-1]), Slice(start, count)))(x)
+
+
+def _placed(x: Any, shape: tuple[int, ...], start: int, count: int) -> Any:
+    """Rows with zeros around them."""
+    return Place(shape, (*_all(shape[:-1]), Slice(start, count)))(x)
