@@ -13,9 +13,9 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.contractions import MatMul
 from tapegrad.primitives.control import Opaque
 from tapegrad.primitives.reductions import ArgMax, ArgMin, CumProd, CumSum
-from tapegrad.primitives.scatter import PlaceDiagonal, ScatterAdd, ScatterSet, gather
+from tapegrad.primitives.scatter import ScatterAdd, ScatterSet, gather
 from tapegrad.primitives.sorting import ArgSort
-from tapegrad.primitives.views import Diagonal, GetItem, Transpose
+from tapegrad.primitives.views import Diagonal, GetItem, PlaceDiagonal, Transpose
 
 
 def _rolled(x: np.ndarray) -> tuple[np.ndarray]:

@@ -10,15 +10,18 @@ from hypothesis import strategies as st
 
 from tapegrad.ir.tape import Aval, Builder, Guard, Operand, Tape, Var, literal
 from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives import kinked
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.contractions import MatMul
-from tapegrad.primitives.reductions import All, Any_, Max, Min, Prod, Sum
-from tapegrad.primitives.scatter import Concatenate, Place, SetItem
+from tapegrad.primitives.extrema import Max, Min
+from tapegrad.primitives.reductions import All, Any_, Prod, Sum
+from tapegrad.primitives.scatter import Concatenate, SetItem
 from tapegrad.primitives.views import (
     BroadcastTo,
     ExpandDims,
     GetItem,
     Index,
+    Place,
     Reshape,
     Squeeze,
     Transpose,
@@ -33,13 +36,13 @@ NUMBERS = {
     "b": [0, 1],
 }
 UNARY = {
-    "f": [ew.neg, ew.exp, ew.sin, ew.sqrt, ew.square, ew.absolute, ew.copy, ew.stop_gradient],
-    "i": [ew.neg, ew.square, ew.absolute, ew.copy],
+    "f": [ew.neg, ew.exp, ew.sin, ew.sqrt, ew.square, kinked.absolute, ew.copy, ew.stop_gradient],
+    "i": [ew.neg, ew.square, kinked.absolute, ew.copy],
     "b": [ew.logical_not],
 }
 BINARY = {
-    "f": [ew.add, ew.sub, ew.mul, ew.div, ew.power, ew.maximum, ew.less, ew.equal],
-    "i": [ew.add, ew.sub, ew.mul, ew.maximum, ew.less],
+    "f": [ew.add, ew.sub, ew.mul, ew.div, ew.power, kinked.maximum, ew.less, ew.equal],
+    "i": [ew.add, ew.sub, ew.mul, kinked.maximum, ew.less],
     "b": [ew.logical_and, ew.logical_or],
 }
 REDUCTIONS = {"f": [Sum, Max, Min, Prod], "i": [Sum, Max, Min, Prod], "b": [Any_, All]}

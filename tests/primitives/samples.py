@@ -31,27 +31,14 @@ from tapegrad.primitives.degenerate import (
     SingularValuePullback,
 )
 from tapegrad.primitives.determinants import Cofactors, Det
-from tapegrad.primitives.kinks import Picked, PickedOver, Shared, SharedOver, Turned
+from tapegrad.primitives.extrema import LogSumExp, Max, Min, PickedOver, SharedOver
+from tapegrad.primitives.kinks import Picked, Shared, Turned
 from tapegrad.primitives.norms import Known, Norm, NormPullback, Path
-from tapegrad.primitives.reductions import (
-    All,
-    Any_,
-    ArgMax,
-    ArgMin,
-    CumProd,
-    CumSum,
-    LogSumExp,
-    Max,
-    Min,
-    Prod,
-    Sum,
-)
+from tapegrad.primitives.reductions import All, Any_, ArgMax, ArgMin, CumProd, CumSum, Prod, Sum
 from tapegrad.primitives.scatter import (
     Concatenate,
     Gather,
     Nonzero,
-    Place,
-    PlaceDiagonal,
     ScatterAdd,
     ScatterSet,
     SetItem,
@@ -73,6 +60,8 @@ from tapegrad.primitives.views import (
     Diagonal,
     ExpandDims,
     GetItem,
+    Place,
+    PlaceDiagonal,
     Reshape,
     Squeeze,
     Transpose,

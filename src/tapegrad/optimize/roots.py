@@ -16,18 +16,19 @@ from typing import Any
 
 from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var, literal
 from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives import kinked
 from tapegrad.primitives.kinds import Linear
 from tapegrad.primitives.norms import Known, Norm
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import ExpandDims, Reshape, Squeeze, Transpose
 
 STEPS = (Sum, ExpandDims, Reshape, Squeeze, Transpose)
-ROOTS: dict[Any, int] = {ew.sqrt: 2, ew.hypot: 2, ew.cbrt: 3}
+ROOTS: dict[Any, int] = {ew.sqrt: 2, kinked.hypot: 2, ew.cbrt: 3}
 
 
 def tell_roots(tape: Tape) -> Tape:
     """Apply the rewrites to each root, and to each power of one."""
-    if not any(call.primitive in (ew.sqrt, ew.cbrt, ew.hypot) for call in tape.calls):
+    if not any(call.primitive in (ew.sqrt, ew.cbrt, kinked.hypot) for call in tape.calls):
         return tape
     rewriter = Rewriter(tape)
     made = {call.out: call for call in tape.calls if len(call.outs) == 1}
@@ -67,7 +68,7 @@ def _undone(made: dict[Var, Call], call: Call, rewriter: Rewriter) -> Operand | 
 
     operands = rewriter.operands(root)
     base = operands[0]
-    if root.primitive is ew.hypot:
+    if root.primitive is kinked.hypot:
         base = made_of(ew.add, *[made_of(ew.square, x) for x in operands])
     if times == 1:
         return base

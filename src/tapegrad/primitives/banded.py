@@ -15,9 +15,9 @@ from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Slice, broadcast_shapes, parametric, total
 from tapegrad.primitives.kinds import Index, Routine
 from tapegrad.primitives.reductions import Sum
-from tapegrad.primitives.scatter import Concatenate, Place
+from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.triangles import over_batch
-from tapegrad.primitives.views import ExpandDims, GetItem, zeros
+from tapegrad.primitives.views import ExpandDims, GetItem, Place, zeros
 
 
 @parametric

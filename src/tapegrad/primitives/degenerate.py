@@ -25,7 +25,6 @@ from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.contractions import matmul, swapped
 from tapegrad.primitives.elementwise import (
-    absolute,
     logical_and,
     logical_or,
     not_equal,
@@ -33,12 +32,13 @@ from tapegrad.primitives.elementwise import (
     stop_gradient,
     where,
 )
+from tapegrad.primitives.extrema import Max
 from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinked import absolute
 from tapegrad.primitives.kinks import Sided
-from tapegrad.primitives.reductions import Any_, Max
-from tapegrad.primitives.scatter import PlaceDiagonal
+from tapegrad.primitives.reductions import Any_
 from tapegrad.primitives.triangles import folded, over_batch
-from tapegrad.primitives.views import Diagonal, ExpandDims
+from tapegrad.primitives.views import Diagonal, ExpandDims, PlaceDiagonal
 
 
 def row(x: Any) -> Any:

@@ -17,7 +17,6 @@ import numpy as np
 from tapegrad.ir.tape import Aval, Call, Literal, dtype_name
 from tapegrad.primitives.base import Elementwise, parametric, total
 from tapegrad.primitives.kinds import Linear
-from tapegrad.primitives.kinks import shared, turned
 from tapegrad.primitives.texts import dtype_called
 
 LN2 = math.log(2.0)
@@ -28,14 +27,14 @@ DIVISION = 4
 FUNCTION = 12
 
 
-def _zero(x: Any) -> Any:
+def zero(x: Any) -> Any:
     """A scalar zero of the dtype of `x`; broadcasting does the rest."""
     return Literal(x.dtype.type(0))
 
 
-def _select(condition: Any, x: Any) -> Any:
+def select(condition: Any, x: Any) -> Any:
     """`x` where the condition holds, else 0: masks without making NaN of 0 * inf."""
-    return where(condition, x, _zero(x))
+    return where(condition, x, zero(x))
 
 
 # ---- arithmetic
@@ -112,11 +111,11 @@ def _power_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     derivative along y.
     """
     slope = y * power(x, y - 1)
-    root = where(x.equals(0), _zero(x), slope)
-    flat = where(isnan(slope), _zero(x), slope)
+    root = where(x.equals(0), zero(x), slope)
+    flat = where(isnan(slope), zero(x), slope)
     # The conditions on y alone come first: with a constant exponent they fold away.
     along_x = where(y.equals(0), flat, where(logical_and(y > 0, y < 1), root, slope))
-    return along_x, _select(not_equal(x, _zero(x)), out * log(x))
+    return along_x, select(not_equal(x, zero(x)), out * log(x))
 
 
 def _power_of(dtype: np.dtype, given: Any) -> str:
@@ -149,16 +148,16 @@ sqrt = Elementwise(
     "sqrt",
     np.sqrt,
     "sqrt({0})",
-    vjp=lambda ct, out, x: (_select(not_equal(out, _zero(out)), ct / (out * 2)),),
-    jvp=lambda ts, out, x: _select(not_equal(out, _zero(out)), ts[0] / (out * 2)),
+    vjp=lambda ct, out, x: (select(not_equal(out, zero(out)), ct / (out * 2)),),
+    jvp=lambda ts, out, x: select(not_equal(out, zero(out)), ts[0] / (out * 2)),
     cost=DIVISION,
 )
 cbrt = Elementwise(
     "cbrt",
     np.cbrt,
     "cbrt({0})",
-    vjp=lambda ct, out, x: (_select(not_equal(out, _zero(out)), ct / (out * out * 3)),),
-    jvp=lambda ts, out, x: _select(not_equal(out, _zero(out)), ts[0] / (out * out * 3)),
+    vjp=lambda ct, out, x: (select(not_equal(out, zero(out)), ct / (out * out * 3)),),
+    jvp=lambda ts, out, x: select(not_equal(out, zero(out)), ts[0] / (out * out * 3)),
     cost=FUNCTION,
 )
 mod = Elementwise(
@@ -202,24 +201,6 @@ log1p = Elementwise(
 )
 
 
-def _logaddexp_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """The logistic function of the difference; a half each for two equal infinities, which have
-    none."""
-    from tapegrad.primitives.special import expit
-
-    half = Literal(x.dtype.type(0.5))
-    tie = logical_and(x.equals(y), isinf(x))
-    return where(tie, half, expit(x - y)), where(tie, half, expit(y - x))
-
-
-logaddexp = Elementwise(
-    "logaddexp",
-    np.logaddexp,
-    "where({0} == {1}, {0} + 0.6931471805599453, maximum({0}, {1}) + log1p(exp(-abs({0} - {1}))))",
-    _logaddexp_partials,
-    cost=2 * FUNCTION,
-)
-
 # ---- trigonometric and hyperbolic
 
 sin = Elementwise("sin", np.sin, "sin({0})", lambda out, x: (cos(x),), cost=FUNCTION)
@@ -244,16 +225,6 @@ arctan = Elementwise(
 )
 
 
-def _arctan2_partials(out: Any, y: Any, x: Any) -> tuple[Any, Any]:
-    """x / r**2 and -y / r**2, divided twice so that no square overflows; 0 at the origin."""
-    r = hypot(x, y)
-    away = not_equal(r, _zero(r))
-    return _select(away, x / r / r), _select(away, -(y / r / r))
-
-
-arctan2 = Elementwise(
-    "arctan2", np.arctan2, "atan2({0}, {1})", _arctan2_partials, cost=2 * FUNCTION
-)
 sinh = Elementwise("sinh", np.sinh, "sinh({0})", lambda out, x: (cosh(x),), cost=FUNCTION)
 cosh: Elementwise = Elementwise(
     "cosh", np.cosh, "cosh({0})", lambda out, x: (sinh(x),), cost=FUNCTION
@@ -278,92 +249,14 @@ arctanh = Elementwise(
 )
 
 
-def _hypot_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """x / r and y / r; 0 at the origin."""
-    away = not_equal(out, _zero(out))
-    return _select(away, x / out), _select(away, y / out)
-
-
-def _hypot_along(directions: Any, ct: Any, out: Any, x: Any, y: Any) -> Any:
-    from tapegrad.primitives.norms import norm_pullback
-
-    return norm_pullback(((1.0, ()), (1.0, ())), directions, ct, out, x, y)
-
-
-hypot = Elementwise(
-    "hypot",
-    np.hypot,
-    "hypot({0}, {1})",
-    _hypot_partials,
-    along=_hypot_along,
-    points=2,
-    cost=FUNCTION,
-)
-
 # ---- kinks
 
 
-def _abs_rule(ct: Any, x: Any) -> Any:
-    return where(x > 0, ct, where(x < 0, -ct, _zero(ct)))
-
-
-absolute = Elementwise(
-    "abs",
-    np.absolute,
-    "abs({0})",
-    along=lambda directions, ct, out, x: (turned(directions, x, ct),),
-    jvp=lambda ts, out, x: _abs_rule(ts[0], x),
-    selects=True,
-)
 sign = Elementwise("sign", np.sign, "sign({0})")
 floor = Elementwise("floor", np.floor, "floor({0})")
 ceil = Elementwise("ceil", np.ceil, "ceil({0})")
 trunc: Elementwise = Elementwise("trunc", np.trunc, "trunc({0})")
 rint = Elementwise("rint", np.rint, "rint({0})")
-
-
-def _signed(ct: Any, y: Any) -> Any:
-    return where(signbit(y), -ct, ct)
-
-
-copysign = Elementwise(
-    "copysign",
-    np.copysign,
-    "copysign({0}, {1})",
-    along=lambda directions, ct, out, x, y: (turned(directions, x, _signed(ct, y)), None),
-    jvp=lambda ts, out, x, y: None if ts[0] is None else _abs_rule(_signed(ts[0], y), x),
-    selects=True,
-)
-
-
-def _choice(name: str, ufunc: Any) -> Elementwise:
-    """maximum, minimum, fmax, fmin: the chosen operand gets all, a tie is split in halves."""
-
-    def share(ct: Any, out: Any, x: Any, y: Any) -> Any:
-        return _select(x.equals(out), where(y.equals(out), ct * 0.5, ct))
-
-    larger = name in ("maximum", "fmax")
-
-    def along(directions: Any, ct: Any, out: Any, x: Any, y: Any) -> Any:
-        return shared(larger, directions, ct, out, x, y)
-
-    def jvp(ts: Any, out: Any, x: Any, y: Any) -> Any:
-        (tx, ty) = ts
-        return total(
-            [
-                None if tx is None else share(tx, out, x, y),
-                None if ty is None else share(ty, out, y, x),
-            ]
-        )
-
-    scalar = name + "({0}, {1})"
-    return Elementwise(name, ufunc, scalar, along=along, points=2, jvp=jvp, selects=True)
-
-
-maximum = _choice("maximum", np.maximum)
-minimum = _choice("minimum", np.minimum)
-fmax = _choice("fmax", np.fmax)
-fmin = _choice("fmin", np.fmin)
 
 
 def _where_zeros(xs: Any, kept: Any) -> bool:
@@ -375,14 +268,14 @@ where: Elementwise = Elementwise(
     "where",
     np.where,
     "where({0}, {1}, {2})",
-    vjp=lambda ct, out, c, x, y: (None, _select(c, ct), where(c, _zero(ct), ct)),
+    vjp=lambda ct, out, c, x, y: (None, select(c, ct), where(c, zero(ct), ct)),
     jvp=lambda ts, out, c, x, y: (
         None
         if ts[1] is None and ts[2] is None
         else where(
             c,
-            ts[1] if ts[1] is not None else _zero(x),
-            ts[2] if ts[2] is not None else _zero(y),
+            ts[1] if ts[1] is not None else zero(x),
+            ts[2] if ts[2] is not None else zero(y),
         )
     ),
     numpy="np.where({0}, {1}, {2})",

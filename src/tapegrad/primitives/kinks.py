@@ -24,10 +24,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import broadcast_shapes, parametric
+from tapegrad.primitives.elementwise import where
 from tapegrad.primitives.kinds import Composite
 
 
@@ -63,12 +62,6 @@ class Sided(Composite):
         return self.vjp_along(directions, ct, out, *xs)
 
 
-def _elementwise() -> Any:
-    from tapegrad.primitives import elementwise
-
-    return elementwise
-
-
 # ---- |x|
 
 
@@ -86,10 +79,10 @@ class Turned(Sided):
         return xs[-1].with_shape(broadcast_shapes(*[x.shape for x in xs]))
 
     def expand(self, *xs: Any) -> Any:
-        ew, y = _elementwise(), xs[-1]
+        y = xs[-1]
         result = y.constant(0)
         for side in reversed(xs[:-1]):
-            result = ew.where(side > 0, y, ew.where(side < 0, -y, result))
+            result = where(side > 0, y, where(side < 0, -y, result))
         return result
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
@@ -110,10 +103,9 @@ def turned(directions: Sequence[Any], x: Any, ct: Any) -> Any:
 
 def _tie(larger: bool, directions: Sequence[Any], x: Any, y: Any, middle: Any) -> Any:
     """x or y, whichever the directions choose; `middle` if none does."""
-    ew = _elementwise()
     for d in reversed(directions):
         above, below = (x, y) if larger else (y, x)
-        middle = ew.where(d > 0, above, ew.where(d < 0, below, middle))
+        middle = where(d > 0, above, where(d < 0, below, middle))
     return middle
 
 
@@ -136,14 +128,14 @@ class Shared(Sided):
         return xs[-1].with_shape(shape), xs[-1].with_shape(shape)
 
     def expand(self, *xs: Any) -> Any:
-        ew, (x, y, *directions, out, ct) = _elementwise(), xs
+        x, y, *directions, out, ct = xs
         zero, half = ct.constant(0), ct * 0.5
         left = _tie(self.larger, directions, ct, zero, half)
         right = _tie(self.larger, directions, zero, ct, half)
         is_x, is_y = x.equals(out), y.equals(out)
         return (
-            ew.where(is_x, ew.where(is_y, left, ct), zero),
-            ew.where(is_y, ew.where(is_x, right, ct), zero),
+            where(is_x, where(is_y, left, ct), zero),
+            where(is_y, where(is_x, right, ct), zero),
         )
 
     def direction(self, ct: Any) -> Any:
@@ -176,11 +168,11 @@ class Picked(Sided):
         return xs[-1].with_shape(broadcast_shapes(*[x.shape for x in xs]))
 
     def expand(self, *xs: Any) -> Any:
-        ew, (x, y, *directions, out, c_x, c_y) = _elementwise(), xs
+        x, y, *directions, out, c_x, c_y = xs
         both = _tie(self.larger, directions, c_x, c_y, (c_x + c_y) * 0.5)
         is_x, is_y = x.equals(out), y.equals(out)
-        left = ew.where(is_y, both, c_x)
-        return ew.where(is_x, left, ew.where(is_y, c_y, c_y.constant(0)))
+        left = where(is_y, both, c_x)
+        return where(is_x, left, where(is_y, c_y, c_y.constant(0)))
 
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         x, y, out = *xs[:2], xs[-3]
@@ -195,85 +187,3 @@ class Picked(Sided):
 def shared(larger: bool, directions: Sequence[Any], ct: Any, out: Any, x: Any, y: Any) -> Any:
     """The pullback of maximum or minimum."""
     return Shared(larger, len(directions), True)(x, y, *directions, out, ct)
-
-
-# ---- the largest and the smallest over axes
-
-
-class _OverAxes(Sided):
-    """For max and min over `axes`; operands are x, directions, out, and the linear one."""
-
-    axes: tuple[int, ...]
-    larger: bool
-    directions: int
-    points = 1
-
-    def ties(self, xs: Sequence[Any]) -> tuple[Any, Any]:
-        """Which elements share, and how many they are."""
-        from tapegrad.primitives.reductions import Max, Min, Sum, restored
-
-        ew = _elementwise()
-        x, *directions, out, _ = xs
-        ties = x.equals(restored(out, self.axes))
-        extremum, least = (Max, -np.inf) if self.larger else (Min, np.inf)
-        for d in directions:
-            among = ew.where(ties, d, d.constant(least))
-            ties = ew.logical_and(
-                ties, among.equals(restored(extremum(self.axes)(among), self.axes))
-            )
-        return ties, Sum(self.axes)(ew.AsType(x.dtype)(ties))
-
-    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        return None if ts[-1] is None else self(*xs[:-1], ts[-1])
-
-
-@parametric
-class SharedOver(_OverAxes):
-    """The cotangent of x for that of its largest (or smallest) element: tied ones get equal shares
-    of it, those of them that go furthest along the directions, if there are any."""
-
-    axes: tuple[int, ...]
-    larger: bool
-    directions: int = 0
-    pulls: bool = False
-
-    name = "shared_over"
-
-    def aval(self, *xs: Aval) -> Aval:
-        return xs[0].with_shape(xs[0].shape)
-
-    def expand(self, *xs: Any) -> Any:
-        from tapegrad.primitives.reductions import restored
-
-        ties, count = self.ties(xs)
-        ct = xs[-1]
-        return _elementwise().where(ties, restored(ct / count, self.axes), ct.constant(0))
-
-    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        pick = PickedOver(self.axes, self.larger, len(directions))
-        return (*[None] * (len(xs) - 1), pick(xs[0], *directions, xs[-2], ct))
-
-
-@parametric
-class PickedOver(_OverAxes):
-    """The transpose of `SharedOver`: the mean over those that share."""
-
-    axes: tuple[int, ...]
-    larger: bool
-    directions: int = 0
-
-    name = "picked_over"
-
-    def aval(self, *xs: Aval) -> Aval:
-        return xs[-2].with_shape(xs[-2].shape)
-
-    def expand(self, *xs: Any) -> Any:
-        from tapegrad.primitives.reductions import Sum
-
-        ties, count = self.ties(xs)
-        c = xs[-1]
-        return Sum(self.axes)(_elementwise().where(ties, c, c.constant(0))) / count
-
-    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        share = SharedOver(self.axes, self.larger, len(directions))
-        return (*[None] * (len(xs) - 1), share(xs[0], *directions, xs[-2], ct))

@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.fold import ADD, ALL, ANY, MAX, MIN, PRODUCT, SUM
+from tapegrad.ir.fold import ADD, ALL, ANY, PRODUCT, SUM
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
-from tapegrad.primitives.elementwise import AsType, exp, isfinite, log, stop_gradient, where
-from tapegrad.primitives.kinds import Composite, Extremal, Linear, Reduction, Running
-from tapegrad.primitives.kinks import SharedOver
+from tapegrad.primitives.kinds import Extremal, Linear, Reduction, Running
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.texts import axes_text
 from tapegrad.primitives.views import (
@@ -72,64 +70,6 @@ class Sum(Linear, Reduction):
 def restored(x: Any, axes: tuple[int, ...]) -> Any:
     """The reduced axes put back, with extent 1."""
     return ExpandDims(axes)(x) if axes else x
-
-
-class _Extremum(Reduction):
-    """max and min: tied elements share the cotangent equally."""
-
-    def aval(self, *xs: Aval) -> Aval:
-        (x,) = xs
-        if any(x.shape[a] == 0 for a in self.axes):
-            raise ValueError(f"zero-size array to reduction operation {self.name}: {x}")
-        return x.with_shape(self.kept(x))
-
-    def _shares(self, out: Any, x: Any) -> tuple[Any, Any]:
-        ties = x.equals(restored(out, self.axes))
-        count = Sum(self.axes)(AsType(x.dtype)(ties))
-        return ties, count
-
-    def kink(self, operands: Any) -> Any:
-        return tuple(operands)
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return self.vjp_along((), ct, out, *xs)
-
-    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Any:
-        pullback = SharedOver(self.axes, self.name == "max", len(directions), True)
-        return (pullback(xs[0], *directions, out, ct),)
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        if ts[0] is None:
-            return None
-        ties, count = self._shares(out, xs[0])
-        share = ts[0] / restored(count, self.axes)
-        return Sum(self.axes)(where(ties, share, out.constant(0)))
-
-
-@parametric
-class Max(_Extremum):
-    """The largest element over `axes`; NaN wins."""
-
-    axes: tuple[int, ...]
-
-    name = "max"
-    fold = MAX
-
-    def evaluate(self, *xs: Any) -> Any:
-        return np.max(xs[0], axis=self.axes)
-
-
-@parametric
-class Min(_Extremum):
-    """The smallest element over `axes`; NaN wins."""
-
-    axes: tuple[int, ...]
-
-    name = "min"
-    fold = MIN
-
-    def evaluate(self, *xs: Any) -> Any:
-        return np.min(xs[0], axis=self.axes)
 
 
 @parametric
@@ -208,50 +148,6 @@ def _halves(x: Any, half: int, single: bool = False) -> tuple[Any, Any, Any]:
     used = half if single else 2 * half
     rest = x.shape[-1] - used
     return part(0, half), None if single else part(half, half), part(used, rest) if rest else None
-
-
-@parametric
-class LogSumExp(Composite, Reduction):
-    """log(sum(exp(x))) over `axes`: what np.logaddexp folds with. Of no elements it is -inf.
-
-    The largest element is taken out, so that nothing overflows; equal infinities are as far apart
-    as equal numbers are. What is taken out doesn't count, and so it has no derivative. The slopes
-    are the softmax weights, exp(x) / sum(exp(x)): equal shares, where all elements are -inf.
-    """
-
-    axes: tuple[int, ...]
-
-    name = "logsumexp"
-
-    def aval(self, *xs: Aval) -> Aval:
-        return xs[0].with_shape(self.kept(xs[0]))
-
-    def _parts(self, x: Any) -> tuple[Any, Any, Any]:
-        """The largest element, exp(x) with it taken out, and the sum of that."""
-        if any(x.shape[a] == 0 for a in self.axes):
-            top = BroadcastTo(self.kept(x.aval))(x.constant(-np.inf))
-        else:
-            top = stop_gradient(Max(self.axes)(x))
-        whole = restored(top, self.axes)
-        equal = where(x.equals(whole), x.constant(0), x.constant(-np.inf))
-        terms = exp(where(isfinite(whole), x - whole, equal))
-        return top, terms, Sum(self.axes)(terms)
-
-    def expand(self, *xs: Any) -> Any:
-        top, _, total = self._parts(xs[0])
-        return log(total) + top
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        _, terms, total = self._parts(xs[0])
-        return (terms * restored(ct / total, self.axes),)
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        _, terms, total = self._parts(xs[0])
-        return None if ts[0] is None else Sum(self.axes)(terms * ts[0]) / total
-
-    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        axis = f", axis={self.axes[0] if len(self.axes) == 1 else self.axes}"
-        return [f"{outs[0]} = np.logaddexp.reduce({xs[0]}{axis})"]
 
 
 class _Logical(Reduction):

@@ -13,85 +13,15 @@ import numpy as np
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.elementwise import where
-from tapegrad.primitives.kinds import At, Index, Library, Linear, Lookup, Scatter
+from tapegrad.primitives.kinds import Index, Library, Lookup, Scatter
 from tapegrad.primitives.texts import index_text, shape_text, zeros_text
 from tapegrad.primitives.views import (
-    Diagonal,
     ExpandDims,
     GetItem,
     as_numpy,
-    diagonal_length,
-    diagonal_map,
     indexed_shape,
     zeros,
 )
-
-
-@parametric
-class Place(Linear, Scatter):
-    """Zeros of `shape` with the operand at `index`: the transpose of `GetItem`."""
-
-    shape: tuple[int, ...]
-    index: Index
-
-    name = "place"
-
-    def aval(self, *xs: Aval) -> Aval:
-        if xs[0].shape != indexed_shape(self.index):
-            raise ValueError(f"place: {xs[0]} doesn't fit the index {self.index}")
-        return xs[0].with_shape(self.shape)
-
-    def evaluate(self, *xs: Any) -> Any:
-        out = np.zeros(self.shape, xs[0].dtype)
-        out[as_numpy(self.index)] = xs[0]
-        return out
-
-    def boxes(self, *xs: Any) -> list[Index]:
-        return [self.index]
-
-    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        (out,) = outs
-        zeros = zeros_text(self.shape, call.out.dtype)
-        return [f"{out} = {zeros}", f"{out}{index_text(self.index, self.shape)} = {xs[0]}"]
-
-    def transpose(self, ct: Any, x: Aval) -> Any:
-        return GetItem(self.index)(ct)
-
-
-@parametric
-class PlaceDiagonal(Linear, Scatter):
-    """Zeros of shape (..., *shape) with the operand's last axis on a diagonal."""
-
-    shape: tuple[int, int]
-    offset: int
-
-    name = "place_diagonal"
-
-    def aval(self, *xs: Aval) -> Aval:
-        if xs[0].shape[-1] != diagonal_length(*self.shape, self.offset):
-            raise ValueError(f"place_diagonal: {xs[0]} doesn't fit a matrix of shape {self.shape}")
-        return xs[0].with_shape((*xs[0].shape[:-1], *self.shape))
-
-    def evaluate(self, *xs: Any) -> Any:
-        (x,) = xs
-        out = np.zeros((*x.shape[:-1], *self.shape), x.dtype)
-        k = np.arange(x.shape[-1])
-        out[..., k - min(self.offset, 0), k + max(self.offset, 0)] = x
-        return out
-
-    def write(self, at: At) -> At:
-        return diagonal_map(self.offset, at)
-
-    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        (out,), n = outs, call.operands[0].shape[-1]
-        starts = -min(self.offset, 0), max(self.offset, 0)
-        along = [f"np.arange({f'{k}, {k + n}' if k else n})" for k in starts]
-        batch = "..., " if len(call.out.shape) > 2 else ""
-        zeros = zeros_text(call.out.shape, call.out.dtype)
-        return [f"{out} = {zeros}", f"{out}[{batch}{', '.join(along)}] = {xs[0]}"]
-
-    def transpose(self, ct: Any, x: Aval) -> Any:
-        return Diagonal(self.offset)(ct)
 
 
 @parametric

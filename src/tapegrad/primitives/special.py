@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Call
+from tapegrad.ir.tape import Aval, Call, Literal
 from tapegrad.primitives.base import Elementwise, Parametric, broadcast_shapes, parametric
 from tapegrad.primitives.elementwise import (
     DIVISION,
     FUNCTION,
     exp,
+    isinf,
     isnan,
     log,
     log1p,
@@ -316,3 +317,23 @@ class Polygamma(Parametric):
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         return None if ts[0] is None else ts[0] * Polygamma(self.order + 1)(xs[0])
+
+
+# ---- of NumPy's, by the logistic function
+
+
+def _logaddexp_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """The logistic function of the difference; a half each for two equal infinities, which have
+    none."""
+    half = Literal(x.dtype.type(0.5))
+    tie = logical_and(x.equals(y), isinf(x))
+    return where(tie, half, expit(x - y)), where(tie, half, expit(y - x))
+
+
+logaddexp = Elementwise(
+    "logaddexp",
+    np.logaddexp,
+    "where({0} == {1}, {0} + 0.6931471805599453, maximum({0}, {1}) + log1p(exp(-abs({0} - {1}))))",
+    _logaddexp_partials,
+    cost=2 * FUNCTION,
+)

@@ -9,8 +9,8 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, broadcast_shapes, parametric
-from tapegrad.primitives.kinds import At, Index, Linear, View
-from tapegrad.primitives.texts import index_text, shape_text
+from tapegrad.primitives.kinds import At, Index, Linear, Scatter, View
+from tapegrad.primitives.texts import index_text, shape_text, zeros_text
 
 
 @parametric
@@ -208,8 +208,6 @@ class GetItem(Linear, View):
         return [f"{outs[0]} = {xs[0]}{index_text(self.index, call.operands[0].shape)}"]
 
     def transpose(self, ct: Any, x: Aval) -> Any:
-        from tapegrad.primitives.scatter import Place
-
         return Place(x.shape, self.index)(ct)
 
 
@@ -237,11 +235,79 @@ class Diagonal(Linear, View):
         return [f"{outs[0]} = np.diagonal({xs[0]}{f', {self.offset}' if self.offset else ''})"]
 
     def transpose(self, ct: Any, x: Aval) -> Any:
-        from tapegrad.primitives.scatter import PlaceDiagonal
-
         return PlaceDiagonal((x.shape[-2], x.shape[-1]), self.offset)(ct)
 
 
 def diagonal_length(rows: int, columns: int, offset: int) -> int:
     """How many elements the diagonal `offset` above the main one has."""
     return max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+
+
+# ---- their transposes: the elements of a view in their places among zeros
+
+
+@parametric
+class Place(Linear, Scatter):
+    """Zeros of `shape` with the operand at `index`: the transpose of `GetItem`."""
+
+    shape: tuple[int, ...]
+    index: Index
+
+    name = "place"
+
+    def aval(self, *xs: Aval) -> Aval:
+        if xs[0].shape != indexed_shape(self.index):
+            raise ValueError(f"place: {xs[0]} doesn't fit the index {self.index}")
+        return xs[0].with_shape(self.shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        out = np.zeros(self.shape, xs[0].dtype)
+        out[as_numpy(self.index)] = xs[0]
+        return out
+
+    def boxes(self, *xs: Any) -> list[Index]:
+        return [self.index]
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        (out,) = outs
+        zeros = zeros_text(self.shape, call.out.dtype)
+        return [f"{out} = {zeros}", f"{out}{index_text(self.index, self.shape)} = {xs[0]}"]
+
+    def transpose(self, ct: Any, x: Aval) -> Any:
+        return GetItem(self.index)(ct)
+
+
+@parametric
+class PlaceDiagonal(Linear, Scatter):
+    """Zeros of shape (..., *shape) with the operand's last axis on a diagonal."""
+
+    shape: tuple[int, int]
+    offset: int
+
+    name = "place_diagonal"
+
+    def aval(self, *xs: Aval) -> Aval:
+        if xs[0].shape[-1] != diagonal_length(*self.shape, self.offset):
+            raise ValueError(f"place_diagonal: {xs[0]} doesn't fit a matrix of shape {self.shape}")
+        return xs[0].with_shape((*xs[0].shape[:-1], *self.shape))
+
+    def evaluate(self, *xs: Any) -> Any:
+        (x,) = xs
+        out = np.zeros((*x.shape[:-1], *self.shape), x.dtype)
+        k = np.arange(x.shape[-1])
+        out[..., k - min(self.offset, 0), k + max(self.offset, 0)] = x
+        return out
+
+    def write(self, at: At) -> At:
+        return diagonal_map(self.offset, at)
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        (out,), n = outs, call.operands[0].shape[-1]
+        starts = -min(self.offset, 0), max(self.offset, 0)
+        along = [f"np.arange({f'{k}, {k + n}' if k else n})" for k in starts]
+        batch = "..., " if len(call.out.shape) > 2 else ""
+        zeros = zeros_text(call.out.shape, call.out.dtype)
+        return [f"{out} = {zeros}", f"{out}[{batch}{', '.join(along)}] = {xs[0]}"]
+
+    def transpose(self, ct: Any, x: Aval) -> Any:
+        return Diagonal(self.offset)(ct)

@@ -14,6 +14,7 @@ from typing import Any
 
 from tapegrad.ir.tape import Literal, Operand, literal
 from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives import kinked
 from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo, ExpandDims
 
@@ -158,7 +159,7 @@ def _neg(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 def _square(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     """The square of a number doesn't know its sign."""
-    for kind in (ew.absolute, ew.neg, ew.copysign):  # square(abs(x)) --> square(x)
+    for kind in (kinked.absolute, ew.neg, kinked.copysign):  # square(abs(x)) --> square(x)
         call = s.made_by(xs[0], kind)
         if call and _is_float(xs[0]) and call.operands[0].shape == xs[0].shape:
             return s.make(ew.square, call.operands[0])

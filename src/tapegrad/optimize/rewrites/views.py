@@ -12,11 +12,12 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.kinds import Index
 from tapegrad.primitives.reductions import Sum
-from tapegrad.primitives.scatter import Concatenate, Place, SetItem
+from tapegrad.primitives.scatter import Concatenate, SetItem
 from tapegrad.primitives.views import (
     BroadcastTo,
     ExpandDims,
     GetItem,
+    Place,
     Reshape,
     Squeeze,
     Transpose,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.primitives.reductions import LogSumExp
+from tapegrad.primitives.extrema import LogSumExp
 from tapegrad.tracing.frontend import nans, reducing
 from tapegrad.tracing.frontend.operands import as_tracer, cast, promoted
 from tapegrad.tracing.frontend.parameters import form_of, plain_parameter, taken

@@ -9,8 +9,8 @@ import numpy as np
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.scatter import Concatenate, Place, SetItem
-from tapegrad.primitives.views import BroadcastTo
+from tapegrad.primitives.scatter import Concatenate, SetItem
+from tapegrad.primitives.views import BroadcastTo, Place
 from tapegrad.tracing.frontend.memory import lay_out_as, unlinked
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.frontend.shaping import broadcast_to

@@ -11,18 +11,8 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.reductions import (
-    All,
-    Any_,
-    ArgMax,
-    ArgMin,
-    CumProd,
-    CumSum,
-    Max,
-    Min,
-    Prod,
-    Sum,
-)
+from tapegrad.primitives.extrema import Max, Min
+from tapegrad.primitives.reductions import All, Any_, ArgMax, ArgMin, CumProd, CumSum, Prod, Sum
 from tapegrad.primitives.views import ExpandDims
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, mask_of, store

@@ -12,12 +12,13 @@ from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.scatter import Concatenate, PlaceDiagonal
+from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.views import (
     BroadcastTo,
     Diagonal,
     ExpandDims,
     GetItem,
+    PlaceDiagonal,
     Reshape,
     Squeeze,
     Transpose,

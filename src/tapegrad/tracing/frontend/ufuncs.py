@@ -15,7 +15,7 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives import special
+from tapegrad.primitives import kinked, special
 from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.floating import watched, watching
 from tapegrad.tracing.frontend import contracting
@@ -177,23 +177,28 @@ def _whole_already(primitive: Any, ufunc: np.ufunc) -> Handler:
     return handler
 
 
-# ufunc -> primitive of the same meaning
-_SAME = """
-    add rint floor_divide mod fmod reciprocal square sqrt cbrt exp exp2 expm1 log log2 log10
-    log1p logaddexp sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh
-    arctanh hypot sign copysign maximum minimum fmax fmin less less_equal greater
-    greater_equal equal not_equal isnan isinf isfinite signbit left_shift right_shift gcd
-    lcm bitwise_count
-"""
+# ufunc -> primitive of the same meaning: those of the same name, by the modules that have them
+_SAME: dict[Any, str] = {
+    ew: """add rint floor_divide mod fmod reciprocal square sqrt cbrt exp exp2 expm1 log log2 log10
+        log1p sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh sign less
+        less_equal greater greater_equal equal not_equal isnan isinf isfinite signbit left_shift
+        right_shift gcd lcm bitwise_count""",
+    kinked: "arctan2 hypot copysign maximum minimum fmax fmin",
+    special: "logaddexp",
+}
 _DIRECT: dict[np.ufunc, Any] = {
-    **{getattr(np, name): getattr(ew, name) for name in _SAME.split()},
+    **{
+        getattr(np, name): getattr(module, name)
+        for module, names in _SAME.items()
+        for name in names.split()
+    },
     np.subtract: ew.sub,
     np.multiply: ew.mul,
     np.true_divide: ew.div,
     np.negative: ew.neg,
     np.positive: ew.copy,
     np.conjugate: ew.copy,
-    np.fabs: ew.absolute,
+    np.fabs: kinked.absolute,
 }
 
 # What arithmetic means on booleans
@@ -212,7 +217,7 @@ _COMPOSED: dict[np.ufunc, Handler] = {
     np.vecdot: _contraction("vecdot"),
     np.power: _power,
     np.float_power: _float_power,
-    np.absolute: _whole_already(ew.absolute, np.absolute),
+    np.absolute: _whole_already(kinked.absolute, np.absolute),
     np.floor: _whole_already(ew.floor, np.floor),
     np.ceil: _whole_already(ew.ceil, np.ceil),
     np.trunc: _whole_already(ew.trunc, np.trunc),

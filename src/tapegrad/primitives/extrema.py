@@ -1,0 +1,202 @@
+"""The largest and the smallest element over axes, their rules where elements tie, and logsumexp,
+which is smooth.
+
+Names: as in `kinks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.values import Aval
+from tapegrad.ir.fold import MAX, MIN
+from tapegrad.ir.tape import Call
+from tapegrad.primitives.base import parametric
+from tapegrad.primitives.elementwise import (
+    AsType,
+    exp,
+    isfinite,
+    log,
+    logical_and,
+    stop_gradient,
+    where,
+)
+from tapegrad.primitives.kinds import Composite, Reduction
+from tapegrad.primitives.kinks import Sided
+from tapegrad.primitives.reductions import Sum, restored
+from tapegrad.primitives.views import BroadcastTo
+
+
+class _OverAxes(Sided):
+    """For max and min over `axes`; operands are x, directions, out, and the linear one."""
+
+    axes: tuple[int, ...]
+    larger: bool
+    directions: int
+    points = 1
+
+    def ties(self, xs: Sequence[Any]) -> tuple[Any, Any]:
+        """Which elements share, and how many they are."""
+        x, *directions, out, _ = xs
+        ties = x.equals(restored(out, self.axes))
+        extremum, least = (Max, -np.inf) if self.larger else (Min, np.inf)
+        for d in directions:
+            among = where(ties, d, d.constant(least))
+            ties = logical_and(ties, among.equals(restored(extremum(self.axes)(among), self.axes)))
+        return ties, Sum(self.axes)(AsType(x.dtype)(ties))
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        return None if ts[-1] is None else self(*xs[:-1], ts[-1])
+
+
+@parametric
+class SharedOver(_OverAxes):
+    """The cotangent of x for that of its largest (or smallest) element: tied ones get equal shares
+    of it, those of them that go furthest along the directions, if there are any."""
+
+    axes: tuple[int, ...]
+    larger: bool
+    directions: int = 0
+    pulls: bool = False
+
+    name = "shared_over"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_shape(xs[0].shape)
+
+    def expand(self, *xs: Any) -> Any:
+        ties, count = self.ties(xs)
+        ct = xs[-1]
+        return where(ties, restored(ct / count, self.axes), ct.constant(0))
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        pick = PickedOver(self.axes, self.larger, len(directions))
+        return (*[None] * (len(xs) - 1), pick(xs[0], *directions, xs[-2], ct))
+
+
+@parametric
+class PickedOver(_OverAxes):
+    """The transpose of `SharedOver`: the mean over those that share."""
+
+    axes: tuple[int, ...]
+    larger: bool
+    directions: int = 0
+
+    name = "picked_over"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[-2].with_shape(xs[-2].shape)
+
+    def expand(self, *xs: Any) -> Any:
+        ties, count = self.ties(xs)
+        c = xs[-1]
+        return Sum(self.axes)(where(ties, c, c.constant(0))) / count
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        share = SharedOver(self.axes, self.larger, len(directions))
+        return (*[None] * (len(xs) - 1), share(xs[0], *directions, xs[-2], ct))
+
+
+class _Extremum(Reduction):
+    """max and min: tied elements share the cotangent equally."""
+
+    def aval(self, *xs: Aval) -> Aval:
+        (x,) = xs
+        if any(x.shape[a] == 0 for a in self.axes):
+            raise ValueError(f"zero-size array to reduction operation {self.name}: {x}")
+        return x.with_shape(self.kept(x))
+
+    def _shares(self, out: Any, x: Any) -> tuple[Any, Any]:
+        ties = x.equals(restored(out, self.axes))
+        count = Sum(self.axes)(AsType(x.dtype)(ties))
+        return ties, count
+
+    def kink(self, operands: Any) -> Any:
+        return tuple(operands)
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return self.vjp_along((), ct, out, *xs)
+
+    def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Any:
+        pullback = SharedOver(self.axes, self.name == "max", len(directions), True)
+        return (pullback(xs[0], *directions, out, ct),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        if ts[0] is None:
+            return None
+        ties, count = self._shares(out, xs[0])
+        share = ts[0] / restored(count, self.axes)
+        return Sum(self.axes)(where(ties, share, out.constant(0)))
+
+
+@parametric
+class Max(_Extremum):
+    """The largest element over `axes`; NaN wins."""
+
+    axes: tuple[int, ...]
+
+    name = "max"
+    fold = MAX
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.max(xs[0], axis=self.axes)
+
+
+@parametric
+class Min(_Extremum):
+    """The smallest element over `axes`; NaN wins."""
+
+    axes: tuple[int, ...]
+
+    name = "min"
+    fold = MIN
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.min(xs[0], axis=self.axes)
+
+
+@parametric
+class LogSumExp(Composite, Reduction):
+    """log(sum(exp(x))) over `axes`: what np.logaddexp folds with. Of no elements it is -inf.
+
+    The largest element is taken out, so that nothing overflows; equal infinities are as far apart
+    as equal numbers are. What is taken out doesn't count, and so it has no derivative. The slopes
+    are the softmax weights, exp(x) / sum(exp(x)): equal shares, where all elements are -inf.
+    """
+
+    axes: tuple[int, ...]
+
+    name = "logsumexp"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_shape(self.kept(xs[0]))
+
+    def _parts(self, x: Any) -> tuple[Any, Any, Any]:
+        """The largest element, exp(x) with it taken out, and the sum of that."""
+        if any(x.shape[a] == 0 for a in self.axes):
+            top = BroadcastTo(self.kept(x.aval))(x.constant(-np.inf))
+        else:
+            top = stop_gradient(Max(self.axes)(x))
+        whole = restored(top, self.axes)
+        equal = where(x.equals(whole), x.constant(0), x.constant(-np.inf))
+        terms = exp(where(isfinite(whole), x - whole, equal))
+        return top, terms, Sum(self.axes)(terms)
+
+    def expand(self, *xs: Any) -> Any:
+        top, _, total = self._parts(xs[0])
+        return log(total) + top
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        _, terms, total = self._parts(xs[0])
+        return (terms * restored(ct / total, self.axes),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        _, terms, total = self._parts(xs[0])
+        return None if ts[0] is None else Sum(self.axes)(terms * ts[0]) / total
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        axis = f", axis={self.axes[0] if len(self.axes) == 1 else self.axes}"
+        return [f"{outs[0]} = np.logaddexp.reduce({xs[0]}{axis})"]

@@ -1,0 +1,113 @@
+"""Elementwise functions with kinks: |x|, the larger of two, the length and the angle of (x, y).
+
+Their rules are `kinks`' and `norms`'; what happens where operands tie is a convention, kept in
+`docs/conventions.md`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives.base import Elementwise, total
+from tapegrad.primitives.elementwise import FUNCTION, not_equal, select, signbit, where, zero
+from tapegrad.primitives.kinks import shared, turned
+from tapegrad.primitives.norms import norm_pullback
+
+
+def _abs_rule(ct: Any, x: Any) -> Any:
+    return where(x > 0, ct, where(x < 0, -ct, zero(ct)))
+
+
+absolute = Elementwise(
+    "abs",
+    np.absolute,
+    "abs({0})",
+    along=lambda directions, ct, out, x: (turned(directions, x, ct),),
+    jvp=lambda ts, out, x: _abs_rule(ts[0], x),
+    selects=True,
+)
+
+
+def _signed(ct: Any, y: Any) -> Any:
+    return where(signbit(y), -ct, ct)
+
+
+copysign = Elementwise(
+    "copysign",
+    np.copysign,
+    "copysign({0}, {1})",
+    along=lambda directions, ct, out, x, y: (turned(directions, x, _signed(ct, y)), None),
+    jvp=lambda ts, out, x, y: None if ts[0] is None else _abs_rule(_signed(ts[0], y), x),
+    selects=True,
+)
+
+
+def _choice(name: str, ufunc: Any) -> Elementwise:
+    """maximum, minimum, fmax, fmin: the chosen operand gets all, a tie is split in halves."""
+
+    def share(ct: Any, out: Any, x: Any, y: Any) -> Any:
+        return select(x.equals(out), where(y.equals(out), ct * 0.5, ct))
+
+    larger = name in ("maximum", "fmax")
+
+    def along(directions: Any, ct: Any, out: Any, x: Any, y: Any) -> Any:
+        return shared(larger, directions, ct, out, x, y)
+
+    def jvp(ts: Any, out: Any, x: Any, y: Any) -> Any:
+        (tx, ty) = ts
+        return total(
+            [
+                None if tx is None else share(tx, out, x, y),
+                None if ty is None else share(ty, out, y, x),
+            ]
+        )
+
+    scalar = name + "({0}, {1})"
+    return Elementwise(name, ufunc, scalar, along=along, points=2, jvp=jvp, selects=True)
+
+
+maximum = _choice("maximum", np.maximum)
+
+
+minimum = _choice("minimum", np.minimum)
+
+
+fmax = _choice("fmax", np.fmax)
+
+
+fmin = _choice("fmin", np.fmin)
+
+
+def _hypot_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """x / r and y / r; 0 at the origin."""
+    away = not_equal(out, zero(out))
+    return select(away, x / out), select(away, y / out)
+
+
+def _hypot_along(directions: Any, ct: Any, out: Any, x: Any, y: Any) -> Any:
+    return norm_pullback(((1.0, ()), (1.0, ())), directions, ct, out, x, y)
+
+
+hypot = Elementwise(
+    "hypot",
+    np.hypot,
+    "hypot({0}, {1})",
+    _hypot_partials,
+    along=_hypot_along,
+    points=2,
+    cost=FUNCTION,
+)
+
+
+def _arctan2_partials(out: Any, y: Any, x: Any) -> tuple[Any, Any]:
+    """x / r**2 and -y / r**2, divided twice so that no square overflows; 0 at the origin."""
+    r = hypot(x, y)
+    away = not_equal(r, zero(r))
+    return select(away, x / r / r), select(away, -(y / r / r))
+
+
+arctan2 = Elementwise(
+    "arctan2", np.arctan2, "atan2({0}, {1})", _arctan2_partials, cost=2 * FUNCTION
+)
