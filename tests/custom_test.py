@@ -352,7 +352,7 @@ def test_scipy_runs_between_the_compiled_parts(mode):
 
 def test_the_tape_names_what_numpy_runs():
     _, tape = trace(expm, np.eye(2))
-    assert "opaque(%1, label='expm', function=<expm>) : f8[2,2]" in str(tape)
+    assert "foreign_call(%1, label='expm', function=<expm>) : f8[2,2]" in str(tape)
 
 
 def test_python_numbers_of_scalars(mode):
@@ -645,7 +645,7 @@ def test_function_with_several_results(mode):
 
 
 class Sorted(Function):
-    """Opaque forward pass; its backward pass can be traced."""
+    """ForeignCall forward pass; its backward pass can be traced."""
 
     @staticmethod
     def forward(ctx, x):
@@ -670,7 +670,7 @@ def test_opaque_function_with_saved_arrays(mode):
 
 
 class Clipped(Function):
-    """Opaque forward pass that keeps a Python number, on which the gradient depends."""
+    """ForeignCall forward pass that keeps a Python number, on which the gradient depends."""
 
     @staticmethod
     def forward(ctx, x):
@@ -692,7 +692,7 @@ def test_numbers_that_an_opaque_function_keeps_are_guarded(mode):
 
 
 class Spline(Function):
-    """Opaque passes, and an object in the context."""
+    """ForeignCall passes, and an object in the context."""
 
     @staticmethod
     def forward(ctx, y, t):

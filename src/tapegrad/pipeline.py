@@ -167,24 +167,24 @@ def planned(tape: Tape) -> Planned:
     """
     from tapegrad.backends.source.names import user_names
     from tapegrad.schedule.buffers import assign
-    from tapegrad.schedule.contract import contract
+    from tapegrad.schedule.cut import cut
     from tapegrad.schedule.fuse import fuse
     from tapegrad.schedule.lower import lower
+    from tapegrad.schedule.parallelise import parallelise
     from tapegrad.schedule.recompute import recompute
     from tapegrad.schedule.share import store_shared
-    from tapegrad.schedule.split import split
-    from tapegrad.schedule.spread import spread
+    from tapegrad.schedule.shrink import shrink
     from tapegrad.schedule.tile import tile
 
     passes = (
         fuse,  # nests over the same range become one
         store_shared,  # what crosses a call of NumPy is in memory
-        contract,  # tells which temporaries would be stored ...
+        shrink,  # tells which temporaries would be stored ...
         recompute,  # ... so that those which are cheap to compute again aren't
-        contract,  # and what is left only where it is needed
-        tile,  # registers between inner loops become rows, so it comes after contracting
-        spread,  # long loops in chunks, each a kernel, for several cores
-        split,  # kernels that are too long for numba are cut ...
+        shrink,  # and what is left only where it is needed
+        tile,  # registers between inner loops become rows, so it comes after shrinking
+        parallelise,  # long loops in chunks, each a kernel, for several cores
+        cut,  # kernels that are too long for numba are cut ...
         store_shared,  # ... and between kernels registers are in memory
     )
     first = lower(tape, user_names(tape))  # one nest a call; views are indices

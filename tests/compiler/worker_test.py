@@ -20,7 +20,7 @@ from tapegrad.compiler import disk, packed, worker
 from tapegrad.compiler.key import exact
 from tapegrad.compiler.protocol import HEAD, message, messages
 from tapegrad.ir.tape import Builder, Tape, aval_of
-from tapegrad.primitives.control import Opaque
+from tapegrad.primitives.control import ForeignCall
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -74,7 +74,7 @@ def test_functions_of_the_users_stay_here():
     builder = Builder("f")
     x = builder.input(aval_of(np.ones(3)))
     for function in (lambda x: [x], lambda x: [2 * x]):
-        (x,) = builder.call(Opaque("f", function, (x.aval,), 1), [x])
+        (x,) = builder.call(ForeignCall("f", function, (x.aval,), 1), [x])
     content = packed.pack(builder.finish([x]))
     opaque = packed.opaque_of(content.primitives)
     there = packed.loaded(packed.dumped(content, opaque))

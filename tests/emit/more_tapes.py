@@ -11,7 +11,7 @@ from tests.optimize.random_tapes import DTYPES, FORMS, SHAPES, Draw, Maker
 from tapegrad.ir.tape import Aval, Builder, Guard, Operand, Tape, Var, literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.contractions import MatMul
-from tapegrad.primitives.control import Opaque
+from tapegrad.primitives.control import ForeignCall
 from tapegrad.primitives.reductions import ArgMax, ArgMin, CumProd, CumSum
 from tapegrad.primitives.scatter import ScatterAdd, ScatterSet, gather
 from tapegrad.primitives.sorting import ArgSort
@@ -106,7 +106,7 @@ class Wider(Maker):
     def foreign(self, x: Var) -> None:
         """A function that only NumPy can run."""
         types = (Aval(x.shape, x.dtype),)
-        self.call(Opaque("rolled", _rolled, types, 1), x)
+        self.call(ForeignCall("rolled", _rolled, types, 1), x)
 
     def order(self, x: Var) -> None:
         if x.shape:

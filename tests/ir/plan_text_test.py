@@ -93,7 +93,7 @@ def test_a_plan_reads_like_a_program(name, request):
 
 def test_chunks_and_tiles(monkeypatch, request):
     """Loops over chunks, in which loops over tiles run, in which loops over rows do."""
-    monkeypatch.setattr("tapegrad.schedule.spread.GRAIN", 1 << 8)
+    monkeypatch.setattr("tapegrad.schedule.parallelise.GRAIN", 1 << 8)
     monkeypatch.setattr("tapegrad.schedule.tile.ROWS", 4)
     program = tape(
         "f8[40,3] f8[3]",

@@ -121,7 +121,7 @@ PARAMETERS = {
     "pulls": True,
     "scaled": True,
 }
-HOLD_A_FUNCTION = ("custom", "opaque")
+HOLD_A_FUNCTION = ("custom", "foreign_call")
 
 
 def example(declared: object) -> Primitive:

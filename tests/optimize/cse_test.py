@@ -10,7 +10,7 @@ from tests.tapes import assert_same_values, tape
 
 from tapegrad.ir.tape import Aval, Builder, Guard, literal
 from tapegrad.optimize.cse import eliminate_common
-from tapegrad.primitives.control import Opaque
+from tapegrad.primitives.control import ForeignCall
 
 MERGED = {
     "equal calls": (
@@ -142,6 +142,6 @@ def test_a_users_opaque_function_is_called_as_often_as_the_user_did():
     """It may have a state, as a random generator has."""
     builder = Builder("f")
     x = builder.input(Aval((), np.dtype(float)))
-    draw = Opaque("draw", lambda x: np.random.default_rng().normal() * x, (x.aval,), 1)
+    draw = ForeignCall("draw", lambda x: np.random.default_rng().normal() * x, (x.aval,), 1)
     outs = [builder.call(draw, [x])[0] for _ in range(2)]
     assert len(eliminate_common(builder.finish(outs))) == 2

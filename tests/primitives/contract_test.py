@@ -313,7 +313,7 @@ def test_the_rule_differentiates(sample: Sample) -> None:
         s
         for s in SMOOTH
         if all(s.operands[k].dtype == np.float64 for k in s.floats)
-        and s.primitive.name not in ("astype", "custom", "opaque")
+        and s.primitive.name not in ("astype", "custom", "foreign_call")
     ]
 )
 def test_float32_stays_float32(sample: Sample) -> None:

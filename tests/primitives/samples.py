@@ -23,7 +23,7 @@ from tapegrad.primitives import primitives, special
 from tapegrad.primitives.banded import BandedLU, BandedSolve
 from tapegrad.primitives.base import Elementwise, Primitive, Slice
 from tapegrad.primitives.contractions import MatMul
-from tapegrad.primitives.control import CallTape, Custom, Opaque
+from tapegrad.primitives.control import CallTape, Custom, ForeignCall
 from tapegrad.primitives.degenerate import (
     ChosenEigenvectors,
     ChosenSingularVectors,
@@ -1206,10 +1206,12 @@ def _calls() -> dict[type, list[Sample]]:
             )
         ],
         Custom: [Sample(Custom("my_exp", exp_tape(), exp_backward), (x,), exp, forward=False)],
-        Opaque: [
-            Sample(Opaque("my_exp", numpy_exp, types, 1, exp_backward), (x,), exp, forward=False),
+        ForeignCall: [
             Sample(
-                Opaque("my_exp", numpy_exp, types, 1),
+                ForeignCall("my_exp", numpy_exp, types, 1, exp_backward), (x,), exp, forward=False
+            ),
+            Sample(
+                ForeignCall("my_exp", numpy_exp, types, 1),
                 (x,),
                 exp,
                 reverse=False,

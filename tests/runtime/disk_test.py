@@ -29,7 +29,7 @@ from tapegrad.__main__ import main
 from tapegrad.compiler import disk, kept, key
 from tapegrad.compiler.packed import pack
 from tapegrad.ir.tape import Aval, Builder, Tape
-from tapegrad.primitives.control import Opaque
+from tapegrad.primitives.control import ForeignCall
 from tapegrad.primitives.kinds import Control
 
 X = np.array([0.5, -1.0, 2.0])
@@ -213,7 +213,7 @@ def test_primitives_that_differ_never_share_a_name():
     found = {}
     for sample in all_samples():
         p = sample.primitive
-        if not isinstance(p, (Control, Opaque)):
+        if not isinstance(p, (Control, ForeignCall)):
             assert found.setdefault(key._name(p), p) == p
     assert len(found) == len(set(found.values())) > 200
 
@@ -250,7 +250,7 @@ def test_which_of_numpys_calls_are_the_same_is_part_of_the_key():
         builder = Builder("f")
         x = builder.input(Aval((3,), np.dtype(float)))
         for function in functions:
-            (x,) = builder.call(Opaque("f", function, (x.aval,), 1), [x])
+            (x,) = builder.call(ForeignCall("f", function, (x.aval,), 1), [x])
         return pack(builder.finish([x]))
 
     one, same = tape(np.sin, np.sin), tape(np.cos, np.cos)

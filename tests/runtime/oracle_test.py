@@ -56,7 +56,7 @@ def another_element(step: Compute) -> Step:
     return replace(step, reads=tuple(map(first, step.reads)))
 
 
-@pytest.mark.parametrize("stage", ["fuse", "recompute", "split"])
+@pytest.mark.parametrize("stage", ["fuse", "recompute", "cut"])
 @pytest.mark.parametrize("change", [another_function, another_element])
 def test_the_pass_at_fault_is_named(monkeypatch, stage, change):
     if stage != "fuse":  # until then, `sin` may be where another pass has put it

@@ -20,7 +20,7 @@ from tapegrad.ir.tape import Literal
 from tapegrad.pipeline import schedule
 from tapegrad.primitives import elementwise as ew
 from tapegrad.runtime.entry import Scratch
-from tapegrad.schedule import spread
+from tapegrad.schedule import parallelise
 
 RNG = np.random.default_rng(0)
 X, W = RNG.normal(size=(1003, 7)), RNG.normal(size=7)
@@ -30,7 +30,7 @@ V = RNG.normal(size=1003)
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch, inside):
     """Loops are cut that wouldn't be worth it."""
-    monkeypatch.setattr(spread, "GRAIN", 100)
+    monkeypatch.setattr(parallelise, "GRAIN", 100)
     yield
     set_num_threads()
 
@@ -111,9 +111,9 @@ def test_what_was_added_before_stays():
         return Loop(i, (Compute(total, (), ew.copy, (Read(x, at),), SUM),))
 
     start, first, second = Compute(total, (), ew.copy, (zero,)), adding(), adding()
-    once = spread.spread(Plan("f", (x,), (total,), (start, first)))
+    once = parallelise.parallelise(Plan("f", (x,), (total,), (start, first)))
     assert [type(s) for s in once.steps] == [Loop, Compute, Loop]
-    both = spread.spread(Plan("f", (x,), (total,), (start, first, second)))
+    both = parallelise.parallelise(Plan("f", (x,), (total,), (start, first, second)))
     assert [type(s) for s in both.steps] == [Loop, Compute, Loop, Loop, Loop]
     assert [is_parallel(s) for s in both.steps] == [True, False, False, True, False]
 
@@ -146,7 +146,7 @@ def test_a_function_that_stands_alone(tmp_path):
     """The saved file brings the threads along."""
     f, args = PROGRAMS["sums of rows"]
     made = simplegrad(f, *args)
-    assert "spread(" in made.source
+    assert "parallel(" in made.source
     made.save(tmp_path / "made.py")
     np.savez(tmp_path / "args.npz", x=X, w=W)
     program = (
@@ -198,10 +198,10 @@ def test_when_the_interpreter_ends():
         import atexit
         import numpy as np
         from tapegrad import grad, set_num_threads
-        from tapegrad.schedule import spread
+        from tapegrad.schedule import parallelise
 
         set_num_threads(2)
-        spread.GRAIN = 100
+        parallelise.GRAIN = 100
         df, x = grad(lambda x: np.sum(np.sin(x)), compile="always"), np.ones(1000)
         df(x)
         atexit.register(lambda: print(np.allclose(df(x), np.cos(x))))
@@ -219,8 +219,8 @@ def test_an_error_in_a_chunk_reaches_the_caller():
     for count in (1, 2):
         set_num_threads(count)
         with pytest.raises(BufferError, match="another shape"):
-            threads.spread(lambda c: kernel(c), 8)
-        assert threads.spread(lambda c: c % 3, 8) == 2
+            threads.parallel(lambda c: kernel(c), 8)
+        assert threads.parallel(lambda c: c % 3, 8) == 2
 
 
 def test_an_interrupt_waits_for_the_helpers():
@@ -237,7 +237,7 @@ def test_an_interrupt_waits_for_the_helpers():
         return 0
 
     with pytest.raises(KeyboardInterrupt):
-        threads.spread(kernel, 50)
+        threads.parallel(kernel, 50)
     assert running == []
 
 
@@ -257,7 +257,7 @@ def test_helpers_that_cant_start(monkeypatch):
         started.clear()
         for _ in range(20):
             done = []
-            assert threads.spread(lambda c: done.append(c) or c % 7, 50) == 6  # noqa: B023
+            assert threads.parallel(lambda c: done.append(c) or c % 7, 50) == 6  # noqa: B023
             assert sorted(done) == list(range(50))
         assert len(threads.pool.helpers) == allowed
 
@@ -265,7 +265,7 @@ def test_helpers_that_cant_start(monkeypatch):
 def test_helpers_that_come_too_late_or_never(monkeypatch):
     """A job is offered to two, of whom one never gets it, and one when all is done."""
     set_num_threads(3)
-    threads.spread(lambda c: 0, 3)  # they have started
+    threads.parallel(lambda c: 0, 3)  # they have started
     real, late = threads.pool.jobs, []
 
     class Forgetful:
@@ -274,7 +274,7 @@ def test_helpers_that_come_too_late_or_never(monkeypatch):
 
     monkeypatch.setattr(threads.pool, "jobs", Forgetful())
     done = []
-    assert threads.spread(lambda x, c: done.append(c) or 0, 9, np.zeros(3)) == 0
+    assert threads.parallel(lambda x, c: done.append(c) or 0, 9, np.zeros(3)) == 0
     assert sorted(done) == list(range(9)) and len(late) == 2
     assert late[0].args == ()  # it holds no arrays any more
     real.put(late[0])
@@ -289,8 +289,10 @@ INSIDE = "from tapegrad.compiler import client\nclient.client.failed = client.AT
 def run_program(text, *lines):
     """What a program prints, which is ended if it hangs."""
     program = "import numpy as np\nfrom tapegrad import grad, value_and_grad, set_num_threads\n"
-    program += "from tapegrad.schedule import spread\nfrom tapegrad.backends.cpu import threads\n"
-    program += "set_num_threads(2)\nspread.GRAIN = 2000\n" + INSIDE + textwrap.dedent(text)
+    program += (
+        "from tapegrad.schedule import parallelise\nfrom tapegrad.backends.cpu import threads\n"
+    )
+    program += "set_num_threads(2)\nparallelise.GRAIN = 2000\n" + INSIDE + textwrap.dedent(text)
     ran = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
@@ -313,7 +315,7 @@ LONG = """
     df = value_and_grad(f, compile="always")
     expected = df(x)
     (entry,) = df.cache.recent
-    assert entry.driver.scratch and any("spread(" in line for line in entry.driver.lines)
+    assert entry.driver.scratch and any("parallel(" in line for line in entry.driver.lines)
 
     def same(found):
         return found[0] == expected[0] and np.array_equal(found[1], expected[1])

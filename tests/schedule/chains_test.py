@@ -106,8 +106,8 @@ def test_squares_of_products():
 
 EXTREMES: dict[str, dict[str, Any]] = {
     "small things apart": {"buffers.FEW": 0},
-    "all loops in chunks": {"spread.GRAIN": 2, "buffers.FEW": 0},
-    "tiny kernels": {"split.LONGEST": 3},
+    "all loops in chunks": {"parallelise.GRAIN": 2, "buffers.FEW": 0},
+    "tiny kernels": {"cut.LONGEST": 3},
     "tiny tiles": {"tile.ROWS": 2, "tile.WORTH": 1 << 20},
     "everything computed again": {"cost.CACHES": ((np.inf, 1e6),)},
     "BLAS for every product": {"dense.SMALL_PRODUCT": 1, "buffers.FEW": 0},

@@ -202,9 +202,9 @@ def _is_rounding(found: Any, expected: np.ndarray, moved: Sequence[Any]) -> bool
         return False
     y = expected.astype(float)
     off = np.abs(np.asarray(found, float) - y)
-    spread = SAFETY * np.max([np.abs(np.asarray(m, float) - y) for m in moved], axis=0)
+    slack = SAFETY * np.max([np.abs(np.asarray(m, float) - y) for m in moved], axis=0)
     least = CLOSE.get(expected.dtype, 0.0) * np.abs(y)
-    says_nothing = ~np.isfinite(spread) | (spread > JUMP * np.abs(y))
+    says_nothing = ~np.isfinite(slack) | (slack > JUMP * np.abs(y))
     same = (found == expected) | (np.isnan(found) & np.isnan(y))
     says_nothing &= ~np.isnan(y) | np.any(~np.isnan(np.array(moved, float)), axis=0)
-    return bool(np.all(same | says_nothing | (off <= spread + least)))
+    return bool(np.all(same | says_nothing | (off <= slack + least)))

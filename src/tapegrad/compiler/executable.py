@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.source.driver import Driver, Executable, Place
+from tapegrad.backends.source.driver import Driver, Executable, Variable
 from tapegrad.compiler.packed import Elsewhere, dumped, loaded
 from tapegrad.primitives.base import Primitive
-from tapegrad.primitives.control import Opaque
+from tapegrad.primitives.control import ForeignCall
 
 
-def encoded(executable: Executable, opaque: Sequence[Opaque]) -> bytes:
+def encoded(executable: Executable, opaque: Sequence[ForeignCall]) -> bytes:
     """An executable as bytes. Of functions of the user's, `opaque`, only which it is."""
     driver, kernels = executable.driver, executable.kernels
     head = {
@@ -32,7 +32,7 @@ def encoded(executable: Executable, opaque: Sequence[Opaque]) -> bytes:
     return json.dumps(head).encode() + b"\n" + b"".join(kernels.values())
 
 
-def decoded(content: bytes, opaque: Sequence[Opaque]) -> Executable:
+def decoded(content: bytes, opaque: Sequence[ForeignCall]) -> Executable:
     """The executable, with these functions of the user's."""
     line, _, rest = content.partition(b"\n")
     head: Any = json.loads(line)
@@ -50,8 +50,8 @@ def decoded(content: bytes, opaque: Sequence[Opaque]) -> Executable:
     return Executable(driver, kernels)
 
 
-def _here(primitive: Primitive, opaque: Sequence[Opaque]) -> Primitive:
-    if isinstance(primitive, Opaque) and isinstance(primitive.function, Elsewhere):
+def _here(primitive: Primitive, opaque: Sequence[ForeignCall]) -> Primitive:
+    if isinstance(primitive, ForeignCall) and isinstance(primitive.function, Elsewhere):
         return opaque[primitive.function.number]
     return primitive
 
@@ -60,10 +60,10 @@ def _text(x: bytes) -> str:
     return base64.b64encode(x).decode()
 
 
-def _place(x: Place) -> list[Any]:
+def _place(x: Variable) -> list[Any]:
     return [x.name, x.shape, x.dtype.str, x.checked]
 
 
-def _placed(x: list[Any]) -> Place:
+def _placed(x: list[Any]) -> Variable:
     name, shape, dtype, checked = x
-    return Place(name, tuple(shape), np.dtype(dtype), checked)
+    return Variable(name, tuple(shape), np.dtype(dtype), checked)

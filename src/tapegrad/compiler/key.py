@@ -23,7 +23,7 @@ from tapegrad.compiler.disk import digest
 from tapegrad.compiler.packed import Packed, pack
 from tapegrad.ir.tape import Aval, Literal, Tape
 from tapegrad.primitives.base import Elementwise, Parametric, Primitive, Slice
-from tapegrad.primitives.control import Opaque
+from tapegrad.primitives.control import ForeignCall
 
 _CPUINFO = "/proc/cpuinfo"
 _PROCESSOR = (b"vendor_id", b"cpu family", b"model", b"model name", b"stepping", b"flags")
@@ -129,9 +129,10 @@ def _sources() -> str:
 
 def exact(packed: Packed) -> bytes:
     """All that the code of a tape depends on. Equal bytes mean equal code."""
-    # NumPy runs an opaque function between the kernels, so only which are the same matters.
-    opaque = {p: k for k, p in enumerate(p for p in packed.primitives if isinstance(p, Opaque))}
-    names = [f"opaque{opaque[p]}" if isinstance(p, Opaque) else _name(p) for p in packed.primitives]
+    # NumPy runs a foreign call between the kernels, so only which are the same matters.
+    calls = [p for p in packed.primitives if isinstance(p, ForeignCall)]
+    number: dict[Any, int] = {p: k for k, p in enumerate(calls)}
+    names = [f"foreign{number[p]}" if p in number else _name(p) for p in packed.primitives]
     literals = map(_value, packed.literals)
     lists = [map(_type, packed.types), names, literals]
     lines = ["\x1f".join(one) for one in lists]

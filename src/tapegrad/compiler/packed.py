@@ -18,7 +18,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Source, Tape, Var
 from tapegrad.primitives.base import Primitive
-from tapegrad.primitives.control import Opaque
+from tapegrad.primitives.control import ForeignCall
 
 T = TypeVar("T", bound=Hashable)
 
@@ -163,14 +163,14 @@ class Elsewhere:
 class _Pickler(pickle.Pickler):
     """Packs the tapes that primitives hold, and leaves functions of the user's where they are."""
 
-    def __init__(self, file: Any, opaque: Sequence[Opaque]) -> None:
+    def __init__(self, file: Any, opaque: Sequence[ForeignCall]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self.opaque = opaque
 
     def reducer_override(self, x: Any) -> Any:
         if type(x) is Tape:
             return Packed.unpack, (pack(x),)
-        if type(x) is Opaque and not isinstance(x.function, Elsewhere):
+        if type(x) is ForeignCall and not isinstance(x.function, Elsewhere):
             stub = replace(x, function=Elsewhere(self.opaque.index(x)), backward=None)
             return _same, (stub,)
         return NotImplemented
@@ -180,12 +180,12 @@ def _same(x: Any) -> Any:
     return x
 
 
-def opaque_of(primitives: Sequence[Primitive]) -> list[Opaque]:
+def opaque_of(primitives: Sequence[Primitive]) -> list[ForeignCall]:
     """The functions of the user's among them: an `Elsewhere` counts these."""
-    return [p for p in primitives if isinstance(p, Opaque)]
+    return [p for p in primitives if isinstance(p, ForeignCall)]
 
 
-def dumped(x: Any, opaque: Sequence[Opaque] = ()) -> bytes:
+def dumped(x: Any, opaque: Sequence[ForeignCall] = ()) -> bytes:
     """Anything made of primitives and packed tapes, as bytes."""
     file = BytesIO()
     _Pickler(file, opaque).dump(x)

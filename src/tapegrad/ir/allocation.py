@@ -73,7 +73,7 @@ def span(cell: Cell, at: At | None, allocation: Allocation) -> Span:
 
 
 def left_of(cell: Cell, at: At) -> At:
-    """The entries of an index that contracting left."""
+    """The entries of an index that shrinking left."""
     return at if cell.axes is None else tuple(at[a] for a in cell.axes)
 
 

@@ -78,7 +78,7 @@ class Cell:
     """A place for values of one dtype. `role` is "input", "output" or "temporary".
 
     `alias` is the cell whose memory this one shares under another shape. `axes` are the axes that
-    contracting leaves; None means all of them.
+    shrinking leaves; None means all of them.
     """
 
     shape: tuple[int, ...]
@@ -98,7 +98,7 @@ class Cell:
 
     @property
     def left(self) -> tuple[int, ...]:
-        """The extents of the axes that contracting left."""
+        """The extents of the axes that shrinking left."""
         return self.shape if self.axes is None else tuple(self.shape[a] for a in self.axes)
 
     @property

@@ -1,8 +1,8 @@
 """The plan: loops, statements, library calls and cells, between the tape and the source.
 
 A *cell* is a place for values: an argument, an output, or a temporary. Lowering makes one loop
-nest for each call of the tape; fusing merges nests; contracting shrinks the cells that no longer
-need all their axes, down to a scalar in a register.
+nest for each call of the tape; fusing merges nests; shrinking takes from cells the axes that they
+no longer need, down to a scalar in a register.
 
 Short names: `i`, `j` loop indices; `at` an index, one entry for each axis.
 

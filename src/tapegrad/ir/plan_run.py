@@ -101,7 +101,7 @@ class _Memory:
 
 Action = Callable[[], None]
 Number = Callable[[], int]
-Place = Callable[[], tuple[int, int]]  # the place in memory, and the number of the element
+Locator = Callable[[], tuple[int, int]]  # the place in memory, and the number of the element
 
 
 @dataclass
@@ -193,7 +193,7 @@ class _Machine:
 
         return wrapped
 
-    def place(self, cell: Cell, at: At, step: Step) -> Place:
+    def place(self, cell: Cell, at: At, step: Step) -> Locator:
         """Where an element of a cell is, and its number."""
         _, start, number = self.home(cell)
         left = left_of(cell, at)
@@ -282,7 +282,7 @@ class _Machine:
 
     # ---- arrays
 
-    def part(self, cell: Cell, at: At) -> tuple[_Memory, Place, int, tuple[int, ...]]:
+    def part(self, cell: Cell, at: At) -> tuple[_Memory, Locator, int, tuple[int, ...]]:
         """The part of an array at the first entries of an index: its memory, start, size, shape."""
         memory, start, number = self.home(cell)
         shape = cell.shape[len(at) :]

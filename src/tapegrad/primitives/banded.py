@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Slice, broadcast_shapes, parametric, total
-from tapegrad.primitives.kinds import Index, Routine
+from tapegrad.primitives.kinds import Routine, StaticIndex
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.triangles import over_batch
@@ -129,7 +129,7 @@ class BandedSolve(Routine):
         t, right = ts[0], ts[3]
         terms = [] if right is None else [right]
         for place, row, column, count in [] if t is None else self._diagonals(xs[0]):
-            index: Index = (*_all(t.shape[:-2]), Slice(column, count), place)
+            index: StaticIndex = (*_all(t.shape[:-2]), Slice(column, count), place)
             diagonal = GetItem(index)(t)
             diagonal = ExpandDims((diagonal.ndim - 1,))(diagonal)
             read, written = (row, column) if self.transposed else (column, row)

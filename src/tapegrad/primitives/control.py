@@ -89,7 +89,7 @@ class Custom(Applied):
 
 
 @parametric
-class Opaque(Library):
+class ForeignCall(Library):
     """A user's function that a trace can't look into: NumPy runs it between the kernels.
 
     `function` takes the operands' arrays and returns a list of results, whose types are `types` at
@@ -104,7 +104,7 @@ class Opaque(Library):
     backward: Backward | None = None
     why: str = ""
 
-    name = "opaque"
+    name = "foreign_call"
     foreign = True
 
     @property

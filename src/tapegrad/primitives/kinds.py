@@ -34,7 +34,7 @@ from tapegrad.primitives.base import Parametric, Slice, Writer
 from tapegrad.primitives.texts import axes_text, dtype_text
 
 At = Sequence[Any]
-Index = tuple[int | Slice, ...]
+StaticIndex = tuple[int | Slice, ...]
 
 
 class Linear(Parametric):
@@ -150,7 +150,7 @@ class Scatter(Parametric):
     onto: ClassVar[str] = "zeros"  # what is there before: "zeros", "first" or "nothing"
     indexed: ClassVar[bool] = False
 
-    def boxes(self, *xs: Any) -> Sequence[Index]:
+    def boxes(self, *xs: Any) -> Sequence[StaticIndex]:
         """Where each operand that is written stands; nothing if that isn't a box."""
         return ()
 

@@ -13,7 +13,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.elementwise import where
-from tapegrad.primitives.kinds import Index, Library, Lookup, Scatter
+from tapegrad.primitives.kinds import Library, Lookup, Scatter, StaticIndex
 from tapegrad.primitives.texts import index_text, shape_text, zeros_text
 from tapegrad.primitives.views import (
     ExpandDims,
@@ -28,7 +28,7 @@ from tapegrad.primitives.views import (
 class SetItem(Scatter):
     """`x` with `x[index] = y`, as a new value; `y` has the shape of `x[index]`."""
 
-    index: Index
+    index: StaticIndex
 
     name = "setitem"
     onto = "first"
@@ -45,7 +45,7 @@ class SetItem(Scatter):
         out[as_numpy(self.index)] = y
         return out
 
-    def boxes(self, *xs: Any) -> list[Index]:
+    def boxes(self, *xs: Any) -> list[StaticIndex]:
         return [self.index]
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
@@ -87,9 +87,9 @@ class Concatenate(Scatter):
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         return [f"{outs[0]} = np.concatenate([{', '.join(xs)}], {self.axis})"]
 
-    def boxes(self, *xs: Any) -> list[Index]:
+    def boxes(self, *xs: Any) -> list[StaticIndex]:
         """Where each operand stands in the result, as an index."""
-        indices: list[Index] = []
+        indices: list[StaticIndex] = []
         start = 0
         for x in xs:
             full = [Slice(0, n) for n in x.shape]

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, broadcast_shapes, parametric
-from tapegrad.primitives.kinds import At, Index, Linear, Scatter, View
+from tapegrad.primitives.kinds import At, Linear, Scatter, StaticIndex, View
 from tapegrad.primitives.texts import index_text, shape_text, zeros_text
 
 
@@ -177,12 +177,12 @@ def diagonal_map(offset: int, at: At) -> At:
     return [*batch, k.scaled(1, max(0, -offset)), k.scaled(1, max(0, offset))]
 
 
-def as_numpy(index: Index) -> tuple[int | slice, ...]:
+def as_numpy(index: StaticIndex) -> tuple[int | slice, ...]:
     """The index as NumPy takes it."""
     return tuple(k if isinstance(k, int) else k.as_slice() for k in index)
 
 
-def indexed_shape(index: Index) -> tuple[int, ...]:
+def indexed_shape(index: StaticIndex) -> tuple[int, ...]:
     """The shape of `x[index]`: an integer drops its axis."""
     return tuple(k.count for k in index if isinstance(k, Slice))
 
@@ -191,7 +191,7 @@ def indexed_shape(index: Index) -> tuple[int, ...]:
 class GetItem(Linear, View):
     """`x[index]`: an integer or an explicit slice for each axis, all in range."""
 
-    index: Index
+    index: StaticIndex
 
     name = "getitem"
 
@@ -251,7 +251,7 @@ class Place(Linear, Scatter):
     """Zeros of `shape` with the operand at `index`: the transpose of `GetItem`."""
 
     shape: tuple[int, ...]
-    index: Index
+    index: StaticIndex
 
     name = "place"
 
@@ -265,7 +265,7 @@ class Place(Linear, Scatter):
         out[as_numpy(self.index)] = xs[0]
         return out
 
-    def boxes(self, *xs: Any) -> list[Index]:
+    def boxes(self, *xs: Any) -> list[StaticIndex]:
         return [self.index]
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tapegrad.backends.numpy.play import checked_inputs, run, stale
 from tapegrad.backends.source.arguments import is_plain_tree, put_together, take_apart
-from tapegrad.backends.source.driver import INDENT, NUMBERS, Executable, Place, dtypes
+from tapegrad.backends.source.driver import INDENT, NUMBERS, Executable, Variable, dtypes
 from tapegrad.backends.source.names import Scope
 from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request, leaf_key
@@ -92,7 +92,9 @@ class Text:
         ]
         return [*head, *driver.lines, f"{spare}.append({memory})", f"return {result}"]
 
-    def flat(self, inputs: Sequence[Place], before: Sequence[str] = ()) -> Callable[..., list[Any]]:
+    def flat(
+        self, inputs: Sequence[Variable], before: Sequence[str] = ()
+    ) -> Callable[..., list[Any]]:
         """The function of these inputs that returns the list of the outputs."""
         results = ", ".join(self.driver.results())
         lines = [*before, *self.calling(f"[{results}]")]
@@ -115,10 +117,10 @@ def driver_namespace(executable: Executable) -> dict[str, Any]:
         raise InternalError(f"machine code can't be run here: {fault}")
     driver = executable.driver
     names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, **NUMBERS, **dtypes()}
-    if any("spread(" in line for line in driver.lines):
-        from tapegrad.backends.cpu.threads import spread  # loads a pool of threads, which few need
+    if any("parallel(" in line for line in driver.lines):
+        from tapegrad.backends.cpu.threads import parallel  # loads threads, which few need
 
-        names["spread"] = spread
+        names["parallel"] = parallel
     functions: dict[bytes, Any] = {}  # kernels that are alike are linked once
     for name, code in executable.kernels.items():
         if code not in functions:

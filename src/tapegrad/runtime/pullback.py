@@ -22,7 +22,7 @@ from tapegrad.backends.numpy.play import run
 from tapegrad.core.arrays import own_behaviour
 from tapegrad.core.request import Request
 from tapegrad.core.trees import is_array, is_traced, unflatten
-from tapegrad.differentiate.split import split
+from tapegrad.differentiate.partial_eval import partial_eval
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Tape
 from tapegrad.pipeline import derive, finished, optimized, trace
@@ -42,7 +42,7 @@ def vjp(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Pullback]:
     wrt = [k for k, x in enumerate(inputs) if input_aval(x).dtype.kind == "f"]
     tape = finished(derive(traced.tape, wrt, seed=True, keep=()))
     first = len(traced.tape.inputs)
-    once, each = split(tape, range(first, first + len(traced.tape.outputs)))
+    once, each = partial_eval(tape, range(first, first + len(traced.tape.outputs)))
     given = [x if isinstance(x, Tracer) else plain_value(x) for x in inputs]
     given += traced.captured
     residuals = _snapshot(_apply(once, [*given, *tape.captured]), given)

@@ -25,7 +25,7 @@ import numpy as np
 
 from tapegrad.ir.allocation import Allocation, Home, Slot, extent, left_of
 from tapegrad.ir.plan import Affine, At, Cell, Index, Loop, Plan, Step
-from tapegrad.schedule.contract import in_common
+from tapegrad.schedule.shrink import in_common
 
 FEW = 16  # elements: what is no larger than this shares a slot with others of its kind
 

@@ -28,7 +28,7 @@ Reader = Callable[[At], Read]  # of a value, at an index of it
 
 
 @dataclass
-class Sum:
+class OpenSum:
     """A sum with terms that are added in place, as far as nobody else reads what is inside it."""
 
     products: list[tuple[Var, bool]] = field(default_factory=list)  # and whether to be transposed
@@ -71,7 +71,7 @@ class Lowering:
         # Sums that are added up in place (see `sums`), by the call that ends them; the smaller sums
         # inside these, and what is left of those for a loop; where products go; and what is only
         # added in place.
-        self.sums: dict[Var, Sum] = {}
+        self.sums: dict[Var, OpenSum] = {}
         self.inside: set[Var] = set()
         self.rests: dict[Var, Reader | None] = {}
         self.totals: dict[Var, Total] = {}

@@ -31,8 +31,8 @@ from tapegrad.ir.plan import (
     Read,
     Step,
 )
-from tapegrad.schedule.contract import in_common, with_loops
 from tapegrad.schedule.cost import SCALAR, WRITE, traffic, work_once
+from tapegrad.schedule.shrink import in_common, with_loops
 
 Path = tuple[Index, ...]  # the loops around a step, from the outside in
 
@@ -40,7 +40,7 @@ Path = tuple[Index, ...]  # the loops around a step, from the outside in
 def recompute(plan: Plan) -> Plan:
     """Compute stored temporaries again where they are read, where that is cheaper.
 
-    Needs `contract` before, which tells what would be stored, and again after.
+    Needs `shrink` before, which tells what would be stored, and again after.
     """
     values = _Values(plan)
     again = _chosen(values)

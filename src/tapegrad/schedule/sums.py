@@ -28,13 +28,13 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import Scatter
 from tapegrad.schedule.access import at_indices, indices_for, nest
 from tapegrad.schedule.dense import is_gemm, swaps
-from tapegrad.schedule.lowering import Lowering, Reader, Sum, Total
+from tapegrad.schedule.lowering import Lowering, OpenSum, Reader, Total
 from tapegrad.schedule.scatters import start_scattered, write
 
 
 def find_sums(low: Lowering) -> None:
     """Find the sums to add up in place, each as large as it gets."""
-    found: dict[Var, Sum] = {}
+    found: dict[Var, OpenSum] = {}
     for call in low.tape.calls:
         terms = _terms(low, call, found)
         if terms is not None:
@@ -46,12 +46,12 @@ def find_sums(low: Lowering) -> None:
             _plan_sum(low, call, terms, order)
 
 
-def _terms(low: Lowering, call: Call, found: dict[Var, Sum]) -> Sum | None:
+def _terms(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> OpenSum | None:
     """The terms of a call's result, which takes over the sums in `found` that only it reads."""
     if is_gemm(call):
-        return Sum(products=[(call.out, False)])
+        return OpenSum(products=[(call.out, False)])
     if isinstance(call.primitive, Scatter) and call.primitive.onto == "zeros":
-        return Sum(scatters=[call.out])
+        return OpenSum(scatters=[call.out])
     if call.primitive is not ew.add and not swaps(call):
         return None
     mine = [x for x in call.operands if isinstance(x, Var) and x in found and low.uses[x] == 1]
@@ -76,7 +76,7 @@ def _terms(low: Lowering, call: Call, found: dict[Var, Sum]) -> Sum | None:
     return terms
 
 
-def _plan_sum(low: Lowering, call: Call, terms: Sum, order: dict[Var, int]) -> None:
+def _plan_sum(low: Lowering, call: Call, terms: OpenSum, order: dict[Var, int]) -> None:
     """Say where the products of a sum go, and what inside it isn't lowered by itself."""
     low.sums[call.out] = terms
     products = dict(terms.products)

@@ -24,7 +24,7 @@ from tapegrad.core.request import argument_names, leaf_names
 from tapegrad.core.trees import flatten, is_traced
 from tapegrad.errors import ArgumentError, RuleError
 from tapegrad.primitives.control import Missing
-from tapegrad.tracing.custom_call import apply
+from tapegrad.tracing.custom_call import call
 from tapegrad.tracing.custom_operation import Operation
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.trace import tracing_depth
@@ -55,7 +55,7 @@ class CustomPrimitive(Operation):
             bound = self.signature.bind(*args, **kwargs)  # puts what can be in its position
             args, kwargs = bound.args, bound.kwargs
         self.traced = True
-        return apply(self, args, kwargs)
+        return call(self, args, kwargs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """As a decorated method: bound to the instance, which is a static first argument."""
@@ -205,7 +205,7 @@ class Function:
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """Call the function."""
-        return apply(_FunctionOperation(cls), args, {})
+        return call(_FunctionOperation(cls), args, {})
 
 
 class _FunctionOperation(Operation):

@@ -22,7 +22,7 @@ from tapegrad.core.trees import flatten, is_array, is_traced
 from tapegrad.errors import ArgumentError, GradientError, TraceError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.control import CallTape, Custom, Opaque
+from tapegrad.primitives.control import CallTape, Custom, ForeignCall
 from tapegrad.tracing.aliasing import share_memory
 from tapegrad.tracing.custom_operation import Applied, Operation
 from tapegrad.tracing.custom_rule import FINAL, Backward, first_sentence
@@ -47,7 +47,7 @@ from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 
 @unobserved
-def apply(operation: Operation, args: Any, kwargs: Any) -> Any:
+def call(operation: Operation, args: Any, kwargs: Any) -> Any:
     """Call a user's function: run it on plain arrays, record it where tracers are among them."""
     leaves, structure = flatten((args, kwargs))
     if not any(isinstance(x, Tracer) for x in leaves):
@@ -180,7 +180,7 @@ class CustomCall(Applied):
             rule = Backward(self, results, saved, expected.sources, again)
         avals = [aval_of_leaf(x) for x in arrays]
         count = len(results.avals)
-        primitive = Opaque(label, function, tuple(avals), count, rule, first_sentence(error))
+        primitive = ForeignCall(label, function, tuple(avals), count, rule, first_sentence(error))
         arrays = [np.asarray(x)[()] for x in arrays]
         return results.fill(_record(primitive, operands, avals, arrays)[:count])
 

@@ -18,7 +18,7 @@ from tapegrad.core.trees import is_number
 from tapegrad.errors import InternalError, LeakedTracerError, RuleError
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Writer
-from tapegrad.primitives.control import Missing, Opaque
+from tapegrad.primitives.control import ForeignCall, Missing
 from tapegrad.tracing.custom_operation import Applied, WritesArgument
 from tapegrad.tracing.mixed import MixedTree, Where
 from tapegrad.tracing.observe.observer import observed
@@ -146,7 +146,7 @@ class Backward:
 
         function.__name__ = self.__name__
         types = tuple(Aval(avals[k].shape, avals[k].dtype) for k in wanted)
-        primitive = Opaque(self.__name__, function, types, len(wanted), None, why)
+        primitive = ForeignCall(self.__name__, function, types, len(wanted), None, why)
         nodes = writer.apply(primitive, [*cts, *outs, *xs, *kept])
         found: list[Any] = [None] * len(avals)
         for k, node in zip(wanted, nodes if isinstance(nodes, tuple) else (nodes,), strict=True):

@@ -22,7 +22,7 @@ class Dispatch:
     setitem: Handler
     put: Handler
     flat: Handler  # what `x.flat` is
-    plain: Handler  # an operand that may be a list
+    as_operand: Handler  # an operand that may be a list
     stack: Handler
 
 

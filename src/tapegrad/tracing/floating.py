@@ -20,7 +20,7 @@ from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.trees import flatten
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.control import Opaque
+from tapegrad.primitives.control import ForeignCall
 from tapegrad.tracing.mixed import MixedTree, mixed_tree
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.source import at_line
@@ -52,7 +52,7 @@ def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callab
     arguments = mixed_tree(structure, leaves, on_tape, [input_aval(x) for x in operands])
     call = WatchedCall(func, arguments, mask)
     types = (Aval((), np.dtype(np.int64)),)
-    errors = quiet(record)(trace, Opaque(f"errors_of_{_name(func)}", call, types, 1), operands)
+    errors = quiet(record)(trace, ForeignCall(f"errors_of_{_name(func)}", call, types, 1), operands)
     found = int(errors._concrete)
     trace.guard(errors, found, "an error of floating point")
     if found > 0:

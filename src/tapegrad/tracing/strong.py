@@ -65,7 +65,7 @@ class ArrayOperators(NDArrayOperatorsMixin):
     __eq__, __ne__ = _equality("eq"), _equality("ne")
 
     def __imatmul__(self: Any, other: Any) -> Any:
-        other = dispatch.plain(other)
+        other = dispatch.as_operand(other)
         if self.ndim < 1 or np.ndim(other) < 2:
             if not np.can_cast(np.result_type(other), self.dtype, "same_kind"):
                 raise TypeError("the result of an in-place product can't be cast to its place")

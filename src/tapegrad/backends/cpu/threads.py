@@ -148,7 +148,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.forget)
 
 
-def spread(kernel: Callable[..., int], chunks: int, *args: Any) -> int:
+def parallel(kernel: Callable[..., int], chunks: int, *args: Any) -> int:
     """Call `kernel(*args, chunk)` for every chunk; the highest status."""
     job = Job(kernel, chunks, args)
     try:

@@ -19,7 +19,7 @@ DTYPES = (
 )
 # What is another thing in a compiled call than in a function that stands alone: scratch memory, a
 # thread pool that is loaded when it is needed, and errors.
-BY_PLACE = ("np", "empty", "scratch", "spread", "Stale", "LinAlgError")
+BY_PLACE = ("np", "empty", "scratch", "parallel", "Stale", "LinAlgError")
 
 
 def global_words() -> set[str]:
@@ -38,7 +38,7 @@ def dtypes() -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Place:
+class Variable:
     """An argument or a result of a driver: what it is called there, its shape and dtype.
 
     `checked` tells whether kernels look that an argument is of this type, before anything else
@@ -59,8 +59,8 @@ class Driver:
     NumPy runs between the kernels, by name. `lines` allocate the outputs and call the kernels.
     """
 
-    inputs: tuple[Place, ...]
-    outputs: tuple[Place, ...]
+    inputs: tuple[Variable, ...]
+    outputs: tuple[Variable, ...]
     scratch: tuple[tuple[str, int, np.dtype], ...]
     calls: tuple[tuple[str, Primitive], ...]
     lines: tuple[str, ...]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.source.driver import INDENT, Driver, Place, numpy_name
+from tapegrad.backends.source.driver import INDENT, Driver, Variable, numpy_name
 from tapegrad.backends.source.names import Scope
 from tapegrad.core.locks import cached_property
 from tapegrad.ir.allocation import Allocation, Slot
@@ -90,8 +90,8 @@ class Program:
         """The driver of this program."""
         checked = self._checked()
 
-        def places(cells: Sequence[Cell]) -> tuple[Place, ...]:
-            return tuple(Place(self.names[c], c.shape, c.dtype, c in checked) for c in cells)
+        def places(cells: Sequence[Cell]) -> tuple[Variable, ...]:
+            return tuple(Variable(self.names[c], c.shape, c.dtype, c in checked) for c in cells)
 
         return Driver(
             places(self.plan.inputs),
@@ -166,7 +166,7 @@ def _called(kernel: Kernel, errors: Mapping[int, str], found: str) -> list[str]:
     function, arguments = kernel.name, ", ".join(kernel.names)
     if kernel.chunks:
         given = [kernel.name, str(kernel.chunks), *kernel.names[:-1]]
-        function, arguments = "spread", ", ".join(given)
+        function, arguments = "parallel", ", ".join(given)
     call = f"if {function}({arguments}):"
     if len(call) + 4 <= LINE and not errors:
         return [call, f"{INDENT}raise Stale"]

@@ -10,7 +10,7 @@ from typing import Any
 from tapegrad.ir.tape import Literal, Operand, literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.kinds import Index
+from tapegrad.primitives.kinds import StaticIndex
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.scatter import Concatenate, SetItem
 from tapegrad.primitives.views import (
@@ -116,7 +116,7 @@ def _full(k: int | Slice, extent: int) -> bool:
     return extent == 0 or (k.start == 0 and (k.step == 1 or extent == 1))
 
 
-def _whole(index: Index, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+def _whole(index: StaticIndex, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """The unit axes that an index drops, if it takes everything in order; else None."""
     taken = [
         _full(k, n) or (isinstance(k, int) and n == 1) for k, n in zip(index, shape, strict=True)
@@ -132,11 +132,11 @@ def _ends(k: int | Slice) -> tuple[int, int]:
     return min(k.start, last), max(k.start, last)
 
 
-def _is_empty(index: Index) -> bool:
+def _is_empty(index: StaticIndex) -> bool:
     return any(isinstance(k, Slice) and k.count == 0 for k in index)
 
 
-def _disjoint(first: Index, second: Index) -> bool:
+def _disjoint(first: StaticIndex, second: StaticIndex) -> bool:
     """Whether the ranges that two indices span along some axis have nothing in common."""
     for j, k in zip(first, second, strict=True):
         (low, high), (begin, end) = _ends(j), _ends(k)
@@ -155,7 +155,7 @@ def _getitem(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     return _read_back(s, p, x, shape)
 
 
-def _composed(first: Index, second: Index) -> Index:
+def _composed(first: StaticIndex, second: StaticIndex) -> StaticIndex:
     rest = iter(second)
     merged: list[int | Slice] = []
     for k in first:

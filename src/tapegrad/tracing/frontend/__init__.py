@@ -32,7 +32,7 @@ from tapegrad.tracing.frontend import (
 )
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.methods import METHODS, call_method
-from tapegrad.tracing.frontend.operands import plain
+from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
 from tapegrad.tracing.frontend.ufuncs import call_ufunc
 from tapegrad.tracing.layout import settle
@@ -149,4 +149,4 @@ dispatch.getitem, dispatch.setitem, dispatch.put = (
     scattering.setitem,
     scattering.put,
 )
-dispatch.plain, dispatch.stack = plain, joining.stack
+dispatch.as_operand, dispatch.stack = as_operand, joining.stack

@@ -23,7 +23,7 @@ import numpy as np
 from tapegrad.core.trees import is_array
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.memory import copy_of, scalar
-from tapegrad.tracing.frontend.operands import as_tracer, has_tracer, plain
+from tapegrad.tracing.frontend.operands import as_operand, as_tracer, has_tracer
 from tapegrad.tracing.frontend.parameters import running
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.trace import current_trace
@@ -38,7 +38,7 @@ def _asarray(a: Any, dtype: Any = None, order: Any = None, **kwargs: Any) -> Any
         if trace is None or out is a or not out.ndim or out.dtype.kind != "f":
             return out
         return from_contents(trace, out)
-    x = plain(a)
+    x = as_operand(a)
     x = copy_of(x) if x._is_scalar() else x
     return x if dtype is None else x.astype(dtype, copy=False)
 

@@ -27,7 +27,14 @@ from tapegrad.primitives.views import (
 )
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.memory import in_rows
-from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, plain, recorded, store
+from tapegrad.tracing.frontend.operands import (
+    as_operand,
+    as_tracer,
+    cast,
+    common_dtype,
+    recorded,
+    store,
+)
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.tracer import Tracer, stand_in, unwrap
 
@@ -39,7 +46,7 @@ def _normal(k: Any) -> Any:
     if isinstance(k, Tracer):
         return k
     if isinstance(k, (list, tuple)):
-        return plain(k) if len(k) else np.empty(np.shape(k), np.intp)
+        return as_operand(k) if len(k) else np.empty(np.shape(k), np.intp)
     if isinstance(k, (bool, np.bool_)):
         return np.asarray(k)
     if k is None or isinstance(k, (np.ndarray, slice, str, bytes)) or hasattr(k, "__index__"):
@@ -115,7 +122,7 @@ def _index_arrays(k: Any, x: Tracer) -> list[Tracer]:
     return [cast(k, np.intp)]
 
 
-class Index:
+class IndexParts:
     """An index taken apart, for an operand `x`.
 
     `explicit` has an integer or a slice for each axis of `x`, and `new_axes` are the positions of
@@ -243,7 +250,7 @@ def _index_array(array: Any, shape: tuple[int, ...], x: Tracer) -> Any:
 @unobserved
 def getitem(x: Tracer, index: Any) -> Any:
     """`x[index]`."""
-    found = Index(x, index)
+    found = IndexParts(x, index)
     if found.advanced:
         return found.gathered(found.move_first(x))
     if (
@@ -346,7 +353,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
         raise ValueError("invalid entry in choice array")
     if mode != "raise":
         a = np.mod(a, len(choices)) if mode == "wrap" else np.clip(a, 0, len(choices) - 1)
-    dtype = common_dtype(*map(plain, choices))
+    dtype = common_dtype(*map(as_operand, choices))
     arrays = np.broadcast_arrays(a, *[cast(as_tracer(c, a), dtype) for c in choices])
     stacked = np.stack(arrays[1:])
     result = take_along_axis(stacked, arrays[0][None], 0)[0]
@@ -385,7 +392,7 @@ class Flat:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         # Reshaping may have to copy, so the write goes to the places of `x` themselves.
-        index, value = self._index(index), plain(value)
+        index, value = self._index(index), as_operand(value)
         if np.ndim(value) and not isinstance(index, slice) and not np.ndim(index):
             np.zeros(self._x.size).flat[index] = np.zeros(np.shape(value))  # NumPy's own error
         dispatch.put(self._x, as_tracer(np.arange(self._x.size), self._x)[index], value)

@@ -11,13 +11,13 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.tracing.frontend.indexing import nonzero
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
+    as_operand,
     as_tracer,
     cast,
     cast_all,
     common_dtype,
     dtype_of,
     loop_dtypes,
-    plain,
     store,
 )
 from tapegrad.tracing.source import at_line
@@ -28,10 +28,10 @@ _MISSING = np._NoValue
 
 def where(condition: Any, *xs: Any) -> Any:
     """np.where."""
-    condition = plain(condition)
+    condition = as_operand(condition)
     if not xs:
         return nonzero(condition)
-    x, y = (plain(v) for v in xs)
+    x, y = (as_operand(v) for v in xs)
     if dtype_of(condition) != np.dtype(bool):
         condition = np.not_equal(condition, 0)
     dtype = common_dtype(x, y)
@@ -58,7 +58,7 @@ def clip(
         raise TypeError(f"clip() missing 1 required positional argument: {missing!r}")
     low = min if a_min is _MISSING else a_min
     high = max if a_max is _MISSING else a_max
-    bounds = [plain(b) for b in (low, high) if b is not _MISSING and b is not None]
+    bounds = [as_operand(b) for b in (low, high) if b is not _MISSING and b is not None]
     a = as_tracer(a, *bounds)
     a = ew.copy(a) if a._weak else a  # NumPy makes an array of it, whose dtype counts
     dtype = common_dtype(a, *bounds) if dtype is None else np.dtype(dtype)

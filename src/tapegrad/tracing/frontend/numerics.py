@@ -13,7 +13,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.norms import Known
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
-from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype, plain
+from tapegrad.tracing.frontend.operands import as_operand, as_tracer, cast, common_dtype
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -43,7 +43,7 @@ def linspace(
     num = num.__index__()
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
-    real = common_dtype(plain(start), plain(stop), 0.0)
+    real = common_dtype(as_operand(start), as_operand(stop), 0.0)
     start, stop = as_tracer(start, stop), as_tracer(stop, start)
     start, stop = np.broadcast_arrays(cast(start, real), cast(stop, real))
     parts = num - 1 if endpoint else num

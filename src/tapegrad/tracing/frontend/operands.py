@@ -28,12 +28,12 @@ def is_weak(x: Any) -> bool:
     return isinstance(x, (int, float)) and not isinstance(x, (bool, np.generic))
 
 
-def plain(x: Any) -> Any:
+def as_operand(x: Any) -> Any:
     """A tracer, array or number as it is; lists and tuples become arrays."""
     if isinstance(x, (Tracer, np.ndarray, np.generic, int, float, bool)):
         return x
     if isinstance(x, (list, tuple)) and has_tracer(x):
-        return dispatch.stack([plain(e) for e in x])
+        return dispatch.stack([as_operand(e) for e in x])
     if isinstance(x, complex):
         check_dtype(np.dtype(complex))
     if is_foreign(x) or isinstance(x, bytearray):
@@ -165,7 +165,7 @@ def promoted(ufunc: np.ufunc, *xs: Any) -> list[Any]:
 
 def as_tracer(x: Any, *others: Any) -> Tracer:
     """`x` as a traced array, recorded in the trace of the tracers among `others`."""
-    x = plain(x)
+    x = as_operand(x)
     if isinstance(x, Tracer):
         return x
     trace = innermost([o for o in _flat(others) if isinstance(o, Tracer)])
@@ -195,7 +195,7 @@ def untraced(x: Tracer) -> Any:
 
 def mask_of(where: Any) -> Any:
     """`where=` as NumPy takes it: an array of booleans. Of what is no array the truth counts."""
-    listed, where = isinstance(where, (list, tuple)), plain(where)
+    listed, where = isinstance(where, (list, tuple)), as_operand(where)
     is_scalar = where._is_scalar() if isinstance(where, Tracer) else not is_array(where)
     if getattr(where, "dtype", None) == np.bool_ or isinstance(where, bool):
         return where

@@ -78,8 +78,8 @@ def form_of(function: Callable[..., Any], numpys: Any = None) -> Form:
         if mine.kind in _POSITIONAL and its.kind in _POSITIONAL and mine.name != its.name:
             renamed[its.name] = mine.name
     positions = tuple(k for k, p in enumerate(own) if p.name in PARAMETERS)
-    spread = [k for k in positions if own[k].kind is inspect.Parameter.VAR_POSITIONAL]
-    return Form(renamed, positions, spread[0] if spread else None)
+    rest = [k for k in positions if own[k].kind is inspect.Parameter.VAR_POSITIONAL]
+    return Form(renamed, positions, rest[0] if rest else None)
 
 
 def taken(form: Form, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], Any, bool]:

@@ -15,13 +15,13 @@ from tapegrad.primitives.base import Slice, broadcast_shapes
 from tapegrad.primitives.scatter import ScatterAdd, SetItem, scatter_set
 from tapegrad.primitives.views import BroadcastTo, Squeeze, indexed_shape
 from tapegrad.tracing.floating import cast_of, watching
-from tapegrad.tracing.frontend.indexing import Flat, Index, grids, is_dotted
+from tapegrad.tracing.frontend.indexing import Flat, IndexParts, grids, is_dotted
 from tapegrad.tracing.frontend.operands import (
+    as_operand,
     as_tracer,
     cast,
     cast_all,
     check_dtype,
-    plain,
     recorded,
     untraced,
 )
@@ -37,7 +37,7 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
     """`x[index] = value`: from here on, `x` and all its views have the new elements."""
     if x._is_scalar():
         raise TypeError("a traced scalar does not support item assignment")
-    value = plain(value)
+    value = as_operand(value)
     if isinstance(value, Tracer) and value.dtype.kind == "f" and x.dtype.kind != "f":
         raise ConversionError(
             f"a traced float is assigned into an array of dtype {x.dtype}{at_line()}: it would be "
@@ -55,7 +55,7 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
             chosen = elementwise.where(as_tracer(alone, x), fit(x, value, ()), x)
             x._write(SetItem(tuple(Slice(0, n) for n in x.shape)), chosen)
             return
-    found = Index(x, index)
+    found = IndexParts(x, index)
     if not found.advanced:
         element = not indexed_shape(found.explicit) and not found.new_axes
         if element and np.ndim(value) and not is_dotted(index):
@@ -126,12 +126,12 @@ def ufunc_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
     if ufunc not in (np.add, np.subtract):
         raise UnsupportedError(f"np.{ufunc.__name__}.at isn't supported{at_line()}")
     (value,) = values
-    found = Index(x, index)
+    found = IndexParts(x, index)
     if not found.advanced:
         x[index] = ufunc(x[index], value)
         return
     moved = found.move_first(x)
-    y = found.arranged(x, fit(x, plain(value), found.result_shape(moved)))
+    y = found.arranged(x, fit(x, as_operand(value), found.result_shape(moved)))
     added = recorded(x, ScatterAdd(moved.shape), y, *found.arrays)
     moved[...] = ufunc(moved, added)
 
@@ -139,7 +139,7 @@ def ufunc_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     """np.copyto."""
     check_traced(dst, "np.copyto")
-    src = plain(src)
+    src = as_operand(src)
     found = getattr(src, "dtype", type(src))  # a Python number can be cast to any dtype of its kind
     weak = isinstance(src, (bool, int)) and not isinstance(src, np.generic)
     weak = weak and (isinstance(src, bool) or dst.dtype.kind != "b")
@@ -153,7 +153,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 
 def fill(x: Tracer, value: Any) -> None:
     """ndarray.fill."""
-    value = plain(value)
+    value = as_operand(value)
     if np.ndim(value):
         np.zeros(1).fill(np.zeros(np.shape(value)))  # NumPy's own error, unless it takes the array
     x[...] = value
@@ -164,7 +164,7 @@ def put(a: Any, indices: Any, v: Any, mode: str = "raise") -> None:
     check_traced(a, "np.put")
     if a._weak:
         np.put(untraced(a), 0, 0)  # NumPy's own error
-    ind = plain(indices)
+    ind = as_operand(indices)
     if mode == "wrap":
         ind = np.mod(ind, a.size)
     elif mode == "clip":

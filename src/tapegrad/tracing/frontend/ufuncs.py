@@ -22,6 +22,7 @@ from tapegrad.tracing.frontend import contracting
 from tapegrad.tracing.frontend.folding import ufunc_method
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
+    as_operand,
     as_tracer,
     cast,
     cast_all,
@@ -29,7 +30,6 @@ from tapegrad.tracing.frontend.operands import (
     is_weak,
     loop_dtypes,
     mask_of,
-    plain,
     promoted,
     store,
 )
@@ -40,7 +40,7 @@ from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, stand_in
 
 
-def apply(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Tracer:
+def applied(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Tracer:
     """`primitive(*xs)` with the dtypes that NumPy gives `ufunc(*xs)`."""
     loop = loop_dtypes(ufunc, xs, dtype)
     if loop[0] == np.bool_:
@@ -70,23 +70,23 @@ def _power(x: Any, y: Any) -> Tracer:
         exponent = float(y)
     floating = isinstance(x, Tracer) and x.dtype.kind == "f"
     if exponent == 2 and isinstance(x, Tracer) and isinstance(y, int):
-        return apply(ew.square, np.square, [x])
+        return applied(ew.square, np.square, [x])
     if floating and (is_weak(y) or dtype_of(y) == x.dtype):
         if exponent == 2:
-            return apply(ew.square, np.square, [x])
+            return applied(ew.square, np.square, [x])
         if exponent == 1:
-            return apply(ew.copy, np.positive, [x])
+            return applied(ew.copy, np.positive, [x])
         if exponent == 0.5:
-            return apply(ew.sqrt, np.sqrt, [x])
+            return applied(ew.sqrt, np.sqrt, [x])
         if exponent == -1:
-            return apply(ew.reciprocal, np.reciprocal, [x])
+            return applied(ew.reciprocal, np.reciprocal, [x])
     if isinstance(y, (Tracer, np.ndarray)) and loop_dtypes(np.power, [x, y])[0].kind == "i":
         powers = as_tracer(y, x)
-        result = apply(ew.power, np.power, [x, powers])  # NumPy refuses negative ones
+        result = applied(ew.power, np.power, [x, powers])  # NumPy refuses negative ones
         valid: Any = np.all(powers >= 0)
         valid._trace.guard(valid, True, "the sign of integer exponents")
         return result
-    return apply(ew.power, np.power, [x, y])
+    return applied(ew.power, np.power, [x, y])
 
 
 def _divmod(x: Any, y: Any) -> tuple[Any, Any]:
@@ -137,8 +137,8 @@ def _integer_or_logical(bits: Any, logical: Any) -> Handler:
 
     def handler(*xs: Any) -> Any:
         if all(dtype_of(x) == np.dtype(bool) for x in xs):
-            return apply(logical[0], logical[1], xs)
-        return apply(bits[0], bits[1], xs)
+            return applied(logical[0], logical[1], xs)
+        return applied(bits[0], bits[1], xs)
 
     return handler
 
@@ -148,7 +148,7 @@ def _truth(primitive: Any, ufunc: np.ufunc) -> Handler:
 
     def handler(*xs: Any) -> Any:
         flags = [x if dtype_of(x) == np.dtype(bool) else np.not_equal(x, 0) for x in xs]
-        return apply(primitive, ufunc, flags)
+        return applied(primitive, ufunc, flags)
 
     return handler
 
@@ -163,7 +163,7 @@ def _contraction(name: str) -> Handler:
 
 
 def _scaled(ufunc: np.ufunc, factor: float) -> Handler:
-    return lambda x: apply(ew.mul, np.multiply, [*promoted(ufunc, x), factor])
+    return lambda x: applied(ew.mul, np.multiply, [*promoted(ufunc, x), factor])
 
 
 def _whole_already(primitive: Any, ufunc: np.ufunc) -> Handler:
@@ -172,7 +172,7 @@ def _whole_already(primitive: Any, ufunc: np.ufunc) -> Handler:
     def handler(x: Any) -> Any:
         kind = loop_dtypes(ufunc, [x])[0].kind
         done = kind in "bu" or (kind == "i" and ufunc is not np.absolute)
-        return apply(ew.copy if done else primitive, ufunc, [x])
+        return applied(ew.copy if done else primitive, ufunc, [x])
 
     return handler
 
@@ -269,7 +269,7 @@ _SPECIAL_COMPOSED: dict[str, Handler] = {
 
 def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None, **kwargs: Any) -> Any:
     """`ufunc(*xs)` on tracers, without out= and where=; `kwargs` are those of vecdot."""
-    xs = [plain(x) for x in xs]
+    xs = [as_operand(x) for x in xs]
     if not any(isinstance(x, Tracer) for x in xs):
         return ufunc(*xs, dtype=dtype)  # only out= is traced
     if dtype is not None and np.dtype(dtype) == np.bool_ == loop_dtypes(ufunc, xs)[-1]:
@@ -283,7 +283,7 @@ def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None, **kwargs: 
     if primitive is not None:
         if dtype is not None:
             xs = _of_dtype(ufunc, xs, np.dtype(dtype))
-        return apply(primitive, ufunc, xs, dtype)
+        return applied(primitive, ufunc, xs, dtype)
     if handler is None:
         raise UnsupportedError(
             f"{ufunc.__name__} has no derivative rule in tapegrad{at_line()}. Write it with "
@@ -415,7 +415,7 @@ def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[st
         if ufunc is not np.vecdot or set(kwargs) != {"axis"}:
             _no_more(ufunc, kwargs)
         if casting in ("no", "equiv", "safe"):
-            _check_casting(ufunc, [plain(x) for x in inputs], dtype, casting)
+            _check_casting(ufunc, [as_operand(x) for x in inputs], dtype, casting)
         result = call_plain(ufunc, inputs, dtype, **kwargs)
     else:
         if where is not True:

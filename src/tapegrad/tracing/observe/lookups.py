@@ -24,7 +24,7 @@ from tapegrad.tracing.observe.harmless import (
     module_of,
 )
 from tapegrad.tracing.observe.naming import Key, attribute
-from tapegrad.tracing.observe.reads import ABSENT, Place, Reads
+from tapegrad.tracing.observe.reads import ABSENT, Location, Reads
 
 # Of an array: what it looks like, and other ways to look at its memory. All else reads elements.
 _LAYOUT = {"shape", "ndim", "size", "dtype", "strides", "itemsize", "nbytes"}
@@ -180,7 +180,7 @@ class Lookups:
             elif not _looks_up_as(kind, object):
                 self._evaluated(place, name)  # of a threading.local, for instance
 
-    def _key(self, place: Place, name: str) -> None:
+    def _key(self, place: Location, name: str) -> None:
         """An attribute that is looked up among the keys of a dict."""
         if name in place.x:
             text = f"{{}}[{self.reads.key(name)}]"
@@ -188,7 +188,7 @@ class Lookups:
         else:
             self.reads.absent(place, name, "{}")
 
-    def _evaluated(self, place: Place, name: str) -> None:
+    def _evaluated(self, place: Location, name: str) -> None:
         """An attribute that C code looks up: it is looked up once more, to see what is found."""
         try:
             value = getattr(place.x, name)
@@ -226,7 +226,7 @@ class Lookups:
             self._users[kind] = known
         return known
 
-    def _class_place(self, kind: type) -> Place:
+    def _class_place(self, kind: type) -> Location:
         return self.reads.place(kind) or self.reads.constant(kind, kind.__name__)
 
     def in_class(self, kind: type, name: str, x: Any) -> None:
@@ -284,7 +284,7 @@ class Lookups:
                         return True
         return False
 
-    def placed(self, place: Place) -> None:
+    def placed(self, place: Location) -> None:
         """An object of the outside takes part: it stays of its class, and that as it is."""
         x, kind = place.x, type(place.x)
         if plainly.looks_up_itself(kind):

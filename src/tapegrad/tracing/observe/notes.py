@@ -20,7 +20,7 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.harmless import CONTAINERS, is_users_file
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.naming import Key
-from tapegrad.tracing.observe.reads import Place
+from tapegrad.tracing.observe.reads import Location
 from tapegrad.tracing.observe.uses import Then, Uses
 
 STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))
@@ -43,10 +43,10 @@ class Notes(Uses):
         self.home = home
         self.quiet = False  # while something runs that knows what it does
         self.made_globals: list[dict[str, Any]] = []
-        self.cells: dict[int, tuple[Place, int]] = {}
+        self.cells: dict[int, tuple[Location, int]] = {}
         self.made: set[CodeType] = set()  # of functions that were made on the way
         self._users_code: dict[CodeType, bool] = {}
-        self._globals: dict[int, Place] = {}  # a function of each module, by the id of its names
+        self._globals: dict[int, Location] = {}  # a function of each module, by the id of its names
         self._names: dict[tuple[CodeType, int], set[str]] = {}
         self.asked: dict[tuple[int, str], Any] = {}  # modules, by their id and what was looked up
         self.identities = Identities(self.reads, self.refuse, self.label, arguments)
@@ -77,7 +77,7 @@ class Notes(Uses):
             known = self._users_code[code] = is_users_file(code.co_filename, self.home)
         return known
 
-    def globals_place(self, held: dict[str, Any]) -> Place:
+    def globals_place(self, held: dict[str, Any]) -> Location:
         """The place of a module's names."""
         place = self.reads.place(held)
         if place is None:

@@ -54,7 +54,7 @@ ABSENT = _Absent()
 
 
 @dataclass(eq=False)
-class Place:
+class Location:
     """An object of the outside, the name that the guards have for it, and the user's word for it.
 
     A `like` place may hold another object of the same class.
@@ -73,16 +73,16 @@ class Reads:
         self.guards: list[tuple[str, str]] = []
         self.values: dict[str, Any] = {}
         self.never = ""  # what it was, if something was read that can't be compared
-        self.places: dict[int, Place] = {}
-        self.written: dict[tuple[int, Hashable], tuple[Place, str, str]] = {}
-        self.mutated: dict[int, Place] = {}
-        self._owners: dict[int, list[Place]] = {}  # of arrays: by the object that has the memory
+        self.places: dict[int, Location] = {}
+        self.written: dict[tuple[int, Hashable], tuple[Location, str, str]] = {}
+        self.mutated: dict[int, Location] = {}
+        self._owners: dict[int, list[Location]] = {}  # of arrays: by the object that has the memory
         self._first: dict[tuple[int, Hashable], Any] = {}
-        self._absent: dict[tuple[int, str], tuple[Place, dict[str, None]]] = {}
+        self._absent: dict[tuple[int, str], tuple[Location, dict[str, None]]] = {}
         self._whole: set[int] = set()
         self._plain_content: set[int] = set()
         self._held: list[Any] = []  # so that no id is given away meanwhile
-        self.placed: Callable[[Place], None] = lambda place: None  # notes what its class is
+        self.placed: Callable[[Location], None] = lambda place: None  # notes what its class is
 
     def lost(self, word: str) -> None:
         """Something took part whose state can't be seen: no later call can use the tape."""
@@ -90,11 +90,11 @@ class Reads:
 
     # ---- places
 
-    def place(self, x: Any) -> Place | None:
+    def place(self, x: Any) -> Location | None:
         """The place of an object of the outside; None for one that the run has made."""
         return self.places.get(id(x))
 
-    def root(self, x: Any, text: str, word: str, like: bool) -> Place:
+    def root(self, x: Any, text: str, word: str, like: bool) -> Location:
         """A place that the check is given: the function, or an argument."""
         known = self.places.get(id(x))
         if known is not None:  # passed twice
@@ -105,18 +105,18 @@ class Reads:
             self._same_type(place.name, x, word)
         return place
 
-    def constant(self, x: Any, word: str) -> Place:
+    def constant(self, x: Any, word: str) -> Location:
         """The place of an object that the run didn't come to by reading: always that object."""
         known = self.places.get(id(x))
         if known is not None:
             return known
         return self._place(x, "", word)
 
-    def part(self, holder: Place, text: str, x: Any, word: str) -> Place:
+    def part(self, holder: Location, text: str, x: Any, word: str) -> Location:
         """The place of what always belongs to a holder."""
         return self._place(x, self._assigned(text.replace("{}", self.named(holder))), word)
 
-    def named(self, place: Place) -> str:
+    def named(self, place: Location) -> str:
         """The name that the guards have for a place; a constant gets one when it is needed."""
         if not place.name:
             try:
@@ -126,14 +126,14 @@ class Reads:
                 place.name = self._value(place.x)
         return place.name
 
-    def _place(self, x: Any, name: str, word: str, like: bool = False) -> Place:
-        place = self.places[id(x)] = Place(x, name, word, like)
+    def _place(self, x: Any, name: str, word: str, like: bool = False) -> Location:
+        place = self.places[id(x)] = Location(x, name, word, like)
         if isinstance(x, np.ndarray):
             self._owners.setdefault(id(owner_of(x)), []).append(place)
         self.placed(place)
         return place
 
-    def arrays_of(self, x: np.ndarray) -> list[Place]:
+    def arrays_of(self, x: np.ndarray) -> list[Location]:
         """The places whose memory an array is, or is part of."""
         own = self.places.get(id(x))
         if own is not None:
@@ -155,7 +155,7 @@ class Reads:
 
     # ---- reading
 
-    def read(self, holder: Place, at: Hashable, text: str, value: Any, word: str) -> None:
+    def read(self, holder: Location, at: Hashable, text: str, value: Any, word: str) -> None:
         """`text`, in which {} stands for the holder, gave `value`; `at` tells such places apart."""
         key = (id(holder.x), at)
         if key in self._first or key in self.written:
@@ -209,7 +209,7 @@ class Reads:
                 self._identical(name, x, word)
                 self._place(x, name, word)
 
-    def absent(self, holder: Place, name: str, held: str = "vars({})") -> None:
+    def absent(self, holder: Location, name: str, held: str = "vars({})") -> None:
         """An object had no attribute of this name of its own; or a dict, `held`, no such key."""
         if (id(holder.x), ("absent", name)) not in self.written:
             self._absent.setdefault((id(holder.x), held), (holder, {}))[1][name] = None
@@ -257,13 +257,13 @@ class Reads:
         kind = self.named(known) if known is not None else self._value(type(x))
         self._fact(f"type({name}) is {kind}", word)
 
-    def type_of(self, place: Place) -> None:
+    def type_of(self, place: Location) -> None:
         """What class an object is of was read."""
         if (id(place.x), "type") not in self._first:
             self._first[id(place.x), "type"] = None
             self._same_type(self.named(place), place.x, place.word)
 
-    def unchanged(self, place: Place, record: ClassRecord) -> None:
+    def unchanged(self, place: Location, record: ClassRecord) -> None:
         """Which names a class and those above it have was read."""
         name, version = self.named(place), frames.version_of(place.x)
         same = f"same_class({name}, {self._value(record)})"
@@ -285,7 +285,7 @@ class Reads:
 
     # ---- reading everything
 
-    def layout(self, place: Place) -> None:
+    def layout(self, place: Location) -> None:
         """Shape, dtype and strides of an array were read."""
         x, at = place.x, (id(place.x), "layout")
         if at not in self._first:
@@ -297,7 +297,7 @@ class Reads:
             found = self._value((x.shape, dtype, x.strides))
             self._fact(f"({name}.shape, {text}, {name}.strides) == {found}", place.word)
 
-    def contents(self, place: Place) -> None:
+    def contents(self, place: Location) -> None:
         """All elements of an array were read."""
         self.layout(place)
         if id(place.x) in self._whole:
@@ -310,7 +310,7 @@ class Reads:
                 f"same_bytes({self.named(place)}, {self._value(place.x.tobytes())})", place.word
             )
 
-    def items(self, place: Place) -> Iterator[Any]:
+    def items(self, place: Location) -> Iterator[Any]:
         """All items of a container were read; yields those that may hold more."""
         x = place.x
         if id(x) not in self._whole:
@@ -319,7 +319,7 @@ class Reads:
         if id(x) not in self._plain_content:
             yield from [v for v in plainly.values(x) if type(v) not in PLAIN_TYPES]
 
-    def _note_items(self, place: Place) -> None:
+    def _note_items(self, place: Location) -> None:
         x, name = place.x, self.named(place)
         if isinstance(x, collections.deque):
             self._fact(f"{name}.maxlen == {x.maxlen}", place.word)
@@ -355,13 +355,13 @@ class Reads:
             at = ("item", Key(key))
             self.read(place, at, self.item_of(place, key), plainly.item(x, key), place.word)
 
-    def all_of(self, place: Place) -> str:
+    def all_of(self, place: Location) -> str:
         """The elements of a container, in the guards, as its built-in class has them."""
         name, kind = self.named(place), type(place.x)
         base = plainly.base_of(kind)
         return name if base is kind else f"{self._value(base)}.__iter__({name})"
 
-    def item_of(self, place: Place, key: Any) -> str:
+    def item_of(self, place: Location, key: Any) -> str:
         """An item of a container, {}, as its built-in class has it."""
         base = plainly.base_of(type(place.x))
         if base in (None, type(place.x)):
@@ -370,11 +370,11 @@ class Reads:
 
     # ---- writing
 
-    def write(self, holder: Place, at: Hashable, text: str, word: str) -> None:
+    def write(self, holder: Location, at: Hashable, text: str, word: str) -> None:
         """The run wrote to a place that others can read."""
         self.written.setdefault((id(holder.x), at), (holder, text, word or holder.word))
 
-    def before_change(self, place: Place) -> None:
+    def before_change(self, place: Location) -> None:
         """A call may change a container or an array: its contents count as read. If they are others
         when the run is over, the guards hold no more."""
         if id(place.x) in self.mutated:
@@ -419,7 +419,7 @@ class Reads:
         for place in self.mutated.values():
             yield place.word, place.x
 
-    def _check_written(self, holder: Place, at: Hashable, text: str, word: str) -> None:
+    def _check_written(self, holder: Location, at: Hashable, text: str, word: str) -> None:
         now = _value_at(holder.x, at)
         if (id(holder.x), at) in self._first:
             if not _same(self._first[id(holder.x), at], now):

@@ -23,7 +23,7 @@ from tapegrad.backends.cpu.support.arrays import (
 from tapegrad.backends.cpu.support.translation import TARGET, TYPING, Translator, tree_of
 
 
-class Library(CPUCodeLibrary):
+class CodeLibrary(CPUCodeLibrary):
     """Code that is optimised once, and stays out of numba's own linker, which never frees any.
 
     numba optimises each function, then all of them a little, for its reference counts, and then in
@@ -60,7 +60,7 @@ def object_code(function: Any, parameters: Any) -> bytes:
     target = TARGET
     TYPING.refresh()
     target.refresh()
-    library = Library(target.codegen(), function.__name__)
+    library = CodeLibrary(target.codegen(), function.__name__)
     described = funcdesc.ExternalFunctionDescriptor(function.__name__, types.int64, kinds)
     described.noalias = True  # no two arguments overlap; the caller sees to that
     with target.push_code_library(library):

@@ -1,4 +1,4 @@
-"""Spreading: a long loop is cut into chunks, which several cores work through.
+"""Parallelising: a long loop is cut into chunks, which several cores work through.
 
     for i in range(n):                 chunk c of 8, a kernel by itself:
         y[i] = exp(x[i])                   t = 0
@@ -48,7 +48,7 @@ MOST = 32  # chunks
 LINES = 128  # bytes: two cores that write nearer to each other than this wait for each other
 
 
-def spread(plan: Plan) -> Plan:
+def parallelise(plan: Plan) -> Plan:
     """Cut the loops that are long enough, and whose iterations can be shared out."""
     homes: dict[Cell, set[int]] = {}
     for number, step in enumerate(plan.steps):

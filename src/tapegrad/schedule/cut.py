@@ -43,7 +43,7 @@ from tapegrad.schedule.cost import code_size
 LONGEST = 400  # statements of a kernel
 
 
-def split(plan: Plan) -> Plan:
+def cut(plan: Plan) -> Plan:
     """Cut the kernels that are too long."""
     cuts = _cuts(plan.steps)
     if not cuts:

@@ -10,14 +10,14 @@ from tests.emit.check import assert_agree
 from tapegrad import pipeline, trace
 from tapegrad.backends.cpu import kernel_cache
 from tapegrad.ir.plan import Cut, Loop, PythonCall, segments
-from tapegrad.schedule import fuse, split
+from tapegrad.schedule import cut, fuse
 from tapegrad.schedule.cost import code_size
 
 
 @pytest.fixture
 def tiny(monkeypatch):
     """Kernels and nests of a few statements."""
-    monkeypatch.setattr(split, "LONGEST", 12)
+    monkeypatch.setattr(cut, "LONGEST", 12)
     monkeypatch.setattr(fuse, "MAX_WEIGHT", 12)
 
 
@@ -67,7 +67,7 @@ def test_kernels_are_as_long_as_allowed(monkeypatch):
     tape = gradient_of(chain, np.ones(5))
     whole = pipeline.schedule(tape).plan.steps
     assert not any(isinstance(s, Cut) for s in whole)
-    monkeypatch.setattr(split, "LONGEST", 30)
+    monkeypatch.setattr(cut, "LONGEST", 30)
     monkeypatch.setattr(fuse, "MAX_WEIGHT", 30)
     plan = pipeline.schedule(tape).plan
     for kernel in segments(plan.steps):
@@ -83,7 +83,7 @@ def test_a_cut_is_where_little_crosses():
     tape = trace(lambda x: np.exp(x[0] * x[1]) - np.sin(np.exp(x[0] * x[1])), np.ones(2))[1]
     plan = pipeline.schedule(pipeline.optimized(tape)).plan
     # product; exp; sin; difference
-    assert split.Lives(plan.steps, [0] * len(plan.steps)).crossing[:4] == [0, 1, 1, 2]
+    assert cut.Lives(plan.steps, [0] * len(plan.steps)).crossing[:4] == [0, 1, 1, 2]
 
 
 # ---- kernels that are alike
@@ -172,7 +172,7 @@ def test_the_least_recently_used_is_forgotten():
 
 def test_repeats_of_a_loop_are_compiled_once(monkeypatch, nothing_known):
     """An unrolled loop whose steps are alike: few of its kernels are compiled."""
-    monkeypatch.setattr(split, "LONGEST", 40)
+    monkeypatch.setattr(cut, "LONGEST", 40)
 
     def steps(x):
         for _ in range(40):

@@ -19,7 +19,7 @@ from tapegrad.ir.relocate import with_cells
 Around = TypeVar("Around", Index, Loop)
 
 
-def contract(plan: Plan) -> Plan:
+def shrink(plan: Plan) -> Plan:
     """Shrink each temporary to the axes that outlive the loops around all its uses."""
     seen: dict[Cell, list[tuple[tuple[Index, ...], At | None]]] = {}
     for around, step in with_loops(plan.steps, ()):

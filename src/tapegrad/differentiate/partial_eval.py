@@ -9,7 +9,7 @@ from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Operand, Tape, Var
 
 
-def split(tape: Tape, late: Sequence[int]) -> tuple[Tape, Tape]:
+def partial_eval(tape: Tape, late: Sequence[int]) -> tuple[Tape, Tape]:
     """The tape in two: what the inputs numbered `late` have no part in, and the rest.
 
     The first tape keeps the other inputs, and gives the residuals that the second one reads. The
