@@ -218,6 +218,12 @@ def test_its_rounds_may_be_a_value(count):
     assert (state, ys.tolist()) == (expected(count)[0], expected(count)[1].tolist())
 
 
+def test_no_source_is_written_for_it_yet():
+    made = checked(scan(BODY))
+    with pytest.raises(InternalError, match="no source can be written for a PlanCall yet"):
+        emit(made, assign(made))
+
+
 def test_plans_call_plans_that_call_plans():
     def calling(inner: Plan) -> Plan:
         t, x = (replace(total(), role="input", hint=name, scalar=True) for name in "tx")

@@ -16,6 +16,7 @@ import numpy as np
 from tapegrad.backends.source.driver import INDENT
 from tapegrad.backends.source.names import Scope
 from tapegrad.backends.source.program import LINE, Kernel, Program, lines_of
+from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.plan import (
@@ -167,6 +168,8 @@ class _KernelEmitter:
                 found = self._read(step.read)
                 self._line(f"if {found} != {self._literal(step.expected)}:")
                 self._line(f"{INDENT}return {step.status}")
+            else:
+                raise InternalError(f"no source can be written for a {type(step).__name__} yet")
 
     def _comment(self, step: Step) -> None:
         """The user's lines that a top-level step comes from, where they change."""
