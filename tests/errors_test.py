@@ -189,7 +189,7 @@ def test_no_function():
 @pytest.mark.parametrize(
     ("name", "function"),
     [
-        ("np.histogram", lambda x: np.histogram(x)[0]),
+        ("np.nanmedian", np.nanmedian),
         ("np.lexsort", lambda x: np.lexsort((x, x))),
         ("np.linalg.eig", lambda x: np.linalg.eig(np.outer(x, x))),
     ],

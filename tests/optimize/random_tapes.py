@@ -20,10 +20,10 @@ from tapegrad.primitives.views import (
     BroadcastTo,
     ExpandDims,
     GetItem,
-    Index,
     Place,
     Reshape,
     Squeeze,
+    StaticIndex,
     Transpose,
     indexed_shape,
 )
@@ -122,7 +122,7 @@ class Maker:
         wider = [s for s in (*SHAPES, x.shape) if broadcasts(operand.shape, s, s)]
         self.call(BroadcastTo(self.one_of(wider)), operand)
 
-    def index(self, shape: tuple[int, ...]) -> Index:
+    def index(self, shape: tuple[int, ...]) -> StaticIndex:
         entries: list[int | Slice] = []
         for extent in shape:
             if extent and self.draw(st.booleans()):

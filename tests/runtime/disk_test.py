@@ -1061,7 +1061,7 @@ def test_lapack_is_found_in_another_process(dtype, folder):
     code = b"".join(path.read_bytes() for path in files(folder))
     letter = {"float64": "d", "float32": "s"}[dtype]
     for name in ("potrf", "getrf", "getri", "getrs", "trsv", "trsm", "symm", "gemm"):
-        assert f"tapegrad_{letter}{name}".encode() in code
+        assert f"tapegrad_fortran_{letter}{name}".encode() in code
     second = answer(process("auto", dtype, program=EVIDENCE))
     assert second == (*first[:3], "0", "1")
 
