@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from tapegrad.ir.plan import Plan
 from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.primitives.kinds import (
+    Composite,
     Contraction,
     Extremal,
     Lookup,
@@ -28,6 +29,7 @@ Rule = Callable[[Lowering, Call], None]
 
 # How calls of each kind are lowered; by NumPy, if their kind isn't here.
 RULES: tuple[tuple[type, Rule], ...] = (
+    (Composite, dense.python_call),  # one that wasn't expanded
     (Reduction, dense.reduction),
     (Contraction, dense.product),
     (Scatter, scatters.scatter),
