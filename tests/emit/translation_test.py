@@ -55,7 +55,7 @@ def by_numba(function, parameters):
     flags.no_cfunc_wrapper = flags.no_compile = True
     kinds = tuple(compiling.kernel_type(*p) for p in parameters)
     target = cpu_target.target_context
-    library = compiling.Library(target.codegen(), function.__name__)
+    library = compiling.CodeLibrary(target.codegen(), function.__name__)
     done = compiler.compile_extra(
         cpu_target.typing_context,
         target,
