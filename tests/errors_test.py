@@ -189,7 +189,7 @@ def test_no_function():
 @pytest.mark.parametrize(
     ("name", "function"),
     [
-        ("np.nanmedian", lambda x: np.nanmedian(x)),
+        ("np.histogram", lambda x: np.histogram(x)[0]),
         ("np.lexsort", lambda x: np.lexsort((x, x))),
         ("np.linalg.eig", lambda x: np.linalg.eig(np.outer(x, x))),
     ],

@@ -4,7 +4,9 @@ read at each call; and that no name of the front end goes without a test."""
 from __future__ import annotations
 
 import re
+import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from tests.frontend import agreement_test as agreement
 from tests.frontend.check import assert_same, check, leaves, normal
 from tests.primitives import samples
 
-from tapegrad import jit
+from tapegrad import grad, jit
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.tracing.frontend import BORROWED, FUNCTIONS, borrowing, ufuncs
 from tapegrad.tracing.frontend.methods import METHODS
@@ -100,10 +102,6 @@ np.i0(y)
 np.ix_(y[0] > 0, [0, 1])
 np.nanargmax(y, axis=1)
 np.nanargmin(y / (y != w))
-np.histogram(y, 4)
-np.histogram(y, [-1, 0, 1], weights=w)
-np.histogram(y[0], 2, density=True)
-np.histogram_bin_edges(y, 3)
 np.poly(y[0])
 np.polyadd(y[0], w[0, :2])
 np.polysub(w[0, :2], y[0])
@@ -259,6 +257,89 @@ def test_a_numpy_that_makes_arrays_otherwise_is_refused(name, monkeypatch):
     finally:
         borrowing._module.cache_clear()
     assert refused
+
+
+# ---- ties, callbacks, interrupts
+
+
+TIED = np.array([2.0, 1, 2, 5, 5] * 20)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.isin(x, x),
+        lambda x: np.unique(x, return_index=True)[1],
+        lambda x: np.unique_all(x)[1],
+        lambda x: np.intersect1d(x, np.array([1.0, 2, 7] * 8), return_indices=True)[2],
+        lambda x: np.argsort(x, kind="mergesort"),
+        lambda x: x.argsort(kind="mergesort"),
+    ],
+)
+def test_equal_elements_stay_in_order(f):
+    """NumPy's code asks for that by the name "mergesort"."""
+    for how in ("never", "always"):
+        np.testing.assert_array_equal(jit(f, compile=how)(TIED), f(TIED))
+
+
+class Curve:
+    power = 2.0
+
+    def __call__(self, t):
+        return self.power * t
+
+    def method(self, t):
+        return self.power * t
+
+
+CALLBACKS = {
+    "an object": lambda c: c,
+    "a method": lambda c: c.method,
+    "a partial": lambda c: partial(Curve.method, c),
+    "a function": lambda c: lambda t: c.power * t,
+}
+
+
+@pytest.mark.parametrize("of", CALLBACKS.values(), ids=CALLBACKS)
+def test_callbacks_are_followed(of):
+    """What they read may change."""
+    curve, chosen = Curve(), np.array([True, False, True])
+    callback = of(curve)
+    x = np.array([1.0, 2.0, 3.0])
+    for how in ("never", "always"):
+        curve.power = 2.0
+        df = grad(lambda x: np.sum(np.piecewise(x, [chosen], [callback, 1.0])), compile=how)
+        np.testing.assert_array_equal(df(x), [2, 0, 2])
+        curve.power = 5.0
+        np.testing.assert_array_equal(df(x), [5, 0, 5])
+
+
+def test_an_order_that_is_open_is_refused():
+    with pytest.raises(UnsupportedError, match=r"np.unique\(sorted=False\) leaves open"):
+        jit(lambda x: np.unique(x, sorted=False))(TIED)
+
+
+def test_an_interrupt_leaves_no_function_half_made(monkeypatch):
+    x = np.array([1.0, 2.0, 4.0, 1.0])
+    monkeypatch.setattr(borrowing, "_made", {})
+    for k in range(1, 40):
+        calls = iter(range(1, 1000))
+
+        def strike(frame, what, _, k=k, calls=calls):
+            if what == "call" and frame.f_code.co_name == "_ours" and next(calls) == k:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        sys.setprofile(strike)
+        try:
+            jit(lambda x: np.polydiv(x, x[:2])[0], compile="never")(x)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        found = jit(lambda x: np.polydiv(x, x[:2])[0], compile="never")(x)
+        np.testing.assert_allclose(found, np.polydiv(x, x[:2])[0])
+        borrowing._made.clear()
 
 
 # ---- no name without a test

@@ -475,3 +475,11 @@ def test_captured_arrays_take_part() -> None:
     check(lambda x: c * x + np.maximum(c, x) - (c @ x.T).sum(axis=1, keepdims=True), X)
     value, _ = trace(lambda x: c + x, X)
     assert_same(value, c + X)
+
+
+def test_the_slope_of_exprel_where_exp_overflows():
+    x = np.array([-1e8, -3.0, 2.5, 100.0, 709.0, 750.0, np.inf])
+    y = np.exp(x[1:5]) / x[1:5] - np.expm1(x[1:5]) / x[1:5] ** 2
+    for how in ("never", "always"):
+        found = grad(lambda x: np.sum(sp.exprel(x)), compile=how)(x)
+        np.testing.assert_allclose(found, [1e-16, *y, np.inf, np.inf], rtol=1e-13)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.frontend.check import check, check_value, normal, positive, source_line
 
-from tapegrad import grad
+from tapegrad import grad, jit
 
 X = normal(2, 3, 4)
 MASK = normal(2, 3, 4, seed=3) > -0.5
@@ -292,3 +292,14 @@ def test_nan_reductions() -> None:
         gradient = grad(lambda t, f=f: np.sum(f(t, axis=1)), compile="never")(x)
         assert np.all(np.isfinite(gradient))
         assert np.all(gradient[~MASK] == 0)
+
+
+@pytest.mark.parametrize("ufunc", [np.logaddexp, np.add])
+def test_nothing_is_reduced_without_an_initial_value(ufunc: np.ufunc) -> None:
+    def f(x: Any) -> Any:
+        return ufunc.reduce(x, initial=None)
+
+    for function in (f, jit(f)):
+        with pytest.raises(ValueError, match=f"{ufunc.__name__} which has no identity"):
+            function(np.zeros(0))
+        np.testing.assert_allclose(function(np.ones(2)), ufunc(1.0, 1.0))

@@ -34,6 +34,18 @@ def test_the_global_generator_of_numpy(mode):
         grad(noisy, compile=mode)(X)
 
 
+def test_the_second_number_of_a_pair():
+    """`np.random.normal()` keeps a number for the next draw -> refused for either"""
+    state = np.random.get_state()
+    try:
+        np.random.seed(0)
+        for _ in range(4):
+            with refused(RandomnessError, "np.random", FIX):
+                grad(lambda x: np.sum(x * np.random.normal()))(X)
+    finally:
+        np.random.set_state(state)
+
+
 def test_a_generator(mode):
     """draws of a closed-over, global or passed `Generator` -> refused"""
     rng = np.random.default_rng(0)

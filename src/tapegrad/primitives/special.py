@@ -160,15 +160,16 @@ ndtri = Elementwise(
 
 
 def _exprel_partials(out: Any, x: Any) -> tuple[Any]:
-    """(exp(x) - exprel(x)) / x, and around 0, where nothing would be left of the difference, its
-    series: the sum of x^n / (n! (n + 2))."""
+    """(exp(x) - exprel(x)) / x. Around 0, where nothing would be left of the difference, its
+    series: the sum of x^n / (n! (n + 2)). Where exp may overflow, exprel(x) (1 - 1 / x) + 1 / x."""
     one = x.constant(1)
-    near = logical_and(x > -0.5, x < 0.5)
+    near, far = logical_and(x > -0.5, x < 0.5), x > 2
     small, large = where(near, x, x.constant(0)), where(near, one, x)
     series = x.constant(0)
     for n in range(14, -1, -1):
         series = series * small + 1 / (math.factorial(n) * (n + 2))
-    return (where(near, series, (exp(x) - out) / large),)
+    difference = (exp(where(far, one, x)) - where(far, one, out)) / large
+    return (where(near, series, where(far, out * (1 - 1 / large) + 1 / large, difference)),)
 
 
 exprel = Elementwise(

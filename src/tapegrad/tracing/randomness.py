@@ -68,6 +68,8 @@ def state_of(g: Any) -> Any:
     """The state of a generator."""
     if hasattr(g, "getstate"):
         return g.getstate()
+    if hasattr(g, "get_state"):  # with the second number of a pair, which it keeps for later
+        return g.get_state(legacy=False)
     bits = getattr(g, "_bit_generator", g)
     return getattr(bits, "bit_generator", bits).state
 

@@ -69,7 +69,7 @@ BORROWED: dict[Any, str] = {
         column_stack append split vsplit hsplit dsplit unstack block apply_over_axes
         average ptp diff trapezoid unwrap piecewise polyval cov allclose array_equal
         nan_to_num outer extract flatnonzero angle cumulative_sum cumulative_prod
-        geomspace logspace i0 ix_ nanargmax nanargmin histogram histogram_bin_edges poly
+        geomspace logspace i0 ix_ nanargmax nanargmin poly
         polyadd polysub polyder polyint polydiv polyfit trim_zeros unique unique_all
         unique_counts unique_inverse union1d intersect1d setdiff1d setxor1d isin
         einsum_path""",

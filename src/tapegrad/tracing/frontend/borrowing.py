@@ -21,11 +21,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.trees import is_array
+from tapegrad.errors import UnsupportedError
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, has_tracer
 from tapegrad.tracing.frontend.parameters import running
 from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer
 
@@ -135,14 +137,14 @@ class _Module:
 _module = cache(_Module)
 
 
-def _ours(x: Any) -> Any:
-    """What stands in borrowed code for what a name means to NumPy."""
+def _ours(x: Any, fresh: dict[FunctionType, FunctionType] | None = None) -> Any:
+    """What stands in borrowed code for what a name means to NumPy; see `_rebound` for `fresh`."""
     if isinstance(x, ModuleType):
         return _module(x) if x.__name__.startswith("numpy") else x
     if isinstance(x, (FunctionType, BuiltinFunctionType, type)) and x in _OURS:
         return _OURS[x]
     # A function that asks its arguments finds the front end by itself.
-    return _rebound(x) if isinstance(x, FunctionType) and not implementation_of(x) else x
+    return _rebound(x, fresh) if isinstance(x, FunctionType) and not implementation_of(x) else x
 
 
 def implementation_of(function: Any) -> Any:
@@ -164,17 +166,26 @@ _OF_MODULES = ("__name__", "__package__", "__spec__")  # for imports
 _made: dict[FunctionType, FunctionType] = {}
 
 
-def _rebound(f: FunctionType) -> FunctionType:
-    """A function of NumPy's whose global names are ours; any other as it is."""
-    known = _made.get(f)
+def _rebound(
+    f: FunctionType, fresh: dict[FunctionType, FunctionType] | None = None
+) -> FunctionType:
+    """A function of NumPy's whose global names are ours; any other as it is.
+
+    `fresh` are those that are just being made, which may call each other. All are known at once,
+    when they have their names: another thread, or an interrupt, never leaves one half made.
+    """
+    outermost, fresh = fresh is None, {} if fresh is None else fresh
+    known = _made.get(f) or fresh.get(f)
     if known is not None or not f.__module__.startswith("numpy"):
         return known or f
     theirs = f.__globals__
     names = {"__builtins__": builtins, **{name: theirs[name] for name in _OF_MODULES}}
     made = FunctionType(f.__code__, names, f.__name__, f.__defaults__, f.__closure__)
     made.__kwdefaults__ = f.__kwdefaults__
-    _made[f] = made  # before its names: it may call itself
-    names.update({k: _ours(theirs[k]) for k in set(_names(f.__code__)) & theirs.keys()})
+    fresh[f] = made
+    names.update({k: _ours(theirs[k], fresh) for k in set(_names(f.__code__)) & theirs.keys()})
+    if outermost:
+        _made.update(fresh)
     return made
 
 
@@ -185,6 +196,11 @@ def borrowed(function: Any) -> Callable[..., Any]:
     @wraps(own)
     def run(*args: Any, **kwargs: Any) -> Any:
         given = (*args, *kwargs.values())
+        if kwargs.get("sorted") is False:
+            raise UnsupportedError(
+                f"np.{own.__name__}(sorted=False) leaves open in what order the results come"
+                f"{at_line()}, so other calls may see another one. Leave it out, or pass True"
+            )
         named = {name: _taken(x, given) for name, x in kwargs.items()}
         before, running.numpys = running.numpys, True
         try:
@@ -201,9 +217,17 @@ def _taken(x: Any, given: Any) -> Any:
         return x
     if type(x) in (list, tuple):
         return type(x)(_taken(part, given) for part in x)
-    if isinstance(x, FunctionType) and not hasattr(x, "_implementation"):
-        return partial(_followed, x)
-    return as_tracer(x, *given) if is_array(x) else x
+    if is_array(x):
+        return as_tracer(x, *given)
+    return partial(_followed, x) if callable(x) and not _is_numpys(x) else x
+
+
+def _is_numpys(x: Any) -> bool:
+    """Whether something that can be called is a function or type of NumPy's, or a type of Python's:
+    it reads nothing of the user's."""
+    home = getattr(x, "__module__", None) or ""
+    own = home.partition(".")[0] == "numpy" or (isinstance(x, type) and home == "builtins")
+    return own and not hasattr(x, "__self__")
 
 
 def _followed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

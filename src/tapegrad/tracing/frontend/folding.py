@@ -98,7 +98,12 @@ def ufunc_method(
         if logical and np.dtype(given.pop("dtype", bool)) != np.bool_:
             raise TypeError(f"np.{ufunc.__name__} has no loop for dtype={dtype}")
         _, given, _ = taken(form_of(_REDUCE[ufunc]), (x,), given)
-        return _REDUCE[ufunc](x, **given)
+        result = _REDUCE[ufunc](x, **given)
+        if kwargs.get("initial", 0) is None and np.size(result) and not x.size:
+            raise ValueError(
+                f"zero-size array to reduction operation {ufunc.__name__} which has no identity"
+            )
+        return result
     if method == "accumulate" and ufunc in _ACCUMULATE:
         (x,) = inputs
         if np.ndim(x) == 0:

@@ -43,7 +43,7 @@ def _options(
             "`kind` and keyword parameters can't be provided at the same time. Use only one of "
             "them."
         )
-    return bool(stable) or kind == "stable", bool(descending)
+    return bool(stable) or kind in ("stable", "mergesort"), bool(descending)
 
 
 _DESCENDS = NumpyVersion(np.__version__) >= "2.5.0"

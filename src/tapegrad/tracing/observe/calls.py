@@ -212,16 +212,7 @@ def _go_on(o: Notes, f: Any) -> None:
 def _partial(
     o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any], follow: bool = True
 ) -> Then | None:
-    place = o.reads.place(f)
-    if place is not None:
-        o.reads.read(place, ("attr", "func"), "{}.func", f.func, "what is called")
-        for k, x in enumerate(f.args):
-            o.reads.read(place, ("arg", k), f"{{}}.args[{k}]", x, place.word)
-        for name, x in f.keywords.items():
-            o.reads.read(place, ("arg", name), f"{{}}.keywords[{o.reads.key(name)}]", x, name)
-        words = o.reads._value(list(f.keywords))
-        same = f"[*{{}}.keywords] == {words}" if f.keywords else "not {}.keywords"
-        o.reads.read(place, "names", same, True, place.word)
+    o.partial(f)
     if not follow:
         return None
     return called(o, f.func, [*f.args, *args], {**f.keywords, **kwargs})

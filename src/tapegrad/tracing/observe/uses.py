@@ -182,6 +182,7 @@ class Uses:
         if isinstance(f, MethodType):
             return [f.__func__, f.__self__]
         if type(f) is functools.partial:
+            self.partial(f)
             return [f.func, *f.args, *f.keywords.values()]
         held = getattr(f, "__self__", None)
         if not is_harmless(f) or id(f) in READERS or type(f) in LOOKING_UP:
@@ -193,6 +194,21 @@ class Uses:
             self.changes(held)
             return [held]
         return []
+
+    def partial(self, f: functools.partial[Any]) -> None:
+        """What a partial function has at hand is read."""
+        place = self.reads.place(f)
+        if place is None:
+            return
+        self.reads.read(place, ("attr", "func"), "{}.func", f.func, "what is called")
+        for k, x in enumerate(f.args):
+            self.reads.read(place, ("arg", k), f"{{}}.args[{k}]", x, place.word)
+        for name, x in f.keywords.items():
+            text = f"{{}}.keywords[{self.reads.key(name)}]"
+            self.reads.read(place, ("arg", name), text, x, name)
+        words = self.reads._value(list(f.keywords))
+        same = f"[*{{}}.keywords] == {words}" if f.keywords else "not {}.keywords"
+        self.reads.read(place, "names", same, True, place.word)
 
     def read_all(self, x: Any) -> None:
         """All of a value is read."""
