@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -35,6 +36,7 @@ def _named(path: Path) -> set[str]:
     return found
 
 
+@cache
 def graph_of_files() -> nx.DiGraph:
     """An arrow from each file to those that it imports."""
     files = {_module(file): file for file in FILES}
