@@ -51,7 +51,7 @@ _NAMES: dict[Any, str] = {
     reducing: """sum prod mean var std max min any all argmax argmin count_nonzero cumsum
         cumprod""",
     nans: "nansum nanprod nanmean nanvar nanstd nanmax nanmin nancumsum nancumprod",
-    sorting: "sort argsort searchsorted digitize",
+    sorting: "sort argsort searchsorted digitize unique",
     quantiles: "median quantile percentile",
     numerics: """linspace ediff1d gradient interp convolve correlate bincount vander corrcoef
         select sinc""",
@@ -70,7 +70,7 @@ BORROWED: dict[Any, str] = {
         average ptp diff trapezoid unwrap piecewise polyval cov allclose array_equal
         nan_to_num outer extract flatnonzero angle cumulative_sum cumulative_prod
         geomspace logspace i0 ix_ nanargmax nanargmin poly
-        polyadd polysub polyder polyint polydiv polyfit trim_zeros unique unique_all
+        polyadd polysub polyder polyint polydiv polyfit trim_zeros unique_all
         unique_counts unique_inverse union1d intersect1d setdiff1d setxor1d isin
         einsum_path""",
     np.linalg: """vector_norm matrix_norm matrix_power multi_dot outer cross tensorinv svdvals

@@ -21,13 +21,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.trees import is_array
-from tapegrad.errors import UnsupportedError
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, has_tracer
 from tapegrad.tracing.frontend.parameters import running
 from tapegrad.tracing.observe.observer import observed
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer
 
@@ -196,11 +194,6 @@ def borrowed(function: Any) -> Callable[..., Any]:
     @wraps(own)
     def run(*args: Any, **kwargs: Any) -> Any:
         given = (*args, *kwargs.values())
-        if kwargs.get("sorted") is False:
-            raise UnsupportedError(
-                f"np.{own.__name__}(sorted=False) leaves open in what order the results come"
-                f"{at_line()}, so other calls may see another one. Leave it out, or pass True"
-            )
         named = {name: _taken(x, given) for name, x in kwargs.items()}
         before, running.numpys = running.numpys, True
         try:

@@ -11,9 +11,11 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.sorting import ArgSort, SearchSorted
+from tapegrad.tracing.frontend.borrowing import borrowed
 from tapegrad.tracing.frontend.indexing import take_along_axis
 from tapegrad.tracing.frontend.memory import lay_out_as
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype
+from tapegrad.tracing.frontend.parameters import called_as
 from tapegrad.tracing.frontend.shaping import ravel
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -90,3 +92,17 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     if not np.all(bins[1:] <= bins[:-1]):
         raise ValueError("bins must be monotonically increasing or decreasing")
     return bins.size - searchsorted(bins[::-1], x, side)
+
+
+_sorted_unique = borrowed(np.unique)
+
+
+@called_as(np.unique)
+def unique(*args: Any, **kwargs: Any) -> Any:
+    """np.unique, by NumPy's own code: in order, since any other is another one at each call."""
+    if kwargs.get("sorted") is False:
+        raise UnsupportedError(
+            f"np.unique(sorted=False) leaves open in what order the elements come{at_line()}, so "
+            "other calls may see another one. Leave it out, or pass True"
+        )
+    return _sorted_unique(*args, **kwargs)
