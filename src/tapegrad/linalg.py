@@ -267,6 +267,8 @@ def solve_banded(
     l_and_u : how many diagonals there are below and above the main one, (l, u).
     ab : the diagonals as rows, of shape (l + u + 1, n): ab[u + i - j, j] is a[i, j].
     b : a vector of shape (n,), or columns, of shape (n, k).
+    overwrite_ab, overwrite_b, check_finite : SciPy's, of which nothing follows for traced arrays:
+        none is overwritten, and NaN and infinities go through.
 
     Returns
     -------
