@@ -15,12 +15,12 @@ counts is seen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Builder, Call, Literal, Operand, Var
+from tapegrad.ir.tape import Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise, Node
 
@@ -28,17 +28,17 @@ from tapegrad.primitives.base import Elementwise, Node
 class Masks:
     """Which of the cotangents on a tape under construction have zeros that stand."""
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, masked: Sequence[Operand] = ()) -> None:
         self._builder = builder
         self._seen = len(builder.calls)
-        self._masked: set[Operand] = set()
+        self._masked: set[Operand] = set(masked)
 
     def keep(self, call: Call, ct: Node, contributions: Sequence[Any]) -> Sequence[Any]:
         """The contributions of a call with the cotangent `ct`, zero where a masked `ct` is."""
         primitive = call.primitive
         if not isinstance(primitive, Elementwise) or primitive.selects or _scales(call):
             return contributions
-        if not self._is_masked(ct):
+        if not self.is_masked(ct):
             return contributions
         zero = ct.equals(0)
         return [
@@ -48,17 +48,27 @@ class Masks:
             for c in contributions
         ]
 
-    def _is_masked(self, ct: Node) -> bool:
+    def is_masked(self, ct: Node) -> bool:
+        """Whether zeros in a cotangent stand."""
         for call in self._builder.calls[self._seen :]:
-            if self._masks(call):
-                self._masked.update(call.outs)
+            _spread(call, self._masked)
         self._seen = len(self._builder.calls)
         return ct.operand in self._masked
 
-    def _masks(self, call: Call) -> bool:
-        """Whether zeros in the result of a call stand."""
-        xs = call.operands
-        return call.primitive.keeps_zeros(xs, [x in self._masked for x in xs])
+
+def masked_in(tape: Tape, masked: Iterable[Operand]) -> set[Operand]:
+    """The variables of a tape with zeros that stand, if those in `masked` are."""
+    found = set(masked)
+    for call in tape.calls:
+        _spread(call, found)
+    return found
+
+
+def _spread(call: Call, masked: set[Operand]) -> None:
+    """Whether zeros in the results of a call stand."""
+    xs = call.operands
+    if call.primitive.keeps_zeros(xs, [x in masked for x in xs]):
+        masked.update(call.outs)
 
 
 def _scales(call: Call) -> bool:

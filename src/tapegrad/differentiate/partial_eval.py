@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapegrad.ir.inputs import renumbered
-from tapegrad.ir.tape import Operand, Tape, Var
+from tapegrad.ir.tape import Call, Operand, Tape, Var
 
 
 def partial_eval(tape: Tape, late: Sequence[int]) -> tuple[Tape, Tape]:
@@ -28,6 +28,30 @@ def partial_eval(tape: Tape, late: Sequence[int]) -> tuple[Tape, Tape]:
     first = _part(tape, kept, early, residuals)
     second = _part(tape, [*(tape.inputs[k] for k in late), *residuals], rest, tape.outputs)
     return first, second
+
+
+def halves(
+    tape: Tape, late: Sequence[int], ends: int = 0
+) -> tuple[list[Call], list[Call], list[Var]]:
+    """The calls that some output needs: those which the inputs numbered `late` have no part in; the
+    others; and what these, and the outputs from `ends` on, read that the late ones aren't in."""
+    live: set[Operand] = {*tape.outputs, *(guard.operand for guard in tape.guards)}
+    needed = []
+    for call in reversed(tape.calls):
+        if not live.isdisjoint(call.outs):
+            needed.append(call)
+            live.update(call.operands)
+    needed.reverse()
+    depends: set[Operand] = {tape.inputs[k] for k in late}
+    for call in needed:
+        if not depends.isdisjoint(call.operands):
+            depends.update(call.outs)
+    early = [call for call in needed if depends.isdisjoint(call.outs)]
+    rest = [call for call in needed if not depends.isdisjoint(call.outs)]
+    late_outputs = tape.outputs[ends:]
+    read = [*(x for call in rest for x in call.operands), *late_outputs]
+    residuals = dict.fromkeys(x for x in read if isinstance(x, Var) and x not in depends)
+    return early, rest, list(residuals)
 
 
 def _part(

@@ -9,10 +9,13 @@ Names: `ct` cotangent; `wrt` the variables to differentiate with respect to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tapegrad.differentiate.kinks import Kinks
+from tapegrad.differentiate.loops import Backward, depends_on, with_residuals
 from tapegrad.differentiate.masks import Masks
 from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
@@ -22,33 +25,52 @@ from tapegrad.primitives.control import Missing
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims
+from tapegrad.primitives.windows import Placed
 
 
 def reverse(
-    tape: Tape, wrt: Sequence[int], seed: bool = False, keep: Sequence[int] | None = None
+    tape: Tape,
+    wrt: Sequence[int],
+    seed: bool = False,
+    keep: Sequence[int] | None = None,
+    masked: Collection[int] = (),
+    onto: Sequence[int] = (),
 ) -> Tape:
     """The tape of (outputs..., cotangents of the inputs numbered `wrt`...).
 
     Without `seed` the first output is a scalar, whose cotangent is 1; the others have none. With
     `seed` the cotangents of all outputs are further inputs, put after the free ones and before
     the captured ones. `keep` numbers the outputs that stay on the tape; all, if not given.
+
+    Of a round of a loop: the seeds numbered in `masked` have zeros that stand (see `masks`), and
+    cotangents of the `wrt` numbered in `onto` are added to further inputs, put after the seeds.
     """
-    builder = Builder.after(_with_seeds(tape) if seed else tape, f"grad_{tape.name}")
+    tape, loops = with_residuals(tape, wrt, _of_round)
+    given = _with_seeds(tape, [tape.inputs[wrt[k]].aval for k in onto]) if seed else tape
+    builder = Builder.after(given, f"grad_{tape.name}")
     writer = Writer(builder)
-    cts: dict[Var, list[Node]] = {}
+    cts: dict[Var, list[Node | Placed]] = {}
     if seed:
         free = len(tape.free_inputs)
         seeds: list[Operand] = list(builder.inputs[free : free + len(tape.outputs)])
+        sums = builder.inputs[free + len(seeds) : free + len(seeds) + len(onto)]
+        for k, start in zip(onto, sums, strict=True):
+            cts[tape.inputs[wrt[k]]] = [writer.node(start)]
     else:
         seeds = [Literal(x.dtype.type(1)) for x in tape.outputs[:1]]
     for output, given in zip(tape.outputs, seeds, strict=False):
         if isinstance(output, Var) and output.dtype.kind == "f":
             cts.setdefault(output, []).append(writer.node(given))
 
-    masks, kinks = Masks(builder), Kinks(tape, writer)
-    active = _depends_on(tape, wrt)
+    masks = Masks(builder, [seeds[k] for k in masked])
+    kinks = Kinks(tape, writer)
+    active = depends_on(tape, wrt)
     for call in reversed(tape.calls):
-        if not cts.keys().isdisjoint(call.outs) and not active.isdisjoint(call.outs):
+        if cts.keys().isdisjoint(call.outs) or active.isdisjoint(call.outs):
+            continue
+        if call.outs[0] in loops:
+            _pull_back_loop(call, loops[call.outs[0]], writer, cts, active, masks)
+        else:
             _pull_back(call, writer, cts, active, masks, kinks)
 
     writer.src, writer.reason = None, ""
@@ -67,26 +89,27 @@ def reverse(
     return renumbered(with_inputs(gradient, reached, names, arrays))
 
 
-def _with_seeds(tape: Tape) -> Tape:
-    """The tape with an input for the cotangent of each output, after the free inputs."""
-    seeds = unused(tape, [x.aval for x in tape.outputs])
-    names = ["seed"] if len(seeds) == 1 else [f"seed{k}" for k in range(len(seeds))]
+def _with_seeds(tape: Tape, sums: Sequence[Aval]) -> Tape:
+    """The tape with an input for the cotangent of each output, after the free inputs, and for what
+    is added to."""
+    seeds = unused(tape, [*(x.aval for x in tape.outputs), *sums])
+    count = len(tape.outputs)
+    names = ["seed"] if count == 1 else [f"seed{k}" for k in range(count)]
+    names += [f"sum{k}" for k in range(len(sums))]
     return with_inputs(tape, seeds, names, before=len(tape.captured))
 
 
-def _depends_on(tape: Tape, wrt: Sequence[int]) -> set[Operand]:
-    """The floating-point variables that the inputs numbered `wrt` have a part in."""
-    active: set[Operand] = {tape.inputs[k] for k in wrt}
-    for call in tape.calls:
-        if not active.isdisjoint(call.operands):
-            active.update(out for out in call.outs if out.dtype.kind == "f")
-    return active
+def _of_round(
+    body: Tape, wrt: Sequence[int], masked: Collection[int], onto: Sequence[int]
+) -> Tape:
+    """The derivative of a loop's round."""
+    return reverse(body, wrt, seed=True, masked=masked, onto=onto)
 
 
 def _pull_back(
     call: Call,
     writer: Writer,
-    cts: dict[Var, list[Node]],
+    cts: dict[Var, list[Node | Placed]],
     active: set[Operand],
     masks: Masks,
     kinks: Kinks,
@@ -123,11 +146,43 @@ def _pull_back(
         ) from None
     if single:
         contributions = masks.keep(call, summed[0], contributions)
+    _add(call, contributions, writer, cts, active)
+
+
+def _pull_back_loop(
+    call: Call,
+    loop: Backward,
+    writer: Writer,
+    cts: dict[Var, list[Node | Placed]],
+    active: set[Operand],
+    masks: Masks,
+) -> None:
+    """The same for a loop, whose derivative is made with it."""
+    writer.src = call.src
+    outs = [writer.node(v) for v in call.outs]
+    writer.reason = f"cotangent of {call.outs[0]}"
+    summed = [_accumulated(writer, out.aval, cts.pop(out, None)) for out in call.outs]
+    writer.reason = f"cotangent via {call.primitive}"
+    xs = [writer.node(x) for x in call.operands]
+    _add(call, loop.pull(writer, summed, outs, xs, masks), writer, cts, active)
+
+
+def _add(
+    call: Call,
+    contributions: Sequence[Any],
+    writer: Writer,
+    cts: dict[Var, list[Node | Placed]],
+    active: set[Operand],
+) -> None:
+    """Add contributions to the cotangents of a call's operands."""
     for x, ct in zip(call.operands, contributions, strict=True):
-        if ct is not None and isinstance(x, Var) and x in active:
-            if isinstance(ct, Missing):
-                raise GradientError(f"{ct.message}{_at(call)}")
-            cts.setdefault(x, []).append(sum_to(as_node(writer, ct), x.aval))
+        if ct is None or not isinstance(x, Var) or x not in active:
+            continue
+        if isinstance(ct, Missing):
+            raise GradientError(f"{ct.message}{_at(call)}")
+        if not isinstance(ct, Placed):
+            ct = sum_to(as_node(writer, ct), x.aval)
+        cts.setdefault(x, []).append(ct)
 
 
 def _refuse_residuals(call: Call, cts: dict[Var, list[Node]]) -> None:
@@ -151,17 +206,21 @@ def as_node(writer: Writer, x: Any) -> Node:
     return x if isinstance(x, Node) else writer.node(x)
 
 
-def _accumulated(writer: Writer, aval: Aval, parts: list[Node] | None) -> Node:
+def _accumulated(writer: Writer, aval: Aval, parts: list[Node | Placed] | None) -> Node:
     """The sum of a variable's cotangents, with the variable's own shape."""
     if parts is None:
         return BroadcastTo(aval.shape)(writer.node(Literal(aval.dtype.type(0))))
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total if total.shape == aval.shape else BroadcastTo(aval.shape)(total)
+    whole = [part for part in parts if isinstance(part, Node)]
+    placed = [part for part in parts if isinstance(part, Placed)]
+    total: Any = functools.reduce(operator.add, whole) if whole else placed.pop(0).alone()
+    if total.shape != aval.shape:
+        total = BroadcastTo(aval.shape)(total)
+    for part in placed:  # at once where it belongs
+        total = part.onto(total)
+    return total
 
 
-def _input_cotangent(var: Var, parts: list[Node] | None, writer: Writer) -> Operand:
+def _input_cotangent(var: Var, parts: list[Node | Placed] | None, writer: Writer) -> Operand:
     writer.reason = f"cotangent of {var}"
     if parts is None and var.shape == ():
         return Literal(var.dtype.type(0))

@@ -59,6 +59,7 @@ class Primitive:
     pivots: ClassVar[tuple[int, ...]] = ()  # the operands that LAPACK takes for pivots, unchecked
     tapes: tuple[Tape, ...] = ()  # those among its parameters: programs that a call runs
     inlined: ClassVar[bool] = False  # whether their calls will stand in the place of this one's
+    updates: ClassVar[bool] = False  # whether the result is the first operand with a part changed
 
     def with_tapes(self, tapes: Sequence[Tape]) -> Primitive:
         """This primitive with others in the place of the tapes that it holds."""
@@ -75,6 +76,10 @@ class Primitive:
 
     def evaluate(self, *xs: Any) -> Any:
         """NumPy's answer: the oracle of the tests and what `play` runs."""
+        raise NotImplementedError
+
+    def update(self, *xs: Any) -> Any:
+        """`evaluate` of what `updates`, in the memory of the first operand."""
         raise NotImplementedError
 
     def played(self, run: Callable[[Tape, Sequence[Any]], list[Any]], *xs: Any) -> Any:

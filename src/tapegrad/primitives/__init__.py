@@ -15,6 +15,7 @@ from tapegrad.primitives import (
     extrema,
     kinked,
     kinks,
+    loops,
     norms,
     reductions,
     scatter,
@@ -24,6 +25,7 @@ from tapegrad.primitives import (
     spectral,
     triangles,
     views,
+    windows,
 )
 from tapegrad.primitives.base import Elementwise, Parametric
 
@@ -37,6 +39,7 @@ _MODULES = (
     extrema,
     views,
     scatter,
+    windows,
     contractions,
     triangles,
     solving,
@@ -46,6 +49,7 @@ _MODULES = (
     spectral,
     sorting,
     control,
+    loops,
 )
 
 

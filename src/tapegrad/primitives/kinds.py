@@ -7,11 +7,13 @@
     Region        the elements of some region of a matrix, and zeros elsewhere
     Scatter       writes or adds its operands into a larger result
     Lookup        reads where index arrays say
+    Moving        a view or a scatter whose place moves with the rounds of a loop
     Contraction   a product that sums over a shared axis
     Routine       a call of LAPACK, or of another kernel that works in place
     Library       what NumPy has to do itself
     Composite     stands for a few other calls, until nothing is differentiated any more
     Control       holds sub-tapes
+    Repeated      holds a sub-tape that runs again and again
 
 Elementwise primitives are in `base`. A stage asks for the kind of a primitive and for what it
 declares, never for its class.
@@ -166,6 +168,20 @@ class Lookup(_Carrying):
     """Elements of the first operand at index arrays, the others."""
 
 
+class Moving(Parametric):
+    """Mixin: the place in the larger array moves by `moves[k]` along its axes for each unit of the
+    k-th of the last operands, the steps."""
+
+    index: StaticIndex
+    moves: tuple[tuple[int, ...], ...]
+
+    adds: ClassVar[bool] = False  # whether what is there is added to
+
+    def steps(self, xs: Sequence[Any]) -> Sequence[Any]:
+        """The steps among the operands."""
+        return xs[len(xs) - len(self.moves) :]
+
+
 class Contraction(Parametric):
     """The product of matrices, of whatever batch."""
 
@@ -249,3 +265,12 @@ class Control(Parametric):
 
     def evaluate(self, *xs: Any) -> Any:
         return self.played(METHODS["run"], *xs)
+
+
+class Repeated(Control):
+    """Runs its sub-tape again and again: `primitives.loops` says how."""
+
+    body: Tape
+    carried: int
+    most: int
+    backwards: bool

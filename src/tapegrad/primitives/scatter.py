@@ -32,6 +32,7 @@ class SetItem(Scatter):
 
     name = "setitem"
     onto = "first"
+    updates = True
 
     def aval(self, *xs: Aval) -> Aval:
         x, y = xs
@@ -40,8 +41,10 @@ class SetItem(Scatter):
         return x.with_shape(x.shape)
 
     def evaluate(self, *xs: Any) -> Any:
-        x, y = xs
-        out = np.array(x)
+        return self.update(np.array(xs[0]), xs[1])
+
+    def update(self, *xs: Any) -> Any:
+        out, y = xs
         out[as_numpy(self.index)] = y
         return out
 
@@ -97,6 +100,43 @@ class Concatenate(Scatter):
             start += x.shape[self.axis]
             indices.append(tuple(full))
         return indices
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return [GetItem(index)(ct) for index in self.boxes(*xs)]
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        if all(t is None for t in ts):
+            return None
+        return self(*[zeros(out, x.shape) if t is None else t for t, x in zip(ts, xs, strict=True)])
+
+
+@parametric
+class Stack(Scatter):
+    """The operands, of one shape, next to each other along a new axis `axis` of the result."""
+
+    axis: int
+
+    name = "stack"
+    onto = "nothing"
+
+    def aval(self, *xs: Aval) -> Aval:
+        if len({x.shape for x in xs}) != 1:
+            raise ValueError(f"stack: shapes {[x.shape for x in xs]} differ")
+        shape = list(xs[0].shape)
+        shape.insert(self.axis, len(xs))
+        return xs[0].with_shape(shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.stack(xs, self.axis)
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        axis = f", {self.axis}" if self.axis else ""
+        return [f"{outs[0]} = np.stack([{', '.join(xs)}]{axis})"]
+
+    def boxes(self, *xs: Any) -> list[StaticIndex]:
+        """Where each operand stands in the result, as an index."""
+        rest: list[Any] = [Slice(0, n) for n in xs[0].shape]
+        return [(*rest[: self.axis], k, *rest[self.axis :]) for k in range(len(xs))]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return [GetItem(index)(ct) for index in self.boxes(*xs)]

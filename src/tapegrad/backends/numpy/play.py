@@ -21,6 +21,7 @@ from tapegrad.core.trees import flatten, flatten_with_paths, is_number, is_trace
 from tapegrad.core.values import same_bits
 from tapegrad.errors import TapeError
 from tapegrad.ir.tape import Form, Guard, Literal, Operand, Tape, Var
+from tapegrad.ir.updates import in_place
 from tapegrad.primitives.base import Elementwise, Primitive
 
 LARGE = 1 << 17  # bytes; what is smaller, malloc takes from memory that was freed
@@ -90,13 +91,15 @@ class Script:
     are and where its result goes; and, where there is more to do than that, a `_Rest`.
     """
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, own: Sequence[int] = ()) -> None:
+        """The script of a tape that may write to the inputs numbered in `own`."""
         self.start: list[Any] = []
         self.slots: dict[int, int] = {}  # of variables, by their numbers
         self.literals: dict[Literal, int] = {}
         self.inputs = [self._define(var) for var in tape.inputs]
         dead = last_uses(tape)
         over = written_over(tape, dead)
+        updates = in_place(tape, own)
         taken = set(over.values())
         guards: dict[int, list[Guard]] = {}  # by the variables' numbers
         for guard in tape.guards:
@@ -120,6 +123,8 @@ class Script:
                 function = primitive.ufunc
             elif primitive.tapes:
                 function = partial(primitive.played, _run_inner)
+            elif position in updates:
+                function = primitive.update
             else:
                 function = primitive.evaluate
             if gone or checked or position in over or not isinstance(primitive, Elementwise):
@@ -146,7 +151,6 @@ class Script:
             self.start.append(x.value)
         return slot
 
-    @quiet
     def run(self, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
         """The outputs for the values of all inputs, and the first guard that doesn't hold."""
         env = self.start.copy()
@@ -210,25 +214,34 @@ class _Rest:
         return None
 
 
+@quiet
 def run(tape: Tape, values: Sequence[Any]) -> tuple[list[Any], Guard | None]:
     """The outputs for the values of all inputs, and the first guard that doesn't hold."""
-    script = vars(tape).get("_script")
+    return _script(tape, ()).run(values)
+
+
+def _script(tape: Tape, own: Sequence[int]) -> Script:
+    """The script of a tape, made once."""
+    scripts = vars(tape).setdefault("_scripts", {})
+    script: Script | None = scripts.get(own)
     if script is None:
-        script = vars(tape)["_script"] = Script(tape)
-    return script.run(values)
+        script = scripts[own] = Script(tape, own)
+    return script
 
 
-def _run_inner(tape: Tape, values: Sequence[Any]) -> list[Any]:
-    """The outputs of a tape that a call of the one being played holds."""
-    results, broken = run(tape, values)
+def _run_inner(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> list[Any]:
+    """The outputs of a tape that a call of the one being played holds; it may write to the values
+    numbered in `own`."""
+    results, broken = _script(tape, own).run(values)
     if broken is not None:
         raise _Broken(broken)
     return results
 
 
-def run_whole(tape: Tape, values: Sequence[Any]) -> list[Any]:
-    """The outputs for the values of all inputs; a TapeError if a guard doesn't hold."""
-    results, broken = run(tape, values)
+def run_whole(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> list[Any]:
+    """The outputs for the values of all inputs, of which those numbered in `own` may be written
+    to; a TapeError if a guard doesn't hold."""
+    results, broken = quiet(_script(tape, own).run)(values)
     if broken is not None:
         raise stale(tape, broken)
     return results

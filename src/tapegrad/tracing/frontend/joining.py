@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from tapegrad.primitives.scatter import Concatenate
+from tapegrad.primitives.scatter import Concatenate, Stack
 from tapegrad.tracing.frontend.memory import lay_out_as
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store, untraced
 from tapegrad.tracing.frontend.shaping import expand_dims, ints, ravel
@@ -65,7 +65,9 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, **kwargs: Any) -> Any:
     if len({x.shape for x in xs}) != 1:
         raise ValueError("all input arrays must have the same shape")
     axis = normalize_axis_index(axis, xs[0].ndim + 1)
-    return concatenate([expand_dims(x, axis) for x in xs], axis, out, **kwargs)
+    if out is not None or kwargs:
+        return concatenate([expand_dims(x, axis) for x in xs], axis, out, **kwargs)
+    return Stack(axis)(*_same_dtype(xs))
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:

@@ -1,0 +1,450 @@
+"""Loops: the derivative of a loop is a loop, over the same rounds the other way round.
+
+    for t in range(n):                      for t in reversed(range(n)):
+        h = tanh(h @ W + x[t])                  ct = ct_h * (1 - kept_h[t + 1] ** 2)
+        kept_h[t + 1] = h                       ct_W += outer(kept_h[t], ct)
+                                                ct_h = ct @ W.T
+
+A round's derivative is that of its body, a tape. What it computes from cotangents goes into the
+backward loop, which carries the cotangents of what the loop carries; those of invariants add up in
+place. What else it reads is a residual. It is kept in an array of one entry a round, or computed
+again from what is at hand, where that takes elementwise arithmetic alone: a linear body keeps
+nothing, and the arithmetic of an integrator's step keeps its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tapegrad.differentiate.masks import Masks, masked_in
+from tapegrad.differentiate.partial_eval import halves
+from tapegrad.ir.inputs import renumbered
+from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Rewriter, Tape, Var
+from tapegrad.primitives.base import Elementwise, Node, Slice, Writer
+from tapegrad.primitives.kinds import Repeated, View
+from tapegrad.primitives.loops import Loop
+from tapegrad.primitives.scatter import SetItem
+from tapegrad.primitives.views import BroadcastTo
+from tapegrad.primitives.windows import SetWindow, Window
+
+# The derivative of a round: of a body, with respect to these inputs; further inputs are cotangents
+# of its outputs, of which those with these numbers may have zeros that stand, and for the inputs
+# numbered last what their cotangents add to.
+Derive = Callable[[Tape, Sequence[int], Collection[int], Sequence[int]], Tape]
+
+FREE = 8  # what costs no more than so many additions is computed again, rather than kept
+
+
+def depends_on(tape: Tape, wrt: Sequence[int]) -> set[Operand]:
+    """The floating-point variables that the inputs numbered `wrt` have a part in."""
+    active: set[Operand] = {tape.inputs[k] for k in wrt}
+    for call in tape.calls:
+        if not active.isdisjoint(call.operands):
+            active.update(out for out in call.outs if out.dtype.kind == "f")
+    return active
+
+
+def stacked(loop: Repeated) -> list[int]:
+    """The body's inputs that are arrays to which each round adds an entry of its own, and no more:
+    they are read by nothing."""
+    body, step = loop.body, loop.body.inputs[0]
+    made = {out: call for call in body.calls for out in call.outs}
+    reads = [x for call in body.calls for x in call.operands]
+    reads += [*body.outputs, *(guard.operand for guard in body.guards)]
+    found = []
+    for k, (x, end) in enumerate(zip(body.inputs[1:], body.outputs[: loop.carried], strict=False)):
+        call = made.get(end) if isinstance(end, Var) else None
+        if call is None or not isinstance(call.primitive, SetWindow):
+            continue
+        index, moves = call.primitive.index, call.primitive.moves
+        apart = any(type(at) is int and far for at, far in zip(index, moves[0], strict=True))
+        if (
+            call.operands[0] is x
+            and call.operands[2:] == (step,)
+            and apart
+            and reads.count(x) == reads.count(end) == 1
+        ):
+            found.append(1 + k)
+    return found
+
+
+def moving(
+    loop: Repeated,
+    operands: Sequence[Operand],
+    active: Collection[Operand],
+    apart: Collection[int] = (),
+) -> list[int]:
+    """The body's inputs that active values have a part in, by their numbers, but for some."""
+    found = {
+        k for k, x in enumerate(operands[1:], start=1) if x in active and x.dtype.kind == "f"
+    }
+    while True:
+        inside = depends_on(loop.body, sorted(found))
+        reached = {
+            1 + k
+            for k, x in enumerate(loop.body.outputs)
+            if x in inside and x.dtype.kind == "f" and 1 + k not in apart
+        }
+        if reached <= found:
+            return sorted(found)
+        found |= reached
+
+
+def zeros_of(writer: Writer, aval: Aval) -> Node:
+    zero = writer.node(Literal(aval.dtype.type(0)))
+    return zero if aval.shape == () else BroadcastTo(aval.shape)(zero)
+
+
+# ---- what is kept
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An array of one entry a round for a residual: of a carried value that at its start, and of
+    others that of each round."""
+
+    value: Var  # of the body
+    of: int | None  # the number of the carried value that it is
+    start: int = 0  # where that of round 0 is
+
+    def shape(self, most: int) -> tuple[int, ...]:
+        return (most + (self.of is not None), *self.value.shape)
+
+    def window(self, start: int) -> tuple[Any, Any]:
+        """The index and the moves of the entry of a round."""
+        shape = self.value.shape
+        return (start, *[Slice(0, n) for n in shape]), ((1, *[0] * len(shape)),)
+
+
+class Residuals:
+    """What a backward round reads of the forward round: how it comes by each of these values."""
+
+    def __init__(self, body: Tape, carried: int, backwards: bool, wanted: Sequence[Var]) -> None:
+        self.body = body
+        self.carried = carried
+        self.backwards = backwards
+        self.made = {out: call for call in body.calls for out in call.outs}
+        self.given = {body.inputs[0], *body.inputs[1 + carried :]}
+        self.entering = {v: k for k, v in enumerate(body.inputs[1 : 1 + carried])}
+        self.leaving: dict[Var, int] = {}
+        for k, x in enumerate(body.outputs[:carried]):
+            if isinstance(x, Var) and x in self.made:
+                self.leaving.setdefault(x, k)
+        self.kept: dict[Any, Kept] = {}
+        self.again: set[Var] = set()
+        for x in wanted:
+            if not self._at_hand(x):
+                self._have(x)
+
+    def _at_hand(self, x: Operand) -> bool:
+        return (
+            isinstance(x, Literal) or x in self.given or x in self.again or self._key(x) in self.kept
+        )
+
+    def _key(self, x: Any) -> Any:
+        """What keeps a value: a carried one is kept once for two rounds."""
+        carried = self.entering.get(x, self.leaving.get(x))
+        return x if carried is None else carried
+
+    def _have(self, x: Var) -> None:
+        """Have a value: from what is kept or computed again, whichever is less to keep."""
+        leaves: dict[Any, Var] = {}
+        calls: set[Var] = set()
+        if x not in self.entering and self._traced_back(x, leaves, calls):
+            new = sum(v.aval.nbytes for v in leaves.values())
+            if new <= x.aval.nbytes or not leaves:
+                self.again |= calls
+                for leaf in leaves.values():
+                    self._keep(leaf)
+                return
+        self._keep(x)
+
+    def _traced_back(self, x: Var, leaves: dict[Any, Var], calls: set[Var]) -> bool:
+        """What a value can be computed of again; False if it can't be, or that is dear."""
+        stack, work = [x], 0
+        while stack:
+            v = stack.pop()
+            if v in calls or self._at_hand(v):
+                continue
+            call = self.made.get(v)
+            if call is None or (v is not x and v in self.leaving and self.leaving[v] in self.kept):
+                leaves[self._key(v)] = v
+                continue
+            if not _is_cheap(call):
+                if v is x:
+                    return False
+                leaves[self._key(v)] = v
+                continue
+            calls.add(v)
+            work += call.primitive.cost
+            stack += [y for y in call.operands if isinstance(y, Var)]
+        return True
+
+    def _keep(self, x: Var) -> None:
+        key = self._key(x)
+        self.kept.setdefault(key, Kept(x, key if isinstance(key, int) else None))
+
+    def arrays(self) -> list[Kept]:
+        """What is kept, in order."""
+        return list(self.kept.values())
+
+    def read(self, x: Var) -> tuple[Kept, int]:
+        """Where a kept value is: the array, and its entry of round 0."""
+        kept = self.kept[self._key(x)]
+        if kept.of is None:
+            return kept, 0
+        return kept, int((x in self.entering) == self.backwards)
+
+    def written(self, kept: Kept) -> tuple[Operand, int]:
+        """What a round writes to an array, and the entry that round 0 writes."""
+        if kept.of is None:
+            return kept.value, 0
+        return self.body.outputs[kept.of], int(not self.backwards)
+
+
+def _is_cheap(call: Call) -> bool:
+    primitive = call.primitive
+    return isinstance(primitive, View) or (
+        isinstance(primitive, Elementwise) and int(primitive.cost) <= FREE
+    )
+
+
+# ---- the forward loop, which keeps, and the backward loop
+
+
+class Backward:
+    """The derivative of one loop."""
+
+    def __init__(self, call: Call, active: Collection[Operand], derive: Derive) -> None:
+        loop: Any = call.primitive
+        self.loop: Repeated = loop
+        self.derive = derive
+        # An array that rounds fill, and nobody has filled before: its cotangent is only read.
+        apart = [k for k in stacked(loop) if call.operands[k] not in active]
+        self.wrt = moving(loop, call.operands, active, apart)
+        inside = depends_on(loop.body, self.wrt)
+        self.filled = [k for k in apart if loop.body.outputs[k - 1] in inside]
+        self.carried = [k for k in self.wrt if k <= loop.carried]
+        self.summed = [k for k in self.wrt if k > loop.carried]
+        self.round = self._round(())
+        early, _, wanted = halves(self.round, self._late(), loop.carried)
+        # The part of the derivative that isn't about cotangents: the body, with inner loops that keep
+        count = len(loop.body.inputs)
+        self.early = replace(
+            self.round,
+            inputs=self.round.inputs[:count],
+            names=(),
+            calls=tuple(early),
+            outputs=self.round.outputs[: loop.carried],
+            output_names=(),
+            captured=(),
+        )
+        reached = set(self.round.inputs[count:])  # arrays that users' rules reached
+        wanted = [x for x in wanted if x not in reached]
+        self.residuals = Residuals(self.early, loop.carried, loop.backwards, wanted)
+
+    def _round(self, masked: Collection[int]) -> Tape:
+        onto = [self.wrt.index(k) for k in self.summed]
+        return self.derive(self.loop.body, self.wrt, masked, onto)
+
+    def _late(self) -> range:
+        """The numbers of the inputs that are cotangents."""
+        first = len(self.loop.body.inputs)
+        return range(first, first + self.loop.carried + len(self.summed))
+
+    def forward(self, rewriter: Rewriter, call: Call) -> tuple[Var, ...]:
+        """Record the loop, which also keeps the residuals."""
+        loop, builder = self.loop, rewriter.builder
+        rounds, *given = rewriter.operands(call)
+        start, invariants = given[: loop.carried], given[loop.carried :]
+        arrays = self.residuals.arrays()
+        writer = Writer(builder)
+        writer.src, writer.reason = call.src, f"kept for the derivative of {call.primitive}"
+        for kept in arrays:
+            shape = kept.shape(loop.most)
+            array = zeros_of(writer, Aval(shape, kept.value.dtype))
+            if kept.of is not None:
+                # Counting down, the entry behind the last round's is where it starts.
+                at = writer.node(rounds) if loop.backwards else None
+                index, moves = kept.window(0)
+                first = writer.node(start[kept.of])
+                if at is None:
+                    array = SetItem(index)(array, first)
+                else:
+                    array = SetWindow(index, moves)(array, first, at)
+            start.append(array.operand)
+        primitive = Loop(self._keeping(arrays), len(start), loop.most, loop.backwards)
+        return builder.call(primitive, [rounds, *start, *invariants], call.src, call.reason)
+
+    def _keeping(self, arrays: Sequence[Kept]) -> Tape:
+        """The body of the forward loop."""
+        body = self.early
+        builder = Builder.after(replace(body, names=()), self.loop.body.name)
+        builder.calls = list(body.calls)
+        writer = Writer(builder)
+        outputs = list(body.outputs)
+        stacks = []
+        for kept in arrays:
+            stack = builder.fresh(Aval(kept.shape(self.loop.most), kept.value.dtype))
+            stacks.append(stack)
+            value, start = self.residuals.written(kept)
+            index, moves = kept.window(start)
+            written = SetWindow(index, moves)(
+                writer.node(stack), writer.node(value), writer.node(body.inputs[0])
+            )
+            outputs.append(written.operand)
+        count = 1 + self.loop.carried
+        inputs = (*body.inputs[:count], *stacks, *body.inputs[count:])
+        guards = self.loop.body.guards
+        return renumbered(
+            replace(
+                body,
+                name=self.loop.body.name,
+                inputs=inputs,
+                names=(),
+                calls=tuple(builder.calls),
+                outputs=tuple(outputs),
+                guards=guards,
+            )
+        )
+
+    def pull(
+        self, writer: Writer, cts: Sequence[Node], outs: Sequence[Node], xs: Sequence[Node], masks: Masks
+    ) -> list[Any]:
+        """The cotangents of the forward loop's operands, for those of its results."""
+        loop = self.loop
+        arrays = self.residuals.arrays()
+        round_ = self._masked([cts[k - 1] for k in (*self.carried, *self.filled)], masks)
+        rounds, *given = xs
+        stacks = outs[loop.carried :]
+        invariants = given[loop.carried + len(arrays) :]
+        count = len(loop.body.inputs)
+        held = round_.inputs[count + len(self._late()) :]
+        reached = [self._reached(writer, x) for x in round_.captured]
+        body = self._backward_body(round_, arrays, held)
+        start = [cts[k - 1] for k in self.carried]
+        start += [zeros_of(writer, xs[k + len(arrays)].aval) for k in self.summed]
+        primitive = Loop(body, len(start), loop.most, not loop.backwards)
+        filled = [cts[k - 1] for k in self.filled]
+        found = primitive(rounds, *start, *filled, *stacks, *invariants, *reached)
+        results = iter(found if isinstance(found, tuple) else (found,))
+        contributions: list[Any] = [None] * len(xs)
+        for k in self.carried:
+            contributions[k] = next(results)
+        for k in self.summed:
+            contributions[k + len(arrays)] = next(results)
+        return contributions
+
+    def _masked(self, cts: Sequence[Node], masks: Masks) -> Tape:
+        """The derivative of a round, where cotangents' zeros stand: those of these, and what other
+        rounds make of them."""
+        taken = [*self.carried, *self.filled]
+        masked = {k for k, ct in zip(taken, cts, strict=True) if masks.is_masked(ct)}
+        while True:
+            numbers = [k - 1 for k in sorted(masked)]
+            round_ = self._round(numbers)
+            first = self._late().start
+            known = masked_in(round_, [round_.inputs[first + k] for k in numbers])
+            results = dict(zip(self.wrt, round_.outputs[self.loop.carried :], strict=True))
+            reached = {k for k in self.carried if results[k] in known}
+            if reached <= masked:
+                return round_
+            masked |= reached
+
+    @staticmethod
+    def _reached(writer: Writer, array: Any) -> Node:
+        """An array that a user's rule reached, on the tape around."""
+        known = writer.captured.get(id(array))
+        if known is None:
+            var = writer.builder.fresh(Aval(array.shape, array.dtype))
+            known = writer.captured[id(array)] = (var, array)
+        return writer.node(known[0])
+
+    def _backward_body(self, round_: Tape, arrays: Sequence[Kept], held: Sequence[Var]) -> Tape:
+        loop, residuals = self.loop, self.residuals
+        count = len(loop.body.inputs)
+        early, late, _ = halves(round_, self._late(), loop.carried)
+        builder = Builder(f"ct_{loop.body.name}")
+        writer = Writer(builder)
+        env: dict[Var, Operand] = {}
+        # The first derivative of the round chose what is kept; with other masks variables have
+        # other numbers.
+        pairs = zip(self.early.calls, early, strict=True)
+        known = {b: a for old, new in pairs for a, b in zip(old.outs, new.outs, strict=True)}
+
+        def define(var: Var, name: str = "") -> None:
+            env[var] = builder.input(var.aval, name)
+
+        step = round_.inputs[0]
+        define(step)
+        seeds = round_.inputs[count : count + loop.carried]
+        for k in self.carried:
+            define(seeds[k - 1])
+        for var in round_.inputs[count + loop.carried : count + len(self._late())]:
+            define(var)
+        for k in self.filled:
+            define(seeds[k - 1])
+        stacks = {
+            id(kept): builder.input(Aval(kept.shape(loop.most), kept.value.dtype))
+            for kept in arrays
+        }
+        for var in (*round_.inputs[1 + loop.carried : count], *held):
+            define(var)
+        for k, seed in enumerate(seeds):  # of what has no derivative: nothing reads it
+            if seed not in env:
+                env.setdefault(seed, zeros_of(writer, seed.aval).operand)
+
+        def value(x: Operand) -> Operand:
+            if isinstance(x, Literal):
+                return x
+            if x not in env:
+                kept, start = residuals.read(known.get(x, x))
+                index, moves = kept.window(start)
+                array = writer.node(stacks[id(kept)])
+                env[x] = Window(index, moves)(array, writer.node(env[step])).operand
+            return env[x]
+
+        again = [c for c in early if any(known[out] in residuals.again for out in c.outs)]
+        for call in (*again, *late):
+            writer.src = call.src
+            operands = [value(x) for x in call.operands]
+            env.update(zip(call.outs, builder.again(call, operands), strict=True))
+        results = dict(zip(self.wrt, round_.outputs[loop.carried :], strict=True))
+        outputs = [value(results[k]) for k in (*self.carried, *self.summed)]
+        return renumbered(builder.finish(outputs))
+
+
+def with_residuals(
+    tape: Tape, wrt: Sequence[int], derive: Derive
+) -> tuple[Tape, dict[Var, Backward]]:
+    """The tape with loops that keep what their derivatives need, and these, by the first variable
+    that such a loop defines. Variables keep their numbers; those of further results are new."""
+    if not any(isinstance(call.primitive, Repeated) for call in tape.calls):
+        return tape, {}
+    active = depends_on(tape, wrt)
+    found: dict[Var, Backward] = {}
+    builder = Builder.after(tape, tape.name)
+    builder.calls = []
+    rewriter = Rewriter.__new__(Rewriter)
+    rewriter.tape, rewriter.builder = tape, builder
+    rewriter.env = {x: x for x in _variables(tape)}
+    for call in tape.calls:
+        moves = isinstance(call.primitive, Repeated) and not active.isdisjoint(call.outs)
+        backward = Backward(call, active, derive) if moves else None
+        if backward is None or not backward.wrt:
+            builder.calls.append(call)
+            continue
+        outs = backward.forward(rewriter, call)
+        loop = builder.calls.pop()
+        outs = (*call.outs, *outs[len(call.outs) :])
+        builder.calls.append(replace(loop, outs=outs))
+        found[outs[0]] = backward
+    return replace(tape, calls=tuple(builder.calls)), found
+
+
+def _variables(tape: Tape) -> Iterator[Var]:
+    yield from tape.inputs
+    for call in tape.calls:
+        yield from call.outs

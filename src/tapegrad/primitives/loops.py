@@ -1,0 +1,81 @@
+"""Loops: a tape that runs again and again, each round on what the last one left.
+
+    carried = start
+    for step in range(rounds):
+        carried = body(step, *carried, *invariants)
+
+What a round reads of arrays at its own place, and what it leaves there, are windows (see
+`primitives.windows`) of invariants and of carried arrays, which move with the step. So a loop needs
+no notion of sequences and stacked results of its own, and its derivative is a loop again, backwards,
+with the cotangents of what was carried and those of the invariants, which add up, as its carried
+values (`differentiate.loops`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval, Call, Tape
+from tapegrad.ir.updates import kept_in_place
+from tapegrad.primitives.base import parametric
+from tapegrad.primitives.kinds import Repeated
+
+
+@parametric
+class Loop(Repeated):
+    """Operands: the number of rounds, at most `most`; the first `carried` values; invariants.
+    Results: the carried values after the last round. `backwards`, the step counts down to 0.
+
+    The body's inputs are the step, the carried values and the invariants; its outputs what is
+    carried next, of the same types. Its guards hold in each round.
+    """
+
+    body: Tape
+    carried: int
+    most: int
+    backwards: bool = False
+
+    name = "loop"
+
+    @property
+    def results(self) -> int:  # type: ignore[override]
+        return self.carried
+
+    def aval(self, *xs: Aval) -> tuple[Aval, ...]:
+        step, *inputs = self.body.inputs
+        rounds, *given = xs
+        if rounds.shape != () or rounds.dtype.kind != "i" or step.dtype != np.int64:
+            raise ValueError(f"loop: {rounds} isn't a number of rounds")
+        if [_type(x) for x in given] != [_type(v.aval) for v in inputs]:
+            raise ValueError(f"loop: the operands {given} don't fit the body's inputs {inputs}")
+        start = [_type(x) for x in given[: self.carried]]
+        if [_type(x.aval) for x in self.body.outputs] != start:
+            raise ValueError("loop: a round doesn't leave what it takes")
+        return tuple(x.aval for x in self.body.outputs)
+
+    def played(self, run: Callable[..., list[Any]], *xs: Any) -> Any:
+        rounds, *given = xs
+        rounds = min(int(rounds), self.most)
+        carried, invariants = list(given[: self.carried]), given[self.carried :]
+        kept = kept_in_place(self.body, 1, self.carried)
+        for k in kept:
+            carried[k] = np.array(carried[k])
+        own = tuple([1 + k for k in kept])
+        steps = range(rounds - 1, -1, -1) if self.backwards else range(rounds)
+        for step in steps:
+            carried = run(self.body, (np.int64(step), *carried, *invariants), own)
+        return carried[0] if self.carried == 1 else tuple(carried)
+
+    def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
+        raise NotImplementedError
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        shown = [("body", self.body), ("carried", self.carried), ("most", self.most)]
+        return (*shown, ("backwards", True)) if self.backwards else tuple(shown)
+
+
+def _type(aval: Aval) -> tuple[Any, ...]:
+    return aval.shape, aval.dtype

@@ -1,0 +1,237 @@
+"""Windows: parts of arrays that move, by a distance for each unit of integers called steps.
+
+The index is static but for where it starts: `x[3 + t, 1:4]` is `window` at the index `(3, 1:4)`,
+which moves by (1, 0) for each unit of t. Loops over arrays read and write so. What a window takes
+lies inside the array, for all steps that there are.
+
+Names: `steps` the operands that are integers, one for each entry of `moves`; `at` an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval, Call
+from tapegrad.primitives.base import Slice, parametric
+from tapegrad.primitives.kinds import At, Moving, Scatter, StaticIndex, View
+from tapegrad.primitives.texts import zeros_text
+from tapegrad.primitives.views import index_map, indexed_shape, zeros
+
+Moves = tuple[tuple[int, ...], ...]
+
+
+def moved_index(index: StaticIndex, moves: Moves, steps: Sequence[Any]) -> tuple[Any, ...]:
+    """The index as NumPy takes it, after so many steps."""
+    distances = [
+        sum(int(step) * move[axis] for step, move in zip(steps, moves, strict=True))
+        for axis in range(len(index))
+    ]
+    found: list[Any] = []
+    for k, far in zip(index, distances, strict=True):
+        if isinstance(k, int):
+            found.append(k + far)
+        else:
+            found.append(Slice(k.start + far, k.count, k.step).as_slice())
+    return tuple(found)
+
+
+def _text(index: StaticIndex, moves: Moves, steps: Sequence[str]) -> str:
+    """The index as NumPy's users write it."""
+    entries = []
+    for axis, k in enumerate(index):
+        far = ""
+        for step, move in zip(steps, moves, strict=True):
+            if move[axis]:
+                size = f"{abs(move[axis])} * " if abs(move[axis]) != 1 else ""
+                far += f"{' - ' if move[axis] < 0 else ' + '}{size}{step}"
+
+        def place(n: int, far: str = far) -> str:
+            return far[3:] if far.startswith(" + ") and n == 0 else f"{n}{far}"
+
+        if isinstance(k, int):
+            entries.append(place(k))
+            continue
+        start, stop = place(k.start), place(k.start + k.count * k.step)
+        if k.step > 0:
+            stride = f":{k.step}" if k.step != 1 else ""
+            entries.append(f"{start}:{stop}{stride}")
+        else:  # before the first element there is None
+            entries.append(f"slice({start}, {stop} if {stop} >= 0 else None, {k.step})")
+    return f"[{', '.join(entries)}]"
+
+
+@parametric
+class Window(Moving, View):
+    """`x[index]`, moved: operands `x, *steps`."""
+
+    index: StaticIndex
+    moves: Moves
+
+    name = "window"
+
+    def aval(self, *xs: Aval) -> Aval:
+        _check(self, xs[0].shape, xs[1:])
+        return xs[0].with_shape(indexed_shape(self.index))
+
+    def evaluate(self, *xs: Any) -> Any:
+        return xs[0][moved_index(self.index, self.moves, xs[1:])]
+
+    def read(self, at: At, shape: tuple[int, ...]) -> At:
+        return index_map(self.index, at)
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"{outs[0]} = {xs[0]}{_text(self.index, self.moves, xs[1:])}"]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        x, *steps = xs
+        placed = Placed(ct, PlaceWindow(x.shape, self.index, self.moves), tuple(steps))
+        return placed, *[None] * len(steps)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None if ts[0] is None else self(ts[0], *xs[1:])
+
+
+class Placed:
+    """A cotangent that is `ct` in a window and 0 elsewhere: whoever sums up cotangents adds it in
+    place, so that a loop over windows takes no time for the rest of the array."""
+
+    def __init__(self, ct: Any, place: PlaceWindow, steps: tuple[Any, ...]) -> None:
+        self.ct, self.place, self.steps = ct, place, steps
+
+    def alone(self) -> Any:
+        """It by itself."""
+        return self.place(self.ct, *self.steps)
+
+    def onto(self, total: Any) -> Any:
+        """The total with this added."""
+        return AddWindow(self.place.index, self.place.moves)(total, self.ct, *self.steps)
+
+
+@parametric
+class PlaceWindow(Moving, Scatter):
+    """Zeros of `shape` with the first operand in a window: the transpose of `Window`."""
+
+    shape: tuple[int, ...]
+    index: StaticIndex
+    moves: Moves
+
+    name = "place_window"
+
+    def aval(self, *xs: Aval) -> Aval:
+        _check(self, self.shape, xs[1:], xs[0])
+        return xs[0].with_shape(self.shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        out = np.zeros(self.shape, xs[0].dtype)
+        out[moved_index(self.index, self.moves, xs[1:])] = xs[0]
+        return out
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        (out,), at = outs, _text(self.index, self.moves, xs[1:])
+        return [f"{out} = {zeros_text(self.shape, call.out.dtype)}", f"{out}{at} = {xs[0]}"]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        steps = xs[1:]
+        return Window(self.index, self.moves)(ct, *steps), *[None] * len(steps)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None if ts[0] is None else self(ts[0], *xs[1:])
+
+
+class _Update(Moving, Scatter):
+    """Another value in the place of a window of the first operand."""
+
+    index: StaticIndex
+    moves: Moves
+
+    onto = "first"
+    updates = True
+
+    def aval(self, *xs: Aval) -> Aval:
+        x, y, *steps = xs
+        _check(self, x.shape, steps, y)
+        return x.with_shape(x.shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return self.update(np.array(xs[0]), *xs[1:])
+
+
+@parametric
+class SetWindow(_Update):
+    """`x` with `x[index] = y`, moved, as a new value: operands `x, y, *steps`."""
+
+    index: StaticIndex
+    moves: Moves
+
+    name = "set_window"
+
+    def update(self, *xs: Any) -> Any:
+        out, y, *steps = xs
+        out[moved_index(self.index, self.moves, steps)] = y
+        return out
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        (out,), at = outs, _text(self.index, self.moves, xs[2:])
+        return [f"{out} = np.array({xs[0]})", f"{out}{at} = {xs[1]}"]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        steps = xs[2:]
+        window = Window(self.index, self.moves)
+        rest = self(ct, zeros(ct, indexed_shape(self.index)), *steps)
+        return rest, window(ct, *steps), *[None] * len(steps)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        (tx, ty, *_), (x, y, *steps) = ts, xs
+        if tx is None and ty is None:
+            return None
+        tx = zeros(out, x.shape) if tx is None else tx
+        ty = zeros(out, y.shape) if ty is None else ty
+        return self(tx, ty, *steps)
+
+
+@parametric
+class AddWindow(_Update):
+    """`x` with `x[index] += y`, moved, as a new value: operands `x, y, *steps`."""
+
+    index: StaticIndex
+    moves: Moves
+
+    name = "add_window"
+    adds = True
+
+    def update(self, *xs: Any) -> Any:
+        out, y, *steps = xs
+        out[moved_index(self.index, self.moves, steps)] += y
+        return out
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        (out,), at = outs, _text(self.index, self.moves, xs[2:])
+        return [f"{out} = np.array({xs[0]})", f"{out}{at} += {xs[1]}"]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        steps = xs[2:]
+        return ct, Window(self.index, self.moves)(ct, *steps), *[None] * len(steps)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        (tx, ty, *_), (x, y, *steps) = ts, xs
+        if ty is None:
+            return tx
+        return PlaceWindow(x.shape, self.index, self.moves)(ty, *steps) if tx is None else self(
+            tx, ty, *steps
+        )
+
+
+def _check(
+    primitive: Any, shape: tuple[int, ...], steps: Sequence[Aval], y: Aval | None = None
+) -> None:
+    """A ValueError if a window doesn't fit an array of this shape, or what is put in it."""
+    index, moves = primitive.index, primitive.moves
+    if len(index) != len(shape) or len(steps) != len(moves):
+        raise ValueError(f"{primitive.name}: the index {index} doesn't fit the shape {shape}")
+    if any(step.shape != () or step.dtype.kind != "i" for step in steps):
+        raise ValueError(f"{primitive.name}: its steps aren't integers: {list(steps)}")
+    if y is not None and y.shape != indexed_shape(index):
+        raise ValueError(f"{primitive.name}: {y} doesn't fit the index {index}")
