@@ -11,7 +11,7 @@ tape is in `runtime.transformations`, and a call's way in and out in `runtime.de
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tapegrad.backends.source.program import Program
     from tapegrad.core.request import Request
     from tapegrad.ir.allocation import Allocation
-    from tapegrad.ir.plan import Plan
+    from tapegrad.ir.plan import Index, Plan
     from tapegrad.tracing.observe.observer import Observer
     from tapegrad.tracing.run import Traced
 
@@ -176,6 +176,15 @@ def planned(tape: Tape) -> Planned:
     from tapegrad.schedule.shrink import shrink
     from tapegrad.schedule.tile import tile
 
+    def plan_round(
+        body: Tape, affine: Any, state: Collection[int], among: tuple[Index, ...]
+    ) -> Plan:
+        """The plan of a loop's body: one kernel, by one core."""
+        plan = lower(body, user_names(body), plan_round, affine, state, among)
+        if DEBUG:
+            _verify(plan, "lower")
+        return run_passes(plan, (fuse, shrink, recompute, shrink, tile))
+
     passes = (
         fuse,  # nests over the same range become one
         store_shared,  # what crosses a call of NumPy is in memory
@@ -187,7 +196,7 @@ def planned(tape: Tape) -> Planned:
         cut,  # kernels that are too long for numba are cut ...
         store_shared,  # ... and between kernels registers are in memory
     )
-    first = lower(tape, user_names(tape))  # one nest a call; views are indices
+    first = lower(tape, user_names(tape), plan_round)  # one nest a call; views are indices
     if DEBUG:
         _verify(first, "lower")
     plan = run_passes(first, passes)

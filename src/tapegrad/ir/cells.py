@@ -75,7 +75,8 @@ class Affine:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """A place for values of one dtype. `role` is "input", "output" or "temporary".
+    """A place for values of one dtype. `role` is "input", "output", "temporary", or "state": of a
+    round, what is carried in place, which is an input and an output at once.
 
     `alias` is the cell whose memory this one shares under another shape. `axes` are the axes that
     shrinking leaves; None means all of them.

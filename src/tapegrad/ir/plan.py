@@ -248,10 +248,6 @@ class Loop(Step):
     `start` and runs over up to `step` rows from there. The iterations of a `parallel` loop, chunks,
     are independent; the loop inside it that has (its index, n) as its `chunk` runs over that chunk,
     n rows.
-
-    Where only a run knows how many rounds there are, `rounds` reads it: an integer, or the index of
-    a loop around. The extent is the most that there may be, and a run makes no more, whatever it
-    reads; so no index leaves its array.
     """
 
     index: Index
@@ -260,51 +256,65 @@ class Loop(Step):
     step: int = 1
     chunk: tuple[Index, int] | None = None
     parallel: bool = False
-    rounds: Read | None = None
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
-        yield from self.own()
         for step in self.body:
             yield from step.accesses()
 
     def own(self) -> Iterator[tuple[Cell, At | None, bool]]:
-        return iter(()) if self.rounds is None else _read_accesses(self.rounds)
+        return iter(())
 
     def substituted(self, mapping: Mapping[Index, Affine]) -> Loop:
-        rounds = None if self.rounds is None else self.rounds.substitute(mapping)
-        return replace(self, body=tuple([s.substituted(mapping) for s in self.body]), rounds=rounds)
-
-
-Part = tuple[Cell, At]  # of a cell: at the first entries of an index
+        return replace(self, body=tuple([s.substituted(mapping) for s in self.body]))
 
 
 @dataclass(frozen=True)
-class PlanCall(Step):
-    """`outs = plan(reads)`: a plan that was planned by itself, on parts of cells.
+class Recurrence(Step):
+    """`for index in range(rounds): plan`, each round on what the last one left.
 
-    All is read before anything is written. A part that is among both is carried over: each round of
-    a loop around reads what the last one wrote there. Where the plan stops with a status, this one
-    stops with that and `first` added.
+    The plan of a round was planned by itself, among the values of `index`, which counts down if
+    this runs `backwards`. Its first inputs are what is carried, and its outputs what is carried
+    next; the other inputs are the same in each round. Outside, `reads` are the values of its inputs
+    at first, and `outs` what is carried in the end.
+
+    Arrays are carried in `places`, cells outside. A round finds its carried array k in place
+    `homes[k]` and leaves it in place `leaves[k]`; after it the places are renamed: what was place
+    `turns[p]` becomes place p. So nothing is copied from round to round. `places` say where they
+    are at first, and after the last round each array is in its own `outs`. Temporaries live where
+    the plan's own `allocation` says, in slots for which `scratch` are cells outside.
+
+    Where the plan stops with a status, this stops with that and `first` added.
     """
 
+    index: Index
     plan: Plan
-    reads: tuple[Part, ...]
-    outs: tuple[Part, ...]
+    rounds: Read
+    reads: tuple[Read, ...]
+    outs: tuple[Cell, ...]
+    places: tuple[Cell, ...] = ()
+    homes: tuple[int | None, ...] = ()  # None of what is a number
+    leaves: tuple[int | None, ...] = ()
+    turns: tuple[int, ...] = ()
+    allocation: Any = None
+    scratch: tuple[Cell, ...] = ()
+    backwards: bool = False
     first: int = 0
     src: Source | None = None
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
-        for cell, _ in self.reads:
-            yield cell, None, False
-        for cell, _ in self.outs:
+        yield from _read_accesses(self.rounds)
+        for read in self.reads:
+            if read.cell is not None and read.cell.shape:
+                yield read.cell, None, False
+            else:
+                yield from _read_accesses(read)
+        for cell in (*self.places, *self.scratch):
             yield cell, None, True
+        for cell in self.outs:
+            yield cell, None if cell.shape else (), True
 
-    def substituted(self, mapping: Mapping[Index, Affine]) -> PlanCall:
-        reads, outs = (
-            tuple([(cell, substitute_at(at, mapping)) for cell, at in parts])
-            for parts in (self.reads, self.outs)
-        )
-        return replace(self, reads=reads, outs=outs)
+    def substituted(self, mapping: Mapping[Index, Affine]) -> Recurrence:
+        return self
 
 
 @dataclass(frozen=True)
@@ -326,16 +336,20 @@ class Failure:
 @dataclass(frozen=True)
 class Plan:
     """Steps in order, and the cells that a caller passes and gets. The statuses with which a plan
-    stops count the failures from 1."""
+    stops count the failures from 1. One of a round stands `among` the indices of recurrences."""
 
     name: str
     inputs: tuple[Cell, ...]
     outputs: tuple[Cell, ...]
     steps: tuple[Step, ...]
     failures: tuple[Failure, ...] = ()
+    among: tuple[Index, ...] = ()
 
     def __str__(self) -> str:
         return str(METHODS["show_plan"](self))
+
+
+MANY = 1 << 40  # rounds
 
 
 def walk(steps: Sequence[Step]) -> Iterator[Step]:
@@ -364,7 +378,8 @@ def count_accesses(step: Step | Plan) -> int:
         if step.start is None:
             count = math.ceil(count / step.step)
         return count * sum(map(count_accesses, step.body))
-    inside = count_accesses(step.plan) if isinstance(step, PlanCall) else 0
+    rounds = min(step.index.extent, MANY) if isinstance(step, Recurrence) else 0
+    inside = rounds * count_accesses(step.plan) if isinstance(step, Recurrence) else 0
     whole = (math.prod(c.root.left) if at is None else 1 for c, at, _ in step.accesses())
     return 1 + inside + sum(whole)
 
@@ -387,11 +402,6 @@ def segments(steps: Sequence[Step]) -> list[list[Step] | PythonCall]:
             found.append([step])
         is_open = not alone
     return found
-
-
-def is_dynamic(step: Step) -> bool:
-    """Whether only a run knows how often the loops in a step go round."""
-    return any(isinstance(s, Loop) and s.rounds is not None for s in walk([step]))
 
 
 def is_parallel(step: Step) -> bool:

@@ -38,9 +38,9 @@ from tapegrad.ir.plan import (
     Indirect,
     Loop,
     Plan,
-    PlanCall,
     PythonCall,
     Read,
+    Recurrence,
     Routine,
     Step,
     segments,
@@ -330,8 +330,8 @@ class _Machine:
             return self.arg_update(step)
         if isinstance(step, Gemm):
             return lambda: self.gemm(step)
-        if isinstance(step, PlanCall):
-            return lambda: self.plan_call(step)
+        if isinstance(step, Recurrence):
+            return lambda: self.recurrence(step)
         if isinstance(step, Routine):
             return self.routine(step)
         if isinstance(step, PythonCall):
@@ -349,12 +349,9 @@ class _Machine:
     def loop(self, loop: Loop) -> Action:
         env, index = self.env, loop.index
         env[index] = 0
-        rounds = None if loop.rounds is None else self.read(loop.rounds, loop)
         body = [self.action(step) for step in loop.body]
 
         def steps() -> Iterable[int]:
-            if rounds is not None:
-                return range(min(int(rounds()), index.extent))
             if loop.chunk is not None:
                 chunk, rows = loop.chunk
                 first = env[chunk] * rows
@@ -437,18 +434,30 @@ class _Machine:
 
         return run
 
-    def plan_call(self, step: PlanCall) -> None:
-        written = set(step.outs)  # what of this is read too is carried over
+    def recurrence(self, step: Recurrence) -> None:
+        """Round after round, each in memory that holds nothing but what the last one left."""
+        arrays = {*step.places}
         values = [
-            self.array(cell, at, step, kept=(cell, at) not in written) for cell, at in step.reads
+            self.read(read, step)()
+            if read.cell is None or not read.cell.shape
+            else self.array(read.cell, (), step, kept=read.cell not in arrays)
+            for read in step.reads
         ]
-        inner = _Machine(step.plan, None, frozenset(), self.stops, self.call)
-        found = inner.run(values)
-        self.checked.update((step.first + k, value) for k, value in found.checked.items())
-        if found.status:
-            self.stop(step.first + found.status)
-        for (cell, at), value in zip(step.outs, found.results, strict=True):
-            self.fill(cell, at, value, step)
+        count = len(step.outs)
+        rounds = range(min(int(self.read(step.rounds, step)()), step.index.extent))
+        for value in reversed(rounds) if step.backwards else rounds:
+            env = {**self.env, step.index: value}
+            inner = _Machine(step.plan, step.allocation, frozenset(), self.stops, self.call, env)
+            found = inner.run(values)
+            self.checked.update((step.first + k, x) for k, x in found.checked.items())
+            if found.status:
+                self.stop(step.first + found.status)
+            values[:count] = found.results
+        for cell in (*step.places, *step.scratch):
+            memory, _, _ = self.home(cell)
+            memory.forget()
+        for cell, value in zip(step.outs, values, strict=False):
+            self.fill(cell, (), value, step)
 
     def python_call(self, step: PythonCall) -> None:
         given = [

@@ -9,8 +9,8 @@
       out[()] = t : f8
 
 Registers have a name and no index. `t sum= value` folds a value into what is there. What is stored
-is declared at the head, and where it lives, if an allocation is given. A plan that another one
-calls prints as `@1`, and below it as `@1 = plan ...`.
+is declared at the head, and where it lives, if an allocation is given. The plan of a recurrence's
+rounds prints as `@1`, and below it as `@1 = plan ...`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tapegrad.ir.plan import (
     Indirect,
     Loop,
     Plan,
-    PlanCall,
     PythonCall,
     Read,
+    Recurrence,
     Routine,
     Step,
     walk,
@@ -99,7 +99,7 @@ class _Text:
     """What prints one plan: the names that it has given."""
 
     plan: Plan
-    nested: list[Plan] = field(default_factory=list)  # the plans that are called, by number
+    nested: list[Plan] = field(default_factory=list)  # the plans of rounds, by number
     names: dict[Cell, str] = field(default_factory=dict)
     indices: dict[Index, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
@@ -178,8 +178,8 @@ class _Text:
             arrays = ", ".join(self.part(*array) for array in step.arrays)
             results = ", ".join(self.target(cell, step.at) for cell in step.results)
             return f"{results} = {step.primitive.kernel}({arrays})".removeprefix(" = ")
-        if isinstance(step, PlanCall):
-            return self.call(step)
+        if isinstance(step, Recurrence):
+            return self.recurrence(step)
         if isinstance(step, PythonCall):
             reads = [str(x) if isinstance(x, Literal) else self.name(x) for x in step.reads]
             outs = ", ".join(map(self.name, step.outs))
@@ -190,21 +190,29 @@ class _Text:
             return f"stop {step.status} if {self.read(Read(step.flag, ()))}"
         return "cut"
 
-    def call(self, step: PlanCall) -> str:
+    def recurrence(self, step: Recurrence) -> str:
         if not any(plan is step.plan for plan in self.nested):
             self.nested.append(step.plan)
         number = next(k for k, plan in enumerate(self.nested, start=1) if plan is step.plan)
-        outs, reads = (", ".join(self.part(*p) for p in parts) for parts in (step.outs, step.reads))
+        outs, reads = ", ".join(map(self.name, step.outs)), ", ".join(map(self.whole, step.reads))
         last = step.first + len(step.plan.failures)
         stops = f" or stop {step.first + 1} to {last}" if last > step.first else ""
-        return f"{outs} = @{number}({reads}){stops}".removeprefix(" = ")
+        index = step.index
+        rounds = self.read(step.rounds)
+        most = f" of {index.extent}" if rounds not in (str(index.extent), "") else ""
+        most = "" if index.extent == UNBOUNDED else most
+        down = " down" * step.backwards
+        names = list(map(self.name, step.places))
+        turned = [names[k] for k in step.turns]
+        swaps = f" with {', '.join(names)} = {', '.join(turned)}" if turned != names else ""
+        head = f"for {self.index(index)} < {rounds}{most}{down}"
+        return f"{outs} = {head}: @{number}({reads}){swaps}{stops}"
+
+    def whole(self, read: Read) -> str:
+        return self.read(read) if read.cell is None or not read.cell.shape else self.name(read.cell)
 
     def loop(self, loop: Loop) -> str:
         extent = loop.index.extent
-        if loop.rounds is not None:
-            rounds = self.read(loop.rounds)
-            most = f" of {extent}" if extent != UNBOUNDED else ""
-            return f"for {self.index(loop.index)} < {rounds}{most}:"
         head = f"for {self.index(loop.index)} < {extent}"
         if loop.start is not None:
             return f"{head} in tile {self.index(loop.start)} of {loop.step}:"

@@ -22,9 +22,9 @@ from tapegrad.ir.plan import (
     Indirect,
     Loop,
     Plan,
-    PlanCall,
     PythonCall,
     Read,
+    Recurrence,
     Routine,
     Step,
     segments,
@@ -42,14 +42,14 @@ def verify_plan(plan: Plan, after: str = "") -> Plan:
       stands for one place;
     - what is read was written before;
     - each loop index is used inside its loop, and no index leaves its array, whatever the loops do;
-    - what only loops write that may go round no time isn't counted upon after them;
-    - plans that are called are well formed, and their arguments and results fit;
+    - the plans of rounds are well formed, and find their arrays where they were left;
     - chunks that may run at the same time write to no memory that others touch;
     - what only stands at the top level is there, and each status has its meaning.
     """
     check = _Check(plan, after)
     for cell in (*plan.inputs, *plan.outputs):
         check.cell(cell, None)
+    check.bound.update(plan.among)
     check.written.update(plan.inputs)
     check.steps(plan.steps, ())
     for cell in plan.outputs:
@@ -65,7 +65,7 @@ class _Check:
     written: set[Cell] = field(default_factory=set)
     known: dict[int, Cell] = field(default_factory=dict)
     bound: set[Index] = field(default_factory=set)  # the indices of the loops around
-    planned: set[int] = field(default_factory=set)  # the plans that are called, by id
+    planned: set[int] = field(default_factory=set)  # the plans of rounds, by id
 
     def fail(self, message: str, cell: Cell | None = None, step: Step | None = None) -> None:
         line = "" if step is None else f" in `{show_step(self.plan, step)}`"
@@ -95,27 +95,9 @@ class _Check:
             self.fail("its chunks don't cover it", step=loop)
         if loop.parallel:
             self.apart(loop)
-        before = self.written
-        if loop.rounds is not None:
-            self.rounds(loop, loop.rounds, loops)
-            self.written = set(before)
         self.bound.add(loop.index)
         self.steps(loop.body, (*loops, loop))
         self.bound.remove(loop.index)
-        self.written = before
-
-    def rounds(self, loop: Loop, rounds: Read, loops: tuple[Loop, ...]) -> None:
-        """A number of rounds that only a run knows."""
-        if loop.start is not None or loop.chunk is not None or loop.parallel or loop.step != 1:
-            self.fail("nobody knows its rounds, and it is cut into parts", step=loop)
-        if rounds.cell is not None and rounds.cell.dtype.kind not in "iu":
-            self.fail("a number of rounds isn't an integer", rounds.cell, loop)
-        if rounds.cell is None and any(
-            not isinstance(k, Affine) or any(i not in self.bound for i, _ in k.terms)
-            for k in rounds.at
-        ):
-            self.fail("an index is used outside its loop", step=loop)
-        self.uses(loop, loops)
 
     def apart(self, loop: Loop) -> None:
         """Chunks share no memory that one of them writes: each has a row of its own in it, or the
@@ -139,34 +121,55 @@ class _Check:
                 self.fail("two chunks meet in it", cell, loop)
 
     def step(self, step: Step, loops: tuple[Loop, ...]) -> None:
-        if isinstance(step, (PythonCall, Cut, CheckGuard, CheckRange)) and loops:
+        if isinstance(step, (PythonCall, Cut, CheckGuard, CheckRange, Recurrence)) and loops:
             self.fail("only the top level has such a step", step=step)
         status = step.status if isinstance(step, (CheckGuard, CheckRange)) else None
         if status is not None and not 1 <= status <= len(self.plan.failures):
             self.fail(f"status {status} has no meaning", step=step)
-        if isinstance(step, PlanCall):
-            self.call(step)
+        if isinstance(step, Recurrence):
+            self.recurrence(step)
         self.uses(step, loops)
 
-    def call(self, step: PlanCall) -> None:
-        """A plan that another one calls."""
-        if id(step.plan) not in self.planned:
-            self.planned.add(id(step.plan))
-            verify_plan(step.plan, self.after)
-        for parts, cells in ((step.reads, step.plan.inputs), (step.outs, step.plan.outputs)):
-            if len(parts) != len(cells):
-                self.fail(f"it passes {len(parts)} parts for {len(cells)} of the plan", step=step)
-            for (cell, at), other in zip(parts, cells, strict=True):
-                if cell.shape[len(at) :] != other.shape or cell.dtype != other.dtype:
-                    self.fail(f"it doesn't fit {other.hint or other.role} of the plan", cell, step)
-        if step.first + len(step.plan.failures) > len(self.plan.failures):
-            self.fail("a status of the plan has no meaning", step=step)
-        written = {cell.root: len(at) for cell, at in step.outs}
-        if len(written) < len(step.outs):
-            self.fail("two results are written to one cell", step=step)
-        for cell, at in step.reads:
-            if written.get(cell.root, len(at)) != len(at):
-                self.fail("a part of it is read, and another one written", cell, step)
+    def recurrence(self, step: Recurrence) -> None:
+        """The plan of a round, what it is passed, and where its arrays go round."""
+        inner = step.plan
+        if id(inner) not in self.planned:
+            self.planned.add(id(inner))
+            verify_plan(inner, self.after)
+        if inner.among != (*self.plan.among, step.index):
+            self.fail("its plan stands among other indices", step=step)
+        outside = [(r.cell.shape, r.cell.dtype) if r.cell else None for r in step.reads]
+        known = [(cell.shape, cell.dtype) for cell in inner.inputs]
+        if len(outside) != len(known) or any(
+            x is not None and x != y for x, y in zip(outside, known, strict=True)
+        ):
+            self.fail("what it passes doesn't fit its plan", step=step)
+        left = [(cell.shape, cell.dtype) for cell in inner.outputs]
+        if left != known[: len(left)] or left != [(c.shape, c.dtype) for c in step.outs]:
+            self.fail("a round doesn't leave what it takes", step=step)
+        if step.first + len(inner.failures) > len(self.plan.failures):
+            self.fail("a status of its plan has no meaning", step=step)
+        if step.rounds.cell is not None and step.rounds.cell.dtype.kind not in "iu":
+            self.fail("a number of rounds isn't an integer", step.rounds.cell, step)
+        self.turns(step)
+
+    def turns(self, step: Recurrence) -> None:
+        """Each round finds its arrays where the last one left them, and they end where they
+        belong."""
+        places, homes, leaves = step.places, step.homes, step.leaves
+        numbers = set(range(len(places)))
+        if len(set(places)) < len(places) or set(step.turns) != numbers:
+            self.fail("its places don't go round", step=step)
+        for home, leave, cell in zip(homes, leaves, step.outs, strict=True):
+            if (home is None) != (leave is None) or (home is None) != (not cell.shape):
+                self.fail("an array has no place, or a number has one", cell, step)
+        for taken in (homes, leaves):
+            used = [k for k in taken if k is not None]
+            if len(set(used)) < len(used):
+                self.fail("two arrays have one place", step=step)
+        for home, leave in zip(homes, leaves, strict=True):
+            if home is not None and step.turns[home] != leave:
+                self.fail("a round leaves an array where the next one doesn't look", step=step)
 
     def uses(self, step: Step, loops: tuple[Loop, ...]) -> None:
         """What a step itself reads and writes."""
@@ -260,8 +263,6 @@ def _places(step: Step) -> Iterator[tuple[Cell, At, bool]]:
     elif isinstance(step, Routine):
         yield from ((cell, at, True) for cell, at, _ in step.arrays)
         yield from ((cell, step.at, False) for cell in step.results)
-    elif isinstance(step, PlanCall):
-        yield from ((cell, at, True) for cell, at in (*step.reads, *step.outs))
     else:
         yield from ((cell, at or (), at is None) for cell, at, _ in step.own())
 
@@ -390,7 +391,7 @@ def _accesses(
         yield from [*written, *found] if isinstance(step, ARRAYS) else [*found, *written]
 
 
-ARRAYS = (Gemm, Routine, PythonCall, PlanCall)  # the steps that work on arrays, not on elements
+ARRAYS = (Gemm, Routine, PythonCall, Recurrence)  # the steps that work on arrays, not on elements
 
 
 ENOUGH = 4096  # iterations; of loops with more only the first and last are tried

@@ -17,9 +17,9 @@ from tapegrad.ir.plan import (
     Indirect,
     Loop,
     Plan,
-    PlanCall,
     PythonCall,
     Read,
+    Recurrence,
     Routine,
     Step,
 )
@@ -44,8 +44,7 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
         return place(cell, ())[0]
 
     if isinstance(step, Loop):
-        rounds = None if step.rounds is None else read(step.rounds)
-        return replace(step, body=tuple([relocated(s, place) for s in step.body]), rounds=rounds)
+        return replace(step, body=tuple([relocated(s, place) for s in step.body]))
     if isinstance(step, Compute):
         cell, at = place(step.cell, index(step.at))
         reads = tuple(map(read, step.reads))
@@ -63,9 +62,11 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
     if isinstance(step, PythonCall):
         reads_ = tuple(whole(x) if isinstance(x, Cell) else x for x in step.reads)
         return replace(step, outs=tuple(map(whole, step.outs)), reads=reads_)
-    if isinstance(step, PlanCall):
-        passed, got = ([place(c, at) for c, at in parts] for parts in (step.reads, step.outs))
-        return replace(step, reads=tuple(passed), outs=tuple(got))
+    if isinstance(step, Recurrence):
+        cells = {
+            name: tuple(map(whole, getattr(step, name))) for name in ("outs", "places", "scratch")
+        }
+        return replace(step, rounds=read(step.rounds), reads=tuple(map(read, step.reads)), **cells)
     if isinstance(step, CheckGuard):
         return replace(step, read=read(step.read))
     if isinstance(step, CheckRange):

@@ -18,7 +18,7 @@ The large ones are placed first, so no slot has to grow. Single numbers share on
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -67,11 +67,15 @@ def _first(tenant: tuple[_Life, int]) -> int:
     return tenant[0].first
 
 
-def assign(plan: Plan) -> Allocation:
-    """A home for every stored temporary of a plan."""
+def assign(plan: Plan, handed: Mapping[Cell, Cell] | None = None) -> Allocation:
+    """A home for every stored temporary of a plan. Of a round of a loop: results that are `handed`
+    the memory of inputs, where nobody else can live."""
     lives, written = _lives(plan)
     slots: list[Slot] = []
     homes: dict[Cell, Home] = {}
+    for cell, old in (handed or {}).items():
+        homes[cell] = Home(old, 0)
+    written = [life for life in written if life.cell not in homes]
     for dtype in dict.fromkeys(life.cell.dtype for life in lives):
         mine = [life for life in lives if life.cell.dtype == dtype]
         _assign_few([life for life in mine if life.size <= FEW], dtype, slots, homes)
@@ -91,7 +95,7 @@ def _lives(plan: Plan) -> tuple[list[_Life], list[_Life]]:
     for position, step in enumerate(plan.steps):
         for cell, _, _ in step.accesses():
             root = cell.root
-            if root.role != "input" and not root.in_register:
+            if root.role in ("temporary", "output") and not root.in_register:
                 life = found.setdefault(root, _Life(root, position, position, extent(root)))
                 life.last = position
     lives = [life for cell, life in found.items() if cell.role == "temporary"]
@@ -188,6 +192,21 @@ def _hands_over(one: _Life, other: _Life, plan: Plan) -> bool:
 
 
 # ---- in place
+
+
+def hands_over(plan: Plan, old: Cell, new: Cell) -> bool:
+    """Whether a result may be written where an input of a round is, which is read for the last time
+    before that."""
+    reads = [k for k, step in enumerate(plan.steps) if _touches(step, old)]
+    writes = [k for k, step in enumerate(plan.steps) if _touches(step, new)]
+    if not writes:
+        return False
+    last, first = max(reads, default=-1), min(writes)
+    return last < first or (last == first and _in_place(plan.steps[first], old, new))
+
+
+def _touches(step: Step, cell: Cell) -> bool:
+    return any(x.root is cell for x, _, _ in step.accesses())
 
 
 @dataclass

@@ -69,7 +69,10 @@ LOOP = 2  # statements
 def code_size(step: Step) -> int:
     """How long a step is, as compiling goes, in statements."""
     body = getattr(step, "body", None)
-    return 1 if body is None else LOOP + sum(map(code_size, body))
+    if body is None:
+        round_ = getattr(step, "plan", None)  # of a recurrence
+        return 1 if round_ is None else LOOP + sum(map(code_size, round_.steps))
+    return LOOP + sum(map(code_size, body))
 
 
 def seconds_to_compile(tape: Tape) -> float:

@@ -87,8 +87,6 @@ class _Item:
             return False
         if self.step.index.extent != other.step.index.extent:
             return False
-        if self.step.rounds is not None or other.step.rounds is not None:
-            return False
         if self.weight + other.weight > MAX_WEIGHT:
             return False
         shared = [c for c in other.uses if c in self.uses]

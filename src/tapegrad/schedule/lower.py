@@ -6,9 +6,9 @@ row-major order, and reads its operands through whatever views stand between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
-from tapegrad.ir.plan import Plan
+from tapegrad.ir.plan import Affine, Index, Plan
 from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.primitives.kinds import (
     Composite,
@@ -17,12 +17,14 @@ from tapegrad.primitives.kinds import (
     Lookup,
     Reduction,
     Region,
+    Repeated,
     Routine,
     Running,
     Scatter,
     View,
 )
-from tapegrad.schedule import dense, scatters, sums, systems
+from tapegrad.schedule import dense, loops, scatters, sums, systems
+from tapegrad.schedule.loops import PlanRound
 from tapegrad.schedule.lowering import Lowering
 
 Rule = Callable[[Lowering, Call], None]
@@ -30,6 +32,7 @@ Rule = Callable[[Lowering, Call], None]
 # How calls of each kind are lowered; by NumPy, if their kind isn't here.
 RULES: tuple[tuple[type, Rule], ...] = (
     (Composite, dense.python_call),  # one that wasn't expanded
+    (Repeated, loops.loop),
     (Reduction, dense.reduction),
     (Contraction, dense.product),
     (Scatter, scatters.scatter),
@@ -41,9 +44,19 @@ RULES: tuple[tuple[type, Rule], ...] = (
 )
 
 
-def lower(tape: Tape, hints: Mapping[Var, str] | None = None) -> Plan:
-    """The plan of one nest a call. `hints` are names for variables, for the emitted source."""
-    low = Lowering(tape, hints or {})
+def lower(
+    tape: Tape,
+    hints: Mapping[Var, str],
+    plan_round: PlanRound,
+    affine: Mapping[Var, Affine] | None = None,
+    state: Collection[int] = (),
+    among: tuple[Index, ...] = (),
+) -> Plan:
+    """The plan of one nest a call. `hints` are names for variables, for the emitted source;
+    `plan_round` plans the bodies of loops. Such a body stands `among` indices: inputs that are
+    `affine` numbers of them are no cells. Its inputs numbered in `state` stay in place.
+    """
+    low = Lowering(tape, hints, plan_round, affine or {}, state, among)
     sums.find_sums(low)
     for call in tape.calls:
         rule = _rule(low, call)
@@ -60,6 +73,8 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
         return sums.sum_in_place
     if call.outs[0] in low.inside:
         return sums.inner_sum
+    if not low.is_affine(call):
+        return dense.python_call
     if isinstance(primitive, View) or call.outs[0] in low.absorbed:
         return None
     if primitive.scalar:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from tapegrad.ir.plan import (
+    UNBOUNDED,
     Affine,
     At,
     Cell,
     CheckGuard,
     Compute,
     Failure,
+    Index,
     Plan,
     Read,
     Step,
 )
 from tapegrad.ir.relocate import with_cells
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
+from tapegrad.ir.updates import in_place
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.kinds import View
+from tapegrad.primitives.kinds import Moving, View
 from tapegrad.schedule.access import at_indices, entries, indices_for, nest
 
 Reader = Callable[[At], Read]  # of a value, at an index of it
@@ -49,9 +52,25 @@ class Total:
 class Lowering:
     """The state of lowering one tape; the rules for calls are functions of it."""
 
-    def __init__(self, tape: Tape, hints: Mapping[Var, str]) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        hints: Mapping[Var, str],
+        plan_round: Callable[..., Plan],
+        affine: Mapping[Var, Affine],
+        state: Collection[int],
+        among: tuple[Index, ...],
+    ) -> None:
         self.tape = tape
         self.hints = hints
+        # Of the body of a loop: how such bodies are planned; the inputs that are indices of loops
+        # around; the inputs that stay in place, and what may write over its operand; those loops.
+        self.plan_round = plan_round
+        self.indices = dict(affine)
+        self.state = {tape.inputs[k] for k in state}
+        updates = in_place(tape, state)
+        self.updates = {tape.calls[position].outs[0] for position in updates}
+        self.among = among
         self.made: dict[Var, Call] = {out: c for c in tape.calls for out in c.outs}
         self.uses: dict[Var, int] = {}
         for call in tape.calls:
@@ -78,16 +97,17 @@ class Lowering:
         self.absorbed: set[Var] = set()
         names = tape.names or ("",) * len(tape.inputs)
         for var, name in zip(tape.inputs, names, strict=True):
-            scalar = var.shape == ()
-            self.cells[var] = Cell(var.shape, var.dtype, "input", name, scalar=scalar)
+            if var not in self.indices:
+                role = "state" if var in self.state else "input"
+                self.cells[var] = Cell(var.shape, var.dtype, role, name, scalar=var.shape == ())
 
     def plan(self) -> Plan:
         """The plan, once every call is lowered: the guards are checked and outputs made whole."""
         self.check_guards()
         outputs, own = self._outputs()
-        inputs = tuple(self.cells[var] for var in self.tape.inputs)
+        inputs = tuple(self.cells[var] for var in self.tape.inputs if var not in self.indices)
         steps, failures = tuple(self.steps), tuple(self.failures)
-        return with_cells(Plan(self.tape.name, inputs, outputs, steps, failures), own)
+        return with_cells(Plan(self.tape.name, inputs, outputs, steps, failures, self.among), own)
 
     def _outputs(self) -> tuple[tuple[Cell, ...], dict[Cell, Cell]]:
         """A cell of its own for each output; and the temporaries that are outputs, as such. What
@@ -100,11 +120,17 @@ class Lowering:
             own = cell is not None and cell.role == "temporary" and cell.alias is None
             if cell is not None and own and x.shape and cell not in becomes:
                 becomes[cell] = replace(cell, role="output", hint=name or cell.hint)
+            elif cell is not None and self._hands_on(cell) and cell not in outputs:
+                pass
             else:
                 cell = Cell(x.shape, x.dtype, "output", name or "out")
                 self.copy_into(cell, partial(self.read, x))
             outputs.append(cell)
         return tuple(outputs), becomes
+
+    def _hands_on(self, cell: Cell) -> bool:
+        """Whether a round of a loop leaves what it has found: nothing is copied then."""
+        return cell.role == "state" or (bool(self.among) and cell.role == "input" and not cell.scalar)
 
     def copy_into(self, cell: Cell, read: Callable[[At], Read], src: Any = None) -> None:
         indices = indices_for(cell.shape)
@@ -126,16 +152,46 @@ class Lowering:
 
     def read(self, x: Operand, at: At) -> Read:
         """`x` at an index, through the views that define it."""
-        while isinstance(x, Var) and x not in self.cells:
+        while isinstance(x, Var) and x not in self.cells and x not in self.indices:
             call = self.made[x]
             view = call.primitive
             moved = view.read(at, call.operands[0].shape) if isinstance(view, View) else None
             if moved is None:
                 break
-            at, x = entries(moved), call.operands[0]
+            at, x = self.moved(call, entries(moved)), call.operands[0]
         if isinstance(x, Literal):
             return Read(None, (), x)
+        if x in self.indices:
+            return Read(None, (self.indices[x],))
         return Read(self.cell(x), at)
+
+    def affine(self, x: Operand) -> Affine | None:
+        """The affine number that a scalar is, of the indices of loops around; None if it isn't."""
+        if isinstance(x, Literal):
+            whole = x.dtype.kind == "i" and abs(int(x.value)) < UNBOUNDED
+            return Affine((), int(x.value)) if whole else None
+        return self.indices.get(x)
+
+    def moved(self, call: Call, at: At) -> At:
+        """An index of the larger array of a call, where that moves with the rounds of loops."""
+        primitive = call.primitive
+        if not isinstance(primitive, Moving):
+            return at
+        found = list(at)
+        for step, moves in zip(primitive.steps(call.operands), primitive.moves, strict=True):
+            number = self.affine(step)
+            assert number is not None, call
+            for axis, far in enumerate(moves):
+                entry = found[axis]
+                assert isinstance(entry, Affine)
+                found[axis] = entry.plus(number.scaled(far))
+        return tuple(found)
+
+    def is_affine(self, call: Call) -> bool:
+        """Whether it is known by how much a call's place moves, as a number of indices."""
+        primitive = call.primitive
+        steps = primitive.steps(call.operands) if isinstance(primitive, Moving) else ()
+        return all(self.affine(step) is not None for step in steps)
 
     def read_broadcast(self, x: Operand, at: At) -> Read:
         """`x` at an index of what it is broadcast to."""
@@ -159,16 +215,22 @@ class Lowering:
         """A cell that holds `x` whole, in row-major order: its own, or a copy."""
         if isinstance(x, Var) and x in self.cells:
             return self.cells[x]
-        large = x.aval.size != 1  # a single element may have come by value
+        if isinstance(x, Var) and x in self.indices:
+            large = False
+        else:
+            large = x.aval.size != 1  # a single element may have come by value
         if large and isinstance(x, Var) and _relabels(self.made[x]):
             return self.cell(x)
         if isinstance(x, Var) and x in self.copies:
             return self.copies[x]
-        cell = Cell(x.shape, x.dtype, src=self.made[x].src if isinstance(x, Var) else None)
+        cell = Cell(x.shape, x.dtype, src=self._src(x))
         self.copy_into(cell, lambda at: self.read(x, at), cell.src)
         if isinstance(x, Var):
             self.copies[x] = cell
         return cell
+
+    def _src(self, x: Operand) -> Any:
+        return self.made[x].src if x in self.made else None  # type: ignore[index]
 
     def result(self, call: Call) -> Cell:
         """A cell for what a call defines."""
@@ -189,13 +251,21 @@ class Lowering:
     def writable(self, call: Call, x: Operand) -> Cell:
         """A cell that starts with the values of `x`: its own if nobody reads it again."""
         old = self.cells.get(x) if isinstance(x, Var) else None
-        dead = isinstance(x, Var) and self.uses[x] == 1
-        if old is not None and dead and old.role == "temporary" and old.alias is None:
+        if old is None or old.role != "state" or call.out not in self.updates:
+            old = self.own_cell(x)
+        if old is not None:
             self.cells[call.out] = old
             return old
         cell = self.result(call)
         self.copy_into(cell, lambda at: self.read(x, at), call.src)
         return cell
+
+
+    def own_cell(self, x: Operand) -> Cell | None:
+        """The cell of a variable that is read once, if what reads it may go on in it."""
+        old = self.cells.get(x) if isinstance(x, Var) and self.uses[x] == 1 else None
+        mine = old is not None and old.role == "temporary" and old.alias is None
+        return old if mine else None
 
 
 def _relabels(call: Call) -> bool:

@@ -33,7 +33,6 @@ from tapegrad.ir.plan import (
     Plan,
     Read,
     Step,
-    is_dynamic,
     is_fill,
     leaves,
     walk,
@@ -82,7 +81,7 @@ def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell],
     """The loop over chunks, the cells in which iterations meet, and the loop that folds what the
     chunks have found into these."""
     size, chunks = _chunks(loop)
-    found = _roles(loop, homes) if chunks > 1 and not is_dynamic(loop) else None
+    found = _roles(loop, homes) if chunks > 1 else None
     if found is None:
         return None
     private, folded = found

@@ -114,6 +114,8 @@ class _Value:
     @cached_property
     def is_final(self) -> bool:
         """Whether all who read it read the same: none reads while others are still to write."""
+        if self.cell.role == "state":
+            return not self.writers
         if len(self.writers) == 1:
             return True
         return not any(

@@ -21,6 +21,7 @@ from tapegrad.ir.plan import (
 from tapegrad.ir.tape import Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
+from tapegrad.primitives.kinds import Moving
 from tapegrad.primitives.views import index_map
 from tapegrad.schedule.access import at_indices, entries, indices_for, nest, store
 from tapegrad.schedule.lowering import Lowering
@@ -32,7 +33,13 @@ def scatter(low: Lowering, call: Call) -> None:
         x = call.operands[0]
         if primitive.indexed:
             check_ranges(low, call.operands[2:], x.shape, call)
-        write(low, low.writable(call, x), call)
+        adds = isinstance(primitive, Moving) and primitive.adds
+        cell = low.writable(call, x)
+        if cell.role == "state":  # what is written may be read from there
+            y = call.operands[1]
+            if low.read(y, at_indices(indices_for(y.shape))).cell is cell:
+                low.cells[y] = low.materialized(y)
+        write(low, cell, call, ADD if adds else None)
         return
     cell = low.result(call)
     if primitive.onto == "zeros":
@@ -45,6 +52,9 @@ def write(low: Lowering, cell: Cell, call: Call, combine: Fold | None = None) ->
     """Write what a call scatters to a cell, or combine it with what is there."""
     primitive: Any = call.primitive
     written = call.operands[1 if primitive.onto == "first" else 0 :]
+    if isinstance(primitive, Moving):
+        into(low, cell, primitive.index, written[0], combine, call.src, call)
+        return
     boxes = primitive.boxes(*written)
     if boxes:
         for index, x in zip(boxes, written, strict=True):
@@ -89,13 +99,22 @@ def start_scattered(low: Lowering, cell: Cell, call: Call) -> bool:
     return filled
 
 
-def into(low: Lowering, cell: Cell, index: Any, x: Operand, combine: Fold | None, src: Any) -> None:
-    """`cell[index] = x`, or `+=`."""
+def into(
+    low: Lowering,
+    cell: Cell,
+    index: Any,
+    x: Operand,
+    combine: Fold | None,
+    src: Any,
+    moving: Call | None = None,
+) -> None:
+    """`cell[index] = x`, or `+=`, where a call says how the index moves."""
     indices = indices_for([k.count for k in index if isinstance(k, Slice)])
     at = at_indices(indices)
-    body: list[Step] = [
-        Compute(cell, entries(index_map(index, at)), ew.copy, (low.read(x, at),), combine, src)
-    ]
+    target = entries(index_map(index, at))
+    if moving is not None:
+        target = low.moved(moving, target)
+    body: list[Step] = [Compute(cell, target, ew.copy, (low.read(x, at),), combine, src)]
     low.steps += nest(indices, body)
 
 

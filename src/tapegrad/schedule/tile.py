@@ -29,7 +29,6 @@ from tapegrad.ir.plan import (
     Plan,
     Read,
     Step,
-    is_dynamic,
     is_fill,
 )
 from tapegrad.ir.relocate import kept_at
@@ -46,7 +45,7 @@ def tile(plan: Plan) -> Plan:
 
 
 def _tiled(loop: Loop) -> Loop:
-    if loop.index.extent < 4 * ROWS or is_dynamic(loop) or not _pays(loop.body):
+    if loop.index.extent < 4 * ROWS or not _pays(loop.body):
         return loop
     segments = _segments(loop.body)
     if len(segments) < 2:

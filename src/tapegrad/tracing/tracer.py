@@ -21,7 +21,7 @@ import numpy as np
 from tapegrad.core.arrays import native, plain
 from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand
-from tapegrad.primitives.kinds import View
+from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import (
     BroadcastTo,
@@ -431,7 +431,7 @@ def record(trace: Trace, primitive: Any, operands: Any) -> Any:
             tracer._ordered = False
     if primitive.results != 1:
         return tracers
-    if isinstance(primitive, View):
+    if isinstance(primitive, View) and not isinstance(primitive, Moving):
         _link_view(tracers[0], primitive, operands[0], values[0])
     return tracers[0]
 

@@ -7,12 +7,13 @@ One function a kernel; a plan without calls of NumPy in between is one kernel. W
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.cpu.rounds import emit_recurrence
 from tapegrad.backends.source.driver import INDENT
 from tapegrad.backends.source.names import Scope
 from tapegrad.backends.source.program import LINE, Kernel, Program, lines_of
@@ -20,7 +21,6 @@ from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.plan import (
-    UNBOUNDED,
     Affine,
     ArgUpdate,
     At,
@@ -35,6 +35,7 @@ from tapegrad.ir.plan import (
     Plan,
     PythonCall,
     Read,
+    Recurrence,
     Routine,
     Step,
     is_fill,
@@ -78,7 +79,8 @@ def emit(plan: Plan, allocation: Allocation) -> Program:
 
 def _depth(steps: Sequence[Step]) -> int:
     """How deep loops are nested."""
-    return max((1 + _depth(s.body) for s in steps if isinstance(s, Loop)), default=0)
+    inside = [s.body if isinstance(s, Loop) else s.plan.steps for s in steps if isinstance(s, (Loop, Recurrence))]
+    return max((1 + _depth(body) for body in inside), default=0)
 
 
 @dataclass(frozen=True)
@@ -110,14 +112,17 @@ class _KernelEmitter:
         self.writes: dict[Cell, int] = {}
         self.pending: dict[Cell, _Pending] = {}  # registers to be nested where they're read
         self.last_src: Source | None = None
+        # Of the rounds of recurrences: numbers that have a name; where in the lines each round
+        # starts, and the arrays that are renamed in it; the depth at which the user's lines are
+        # told; what is added to a status.
+        self.numbers: dict[Cell, str] = {}
+        self.starts: list[tuple[int, set[str], int]] = []
+        self.commented = 1
+        self.first = 0
+        self.views = 0
 
     def kernel(self) -> Kernel:
-        touched: dict[Cell, None] = {}
-        for step in walk(self.steps):
-            for cell, _, writes in step.own():
-                touched.setdefault(cell.root)
-                count = self.writes if writes else self.reads_left
-                count[cell] = count.get(cell, 0) + 1
+        touched: dict[Cell, None] = dict.fromkeys(self.count_accesses(walk(self.steps)))
         parameters: list[Cell | Slot | Index] = [
             c for c in self.program.plan.inputs if c in touched
         ]
@@ -131,10 +136,10 @@ class _KernelEmitter:
             parameters.append(first.index)
             self.shared[first.index] = self.loops[first.index] = self.names.fresh("chunk")
             self._comment(first)
-            self._body(first.body)
+            self.body(first.body)
         else:
-            self._body(self.steps)
-        self._line("return 0")
+            self.body(self.steps)
+        self.line("return 0")
         shown = [self.shared[p] for p in parameters]
         head = f"def {self.name}({', '.join(shown)}):"
         if len(head) > LINE:
@@ -142,16 +147,28 @@ class _KernelEmitter:
             head = "\n".join([f"def {self.name}(", *[INDENT + line for line in listed], "):"])
         return Kernel(self.name, parameters, shown, "\n".join([head, *self.lines]) + "\n")
 
-    def _line(self, text: str) -> None:
+    def count_accesses(self, steps: Iterable[Step]) -> list[Cell]:
+        """Count how often cells are read and written; and return them."""
+        touched = []
+        for step in steps:
+            for cell, _, writes in step.own():
+                touched.append(cell.root)
+                count = self.writes if writes else self.reads_left
+                count[cell] = count.get(cell, 0) + 1
+        return touched
+
+    def line(self, text: str) -> None:
         self.lines.append(INDENT * self.depth + text)
 
     # ---- steps
 
-    def _body(self, steps: Sequence[Step]) -> None:
+    def body(self, steps: Sequence[Step]) -> None:
         for position, step in enumerate(steps):
-            if self.depth == 1:
+            if self.depth == self.commented:
                 self._comment(step)
-            if isinstance(step, Loop):
+            if isinstance(step, Recurrence):
+                emit_recurrence(self, step)
+            elif isinstance(step, Loop):
                 self._loop(step)
             elif isinstance(step, Compute):
                 self._compute(step, steps[position + 1 :])
@@ -162,12 +179,12 @@ class _KernelEmitter:
             elif isinstance(step, ArgUpdate):
                 self._arg_update(step)
             elif isinstance(step, CheckRange):
-                self._line(f"if {self._read(Read(step.flag, ()))}:")
-                self._line(f"{INDENT}return {step.status}")
+                self.line(f"if {self.text(Read(step.flag, ()))}:")
+                self.line(f"{INDENT}return {self.first + step.status}")
             elif isinstance(step, CheckGuard):
-                found = self._read(step.read)
-                self._line(f"if {found} != {self._literal(step.expected)}:")
-                self._line(f"{INDENT}return {step.status}")
+                found = self.text(step.read)
+                self.line(f"if {found} != {self._literal(step.expected)}:")
+                self.line(f"{INDENT}return {self.first + step.status}")
             else:
                 raise InternalError(f"no source can be written for a {type(step).__name__} yet")
 
@@ -185,8 +202,24 @@ class _KernelEmitter:
             return
         for src in sorted(sources, key=lambda s: (s.file, s.line)):
             text = src.text
-            self._line(f"# {src}: {text}" if text else f"# {src}")
+            self.line(f"# {src}: {text}" if text else f"# {src}")
         self.last_src = src if len(sources) == 1 else None
+
+    def open_round(self, index: Index, rounds: str, backwards: bool) -> str:
+        """Begin a loop over rounds; returns the name of its index."""
+        name = next((n for n in self.letters if n not in self.loops.values()), None)
+        name = name or self.names.fresh("i0")
+        self.loops[index] = name
+        bounds = f"{rounds} - 1, -1, -1" if backwards else rounds
+        if backwards and rounds.isdigit():
+            bounds = f"{int(rounds) - 1}, -1, -1"
+        self.line(f"for {name} in range({bounds}):")
+        self.depth += 1
+        return name
+
+    def close_round(self, index: Index, name: str) -> None:
+        self.depth -= 1
+        del self.loops[index]
 
     def _loop(self, loop: Loop) -> None:
         tiles = loop.step != 1 and loop.start is None  # the rows of a tile get the short name
@@ -204,16 +237,13 @@ class _KernelEmitter:
         elif loop.start is not None:
             first = self.loops[loop.start]
             bounds = f"{first}, min({first} + {loop.step}, {extent})"
-        elif loop.rounds is not None:
-            bounds = self._read(loop.rounds)
-            bounds = bounds if extent == UNBOUNDED else f"min({bounds}, {extent})"
         else:
             bounds = f"0, {extent}, {loop.step}" if loop.step != 1 else str(extent)
             if self._is_short_row(loop):
                 bounds = f"rolled({extent})"
-        self._line(f"for {name} in range({bounds}):")
+        self.line(f"for {name} in range({bounds}):")
         self.depth += 1
-        self._body(loop.body)
+        self.body(loop.body)
         self.depth -= 1
         del self.loops[loop.index]
 
@@ -252,13 +282,13 @@ class _KernelEmitter:
         target = self._target(cell, step.at)
         fold = step.combine
         if fold is None:
-            self._line(f"{target} = {value}")
+            self.line(f"{target} = {value}")
             return
         loose = fold.loose and cell.in_register and cell.dtype.kind == "f"
         statement = fold.loose if loose else fold.statement
         if atomic:
             statement = statement.replace("({x})", "{x}")
-        self._line(statement.format(acc=target, x=value))
+        self.line(statement.format(acc=target, x=value))
 
     def _may_nest(self, step: Compute, value: _Pending, after: Sequence[Step]) -> bool:
         """Whether a register's value can stand where its only reader reads it: a later step of the
@@ -285,17 +315,17 @@ class _KernelEmitter:
         x = self._matrix(step.x, step.x_at, step.x_transposed)
         y = self._matrix(step.y, step.y_at, step.y_transposed)
         name = "add_matmul" if step.adds else "matmul"
-        self._line(f"{name}({x}, {y}, {self._matrix(step.out, step.at)})")
+        self.line(f"{name}({x}, {y}, {self._matrix(step.out, step.at)})")
 
     def _routine(self, step: Routine) -> None:
         given = [*(self._matrix(*x) for x in step.arrays), *map(str, step.primitive.settings)]
         called = f"{step.primitive.kernel}({', '.join(given)})"
         targets = [self._target(cell, step.at) for cell in step.results]
-        self._line(f"{', '.join(targets)} = {called}" if targets else called)
+        self.line(f"{', '.join(targets)} = {called}" if targets else called)
 
     def _matrix(self, cell: Cell, at: At, swapped: bool = False) -> str:
         """The part of an array at the first entries of an index, or its transpose."""
-        name = self._array(cell)
+        name = self.array(cell)
         if at:
             name = f"{name}[{', '.join(self._entry(k) for k in at)}]"
         return name + (".T" if swapped else "")
@@ -303,10 +333,10 @@ class _KernelEmitter:
     def _arg_update(self, step: ArgUpdate) -> None:
         best, target = self._target(step.best, step.at), self._target(step.cell, step.at)
         value = self.names.fresh("value")
-        self._line(f"{value} = {self._read(step.read)}")
-        self._line(f"if {value} {step.better} {best} or ({value} != {value} and {best} == {best}):")
-        self._line(f"{INDENT}{best} = {value}")
-        self._line(f"{INDENT}{target} = {self._entry(step.position)}")
+        self.line(f"{value} = {self.text(step.read)}")
+        self.line(f"if {value} {step.better} {best} or ({value} != {value} and {best} == {best}):")
+        self.line(f"{INDENT}{best} = {value}")
+        self.line(f"{INDENT}{target} = {self._entry(step.position)}")
 
     # ---- values
 
@@ -333,7 +363,8 @@ class _KernelEmitter:
                 operand, atomic = below.text, below.atomic
                 reads += below.reads
             else:
-                operand, atomic = self._read(read), True
+                operand = self.text(read)
+                atomic = read.cell is not None or " " not in operand
             operands.append(operand if atomic or called or template == "{0}" else f"({operand})")
         text = template.format(*operands)
         if template == "{0}":
@@ -342,7 +373,7 @@ class _KernelEmitter:
             atomic = re.fullmatch(r"\w+\(.*\)", template) is not None
         return _Pending(text, atomic, tuple(reads))
 
-    def _read(self, read: Read) -> str:
+    def text(self, read: Read) -> str:
         if read.literal is not None:
             return self._literal(read.literal)
         if read.cell is None:
@@ -367,12 +398,18 @@ class _KernelEmitter:
 
     # ---- places
 
+    def place(self, cell: Cell) -> str:
+        """A number's place."""
+        return self._target(cell, ())
+
     def _target(self, cell: Cell, at: At) -> str:
+        if cell in self.numbers:
+            return self.numbers[cell]
         if cell.scalar:
             return self.shared[cell]
         if cell.in_register:
             return self._register(cell)
-        name = self._array(cell)
+        name = self.array(cell)
         if cell.alias is None and cell.axes is not None:
             at = tuple(at[a] for a in cell.axes)
         entries = ", ".join(self._entry(k) for k in at)
@@ -383,7 +420,7 @@ class _KernelEmitter:
             self.local[cell] = self.names.fresh(cell.hint or "t")
         return self.local[cell]
 
-    def _array(self, cell: Cell) -> str:
+    def array(self, cell: Cell) -> str:
         """The name of an array; a view of scratch memory, or of another shape, is made once."""
         if cell in self.local:
             return self.local[cell]
@@ -391,26 +428,32 @@ class _KernelEmitter:
             return self.shared[cell]
         start = 0
         if cell.alias is not None:
-            base, shape = self._array(cell.root), cell.shape
+            base, shape = self.array(cell.root), cell.shape
         else:
             home = self.homes[cell]
             base, start, shape = self.shared[home.memory], home.start, cell.left
         name = self.names.fresh(cell.hint or "t")
         self.local[cell] = name
         dims = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
-        # Made at the top of the function, where every loop can see it.
         whole = f"reshaped({base}, ({dims}))"
         view = f"part({base}, {start}, ({dims}))" if start else whole
-        self.lines.insert(self._top(), f"{INDENT}{name} = {view}")
-        self.views = getattr(self, "views", 0) + 1
+        # Made at the top of the function, where every loop can see it; of what is renamed in a
+        # round, at the top of that.
+        level = next((k for k, s in enumerate(self.starts) if base in s[1]), -1)
+        at = self.views if level < 0 else self.starts[level][0]
+        depth = 1 if level < 0 else self.starts[level][2]
+        self.lines.insert(at, f"{INDENT * depth}{name} = {view}")
+        self.views += level < 0
+        if level >= 0:
+            self.starts[level][1].add(name)
+        for k in range(max(level, 0), len(self.starts)):
+            line, turning, deep = self.starts[k]
+            self.starts[k] = line + 1, turning, deep
         return name
-
-    def _top(self) -> int:
-        return getattr(self, "views", 0)
 
     def _entry(self, k: Affine | Indirect) -> str:
         if isinstance(k, Indirect):
-            return f"wrapped({self._read(k.read)}, {k.extent})"
+            return f"wrapped({self.text(k.read)}, {k.extent})"
         parts: list[str] = []
         for index, factor in k.terms:
             name = self.loops[index]

@@ -29,7 +29,7 @@ _DEPTH = 100  # how many writes a read is compared with: unrolled loops make lon
 
 def of_scalar(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     """expand_dims(c), squeeze(broadcast_to(c)), ... --> broadcast_to(c), for a scalar c"""
-    (x,) = xs
+    x = xs[0]  # a window's other operands say where it is
     if shape == x.shape == ():
         return x
     call = s.made_by(x, BroadcastTo)

@@ -82,6 +82,7 @@ class Translator:
         self.values: dict[str, tuple[Any, Any]] = {}
         self.arrays: dict[str, tuple[Any, int, Any]] = {}
         self.places: dict[str, tuple[Any, Any]] = {}
+        self.pointers: dict[str, Any] = {}  # where arrays are that are renamed
         self.loops: Loops | None = None  # that are functions of their own
 
     def translate(self, tree: ast.FunctionDef, kinds: tuple[Any, ...]) -> None:
@@ -114,6 +115,9 @@ class Translator:
 
     def _assign(self, statement: ast.Assign) -> None:
         (target,) = statement.targets
+        if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
+            self.rename(target.elts, statement.value.elts)
+            return
         if isinstance(target, ast.Name) and self.is_view(statement.value):
             self.arrays[target.id] = self.view(statement.value)
             return
@@ -124,6 +128,34 @@ class Translator:
                 self.store(place, x, of)
         else:
             self.store(target, value, kind)
+
+    def rename(self, targets: list[Any], values: list[ast.expr]) -> None:
+        """`a, b = b, a`, of arrays: their addresses are variables, which a loop's rounds read
+        first (`find`)."""
+        found = [self.expression(x) for x in values]
+        for target, (address, kind) in zip(targets, found, strict=True):
+            name = target.id
+            if name not in self.pointers:
+                with self.builder.goto_block(self.entry):
+                    self.pointers[name] = self.builder.alloca(address.type, name=name)
+            self.builder.store(address, self.pointers[name])
+            self.arrays[name] = address, 0, kind
+        self.found([target.id for target in targets])
+
+    def find(self, loop: ast.For) -> None:
+        """Have the arrays that a loop renames stand for what they are here."""
+        for statement in loop.body:
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple):
+                names = [target.id for target in statement.targets[0].elts]  # type: ignore[attr-defined]
+                for name in names:
+                    address = self.builder.load(self.pointers[name])
+                    self.arrays[name] = address, 0, self.arrays[name][2]
+                self.found(names)
+
+    def found(self, names: list[str]) -> None:
+        """These arrays overlap no other."""
+        if self.loops is not None:
+            self.loops.apart.update(self.arrays[name][0] for name in names)
 
     def _augassign(self, statement: ast.AugAssign) -> None:
         target = statement.target
@@ -182,11 +214,13 @@ class Translator:
         builder.cbranch(builder.icmp_signed("<" if step > 0 else ">", k, stop), body, after)
         builder.position_at_end(body)
         self.values[loop.target.id] = k, types.int64
+        self.find(loop)
         self.body(loop.body)
         del self.values[loop.target.id]
         k.add_incoming(builder.add(k, WORD(step), flags=("nsw",)), builder.block)
         builder.branch(head)
         builder.position_at_end(after)
+        self.find(loop)
 
     def _call_loop(self, loop: ast.For) -> bool:
         """Call the function that a large loop is. False if it isn't one."""
@@ -380,7 +414,7 @@ class Loops:
 
     def outline(self, loop: ast.For, where: Translator) -> Outline | None:
         """What the loop is as a function. None if it stays where it is."""
-        if rounds(loop) <= SMALL or any(isinstance(x, ast.Return) for x in ast.walk(loop)):
+        if rounds(loop) <= SMALL or any(map(_leaves_its_loop, ast.walk(loop))):
             return None
         variables = {name: kind for name, (_, kind) in (where.values | where.places).items()}
         outline = Outline(loop, where.arrays, variables, self.total)
@@ -393,6 +427,13 @@ class Loops:
         if outline.key not in self.known:
             self.known[outline.key] = _function_of(loop, outline, where)
         return self.known[outline.key]
+
+
+def _leaves_its_loop(x: ast.AST) -> bool:
+    """Whether a statement does what a loop that is a function can't: return, or rename arrays."""
+    if isinstance(x, ast.Assign) and isinstance(x.value, ast.Tuple):
+        return True
+    return isinstance(x, ast.Return)
 
 
 def _function_of(

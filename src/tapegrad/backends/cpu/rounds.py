@@ -1,0 +1,102 @@
+"""Recurrences as source: what is carried has a name, and is renamed, or assigned, after each round.
+
+    u, u1 = out, scratch0
+    s = 0.0
+    for t in range(100):
+        for i in range(64):
+            u1[i] = ...
+            ...
+        s = s1
+        u, u1 = u1, u
+    out1[()] = s
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapegrad.ir.plan import Cell, Read, Recurrence, walk
+
+
+def emit_recurrence(emitter: Any, step: Recurrence) -> None:
+    """Write the loop over rounds, with the round's plan as its body."""
+    inner, count = step.plan, len(step.outs)
+    emitter.count_accesses(walk(inner.steps))
+    places = [emitter.array(cell) for cell in step.places]
+    names = [
+        name if turned == place else emitter.names.fresh(cell.hint or "old")
+        for place, (name, turned, cell) in enumerate(
+            zip(places, step.turns, step.places, strict=True)
+        )
+    ]
+    turning = [place for place, turned in enumerate(step.turns) if turned != place]
+    if turning:
+        emitter.line(_tuple([names[p] for p in turning], [places[p] for p in turning]))
+    for slot, cell in zip(step.allocation.slots, step.scratch, strict=True):
+        emitter.shared[slot] = emitter.array(cell)
+    numbers = _enter(emitter, step, names)
+
+    index = emitter.open_round(step.index, f"{emitter.text(step.rounds)}", step.backwards)
+    outer = emitter.allocation, emitter.homes, emitter.commented, emitter.first
+    emitter.allocation, emitter.homes = step.allocation, step.allocation.homes
+    emitter.commented, emitter.first = emitter.depth, emitter.first + step.first
+    emitter.starts.append((len(emitter.lines), {names[p] for p in turning}, emitter.depth))
+    emitter.body(inner.steps)
+    for number, after in zip(numbers, inner.outputs, strict=True):
+        if number and number != emitter.numbers[after]:
+            emitter.line(f"{number} = {emitter.numbers[after]}")
+    if turning:
+        emitter.line(_tuple([names[p] for p in turning], [names[step.turns[p]] for p in turning]))
+    emitter.starts.pop()
+    emitter.allocation, emitter.homes, emitter.commented, emitter.first = outer
+    emitter.close_round(step.index, index)
+    for number, out in zip(numbers, step.outs[:count], strict=True):
+        if number and number != (target := emitter.place(out)):
+            emitter.line(f"{target} = {number}")
+
+
+def _enter(emitter: Any, step: Recurrence, names: list[str]) -> list[str]:
+    """Give what a round reads and leaves its names. Returns those of the numbers that it carries,
+    "" for arrays."""
+    inner, count = step.plan, len(step.outs)
+    numbers = []
+    for k, (cell, read) in enumerate(zip(inner.inputs, step.reads, strict=True)):
+        home = step.homes[k] if k < count else None
+        if home is not None:
+            emitter.shared[cell] = names[home]
+            numbers.append("")
+        elif k < count:
+            out = step.outs[k]
+            name = emitter.place(out) if out.in_register else emitter.names.fresh(_hint(cell, out))
+            emitter.line(f"{name} = {emitter.text(read)}")
+            emitter.numbers[cell] = name
+            numbers.append(name)
+        elif cell.shape:
+            emitter.shared[cell] = emitter.array(read.cell)
+        else:
+            emitter.numbers[cell] = _known(emitter, cell, read)
+    for k, cell in enumerate(inner.outputs):
+        leave = step.leaves[k]
+        if leave is not None:
+            emitter.shared[cell] = names[leave]
+        else:
+            emitter.numbers[cell] = emitter.names.fresh(_hint(inner.inputs[k], step.outs[k]))
+    return numbers
+
+
+def _known(emitter: Any, cell: Cell, read: Read) -> str:
+    """The name of a number that each round reads; one in memory is read once."""
+    text: str = emitter.text(read)
+    if read.cell is None or "[" not in text:
+        return text
+    name: str = emitter.names.fresh(cell.hint or read.cell.hint or "x")
+    emitter.line(f"{name} = {text}")
+    return name
+
+
+def _hint(cell: Cell, out: Cell) -> str:
+    return cell.hint or out.hint or "s"
+
+
+def _tuple(targets: list[str], values: list[str]) -> str:
+    return f"{', '.join(targets)} = {', '.join(values)}"

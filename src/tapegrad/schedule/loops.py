@@ -1,0 +1,201 @@
+"""Loops of the tape become recurrences: the body is planned by itself, and what is carried gets its
+places.
+
+Numbers are carried in registers. An array that rounds only update stays where it is. Another is
+written where an array lies that the round has read for the last time, its own before all; or, if
+there is none, in a spare place, and what was its place is spare in the next round:
+
+    for t: for i: new[i] = old[i - 1] + old[i + 1]
+           old, new = new, old
+
+Of three arrays, of which two are handed on, the third is written in the place of the first. All of
+this is renaming. How the places go round is known, so each array starts where it has to for it to
+end, after the last round, in its own memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from tapegrad.ir.allocation import Allocation
+from tapegrad.ir.plan import Affine, Cell, Index, Plan, PythonCall, Read, Recurrence, walk
+from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
+from tapegrad.ir.updates import kept_in_place
+from tapegrad.primitives.kinds import Library, Moving, Repeated, Routine
+from tapegrad.schedule import dense
+from tapegrad.schedule.buffers import assign, hands_over
+from tapegrad.schedule.lowering import Lowering
+
+# Plans a body among indices: some of its inputs are those, by the affine numbers that they are, and
+# some stay in place.
+PlanRound = Callable[[Tape, Mapping[Var, Affine], Collection[int], tuple[Index, ...]], Plan]
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Where a round finds its arrays, where it leaves them, and how places are renamed after it."""
+
+    homes: tuple[int | None, ...]
+    leaves: tuple[int | None, ...]
+    turns: tuple[int, ...]
+    handed: Mapping[Cell, Cell]  # what is written where an input was
+
+    def after(self, place: int, rounds: int) -> int:
+        """Which place, at first, is `place` after so many rounds."""
+        cycle = [place]
+        while self.turns[cycle[-1]] != place:
+            cycle.append(self.turns[cycle[-1]])
+        return cycle[rounds % len(cycle)]
+
+
+def can_be_planned(body: Tape, affine: Collection[Var]) -> bool:
+    """Whether kernels can run a body: nothing in it is NumPy's to do."""
+    known = {*affine}
+    for call in body.calls:
+        primitive = call.primitive
+        if isinstance(primitive, Repeated):
+            pairs = zip(primitive.body.inputs[1:], call.operands[1:], strict=True)
+            inside = {v for v, x in pairs if x in known or isinstance(x, Literal)}
+            if not isinstance(call.operands[0], Literal):
+                return False
+            if not can_be_planned(primitive.body, {primitive.body.inputs[0], *inside}):
+                return False
+        elif isinstance(primitive, Library) and not isinstance(primitive, Routine):
+            return False
+        elif isinstance(primitive, Moving):
+            steps = primitive.steps(call.operands)
+            if any(isinstance(x, Var) and x not in known for x in steps):
+                return False
+    return True
+
+
+def loop(low: Lowering, call: Call) -> None:
+    """A loop of the tape."""
+    primitive: Any = call.primitive
+    rounds, *given = call.operands
+    body, count = primitive.body, primitive.carried
+    index = Index(primitive.most)
+    affine = {body.inputs[0]: Affine.of(index)}
+    for var, x in zip(body.inputs[1 + count :], given[count:], strict=True):
+        if (number := low.affine(x)) is not None:
+            affine[var] = number
+    if not isinstance(rounds, Literal) or not can_be_planned(body, affine):
+        dense.python_call(low, call)
+        return
+    state = [k for k in kept_in_place(body, 1, count) if given[k].shape]
+    plan = low.plan_round(body, affine, [1 + k for k in state], (*low.among, index))
+    if any(isinstance(step, PythonCall) for step in walk(plan.steps)):
+        dense.python_call(low, call)
+        return
+    ways = _ways(plan, count)
+    allocation = assign(plan, ways.handed)
+    outs, begun = _outs(low, call, ways)
+    places = _places(ways, outs, int(rounds.value))
+    reads = []
+    for k, x in enumerate(given):
+        if k < count and x.shape:
+            home = ways.homes[k]
+            assert home is not None
+            if k not in begun:
+                low.copy_into(places[home], partial(low.read, x), call.src)
+            reads.append(Read(places[home]))
+        elif body.inputs[1 + k] not in affine:
+            reads.append(_value(low, x))
+    first = len(low.failures)
+    low.failures += plan.failures
+    low.steps.append(
+        Recurrence(
+            index,
+            plan,
+            _value(low, rounds),
+            tuple(reads),
+            tuple(outs),
+            places,
+            ways.homes,
+            ways.leaves,
+            ways.turns,
+            allocation,
+            tuple(Cell((slot.size,), slot.dtype) for slot in allocation.slots),
+            primitive.backwards,
+            first,
+            call.src,
+        )
+    )
+
+
+def _value(low: Lowering, x: Operand) -> Read:
+    return Read(None, (), x) if isinstance(x, Literal) else Read(low.materialized(x))
+
+
+def _ways(plan: Plan, count: int) -> Ways:
+    """How what is carried goes round, by what the plan of a round reads and writes."""
+    entering, leaving = plan.inputs[:count], plan.outputs
+    homes: list[int | None] = []
+    for cell in entering:
+        homes.append(sum(h is not None for h in homes) if cell.shape else None)
+    home_of = {cell: h for cell, h in zip(entering, homes, strict=True) if h is not None}
+    free = [cell for cell in home_of if cell not in leaving]
+    size = len(home_of)
+    leaves: list[int | None] = []
+    handed: dict[Cell, Cell] = {}
+    for k, cell in enumerate(leaving):
+        if not cell.shape:
+            leaves.append(None)
+        elif cell in home_of:
+            leaves.append(home_of[cell])
+        else:
+            alike = [x for x in free if (x.shape, x.dtype) == (cell.shape, cell.dtype)]
+            alike.sort(key=lambda x: x is not entering[k])
+            taken = next((x for x in alike if hands_over(plan, x, cell)), None)
+            if taken is None:
+                leaves.append(size)
+                size += 1
+            else:
+                free.remove(taken)
+                handed[cell] = taken
+                leaves.append(home_of[taken])
+    turns: list[int | None] = [None] * size
+    for home, leave in zip(homes, leaves, strict=True):
+        if home is not None:
+            turns[home] = leave
+    left = iter([p for p in range(size) if p not in turns])
+    return Ways(
+        tuple(homes),
+        tuple(leaves),
+        tuple([next(left) if p is None else p for p in turns]),
+        handed,
+    )
+
+
+def _outs(low: Lowering, call: Call, ways: Ways) -> tuple[list[Cell], set[int]]:
+    """The cells of what the loop leaves; and the numbers of those in which it stands at first."""
+    outs, begun = [], set()
+    for k, (out, x) in enumerate(zip(call.outs, call.operands[1:], strict=False)):
+        home = ways.homes[k]
+        if home is not None and ways.turns[home] == home and (old := low.own_cell(x)) is not None:
+            low.cells[out] = old
+            begun.add(k)
+        else:
+            low.cells[out] = low.new_cell(out, call, out.shape)
+        outs.append(low.cells[out])
+    return outs, begun
+
+
+def _places(ways: Ways, outs: Sequence[Cell], rounds: int) -> tuple[Cell, ...]:
+    """The cells that the places are at first, so that each array ends in its own."""
+    cells: list[Cell | None] = [None] * len(ways.turns)
+    kinds: list[Cell | None] = [None] * len(ways.turns)
+    for home, leave, out in zip(ways.homes, ways.leaves, outs, strict=True):
+        if home is not None and leave is not None:
+            cells[ways.after(home, rounds)] = out
+            kinds[home] = kinds[leave] = out
+    found = []
+    for cell, kind in zip(cells, kinds, strict=True):
+        assert kind is not None
+        found.append(cell or Cell(kind.shape, kind.dtype, hint=kind.hint, src=kind.src))
+    return tuple(found)
+
+
