@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -24,6 +25,7 @@ from tapegrad.optimize.composites import expand_composites
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import prune, remove_dead
 from tapegrad.optimize.inline import inline_calls, inline_custom
+from tapegrad.optimize.reroll import reroll
 from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
@@ -86,7 +88,11 @@ def trace(request: Request, observer: Observer | None = None) -> Traced:
     An `observer` sees what the function reads without being passed it."""
     from tapegrad.tracing.run import trace_function  # the compiler's process traces nothing
 
-    return trace_function(request, observer)
+    traced = trace_function(request, observer)
+    tape, arrays = reroll(traced.tape)  # loops that the run has unrolled
+    if tape is traced.tape:
+        return traced
+    return replace(traced, tape=tape, captured=(*traced.captured, *arrays))
 
 
 # ---- Tape -> Tape
