@@ -19,7 +19,7 @@ import run
 import tiers
 from clock import OutOfTime, time_limit
 from engines import Engine, Tapegrad
-from measure import COUNTS, Measurement, count_up, measure
+from measure import COUNTS, Measurement, compare, count_up, measure
 from show import absence, brief, described, draw, print_ratios, print_totals, readable, size
 from workloads import WORKLOADS
 
@@ -106,6 +106,14 @@ def test_a_program_has_as_many_operations_as_its_table_says(family):
 
 def test_the_stages_of_compiling_are_timed():
     assert all(spent > 0 for spent in growth.stages_of_tapegrad(growth.FAMILIES[1], 1))
+
+
+def test_gradients_that_are_nan_are_wrong():
+    """Wherever the nan is: the value itself may be right."""
+    rows = {name: Measurement("w", "loop", name) for name in ("jax", "tapegrad")}
+    right, other = [np.ones(()), np.ones(3)], [np.ones(()), np.full(3, np.nan)]
+    compare(rows, {"jax": [right], "tapegrad": [other]})
+    assert rows["tapegrad"].wrong and not rows["jax"].wrong
 
 
 def test_the_exponent_is_that_of_the_upper_half():
