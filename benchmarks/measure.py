@@ -148,7 +148,8 @@ def compare(rows: dict[str, Measurement], answers: dict[str, list[list[np.ndarra
             if [a.shape for a in attempt] != [a.shape for a in expected]:
                 row.wrong, row.error = True, f"the gradients' shapes differ from {reference}'s"
                 continue
-            worst = max(map(relative_difference, attempt, expected))
+            # NumPy's maximum is nan if any is; Python's would be that only of a first one.
+            worst = float(np.max([*map(relative_difference, attempt, expected)]))
             row.difference = max(worst, row.difference or 0.0)
             if not worst <= tolerance:  # nan is wrong too
                 row.wrong, row.error = True, f"{worst:.1e} away from {reference}'s gradients"

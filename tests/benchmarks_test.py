@@ -15,11 +15,13 @@ from click.testing import CliRunner
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import call
 import growth
+import loops
 import run
 import tiers
 from clock import OutOfTime, time_limit
+from compiling import record_jobs
 from engines import Engine, Tapegrad
-from measure import COUNTS, Measurement, count_up, measure
+from measure import COUNTS, Measurement, compare, count_up, measure
 from show import absence, brief, described, draw, print_ratios, print_totals, readable, size
 from workloads import WORKLOADS
 
@@ -106,6 +108,47 @@ def test_a_program_has_as_many_operations_as_its_table_says(family):
 
 def test_the_stages_of_compiling_are_timed():
     assert all(spent > 0 for spent in growth.stages_of_tapegrad(growth.FAMILIES[1], 1))
+
+
+@pytest.mark.parametrize("loop", loops.LOOPS, ids=lambda loop: loop.name)
+def test_a_loop_is_timed_and_its_gradient_is_right(loop):
+    workload = loop.of(loop.few)
+    (row,) = loops.timed(workload, [Tapegrad()], "never", budget=0.01, limit=60.0)
+    assert not row.error and not row.wrong
+    assert row.warm > 0 and row.first > 0
+
+    params, *data = workload.make(np.random.default_rng(1))
+    _, gradients = Tapegrad().prepare(workload, (params, *data), "never")()
+    several = isinstance(params, tuple)
+    leaves = params if several else (params,)
+    rng = np.random.default_rng(2)
+    along = [rng.standard_normal(leaf.shape) for leaf in leaves]
+
+    def at(step):
+        moved = tuple(leaf + step * d for leaf, d in zip(leaves, along, strict=True))
+        return workload.loss(np, moved if several else moved[0], *data)
+
+    slope = (at(1e-6) - at(-1e-6)) / 2e-6
+    gradients = gradients if several else (gradients,)
+    found = sum(np.sum(g * d) for g, d in zip(gradients, along, strict=True))
+    assert found == pytest.approx(slope, rel=1e-6)
+
+
+def test_the_growth_of_a_loop_is_told(monkeypatch):
+    from tapegrad.compiler.client import client
+
+    monkeypatch.setattr(client, "submit", client.submit)  # which `record_jobs` replaces
+    found = loops.grown(2, record_jobs())
+    assert found.compile > 0 and found.calls > 10
+    assert 10 < found.lines < found.size
+
+
+def test_gradients_that_are_nan_are_wrong():
+    """Wherever the nan is: the value itself may be right."""
+    rows = {name: Measurement("w", "loop", name) for name in ("jax", "tapegrad")}
+    right, other = [np.ones(()), np.ones(3)], [np.ones(()), np.full(3, np.nan)]
+    compare(rows, {"jax": [right], "tapegrad": [other]})
+    assert rows["tapegrad"].wrong and not rows["jax"].wrong
 
 
 def test_the_exponent_is_that_of_the_upper_half():
