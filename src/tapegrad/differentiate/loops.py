@@ -77,9 +77,7 @@ def moving(
     apart: Collection[int] = (),
 ) -> list[int]:
     """The body's inputs that active values have a part in, by their numbers, but for some."""
-    found = {
-        k for k, x in enumerate(operands[1:], start=1) if x in active and x.dtype.kind == "f"
-    }
+    found = {k for k, x in enumerate(operands[1:], start=1) if x in active and x.dtype.kind == "f"}
     while True:
         inside = depends_on(loop.body, sorted(found))
         reached = {
@@ -140,7 +138,10 @@ class Residuals:
 
     def _at_hand(self, x: Operand) -> bool:
         return (
-            isinstance(x, Literal) or x in self.given or x in self.again or self._key(x) in self.kept
+            isinstance(x, Literal)
+            or x in self.given
+            or x in self.again
+            or self._key(x) in self.kept
         )
 
     def _key(self, x: Any) -> Any:
@@ -311,7 +312,12 @@ class Backward:
         )
 
     def pull(
-        self, writer: Writer, cts: Sequence[Node], outs: Sequence[Node], xs: Sequence[Node], masks: Masks
+        self,
+        writer: Writer,
+        cts: Sequence[Node],
+        outs: Sequence[Node],
+        xs: Sequence[Node],
+        masks: Masks,
     ) -> list[Any]:
         """The cotangents of the forward loop's operands, for those of its results."""
         loop = self.loop

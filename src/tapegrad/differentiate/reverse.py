@@ -99,9 +99,7 @@ def _with_seeds(tape: Tape, sums: Sequence[Aval]) -> Tape:
     return with_inputs(tape, seeds, names, before=len(tape.captured))
 
 
-def _of_round(
-    body: Tape, wrt: Sequence[int], masked: Collection[int], onto: Sequence[int]
-) -> Tape:
+def _of_round(body: Tape, wrt: Sequence[int], masked: Collection[int], onto: Sequence[int]) -> Tape:
     """The derivative of a loop's round."""
     return reverse(body, wrt, seed=True, masked=masked, onto=onto)
 

@@ -1,16 +1,18 @@
 """Which calls may write into the memory of their first operand.
 
 A call that `updates` gives its first operand with a part changed. Where nobody reads the operand
-after it, through a view neither, and its memory is the tape's own, no copy has to be made:
+after it no copy has to be made:
 
     %3 = set_window(%1, %2, ...)        %1 is not read again: written in place
 
-That is so in memory that an earlier update has made, and in inputs that a caller says are `own`.
+That is so in memory that an earlier update has made, and in inputs that a caller says are its own.
+A view of the operand that is read later is copied when it is made, if it is a part only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -18,20 +20,35 @@ import numpy as np
 from tapegrad.ir.tape import Call, Tape, Var
 
 
-def in_place(tape: Tape, own: Collection[int] = ()) -> set[int]:
-    """The positions of the calls that may write over their first operand; the inputs numbered in
-    `own` are the tape's to write to."""
-    last = _last_uses(tape)
+@dataclass(frozen=True)
+class InPlace:
+    """The positions of the calls that may write over their first operand, and of the views that are
+    copied for it."""
+
+    updates: frozenset[int]
+    copies: frozenset[int]
+
+
+def in_place(tape: Tape, own: Collection[int] = ()) -> InPlace:
+    """What is written in place; the inputs numbered in `own` are the tape's to write to."""
+    updates: set[int] = set()
+    copies: set[int] = set()
     free: set[Var] = {tape.inputs[k] for k in own}
-    found: set[int] = set()
+    if not free and not any(call.primitive.updates for call in tape.calls):
+        return InPlace(frozenset(), frozenset())
+    uses = _Uses(tape)
     for position, call in enumerate(tape.calls):
         if not call.primitive.updates:
             continue
         x, *others = call.operands
-        if x in free and last.get(x, -1) <= position and x not in others:
-            found.add(position)
+        if x in free and x not in others:
+            assert isinstance(x, Var)
+            views = uses.views_to_copy(x, position, copies)
+            if views is not None:
+                updates.add(position)
+                copies |= views
         free.add(call.out)  # in place or a copy: nobody else knows this memory
-    return found
+    return InPlace(frozenset(updates), frozenset(copies))
 
 
 @lru_cache(maxsize=256)
@@ -50,7 +67,7 @@ def kept_in_place(body: Tape, first: int, count: int) -> tuple[int, ...]:
         if x is start and end is not start and outputs.count(end) == 1:
             candidates.append(k)
     while True:
-        places = in_place(body, [first + k for k in candidates])
+        places = in_place(body, [first + k for k in candidates]).updates
         kept = [k for k in candidates if _chain(body, made, outputs[k]) <= places]
         if kept == candidates:
             return tuple(kept)
@@ -66,21 +83,45 @@ def _chain(body: Tape, made: dict[Var, int], x: object) -> set[int]:
     return found
 
 
-def _last_uses(tape: Tape) -> dict[Var, int]:
-    """Where each variable is read last, itself or through what may share its memory."""
-    last: dict[Var, int] = {}
-    end = len(tape.calls)
-    for x in (*tape.outputs, *(guard.operand for guard in tape.guards)):
-        if isinstance(x, Var):
-            last[x] = end
-    for position in range(end - 1, -1, -1):
-        call = tape.calls[position]
-        shared = max((last.get(out, -1) for out in call.outs), default=-1)
-        until = position if _makes_new_memory(call) else max(position, shared)
-        for x in call.operands:
-            if isinstance(x, Var):
-                last[x] = max(last.get(x, -1), until)
-    return last
+class _Uses:
+    """Where variables are read last, and what may share their memory."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.last: dict[Var, int] = {}
+        self.sharing: dict[Var, list[int]] = {}  # the calls whose results may share it
+        for position, call in enumerate(tape.calls):
+            shares = not _makes_new_memory(call)
+            for x in call.operands:
+                if isinstance(x, Var):
+                    self.last[x] = position
+                    if shares:
+                        self.sharing.setdefault(x, []).append(position)
+        for y in (*tape.outputs, *(guard.operand for guard in tape.guards)):
+            if isinstance(y, Var):
+                self.last[y] = len(tape.calls)
+
+    def views_to_copy(self, x: Var, position: int, copied: Collection[int]) -> set[int] | None:
+        """The views of a variable that are read after a position, which writes to it; None if it is
+        read there itself, or shared in another way."""
+        if self.last[x] > position:
+            return None
+        found: set[int] = set()
+        waiting = [(x, k) for k in self.sharing.get(x, ()) if k not in copied]
+        while waiting:
+            below, k = waiting.pop()
+            if k >= position:  # the update itself, or what reads it at the same time
+                continue
+            call = self.tape.calls[k]
+            for out in call.outs:
+                if self.last.get(out, -1) > position:
+                    part = call.primitive.is_view and out.aval.nbytes < x.aval.nbytes
+                    if not part:
+                        return None
+                    found.add(k)
+                else:
+                    waiting += [(out, j) for j in self.sharing.get(out, ()) if j not in copied]
+        return found
 
 
 def _makes_new_memory(call: Call) -> bool:

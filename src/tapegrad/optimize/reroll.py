@@ -144,7 +144,11 @@ class _Rolling:
         for position, call in enumerate(tape.calls):
             primitive = call.primitive
             if isinstance(primitive, INDEXED):
-                key: Any = (type(primitive), _shape_of(primitive.index), getattr(primitive, "moves", ()))
+                key: Any = (
+                    type(primitive),
+                    _shape_of(primitive.index),
+                    getattr(primitive, "moves", ()),
+                )
             elif isinstance(primitive, Library) and primitive.foreign:
                 key = (id(primitive),)
             else:
@@ -240,7 +244,9 @@ class _Rolling:
         for k in range(period):
             here = []
             for m in range(len(self.calls[start + k].operands)):
-                xs = [c.operands[m] for c in self.calls[start + k : start + rounds * period : period]]
+                xs = [
+                    c.operands[m] for c in self.calls[start + k : start + rounds * period : period]
+                ]
                 way, rounds_ = self._way(xs, start, period)
                 rounds = min(rounds, rounds_)
                 if rounds < 2:
@@ -398,7 +404,9 @@ class _Rolled:
         outputs = [self._operand(x) for x in tape.outputs]
         done = self.builder.finish(outputs, tape.captured, tape.output_names)
         done = replace(done, form=tape.form)
-        done = with_inputs(done, [v for v, _ in self.further], [f"v{k}" for k in range(len(self.further))])
+        done = with_inputs(
+            done, [v for v, _ in self.further], [f"v{k}" for k in range(len(self.further))]
+        )
         return _without_idle(renumbered(done)), tuple(array for _, array in self.further)
 
     def _wanted(self) -> dict[Run, dict[tuple[int, int], set[int]]]:
@@ -486,7 +494,9 @@ class _Rolled:
                     sources[k, m] = self._entries(way, values)
         results = self._results(body)
         array = self._array_of(values)
-        builder = Builder(f"round_{self.tape.name}" if not self.tape.name.startswith("round") else self.tape.name)
+        builder = Builder(
+            f"round_{self.tape.name}" if not self.tape.name.startswith("round") else self.tape.name
+        )
         step = builder.input(Aval((), np.dtype(np.int64)), "t")
         for slot in body.slots:
             body.slots[slot] = builder.input(self._aval(calls, slot, run))
@@ -522,7 +532,9 @@ class _Rolled:
                 for round_, id_ in named:
                     self.env[id_] = Entry(found[slot], round_) if slot.stacked else found[slot]
         for r in range(run.rounds):
-            for call in self.found.calls[run.start + r * run.period : run.start + (r + 1) * run.period]:
+            for call in self.found.calls[
+                run.start + r * run.period : run.start + (r + 1) * run.period
+            ]:
                 self.rolled_guards.update(out.id for out in call.outs)
 
     def _chain(self, body: _Body, way: Way) -> Slot:

@@ -56,7 +56,8 @@ class SetItem(Scatter):
         return [f"{out} = np.array({xs[0]})", f"{out}{index} = {xs[1]}"]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return self(ct, zeros(ct, indexed_shape(self.index))), GetItem(self.index)(ct)
+        ct_y = GetItem(self.index)(ct)  # before it is written to: see `ir.updates`
+        return self(ct, zeros(ct, indexed_shape(self.index))), ct_y
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         (tx, ty), (x, y) = ts, xs

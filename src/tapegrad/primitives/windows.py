@@ -179,9 +179,9 @@ class SetWindow(_Update):
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         steps = xs[2:]
-        window = Window(self.index, self.moves)
+        ct_y = Window(self.index, self.moves)(ct, *steps)
         rest = self(ct, zeros(ct, indexed_shape(self.index)), *steps)
-        return rest, window(ct, *steps), *[None] * len(steps)
+        return rest, ct_y, *[None] * len(steps)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         (tx, ty, *_), (x, y, *steps) = ts, xs
@@ -219,8 +219,10 @@ class AddWindow(_Update):
         (tx, ty, *_), (x, y, *steps) = ts, xs
         if ty is None:
             return tx
-        return PlaceWindow(x.shape, self.index, self.moves)(ty, *steps) if tx is None else self(
-            tx, ty, *steps
+        return (
+            PlaceWindow(x.shape, self.index, self.moves)(ty, *steps)
+            if tx is None
+            else self(tx, ty, *steps)
         )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -275,3 +276,10 @@ def python_call(low: Lowering, call: Call) -> None:
     # What a guard takes for granted, the number of indices for one, holds before NumPy is called.
     low.check_guards()
     low.steps.append(PythonCall(call.primitive, tuple(outs), reads, call.src))
+
+
+def copied_view(low: Lowering, call: Call) -> None:
+    """A view of what is written to before it is read."""
+    cell = low.new_cell(call.out, call, call.out.shape)
+    low.copy_into(cell, partial(low.read, call.out), call.src)
+    low.cells[call.out] = cell

@@ -197,5 +197,3 @@ def _places(ways: Ways, outs: Sequence[Cell], rounds: int) -> tuple[Cell, ...]:
         assert kind is not None
         found.append(cell or Cell(kind.shape, kind.dtype, hint=kind.hint, src=kind.src))
     return tuple(found)
-
-

@@ -75,6 +75,8 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
         return sums.inner_sum
     if not low.is_affine(call):
         return dense.python_call
+    if call.outs[0] in low.copied and low.stays(call.operands[0]):
+        return dense.copied_view
     if isinstance(primitive, View) or call.outs[0] in low.absorbed:
         return None
     if primitive.scalar:

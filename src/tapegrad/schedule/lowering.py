@@ -68,8 +68,9 @@ class Lowering:
         self.plan_round = plan_round
         self.indices = dict(affine)
         self.state = {tape.inputs[k] for k in state}
-        updates = in_place(tape, state)
-        self.updates = {tape.calls[position].outs[0] for position in updates}
+        writes = in_place(tape, state)
+        self.updates = {tape.calls[position].outs[0] for position in writes.updates}
+        self.copied = {tape.calls[position].outs[0] for position in writes.copies}
         self.among = among
         self.made: dict[Var, Call] = {out: c for c in tape.calls for out in c.outs}
         self.uses: dict[Var, int] = {}
@@ -130,7 +131,9 @@ class Lowering:
 
     def _hands_on(self, cell: Cell) -> bool:
         """Whether a round of a loop leaves what it has found: nothing is copied then."""
-        return cell.role == "state" or (bool(self.among) and cell.role == "input" and not cell.scalar)
+        return cell.role == "state" or (
+            bool(self.among) and cell.role == "input" and not cell.scalar
+        )
 
     def copy_into(self, cell: Cell, read: Callable[[At], Read], src: Any = None) -> None:
         indices = indices_for(cell.shape)
@@ -192,6 +195,11 @@ class Lowering:
         primitive = call.primitive
         steps = primitive.steps(call.operands) if isinstance(primitive, Moving) else ()
         return all(self.affine(step) is not None for step in steps)
+
+    def stays(self, x: Operand) -> bool:
+        """Whether this shows memory in which a round of a loop updates what it carries."""
+        cell = self.read(x, at_indices(indices_for(x.shape))).cell
+        return cell is not None and cell.root.role == "state"
 
     def read_broadcast(self, x: Operand, at: At) -> Read:
         """`x` at an index of what it is broadcast to."""
@@ -259,7 +267,6 @@ class Lowering:
         cell = self.result(call)
         self.copy_into(cell, lambda at: self.read(x, at), call.src)
         return cell
-
 
     def own_cell(self, x: Operand) -> Cell | None:
         """The cell of a variable that is read once, if what reads it may go on in it."""

@@ -79,7 +79,11 @@ def emit(plan: Plan, allocation: Allocation) -> Program:
 
 def _depth(steps: Sequence[Step]) -> int:
     """How deep loops are nested."""
-    inside = [s.body if isinstance(s, Loop) else s.plan.steps for s in steps if isinstance(s, (Loop, Recurrence))]
+    inside = [
+        s.body if isinstance(s, Loop) else s.plan.steps
+        for s in steps
+        if isinstance(s, (Loop, Recurrence))
+    ]
     return max((1 + _depth(body) for body in inside), default=0)
 
 

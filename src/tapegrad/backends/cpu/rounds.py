@@ -1,14 +1,14 @@
 """Recurrences as source: what is carried has a name, and is renamed, or assigned, after each round.
 
-    u, u1 = out, scratch0
-    s = 0.0
-    for t in range(100):
-        for i in range(64):
-            u1[i] = ...
-            ...
-        s = s1
-        u, u1 = u1, u
-    out1[()] = s
+u, u1 = out, scratch0
+s = 0.0
+for t in range(100):
+    for i in range(64):
+        u1[i] = ...
+        ...
+    s = s1
+    u, u1 = u1, u
+out1[()] = s
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Script:
         self.inputs = [self._define(var) for var in tape.inputs]
         dead = last_uses(tape)
         over = written_over(tape, dead)
-        updates = in_place(tape, own)
+        writes = in_place(tape, own)
         taken = set(over.values())
         guards: dict[int, list[Guard]] = {}  # by the variables' numbers
         for guard in tape.guards:
@@ -123,8 +123,10 @@ class Script:
                 function = primitive.ufunc
             elif primitive.tapes:
                 function = partial(primitive.played, _run_inner)
-            elif position in updates:
+            elif position in writes.updates:
                 function = primitive.update
+            elif position in writes.copies:
+                function = partial(_copied, primitive.evaluate)
             else:
                 function = primitive.evaluate
             if gone or checked or position in over or not isinstance(primitive, Elementwise):
@@ -171,6 +173,11 @@ class Script:
         except _Broken as inside:
             return [], inside.guard
         return [env[k] for k in self.outputs], None
+
+
+def _copied(evaluate: Callable[..., Any], *xs: Any) -> Any:
+    """A view that is read after what it shows was written to."""
+    return np.array(evaluate(*xs))[()]
 
 
 class _Broken(Exception):

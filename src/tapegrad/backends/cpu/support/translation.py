@@ -146,7 +146,8 @@ class Translator:
         """Have the arrays that a loop renames stand for what they are here."""
         for statement in loop.body:
             if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple):
-                names = [target.id for target in statement.targets[0].elts]  # type: ignore[attr-defined]
+                targets: Any = statement.targets[0]
+                names = [x.id for x in targets.elts if x.id in self.pointers]
                 for name in names:
                     address = self.builder.load(self.pointers[name])
                     self.arrays[name] = address, 0, self.arrays[name][2]
