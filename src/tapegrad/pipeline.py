@@ -25,6 +25,7 @@ from tapegrad.optimize.composites import expand_composites
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import prune, remove_dead
 from tapegrad.optimize.inline import inline_calls, inline_custom
+from tapegrad.optimize.loops import slim_loops
 from tapegrad.optimize.reroll import reroll
 from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import simplify
@@ -49,12 +50,14 @@ TRACED: tuple[Pass, ...] = (eliminate_common, remove_dead)
 # Before differentiating: what is gone here is gone twice.
 BEFORE: tuple[Pass, ...] = (
     simplify,
+    slim_loops,  # what isn't carried needs no cotangent carried
     remove_dead,
 )
 
 # After differentiating, on forward and backward half together.
 AFTER: tuple[Pass, ...] = (
     simplify,  # the backward half reads much of what the forward half computed, and its seed is 1
+    slim_loops,  # of the cotangents that loops carry few are wanted
     remove_dead,  # last: rules return every cotangent, and few are wanted
 )
 

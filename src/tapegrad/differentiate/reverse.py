@@ -25,7 +25,10 @@ from tapegrad.primitives.control import Missing
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims
-from tapegrad.primitives.windows import Placed
+from tapegrad.primitives.windows import Placed, Total
+
+
+Part = Node | Placed | Total  # of a variable's cotangent
 
 
 def reverse(
@@ -49,13 +52,13 @@ def reverse(
     given = _with_seeds(tape, [tape.inputs[wrt[k]].aval for k in onto]) if seed else tape
     builder = Builder.after(given, f"grad_{tape.name}")
     writer = Writer(builder)
-    cts: dict[Var, list[Node | Placed]] = {}
+    cts: dict[Var, list[Part]] = {}
     if seed:
         free = len(tape.free_inputs)
         seeds: list[Operand] = list(builder.inputs[free : free + len(tape.outputs)])
         sums = builder.inputs[free + len(seeds) : free + len(seeds) + len(onto)]
         for k, start in zip(onto, sums, strict=True):
-            cts[tape.inputs[wrt[k]]] = [writer.node(start)]
+            cts[tape.inputs[wrt[k]]] = [Total(writer.node(start))]
     else:
         seeds = [Literal(x.dtype.type(1)) for x in tape.outputs[:1]]
     for output, given in zip(tape.outputs, seeds, strict=False):
@@ -107,7 +110,7 @@ def _of_round(body: Tape, wrt: Sequence[int], masked: Collection[int], onto: Seq
 def _pull_back(
     call: Call,
     writer: Writer,
-    cts: dict[Var, list[Node | Placed]],
+    cts: dict[Var, list[Part]],
     active: set[Operand],
     masks: Masks,
     kinks: Kinks,
@@ -151,7 +154,7 @@ def _pull_back_loop(
     call: Call,
     loop: Backward,
     writer: Writer,
-    cts: dict[Var, list[Node | Placed]],
+    cts: dict[Var, list[Part]],
     active: set[Operand],
     masks: Masks,
 ) -> None:
@@ -169,7 +172,7 @@ def _add(
     call: Call,
     contributions: Sequence[Any],
     writer: Writer,
-    cts: dict[Var, list[Node | Placed]],
+    cts: dict[Var, list[Part]],
     active: set[Operand],
 ) -> None:
     """Add contributions to the cotangents of a call's operands."""
@@ -204,10 +207,12 @@ def as_node(writer: Writer, x: Any) -> Node:
     return x if isinstance(x, Node) else writer.node(x)
 
 
-def _accumulated(writer: Writer, aval: Aval, parts: list[Node | Placed] | None) -> Node:
+def _accumulated(writer: Writer, aval: Aval, parts: list[Part] | None) -> Node:
     """The sum of a variable's cotangents, with the variable's own shape."""
     if parts is None:
         return BroadcastTo(aval.shape)(writer.node(Literal(aval.dtype.type(0))))
+    if isinstance(parts[0], Total):
+        return parts[0].plus(parts[1:])
     whole = [part for part in parts if isinstance(part, Node)]
     placed = [part for part in parts if isinstance(part, Placed)]
     total: Any = functools.reduce(operator.add, whole) if whole else placed.pop(0).alone()
@@ -218,7 +223,7 @@ def _accumulated(writer: Writer, aval: Aval, parts: list[Node | Placed] | None) 
     return total
 
 
-def _input_cotangent(var: Var, parts: list[Node | Placed] | None, writer: Writer) -> Operand:
+def _input_cotangent(var: Var, parts: list[Part] | None, writer: Writer) -> Operand:
     writer.reason = f"cotangent of {var}"
     if parts is None and var.shape == ():
         return Literal(var.dtype.type(0))

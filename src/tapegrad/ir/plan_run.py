@@ -440,7 +440,7 @@ class _Machine:
         values = [
             self.read(read, step)()
             if read.cell is None or not read.cell.shape
-            else self.array(read.cell, (), step, kept=read.cell not in arrays)
+            else self.array(read.cell, read.at, step, kept=read.cell not in arrays)
             for read in step.reads
         ]
         count = len(step.outs)

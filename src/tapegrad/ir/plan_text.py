@@ -209,7 +209,9 @@ class _Text:
         return f"{outs} = {head}: @{number}({reads}){swaps}{stops}"
 
     def whole(self, read: Read) -> str:
-        return self.read(read) if read.cell is None or not read.cell.shape else self.name(read.cell)
+        if read.cell is None or not read.cell.shape:
+            return self.read(read)
+        return self.part(read.cell, read.at)
 
     def loop(self, loop: Loop) -> str:
         extent = loop.index.extent

@@ -138,7 +138,9 @@ class _Check:
             verify_plan(inner, self.after)
         if inner.among != (*self.plan.among, step.index):
             self.fail("its plan stands among other indices", step=step)
-        outside = [(r.cell.shape, r.cell.dtype) if r.cell else None for r in step.reads]
+        outside = [
+            (r.cell.shape[len(r.at) :], r.cell.dtype) if r.cell else None for r in step.reads
+        ]
         known = [(cell.shape, cell.dtype) for cell in inner.inputs]
         if len(outside) != len(known) or any(
             x is not None and x != y for x, y in zip(outside, known, strict=True)

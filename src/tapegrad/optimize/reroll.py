@@ -155,10 +155,13 @@ class _Rolling:
                 key = primitive
             mark = [primitives.of(primitive, key), -1 if call.src is None else sources.of(call.src)]
             for x in call.operands:
-                mark.append(avals.of(x.aval) if type(x) is Var else ~avals.of_key(x.dtype))
+                if type(x) is Var:
+                    mark.append(avals.of(x.aval, (x.aval.shape, x.aval.dtype.num)))
+                else:  # a number may stand where there is a variable in the next round
+                    mark.append(avals.of_key(((), x.dtype.num)))
             for place, out in enumerate(call.outs):
                 self.made[out.id] = position, place
-                mark.append(avals.of(out.aval))
+                mark.append(avals.of(out.aval, (out.aval.shape, out.aval.dtype.num)))
                 for guard in self.guards.get(out.id, ()):
                     mark.append(marks.of_key((place, guard.expected, guard.what, guard.src)))
             self.marks.append(marks.of_key(tuple(mark)))
@@ -193,26 +196,26 @@ class _Rolling:
         if len(places) - first < ROUNDS - 1:
             return None
         best: Run | None = None
-        tried: set[int] = set()
+        broken: list[int] = []  # periods whose rounds end before what repeats itself does
         waiting = [place - at for place in places[first : first + TRIED]]
         waiting.reverse()
         while waiting:
             period = waiting.pop()
-            rounds = self._repeated(at, period) if period not in tried else 0
-            tried.add(period)
-            if rounds < ROUNDS or (best and rounds * period <= best.stop - best.start):
-                continue
-            if best and period % best.period == 0 and rounds * period <= best.stop - best.start:
+            rounds = self._repeated(at, period)
+            if rounds < ROUNDS or rounds * period < CALLS or (best and rounds * period <= best.stop - best.start):
                 continue
             run = self._checked(at, period, rounds)
             if run is None:
                 continue
-            if run.rounds >= ROUNDS and (best is None or run.stop > best.stop):
+            if best is None or run.stop > best.stop:
                 best = run
-            if run.rounds < rounds:  # maybe of a nest, the inner loop
-                waiting.append(period * run.rounds)
-            else:
+            if run.rounds == rounds:
                 break
+            # Maybe these are the rounds of an inner loop, and all of them one of an outer loop.
+            broken.append(period)
+            waiting = [k for k in waiting if all(k % p for p in broken)]
+            if (outer := period * run.rounds) not in broken:
+                waiting.append(outer)
         if best is None or best.stop - best.start < self._least(best):
             return None
         return best
@@ -240,30 +243,24 @@ class _Rolling:
 
     def _checked(self, start: int, period: int, rounds: int) -> Run | None:
         """The run as far as operands stand in one way to each other."""
+        moves: list[tuple[int, ...] | None] = []
+        for k in range(period):
+            move = None
+            if isinstance(self.calls[start + k].primitive, INDEXED):
+                move, rounds = self._move(start + k, period, rounds)
+            if rounds < ROUNDS:
+                return None
+            moves.append(move)
         ways: list[list[Way]] = []
         for k in range(period):
             here = []
             for m in range(len(self.calls[start + k].operands)):
-                xs = [
-                    c.operands[m] for c in self.calls[start + k : start + rounds * period : period]
-                ]
-                way, rounds_ = self._way(xs, start, period)
-                rounds = min(rounds, rounds_)
-                if rounds < 2:
+                calls = self.calls[start + k : start + rounds * period : period]
+                way, rounds = self._way([c.operands[m] for c in calls], start, period)
+                if rounds < ROUNDS:
                     return None
                 here.append(way)
             ways.append(here)
-        moves: list[tuple[int, ...] | None] = []
-        for k in range(period):
-            primitive = self.calls[start + k].primitive
-            if isinstance(primitive, INDEXED):
-                move, rounds_ = self._move(start + k, period, rounds)
-                rounds = min(rounds, rounds_)
-                if rounds < 2:
-                    return None
-                moves.append(move)
-            else:
-                moves.append(None)
         cut = [tuple([_cut(way, rounds) for way in here]) for here in ways]
         return Run(start, period, rounds, tuple(cut), tuple(moves))
 

@@ -18,7 +18,7 @@ from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
 from tapegrad.primitives.kinds import At, Moving, Scatter, StaticIndex, View
 from tapegrad.primitives.texts import zeros_text
-from tapegrad.primitives.views import index_map, indexed_shape, zeros
+from tapegrad.primitives.views import BroadcastTo, index_map, indexed_shape, zeros
 
 Moves = tuple[tuple[int, ...], ...]
 
@@ -108,6 +108,28 @@ class Placed:
     def onto(self, total: Any) -> Any:
         """The total with this added."""
         return AddWindow(self.place.index, self.place.moves)(total, self.ct, *self.steps)
+
+
+class Total:
+    """What cotangents are added to, in place: what the rounds of a loop add up."""
+
+    def __init__(self, start: Any) -> None:
+        self.start = start
+
+    def plus(self, parts: Sequence[Any]) -> Any:
+        """The total with cotangents added."""
+        total = self.start
+        whole = AddWindow(tuple([Slice(0, n) for n in total.shape]), ())
+        for part in parts:
+            if isinstance(part, Placed):
+                total = part.onto(total)
+            elif total.shape == ():
+                total = total + part
+            else:
+                if part.shape != total.shape:
+                    part = BroadcastTo(total.shape)(part)
+                total = whole(total, part)
+        return total
 
 
 @parametric
@@ -201,6 +223,11 @@ class AddWindow(_Update):
 
     name = "add_window"
     adds = True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it adds everywhere."""
+        return not self.moves
 
     def update(self, *xs: Any) -> Any:
         out, y, *steps = xs

@@ -166,11 +166,12 @@ def product_loops(low: Lowering, call: Call) -> None:
 def gemm(low: Lowering, call: Call) -> None:
     """A product by BLAS: into a cell of its own, or into the sum that it is a term of."""
     x, y = call.operands
-    cell_x, x_swapped = matrix(low, x)
-    cell_y, y_swapped = matrix(low, y)
+    cell_x, x_first, x_swapped = matrix(low, x)
+    cell_y, y_first, y_swapped = matrix(low, y)
     indices = indices_for(call.out.shape[:-2])
     at = at_indices(indices)
-    x_at, y_at = batch_at(at, x.shape[:-2]), batch_at(at, y.shape[:-2])
+    x_at = (*x_first, *batch_at(at, x.shape[:-2]))
+    y_at = (*y_first, *batch_at(at, y.shape[:-2]))
     total = low.totals.get(call.out)
     cell, adds = (total.cell, total.adds) if total else (low.result(call), False)
     step = Gemm(cell, cell_x, cell_y, at, x_at, y_at, x_swapped, y_swapped, adds, call.src)
@@ -187,14 +188,15 @@ def batch_at(at: At, own: tuple[int, ...]) -> At:
     return tuple(Affine() if n == 1 else k for k, n in zip(mine, own, strict=True))
 
 
-def matrix(low: Lowering, x: Operand) -> tuple[Cell, bool]:
-    """A cell for a BLAS operand, and whether its last two axes stand swapped in it."""
+def matrix(low: Lowering, x: Operand) -> tuple[Cell, At, bool]:
+    """A cell of which a BLAS operand is a part, which part, and whether its last two axes stand
+    swapped in it."""
     if isinstance(x, Var) and x not in low.cells:
         call = low.made[x]
         if swaps(call):
-            cell, swapped = matrix(low, call.operands[0])
-            return cell, not swapped
-    return low.materialized(x), False
+            cell, first, swapped = matrix(low, call.operands[0])
+            return cell, first, not swapped
+    return *low.part(x), False
 
 
 def swaps(call: Call) -> bool:

@@ -194,9 +194,7 @@ class _Sequence:
                 if self.join(other, other.key):
                     self._remove(other)
                 return True
-            if blocked:
-                return False
-            if other.conflicts(item):
+            if blocked or other.conflicts(item):
                 if not other.fills:
                     return False
                 carried.append(other)

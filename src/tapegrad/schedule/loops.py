@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tapegrad.ir.allocation import Allocation
 from tapegrad.ir.plan import Affine, Cell, Index, Plan, PythonCall, Read, Recurrence, walk
 from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import kept_in_place
@@ -103,7 +102,7 @@ def loop(low: Lowering, call: Call) -> None:
                 low.copy_into(places[home], partial(low.read, x), call.src)
             reads.append(Read(places[home]))
         elif body.inputs[1 + k] not in affine:
-            reads.append(_value(low, x))
+            reads.append(Read(*low.part(x)) if x.shape else _value(low, x))
     first = len(low.failures)
     low.failures += plan.failures
     low.steps.append(

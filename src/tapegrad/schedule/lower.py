@@ -69,6 +69,9 @@ def lower(
 def _rule(low: Lowering, call: Call) -> Rule | None:
     """What lowers this call; None for what is read through, or added in place."""
     primitive = call.primitive
+    if call.outs[0] in low.added:
+        low.cells[call.out] = low.added[call.out]
+        return None
     if call.outs[0] in low.sums:
         return sums.sum_in_place
     if call.outs[0] in low.inside:

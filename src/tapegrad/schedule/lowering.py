@@ -96,6 +96,7 @@ class Lowering:
         self.rests: dict[Var, Reader | None] = {}
         self.totals: dict[Var, Total] = {}
         self.absorbed: set[Var] = set()
+        self.added: dict[Var, Cell] = {}  # sums that are complete by then, and where
         names = tape.names or ("",) * len(tape.inputs)
         for var, name in zip(tape.inputs, names, strict=True):
             if var not in self.indices:
@@ -218,6 +219,25 @@ class Lowering:
         base = self.materialized(operand)
         self.cells[x] = Cell(x.shape, x.dtype, "temporary", base.hint, call.src, alias=base)
         return self.cells[x]
+
+    def part(self, x: Operand) -> tuple[Cell, At]:
+        """A cell of which `x` is a part, in row-major order, and the first entries of its index."""
+        if isinstance(x, Var) and x not in self.cells and x not in self.indices and x.shape:
+            at = at_indices(indices_for(x.shape))
+            read = self.read(x, at)
+            first = read.at[: len(read.at) - len(at)]
+            whole = read.cell is not None and read.cell.shape[len(first) :] == x.shape
+            if whole and read.at[len(first) :] == at and all(n != 1 for n in x.shape):
+                if all(isinstance(k, Affine) for k in first) and not self._mentions(first, at):
+                    assert read.cell is not None
+                    return read.cell, first
+        return self.materialized(x), ()
+
+    @staticmethod
+    def _mentions(first: At, at: At) -> bool:
+        """Whether the first entries of an index move with the others."""
+        inner = {i for k in at if isinstance(k, Affine) for i, _ in k.terms}
+        return any(i in inner for k in first if isinstance(k, Affine) for i, _ in k.terms)
 
     def materialized(self, x: Operand) -> Cell:
         """A cell that holds `x` whole, in row-major order: its own, or a copy."""

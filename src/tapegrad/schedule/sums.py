@@ -20,12 +20,13 @@ A total may be the transpose of what the tape adds up: products can be computed 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from tapegrad.ir.fold import ADD
 from tapegrad.ir.plan import Cell, Compute, Read
 from tapegrad.ir.tape import Call, Var
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.kinds import Scatter
+from tapegrad.primitives.kinds import Moving, Scatter
 from tapegrad.schedule.access import at_indices, indices_for, nest
 from tapegrad.schedule.dense import is_gemm, swaps
 from tapegrad.schedule.lowering import Lowering, OpenSum, Reader, Total
@@ -39,6 +40,9 @@ def find_sums(low: Lowering) -> None:
         terms = _terms(low, call, found)
         if terms is not None:
             found[call.outs[0]] = terms
+    for call in low.tape.calls:
+        if call.outs[0] in low.updates and isinstance(call.primitive, Moving):
+            _add_to_state(low, call, found)
     order = {x: k for k, x in enumerate(low.made)}
     for out, terms in found.items():
         call = low.made[out]
@@ -74,6 +78,31 @@ def _terms(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> OpenSum | No
         terms.inside += other.inside
         terms.dense |= other.dense
     return terms
+
+
+def _add_to_state(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> None:
+    """Products that are added to what a loop carries are added there at once."""
+    primitive: Any = call.primitive
+    x, y = call.operands[:2]
+    while isinstance(x, Var) and x in low.updates:
+        x = low.made[x].operands[0]
+    cell = low.cells.get(x) if isinstance(x, Var) else None
+    terms = found.get(y) if isinstance(y, Var) and low.uses[y] == 1 else None
+    if cell is None or terms is None or terms.scatters or terms.dense:
+        return
+    if not primitive.adds or primitive.moves:
+        return
+    del found[y]  # type: ignore[arg-type]
+    products = dict(terms.products)
+    for inner in terms.inside:
+        if low.made[inner].primitive is ew.add:
+            low.inside.add(inner)
+        elif inner not in products:
+            low.absorbed.add(inner)
+    if y not in products:
+        low.inside.add(y)  # type: ignore[arg-type]
+    low.totals.update({x: Total(cell, True, swapped) for x, swapped in terms.products})
+    low.added[call.outs[0]] = cell
 
 
 def _plan_sum(low: Lowering, call: Call, terms: OpenSum, order: dict[Var, int]) -> None:

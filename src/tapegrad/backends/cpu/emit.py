@@ -316,18 +316,18 @@ class _KernelEmitter:
         return False
 
     def _gemm(self, step: Gemm) -> None:
-        x = self._matrix(step.x, step.x_at, step.x_transposed)
-        y = self._matrix(step.y, step.y_at, step.y_transposed)
+        x = self.matrix(step.x, step.x_at, step.x_transposed)
+        y = self.matrix(step.y, step.y_at, step.y_transposed)
         name = "add_matmul" if step.adds else "matmul"
-        self.line(f"{name}({x}, {y}, {self._matrix(step.out, step.at)})")
+        self.line(f"{name}({x}, {y}, {self.matrix(step.out, step.at)})")
 
     def _routine(self, step: Routine) -> None:
-        given = [*(self._matrix(*x) for x in step.arrays), *map(str, step.primitive.settings)]
+        given = [*(self.matrix(*x) for x in step.arrays), *map(str, step.primitive.settings)]
         called = f"{step.primitive.kernel}({', '.join(given)})"
         targets = [self._target(cell, step.at) for cell in step.results]
         self.line(f"{', '.join(targets)} = {called}" if targets else called)
 
-    def _matrix(self, cell: Cell, at: At, swapped: bool = False) -> str:
+    def matrix(self, cell: Cell, at: At, swapped: bool = False) -> str:
         """The part of an array at the first entries of an index, or its transpose."""
         name = self.array(cell)
         if at:

@@ -71,6 +71,9 @@ def _enter(emitter: Any, step: Recurrence, names: list[str]) -> list[str]:
             emitter.line(f"{name} = {emitter.text(read)}")
             emitter.numbers[cell] = name
             numbers.append(name)
+        elif cell.shape and read.at:
+            emitter.shared[cell] = name = emitter.names.fresh(cell.hint or read.cell.hint or "x")
+            emitter.line(f"{name} = {emitter.matrix(read.cell, read.at)}")
         elif cell.shape:
             emitter.shared[cell] = emitter.array(read.cell)
         else:

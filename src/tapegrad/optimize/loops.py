@@ -1,0 +1,167 @@
+"""Loops at their least: what need not be carried isn't, and what need not be in them stands before.
+
+    loop(n, %a, %b, %c, ...)
+        %4 = mul(%c, 0.5)          %c is the same in each round: so is %4, and it is computed once
+        %5 = add(%a, %4)           %b is carried on as it is: it is no carried value
+        out %5, %b
+
+What is carried and read by nothing goes, as do invariants that nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tapegrad.ir.inputs import renumbered
+from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var, everywhere
+from tapegrad.primitives.kinds import Library, Repeated, View
+
+
+@everywhere
+def slim_loops(tape: Tape) -> Tape:
+    """Take out of loops what isn't theirs."""
+    if not any(isinstance(call.primitive, Repeated) for call in tape.calls):
+        return tape
+    read: set[Operand] = {*tape.outputs, *(guard.operand for guard in tape.guards)}
+    for call in tape.calls:
+        read.update(call.operands)
+    rewriter = Rewriter(tape)
+    for call in tape.calls:
+        if isinstance(call.primitive, Repeated):
+            _Loop(rewriter, call, read).record()
+        else:
+            rewriter.copy(call)
+    return rewriter.finish()
+
+
+class _Loop:
+    """One loop: its body's inputs that stay, and what is known of the others."""
+
+    def __init__(self, rewriter: Rewriter, call: Call, read: set[Operand]) -> None:
+        self.rewriter = rewriter
+        self.call = call
+        loop: Any = call.primitive
+        self.loop = loop
+        self.body: Tape = loop.body
+        self.rounds, *self.given = rewriter.operands(call)
+        self.step = self.body.inputs[0]
+        self.carried = self.body.inputs[1 : 1 + loop.carried]
+        # Of the body's variables that are the same in each round, what they are on the tape around.
+        self.outside: dict[Var, Operand] = dict(
+            zip(self.body.inputs[1 + loop.carried :], self.given[loop.carried :], strict=True)
+        )
+        self.wanted = [out in read for out in call.outs]
+        self.live: set[Operand] = set()
+
+    def record(self) -> None:
+        kept = self._kept()
+        calls = self._hoisted()
+        entering = [self.carried[k] for k in kept]
+        leaving = [self.body.outputs[k] for k in kept]
+        guards = self.body.guards
+        used: dict[Operand, None] = {}
+        for call in calls:
+            used.update(dict.fromkeys(call.operands))
+        used.update(dict.fromkeys([*leaving, *(g.operand for g in guards)]))
+        invariants = [x for x in self.outside if x in used]
+        body = replace(
+            self.body,
+            inputs=(self.step, *entering, *invariants),
+            names=self._names([self.step, *entering, *invariants]),
+            calls=tuple(calls),
+            outputs=tuple(leaving),
+            output_names=(),
+            guards=guards,
+        )
+        for k, out in enumerate(self.call.outs):
+            if k not in kept:
+                self.rewriter.env[out] = self.given[k]
+        if not kept and not guards:
+            return
+        primitive = replace_loop(self.loop, renumbered(body), len(kept))
+        operands = [self.rounds, *(self.given[k] for k in kept)]
+        operands += [self.outside[x] for x in invariants]
+        outs = self.rewriter.builder.call(primitive, operands, self.call.src, self.call.reason)
+        self.rewriter.env.update(zip([self.call.outs[k] for k in kept], outs, strict=True))
+
+    def _names(self, inputs: Sequence[Var]) -> tuple[str, ...]:
+        if not self.body.names:
+            return ()
+        names = dict(zip(self.body.inputs, self.body.names, strict=True))
+        return tuple([names.get(x, "") for x in inputs])
+
+    def _kept(self) -> list[int]:
+        """The numbers of what is carried and read. What stays as it is is an invariant."""
+        outputs = self.body.outputs
+        for k, (x, after) in enumerate(zip(self.carried, outputs, strict=True)):
+            if x is after or x == after:
+                self.outside[x] = self.given[k]
+        made = {out: call for call in self.body.calls for out in call.outs}
+        numbers = {x: k for k, x in enumerate(self.carried)}
+        live: set[Operand] = set()
+        waiting: list[Operand] = [guard.operand for guard in self.body.guards]
+        waiting += [x for call in self.body.calls if call.primitive.foreign for x in call.outs]
+        waiting += [x for x, wanted in zip(outputs, self.wanted, strict=True) if wanted]
+        needed = {k for k, wanted in enumerate(self.wanted) if wanted}
+        while waiting:
+            x = waiting.pop()
+            if x in live or isinstance(x, Literal):
+                continue
+            live.add(x)
+            if x in numbers and numbers[x] not in needed:
+                needed.add(numbers[x])
+                waiting.append(outputs[numbers[x]])
+            elif x in made:
+                waiting += made[x].operands
+        self.live = live
+        return [k for k in sorted(needed) if self.carried[k] not in self.outside]
+
+    def _hoisted(self) -> list[Call]:
+        """The calls that stay; those of what is the same in each round are made before."""
+        stay = []
+        for call in self.body.calls:
+            if self.live.isdisjoint(call.outs):
+                continue
+            if self._moves_out(call):
+                operands = [x if isinstance(x, Literal) else self.outside[x] for x in call.operands]
+                outs = self.rewriter.builder.again(call, operands)
+                self.outside.update(zip(call.outs, outs, strict=True))
+            else:
+                stay.append(call)
+        # Views stay with who reads them: they cost nothing there.
+        made = {out: call for call in self.body.calls for out in call.outs}
+        return _with_views(stay, made, self.outside)
+
+    def _moves_out(self, call: Call) -> bool:
+        primitive = call.primitive
+        if primitive.foreign or isinstance(primitive, (Library, Repeated)):
+            return False
+        return all(isinstance(x, Literal) or x in self.outside for x in call.operands)
+
+
+def replace_loop(loop: Any, body: Tape, carried: int) -> Any:
+    """The loop with another body."""
+    return type(loop)(**{**vars(loop), "body": body, "carried": carried})
+
+
+def _with_views(
+    stay: list[Call], made: dict[Var, Call], outside: dict[Var, Operand]
+) -> list[Call]:
+    """The calls, with the views that they read of what stands outside put back."""
+    back: dict[Var, Call] = {}
+
+    def put(x: Operand) -> None:
+        call = made.get(x) if isinstance(x, Var) and x in outside else None
+        if call is not None and isinstance(call.primitive, View) and x not in back:
+            for y in call.operands:
+                put(y)
+            back[x] = call  # type: ignore[index]
+
+    for call in stay:
+        for x in call.operands:
+            put(x)
+    for x in back:
+        del outside[x]
+    return [*dict.fromkeys(back.values()), *stay]
