@@ -29,10 +29,10 @@ def show_plan(plan: Any) -> str:
 
 
 @_method
-def run(tape: Tape, values: Sequence[Any]) -> list[Any]:
+def run(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> list[Any]:
     from tapegrad.backends.numpy.play import run_whole
 
-    return run_whole(tape, values)
+    return run_whole(tape, values, own)
 
 
 @_method

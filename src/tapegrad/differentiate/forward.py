@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from tapegrad.ir.inputs import unused, with_inputs
-from tapegrad.ir.tape import Literal, Rewriter, Tape, Var
+from tapegrad.differentiate.loops import moving, zeros_of
+from tapegrad.ir.inputs import renumbered, unused, with_inputs
+from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.primitives.base import Node, Writer
+from tapegrad.primitives.kinds import Repeated
+from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.views import BroadcastTo
 
 
@@ -27,6 +31,9 @@ def forward(tape: Tape, wrt: Sequence[int]) -> Tape:
     first = len(tape.free_inputs)
     tangents = {tape.inputs[k]: writer.node(builder.inputs[first + n]) for n, k in enumerate(wrt)}
     for call in tape.calls:
+        if isinstance(call.primitive, Repeated):
+            _push_loop(call, rewriter, writer, tangents)
+            continue
         rewriter.copy(call)
         ts = [tangents.get(x) if isinstance(x, Var) else None for x in call.operands]
         if all(t is None for t in ts):
@@ -56,6 +63,43 @@ def forward(tape: Tape, wrt: Sequence[int]) -> Tape:
     return replace(
         done, calls=tuple(builder.calls), outputs=tuple(outputs), output_names=tuple(names)
     )
+
+
+def _push_loop(call: Call, rewriter: Rewriter, writer: Writer, tangents: dict[Var, Any]) -> None:
+    """Record a loop that carries tangents too."""
+    loop: Any = call.primitive
+    rounds, *given = call.operands
+    active = moving(loop, call.operands, {x for x in given if x in tangents})
+    if not active:
+        rewriter.copy(call)
+        return
+    body, count = forward(loop.body, active), loop.carried
+    carried = [k for k in active if k <= count]
+    inputs, further = body.inputs[: len(given) + 1], body.inputs[len(given) + 1 :]
+    place = dict(zip(active, further, strict=True))
+    inside = [*inputs[: 1 + count], *(place[k] for k in carried), *inputs[1 + count :]]
+    inside += [place[k] for k in active if k > count]
+    outputs = [*body.outputs[:count], *(body.outputs[count + k - 1] for k in carried)]
+    names = () if not body.names else ("",) * len(inside)
+    body = renumbered(
+        replace(body, inputs=tuple(inside), outputs=tuple(outputs), names=names, output_names=())
+    )
+    writer.src, writer.reason = call.src, f"tangent via {loop}"
+    xs = [writer.node(x) for x in rewriter.operands(call)]
+    start = [*xs[1 : 1 + count], *(_tangent(call.operands[k], tangents, xs[k]) for k in carried)]
+    rest = [*xs[1 + count :]]
+    rest += [_tangent(call.operands[k], tangents, xs[k]) for k in active if k > count]
+    primitive = Loop(body, len(start), loop.most, loop.backwards)
+    found = primitive(xs[0], *start, *rest)
+    results = found if isinstance(found, tuple) else (found,)
+    rewriter.env.update(zip(call.outs, [x.operand for x in results], strict=False))
+    tangents.update(zip([call.outs[k - 1] for k in carried], results[count:], strict=True))
+
+
+def _tangent(x: Operand, tangents: dict[Var, Any], value: Node) -> Node:
+    """The tangent of a loop's operand; zeros, if it has none."""
+    known = tangents.get(x) if isinstance(x, Var) else None
+    return zeros_of(value.writer, value.aval) if known is None else known
 
 
 def _with_tangents(tape: Tape, wrt: Sequence[int]) -> Tape:

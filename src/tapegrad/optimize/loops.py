@@ -146,9 +146,7 @@ def replace_loop(loop: Any, body: Tape, carried: int) -> Any:
     return type(loop)(**{**vars(loop), "body": body, "carried": carried})
 
 
-def _with_views(
-    stay: list[Call], made: dict[Var, Call], outside: dict[Var, Operand]
-) -> list[Call]:
+def _with_views(stay: list[Call], made: dict[Var, Call], outside: dict[Var, Operand]) -> list[Call]:
     """The calls, with the views that they read of what stands outside put back."""
     back: dict[Var, Call] = {}
 

@@ -202,7 +202,11 @@ class _Rolling:
         while waiting:
             period = waiting.pop()
             rounds = self._repeated(at, period)
-            if rounds < ROUNDS or rounds * period < CALLS or (best and rounds * period <= best.stop - best.start):
+            if (
+                rounds < ROUNDS
+                or rounds * period < CALLS
+                or (best and rounds * period <= best.stop - best.start)
+            ):
                 continue
             run = self._checked(at, period, rounds)
             if run is None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Call, Tape
+from tapegrad.ir.tape import Aval, Tape
 from tapegrad.ir.updates import kept_in_place
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Repeated
@@ -68,9 +68,6 @@ class Loop(Repeated):
         for step in steps:
             carried = run(self.body, (np.int64(step), *carried, *invariants), own)
         return carried[0] if self.carried == 1 else tuple(carried)
-
-    def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
-        raise NotImplementedError
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         shown = [("body", self.body), ("carried", self.carried), ("most", self.most)]

@@ -20,7 +20,7 @@ import numpy as np
 from tapegrad.backends.source.names import Scope, user_names
 from tapegrad.core.handlers import quiet
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Source, Tape, Var
-from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinds import Library, Repeated
 
 INDENT = "    "
 
@@ -69,18 +69,7 @@ class _Writer:
 
     def text(self) -> str:
         lines = [f"def {self.name}({', '.join(self.names.values())}):"]
-        src: Source | None = None
-        for guard in self.tape.guards:
-            if isinstance(guard.operand, Literal) or guard.operand in self.names:
-                self._guard(guard)
-        for call in self.tape.calls:
-            if call.src is not None and call.src != src:
-                src = call.src
-                self.lines.append(f"# {src}: {src.text}" if src.text else f"# {src}")
-            self._call(call)
-            for guard in self.tape.guards:
-                if guard.operand in call.outs:
-                    self._guard(guard)
+        self._statements(self.tape)
         outputs = ", ".join(map(self._alone, self.tape.outputs))
         self.lines.append(f"return {outputs or '()'}")
         body = "\n".join([*lines, *[INDENT + line for line in self.lines]])
@@ -88,6 +77,21 @@ class _Writer:
         if "scipy.special." in body:
             imports += "import scipy.special\n"
         return f"{imports}\n\n{body}\n"
+
+    def _statements(self, tape: Tape) -> None:
+        """The calls of a tape whose inputs have names, and its guards."""
+        src: Source | None = None
+        for guard in tape.guards:
+            if isinstance(guard.operand, Literal) or guard.operand in self.names:
+                self._guard(guard)
+        for call in tape.calls:
+            if call.src is not None and call.src != src:
+                src = call.src
+                self.lines.append(f"# {src}: {src.text}" if src.text else f"# {src}")
+            self._call(call)
+            for guard in tape.guards:
+                if guard.operand in call.outs:
+                    self._guard(guard)
 
     # ---- operands
 
@@ -115,11 +119,34 @@ class _Writer:
         hint = "ct" if call.is_cotangent else "t"
         outs = [self.handed_out.fresh(self.hints.get(out, hint)) for out in call.outs]
         self.names.update(zip(call.outs, outs, strict=True))
+        if isinstance(call.primitive, Repeated):
+            self._loop(call.primitive, outs, call)
+            return
         lines = call.primitive.numpy_text(outs, operands, call)
         if lines:
             self.lines += lines
         else:
             self._foreign(call.primitive, outs, operands)
+
+    def _loop(self, loop: Repeated, carried: Sequence[str], call: Call) -> None:
+        """A loop, whose body is indented; what it carries has the names of its results."""
+        rounds, *given = call.operands
+        start, invariants = given[: loop.carried], given[loop.carried :]
+        self.lines.append(f"{', '.join(carried)} = {', '.join(map(self._alone, start))}")
+        count = self.names[rounds] if isinstance(rounds, Var) else str(int(rounds.value))
+        down = "reversed(range({}))" if loop.backwards else "range({})"
+        step = self.handed_out.fresh("step")
+        self.lines.append(f"for {step} in {down.format(count)}:")
+        names, lines, hints = self.names, self.lines, self.hints
+        inside = [step, *carried, *map(self._alone, invariants)]
+        self.names = dict(zip(loop.body.inputs, inside, strict=True))
+        self.lines, self.hints = [], user_names(loop.body)
+        self._statements(loop.body)
+        left = ", ".join(map(self._alone, loop.body.outputs))
+        self.lines.append(f"{', '.join(carried)} = {left}")
+        inner = self.lines
+        self.names, self.lines, self.hints = names, lines, hints
+        self.lines += [INDENT + line for line in inner]
 
     def _foreign(self, primitive: Any, outs: Sequence[str], operands: Sequence[str]) -> None:
         """A call of a function that is only known by name."""
