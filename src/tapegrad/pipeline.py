@@ -87,15 +87,20 @@ def _verify(code: Tape | Plan, after: str) -> None:
 
 
 def trace(request: Request, observer: Observer | None = None) -> Traced:
-    """One run of a function, on proxies that record: its tape, and how its result is put together.
-    An `observer` sees what the function reads without being passed it."""
+    """One run of a function, on proxies that record: its tape, in which loops that the run has
+    unrolled are loops again, and how its result is put together. An `observer` sees what the
+    function reads without being passed it."""
     from tapegrad.tracing.run import trace_function  # the compiler's process traces nothing
 
-    traced = trace_function(request, observer)
-    tape, arrays = reroll(traced.tape)  # loops that the run has unrolled
-    if tape is traced.tape:
-        return traced
-    return replace(traced, tape=tape, captured=(*traced.captured, *arrays))
+    further: list[np.ndarray] = []
+
+    def rolled(tape: Tape) -> Tape:
+        tape, arrays = reroll(tape)
+        further.extend(arrays)
+        return tape
+
+    traced = trace_function(request, observer, rolled)
+    return replace(traced, captured=(*traced.captured, *further)) if further else traced
 
 
 # ---- Tape -> Tape

@@ -55,12 +55,14 @@ _BASE = 1_000_003
 
 
 def reroll(tape: Tape) -> tuple[Tape, tuple[np.ndarray, ...]]:
-    """The tape with loops, and the values of further inputs that they read, its last ones."""
-    if len(tape.calls) < CALLS:
-        return tape, ()
-    found = _Rolling(tape)
-    runs = list(found.runs())
-    return _Rolled(tape, found, runs).result() if runs else (tape, ())
+    """The tape with loops, its variables numbered in order, and the values of further inputs that
+    loops read, its last ones."""
+    if len(tape.calls) >= CALLS:
+        found = _Rolling(tape)
+        runs = list(found.runs())
+        if runs:
+            return _Rolled(tape, found, runs).result()
+    return renumbered(tape), ()
 
 
 # ---- repetition

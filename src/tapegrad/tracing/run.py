@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -92,11 +92,15 @@ def plain_value(x: Any) -> Any:
     return plain(x)
 
 
-def trace_function(request: Request, observer: Observer | None = None) -> Traced:
+def trace_function(
+    request: Request,
+    observer: Observer | None = None,
+    number: Callable[[Tape], Tape] = renumbered,
+) -> Traced:
     """Make the call on tracers of the arrays and numbers among the arguments' leaves.
 
     The first inputs of the tape are those leaves, in order. With an `observer` the run is observed,
-    and traced values that it leaves somewhere are an error.
+    and traced values that it leaves somewhere are an error. `number` numbers the tape's variables.
     """
     load(CALLS)
     name = "lambda" if request.name == "<lambda>" else request.name
@@ -163,7 +167,7 @@ def trace_function(request: Request, observer: Observer | None = None) -> Traced
         check_leaks(trace, observer.reads, raw)
     captured = tuple(outside for _, outside in trace.captured.values())
     fresh = [f"c{k}" for k in range(len(captured))]
-    tape = renumbered(with_inputs(raw, [var for var, _ in trace.captured.values()], fresh))
+    tape = number(with_inputs(raw, [var for var, _ in trace.captured.values()], fresh))
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
     written = trace.written([x for x in tracers if isinstance(x, Tracer) and x._trace is trace])
     check_apart(name, written, tape.names[: len(given)], [*given, *captured])
