@@ -68,7 +68,8 @@ def forward(tape: Tape, wrt: Sequence[int]) -> Tape:
 def _push_loop(call: Call, rewriter: Rewriter, writer: Writer, tangents: dict[Var, Any]) -> None:
     """Record a loop that carries tangents too."""
     loop: Any = call.primitive
-    rounds, *given = call.operands
+    given = loop.given(call.operands)
+    first = len(call.operands) - len(given) - 1
     active = moving(loop, call.operands, {x for x in given if x in tangents})
     if not active:
         rewriter.copy(call)
@@ -79,21 +80,25 @@ def _push_loop(call: Call, rewriter: Rewriter, writer: Writer, tangents: dict[Va
     place = dict(zip(active, further, strict=True))
     inside = [*inputs[: 1 + count], *(place[k] for k in carried), *inputs[1 + count :]]
     inside += [place[k] for k in active if k > count]
-    outputs = [*body.outputs[:count], *(body.outputs[count + k - 1] for k in carried)]
+    left = len(loop.body.outputs)
+    outputs = [*body.outputs[:count], *(body.outputs[left + k - 1] for k in carried)]
+    outputs += body.outputs[count:left]
     names = () if not body.names else ("",) * len(inside)
     body = renumbered(
         replace(body, inputs=tuple(inside), outputs=tuple(outputs), names=names, output_names=())
     )
     writer.src, writer.reason = call.src, f"tangent via {loop}"
     xs = [writer.node(x) for x in rewriter.operands(call)]
-    start = [*xs[1 : 1 + count], *(_tangent(call.operands[k], tangents, xs[k]) for k in carried)]
-    rest = [*xs[1 + count :]]
-    rest += [_tangent(call.operands[k], tangents, xs[k]) for k in active if k > count]
-    primitive = Loop(body, len(start), loop.most, loop.backwards)
-    found = primitive(xs[0], *start, *rest)
+    ts = {k: _tangent(given[k - 1], tangents, xs[first + k]) for k in active}
+    start = [*loop.given(xs)[:count], *(ts[k] for k in carried)]
+    rest = [*loop.given(xs)[count:], *(ts[k] for k in active if k > count)]
+    primitive = Loop(body, len(start), loop.most, loop.backwards, loop.until)
+    found = primitive(*loop.heads(xs), *start, *rest)
     results = found if isinstance(found, tuple) else (found,)
-    rewriter.env.update(zip(call.outs, [x.operand for x in results], strict=False))
-    tangents.update(zip([call.outs[k - 1] for k in carried], results[count:], strict=True))
+    plain = [*results[:count], *results[len(start) :]]
+    rewriter.env.update(zip(call.outs, [x.operand for x in plain], strict=True))
+    found_ts = results[count : len(start)]
+    tangents.update(zip([call.outs[k - 1] for k in carried], found_ts, strict=True))
 
 
 def _tangent(x: Operand, tangents: dict[Var, Any], value: Node) -> Node:

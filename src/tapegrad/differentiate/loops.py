@@ -77,12 +77,16 @@ def moving(
     apart: Collection[int] = (),
 ) -> list[int]:
     """The body's inputs that active values have a part in, by their numbers, but for some."""
-    found = {k for k, x in enumerate(operands[1:], start=1) if x in active and x.dtype.kind == "f"}
+    found = {
+        k
+        for k, x in enumerate(loop.given(operands), start=1)
+        if x in active and x.dtype.kind == "f"
+    }
     while True:
         inside = depends_on(loop.body, sorted(found))
         reached = {
             1 + k
-            for k, x in enumerate(loop.body.outputs)
+            for k, x in enumerate(loop.body.outputs[: loop.carried])
             if x in inside and x.dtype.kind == "f" and 1 + k not in apart
         }
         if reached <= found:
@@ -223,14 +227,16 @@ class Backward:
         self.loop: Repeated = loop
         self.derive = derive
         # An array that rounds fill, and nobody has filled before: its cotangent is only read.
-        apart = [k for k in stacked(loop) if call.operands[k] not in active]
+        given = loop.given(call.operands)
+        apart = [k for k in stacked(loop) if given[k - 1] not in active]
         self.wrt = moving(loop, call.operands, active, apart)
         inside = depends_on(loop.body, self.wrt)
         self.filled = [k for k in apart if loop.body.outputs[k - 1] in inside]
         self.carried = [k for k in self.wrt if k <= loop.carried]
         self.summed = [k for k in self.wrt if k > loop.carried]
         self.round = self._round(())
-        early, _, wanted = halves(self.round, self._late(), loop.carried)
+        left = len(loop.body.outputs)
+        early, _, wanted = halves(self.round, self._late(), left)
         # The part of the derivative that isn't about cotangents: the body, with inner loops that keep
         count = len(loop.body.inputs)
         self.early = replace(
@@ -238,7 +244,7 @@ class Backward:
             inputs=self.round.inputs[:count],
             names=(),
             calls=tuple(early),
-            outputs=self.round.outputs[: loop.carried],
+            outputs=self.round.outputs[:left],
             output_names=(),
             captured=(),
         )
@@ -253,13 +259,15 @@ class Backward:
     def _late(self) -> range:
         """The numbers of the inputs that are cotangents."""
         first = len(self.loop.body.inputs)
-        return range(first, first + self.loop.carried + len(self.summed))
+        return range(first, first + len(self.loop.body.outputs) + len(self.summed))
 
     def forward(self, rewriter: Rewriter, call: Call) -> tuple[Var, ...]:
         """Record the loop, which also keeps the residuals."""
         loop, builder = self.loop, rewriter.builder
-        rounds, *given = rewriter.operands(call)
-        start, invariants = given[: loop.carried], given[loop.carried :]
+        operands = rewriter.operands(call)
+        heads, given = loop.heads(operands), loop.given(operands)
+        rounds = heads[0]
+        start, invariants = [*given[: loop.carried]], given[loop.carried :]
         arrays = self.residuals.arrays()
         writer = Writer(builder)
         writer.src, writer.reason = call.src, f"kept for the derivative of {call.primitive}"
@@ -276,8 +284,8 @@ class Backward:
                 else:
                     array = SetWindow(index, moves)(array, first, at)
             start.append(array.operand)
-        primitive = Loop(self._keeping(arrays), len(start), loop.most, loop.backwards)
-        return builder.call(primitive, [rounds, *start, *invariants], call.src, call.reason)
+        primitive = Loop(self._keeping(arrays), len(start), loop.most, loop.backwards, loop.until)
+        return builder.call(primitive, [*heads, *start, *invariants], call.src, call.reason)
 
     def _keeping(self, arrays: Sequence[Kept]) -> Tape:
         """The body of the forward loop."""
@@ -285,7 +293,7 @@ class Backward:
         builder = Builder.after(replace(body, names=()), self.loop.body.name)
         builder.calls = list(body.calls)
         writer = Writer(builder)
-        outputs = list(body.outputs)
+        outputs = list(body.outputs[: self.loop.carried])
         stacks = []
         for kept in arrays:
             stack = builder.fresh(Aval(kept.shape(self.loop.most), kept.value.dtype))
@@ -296,6 +304,7 @@ class Backward:
                 writer.node(stack), writer.node(value), writer.node(body.inputs[0])
             )
             outputs.append(written.operand)
+        outputs += body.outputs[self.loop.carried :]
         count = 1 + self.loop.carried
         inputs = (*body.inputs[:count], *stacks, *body.inputs[count:])
         guards = self.loop.body.guards
@@ -323,24 +332,27 @@ class Backward:
         loop = self.loop
         arrays = self.residuals.arrays()
         round_ = self._masked([cts[k - 1] for k in (*self.carried, *self.filled)], masks)
-        rounds, *given = xs
-        stacks = outs[loop.carried :]
+        rounds, given = xs[0], loop.given(xs)
+        stacks = outs[loop.carried : loop.carried + len(arrays)]
+        if loop.until:
+            rounds = outs[loop.carried + len(arrays)]
         invariants = given[loop.carried + len(arrays) :]
         count = len(loop.body.inputs)
         held = round_.inputs[count + len(self._late()) :]
         reached = [self._reached(writer, x) for x in round_.captured]
         body = self._backward_body(round_, arrays, held)
         start = [cts[k - 1] for k in self.carried]
-        start += [zeros_of(writer, xs[k + len(arrays)].aval) for k in self.summed]
+        start += [zeros_of(writer, given[k - 1 + len(arrays)].aval) for k in self.summed]
         primitive = Loop(body, len(start), loop.most, not loop.backwards)
         filled = [cts[k - 1] for k in self.filled]
         found = primitive(rounds, *start, *filled, *stacks, *invariants, *reached)
         results = iter(found if isinstance(found, tuple) else (found,))
         contributions: list[Any] = [None] * len(xs)
+        first = len(xs) - len(given) - 1
         for k in self.carried:
-            contributions[k] = next(results)
+            contributions[first + k] = next(results)
         for k in self.summed:
-            contributions[k + len(arrays)] = next(results)
+            contributions[first + k + len(arrays)] = next(results)
         return contributions
 
     def _masked(self, cts: Sequence[Node], masks: Masks) -> Tape:
@@ -353,7 +365,8 @@ class Backward:
             round_ = self._round(numbers)
             first = self._late().start
             known = masked_in(round_, [round_.inputs[first + k] for k in numbers])
-            results = dict(zip(self.wrt, round_.outputs[self.loop.carried :], strict=True))
+            left = len(self.loop.body.outputs)
+            results = dict(zip(self.wrt, round_.outputs[left:], strict=True))
             reached = {k for k in self.carried if results[k] in known}
             if reached <= masked:
                 return round_
@@ -370,8 +383,8 @@ class Backward:
 
     def _backward_body(self, round_: Tape, arrays: Sequence[Kept], held: Sequence[Var]) -> Tape:
         loop, residuals = self.loop, self.residuals
-        count = len(loop.body.inputs)
-        early, late, _ = halves(round_, self._late(), loop.carried)
+        count, left = len(loop.body.inputs), len(loop.body.outputs)
+        early, late, _ = halves(round_, self._late(), left)
         builder = Builder(f"ct_{loop.body.name}")
         writer = Writer(builder)
         env: dict[Var, Operand] = {}
@@ -385,10 +398,10 @@ class Backward:
 
         step = round_.inputs[0]
         define(step)
-        seeds = round_.inputs[count : count + loop.carried]
+        seeds = round_.inputs[count : count + left]
         for k in self.carried:
             define(seeds[k - 1])
-        for var in round_.inputs[count + loop.carried : count + len(self._late())]:
+        for var in round_.inputs[count + left : count + len(self._late())]:
             define(var)
         for k in self.filled:
             define(seeds[k - 1])
@@ -417,7 +430,7 @@ class Backward:
             writer.src = call.src
             operands = [value(x) for x in call.operands]
             env.update(zip(call.outs, builder.again(call, operands), strict=True))
-        results = dict(zip(self.wrt, round_.outputs[loop.carried :], strict=True))
+        results = dict(zip(self.wrt, round_.outputs[left:], strict=True))
         outputs = [value(results[k]) for k in (*self.carried, *self.summed)]
         return renumbered(builder.finish(outputs))
 
@@ -444,7 +457,8 @@ def with_residuals(
             continue
         outs = backward.forward(rewriter, call)
         loop = builder.calls.pop()
-        outs = (*call.outs, *outs[len(call.outs) :])
+        count, further = backward.loop.carried, len(outs) - len(call.outs)
+        outs = (*call.outs[:count], *outs[count : count + further], *call.outs[count:])
         builder.calls.append(replace(loop, outs=outs))
         found[outs[0]] = backward
     return replace(tape, calls=tuple(builder.calls)), found

@@ -283,6 +283,11 @@ class Recurrence(Step):
     are at first, and after the last round each array is in its own `outs`. Temporaries live where
     the plan's own `allocation` says, in slots for which `scratch` are cells outside.
 
+    One that runs `until` has a condition: whether there is a first round, and the last output of
+    its plan, whether there is another. It leaves how many rounds it made and whether it would have
+    gone on in the last two of `outs`. Where only a run knows how many rounds there are, arrays that
+    turn round in their places are copied to `outs`, which are other cells.
+
     Where the plan stops with a status, this stops with that and `first` added.
     """
 
@@ -300,9 +305,17 @@ class Recurrence(Step):
     backwards: bool = False
     first: int = 0
     src: Source | None = None
+    until: Read | None = None
+
+    @property
+    def carried(self) -> int:
+        """How many values it carries."""
+        return len(self.homes)
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
         yield from _read_accesses(self.rounds)
+        if self.until is not None:
+            yield from _read_accesses(self.until)
         for read in self.reads:
             if read.cell is not None and read.cell.shape:
                 yield read.cell, None, False

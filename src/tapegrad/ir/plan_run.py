@@ -443,20 +443,27 @@ class _Machine:
             else self.array(read.cell, read.at, step, kept=read.cell not in arrays)
             for read in step.reads
         ]
-        count = len(step.outs)
+        count = step.carried
         rounds = range(min(int(self.read(step.rounds, step)()), step.index.extent))
+        going = None if step.until is None else bool(self.read(step.until, step)())
+        made = 0
         for value in reversed(rounds) if step.backwards else rounds:
+            if going is False:
+                break
+            made += 1
             env = {**self.env, step.index: value}
             inner = _Machine(step.plan, step.allocation, frozenset(), self.stops, self.call, env)
             found = inner.run(values)
             self.checked.update((step.first + k, x) for k, x in found.checked.items())
             if found.status:
                 self.stop(step.first + found.status)
-            values[:count] = found.results
+            values[:count] = found.results[:count]
+            going = None if going is None else bool(found.results[count])
         for cell in (*step.places, *step.scratch):
             memory, _, _ = self.home(cell)
             memory.forget()
-        for cell, value in zip(step.outs, values, strict=False):
+        found_ = values[:count] if going is None else [*values[:count], made, going]
+        for cell, value in zip(step.outs, found_, strict=True):
             self.fill(cell, (), value, step)
 
     def python_call(self, step: PythonCall) -> None:

@@ -205,7 +205,8 @@ class _Text:
         names = list(map(self.name, step.places))
         turned = [names[k] for k in step.turns]
         swaps = f" with {', '.join(names)} = {', '.join(turned)}" if turned != names else ""
-        head = f"for {self.index(index)} < {rounds}{most}{down}"
+        condition = f" while {self.read(step.until)}" if step.until is not None else ""
+        head = f"for {self.index(index)} < {rounds}{most}{down}{condition}"
         return f"{outs} = {head}: @{number}({reads}){swaps}{stops}"
 
     def whole(self, read: Read) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+import numpy as np
+
 from tapegrad.ir.allocation import Allocation, Slot, extent, span
 from tapegrad.ir.plan import (
     Affine,
@@ -146,11 +148,18 @@ class _Check:
             x is not None and x != y for x, y in zip(outside, known, strict=True)
         ):
             self.fail("what it passes doesn't fit its plan", step=step)
-        left = [(cell.shape, cell.dtype) for cell in inner.outputs]
-        if left != known[: len(left)] or left != [(c.shape, c.dtype) for c in step.outs]:
+        count = step.carried
+        left = [(cell.shape, cell.dtype) for cell in inner.outputs[:count]]
+        if left != known[:count] or left != [(c.shape, c.dtype) for c in step.outs[:count]]:
             self.fail("a round doesn't leave what it takes", step=step)
         if step.first + len(inner.failures) > len(self.plan.failures):
             self.fail("a status of its plan has no meaning", step=step)
+        flags = [((), bool)] if step.until is not None else []
+        ends = [((), np.int64), *flags] if step.until is not None else []
+        if [(c.shape, c.dtype) for c in inner.outputs[count:]] != flags or ends != [
+            (c.shape, c.dtype) for c in step.outs[count:]
+        ]:
+            self.fail("it has no condition, or leaves no count", step=step)
         if step.rounds.cell is not None and step.rounds.cell.dtype.kind not in "iu":
             self.fail("a number of rounds isn't an integer", step.rounds.cell, step)
         self.turns(step)
@@ -162,7 +171,7 @@ class _Check:
         numbers = set(range(len(places)))
         if len(set(places)) < len(places) or set(step.turns) != numbers:
             self.fail("its places don't go round", step=step)
-        for home, leave, cell in zip(homes, leaves, step.outs, strict=True):
+        for home, leave, cell in zip(homes, leaves, step.outs[: step.carried], strict=True):
             if (home is None) != (leave is None) or (home is None) != (not cell.shape):
                 self.fail("an array has no place, or a number has one", cell, step)
         for taken in (homes, leaves):

@@ -66,7 +66,9 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
         cells = {
             name: tuple(map(whole, getattr(step, name))) for name in ("outs", "places", "scratch")
         }
-        return replace(step, rounds=read(step.rounds), reads=tuple(map(read, step.reads)), **cells)
+        until = None if step.until is None else read(step.until)
+        reads = tuple(map(read, step.reads))
+        return replace(step, rounds=read(step.rounds), reads=reads, until=until, **cells)
     if isinstance(step, CheckGuard):
         return replace(step, read=read(step.read))
     if isinstance(step, CheckRange):

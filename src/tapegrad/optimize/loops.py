@@ -45,21 +45,23 @@ class _Loop:
         loop: Any = call.primitive
         self.loop = loop
         self.body: Tape = loop.body
-        self.rounds, *self.given = rewriter.operands(call)
+        operands = rewriter.operands(call)
+        self.heads, self.given = loop.heads(operands), loop.given(operands)
         self.step = self.body.inputs[0]
         self.carried = self.body.inputs[1 : 1 + loop.carried]
         # Of the body's variables that are the same in each round, what they are on the tape around.
         self.outside: dict[Var, Operand] = dict(
             zip(self.body.inputs[1 + loop.carried :], self.given[loop.carried :], strict=True)
         )
-        self.wanted = [out in read for out in call.outs]
+        self.wanted = [out in read for out in call.outs[: loop.carried]]
+        self.counted = any(out in read for out in call.outs[loop.carried :])
         self.live: set[Operand] = set()
 
     def record(self) -> None:
         kept = self._kept()
         calls = self._hoisted()
         entering = [self.carried[k] for k in kept]
-        leaving = [self.body.outputs[k] for k in kept]
+        leaving = [*(self.body.outputs[k] for k in kept), *self.body.outputs[len(self.carried) :]]
         guards = self.body.guards
         used: dict[Operand, None] = {}
         for call in calls:
@@ -75,16 +77,17 @@ class _Loop:
             output_names=(),
             guards=guards,
         )
-        for k, out in enumerate(self.call.outs):
+        for k, out in enumerate(self.call.outs[: len(self.carried)]):
             if k not in kept:
                 self.rewriter.env[out] = self.given[k]
-        if not kept and not guards:
+        if not kept and not guards and not self.counted:
             return
         primitive = replace_loop(self.loop, renumbered(body), len(kept))
-        operands = [self.rounds, *(self.given[k] for k in kept)]
+        operands = [*self.heads, *(self.given[k] for k in kept)]
         operands += [self.outside[x] for x in invariants]
         outs = self.rewriter.builder.call(primitive, operands, self.call.src, self.call.reason)
-        self.rewriter.env.update(zip([self.call.outs[k] for k in kept], outs, strict=True))
+        left = [*(self.call.outs[k] for k in kept), *self.call.outs[len(self.carried) :]]
+        self.rewriter.env.update(zip(left, outs, strict=True))
 
     def _names(self, inputs: Sequence[Var]) -> tuple[str, ...]:
         if not self.body.names:
@@ -95,7 +98,7 @@ class _Loop:
     def _kept(self) -> list[int]:
         """The numbers of what is carried and read. What stays as it is is an invariant."""
         outputs = self.body.outputs
-        for k, (x, after) in enumerate(zip(self.carried, outputs, strict=True)):
+        for k, (x, after) in enumerate(zip(self.carried, outputs, strict=False)):
             if x is after or x == after:
                 self.outside[x] = self.given[k]
         made = {out: call for call in self.body.calls for out in call.outs}
@@ -103,7 +106,8 @@ class _Loop:
         live: set[Operand] = set()
         waiting: list[Operand] = [guard.operand for guard in self.body.guards]
         waiting += [x for call in self.body.calls if call.primitive.foreign for x in call.outs]
-        waiting += [x for x, wanted in zip(outputs, self.wanted, strict=True) if wanted]
+        waiting += [x for x, wanted in zip(outputs, self.wanted, strict=False) if wanted]
+        waiting += outputs[len(self.carried) :]
         needed = {k for k, wanted in enumerate(self.wanted) if wanted}
         while waiting:
             x = waiting.pop()

@@ -274,3 +274,12 @@ class Repeated(Control):
     carried: int
     most: int
     backwards: bool
+    until: bool
+
+    def heads(self, operands: Sequence[Any]) -> Sequence[Any]:
+        """The operands that say how many rounds there are."""
+        return operands[: 1 + self.until]
+
+    def given(self, operands: Sequence[Any]) -> Sequence[Any]:
+        """The operands for which the body has inputs, after the step."""
+        return operands[1 + self.until :]

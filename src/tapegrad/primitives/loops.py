@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Tape
+from tapegrad.ir.tape import Aval, Operand, Tape
 from tapegrad.ir.updates import kept_in_place
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Repeated
@@ -31,47 +31,79 @@ class Loop(Repeated):
 
     The body's inputs are the step, the carried values and the invariants; its outputs what is
     carried next, of the same types. Its guards hold in each round.
+
+    One that runs `until` has a condition: its second operand says whether there is a first round,
+    the body's last output whether there is another. Its last two results are how many rounds it
+    made, and whether it would have gone on after the most that it may make.
     """
 
     body: Tape
     carried: int
     most: int
     backwards: bool = False
+    until: bool = False
 
     name = "loop"
 
     @property
     def results(self) -> int:  # type: ignore[override]
-        return self.carried
+        return self.carried + 2 * self.until
 
     def aval(self, *xs: Aval) -> tuple[Aval, ...]:
         step, *inputs = self.body.inputs
-        rounds, *given = xs
+        rounds, *going = self.heads(xs)
+        given = self.given(xs)
         if rounds.shape != () or rounds.dtype.kind != "i" or step.dtype != np.int64:
             raise ValueError(f"loop: {rounds} isn't a number of rounds")
         if [_type(x) for x in given] != [_type(v.aval) for v in inputs]:
             raise ValueError(f"loop: the operands {given} don't fit the body's inputs {inputs}")
-        start = [_type(x) for x in given[: self.carried]]
+        start = [_type(x) for x in (*given[: self.carried], *going)]
         if [_type(x.aval) for x in self.body.outputs] != start:
             raise ValueError("loop: a round doesn't leave what it takes")
-        return tuple(x.aval for x in self.body.outputs)
+        found = tuple([x.aval for x in self.body.outputs[: self.carried]])
+        return (*found, _COUNT, _FLAG) if self.until else found
 
     def played(self, run: Callable[..., list[Any]], *xs: Any) -> Any:
-        rounds, *given = xs
+        rounds, *going = self.heads(xs)
+        given = self.given(xs)
         rounds = min(int(rounds), self.most)
         carried, invariants = list(given[: self.carried]), given[self.carried :]
         kept = kept_in_place(self.body, 1, self.carried)
         for k in kept:
             carried[k] = np.array(carried[k])
         own = tuple([1 + k for k in kept])
+        if self.until:
+            made, (more,) = 0, going
+            while more and made < rounds:
+                *carried, more = run(self.body, (np.int64(made), *carried, *invariants), own)
+                made += 1
+            return (*carried, np.int64(made), np.bool_(more))
         steps = range(rounds - 1, -1, -1) if self.backwards else range(rounds)
         for step in steps:
             carried = run(self.body, (np.int64(step), *carried, *invariants), own)
         return carried[0] if self.carried == 1 else tuple(carried)
 
+    def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
+        known = zip(self.body.inputs[1:], self.given(kept), strict=True)
+        masked: set[Operand] = {x for x, flag in known if flag}
+        while True:
+            for call in self.body.calls:
+                flags = [x in masked for x in call.operands]
+                if call.primitive.keeps_zeros(call.operands, flags):
+                    masked.update(call.outs)
+            pairs = zip(self.body.inputs[1:], self.body.outputs[: self.carried], strict=False)
+            reached = {x for x, after in pairs if after in masked}
+            if reached <= masked:
+                return bool(reached)
+            masked |= reached
+
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         shown = [("body", self.body), ("carried", self.carried), ("most", self.most)]
-        return (*shown, ("backwards", True)) if self.backwards else tuple(shown)
+        shown += [(name, True) for name in ("backwards", "until") if getattr(self, name)]
+        return tuple(shown)
+
+
+_COUNT, _FLAG = Aval((), np.dtype(np.int64)), Aval((), np.dtype(bool))
 
 
 def _type(aval: Aval) -> tuple[Any, ...]:

@@ -56,10 +56,8 @@ def can_be_planned(body: Tape, affine: Collection[Var]) -> bool:
     for call in body.calls:
         primitive = call.primitive
         if isinstance(primitive, Repeated):
-            pairs = zip(primitive.body.inputs[1:], call.operands[1:], strict=True)
+            pairs = zip(primitive.body.inputs[1:], primitive.given(call.operands), strict=True)
             inside = {v for v, x in pairs if x in known or isinstance(x, Literal)}
-            if not isinstance(call.operands[0], Literal):
-                return False
             if not can_be_planned(primitive.body, {primitive.body.inputs[0], *inside}):
                 return False
         elif isinstance(primitive, Library) and not isinstance(primitive, Routine):
@@ -74,14 +72,15 @@ def can_be_planned(body: Tape, affine: Collection[Var]) -> bool:
 def loop(low: Lowering, call: Call) -> None:
     """A loop of the tape."""
     primitive: Any = call.primitive
-    rounds, *given = call.operands
+    rounds, *going = primitive.heads(call.operands)
+    given = primitive.given(call.operands)
     body, count = primitive.body, primitive.carried
     index = Index(primitive.most)
     affine = {body.inputs[0]: Affine.of(index)}
     for var, x in zip(body.inputs[1 + count :], given[count:], strict=True):
         if (number := low.affine(x)) is not None:
             affine[var] = number
-    if not isinstance(rounds, Literal) or not can_be_planned(body, affine):
+    if not can_be_planned(body, affine):
         dense.python_call(low, call)
         return
     state = [k for k in kept_in_place(body, 1, count) if given[k].shape]
@@ -91,8 +90,9 @@ def loop(low: Lowering, call: Call) -> None:
         return
     ways = _ways(plan, count)
     allocation = assign(plan, ways.handed)
+    fixed = isinstance(rounds, Literal) and not primitive.until
     outs, begun = _outs(low, call, ways)
-    places = _places(ways, outs, int(rounds.value))
+    places = _places(ways, outs, min(int(rounds.value), primitive.most) if fixed else None)
     reads = []
     for k, x in enumerate(given):
         if k < count and x.shape:
@@ -121,6 +121,7 @@ def loop(low: Lowering, call: Call) -> None:
             primitive.backwards,
             first,
             call.src,
+            _value(low, going[0]) if going else None,
         )
     )
 
@@ -131,7 +132,7 @@ def _value(low: Lowering, x: Operand) -> Read:
 
 def _ways(plan: Plan, count: int) -> Ways:
     """How what is carried goes round, by what the plan of a round reads and writes."""
-    entering, leaving = plan.inputs[:count], plan.outputs
+    entering, leaving = plan.inputs[:count], plan.outputs[:count]
     homes: list[int | None] = []
     for cell in entering:
         homes.append(sum(h is not None for h in homes) if cell.shape else None)
@@ -172,9 +173,13 @@ def _ways(plan: Plan, count: int) -> Ways:
 def _outs(low: Lowering, call: Call, ways: Ways) -> tuple[list[Cell], set[int]]:
     """The cells of what the loop leaves; and the numbers of those in which it stands at first."""
     outs, begun = [], set()
-    for k, (out, x) in enumerate(zip(call.outs, call.operands[1:], strict=False)):
-        home = ways.homes[k]
-        if home is not None and ways.turns[home] == home and (old := low.own_cell(x)) is not None:
+    primitive: Any = call.primitive
+    given = primitive.given(call.operands)
+    for k, out in enumerate(call.outs):
+        home = ways.homes[k] if k < primitive.carried else None
+        stays = home is not None and ways.turns[home] == home
+        old = low.own_cell(given[k]) if stays else None
+        if old is not None:
             low.cells[out] = old
             begun.add(k)
         else:
@@ -183,13 +188,17 @@ def _outs(low: Lowering, call: Call, ways: Ways) -> tuple[list[Cell], set[int]]:
     return outs, begun
 
 
-def _places(ways: Ways, outs: Sequence[Cell], rounds: int) -> tuple[Cell, ...]:
-    """The cells that the places are at first, so that each array ends in its own."""
+def _places(ways: Ways, outs: Sequence[Cell], rounds: int | None) -> tuple[Cell, ...]:
+    """The cells that the places are at first, so that each array ends in its own. Where the number
+    of rounds isn't known, those that turn round are other cells."""
     cells: list[Cell | None] = [None] * len(ways.turns)
     kinds: list[Cell | None] = [None] * len(ways.turns)
-    for home, leave, out in zip(ways.homes, ways.leaves, outs, strict=True):
+    for home, leave, out in zip(ways.homes, ways.leaves, outs, strict=False):
         if home is not None and leave is not None:
-            cells[ways.after(home, rounds)] = out
+            if rounds is not None:
+                cells[ways.after(home, rounds)] = out
+            elif ways.turns[home] == home:
+                cells[home] = out
             kinds[home] = kinds[leave] = out
     found = []
     for cell, kind in zip(cells, kinds, strict=True):

@@ -209,21 +209,37 @@ class _KernelEmitter:
             self.line(f"# {src}: {text}" if text else f"# {src}")
         self.last_src = src if len(sources) == 1 else None
 
-    def open_round(self, index: Index, rounds: str, backwards: bool) -> str:
-        """Begin a loop over rounds; returns the name of its index."""
+    def open_round(self, index: Index, rounds: str, backwards: bool, more: str) -> str:
+        """Begin a loop over rounds, as long as there is `more` to do; returns its index's name."""
         name = next((n for n in self.letters if n not in self.loops.values()), None)
-        name = name or self.names.fresh("i0")
+        name = self.names.fresh("i0") if name is None or more else name
         self.loops[index] = name
-        bounds = f"{rounds} - 1, -1, -1" if backwards else rounds
-        if backwards and rounds.isdigit():
-            bounds = f"{int(rounds) - 1}, -1, -1"
-        self.line(f"for {name} in range({bounds}):")
+        if more:
+            self.line(f"{name} = 0")
+            self.line(f"while {more} and {name} < {rounds}:")
+        elif backwards:
+            first = str(int(rounds) - 1) if rounds.isdigit() else f"{rounds} - 1"
+            self.line(f"for {name} in range({first}, -1, -1):")
+        else:
+            self.line(f"for {name} in range({rounds}):")
         self.depth += 1
         return name
 
-    def close_round(self, index: Index, name: str) -> None:
+    def close_round(self, index: Index, name: str, more: str) -> None:
+        """End it."""
+        if more:
+            self.line(f"{name} += 1")
         self.depth -= 1
         del self.loops[index]
+
+    def copy_array(self, source: str, target: str, shape: tuple[int, ...]) -> None:
+        """Copy an array to another of the same shape."""
+        letters = [n for n in self.letters if n not in self.loops.values()][: len(shape)]
+        letters += [self.names.fresh("i0") for _ in range(len(shape) - len(letters))]
+        for depth, (letter, extent) in enumerate(zip(letters, shape, strict=True)):
+            self.line(f"{INDENT * depth}for {letter} in range({extent}):")
+        at = ", ".join(letters)
+        self.line(f"{INDENT * len(shape)}{target}[{at}] = {source}[{at}]")
 
     def _loop(self, loop: Loop) -> None:
         tiles = loop.step != 1 and loop.start is None  # the rows of a tile get the short name

@@ -20,7 +20,7 @@ from tapegrad.ir.plan import Cell, Read, Recurrence, walk
 
 def emit_recurrence(emitter: Any, step: Recurrence) -> None:
     """Write the loop over rounds, with the round's plan as its body."""
-    inner, count = step.plan, len(step.outs)
+    inner, count = step.plan, step.carried
     emitter.count_accesses(walk(inner.steps))
     places = [emitter.array(cell) for cell in step.places]
     names = [
@@ -36,29 +36,44 @@ def emit_recurrence(emitter: Any, step: Recurrence) -> None:
         emitter.shared[slot] = emitter.array(cell)
     numbers = _enter(emitter, step, names)
 
-    index = emitter.open_round(step.index, f"{emitter.text(step.rounds)}", step.backwards)
+    more = ""
+    rounds = emitter.text(step.rounds)
+    most = step.index.extent
+    if step.rounds.cell is not None:
+        rounds = f"min({rounds}, {most})"
+    if step.until is not None:
+        more = emitter.names.fresh("more")
+        emitter.line(f"{more} = {emitter.text(step.until)}")
+    index = emitter.open_round(step.index, rounds, step.backwards, more)
     outer = emitter.allocation, emitter.homes, emitter.commented, emitter.first
     emitter.allocation, emitter.homes = step.allocation, step.allocation.homes
     emitter.commented, emitter.first = emitter.depth, emitter.first + step.first
     emitter.starts.append((len(emitter.lines), {names[p] for p in turning}, emitter.depth))
     emitter.body(inner.steps)
-    for number, after in zip(numbers, inner.outputs, strict=True):
+    if more:
+        emitter.line(f"{more} = {emitter.numbers[inner.outputs[count]]}")
+    for number, after in zip(numbers, inner.outputs, strict=False):
         if number and number != emitter.numbers[after]:
             emitter.line(f"{number} = {emitter.numbers[after]}")
     if turning:
         emitter.line(_tuple([names[p] for p in turning], [names[step.turns[p]] for p in turning]))
     emitter.starts.pop()
     emitter.allocation, emitter.homes, emitter.commented, emitter.first = outer
-    emitter.close_round(step.index, index)
-    for number, out in zip(numbers, step.outs[:count], strict=True):
+    emitter.close_round(step.index, index, more)
+    for number, out, home in zip(numbers, step.outs, step.homes, strict=False):
         if number and number != (target := emitter.place(out)):
             emitter.line(f"{target} = {number}")
+        if home is not None and out not in step.places:
+            emitter.copy_array(names[home], emitter.array(out), out.shape)
+    if more:
+        emitter.line(f"{emitter.place(step.outs[count])} = {index}")
+        emitter.line(f"{emitter.place(step.outs[count + 1])} = {more}")
 
 
 def _enter(emitter: Any, step: Recurrence, names: list[str]) -> list[str]:
     """Give what a round reads and leaves its names. Returns those of the numbers that it carries,
     "" for arrays."""
-    inner, count = step.plan, len(step.outs)
+    inner, count = step.plan, step.carried
     numbers = []
     for k, (cell, read) in enumerate(zip(inner.inputs, step.reads, strict=True)):
         home = step.homes[k] if k < count else None
@@ -79,11 +94,12 @@ def _enter(emitter: Any, step: Recurrence, names: list[str]) -> list[str]:
         else:
             emitter.numbers[cell] = _known(emitter, cell, read)
     for k, cell in enumerate(inner.outputs):
-        leave = step.leaves[k]
+        leave = step.leaves[k] if k < count else None
         if leave is not None:
             emitter.shared[cell] = names[leave]
         else:
-            emitter.numbers[cell] = emitter.names.fresh(_hint(inner.inputs[k], step.outs[k]))
+            known = inner.inputs[k] if k < count else cell
+            emitter.numbers[cell] = emitter.names.fresh(_hint(known, step.outs[k]))
     return numbers
 
 

@@ -130,20 +130,30 @@ class _Writer:
 
     def _loop(self, loop: Repeated, carried: Sequence[str], call: Call) -> None:
         """A loop, whose body is indented; what it carries has the names of its results."""
-        rounds, *given = call.operands
+        rounds, *going = loop.heads(call.operands)
+        given = loop.given(call.operands)
         start, invariants = given[: loop.carried], given[loop.carried :]
-        self.lines.append(f"{', '.join(carried)} = {', '.join(map(self._alone, start))}")
         count = self.names[rounds] if isinstance(rounds, Var) else str(int(rounds.value))
-        down = "reversed(range({}))" if loop.backwards else "range({})"
-        step = self.handed_out.fresh("step")
-        self.lines.append(f"for {step} in {down.format(count)}:")
+        *carried, step, more = (
+            carried if loop.until else (*carried, self.handed_out.fresh("step"), "")
+        )
+        if carried:
+            self.lines.append(f"{', '.join(carried)} = {', '.join(map(self._alone, start))}")
+        if loop.until:
+            self.lines += [f"{more} = {self._alone(going[0])}", f"{step} = 0"]
+            self.lines.append(f"while {more} and {step} < {count}:")
+        else:
+            down = "reversed(range({}))" if loop.backwards else "range({})"
+            self.lines.append(f"for {step} in {down.format(count)}:")
         names, lines, hints = self.names, self.lines, self.hints
         inside = [step, *carried, *map(self._alone, invariants)]
         self.names = dict(zip(loop.body.inputs, inside, strict=True))
         self.lines, self.hints = [], user_names(loop.body)
         self._statements(loop.body)
         left = ", ".join(map(self._alone, loop.body.outputs))
-        self.lines.append(f"{', '.join(carried)} = {left}")
+        self.lines.append(f"{', '.join([*carried, *([more] if more else [])])} = {left}")
+        if loop.until:
+            self.lines.append(f"{step} += 1")
         inner = self.lines
         self.names, self.lines, self.hints = names, lines, hints
         self.lines += [INDENT + line for line in inner]

@@ -142,7 +142,7 @@ class Translator:
             self.arrays[name] = address, 0, kind
         self.found([target.id for target in targets])
 
-    def find(self, loop: ast.For) -> None:
+    def find(self, loop: ast.For | ast.While) -> None:
         """Have the arrays that a loop renames stand for what they are here."""
         for statement in loop.body:
             if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple):
@@ -192,6 +192,19 @@ class Translator:
         if not self.builder.block.is_terminated:
             self.builder.branch(after)
         self.builder.position_at_end(after)
+
+    def _while(self, loop: ast.While) -> None:
+        builder = self.builder
+        head, body, after = (builder.append_basic_block(n) for n in ("head", "loop", "after"))
+        builder.branch(head)
+        builder.position_at_end(head)
+        builder.cbranch(self.truth(loop.test), body, after)
+        builder.position_at_end(body)
+        self.find(loop)
+        self.body(loop.body)
+        builder.branch(head)
+        builder.position_at_end(after)
+        self.find(loop)
 
     def _for(self, loop: ast.For) -> None:
         if self.loops is None or not self._call_loop(loop):
