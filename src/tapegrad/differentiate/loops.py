@@ -14,10 +14,12 @@ nothing, and the arithmetic of an integrator's step keeps its state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tapegrad.differentiate.checkpoints import segmented
 from tapegrad.differentiate.masks import Masks, masked_in
 from tapegrad.differentiate.partial_eval import halves
 from tapegrad.ir.inputs import renumbered
@@ -34,6 +36,7 @@ from tapegrad.primitives.windows import SetWindow, Window
 # numbered last what their cotangents add to.
 Derive = Callable[[Tape, Sequence[int], Collection[int], Sequence[int]], Tape]
 
+MEMORY = 1 << 28  # bytes: what would take more isn't kept, but for some rounds
 FREE = 8  # what costs no more than so many additions is computed again, rather than kept
 
 
@@ -168,7 +171,7 @@ class Residuals:
 
     def _traced_back(self, x: Var, leaves: dict[Any, Var], calls: set[Var]) -> bool:
         """What a value can be computed of again; False if it can't be, or that is dear."""
-        stack, work = [x], 0
+        stack = [x]
         while stack:
             v = stack.pop()
             if v in calls or self._at_hand(v):
@@ -177,13 +180,12 @@ class Residuals:
             if call is None or (v is not x and v in self.leaving and self.leaving[v] in self.kept):
                 leaves[self._key(v)] = v
                 continue
-            if not _is_cheap(call):
+            if not _is_cheap(call) and not getattr(call.primitive, "recomputed", False):
                 if v is x:
                     return False
                 leaves[self._key(v)] = v
                 continue
-            calls.add(v)
-            work += call.primitive.cost
+            calls.update(call.outs)
             stack += [y for y in call.operands if isinstance(y, Var)]
         return True
 
@@ -261,10 +263,18 @@ class Backward:
         first = len(self.loop.body.inputs)
         return range(first, first + len(self.loop.body.outputs) + len(self.summed))
 
-    def forward(self, rewriter: Rewriter, call: Call) -> tuple[Var, ...]:
-        """Record the loop, which also keeps the residuals."""
-        loop, builder = self.loop, rewriter.builder
-        operands = rewriter.operands(call)
+    @property
+    def nbytes(self) -> int:
+        """What is kept takes so much memory."""
+        return sum(
+            math.prod(kept.shape(self.loop.most)) * kept.value.dtype.itemsize
+            for kept in self.residuals.arrays()
+        )
+
+    def forward(self, builder: Builder, call: Call) -> tuple[Var, ...]:
+        """Record the loop, which also keeps the residuals: what it gives, then their arrays."""
+        loop = self.loop
+        operands = call.operands
         heads, given = loop.heads(operands), loop.given(operands)
         rounds = heads[0]
         start, invariants = [*given[: loop.carried]], given[loop.carried :]
@@ -285,7 +295,9 @@ class Backward:
                     array = SetWindow(index, moves)(array, first, at)
             start.append(array.operand)
         primitive = Loop(self._keeping(arrays), len(start), loop.most, loop.backwards, loop.until)
-        return builder.call(primitive, [*heads, *start, *invariants], call.src, call.reason)
+        outs = builder.call(primitive, [*heads, *start, *invariants], call.src, call.reason)
+        count = len(start)
+        return (*outs[: loop.carried], *outs[count:], *outs[loop.carried : count])
 
     def _keeping(self, arrays: Sequence[Kept]) -> Tape:
         """The body of the forward loop."""
@@ -333,16 +345,16 @@ class Backward:
         arrays = self.residuals.arrays()
         round_ = self._masked([cts[k - 1] for k in (*self.carried, *self.filled)], masks)
         rounds, given = xs[0], loop.given(xs)
-        stacks = outs[loop.carried : loop.carried + len(arrays)]
+        stacks = outs[len(outs) - len(arrays) :]
         if loop.until:
-            rounds = outs[loop.carried + len(arrays)]
-        invariants = given[loop.carried + len(arrays) :]
+            rounds = outs[loop.carried]
+        invariants = given[loop.carried :]
         count = len(loop.body.inputs)
         held = round_.inputs[count + len(self._late()) :]
         reached = [self._reached(writer, x) for x in round_.captured]
         body = self._backward_body(round_, arrays, held)
         start = [cts[k - 1] for k in self.carried]
-        start += [zeros_of(writer, given[k - 1 + len(arrays)].aval) for k in self.summed]
+        start += [zeros_of(writer, given[k - 1].aval) for k in self.summed]
         primitive = Loop(body, len(start), loop.most, not loop.backwards)
         filled = [cts[k - 1] for k in self.filled]
         found = primitive(rounds, *start, *filled, *stacks, *invariants, *reached)
@@ -352,7 +364,7 @@ class Backward:
         for k in self.carried:
             contributions[first + k] = next(results)
         for k in self.summed:
-            contributions[first + k + len(arrays)] = next(results)
+            contributions[first + k] = next(results)
         return contributions
 
     def _masked(self, cts: Sequence[Node], masks: Masks) -> Tape:
@@ -435,36 +447,53 @@ class Backward:
         return renumbered(builder.finish(outputs))
 
 
+@dataclass(frozen=True)
+class Differentiable:
+    """A loop that keeps what its derivative needs: that, the call that it was, and what it gives,
+    the arrays last."""
+
+    backward: Backward
+    call: Call
+    outs: tuple[Var, ...]
+
+
 def with_residuals(
     tape: Tape, wrt: Sequence[int], derive: Derive
-) -> tuple[Tape, dict[Var, Backward]]:
+) -> tuple[Tape, dict[Var, Differentiable]]:
     """The tape with loops that keep what their derivatives need, and these, by the first variable
     that such a loop defines. Variables keep their numbers; those of further results are new."""
     if not any(isinstance(call.primitive, Repeated) for call in tape.calls):
         return tape, {}
     active = depends_on(tape, wrt)
-    found: dict[Var, Backward] = {}
+    found: dict[Var, Differentiable] = {}
     builder = Builder.after(tape, tape.name)
     builder.calls = []
-    rewriter = Rewriter.__new__(Rewriter)
-    rewriter.tape, rewriter.builder = tape, builder
-    rewriter.env = {x: x for x in _variables(tape)}
     for call in tape.calls:
-        moves = isinstance(call.primitive, Repeated) and not active.isdisjoint(call.outs)
-        backward = Backward(call, active, derive) if moves else None
-        if backward is None or not backward.wrt:
+        loop = call.primitive
+        moves = isinstance(loop, Repeated) and not loop.recomputed
+        if not moves or active.isdisjoint(call.outs):
             builder.calls.append(call)
             continue
-        outs = backward.forward(rewriter, call)
-        loop = builder.calls.pop()
-        count, further = backward.loop.carried, len(outs) - len(call.outs)
-        outs = (*call.outs[:count], *outs[count : count + further], *call.outs[count:])
-        builder.calls.append(replace(loop, outs=outs))
-        found[outs[0]] = backward
+        backward = Backward(call, active, derive)
+        parts = segmented(builder, call) if backward.nbytes > MEMORY else []
+        for part in parts or [call]:
+            backward = Backward(part, active, derive) if parts else backward
+            if backward.wrt:
+                _keep(builder, part, backward, found)
+            else:
+                builder.calls.append(part)
+            active.update(out for out in part.outs if out.dtype.kind == "f")
     return replace(tape, calls=tuple(builder.calls)), found
 
 
-def _variables(tape: Tape) -> Iterator[Var]:
-    yield from tape.inputs
-    for call in tape.calls:
-        yield from call.outs
+def _keep(
+    builder: Builder, call: Call, backward: Backward, found: dict[Var, Differentiable]
+) -> None:
+    """Record a loop that keeps."""
+    outs = backward.forward(builder, call)
+    kept = outs[len(call.outs) :]
+    count = backward.loop.carried
+    last = builder.calls.pop()
+    mine = (*call.outs[:count], *kept, *call.outs[count:])
+    builder.calls.append(replace(last, outs=mine))
+    found[mine[0]] = Differentiable(backward, call, (*call.outs, *kept))

@@ -15,7 +15,12 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from tapegrad.differentiate.kinks import Kinks
-from tapegrad.differentiate.loops import Backward, depends_on, with_residuals
+from tapegrad.differentiate.loops import (
+    Backward,
+    Differentiable,
+    depends_on,
+    with_residuals,
+)
 from tapegrad.differentiate.masks import Masks
 from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
@@ -23,6 +28,7 @@ from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.control import Missing
 from tapegrad.primitives.elementwise import AsType
+from tapegrad.primitives.kinds import Repeated
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims
 from tapegrad.primitives.windows import Placed, Total
@@ -72,7 +78,9 @@ def reverse(
         if cts.keys().isdisjoint(call.outs) or active.isdisjoint(call.outs):
             continue
         if call.outs[0] in loops:
-            _pull_back_loop(call, loops[call.outs[0]], writer, cts, active, masks)
+            _pull_back_loop(loops[call.outs[0]], writer, cts, active, masks)
+        elif isinstance(call.primitive, Repeated):
+            _pull_back_loop(_run_again(call, builder, active), writer, cts, active, masks)
         else:
             _pull_back(call, writer, cts, active, masks, kinks)
 
@@ -150,22 +158,28 @@ def _pull_back(
     _add(call, contributions, writer, cts, active)
 
 
+def _run_again(call: Call, builder: Builder, active: set[Operand]) -> Differentiable:
+    """A loop that has kept nothing, recorded once more: this one keeps."""
+    backward = Backward(call, active, _of_round)
+    return Differentiable(backward, call, backward.forward(builder, call))
+
+
 def _pull_back_loop(
-    call: Call,
-    loop: Backward,
+    loop: Differentiable,
     writer: Writer,
     cts: dict[Var, list[Part]],
     active: set[Operand],
     masks: Masks,
 ) -> None:
     """The same for a loop, whose derivative is made with it."""
+    call = loop.call
     writer.src = call.src
-    outs = [writer.node(v) for v in call.outs]
+    outs = [writer.node(v) for v in loop.outs]
     writer.reason = f"cotangent of {call.outs[0]}"
     summed = [_accumulated(writer, out.aval, cts.pop(out, None)) for out in call.outs]
     writer.reason = f"cotangent via {call.primitive}"
     xs = [writer.node(x) for x in call.operands]
-    _add(call, loop.pull(writer, summed, outs, xs, masks), writer, cts, active)
+    _add(call, loop.backward.pull(writer, summed, outs, xs, masks), writer, cts, active)
 
 
 def _add(

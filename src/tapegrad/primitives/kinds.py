@@ -275,6 +275,7 @@ class Repeated(Control):
     most: int
     backwards: bool
     until: bool
+    recomputed: bool
 
     def heads(self, operands: Sequence[Any]) -> Sequence[Any]:
         """The operands that say how many rounds there are."""

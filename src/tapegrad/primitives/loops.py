@@ -35,6 +35,8 @@ class Loop(Repeated):
     One that runs `until` has a condition: its second operand says whether there is a first round,
     the body's last output whether there is another. Its last two results are how many rounds it
     made, and whether it would have gone on after the most that it may make.
+
+    One that is `recomputed` keeps nothing for its derivative, which runs it again.
     """
 
     body: Tape
@@ -42,6 +44,7 @@ class Loop(Repeated):
     most: int
     backwards: bool = False
     until: bool = False
+    recomputed: bool = False
 
     name = "loop"
 
@@ -99,7 +102,9 @@ class Loop(Repeated):
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         shown = [("body", self.body), ("carried", self.carried), ("most", self.most)]
-        shown += [(name, True) for name in ("backwards", "until") if getattr(self, name)]
+        shown += [
+            (name, True) for name in ("backwards", "until", "recomputed") if getattr(self, name)
+        ]
         return tuple(shown)
 
 

@@ -1,0 +1,108 @@
+"""Checkpoints: a loop of many rounds in segments, of which only the starts are kept.
+
+    for t in range(n):            for s in range(n // m):
+        h = body(t, h)      -->       for j in range(m):
+                                          h = body(s * m + j, h)
+                                  for j in range(n % m):
+                                      h = body(n // m * m + j, h)
+
+The derivative keeps what is carried into each segment; when it comes to one, it runs that once more
+and keeps its rounds, which takes the memory of one segment. With m about the root of n both take as
+much. Where a segment is still too long it is cut in turn: k levels keep k times the k-th root of n
+rounds, and run each round up to k times more, as in Griewank and Walther, "Algorithm 799: revolve"
+(ACM TOMS 26, 2000), whose schedule is the best possible one. This one is a nest of loops.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.inputs import renumbered
+from tapegrad.ir.tape import Builder, Call, Literal, Operand, Tape, Var
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.kinds import Moving, Repeated
+from tapegrad.primitives.loops import Loop
+
+FEWEST = 16  # rounds of a loop that is cut
+
+
+def segmented(builder: Builder, call: Call, length: int = 0) -> list[Call]:
+    """The call of a loop in segments of so many rounds, of the root of all if it isn't given; as
+    few calls, of which the last gives the results. None of a loop that can't be cut."""
+    loop: Any = call.primitive
+    rounds, *given = call.operands
+    if loop.until or not isinstance(rounds, Literal):
+        return []
+    most = min(int(rounds.value), loop.most)
+    length = length or math.isqrt(max(0, most - 1)) + 1
+    if most < FEWEST or length >= most:
+        return []
+    start, invariants = tuple(given[: loop.carried]), tuple(given[loop.carried :])
+    count = most // length
+    parts = [(_segments(loop, length, count), count)]
+    if rest := most % length:
+        body = _shifted(loop.body, Literal(np.int64(1)), count * length)
+        parts.append((Loop(body, loop.carried, rest, loop.backwards), rest))
+    if loop.backwards:
+        parts.reverse()
+    calls = []
+    for number, (part, size) in enumerate(parts, start=1):
+        outs = call.outs
+        if number < len(parts):
+            outs = tuple([builder.fresh(out.aval) for out in outs])
+        operands = (Literal(np.int64(size)), *start, *invariants)
+        calls.append(Call(part, operands, outs, call.src, call.reason))
+        start = outs
+    return calls
+
+
+def _segments(loop: Repeated, length: int, count: int) -> Loop:
+    """The loop over segments."""
+    builder = Builder(f"segment_{loop.body.name}")
+    segment, *inputs = [builder.input(v.aval) for v in loop.body.inputs]
+    body = _shifted(loop.body, None, length)
+    inner = Loop(body, loop.carried, length, loop.backwards, recomputed=True)
+    rounds = Literal(np.int64(length))
+    tape = builder.finish(builder.call(inner, [rounds, *inputs, segment]))
+    return Loop(tape, loop.carried, count, loop.backwards)
+
+
+def _shifted(body: Tape, segment: Literal | None, length: int) -> Tape:
+    """The body of a loop whose step is behind that of the whole loop by `length` for each segment,
+    the number of which is this, or else the last input."""
+    builder = Builder(body.name)
+    step, *inputs = [builder.input(v.aval) for v in body.inputs]
+    which: Operand = builder.input(step.aval) if segment is None else segment
+    env: dict[Var, Operand] = dict(zip(body.inputs[1:], inputs, strict=True))
+    whole = body.inputs[0]
+
+    def known(x: Operand) -> Operand:
+        return x if isinstance(x, Literal) else env[x]
+
+    for call in body.calls:
+        primitive: Any = call.primitive
+        moved = isinstance(primitive, Moving) and whole in primitive.steps(call.operands)
+        if moved:
+            steps = primitive.steps(call.operands)
+            far = [
+                tuple(length * n for n in move)
+                for x, move in zip(steps, primitive.moves, strict=True)
+                if x == whole
+            ]
+            fields = {**vars(primitive), "moves": (*primitive.moves, *far)}
+            primitive = type(primitive)(**fields)
+            operands = [step if x == whole else known(x) for x in call.operands]
+            operands += [which] * len(far)
+        else:
+            if whole in call.operands and whole not in env:
+                start = builder.call(ew.mul, [which, Literal(np.int64(length))])[0]
+                env[whole] = builder.call(ew.add, [start, step])[0]
+            operands = [known(x) for x in call.operands]
+        outs = builder.call(primitive, operands, call.src, call.reason)
+        env.update(zip(call.outs, outs, strict=True))
+    builder.guards += [replace(guard, operand=known(guard.operand)) for guard in body.guards]
+    return renumbered(builder.finish([known(x) for x in body.outputs]))
