@@ -265,8 +265,10 @@ class _Machine:
         return store
 
     def take(self, memory: _Memory, m: int, owner: int, step: Step, cell: Cell) -> None:
-        """A new value stands here; who has read the old one of the same element was too early."""
-        if memory.owners[m] == owner and memory.was_read[m] and memory.writers[m] is not step:
+        """A new value stands here; who has read the old one of the same element was too early, but
+        of what a round carries in place."""
+        again = cell.root.role == "state"
+        if not again and memory.owners[m] == owner and memory.was_read[m] and memory.writers[m] is not step:
             self.fail("it is written again after it was read", step, cell)
         memory.owners[m] = owner
         memory.writers[m] = step
@@ -277,7 +279,7 @@ class _Machine:
     ) -> None:
         if memory.owners[m] != owner:
             self.fail(_missing(memory.owners[m]), step, cell)
-        if memory.was_read[m] and not running:
+        if memory.was_read[m] and not running and cell.root.role != "state":
             self.fail("it was read before all its terms were in it", step, cell)
 
     # ---- arrays

@@ -353,6 +353,43 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Row:
+    """Entries of one array, from `start` on."""
+
+    array: Var
+    start: int
+    step: int
+    count: int
+
+
+def _pieces(entries: Sequence[Any]) -> list[Row | range]:
+    """The longest rows among operands, and the others in between, by their numbers."""
+    found: list[Row | range] = []
+    at = 0
+    while at < len(entries):
+        stop, first = at + 1, entries[at]
+        step = 0
+        while stop < len(entries) and isinstance(first, Entry):
+            x = entries[stop]
+            if not isinstance(x, Entry) or x.array is not first.array:
+                break
+            step = step or x.number - first.number
+            if not step or x.number != first.number + step * (stop - at):
+                break
+            stop += 1
+        if stop - at >= ROUNDS:
+            found.append(Row(first.array, first.number, step, stop - at))
+        elif found and isinstance(found[-1], range):
+            found[-1] = range(found[-1].start, at + 1)
+            stop = at + 1
+        else:
+            stop = at + 1
+            found.append(range(at, stop))
+        at = stop
+    return found
+
+
+@dataclass(frozen=True)
 class Slot:
     """Something that is carried: the result of a call of the body, from `back` rounds before; at
     first, `start`."""
@@ -460,27 +497,38 @@ class _Rolled:
         self.env.update(zip([out.id for out in call.outs], outs, strict=True))
 
     def _whole(self, call: Call) -> Operand | None:
-        """Results of all rounds one after the other, which are an array already; else None."""
-        entries = [self.env[x.id] if type(x) is Var else None for x in call.operands]
-        first = entries[0]
-        if not isinstance(first, Entry) or len(entries) < 2:
+        """What joins results of rounds, in terms of the arrays that they are in already; None if it
+        doesn't."""
+        primitive: Any = call.primitive
+        entries = [self.env[x.id] if type(x) is Var else x for x in call.operands]
+        pieces = _pieces(entries)
+        if not any(isinstance(piece, Row) for piece in pieces):
             return None
-        numbers = [e.number for e in entries if isinstance(e, Entry) and e.array is first.array]
-        step = numbers[1] - numbers[0] if len(numbers) > 1 else 0
-        if len(numbers) < len(entries) or not step:
-            return None
-        if numbers != list(range(numbers[0], numbers[0] + step * len(numbers), step)):
-            return None
-        array, axis = first.array, call.primitive.axis  # type: ignore[attr-defined]
+        axis = primitive.axis
+        parts = []
+        for piece in pieces:
+            if isinstance(piece, Row):
+                array = self._row(piece)
+                if axis:
+                    order = [*range(1, axis + 1), 0, *range(axis + 1, len(array.shape))]
+                    array = self._call(Transpose(tuple(order)), [array], call.src)
+                if isinstance(primitive, Concatenate):
+                    shape = list(array.shape)
+                    shape[axis : axis + 2] = [shape[axis] * shape[axis + 1]]
+                    array = self._call(Reshape(tuple(shape)), [array], call.src)
+                parts.append(array)
+            else:
+                xs = [self._operand(call.operands[k]) for k in piece]
+                parts.append(self._call(primitive, xs, call.src))
+        return parts[0] if len(parts) == 1 else self._call(Concatenate(axis), parts, call.src)
+
+    def _row(self, row: Row) -> Var:
+        """The entries of an array that follow each other."""
+        array = row.array
+        if row.start == 0 and row.step == 1 and row.count == array.shape[0]:
+            return array
         rest = [Slice(0, n) for n in array.shape[1:]]
-        if numbers != list(range(array.shape[0])):
-            array = self._call(GetItem((Slice(numbers[0], len(numbers), step), *rest)), [array])
-        if axis:
-            order = [*range(1, axis + 1), 0, *range(axis + 1, len(array.shape))]
-            array = self._call(Transpose(tuple(order)), [array], call.src)
-        if isinstance(call.primitive, Concatenate):
-            array = self._call(Reshape(call.out.shape), [array], call.src)
-        return array
+        return self._call(GetItem((Slice(row.start, row.count, row.step), *rest)), [array])
 
     # ---- inside
 

@@ -92,6 +92,7 @@ class Trace:
         # Captured inputs: id of the outside object -> (variable, object). Holding the object keeps
         # its id from being given to another.
         self.captured: dict[int, tuple[Var, Any]] = {}
+        self._memories: dict[Any, tuple[Var, Any]] = {}
         self.pins: dict[Var, Proxy] = {}  # see `tracer.to_operand`
         self._checksums: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
@@ -124,7 +125,7 @@ class Trace:
         """The captured input that stands for an array or tracer from outside."""
         if is_array(outside):
             note_captured(outside)
-        known = self.captured.get(id(outside))
+        known = self.captured.get(id(outside)) or self._same_memory(outside)
         if known is None:
             if is_array(outside) and (found := objection(outside)):
                 what, advice = found
@@ -134,8 +135,16 @@ class Trace:
             var = self.builder.fresh(aval)
             known = self.captured[id(outside)] = (var, outside)
             if is_array(outside):
+                self._memories[_memory_of(outside)] = known
                 self._checksums.append((outside, _checksum(outside), user_source()))
         return known[0]
+
+    def _same_memory(self, outside: Any) -> tuple[Var, Any] | None:
+        """What stands for a captured array that shows the same elements: `A.T` is a new array each
+        time, in each round of a loop."""
+        if not is_array(outside) or not outside.size:
+            return None
+        return self._memories.get(_memory_of(outside))
 
     def check_captured(self) -> None:
         """A TraceError if a captured array was written to since: a later call reads it as it is
@@ -208,6 +217,11 @@ class Trace:
         if entry not in self._guarded:
             self._guarded.add(entry)
             self.builder.guards.append(entry)
+
+
+def _memory_of(array: np.ndarray) -> Any:
+    """What two arrays have in common that show the same elements, while one of them is held."""
+    return array.ctypes.data, array.shape, array.strides, array.dtype.str
 
 
 def _checksum(array: np.ndarray) -> int:

@@ -140,11 +140,11 @@ class _Writer:
         if carried:
             self.lines.append(f"{', '.join(carried)} = {', '.join(map(self._alone, start))}")
         if loop.until:
-            self.lines += [f"{more} = {self._alone(going[0])}", f"{step} = 0"]
+            self.lines += [f"{more} = {self._alone(going[0])}", f"{step} = np.int64(0)"]
             self.lines.append(f"while {more} and {step} < {count}:")
         else:
-            down = "reversed(range({}))" if loop.backwards else "range({})"
-            self.lines.append(f"for {step} in {down.format(count)}:")
+            down = "[::-1]" if loop.backwards else ""
+            self.lines.append(f"for {step} in np.arange({count}){down}:")
         names, lines, hints = self.names, self.lines, self.hints
         inside = [step, *carried, *map(self._alone, invariants)]
         self.names = dict(zip(loop.body.inputs, inside, strict=True))

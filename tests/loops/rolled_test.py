@@ -1,0 +1,111 @@
+"""Loops stay loops: on the tape, in the plan and in the source, whatever their number of rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.loops.programs import PROGRAMS
+from tests.loops.programs_test import count_loops, drawn
+
+from tapegrad import pipeline, trace, value_and_grad
+from tapegrad.core.trees import flatten
+from tapegrad.ir.inputs import renumbered
+from tapegrad.primitives.kinds import Repeated
+
+by_name = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+
+# What isn't found again yet, and why. These stay unrolled, and are right.
+UNROLLED = {
+    "adaptive": "a condition and a branch end each round",
+    "option_tree": "rounds of different shapes",
+    "looked_up": "what is looked up differs from round to round",
+    "attended": "rounds of different shapes",
+    "triangular_solve": "inner loops of different lengths",
+    "substitution_by_slices": "rounds of different shapes",
+    "cholesky": "rounds of different shapes",
+    "levinson_durbin": "rounds of different shapes",
+    "gram_schmidt": "rounds of different shapes",
+    "neville": "rounds of different shapes",
+    "newton_until": "an inner loop with a condition",
+    "stopped_early": "a condition",
+    "every_tenth": "too few periods of ten rounds",
+    "triangle": "inner loops of different lengths",
+    "both_ways": "a branch that goes both ways",
+    "turning_point": "a branch that goes both ways",
+    "bisection": "a branch that goes both ways",
+}
+ROLLED = [program for program in PROGRAMS if program.name not in UNROLLED]
+by_rolled = pytest.mark.parametrize("program", ROLLED, ids=lambda program: program.name)
+COMPILED = [
+    p
+    for p in ROLLED
+    if p.name
+    in (
+        "rk4_vector",
+        "verlet",
+        "pendulum_chain",
+        "double_buffers",
+        "wave_1d",
+        "heat_2d",
+        "gray_scott",
+        "thomas",
+        "holt_winters",
+        "kalman",
+        "rts_smoother",
+        "soft_edit_distance",
+        "knapsack",
+        "lstm",
+        "both_directions",
+        "conjugate_gradients",
+        "written_inside",
+        "nested",
+        "dict_of_sums",
+    )
+]
+
+
+def unrolled(monkeypatch):
+    monkeypatch.setattr(pipeline, "reroll", lambda tape: (renumbered(tape), ()))
+
+
+@by_name
+def test_a_loop_computes_what_its_rounds_do(monkeypatch, program):
+    """To the last bit: the same operations, in the same order."""
+    args = drawn(program, 5, 30)
+    _, rolled = trace(program.function, *args)
+    unrolled(monkeypatch)
+    _, plain = trace(program.function, *args)
+    assert len(rolled) <= len(plain)
+    assert rolled.play(*args) == plain.play(*args)
+
+
+@by_rolled
+def test_the_number_of_rounds_changes_no_source(program):
+    """Tape and source are as long for 30 rounds as for 60."""
+
+    def length(size):
+        _, tape = trace(program.function, *drawn(program, 5, size))
+        assert any(isinstance(call.primitive, Repeated) for call in tape.calls)
+        tape = pipeline.gradient(tape, range(len(program.argnums)))
+        lines = "".join(kernel.text for kernel in pipeline.schedule(tape).kernels).splitlines()
+        return len(tape), len([line for line in lines if "#" not in line])
+
+    (calls, lines), (more_calls, more_lines) = length(30), length(60)
+    assert more_calls <= calls + 2
+    assert more_lines <= lines + 6
+
+
+@by_rolled
+def test_loops_are_those_of_the_program(program):
+    _, tape = trace(program.function, *drawn(program, 5, 30))
+    found = count_loops(pipeline.source_of(tape), program.least)
+    assert program.loops is None or found <= program.loops + program.passes + 2
+
+
+@pytest.mark.parametrize("program", COMPILED, ids=lambda program: program.name)
+def test_compiled_loops_compute_the_same(program):
+    args = drawn(program, 6, 20)
+    expected = value_and_grad(program.function, program.argnums, compile="never")(*args)
+    found = value_and_grad(program.function, program.argnums, compile="always")(*args)
+    for x, y in zip(flatten(found)[0], flatten(expected)[0], strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-11)
