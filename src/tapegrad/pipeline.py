@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -92,15 +91,18 @@ def trace(request: Request, observer: Observer | None = None) -> Traced:
     function reads without being passed it."""
     from tapegrad.tracing.run import trace_function  # the compiler's process traces nothing
 
-    further: list[np.ndarray] = []
+    return trace_function(request, observer, rolled)
 
-    def rolled(tape: Tape) -> Tape:
-        tape, arrays = reroll(tape)
-        further.extend(arrays)
-        return tape
 
-    traced = trace_function(request, observer, rolled)
-    return replace(traced, captured=(*traced.captured, *further)) if further else traced
+def rolled(
+    tape: Tape, captured: Sequence[Any], constants: Collection[int]
+) -> tuple[Tape, tuple[Any, ...]]:
+    """A tape as it was recorded, with loops, and the values of its last inputs, of which those
+    numbered in `constants` never change."""
+    first = len(tape.inputs) - len(captured)
+    found = reroll(tape, {tape.inputs[first + k]: captured[k] for k in constants})
+    kept = [x for k, x in enumerate(captured) if first + k not in found.dropped]
+    return found.tape, (*kept, *found.further)
 
 
 # ---- Tape -> Tape

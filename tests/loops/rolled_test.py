@@ -10,6 +10,7 @@ from tests.loops.programs_test import count_loops, drawn
 from tapegrad import pipeline, trace, value_and_grad
 from tapegrad.core.trees import flatten
 from tapegrad.ir.inputs import renumbered
+from tapegrad.optimize.reroll import Rerolled
 from tapegrad.primitives.kinds import Repeated
 
 by_name = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
@@ -65,7 +66,7 @@ COMPILED = [
 
 
 def unrolled(monkeypatch):
-    monkeypatch.setattr(pipeline, "reroll", lambda tape: (renumbered(tape), ()))
+    monkeypatch.setattr(pipeline, "reroll", lambda tape, constants: Rerolled(renumbered(tape)))
 
 
 @by_name

@@ -15,7 +15,7 @@ nothing, and the arithmetic of an integrator's step keeps its state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from tapegrad.differentiate.checkpoints import segmented
 from tapegrad.differentiate.masks import Masks, masked_in
 from tapegrad.differentiate.partial_eval import halves
 from tapegrad.ir.inputs import renumbered
-from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Rewriter, Tape, Var
+from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Node, Slice, Writer
 from tapegrad.primitives.kinds import Repeated, View
 from tapegrad.primitives.loops import Loop
@@ -239,7 +239,7 @@ class Backward:
         self.round = self._round(())
         left = len(loop.body.outputs)
         early, _, wanted = halves(self.round, self._late(), left)
-        # The part of the derivative that isn't about cotangents: the body, with inner loops that keep
+        # What isn't about cotangents: the body, with inner loops that keep.
         count = len(loop.body.inputs)
         self.early = replace(
             self.round,
@@ -423,9 +423,9 @@ class Backward:
         }
         for var in (*round_.inputs[1 + loop.carried : count], *held):
             define(var)
-        for k, seed in enumerate(seeds):  # of what has no derivative: nothing reads it
+        for seed in seeds:  # of what has no derivative: nothing reads it
             if seed not in env:
-                env.setdefault(seed, zeros_of(writer, seed.aval).operand)
+                env[seed] = zeros_of(writer, seed.aval).operand
 
         def value(x: Operand) -> Operand:
             if isinstance(x, Literal):

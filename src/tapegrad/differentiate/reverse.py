@@ -33,7 +33,6 @@ from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims
 from tapegrad.primitives.windows import Placed, Total
 
-
 Part = Node | Placed | Total  # of a variable's cotangent
 
 

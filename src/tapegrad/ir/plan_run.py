@@ -268,7 +268,12 @@ class _Machine:
         """A new value stands here; who has read the old one of the same element was too early, but
         of what a round carries in place."""
         again = cell.root.role == "state"
-        if not again and memory.owners[m] == owner and memory.was_read[m] and memory.writers[m] is not step:
+        if (
+            not again
+            and memory.owners[m] == owner
+            and memory.was_read[m]
+            and memory.writers[m] is not step
+        ):
             self.fail("it is written again after it was read", step, cell)
         memory.owners[m] = owner
         memory.writers[m] = step

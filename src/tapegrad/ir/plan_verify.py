@@ -25,7 +25,6 @@ from tapegrad.ir.plan import (
     Loop,
     Plan,
     PythonCall,
-    Read,
     Recurrence,
     Routine,
     Step,

@@ -107,9 +107,9 @@ class _Uses:
         if self.last[x] > position:
             return None
         found: set[int] = set()
-        waiting = [(x, k) for k in self.sharing.get(x, ()) if k not in copied]
+        waiting = [k for k in self.sharing.get(x, ()) if k not in copied]
         while waiting:
-            below, k = waiting.pop()
+            k = waiting.pop()
             if k >= position:  # the update itself, or what reads it at the same time
                 continue
             call = self.tape.calls[k]
@@ -120,7 +120,7 @@ class _Uses:
                         return None
                     found.add(k)
                 else:
-                    waiting += [(out, j) for j in self.sharing.get(out, ()) if j not in copied]
+                    waiting += [j for j in self.sharing.get(out, ()) if j not in copied]
         return found
 
 

@@ -26,367 +26,42 @@ compression of data access addresses through nested loop recognition" (CGO 2008)
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tapegrad.ir.inputs import renumbered, with_inputs
-from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Tape, Var
+from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
+from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
+from tapegrad.optimize.repetition import CALLS, Repetition, Run, Way
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.kinds import Library, Routine, StaticIndex
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import Concatenate, SetItem, Stack
 from tapegrad.primitives.views import BroadcastTo, GetItem, Reshape, Transpose
-from tapegrad.primitives.windows import AddWindow, SetWindow, Window
-
-ROUNDS = 4  # that a loop has at the least,
-CALLS = 64  # and so many calls in all of them: LLVM is better at less than that
-NUMPYS = 2000  # calls, where NumPy has to make some of them: in a loop it makes all
-BACK = 4  # rounds: what is older isn't carried
-TRIED = 64  # periods, from the shortest on
-SMALL = 1024  # bytes of values that are put in an array, if they aren't parts of one already
-INDEXED = (GetItem, SetItem, Window, SetWindow, AddWindow)
-
-_MODULUS = (1 << 61) - 1
-_BASE = 1_000_003
+from tapegrad.primitives.windows import SetWindow, Window
 
 
-def reroll(tape: Tape) -> tuple[Tape, tuple[np.ndarray, ...]]:
-    """The tape with loops, its variables numbered in order, and the values of further inputs that
-    loops read, its last ones."""
+@dataclass(frozen=True)
+class Rerolled:
+    """A tape with loops, its variables numbered in order. `further` are the values of inputs that
+    loops read, its last ones; `dropped` the numbers of inputs that it has lost."""
+
+    tape: Tape
+    further: tuple[np.ndarray, ...] = ()
+    dropped: frozenset[int] = frozenset()
+
+
+def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rerolled:
+    """The tape with loops. `constants` are inputs that always have these values: those that differ
+    from round to round become one array, and are dropped."""
     if len(tape.calls) >= CALLS:
-        found = _Rolling(tape)
+        found = Repetition(tape, constants or {})
         runs = list(found.runs())
         if runs:
             return _Rolled(tape, found, runs).result()
-    return renumbered(tape), ()
-
-
-# ---- repetition
-
-
-def _starts(index: StaticIndex) -> tuple[int, ...]:
-    """Where an index starts, along each axis."""
-    return tuple([k if isinstance(k, int) else k.start for k in index])
-
-
-def _shape_of(index: StaticIndex) -> tuple[Any, ...]:
-    """An index but for where it starts."""
-    return tuple([None if isinstance(k, int) else (k.count, k.step) for k in index])
-
-
-class _Numbers:
-    """Numbers for values that are equal. Most are the same objects again."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Any, int] = {}
-        self._by_id: dict[int, int] = {}
-
-    def of(self, value: Any, key: Any = None) -> int:
-        """The number of an object that lives as long as this does."""
-        known = self._by_id.get(id(value))
-        if known is None:
-            known = self._numbers.setdefault(value if key is None else key, len(self._numbers))
-            self._by_id[id(value)] = known
-        return known
-
-    def of_key(self, key: Any) -> int:
-        return self._numbers.setdefault(key, len(self._numbers))
-
-
-@dataclass(frozen=True)
-class Way:
-    """How an operand of a call in a round is come by.
-
-    `kind` is "same" (`x`, from before), "here" (the call numbered `call` in the same round, its
-    result `out`), "before" (the same, `back` rounds earlier; at first, `xs`), "entries" (of `xs`,
-    one each round).
-    """
-
-    kind: str
-    x: Any = None
-    call: int = 0
-    out: int = 0
-    back: int = 0
-    xs: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
-class Run:
-    """Rounds of `period` calls each, from `start` on: how operands are come by, and by how much the
-    indices of calls move a round."""
-
-    start: int
-    period: int
-    rounds: int
-    ways: tuple[tuple[Way, ...], ...]
-    moves: tuple[tuple[int, ...] | None, ...]
-
-    @property
-    def stop(self) -> int:
-        return self.start + self.period * self.rounds
-
-
-class _Rolling:
-    """Finds runs."""
-
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
-        self.calls = tape.calls
-        self.made: dict[int, tuple[int, int]] = {}  # a variable's number -> its call and place
-        self.guards: dict[int, list[Guard]] = {}
-        for guard in tape.guards:
-            if isinstance(guard.operand, Var):
-                self.guards.setdefault(guard.operand.id, []).append(guard)
-        primitives, sources, avals, marks = _Numbers(), _Numbers(), _Numbers(), _Numbers()
-        self.marks: list[int] = []
-        for position, call in enumerate(tape.calls):
-            primitive = call.primitive
-            if isinstance(primitive, INDEXED):
-                key: Any = (
-                    type(primitive),
-                    _shape_of(primitive.index),
-                    getattr(primitive, "moves", ()),
-                )
-            elif isinstance(primitive, Library) and primitive.foreign:
-                key = (id(primitive),)
-            else:
-                key = primitive
-            mark = [primitives.of(primitive, key), -1 if call.src is None else sources.of(call.src)]
-            for x in call.operands:
-                if type(x) is Var:
-                    mark.append(avals.of(x.aval, (x.aval.shape, x.aval.dtype.num)))
-                else:  # a number may stand where there is a variable in the next round
-                    mark.append(avals.of_key(((), x.dtype.num)))
-            for place, out in enumerate(call.outs):
-                self.made[out.id] = position, place
-                mark.append(avals.of(out.aval, (out.aval.shape, out.aval.dtype.num)))
-                for guard in self.guards.get(out.id, ()):
-                    mark.append(marks.of_key((place, guard.expected, guard.what, guard.src)))
-            self.marks.append(marks.of_key(tuple(mark)))
-        self._sums = [0]
-        powers = [1]
-        for number in self.marks:
-            self._sums.append((self._sums[-1] * _BASE + number + 1) % _MODULUS)
-            powers.append(powers[-1] * _BASE % _MODULUS)
-        self._powers = powers
-        self._places: dict[int, list[int]] = {}
-        for position, number in enumerate(self.marks):
-            self._places.setdefault(number, []).append(position)
-
-    def _digest(self, start: int, stop: int) -> int:
-        return (self._sums[stop] - self._sums[start] * self._powers[stop - start]) % _MODULUS
-
-    def runs(self) -> Iterator[Run]:
-        """The runs, in order; they don't overlap."""
-        at, end = 0, len(self.calls)
-        while at < end:
-            run = self._longest(at) if end - at >= CALLS else None
-            if run is None:
-                at += 1
-            else:
-                yield run
-                at = run.stop
-
-    def _longest(self, at: int) -> Run | None:
-        """The run from here on that has the most calls."""
-        places = self._places[self.marks[at]]
-        first = bisect_right(places, at)
-        if len(places) - first < ROUNDS - 1:
-            return None
-        best: Run | None = None
-        broken: list[int] = []  # periods whose rounds end before what repeats itself does
-        waiting = [place - at for place in places[first : first + TRIED]]
-        waiting.reverse()
-        while waiting:
-            period = waiting.pop()
-            rounds = self._repeated(at, period)
-            if (
-                rounds < ROUNDS
-                or rounds * period < CALLS
-                or (best and rounds * period <= best.stop - best.start)
-            ):
-                continue
-            run = self._checked(at, period, rounds)
-            if run is None:
-                continue
-            if best is None or run.stop > best.stop:
-                best = run
-            if run.rounds == rounds:
-                break
-            # Maybe these are the rounds of an inner loop, and all of them one of an outer loop.
-            broken.append(period)
-            waiting = [k for k in waiting if all(k % p for p in broken)]
-            if (outer := period * run.rounds) not in broken:
-                waiting.append(outer)
-        if best is None or best.stop - best.start < self._least(best):
-            return None
-        return best
-
-    def _least(self, run: Run) -> int:
-        """The calls that a loop has at least."""
-        calls = self.calls[run.start : run.start + run.period]
-        numpys = any(
-            isinstance(c.primitive, Library) and not isinstance(c.primitive, Routine) for c in calls
-        )
-        return NUMPYS if numpys else CALLS
-
-    def _repeated(self, at: int, period: int) -> int:
-        """How many rounds of equal marks there are."""
-        if at + 2 * period > len(self.calls):
-            return 1
-        digest = self._digest(at, at + period)
-        rounds, end = 1, at + 2 * period
-        while end <= len(self.calls) and self._digest(end - period, end) == digest:
-            rounds += 1
-            end += period
-        return rounds
-
-    # ---- operands
-
-    def _checked(self, start: int, period: int, rounds: int) -> Run | None:
-        """The run as far as operands stand in one way to each other."""
-        moves: list[tuple[int, ...] | None] = []
-        for k in range(period):
-            move = None
-            if isinstance(self.calls[start + k].primitive, INDEXED):
-                move, rounds = self._move(start + k, period, rounds)
-            if rounds < ROUNDS:
-                return None
-            moves.append(move)
-        ways: list[list[Way]] = []
-        for k in range(period):
-            here = []
-            for m in range(len(self.calls[start + k].operands)):
-                calls = self.calls[start + k : start + rounds * period : period]
-                way, rounds = self._way([c.operands[m] for c in calls], start, period)
-                if rounds < ROUNDS:
-                    return None
-                here.append(way)
-            ways.append(here)
-        cut = [tuple([_cut(way, rounds) for way in here]) for here in ways]
-        return Run(start, period, rounds, tuple(cut), tuple(moves))
-
-    def _way(self, xs: Sequence[Operand], start: int, period: int) -> tuple[Way, int]:
-        """How an operand is come by, and for how many rounds that holds."""
-        inside = [self._inside(x, start) for x in xs[: BACK + 1]]
-        for r, made in enumerate(inside):
-            if made is None:
-                continue
-            round_, k = divmod(made[0] - start, period)
-            back = r - round_
-            if back != r:  # made in the first rounds, and read later
-                return Way("none"), r
-            break
-        else:
-            return self._outside(xs, start)
-        kind = "before" if back else "here"
-        out = made[1]  # type: ignore[index]
-        rounds = back
-        position = start + k
-        for x in xs[back:]:
-            if type(x) is not Var or x.id != self.calls[position].outs[out].id:
-                break
-            position += period
-            rounds += 1
-        return Way(kind, None, k, out, back, tuple(xs[:back])), rounds
-
-    def _inside(self, x: Operand, start: int) -> tuple[int, int] | None:
-        """Where a variable is made, if that isn't before the run."""
-        made = self.made.get(x.id) if type(x) is Var else None
-        return made if made is not None and made[0] >= start else None
-
-    def _outside(self, xs: Sequence[Operand], start: int) -> tuple[Way, int]:
-        first = xs[0]
-        rounds = 0
-        same = True
-        for x in xs:
-            if x is not first and x != first:
-                same = False
-            if not same and self._inside(x, start) is not None:
-                break
-            rounds += 1
-        if same:
-            return Way("same", first), rounds
-        count = next((k for k, x in enumerate(xs) if x is not first and x != first), len(xs))
-        small = all(x.aval.nbytes <= SMALL or self._is_entry(x) for x in xs[:rounds])
-        if small:
-            return Way("entries", xs=tuple(xs[:rounds])), rounds
-        return Way("same", first), count
-
-    def _is_entry(self, x: Operand) -> bool:
-        """Whether this is a part of an array, that a window may be."""
-        made = self.made.get(x.id) if type(x) is Var else None
-        return made is not None and isinstance(self.calls[made[0]].primitive, GetItem)
-
-    def _move(self, first: int, period: int, rounds: int) -> tuple[tuple[int, ...], int]:
-        """By how much an index moves a round, and for how many rounds it does."""
-        calls: Any = self.calls[first : first + rounds * period : period]
-        start = _starts(calls[0].primitive.index)
-        move = tuple(b - a for a, b in zip(start, _starts(calls[1].primitive.index), strict=True))
-        for r, call in enumerate(calls):
-            index = call.primitive.index
-            if index is calls[0].primitive.index and not any(move):
-                continue
-            expected = tuple(a + r * far for a, far in zip(start, move, strict=True))
-            if _starts(index) != expected:
-                return move, r
-        return move, rounds
-
-
-def _cut(way: Way, rounds: int) -> Way:
-    return replace(way, xs=way.xs[:rounds]) if way.kind == "entries" else way
-
-
-# ---- the loops
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Entry `number` of an array of results, one a round."""
-
-    array: Var
-    number: int
-
-
-@dataclass(frozen=True)
-class Row:
-    """Entries of one array, from `start` on."""
-
-    array: Var
-    start: int
-    step: int
-    count: int
-
-
-def _pieces(entries: Sequence[Any]) -> list[Row | range]:
-    """The longest rows among operands, and the others in between, by their numbers."""
-    found: list[Row | range] = []
-    at = 0
-    while at < len(entries):
-        stop, first = at + 1, entries[at]
-        step = 0
-        while stop < len(entries) and isinstance(first, Entry):
-            x = entries[stop]
-            if not isinstance(x, Entry) or x.array is not first.array:
-                break
-            step = step or x.number - first.number
-            if not step or x.number != first.number + step * (stop - at):
-                break
-            stop += 1
-        if stop - at >= ROUNDS:
-            found.append(Row(first.array, first.number, step, stop - at))
-        elif found and isinstance(found[-1], range):
-            found[-1] = range(found[-1].start, at + 1)
-            stop = at + 1
-        else:
-            stop = at + 1
-            found.append(range(at, stop))
-        at = stop
-    return found
+    return Rerolled(renumbered(tape))
 
 
 @dataclass(frozen=True)
@@ -413,7 +88,7 @@ class _Body:
 class _Rolled:
     """The tape with its runs as loops."""
 
-    def __init__(self, tape: Tape, found: _Rolling, runs: Sequence[Run]) -> None:
+    def __init__(self, tape: Tape, found: Repetition, runs: Sequence[Run]) -> None:
         self.tape = tape
         self.found = found
         self.all_runs = runs
@@ -428,7 +103,7 @@ class _Rolled:
         self.rolled_guards: set[int] = set()
         self.wanted = self._wanted()
 
-    def result(self) -> tuple[Tape, tuple[np.ndarray, ...]]:
+    def result(self) -> Rerolled:
         at = 0
         for run in self.all_runs:
             for call in self.found.calls[at : run.start]:
@@ -443,11 +118,20 @@ class _Rolled:
                 self.builder.guards.append(replace(guard, operand=self._operand(guard.operand)))
         outputs = [self._operand(x) for x in tape.outputs]
         done = self.builder.finish(outputs, tape.captured, tape.output_names)
-        done = replace(done, form=tape.form)
-        done = with_inputs(
-            done, [v for v, _ in self.further], [f"v{k}" for k in range(len(self.further))]
+        names = [f"v{k}" for k in range(len(self.further))]
+        done = with_inputs(done, [var for var, _ in self.further], names)
+        done = _without_idle(replace(done, form=tape.form))
+        read = {x for call in done.calls for x in call.operands}
+        read |= {*done.outputs, *(guard.operand for guard in done.guards)}
+        constants = {k for k, var in enumerate(tape.inputs) if var in self.found.constants}
+        dropped = frozenset(k for k in constants if done.inputs[k] not in read)
+        kept = [k for k in range(len(done.inputs)) if k not in dropped]
+        done = replace(
+            done,
+            inputs=tuple([done.inputs[k] for k in kept]),
+            names=tuple([done.names[k] for k in kept]),
         )
-        return _without_idle(renumbered(done)), tuple(array for _, array in self.further)
+        return Rerolled(renumbered(done), tuple(array for _, array in self.further), dropped)
 
     def _wanted(self) -> dict[Run, dict[tuple[int, int], set[int]]]:
         """Of each run, the results that are read after it: by call and place, in which rounds."""
@@ -488,7 +172,7 @@ class _Rolled:
 
     def _copy(self, call: Call) -> None:
         if isinstance(call.primitive, (Stack, Concatenate)):
-            whole = self._whole(call)
+            whole = self._joined(call.primitive, call.operands, call.src)
             if whole is not None:
                 self.env[call.out.id] = whole
                 return
@@ -496,31 +180,30 @@ class _Rolled:
         self.made.update(dict.fromkeys(outs, self.builder.calls[-1]))
         self.env.update(zip([out.id for out in call.outs], outs, strict=True))
 
-    def _whole(self, call: Call) -> Operand | None:
+    def _joined(self, primitive: Any, xs: Sequence[Operand], src: Any = None) -> Var | None:
         """What joins results of rounds, in terms of the arrays that they are in already; None if it
         doesn't."""
-        primitive: Any = call.primitive
-        entries = [self.env[x.id] if type(x) is Var else x for x in call.operands]
-        pieces = _pieces(entries)
-        if not any(isinstance(piece, Row) for piece in pieces):
+        entries = [self.env[x.id] if type(x) is Var else x for x in xs]
+        found = pieces(entries)
+        if not any(isinstance(piece, Row) for piece in found):
             return None
         axis = primitive.axis
         parts = []
-        for piece in pieces:
+        for piece in found:
             if isinstance(piece, Row):
                 array = self._row(piece)
                 if axis:
                     order = [*range(1, axis + 1), 0, *range(axis + 1, len(array.shape))]
-                    array = self._call(Transpose(tuple(order)), [array], call.src)
+                    array = self._call(Transpose(tuple(order)), [array], src)
                 if isinstance(primitive, Concatenate):
                     shape = list(array.shape)
                     shape[axis : axis + 2] = [shape[axis] * shape[axis + 1]]
-                    array = self._call(Reshape(tuple(shape)), [array], call.src)
+                    array = self._call(Reshape(tuple(shape)), [array], src)
                 parts.append(array)
             else:
-                xs = [self._operand(call.operands[k]) for k in piece]
-                parts.append(self._call(primitive, xs, call.src))
-        return parts[0] if len(parts) == 1 else self._call(Concatenate(axis), parts, call.src)
+                others = [self._operand(xs[k]) for k in piece]
+                parts.append(self._call(primitive, others, src))
+        return parts[0] if len(parts) == 1 else self._call(Concatenate(axis), parts, src)
 
     def _row(self, row: Row) -> Var:
         """The entries of an array that follow each other."""
@@ -535,7 +218,7 @@ class _Rolled:
     def _loop(self, run: Run) -> None:
         calls = self.found.calls[run.start : run.start + run.period]
         body = _Body(run)
-        values = _Values(run)
+        values = Values()
         sources: dict[tuple[int, int], Any] = {}  # of operands: a slot, or what a window is of
         for k, here in enumerate(run.ways):
             for m, way in enumerate(here):
@@ -570,8 +253,8 @@ class _Rolled:
                 for guard in self.found.guards.get(out.id, ()):
                     builder.guards.append(replace(guard, operand=local[out.id]))
         outputs = [inner.leaving(slot, calls) for slot in body.slots]
-        tape, arrays = reroll(builder.finish(outputs))
-        further = [self._further(x) for x in arrays]
+        inside = reroll(builder.finish(outputs))
+        tape, further = inside.tape, [self._further(x) for x in inside.further]
         start = [self._start(slot, var) for slot, var in body.slots.items()]
         primitive = Loop(tape, len(start), run.rounds)
         src = calls[0].src
@@ -628,15 +311,20 @@ class _Rolled:
         self.further.append((var, array))
         return var
 
-    def _array_of(self, values: _Values) -> dict[np.dtype, Var]:
+    def _array_of(self, values: Values) -> dict[np.dtype, Var]:
         return {dtype: self._further(array) for dtype, array in values.arrays().items()}
 
-    def _entries(self, way: Way, values: _Values) -> Any:
+    def _entries(self, way: Way, values: Values) -> Any:
         """Where the entries of an operand are: numbers of an array of numbers; or an array and a
         window of it."""
         xs = way.xs
         if all(isinstance(x, Literal) for x in xs):
             return values.column(xs)
+        if all(x in self.found.constants for x in xs):
+            arrays = [self.found.constants[x] for x in xs]
+            if all(x.tobytes() == arrays[0].tobytes() for x in arrays):
+                return self._operand(xs[0]), None, ()
+            return self._rows_of(self._further(np.stack(arrays)))
         known = [self.env[x.id] if type(x) is Var else x for x in xs]
         first = known[0]
         if isinstance(first, Entry):
@@ -646,39 +334,19 @@ class _Rolled:
                 rest = [Slice(0, n) for n in first.array.shape[1:]]
                 moves = ((far, *[0] * len(rest)),)
                 return first.array, Window((numbers[0], *rest), moves), ()
+        if (array := self._joined(Stack(0), xs)) is not None:
+            return self._rows_of(array)
         operands = [self._operand(x) for x in xs]
         made = [self.made.get(x) if type(x) is Var else None for x in operands]
-        window = _window_of(made)
+        window = window_of(made)
         if window is not None:
             return window
-        array = self._call(Stack(0), operands)
+        return self._rows_of(self._call(Stack(0), operands))
+
+    @staticmethod
+    def _rows_of(array: Var) -> Any:
         rest = [Slice(0, n) for n in array.shape[1:]]
         return array, Window((0, *rest), ((1, *[0] * len(rest)),)), ()
-
-
-def _window_of(made: Sequence[Call | None]) -> Any:
-    """The array, the window and the further steps, where calls take parts of one array that follow
-    each other; None if they don't."""
-    first = made[0]
-    if first is None or not isinstance(first.primitive, (GetItem, Window)):
-        return None
-    p: Any = first.primitive
-    indices = []
-    for call in made:
-        if call is None or type(call.primitive) is not type(p) or call.operands != first.operands:
-            return None
-        other: Any = call.primitive
-        if _shape_of(other.index) != _shape_of(p.index):
-            return None
-        if isinstance(p, Window) and other.moves != p.moves:
-            return None
-        indices.append(_starts(other.index))
-    move = tuple(b - a for a, b in zip(indices[0], indices[1], strict=True))
-    for r, at in enumerate(indices):
-        if at != tuple(a + r * far for a, far in zip(indices[0], move, strict=True)):
-            return None
-    x, *steps = first.operands
-    return x, Window(p.index, (*getattr(p, "moves", ()), move)), tuple(steps)
 
 
 def _moving(primitive: Any, move: tuple[int, ...]) -> Any:
@@ -686,24 +354,6 @@ def _moving(primitive: Any, move: tuple[int, ...]) -> Any:
     kinds: dict[type, Any] = {GetItem: Window, SetItem: SetWindow}
     kind = kinds.get(type(primitive), type(primitive))
     return kind(primitive.index, (*getattr(primitive, "moves", ()), move))
-
-
-class _Values:
-    """Numbers that differ from round to round: arrays of a row a round, one for each dtype."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.columns: dict[np.dtype, dict[tuple[Literal, ...], int]] = {}
-
-    def column(self, xs: tuple[Any, ...]) -> tuple[np.dtype, int]:
-        columns = self.columns.setdefault(xs[0].dtype, {})
-        return xs[0].dtype, columns.setdefault(tuple(xs), len(columns))
-
-    def arrays(self) -> dict[np.dtype, np.ndarray]:
-        return {
-            dtype: np.array([[x.value for x in xs] for xs in columns], dtype).T.copy()
-            for dtype, columns in self.columns.items()
-        }
 
 
 class _Inside:
@@ -752,6 +402,8 @@ class _Inside:
             window, steps = Window((0, column), ((1, 0),)), ()
         else:
             array, window, steps = source
+            if window is None:
+                return self._known(array)
         given = [self._known(array), *map(self._known, steps), self.step]
         return self.builder.call(window, given)[0]
 
@@ -779,6 +431,4 @@ def _without_idle(tape: Tape) -> Tape:
         if not live.isdisjoint(call.outs) or not isinstance(call.primitive, GetItem):
             kept.append(call)
             live.update(x for x in call.operands if type(x) is Var)
-    if len(kept) == len(tape.calls):
-        return tape
-    return renumbered(replace(tape, calls=tuple(reversed(kept))))
+    return replace(tape, calls=tuple(reversed(kept)))

@@ -6,9 +6,9 @@
 
 What a round reads of arrays at its own place, and what it leaves there, are windows (see
 `primitives.windows`) of invariants and of carried arrays, which move with the step. So a loop needs
-no notion of sequences and stacked results of its own, and its derivative is a loop again, backwards,
-with the cotangents of what was carried and those of the invariants, which add up, as its carried
-values (`differentiate.loops`).
+no notion of sequences and stacked results of its own, and its derivative is a loop again: that runs
+backwards, and carries the cotangents of what was carried, and those of the invariants, which add up
+(`differentiate.loops`).
 """
 
 from __future__ import annotations

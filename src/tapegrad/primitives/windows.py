@@ -243,7 +243,7 @@ class AddWindow(_Update):
         return ct, Window(self.index, self.moves)(ct, *steps), *[None] * len(steps)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        (tx, ty, *_), (x, y, *steps) = ts, xs
+        (tx, ty, *_), (x, _, *steps) = ts, xs
         if ty is None:
             return tx
         return (

@@ -227,10 +227,11 @@ class Lowering:
             read = self.read(x, at)
             first = read.at[: len(read.at) - len(at)]
             whole = read.cell is not None and read.cell.shape[len(first) :] == x.shape
-            if whole and read.at[len(first) :] == at and all(n != 1 for n in x.shape):
-                if all(isinstance(k, Affine) for k in first) and not self._mentions(first, at):
-                    assert read.cell is not None
-                    return read.cell, first
+            whole = whole and read.at[len(first) :] == at and all(n != 1 for n in x.shape)
+            plain = all(isinstance(k, Affine) for k in first) and not self._mentions(first, at)
+            if whole and plain:
+                assert read.cell is not None
+                return read.cell, first
         return self.materialized(x), ()
 
     @staticmethod

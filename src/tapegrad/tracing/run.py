@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -95,12 +96,14 @@ def plain_value(x: Any) -> Any:
 def trace_function(
     request: Request,
     observer: Observer | None = None,
-    number: Callable[[Tape], Tape] = renumbered,
+    number: Number | None = None,
 ) -> Traced:
     """Make the call on tracers of the arrays and numbers among the arguments' leaves.
 
     The first inputs of the tape are those leaves, in order. With an `observer` the run is observed,
-    and traced values that it leaves somewhere are an error. `number` numbers the tape's variables.
+    and traced values that it leaves somewhere are an error. `number` makes the tape of what was
+    recorded, and the values of its captured inputs, of those and the numbers of those that nobody
+    else has.
     """
     load(CALLS)
     name = "lambda" if request.name == "<lambda>" else request.name
@@ -165,13 +168,37 @@ def trace_function(
     if observer is not None:
         observer.check()
         check_leaks(trace, observer.reads, raw)
-    captured = tuple(outside for _, outside in trace.captured.values())
+    alone = _held_alone(trace) if number is not None else ()
+    captured: tuple[Any, ...] = tuple([outside for _, outside in trace.captured.values()])
     fresh = [f"c{k}" for k in range(len(captured))]
-    tape = number(with_inputs(raw, [var for var, _ in trace.captured.values()], fresh))
+    tape = with_inputs(raw, [var for var, _ in trace.captured.values()], fresh)
+    tape, used = (renumbered(tape), captured) if number is None else number(tape, captured, alone)
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
     written = trace.written([x for x in tracers if isinstance(x, Tracer) and x._trace is trace])
     check_apart(name, written, tape.names[: len(given)], [*given, *captured])
-    return Traced(request.name, tape, captured, out_structure, outputs, values, weak, written)
+    return Traced(request.name, tape, used, out_structure, outputs, values, weak, written)
+
+
+# What makes a tape of what a run recorded: of that, of the values of its captured inputs, and of
+# the numbers of those which only the trace has.
+Number = Callable[[Tape, Sequence[Any], Collection[int]], tuple[Tape, tuple[Any, ...]]]
+
+
+def _held_alone(trace: Trace) -> list[int]:
+    """The numbers of the captured arrays that nobody has but the trace: the function made them, and
+    they hold what they did for good. One that is known to be so says how often that is counted."""
+    probe = np.empty(1)
+    trace.capture(probe, Aval((1,), probe.dtype))
+    kept = list(trace.captured.values())
+    *pairs, _ = kept
+    known = trace.captured.pop(id(probe))
+    counts = [sys.getrefcount(pair[1]) for pair in pairs]
+    alone = sys.getrefcount(known[1]) - 1  # the name that it has here
+    return [
+        k
+        for k, ((_, x), count) in enumerate(zip(pairs, counts, strict=True))
+        if type(x) is np.ndarray and x.base is None and count <= alone
+    ]
 
 
 @unobserved

@@ -1,0 +1,101 @@
+"""Entries: parts of arrays that follow each other, one a round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Call, Literal, Var
+from tapegrad.optimize.repetition import ROUNDS, shape_of, starts
+from tapegrad.primitives.views import GetItem
+from tapegrad.primitives.windows import Window
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Entry `number` of an array of results, one a round."""
+
+    array: Var
+    number: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """Entries of one array, from `start` on."""
+
+    array: Var
+    start: int
+    step: int
+    count: int
+
+
+def pieces(entries: Sequence[Any]) -> list[Row | range]:
+    """The longest rows among operands, and the others in between, by their numbers."""
+    found: list[Row | range] = []
+    at = 0
+    while at < len(entries):
+        stop, first = at + 1, entries[at]
+        step = 0
+        while stop < len(entries) and isinstance(first, Entry):
+            x = entries[stop]
+            if not isinstance(x, Entry) or x.array is not first.array:
+                break
+            step = step or x.number - first.number
+            if not step or x.number != first.number + step * (stop - at):
+                break
+            stop += 1
+        if stop - at >= ROUNDS:
+            found.append(Row(first.array, first.number, step, stop - at))
+        elif found and isinstance(found[-1], range):
+            found[-1] = range(found[-1].start, at + 1)
+            stop = at + 1
+        else:
+            stop = at + 1
+            found.append(range(at, stop))
+        at = stop
+    return found
+
+
+def window_of(made: Sequence[Call | None]) -> Any:
+    """The array, the window and the further steps, where calls take parts of one array that follow
+    each other; None if they don't."""
+    first = made[0]
+    if first is None or not isinstance(first.primitive, (GetItem, Window)):
+        return None
+    p: Any = first.primitive
+    indices = []
+    for call in made:
+        if call is None or type(call.primitive) is not type(p) or call.operands != first.operands:
+            return None
+        other: Any = call.primitive
+        if shape_of(other.index) != shape_of(p.index):
+            return None
+        if isinstance(p, Window) and other.moves != p.moves:
+            return None
+        indices.append(starts(other.index))
+    move = tuple(b - a for a, b in zip(indices[0], indices[1], strict=True))
+    for r, at in enumerate(indices):
+        if at != tuple(a + r * far for a, far in zip(indices[0], move, strict=True)):
+            return None
+    x, *steps = first.operands
+    return x, Window(p.index, (*getattr(p, "moves", ()), move)), tuple(steps)
+
+
+class Values:
+    """Numbers that differ from round to round: arrays of a row a round, one for each dtype."""
+
+    def __init__(self) -> None:
+        self.columns: dict[np.dtype, dict[tuple[Literal, ...], int]] = {}
+
+    def column(self, xs: tuple[Any, ...]) -> tuple[np.dtype, int]:
+        columns = self.columns.setdefault(xs[0].dtype, {})
+        return xs[0].dtype, columns.setdefault(tuple(xs), len(columns))
+
+    def arrays(self) -> dict[np.dtype, np.ndarray]:
+        return {
+            dtype: np.array([[x.value for x in xs] for xs in columns], dtype).T.copy()
+            for dtype, columns in self.columns.items()
+        }

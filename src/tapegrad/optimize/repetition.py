@@ -1,0 +1,311 @@
+"""Repetition: where a tape's calls repeat themselves, and how operands stand to each other then.
+
+A run is rounds of equal calls: of one primitive, from one line, on operands of equal types. From
+round to round an operand is in one of the `Way`s below, and where an index starts changes by the
+same amount. The longest stretch of rounds is taken, so of a nest the outer loop first.
+
+Equal calls have equal marks, and stretches of marks are compared by sums that are known for each
+start: whether two rounds are alike takes two subtractions.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Guard, Operand, Tape, Var
+from tapegrad.primitives.kinds import Library, Routine, StaticIndex
+from tapegrad.primitives.scatter import SetItem
+from tapegrad.primitives.views import GetItem
+from tapegrad.primitives.windows import AddWindow, SetWindow, Window
+
+ROUNDS = 4  # that a loop has at the least,
+CALLS = 64  # and so many calls in all of them: LLVM is better at less than that
+NUMPYS = 2000  # calls, where NumPy has to make some of them: in a loop it makes all
+BACK = 4  # rounds: what is older isn't carried
+TRIED = 64  # periods, from the shortest on
+SMALL = 1024  # bytes of values that are put in an array, if they aren't parts of one already
+INDEXED = (GetItem, SetItem, Window, SetWindow, AddWindow)
+
+_MODULUS = (1 << 61) - 1
+_BASE = 1_000_003
+
+
+def starts(index: StaticIndex) -> tuple[int, ...]:
+    """Where an index starts, along each axis."""
+    return tuple([k if isinstance(k, int) else k.start for k in index])
+
+
+def shape_of(index: StaticIndex) -> tuple[Any, ...]:
+    """An index but for where it starts."""
+    return tuple([None if isinstance(k, int) else (k.count, k.step) for k in index])
+
+
+class _Numbers:
+    """Numbers for values that are equal. Most are the same objects again."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+        self._by_id: dict[int, int] = {}
+
+    def of(self, value: Any, key: Any = None) -> int:
+        """The number of an object that lives as long as this does."""
+        known = self._by_id.get(id(value))
+        if known is None:
+            known = self._numbers.setdefault(value if key is None else key, len(self._numbers))
+            self._by_id[id(value)] = known
+        return known
+
+    def of_key(self, key: Any) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+
+@dataclass(frozen=True)
+class Way:
+    """How an operand of a call in a round is come by.
+
+    `kind` is "same" (`x`, from before), "here" (the call numbered `call` in the same round, its
+    result `out`), "before" (the same, `back` rounds earlier; at first, `xs`), "entries" (of `xs`,
+    one each round).
+    """
+
+    kind: str
+    x: Any = None
+    call: int = 0
+    out: int = 0
+    back: int = 0
+    xs: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rounds of `period` calls each, from `start` on: how operands are come by, and by how much the
+    indices of calls move a round."""
+
+    start: int
+    period: int
+    rounds: int
+    ways: tuple[tuple[Way, ...], ...]
+    moves: tuple[tuple[int, ...] | None, ...]
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.period * self.rounds
+
+
+class Repetition:
+    """Finds runs."""
+
+    def __init__(self, tape: Tape, constants: Mapping[Var, np.ndarray]) -> None:
+        self.tape = tape
+        self.constants = constants
+        self.calls = tape.calls
+        self.made: dict[int, tuple[int, int]] = {}  # a variable's number -> its call and place
+        self.guards: dict[int, list[Guard]] = {}
+        for guard in tape.guards:
+            if isinstance(guard.operand, Var):
+                self.guards.setdefault(guard.operand.id, []).append(guard)
+        primitives, sources, avals, marks = _Numbers(), _Numbers(), _Numbers(), _Numbers()
+        self.marks: list[int] = []
+        for position, call in enumerate(tape.calls):
+            primitive = call.primitive
+            if isinstance(primitive, INDEXED):
+                key: Any = (
+                    type(primitive),
+                    shape_of(primitive.index),
+                    getattr(primitive, "moves", ()),
+                )
+            elif isinstance(primitive, Library) and primitive.foreign:
+                key = (id(primitive),)
+            else:
+                key = primitive
+            mark = [primitives.of(primitive, key), -1 if call.src is None else sources.of(call.src)]
+            for x in call.operands:
+                if type(x) is Var:
+                    mark.append(avals.of(x.aval, (x.aval.shape, x.aval.dtype.num)))
+                else:  # a number may stand where there is a variable in the next round
+                    mark.append(avals.of_key(((), x.dtype.num)))
+            for place, out in enumerate(call.outs):
+                self.made[out.id] = position, place
+                mark.append(avals.of(out.aval, (out.aval.shape, out.aval.dtype.num)))
+                for guard in self.guards.get(out.id, ()):
+                    mark.append(marks.of_key((place, guard.expected, guard.what, guard.src)))
+            self.marks.append(marks.of_key(tuple(mark)))
+        self._sums = [0]
+        powers = [1]
+        for number in self.marks:
+            self._sums.append((self._sums[-1] * _BASE + number + 1) % _MODULUS)
+            powers.append(powers[-1] * _BASE % _MODULUS)
+        self._powers = powers
+        self._places: dict[int, list[int]] = {}
+        for position, number in enumerate(self.marks):
+            self._places.setdefault(number, []).append(position)
+
+    def _digest(self, start: int, stop: int) -> int:
+        return (self._sums[stop] - self._sums[start] * self._powers[stop - start]) % _MODULUS
+
+    def runs(self) -> Iterator[Run]:
+        """The runs, in order; they don't overlap."""
+        at, end = 0, len(self.calls)
+        while at < end:
+            run = self._longest(at) if end - at >= CALLS else None
+            if run is None:
+                at += 1
+            else:
+                yield run
+                at = run.stop
+
+    def _longest(self, at: int) -> Run | None:
+        """The run from here on that has the most calls."""
+        places = self._places[self.marks[at]]
+        first = bisect_right(places, at)
+        if len(places) - first < ROUNDS - 1:
+            return None
+        best: Run | None = None
+        broken: list[int] = []  # periods whose rounds end before what repeats itself does
+        waiting = [place - at for place in places[first : first + TRIED]]
+        waiting.reverse()
+        while waiting:
+            period = waiting.pop()
+            rounds = self._repeated(at, period)
+            if (
+                rounds < ROUNDS
+                or rounds * period < CALLS
+                or (best and rounds * period <= best.stop - best.start)
+            ):
+                continue
+            run = self._checked(at, period, rounds)
+            if run is None:
+                continue
+            if best is None or run.stop > best.stop:
+                best = run
+            if run.rounds == rounds:
+                break
+            # Maybe these are the rounds of an inner loop, and all of them one of an outer loop.
+            broken.append(period)
+            waiting = [k for k in waiting if all(k % p for p in broken)]
+            if (outer := period * run.rounds) not in broken:
+                waiting.append(outer)
+        if best is None or best.stop - best.start < self._least(best):
+            return None
+        return best
+
+    def _least(self, run: Run) -> int:
+        """The calls that a loop has at least."""
+        calls = self.calls[run.start : run.start + run.period]
+        numpys = any(
+            isinstance(c.primitive, Library) and not isinstance(c.primitive, Routine) for c in calls
+        )
+        return NUMPYS if numpys else CALLS
+
+    def _repeated(self, at: int, period: int) -> int:
+        """How many rounds of equal marks there are."""
+        if at + 2 * period > len(self.calls):
+            return 1
+        digest = self._digest(at, at + period)
+        rounds, end = 1, at + 2 * period
+        while end <= len(self.calls) and self._digest(end - period, end) == digest:
+            rounds += 1
+            end += period
+        return rounds
+
+    # ---- operands
+
+    def _checked(self, start: int, period: int, rounds: int) -> Run | None:
+        """The run as far as operands stand in one way to each other."""
+        moves: list[tuple[int, ...] | None] = []
+        for k in range(period):
+            move = None
+            if isinstance(self.calls[start + k].primitive, INDEXED):
+                move, rounds = self._move(start + k, period, rounds)
+            if rounds < ROUNDS:
+                return None
+            moves.append(move)
+        ways: list[list[Way]] = []
+        for k in range(period):
+            here = []
+            for m in range(len(self.calls[start + k].operands)):
+                calls = self.calls[start + k : start + rounds * period : period]
+                way, rounds = self._way([c.operands[m] for c in calls], start, period)
+                if rounds < ROUNDS:
+                    return None
+                here.append(way)
+            ways.append(here)
+        cut = [tuple([_cut(way, rounds) for way in here]) for here in ways]
+        return Run(start, period, rounds, tuple(cut), tuple(moves))
+
+    def _way(self, xs: Sequence[Operand], start: int, period: int) -> tuple[Way, int]:
+        """How an operand is come by, and for how many rounds that holds."""
+        inside = [self._inside(x, start) for x in xs[: BACK + 1]]
+        for r, made in enumerate(inside):
+            if made is None:
+                continue
+            round_, k = divmod(made[0] - start, period)
+            back = r - round_
+            if back != r:  # made in the first rounds, and read later
+                return Way("none"), r
+            break
+        else:
+            return self._outside(xs, start)
+        kind = "before" if back else "here"
+        out = made[1]  # type: ignore[index]
+        rounds = back
+        position = start + k
+        for x in xs[back:]:
+            if type(x) is not Var or x.id != self.calls[position].outs[out].id:
+                break
+            position += period
+            rounds += 1
+        return Way(kind, None, k, out, back, tuple(xs[:back])), rounds
+
+    def _inside(self, x: Operand, start: int) -> tuple[int, int] | None:
+        """Where a variable is made, if that isn't before the run."""
+        made = self.made.get(x.id) if type(x) is Var else None
+        return made if made is not None and made[0] >= start else None
+
+    def _outside(self, xs: Sequence[Operand], start: int) -> tuple[Way, int]:
+        first = xs[0]
+        rounds = 0
+        same = True
+        for x in xs:
+            if x is not first and x != first:
+                same = False
+            if not same and self._inside(x, start) is not None:
+                break
+            rounds += 1
+        if same:
+            return Way("same", first), rounds
+        count = next((k for k, x in enumerate(xs) if x is not first and x != first), len(xs))
+        small = all(
+            x.aval.nbytes <= SMALL or x in self.constants or self._is_entry(x) for x in xs[:rounds]
+        )
+        if small:
+            return Way("entries", xs=tuple(xs[:rounds])), rounds
+        return Way("same", first), count
+
+    def _is_entry(self, x: Operand) -> bool:
+        """Whether this is a part of an array, that a window may be."""
+        made = self.made.get(x.id) if type(x) is Var else None
+        return made is not None and isinstance(self.calls[made[0]].primitive, GetItem)
+
+    def _move(self, first: int, period: int, rounds: int) -> tuple[tuple[int, ...], int]:
+        """By how much an index moves a round, and for how many rounds it does."""
+        calls: Any = self.calls[first : first + rounds * period : period]
+        start = starts(calls[0].primitive.index)
+        move = tuple(b - a for a, b in zip(start, starts(calls[1].primitive.index), strict=True))
+        for r, call in enumerate(calls):
+            index = call.primitive.index
+            if index is calls[0].primitive.index and not any(move):
+                continue
+            expected = tuple(a + r * far for a, far in zip(start, move, strict=True))
+            if starts(index) != expected:
+                return move, r
+        return move, rounds
+
+
+def _cut(way: Way, rounds: int) -> Way:
+    return replace(way, xs=way.xs[:rounds]) if way.kind == "entries" else way
