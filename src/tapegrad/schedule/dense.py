@@ -30,8 +30,10 @@ from tapegrad.primitives.reductions import LONG_SUM
 from tapegrad.schedule.access import at_indices, fastest, indices_for, nest, store
 from tapegrad.schedule.lowering import Lowering
 
-# Products of at most this many multiplications are loops: a BLAS call costs more.
-SMALL_PRODUCT = 512
+# What is computed as a whole doesn't fuse. So products of at most so many multiplications are loops
+# if each number sums up many, along memory, and so are the smallest of a batch: all of them would
+# have to be in memory before anything is computed with one.
+SMALL_PRODUCT, DEEP, SMALL_OF_BATCH = 512, 16, 64
 
 
 def elementwise(low: Lowering, call: Call) -> None:
@@ -123,11 +125,15 @@ def product(low: Lowering, call: Call) -> None:
 
 
 def is_gemm(call: Call) -> bool:
-    """Whether BLAS computes this call: a product of floats that is worth it."""
+    """Whether this call is computed as a whole: a product of floats that is worth it."""
     if not isinstance(call.primitive, Contraction) or call.out.dtype.kind != "f":
         return False
-    extents = (*call.out.shape[-2:], call.operands[0].shape[-1])
-    return min(extents) > 1 and math.prod(extents) > SMALL_PRODUCT
+    *batch, rows, columns = call.out.shape
+    depth = call.operands[0].shape[-1]
+    work = rows * columns * depth
+    if min(rows, columns, depth) < 2 or work > SMALL_PRODUCT:
+        return min(rows, columns, depth) > 1
+    return depth <= DEEP and (work > SMALL_OF_BATCH or math.prod(batch) == 1)
 
 
 def product_loops(low: Lowering, call: Call) -> None:

@@ -21,11 +21,24 @@ from tapegrad.backends.cpu.support import (
     outline,
     scalars,
     translation,
+    unrolled,
 )
 from tapegrad.backends.cpu.support.compiling import compiled, object_code
 
 MODULES = (
-    *(layout, loading, linking, arrays, scalars, blas, lapack, outline, translation, composed),
+    *(
+        layout,
+        loading,
+        linking,
+        arrays,
+        scalars,
+        unrolled,
+        blas,
+        lapack,
+        outline,
+        translation,
+        composed,
+    ),
     compiling,
     threads,
 )

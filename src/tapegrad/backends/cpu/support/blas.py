@@ -1,4 +1,4 @@
-"""Matrix products by SciPy's BLAS, called without copies."""
+"""Matrix products by SciPy's BLAS, called without copies; small ones without BLAS."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ from numba.extending import intrinsic
 
 from tapegrad.backends.cpu.linking import FORTRAN
 from tapegrad.backends.cpu.support.arrays import BYTE, INT
+from tapegrad.backends.cpu.support.unrolled import (
+    SMALL_DEPTH,
+    SMALL_PRODUCT,
+    small_product,
+)
 
 _LETTERS = {types.float64: "d", types.float32: "s"}
 
@@ -82,6 +87,9 @@ def _product(x: Any, y: Any, out: Any, kept: float) -> Any:
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         # BLAS counts columns first, so it is asked for out.T = y.T @ x.T.
         (m, k), n = x.shape, y.shape[1]
+        if 0 < m * k * n <= SMALL_PRODUCT and k <= SMALL_DEPTH:
+            small_product(builder, (x, y, out), args, kept != 0)
+            return context.get_dummy_value()
         (flag_x, lead_x), (flag_y, lead_y) = flag(x), flag(y)
         Fortran(context, builder, out.dtype).call(
             "gemm", flag_y, flag_x, n, m, k, 1.0, args[1], lead_y, args[0], lead_x, kept, args[2],

@@ -1,4 +1,4 @@
-"""Linear systems by SciPy's LAPACK, in place, for matrices of fixed shape.
+"""Linear systems by SciPy's LAPACK, in place, for matrices of fixed shape; small ones without it.
 
 LAPACK counts columns first: what is a row-major matrix here is its transpose there, so the lower
 triangle is called the upper one. The factors of LU are kept as LAPACK leaves them. Routines that
@@ -18,6 +18,15 @@ from numba.extending import intrinsic
 from tapegrad.backends.cpu.support.arrays import INT, WORD, FixedArray
 from tapegrad.backends.cpu.support.blas import Fortran
 from tapegrad.backends.cpu.support.translation import call_helper
+from tapegrad.backends.cpu.support.unrolled import (
+    SMALL_MATRIX,
+    small_cholesky,
+    small_inverse,
+    small_lu,
+    small_lu_solve,
+    small_pullback,
+    small_triangular,
+)
 
 ALONE = 16  # up to this size right sides are solved for one by one: several go to BLAS's threads
 BLOCK, BLOCKS = 32, 32  # pulled back at once: so many rows, or more if there were more blocks
@@ -50,10 +59,12 @@ def cholesky(typingctx: Any, x: Any) -> Any:
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         n = x.shape[0]
-        fortran = Fortran(context, builder, x.dtype)
-        info = fortran.checked("potrf", "U", n, args[0], max(n, 1))
-        failed = builder.icmp_signed("!=", info, INT(0))
-        _clear_above(builder, x, args[0])
+        if n <= SMALL_MATRIX:
+            failed = small_cholesky(builder, x, args[0])
+        else:
+            info = Fortran(context, builder, x.dtype).checked("potrf", "U", n, args[0], n)
+            failed = builder.icmp_signed("!=", info, INT(0))
+            _clear_above(builder, x, args[0])
         _no_number_if(builder, failed, x, args[0])
         return failed
 
@@ -89,6 +100,9 @@ def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         n = ct.shape[0]
+        if n <= SMALL_MATRIX:
+            small_pullback(builder, ct, args[0], args[1], _pull_back_block)
+            return context.get_dummy_value()
         block = max(BLOCK, -(-n // BLOCKS))
         fortran = Fortran(context, builder, ct.dtype)
         cts, lower = args
@@ -134,15 +148,18 @@ def _triangular(lower: bool, unit: bool) -> Any:
     def solve(typingctx: Any, x: Any, t: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             (n, columns), (down, along) = x.shape, t.strides
+            if n <= SMALL_MATRIX:
+                small_triangular(builder, (x, t), args, lower, unit)
+                return context.get_dummy_value()
             stored = along == 1  # row by row; else a transpose, column by column
             uplo = "U" if lower == stored else "L"
             diagonal = "U" if unit else "N"
             lead = max(down if stored else along, n)
             fortran = Fortran(context, builder, x.dtype)
-            if n and columns == 1:
+            if columns == 1:
                 flag = "T" if stored else "N"
                 fortran.call("trsv", uplo, flag, diagonal, n, args[1], lead, args[0], 1)
-            elif n and columns:  # asked for x.T: x.T @ t.T is given
+            elif columns:  # asked for x.T: x.T @ t.T is given
                 flag = "N" if stored else "T"
                 fortran.call("trsm", "R", uplo, flag, diagonal, columns, n, 1.0, args[1], lead,
                              args[0], columns)  # fmt: skip
@@ -166,8 +183,10 @@ def lu(typingctx: Any, x: Any, pivots: Any) -> Any:
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         n = x.shape[0]
-        fortran = Fortran(context, builder, x.dtype)
-        fortran.checked("getrf", n, n, args[0], max(n, 1), args[1])
+        if n <= SMALL_MATRIX:
+            small_lu(builder, x, *args)
+        else:
+            Fortran(context, builder, x.dtype).checked("getrf", n, n, args[0], n, args[1])
         return context.get_dummy_value()
 
     return signature(types.none, x, pivots), codegen
@@ -179,11 +198,13 @@ def _lu_solve(flag: str) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             rows, n = x.shape
             fortran = Fortran(context, builder, x.dtype)
-            if rows > 1 and 0 < n <= ALONE:
+            if n <= SMALL_MATRIX:
+                small_lu_solve(builder, (x, factors), args, flag == "T")
+            elif rows > 1 and n <= ALONE:
                 with cgutils.for_range(builder, WORD(rows)) as loop:
                     row = builder.gep(args[0], [builder.mul(loop.index, WORD(n))], inbounds=True)
                     fortran.checked("getrs", flag, n, 1, args[1], n, args[2], row, n)
-            elif rows and n:
+            elif rows:
                 fortran.checked("getrs", flag, n, rows, args[1], n, args[2], args[0], n)
             return context.get_dummy_value()
 
@@ -201,11 +222,13 @@ def inverse_t(typingctx: Any, x: Any, work: Any, pivots: Any) -> Any:
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         n = x.shape[0]
-        if not n:
-            return context.get_dummy_value()
-        fortran = Fortran(context, builder, x.dtype)
-        info = fortran.checked("getri", n, args[0], n, args[2], args[1], work.shape[0])
-        _no_number_if(builder, builder.icmp_signed("!=", info, INT(0)), x, args[0])
+        if n <= SMALL_MATRIX:
+            singular = small_inverse(builder, x, args[0], args[2])
+        else:
+            fortran = Fortran(context, builder, x.dtype)
+            info = fortran.checked("getri", n, args[0], n, args[2], args[1], work.shape[0])
+            singular = builder.icmp_signed("!=", info, INT(0))
+        _no_number_if(builder, singular, x, args[0])
         return context.get_dummy_value()
 
     return signature(types.none, x, work, pivots), codegen

@@ -14,7 +14,9 @@ import math
 from collections import Counter
 from typing import Any
 
-SMALL = 64  # rounds up to which a loop stays where it is: LLVM may unroll it into what surrounds it
+# Rounds up to which a loop stays where it is: LLVM may unroll it into what surrounds it. With fifty
+# loops of 64 rounds in one function it took ten seconds for that.
+SMALL = 48
 
 
 class Outline:
