@@ -66,9 +66,9 @@ def reverse(
             cts[tape.inputs[wrt[k]]] = [Total(writer.node(start))]
     else:
         seeds = [Literal(x.dtype.type(1)) for x in tape.outputs[:1]]
-    for output, given in zip(tape.outputs, seeds, strict=False):
+    for output, ct in zip(tape.outputs, seeds, strict=False):
         if isinstance(output, Var) and output.dtype.kind == "f":
-            cts.setdefault(output, []).append(writer.node(given))
+            cts.setdefault(output, []).append(writer.node(ct))
 
     masks = Masks(builder, [seeds[k] for k in masked])
     kinks = Kinks(tape, writer)
@@ -199,7 +199,7 @@ def _add(
         cts.setdefault(x, []).append(ct)
 
 
-def _refuse_residuals(call: Call, cts: dict[Var, list[Node]]) -> None:
+def _refuse_residuals(call: Call, cts: dict[Var, list[Part]]) -> None:
     """An error if a derivative is wanted of what a function keeps for its rule."""
     primitive = call.primitive
     if any(out in cts for out in call.outs[primitive.visible :]):

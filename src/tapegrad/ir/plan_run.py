@@ -444,7 +444,7 @@ class _Machine:
     def recurrence(self, step: Recurrence) -> None:
         """Round after round, each in memory that holds nothing but what the last one left."""
         arrays = {*step.places}
-        values = [
+        values: list[Any] = [
             self.read(read, step)()
             if read.cell is None or not read.cell.shape
             else self.array(read.cell, read.at, step, kept=read.cell not in arrays)
@@ -454,11 +454,11 @@ class _Machine:
         rounds = range(min(int(self.read(step.rounds, step)()), step.index.extent))
         going = None if step.until is None else bool(self.read(step.until, step)())
         made = 0
-        for value in reversed(rounds) if step.backwards else rounds:
+        for number in reversed(rounds) if step.backwards else rounds:
             if going is False:
                 break
             made += 1
-            env = {**self.env, step.index: value}
+            env = {**self.env, step.index: number}
             inner = _Machine(step.plan, step.allocation, frozenset(), self.stops, self.call, env)
             found = inner.run(values)
             self.checked.update((step.first + k, x) for k, x in found.checked.items())
@@ -469,8 +469,8 @@ class _Machine:
         for cell in (*step.places, *step.scratch):
             memory, _, _ = self.home(cell)
             memory.forget()
-        found_ = values[:count] if going is None else [*values[:count], made, going]
-        for cell, value in zip(step.outs, found_, strict=True):
+        ends: list[Any] = values[:count] if going is None else [*values[:count], made, going]
+        for cell, value in zip(step.outs, ends, strict=True):
             self.fill(cell, (), value, step)
 
     def python_call(self, step: PythonCall) -> None:

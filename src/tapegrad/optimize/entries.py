@@ -68,9 +68,11 @@ def window_of(made: Sequence[Call | None]) -> Any:
     p: Any = first.primitive
     indices = []
     for call in made:
-        if call is None or type(call.primitive) is not type(p) or call.operands != first.operands:
+        if call is None or call.operands != first.operands:
             return None
         other: Any = call.primitive
+        if type(other) is not type(p):
+            return None
         if shape_of(other.index) != shape_of(p.index):
             return None
         if isinstance(p, Window) and other.moves != p.moves:

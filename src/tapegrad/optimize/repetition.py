@@ -247,12 +247,12 @@ class Repetition:
             round_, k = divmod(made[0] - start, period)
             back = r - round_
             if back != r:  # made in the first rounds, and read later
-                return Way("none"), r
+                return self._outside(xs[:r], start)
+            out = made[1]
             break
         else:
             return self._outside(xs, start)
         kind = "before" if back else "here"
-        out = made[1]  # type: ignore[index]
         rounds = back
         position = start + k
         for x in xs[back:]:
