@@ -443,12 +443,9 @@ class _Machine:
 
     def recurrence(self, step: Recurrence) -> None:
         """Round after round, each in memory that holds nothing but what the last one left."""
-        arrays = {*step.places}
-        values: list[Any] = [
-            self.read(read, step)()
-            if read.cell is None or not read.cell.shape
-            else self.array(read.cell, read.at, step, kept=read.cell not in arrays)
-            for read in step.reads
+        values = [
+            self.entering(cell, read, step, number < step.carried)
+            for number, (cell, read) in enumerate(zip(step.plan.inputs, step.reads, strict=True))
         ]
         count = step.carried
         rounds = range(min(int(self.read(step.rounds, step)()), step.index.extent))
@@ -472,6 +469,24 @@ class _Machine:
         ends: list[Any] = values[:count] if going is None else [*values[:count], made, going]
         for cell, value in zip(step.outs, ends, strict=True):
             self.fill(cell, (), value, step)
+
+    def entering(self, cell: Cell, read: Read, step: Recurrence, carried: bool) -> Any:
+        """The value of an input of a round, at first. What isn't set of an array that rounds fill
+        is nothing that a result may be made of."""
+        if not cell.shape:
+            return self.read(read, step)()
+        if not carried:
+            assert read.cell is not None
+            return self.array(read.cell, read.at, step)
+        value = np.full(cell.shape, np.nan if cell.dtype.kind == "f" else 99).astype(cell.dtype)
+        if read.cell is not None:
+            memory, place, size, _ = self.part(read.cell, ())
+            m, owner = place()
+            flat = value.reshape(-1)
+            for k in range(size):
+                if memory.owners[m + k] == owner + k:
+                    flat[k] = memory.values[m + k]
+        return value
 
     def python_call(self, step: PythonCall) -> None:
         given = [
