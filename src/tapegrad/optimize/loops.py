@@ -46,7 +46,7 @@ class _Loop:
         self.loop = loop
         self.body: Tape = loop.body
         operands = rewriter.operands(call)
-        self.heads, self.given = loop.heads(operands), loop.given(operands)
+        self.heads, self.given = loop.heads(operands), list(loop.given(operands))
         self.step = self.body.inputs[0]
         self.carried = self.body.inputs[1 : 1 + loop.carried]
         # Of the body's variables that are the same in each round, what they are on the tape around.
@@ -111,6 +111,15 @@ class _Loop:
         for k, (x, after) in enumerate(zip(self.carried, outputs, strict=False)):
             if x is after or x == after:
                 self.outside[x] = self.given[k]
+        used = {x for call in self.body.calls for x in call.operands}
+        used |= {*outputs, *(guard.operand for guard in self.body.guards)}
+        (rounds, *_) = self.heads
+        runs = isinstance(rounds, Literal) and int(rounds.value) > 0 and not self.loop.until
+        for k, (x, after) in enumerate(zip(self.carried, outputs, strict=False)):
+            known = after if isinstance(after, Literal) else self.outside.get(after)
+            if runs and known is not None and x not in used and x not in self.outside:
+                self.given[k] = known  # what each round sets anew, and none reads
+                self.wanted[k] = False
         made = {out: call for call in self.body.calls for out in call.outs}
         numbers = {x: k for k, x in enumerate(self.carried)}
         live: set[Operand] = set()
