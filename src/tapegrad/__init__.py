@@ -25,7 +25,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         value_and_grad,
         vjp,
     )
-    from tapegrad.loops import map, scan
+    from tapegrad.loops import map, scan, while_loop
     from tapegrad.testing import gradcheck
     from tapegrad.tracing.custom import Function
 
@@ -48,6 +48,7 @@ __all__ = [
     "trace",
     "value_and_grad",
     "vjp",
+    "while_loop",
 ]
 
 if _typing.TYPE_CHECKING:

@@ -90,6 +90,54 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
     return _scan(f, (), xs, None, False, "map")[1]
 
 
+def while_loop(
+    cond: Callable[[C], Any], body: Callable[[C], C], init: C, max_rounds: int | None = None
+) -> C:
+    """A loop that runs while a condition holds.
+
+        carry = init
+        while cond(carry):
+            carry = body(carry)
+
+    It computes what this loop does, and outside of `grad`, `jit` and the like it is this loop. In
+    them `body` and `cond` are traced for one round, and each call makes as many rounds as it needs.
+    It is differentiated through the rounds that were made.
+
+        >>> while_loop(lambda x: x < 100, lambda x: x**2, 3.0)
+        6561.0
+
+    Parameters
+    ----------
+    cond : a function of what is carried that returns one truth value.
+    body : a function of what is carried that returns what is carried on. Both are written with
+        NumPy, and what `scan` says of its function holds for both: use `&` or `np.logical_and` in
+        the place of `and`.
+    init : what is carried into the first round: arrays and numbers, nested as you like.
+    max_rounds : how many rounds there are at the most; that many are an error if the condition
+        still holds. The derivative makes room for so many. Without it there is room for up to twice
+        the rounds of the first call, and a call that needs more is traced anew.
+
+    Returns
+    -------
+    What is carried when the condition no longer holds, of the structure of `init`: new arrays,
+    differentiable to any order. Of shapes and dtypes holds what `scan` says.
+
+    Raises
+    ------
+    ArgumentError : the condition isn't one truth value; what is carried changes its structure, or
+        its shape or dtype from round to round.
+    TraceError : the condition holds after `max_rounds`; or, in a trace, the rounds don't do the
+        same. The message names the line.
+    """
+    from tapegrad.tracing.while_loop import while_loop as run
+
+    for f in (cond, body):
+        if not callable(f):
+            raise ArgumentError(f"while_loop needs functions, not {f!r}")
+    found: C = run(cond, body, init, max_rounds)
+    return found
+
+
 def _scan(f: Any, init: Any, xs: Any, length: Any, reverse: bool, what: str) -> Any:
     from tapegrad.tracing.scan import scan as run
 

@@ -251,9 +251,14 @@ class Rounds:
         return innermost([x for x in operands if isinstance(x, Tracer)])
 
     def recorded(self, trace: Trace, loop: Loop, operands: Sequence[Any]) -> tuple[Any, ...]:
-        """The results of a loop; an error if a round does something else than the first one."""
+        """The results of a loop, recorded."""
+        found = self.explained(lambda: record(trace, loop, operands))
+        return found if isinstance(found, tuple) else (found,)
+
+    def explained(self, run: Callable[[], Any]) -> Any:
+        """What runs the loop; an error if a round does something else than the first one."""
         try:
-            found = record(trace, loop, operands)
+            return run()
         except TapeError as error:
             guard: Any = error.guard
             if guard is None:
@@ -261,13 +266,18 @@ class Rounds:
             if guard.error:  # NumPy's own, in this round
                 words = guard.what.partition("(")[2].rpartition(")")[0].strip("'\"")
                 raise np.linalg.LinAlgError(words) from None
+            if guard.what == "the size of an integer":
+                raise TraceError(
+                    f"{self.label}: a Python integer becomes larger than a trace can follow"
+                    f"{at_source(guard.src)}. Carry one of NumPy's, such as np.int64(0)"
+                ) from error
             raise TraceError(
                 f"{self.label}: {guard.what or 'a value'} is {guard.expected.value} in the first "
                 f"round{at_source(guard.src)}, and not in all others. The function is traced once "
                 "for all rounds, so it must take the same path in each. Use np.where, which "
-                "computes both and chooses; or write a plain for loop"
+                "computes both and chooses (or np.logical_and in the place of `and`); or write a "
+                "plain loop"
             ) from error
-        return found if isinstance(found, tuple) else (found,)
 
     def check_types(self, old: Sequence[Any], new: Sequence[Any], done: int) -> None:
         """An ArgumentError if a carried leaf has another type after a round."""
