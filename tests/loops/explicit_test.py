@@ -456,6 +456,14 @@ def test_a_branch_that_rounds_do_not_share(mode):
     same(scan(branching, 0.5, mixed), plain(branching, 0.5, mixed))
 
 
+def test_an_index_that_moves():
+    def f(x):
+        return scan(lambda h, k: (h * x[k], None), 1.0, np.arange(6))[0]
+
+    with pytest.raises(TraceError, match=r"index.*isn't 0 in all rounds.*Pass the array as xs"):
+        grad(f)(X[:, 0])
+
+
 def test_a_branch_in_the_last_round_is_seen_backwards():
     x = np.array([-1.0, 2.0, 3.0])
     with pytest.raises(TraceError, match=r"np\.where"):
@@ -628,3 +636,44 @@ def test_errors_of_types():
     assert "carry is 'on' before round 4 and 'off' after it" in message
     message = both(lambda x: scan(lambda h, x: (h * x, h), 1.0, np.ones((3, 2)) * x[0]), x)
     assert "results of the shapes () and (2,)" in message
+
+
+# ---- what bodies may hold
+
+
+def svd(w, x):
+    """Only NumPy can make this call, so it makes the rounds."""
+    return scan(lambda h, x: (np.linalg.svd(np.outer(x, h) + w)[1], x @ h), np.ones(3), x)
+
+
+def sorts(w, x):
+    return scan(lambda h, x: (np.sort(h) @ w + x, h[0] * h[2]), np.ones(3), x)
+
+
+def system_of_an_invariant(w, x):
+    """The factors of a matrix that is the same in each round are computed once."""
+    return scan(lambda h, x: (np.linalg.solve(w @ w.T + np.eye(3), h) + x, h), np.ones(3), x)
+
+
+def chosen_places(w, x):
+    def step(total, entry):
+        k, x = entry
+        return np.where(np.arange(6) == k, np.sum(w @ x), total), None
+
+    return scan(step, np.zeros(6), (np.arange(6.0)[::-1].copy(), x))
+
+
+def gathered(w, x):
+    return scan(lambda h, k: (w @ h + x[np.atleast_1d(k)][0], None), np.ones(3), np.arange(6)[::-1])
+
+
+@pytest.mark.parametrize(
+    "f", [svd, sorts, system_of_an_invariant, chosen_places, gathered], ids=lambda f: f.__name__
+)
+def test_what_a_body_may_hold(f):
+    gradcheck(lambda w, x: total(f(w, x)), (W, X))
+    compiled, played = (
+        value_and_grad(lambda w, x: total(f(w, x)), (0, 1), compile=mode)
+        for mode in ("always", "never")
+    )
+    same(compiled(W, X), played(W, X), 1e-9)

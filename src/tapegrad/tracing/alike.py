@@ -8,6 +8,7 @@ applied to the same values, so it doesn't matter what was recorded in vain.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import islice
 from typing import Any
 
 from tapegrad.core.statics import static_key
@@ -16,23 +17,33 @@ from tapegrad.tracing.run import Traced
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer
 
-Marks = Sequence[tuple[Trace, int]]  # traces that are under way, and how many calls they had
+# Traces that are under way, the innermost last, and how many calls and captured inputs they had
+Marks = Sequence[tuple[Trace, int, int]]
+
+
+def marks_of(traces: Sequence[Trace]) -> Marks:
+    """Where these traces are now."""
+    return [(trace, len(trace.builder.calls), len(trace.captured)) for trace in traces]
 
 
 def are_alike(a: Traced, b: Traced, marks: Marks) -> bool:
     """Whether a function did the same twice. What it recorded on traces around, of what was there
     at these marks, was recorded anew each time."""
-    numbers = _Numbers(marks)
+    shared = {id(x) for x in a.captured} & {id(x) for x in b.captured}
+    numbers = _Numbers(marks, shared)
     return a.structure == b.structure and numbers.of_trace(a) == numbers.of_trace(b)
 
 
 class _Numbers:
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, marks: Marks, shared: set[int]) -> None:
         self._numbers: dict[Hashable, int] = {}
+        self._shared = shared
         self._around: dict[int, dict[int, int]] = {}
-        for trace, count in marks:
+        for trace, calls, captured in marks:
             known = self._around[trace.level] = {}
-            for call in trace.builder.calls[count:]:
+            for var, x in islice(trace.captured.values(), captured, None):
+                known[var.id] = self._captured(x)
+            for call in trace.builder.calls[calls:]:
                 self._define(call, known, trace.level)
 
     def of_trace(self, traced: Traced) -> Any:
@@ -57,6 +68,8 @@ class _Numbers:
     def _captured(self, x: Any) -> int:
         """An array from outside, by what it holds: one that the function makes is made anew."""
         if not isinstance(x, Tracer):
+            if id(x) in self._shared:
+                return self._number(("object", id(x)))
             return self._number(("array", x.shape, x.dtype, x.tobytes()))
         return self._operand(x._read()[0], self._around.get(x._trace.level, {}), x._trace.level)
 

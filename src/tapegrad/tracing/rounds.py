@@ -29,7 +29,7 @@ from tapegrad.ir.tape import Aval, Literal, Source, Tape
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.alike import Marks, are_alike
+from tapegrad.tracing.alike import Marks, are_alike, marks_of
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
 from tapegrad.tracing.source import at_source
@@ -182,7 +182,7 @@ class Rounds:
         body.__name__ = describe(self.f)
         step = np.int64(self.first_step(done))
         operands = [x for x, yes in zip(leaves, carried, strict=True) if yes]
-        marks = [(trace, len(trace.builder.calls)) for trace in traces_under_way()]
+        marks = marks_of(traces_under_way())
         request = Request(body, (step, *operands, *self.arrays), names=self.words(leaves))
         with _once_more(again or done > 0):
             traced = trace_function(request)
@@ -270,6 +270,13 @@ class Rounds:
                 raise TraceError(
                     f"{self.label}: a Python integer becomes larger than a trace can follow"
                     f"{at_source(guard.src)}. Carry one of NumPy's, such as np.int64(0)"
+                ) from error
+            if guard.what.startswith("an integer used as an index"):
+                raise TraceError(
+                    f"{self.label}: a traced integer is used as an index, a length or a range"
+                    f"{at_source(guard.src)}, and it isn't {guard.expected.value} in all rounds. "
+                    "Pass the array as xs, of which each round gets its entry; or index with an "
+                    "array of integers, x[np.atleast_1d(k)][0]"
                 ) from error
             raise TraceError(
                 f"{self.label}: {guard.what or 'a value'} is {guard.expected.value} in the first "
