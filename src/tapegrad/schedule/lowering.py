@@ -166,6 +166,8 @@ class Lowering:
             return Read(None, (), x)
         if x in self.indices:
             return Read(None, (self.indices[x],))
+        if x not in self.cells and self.is_unset(x):  # for who takes it whole, as NumPy does
+            return Read(None, (), Literal(x.dtype.type(0)))
         return Read(self.cell(x), at)
 
     def affine(self, x: Operand) -> Affine | None:
