@@ -84,7 +84,7 @@ def compare(tape: Tape, inputs: Sequence[Any], found: dict[int, Any]) -> None:
         if _is_close(a, b, _common(b)):
             continue
         if others is None:
-            others = [_moved(tape, inputs, seed) for seed in range(RUNS)]
+            others = [_moved(tape, inputs, np.random.default_rng(k)) for k in range(RUNS)]
         if not _is_close(a, b, _rounding(b, [run[number] for run in others])):
             raise _differs(tape, f"output {number} is\n{x}\nand played it is\n{b}")
 
@@ -124,9 +124,12 @@ def _rounding(b: np.ndarray, others: Sequence[Any]) -> Any:
 
 
 @quiet
-def _moved(tape: Tape, inputs: Sequence[Any], seed: int) -> list[Any]:
-    """The outputs of a tape, each of whose values is moved by its last bit, or isn't."""
-    rng = np.random.default_rng(seed)
+def _moved(tape: Tape, inputs: Sequence[Any], rng: Any) -> list[Any]:
+    """The outputs of a tape, each of whose values is moved by its last bit, or isn't; those in the
+    tapes that its calls hold, too."""
+
+    def inside(held: Tape, values: Sequence[Any], own: Any = ()) -> list[Any]:
+        return _moved(held, values, rng)
 
     def moved(x: Any) -> Any:
         x = np.asarray(x)
@@ -141,7 +144,9 @@ def _moved(tape: Tape, inputs: Sequence[Any], seed: int) -> list[Any]:
         return x.value if isinstance(x, Literal) else env[x.id]
 
     for call in tape.calls:
-        results = call.primitive.evaluate(*map(value, call.operands))
+        xs = list(map(value, call.operands))
+        held = call.primitive.tapes
+        results = call.primitive.played(inside, *xs) if held else call.primitive.evaluate(*xs)
         if call.primitive.results == 1 and not isinstance(results, tuple):
             results = (results,)
         env.update(zip((v.id for v in call.outs), map(moved, results), strict=True))

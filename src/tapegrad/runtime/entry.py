@@ -21,7 +21,7 @@ from tapegrad.backends.source.names import Scope
 from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request, leaf_key
 from tapegrad.core.trees import array_leaves, is_number, is_traced
-from tapegrad.errors import InternalError
+from tapegrad.errors import InternalError, TapeError
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime import debug
 from tapegrad.runtime.transformations import Derivation
@@ -127,8 +127,18 @@ def driver_namespace(executable: Executable) -> dict[str, Any]:
             functions[code] = linked(name, code)
         names[name] = functions[code]
     for name, primitive in driver.calls:
-        names[name] = primitive.evaluate
+        names[name] = partial(_run_by_numpy, primitive) if primitive.tapes else primitive.evaluate
     return names
+
+
+def _run_by_numpy(primitive: Any, *xs: Any) -> Any:
+    """What a call that holds tapes gives; `Miss` if a guard of one doesn't hold."""
+    try:
+        return primitive.evaluate(*xs)
+    except TapeError as error:
+        if error.guard is None:
+            raise
+        raise Miss from None
 
 
 class Entry:
