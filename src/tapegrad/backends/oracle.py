@@ -58,6 +58,7 @@ def _name_the_pass(
             break
         plan, stage = step(plan), step.__name__
     if not found:
+        plan = program.plan  # that of which it says where the cells are
         stage, found = "assign", differs(tape, values, plan, program.allocation)
     if not found:
         stage = "emit"

@@ -95,8 +95,9 @@ class _Memory:
     def of(size: int) -> _Memory:
         return _Memory([None] * size, [NOBODY] * size, [None] * size, [False] * size)
 
-    def forget(self) -> None:
-        self.owners[:] = [NOBODY] * len(self.owners)
+    def forget(self, start: int = 0, size: int | None = None) -> None:
+        size = len(self.owners) if size is None else size
+        self.owners[start : start + size] = [NOBODY] * size
 
 
 Action = Callable[[], None]
@@ -467,8 +468,8 @@ class _Machine:
             values[:count] = found.results[:count]
             going = None if going is None else bool(found.results[count])
         for cell in (*step.places, *step.scratch):
-            memory, _, _ = self.home(cell)
-            memory.forget()
+            memory, start, _ = self.home(cell)
+            memory.forget(start, extent(cell.root))
         found_ = values[:count] if going is None else [*values[:count], made, going]
         for cell, value in zip(step.outs, found_, strict=True):
             self.fill(cell, (), value, step)
