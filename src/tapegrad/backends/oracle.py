@@ -172,6 +172,8 @@ def _played(tape: Tape, values: Sequence[Any], moved: int = 0) -> dict[int, Any]
     for call in tape.calls:
         found = called(call.primitive, *[_value(x, env) for x in call.operands])
         outs = found if isinstance(found, tuple) else (found,)
+        if any(np.shape(x) != out.shape for out, x in zip(call.outs, outs, strict=True)):
+            raise IndexError(f"{call.primitive} reads beyond its array")
         env.update((out.id, kept(x)) for out, x in zip(call.outs, outs, strict=True))
     return env
 

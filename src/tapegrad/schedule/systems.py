@@ -38,17 +38,17 @@ def routine(low: Lowering, call: Call) -> None:
     indices = indices_for(batch)
     at = at_indices(indices)
 
-    def place(cell: Cell) -> At:
+    def place(cell: Cell, first: At = ()) -> At:
         axes = 1 if cell.dtype == np.int32 else 2
-        return batch_at(at, cell.shape[: max(0, len(cell.shape) - axes)])
+        return (*first, *batch_at(at, cell.shape[len(first) : max(0, len(cell.shape) - axes)]))
 
-    given = [(c, place(c), False) for c in arrays] + [(c, place(c), t) for c, t in read]
+    given = [(c, place(c), False) for c in arrays] + [(c, place(c, k), t) for c, k, t in read]
     step = Routine(primitive, tuple(given), len(arrays), tuple(numbers), at, call.src)
     low.steps += nest(indices, [step])
 
 
-def _whole(low: Lowering, x: Operand) -> tuple[Cell, bool]:
-    return low.materialized(x), False
+def _whole(low: Lowering, x: Operand) -> tuple[Cell, At, bool]:
+    return low.materialized(x), (), False
 
 
 def _started(low: Lowering, x: Operand, turned: bool, at: At) -> Read:
