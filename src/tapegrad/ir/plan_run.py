@@ -266,15 +266,10 @@ class _Machine:
         return store
 
     def take(self, memory: _Memory, m: int, owner: int, step: Step, cell: Cell) -> None:
-        """A new value stands here; who has read the old one of the same element was too early, but
-        of what a round carries in place."""
-        again = cell.root.role == "state"
-        if (
-            not again
-            and memory.owners[m] == owner
-            and memory.was_read[m]
-            and memory.writers[m] is not step
-        ):
+        """A new value stands here; who has read the old one of the same element was too early,
+        unless it is one that rounds update."""
+        again = memory.owners[m] == owner and memory.writers[m] is not step
+        if again and memory.was_read[m] and cell.root.role != "state":
             self.fail("it is written again after it was read", step, cell)
         memory.owners[m] = owner
         memory.writers[m] = step
