@@ -1,4 +1,4 @@
-"""Recurrences: rounds that were planned by themselves, each of which works on what the last left."""
+"""Recurrences: rounds that were planned by themselves, each on what the last one left."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ def number(role: str, hint: str, dtype: Any = float) -> Cell:
     return Cell((), np.dtype(dtype), role, hint, scalar=role == "input")
 
 
-def round_(
-    inputs: Sequence[Cell], outputs: Sequence[Cell], *steps: Step, **fields: Any
-) -> Plan:
+def round_(inputs: Sequence[Cell], outputs: Sequence[Cell], *steps: Step, **fields: Any) -> Plan:
     return Plan("round", tuple(inputs), tuple(outputs), steps, **{"among": (T,), **fields})
 
 
@@ -491,9 +489,7 @@ def test_a_temporary_that_it_reads_is_not_a_place_of_its_own():
     u, x = cell(role="state", hint="u"), cell(role="input", hint="x")
     t, s = cell(hint="t"), cell(hint="s")
     inner = round_([u, x], [u], along(u, u, x))
-    made = plan(
-        along(t, X), along(s, X), recurrence(inner, [Read(s), Read(t)], [s]), along(OUT, s)
-    )
+    made = plan(along(t, X), along(s, X), recurrence(inner, [Read(s), Read(t)], [s]), along(OUT, s))
     slot = Slot(np.dtype(float), N)
     with pytest.raises(InternalError, match="another cell moves into its memory"):
         verify_allocation(made, Allocation((slot,), {t: Home(slot, 0), s: Home(slot, 0)}))

@@ -46,8 +46,7 @@ def test_a_status_is_that_of_the_first_check_that_fails():
 
 def test_work_counts_accesses():
     small, large = (
-        count_accesses(lowered(tape(f"f8[{n}]", f"%2 = exp(%1) : f8[{n}]\nout %2")))
-        for n in (3, 6)
+        count_accesses(lowered(tape(f"f8[{n}]", f"%2 = exp(%1) : f8[{n}]\nout %2"))) for n in (3, 6)
     )
     assert large == 2 * small
 

@@ -125,6 +125,7 @@ PARAMETERS = {
     "carried": 1,
     "most": 7,
     "backwards": True,
+    "until": True,
 }
 HOLD_A_FUNCTION = ("custom", "foreign_call")
 

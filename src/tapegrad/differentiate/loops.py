@@ -25,7 +25,7 @@ from tapegrad.differentiate.partial_eval import halves
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Node, Slice, Writer
-from tapegrad.primitives.kinds import Repeated, View
+from tapegrad.primitives.kinds import Moving, Repeated, View
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import BroadcastTo
@@ -59,9 +59,12 @@ def stacked(loop: Repeated) -> list[int]:
     found = []
     for k, (x, end) in enumerate(zip(body.inputs[1:], body.outputs[: loop.carried], strict=False)):
         call = made.get(end) if isinstance(end, Var) else None
-        if call is None or not isinstance(call.primitive, SetWindow):
+        primitive: Any = None if call is None else call.primitive
+        if call is None or not isinstance(primitive, Moving):
             continue
-        index, moves = call.primitive.index, call.primitive.moves
+        if not primitive.updates or primitive.adds:
+            continue
+        index, moves = primitive.index, primitive.moves
         apart = any(type(at) is int and far for at, far in zip(index, moves[0], strict=True))
         if (
             call.operands[0] is x

@@ -153,8 +153,8 @@ class _Check:
             self.fail("a round doesn't leave what it takes", step=step)
         if step.first + len(inner.failures) > len(self.plan.failures):
             self.fail("a status of its plan has no meaning", step=step)
-        flags = [((), bool)] if step.until is not None else []
-        ends = [((), np.int64), *flags] if step.until is not None else []
+        flags = [] if step.until is None else [((), np.dtype(bool))]
+        ends = [] if step.until is None else [((), np.dtype(np.int64)), *flags]
         if [(c.shape, c.dtype) for c in inner.outputs[count:]] != flags or ends != [
             (c.shape, c.dtype) for c in step.outs[count:]
         ]:

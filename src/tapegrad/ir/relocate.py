@@ -63,12 +63,15 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
         reads_ = tuple(whole(x) if isinstance(x, Cell) else x for x in step.reads)
         return replace(step, outs=tuple(map(whole, step.outs)), reads=reads_)
     if isinstance(step, Recurrence):
-        cells = {
-            name: tuple(map(whole, getattr(step, name))) for name in ("outs", "places", "scratch")
-        }
-        until = None if step.until is None else read(step.until)
-        reads = tuple(map(read, step.reads))
-        return replace(step, rounds=read(step.rounds), reads=reads, until=until, **cells)
+        return replace(
+            step,
+            rounds=read(step.rounds),
+            reads=tuple(map(read, step.reads)),
+            outs=tuple(map(whole, step.outs)),
+            places=tuple(map(whole, step.places)),
+            scratch=tuple(map(whole, step.scratch)),
+            until=None if step.until is None else read(step.until),
+        )
     if isinstance(step, CheckGuard):
         return replace(step, read=read(step.read))
     if isinstance(step, CheckRange):

@@ -38,6 +38,7 @@ def scatter(low: Lowering, call: Call) -> None:
         if cell.role == "state":  # what is written may be read from there
             y = call.operands[1]
             if low.read(y, at_indices(indices_for(y.shape))).cell is cell:
+                assert isinstance(y, Var)
                 low.cells[y] = low.materialized(y)
         write(low, cell, call, ADD if adds else None)
         return

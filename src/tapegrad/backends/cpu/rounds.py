@@ -87,6 +87,7 @@ def _enter(emitter: Any, step: Recurrence, names: list[str]) -> list[str]:
             emitter.numbers[cell] = name
             numbers.append(name)
         elif cell.shape and read.at:
+            assert read.cell is not None
             emitter.shared[cell] = name = emitter.names.fresh(cell.hint or read.cell.hint or "x")
             emitter.line(f"{name} = {emitter.matrix(read.cell, read.at)}")
         elif cell.shape:
