@@ -126,6 +126,7 @@ PARAMETERS = {
     "most": 7,
     "backwards": True,
     "until": True,
+    "recomputed": True,
 }
 HOLD_A_FUNCTION = ("custom", "foreign_call")
 

@@ -1264,14 +1264,16 @@ def _loop(
     carried: int = 1,
     most: int | None = None,
     backwards: bool = False,
+    until: bool = False,
+    recomputed: bool = False,
     label: str = "",
 ) -> Sample:
     """A loop of so many rounds of a function; the operands are what is carried, and invariants."""
     avals = [Aval(np.shape(x), np.asarray(x).dtype) for x in operands]
-    fields = (carried, rounds if most is None else most, backwards)
+    fields = (carried, rounds if most is None else most, backwards, until, recomputed)
     return Sample(
         Loop(_body(function, *avals), *fields),
-        (np.int64(rounds), *operands),
+        (np.int64(rounds), *([np.bool_(True)] * until), *operands),
         reference,
         narrow=Loop(_body(function, *map(_narrow, avals)), *fields),
         label=label,
@@ -1369,9 +1371,32 @@ def _loops() -> dict[type, list[Sample]]:
             n, h = n + start, np.sin(h) if n > t else h * 0.5
         return n, h
 
-    zeros = np.zeros((5, 3))
+    def growing(t: Any, s: Any, w: Any, end: Any) -> Any:
+        s = s + ew.sin(w) * w
+        return s, ew.less(s, end)
+
+    def grown(most: Any, more: Any, s: Any, w: Any, end: Any) -> Any:
+        made = 0
+        while more and made < most:
+            s, made = s + math.sin(w) * w, made + 1
+            more = s < end
+        return s, np.int64(made), more
+
+    zeros, start, end = np.zeros((5, 3)), np.float64(0.3), np.float64(2.0)
+    size = np.float64(0.7)
     return {
         Loop: [
+            _loop(
+                chain,
+                chained(range),
+                5,
+                (s, h, w, x),
+                2,
+                recomputed=True,
+                label="run again",
+            ),
+            _loop(growing, grown, 9, (start, size, end), until=True, label="until"),
+            _loop(growing, grown, 2, (start, size, end), until=True, label="until it has to stop"),
             _loop(chain, chained(range), 5, (s, h, w, x), 2, label="forwards"),
             _loop(
                 chain,

@@ -59,19 +59,13 @@ def stacked(loop: Repeated) -> list[int]:
     found = []
     for k, (x, end) in enumerate(zip(body.inputs[1:], body.outputs[: loop.carried], strict=False)):
         call = made.get(end) if isinstance(end, Var) else None
-        primitive: Any = None if call is None else call.primitive
-        if call is None or not isinstance(primitive, Moving):
+        if call is None or call.operands[0] is not x or call.operands[2:] != (step,):
             continue
-        if not primitive.updates or primitive.adds:
+        p: Any = call.primitive
+        if not isinstance(p, Moving) or not p.updates or p.adds:
             continue
-        index, moves = primitive.index, primitive.moves
-        apart = any(type(at) is int and far for at, far in zip(index, moves[0], strict=True))
-        if (
-            call.operands[0] is x
-            and call.operands[2:] == (step,)
-            and apart
-            and reads.count(x) == reads.count(end) == 1
-        ):
+        apart = any(type(at) is int and far for at, far in zip(p.index, *p.moves, strict=True))
+        if apart and reads.count(x) == reads.count(end) == 1:
             found.append(1 + k)
     return found
 

@@ -1,4 +1,4 @@
-"""The syntax of kernels: their trees, their operators, and what keeps a loop from being a function."""
+"""The syntax of kernels: trees, operators, and what keeps a loop from being a function."""
 
 from __future__ import annotations
 
