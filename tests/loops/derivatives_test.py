@@ -234,7 +234,7 @@ def until(condition, body, avals, carried, result, most=64):
     def f(*xs):
         primitive = Loop(tape_of(round_, STEP, *avals, name="body"), carried, most, until=True)
         count = xs[0].writer.node(Literal(np.int64(most)))
-        *left, made, more = primitive(count, condition(*xs), *xs)
+        *left, made, _ = primitive(count, condition(*xs), *xs)
         return (result(*left) + AsType(np.dtype(float))(made) * 0.0,)
 
     return tape_of(f, *avals)

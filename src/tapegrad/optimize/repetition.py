@@ -252,7 +252,7 @@ class Repetition:
         else:
             return self._outside(xs, start)
         kind = "before" if back else "here"
-        out = made[1]  # type: ignore[index]
+        out = made[1]
         rounds = back
         position = start + k
         for x in xs[back:]:
