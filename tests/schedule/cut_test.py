@@ -9,7 +9,9 @@ from tests.emit.check import assert_agree
 
 from tapegrad import pipeline, trace
 from tapegrad.backends.cpu import kernel_cache
+from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.plan import Cut, Loop, PythonCall, segments
+from tapegrad.optimize.reroll import Rerolled
 from tapegrad.schedule import cut, fuse
 from tapegrad.schedule.cost import code_size
 
@@ -174,7 +176,7 @@ def test_the_least_recently_used_is_forgotten():
 def test_repeats_of_a_loop_are_compiled_once(monkeypatch, nothing_known):
     """An unrolled loop whose steps are alike: few of its kernels are compiled."""
     monkeypatch.setattr(cut, "LONGEST", 40)
-    monkeypatch.setattr(pipeline, "reroll", lambda tape: (tape, ()))
+    monkeypatch.setattr(pipeline, "reroll", lambda tape, _: Rerolled(renumbered(tape)))
 
     def steps(x):
         for _ in range(40):
