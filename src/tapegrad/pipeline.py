@@ -11,6 +11,7 @@ tape is in `runtime.transformations`, and a call's way in and out in `runtime.de
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -29,6 +30,7 @@ from tapegrad.optimize.reroll import reroll
 from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
+from tapegrad.optimize.unrolled import unrolled_loop
 
 if TYPE_CHECKING:
     from tapegrad.backends.cpu.machine_code import Build
@@ -102,6 +104,8 @@ def rolled(
     first = len(tape.inputs) - len(captured)
     found = reroll(tape, {tape.inputs[first + k]: captured[k] for k in constants})
     kept = [x for k, x in enumerate(captured) if first + k not in found.dropped]
+    if message := unrolled_loop(found.tape):
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
     return found.tape, (*kept, *found.further)
 
 

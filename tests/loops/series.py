@@ -185,7 +185,8 @@ PROGRAMS = (
     Program(garch, make_garch, (0, 1)),
     Program(two_back, make_two_back, (0, 1, 2), passes=2),
     Program(kalman, make_kalman, (0, 1)),
-    Program(rts_smoother, make_rts_smoother, (0, 1, 2), loops=2),
+    # What the filter has left is joined with what it started from.
+    Program(rts_smoother, make_rts_smoother, (0, 1, 2), loops=2, passes=2),
     Program(log_sum_exp, make_log_sum_exp, (0,)),
     Program(draw_down, make_draw_down, (0,)),
     Program(particles, make_particles, (0, 1)),

@@ -25,11 +25,11 @@ from tapegrad.differentiate.partial_eval import halves
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Node, Slice, Writer
-from tapegrad.primitives.kinds import Moving, Repeated, View
+from tapegrad.primitives.kinds import Moving, Repeated, Unset, View
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import BroadcastTo
-from tapegrad.primitives.windows import SetWindow, Window
+from tapegrad.primitives.windows import Empty, SetWindow, Window
 
 # The derivative of a round: of a body, with respect to these inputs; further inputs are cotangents
 # of its outputs, of which those with these numbers may have zeros that stand, and for the inputs
@@ -210,7 +210,7 @@ class Residuals:
 
 def _is_cheap(call: Call) -> bool:
     primitive = call.primitive
-    return isinstance(primitive, View) or (
+    return isinstance(primitive, (View, Unset)) or (
         isinstance(primitive, Elementwise) and int(primitive.cost) <= FREE
     )
 
@@ -280,7 +280,7 @@ class Backward:
         writer.src, writer.reason = call.src, f"kept for the derivative of {call.primitive}"
         for kept in arrays:
             shape = kept.shape(loop.most)
-            array = zeros_of(writer, Aval(shape, kept.value.dtype))
+            array = writer.apply(Empty(shape, kept.value.dtype), ())
             if kept.of is not None:
                 # Counting down, the entry behind the last round's is where it starts.
                 at = writer.node(rounds) if loop.backwards else None

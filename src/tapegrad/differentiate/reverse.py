@@ -66,9 +66,9 @@ def reverse(
             cts[tape.inputs[wrt[k]]] = [Total(writer.node(start))]
     else:
         seeds = [Literal(x.dtype.type(1)) for x in tape.outputs[:1]]
-    for output, given in zip(tape.outputs, seeds, strict=False):
+    for output, ct in zip(tape.outputs, seeds, strict=False):
         if isinstance(output, Var) and output.dtype.kind == "f":
-            cts.setdefault(output, []).append(writer.node(given))
+            cts.setdefault(output, []).append(writer.node(ct))
 
     masks = Masks(builder, [seeds[k] for k in masked])
     kinks = Kinks(tape, writer)

@@ -421,22 +421,19 @@ class _Machine:
 
     def recurrence(self, step: Recurrence) -> None:
         """Round after round, each in memory that holds nothing but what the last one left."""
-        arrays = {*step.places}
         values = [
-            self.read(read, step)()
-            if read.cell is None or not read.cell.shape
-            else self.array(read.cell, read.at, step, kept=read.cell not in arrays)
-            for read in step.reads
+            self.entering(cell, read, step, number < step.carried)
+            for number, (cell, read) in enumerate(zip(step.plan.inputs, step.reads, strict=True))
         ]
         count = step.carried
         rounds = range(min(int(self.read(step.rounds, step)()), step.index.extent))
         going = None if step.until is None else bool(self.read(step.until, step)())
         made = 0
-        for value in reversed(rounds) if step.backwards else rounds:
+        for number in reversed(rounds) if step.backwards else rounds:
             if going is False:
                 break
             made += 1
-            env = {**self.env, step.index: value}
+            env = {**self.env, step.index: number}
             inner = _Machine(step.plan, step.allocation, frozenset(), self.stops, self.call, env)
             found = inner.run(values)
             self.checked.update((step.first + k, x) for k, x in found.checked.items())
@@ -447,9 +444,27 @@ class _Machine:
         for cell in (*step.places, *step.scratch):
             memory, start, _ = self.home(cell)
             memory.forget(start, extent(cell.root))
-        found_ = values[:count] if going is None else [*values[:count], made, going]
-        for cell, result in zip(step.outs, found_, strict=True):
-            self.fill(cell, (), result, step)
+        ends: list[Any] = values[:count] if going is None else [*values[:count], made, going]
+        for cell, value in zip(step.outs, ends, strict=True):
+            self.fill(cell, (), value, step)
+
+    def entering(self, cell: Cell, read: Read, step: Recurrence, carried: bool) -> Any:
+        """The value of an input of a round, at first. What isn't set of an array that rounds fill
+        is nothing that a result may be made of."""
+        if not cell.shape:
+            return self.read(read, step)()
+        if not carried:
+            assert read.cell is not None
+            return self.array(read.cell, read.at, step)
+        value = np.full(cell.shape, np.nan if cell.dtype.kind == "f" else 99).astype(cell.dtype)
+        if read.cell is not None:
+            memory, place, size, _ = self.part(read.cell, ())
+            m, owner = place()
+            flat = value.reshape(-1)
+            for k in range(size):
+                if memory.owners[m + k] == owner + k:
+                    flat[k] = memory.values[m + k]
+        return value
 
     def python_call(self, step: PythonCall) -> None:
         given = [

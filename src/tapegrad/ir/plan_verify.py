@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-import numpy as np
-
 from tapegrad.ir.allocation import Allocation, Slot, extent, span
 from tapegrad.ir.plan import (
     Affine,
@@ -153,11 +151,10 @@ class _Check:
             self.fail("a round doesn't leave what it takes", step=step)
         if step.first + len(inner.failures) > len(self.plan.failures):
             self.fail("a status of its plan has no meaning", step=step)
-        flags = [] if step.until is None else [((), np.dtype(bool))]
-        ends = [] if step.until is None else [((), np.dtype(np.int64)), *flags]
-        if [(c.shape, c.dtype) for c in inner.outputs[count:]] != flags or ends != [
-            (c.shape, c.dtype) for c in step.outs[count:]
-        ]:
+        flags = ["b"] if step.until is not None else []
+        ends = ["i", *flags] if step.until is not None else []
+        left_over = [c.dtype.kind for c in step.outs[count:]]
+        if [c.dtype.kind for c in inner.outputs[count:]] != flags or left_over != ends:
             self.fail("it has no condition, or leaves no count", step=step)
         if step.rounds.cell is not None and step.rounds.cell.dtype.kind not in "iu":
             self.fail("a number of rounds isn't an integer", step.rounds.cell, step)

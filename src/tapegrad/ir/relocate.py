@@ -63,14 +63,16 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
         reads_ = tuple(whole(x) if isinstance(x, Cell) else x for x in step.reads)
         return replace(step, outs=tuple(map(whole, step.outs)), reads=reads_)
     if isinstance(step, Recurrence):
+        until = None if step.until is None else read(step.until)
+        reads = tuple(map(read, step.reads))
         return replace(
             step,
             rounds=read(step.rounds),
-            reads=tuple(map(read, step.reads)),
+            reads=reads,
             outs=tuple(map(whole, step.outs)),
             places=tuple(map(whole, step.places)),
             scratch=tuple(map(whole, step.scratch)),
-            until=None if step.until is None else read(step.until),
+            until=until,
         )
     if isinstance(step, CheckGuard):
         return replace(step, read=read(step.read))

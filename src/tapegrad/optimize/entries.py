@@ -66,15 +66,16 @@ def window_of(made: Sequence[Call | None]) -> Any:
     if first is None or not isinstance(first.primitive, (GetItem, Window)):
         return None
     p: Any = first.primitive
-    kind = type(p)
     indices = []
     for call in made:
-        if call is None or type(call.primitive) is not kind or call.operands != first.operands:
+        if call is None or call.operands != first.operands:
             return None
         other: Any = call.primitive
+        if type(other) is not type(p):
+            return None
         if shape_of(other.index) != shape_of(p.index):
             return None
-        if kind is Window and other.moves != p.moves:
+        if isinstance(p, Window) and other.moves != p.moves:
             return None
         indices.append(starts(other.index))
     move = tuple(b - a for a, b in zip(indices[0], indices[1], strict=True))

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from tapegrad.ir.inputs import renumbered
-from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var, everywhere
-from tapegrad.primitives.kinds import Library, Repeated, View
+from tapegrad.ir.tape import Call, Guard, Literal, Operand, Rewriter, Tape, Var, everywhere
+from tapegrad.primitives.kinds import Library, Repeated, Unset, View
 
 
 @everywhere
@@ -62,7 +62,7 @@ class _Loop:
         calls = self._hoisted()
         entering = [self.carried[k] for k in kept]
         leaving = [*(self.body.outputs[k] for k in kept), *self.body.outputs[len(self.carried) :]]
-        guards = self.body.guards
+        guards = tuple([guard for guard in self.body.guards if not self._is_known(guard)])
         used: dict[Operand, None] = {}
         for call in calls:
             used.update(dict.fromkeys(call.operands))
@@ -88,6 +88,16 @@ class _Loop:
         outs = self.rewriter.builder.call(primitive, operands, self.call.src, self.call.reason)
         left = [*(self.call.outs[k] for k in kept), *self.call.outs[len(self.carried) :]]
         self.rewriter.env.update(zip(left, outs, strict=True))
+
+    def _is_known(self, guard: Guard) -> bool:
+        """Whether a guard is of what is the same in each round: then it is checked once."""
+        x = guard.operand
+        if isinstance(x, Var) and x in self.outside:
+            outside = replace(guard, operand=self.outside[x])
+            if isinstance(self.outside[x], Var):
+                self.rewriter.builder.guards.append(outside)
+                return True
+        return False
 
     def _names(self, inputs: Sequence[Var]) -> tuple[str, ...]:
         if not self.body.names:
@@ -140,7 +150,7 @@ class _Loop:
 
     def _moves_out(self, call: Call) -> bool:
         primitive = call.primitive
-        if primitive.foreign or isinstance(primitive, (Library, Repeated)):
+        if primitive.foreign or isinstance(primitive, (Library, Repeated, Unset)):
             return False
         return all(isinstance(x, Literal) or x in self.outside for x in call.operands)
 

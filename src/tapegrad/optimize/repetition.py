@@ -184,7 +184,7 @@ class Repetition:
                 continue
             if best is None or run.stop > best.stop:
                 best = run
-            # Maybe these are the rounds of an inner loop, and all of them one of an outer loop, which
+            # These may be the rounds of an inner loop, and all of them one of an outer loop, which
             # begins again behind them.
             known.append(period)
             waiting = [k for k in waiting if all(k % p for p in known)]
@@ -248,12 +248,12 @@ class Repetition:
             round_, k = divmod(made[0] - start, period)
             back = r - round_
             if back != r:  # made in the first rounds, and read later
-                return Way("none"), r
+                return self._outside(xs[:r], start)
+            out = made[1]
             break
         else:
             return self._outside(xs, start)
         kind = "before" if back else "here"
-        out = made[1]
         rounds = back
         position = start + k
         for x in xs[back:]:

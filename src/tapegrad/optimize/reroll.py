@@ -35,12 +35,12 @@ import numpy as np
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
-from tapegrad.optimize.repetition import CALLS, Repetition, Run, Way
+from tapegrad.optimize.repetition import BACK, CALLS, Repetition, Run, Way
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import Concatenate, SetItem, Stack
-from tapegrad.primitives.views import BroadcastTo, GetItem, Reshape, Transpose
-from tapegrad.primitives.windows import SetWindow, Window
+from tapegrad.primitives.views import GetItem, Reshape, Transpose
+from tapegrad.primitives.windows import Empty, SetWindow, Window
 
 
 @dataclass(frozen=True)
@@ -282,19 +282,26 @@ class _Rolled:
 
     def _results(self, body: _Body) -> dict[Slot, list[tuple[int, int]]]:
         """What is read after the loop: by slot, the rounds and variables."""
-        run, found = body.run, {}
+        run = body.run
+        found: dict[Slot, list[tuple[int, int]]] = {}
         for (k, out), rounds in self.wanted[run].items():
-            if rounds == {run.rounds - 1}:
-                known = (s for s in body.slots if (s.call, s.out, s.back) == (k, out, 1))
-                slot = next(known, Slot(k, out, 1, None))
-            else:
-                slot = Slot(k, out, 0, None, stacked=True)
-            body.slots.setdefault(slot, None)  # type: ignore[arg-type]
-            calls = self.found.calls
-            found[slot] = [
-                (r, calls[run.start + r * run.period + k].outs[out].id) for r in sorted(rounds)
-            ]
+            stacked = min(rounds) < run.rounds - BACK
+            for r in sorted(rounds):
+                back = 0 if stacked else run.rounds - r
+                slot = Slot(k, out, 0, None, True) if stacked else self._last(body, k, out, back)
+                body.slots.setdefault(slot, None)  # type: ignore[arg-type]
+                var = self.found.calls[run.start + r * run.period + k].outs[out]
+                found.setdefault(slot, []).append((r, var.id))
         return found
+
+    @staticmethod
+    def _last(body: _Body, k: int, out: int, back: int) -> Slot:
+        """The slot of the result of one of the last rounds."""
+        for b in range(1, back + 1):
+            known = (s for s in body.slots if (s.call, s.out, s.back) == (k, out, b))
+            slot = next(known, Slot(k, out, b, None))
+            body.slots.setdefault(slot, None)  # type: ignore[arg-type]
+        return slot
 
     def _aval(self, calls: Sequence[Call], slot: Slot, run: Run) -> Aval:
         aval = calls[slot.call].outs[slot.out].aval
@@ -303,8 +310,9 @@ class _Rolled:
     def _start(self, slot: Slot, var: Var) -> Operand:
         if slot.start is not None:
             return self._operand(slot.start)
-        zero = Literal(var.dtype.type(0))
-        return zero if var.shape == () else self._call(BroadcastTo(var.shape), [zero])
+        if var.shape == ():
+            return Literal(var.dtype.type(0))
+        return self._call(Empty(var.shape, var.dtype), [])
 
     def _further(self, array: np.ndarray) -> Var:
         var = self.builder.fresh(Aval(array.shape, array.dtype))

@@ -8,6 +8,7 @@
     Scatter       writes or adds its operands into a larger result
     Lookup        reads where index arrays say
     Moving        a view or a scatter whose place moves with the rounds of a loop
+    Unset         memory that others write to before it is read
     Contraction   a product that sums over a shared axis
     Routine       a call of LAPACK, or of another kernel that works in place
     Library       what NumPy has to do itself
@@ -180,6 +181,10 @@ class Moving(Parametric):
     def steps(self, xs: Sequence[Any]) -> Sequence[Any]:
         """The steps among the operands."""
         return xs[len(xs) - len(self.moves) :]
+
+
+class Unset(Parametric):
+    """An array whose elements are all set before they are read: no operands."""
 
 
 class Contraction(Parametric):

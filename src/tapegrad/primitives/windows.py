@@ -16,8 +16,8 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
-from tapegrad.primitives.kinds import At, Moving, Scatter, StaticIndex, View
-from tapegrad.primitives.texts import zeros_text
+from tapegrad.primitives.kinds import At, Moving, Scatter, StaticIndex, Unset, View
+from tapegrad.primitives.texts import dtype_text, shape_text, zeros_text
 from tapegrad.primitives.views import BroadcastTo, index_map, indexed_shape, zeros
 
 Moves = tuple[tuple[int, ...], ...]
@@ -92,6 +92,33 @@ class Window(Moving, View):
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         return None if ts[0] is None else self(ts[0], *xs[1:])
+
+
+@parametric
+class Empty(Unset):
+    """An array of this shape and dtype that rounds of a loop fill, each its own part, before any
+    part is read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    name = "empty"
+    owns = True
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval(self.shape, self.dtype)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.zeros(self.shape, self.dtype)  # costs no more, and is the same in every run
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"{outs[0]} = np.empty({shape_text(self.shape)}{dtype_text(self.dtype)})"]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return ()
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None
 
 
 class Placed:

@@ -286,6 +286,10 @@ def python_call(low: Lowering, call: Call) -> None:
     low.steps.append(PythonCall(call.primitive, tuple(outs), reads, call.src))
 
 
+def unset(low: Lowering, call: Call) -> None:
+    """Memory that others write to first: each of them takes its own."""
+
+
 def copied_view(low: Lowering, call: Call) -> None:
     """A view of what is written to before it is read."""
     cell = low.new_cell(call.out, call, call.out.shape)

@@ -16,14 +16,16 @@ end, after the last round, in its own memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from tapegrad.ir.inputs import unused
 from tapegrad.ir.plan import Affine, Cell, Index, Plan, PythonCall, Read, Recurrence, walk
 from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import kept_in_place
-from tapegrad.primitives.kinds import Library, Moving, Repeated, Routine
+from tapegrad.primitives.base import Elementwise
+from tapegrad.primitives.kinds import Library, Moving, Repeated, Routine, View
 from tapegrad.schedule import dense
 from tapegrad.schedule.buffers import assign, hands_over
 from tapegrad.schedule.lowering import Lowering
@@ -73,8 +75,8 @@ def loop(low: Lowering, call: Call) -> None:
     """A loop of the tape."""
     primitive: Any = call.primitive
     rounds, *going = primitive.heads(call.operands)
-    given = primitive.given(call.operands)
-    body, count = primitive.body, primitive.carried
+    body, given = _with_views(low, primitive, primitive.given(call.operands))
+    count = primitive.carried
     index = Index(primitive.most)
     affine = {body.inputs[0]: Affine.of(index)}
     for var, x in zip(body.inputs[1 + count :], given[count:], strict=True):
@@ -91,13 +93,16 @@ def loop(low: Lowering, call: Call) -> None:
     ways = _ways(plan, count)
     allocation = assign(plan, ways.handed)
     fixed = isinstance(rounds, Literal) and not primitive.until
-    outs, begun = _outs(low, call, ways)
+    outs, begun = _outs(low, call, given, ways)
     places = _places(ways, outs, min(int(rounds.value), primitive.most) if fixed else None)
     reads = []
     for k, x in enumerate(given):
         if k < count and x.shape:
             home = ways.homes[k]
             assert home is not None
+            if low.is_unset(x):
+                reads.append(Read(None))
+                continue
             if k not in begun:
                 low.copy_into(places[home], partial(low.read, x), call.src)
             reads.append(Read(places[home]))
@@ -124,6 +129,53 @@ def loop(low: Lowering, call: Call) -> None:
             _value(low, going[0]) if going else None,
         )
     )
+
+
+def _with_views(low: Lowering, loop: Any, given: Sequence[Operand]) -> tuple[Tape, list[Operand]]:
+    """The body, with the views in it that make its invariants, and the operands for it: a view that
+    elements or windows are read of is an index there, and a copy here."""
+    body, given = loop.body, list(given)
+    while True:
+        at = next(
+            (k for k in range(loop.carried, len(given)) if _moves_in(low, body, given, k)), None
+        )
+        if at is None:
+            return body, given
+        x = given[at]
+        assert isinstance(x, Var)
+        view = low.made[x]
+        var = body.inputs[1 + at]
+        further = unused(body, [y.aval for y in view.operands])
+        known = dict(zip(body.inputs[1:], given, strict=True))
+        operands, inputs, values = [], [], []
+        for new, y in zip(further, view.operands, strict=True):
+            same = next((v for v, z in known.items() if z is y and isinstance(y, Var)), None)
+            if isinstance(y, Literal) or (same is not None and same is not var):
+                operands.append(y if same is None else same)
+            else:
+                operands.append(new)
+                inputs.append(new)
+                values.append(y)
+        rest = [v for v in body.inputs if v is not var]
+        call = Call(view.primitive, tuple(operands), (var,), view.src, view.reason)
+        body = replace(
+            body, inputs=(*rest, *inputs), names=(), calls=(call, *body.calls), form=None
+        )
+        given = [*given[:at], *given[at + 1 :], *values]
+
+
+def _moves_in(low: Lowering, body: Tape, given: Sequence[Operand], k: int) -> bool:
+    """Whether an invariant is a view that is better made in each round."""
+    x = given[k]
+    if not isinstance(x, Var) or not x.shape or x in low.cells or x not in low.made:
+        return False
+    view = low.made[x].primitive
+    if not isinstance(view, View) or view.relabels or low.known_part(x) is not None:
+        return False
+    var = body.inputs[1 + k]
+    readers = [c.primitive for c in body.calls if var in c.operands]
+    kinds = (Moving, Elementwise)
+    return all(isinstance(p, kinds) for p in readers) and var not in body.outputs
 
 
 def _value(low: Lowering, x: Operand) -> Read:
@@ -170,11 +222,12 @@ def _ways(plan: Plan, count: int) -> Ways:
     )
 
 
-def _outs(low: Lowering, call: Call, ways: Ways) -> tuple[list[Cell], set[int]]:
+def _outs(
+    low: Lowering, call: Call, given: Sequence[Operand], ways: Ways
+) -> tuple[list[Cell], set[int]]:
     """The cells of what the loop leaves; and the numbers of those in which it stands at first."""
     outs, begun = [], set()
     primitive: Any = call.primitive
-    given = primitive.given(call.operands)
     for k, out in enumerate(call.outs):
         home = ways.homes[k] if k < primitive.carried else None
         stays = home is not None and ways.turns[home] == home

@@ -21,6 +21,7 @@ from tapegrad.primitives.kinds import (
     Routine,
     Running,
     Scatter,
+    Unset,
     View,
 )
 from tapegrad.schedule import dense, loops, scatters, sums, systems
@@ -33,6 +34,7 @@ Rule = Callable[[Lowering, Call], None]
 RULES: tuple[tuple[type, Rule], ...] = (
     (Composite, dense.python_call),  # one that wasn't expanded
     (Repeated, loops.loop),
+    (Unset, dense.unset),
     (Reduction, dense.reduction),
     (Contraction, dense.product),
     (Scatter, scatters.scatter),

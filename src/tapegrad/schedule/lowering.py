@@ -24,7 +24,7 @@ from tapegrad.ir.relocate import with_cells
 from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.kinds import Moving, View
+from tapegrad.primitives.kinds import Moving, Unset, View
 from tapegrad.schedule.access import at_indices, entries, indices_for, nest
 
 Reader = Callable[[At], Read]  # of a value, at an index of it
@@ -222,6 +222,10 @@ class Lowering:
 
     def part(self, x: Operand) -> tuple[Cell, At]:
         """A cell of which `x` is a part, in row-major order, and the first entries of its index."""
+        return self.known_part(x) or (self.materialized(x), ())
+
+    def known_part(self, x: Operand) -> tuple[Cell, At] | None:
+        """The same, where nothing has to be copied for it."""
         if isinstance(x, Var) and x not in self.cells and x not in self.indices and x.shape:
             at = at_indices(indices_for(x.shape))
             read = self.read(x, at)
@@ -232,7 +236,7 @@ class Lowering:
             if whole and plain:
                 assert read.cell is not None
                 return read.cell, first
-        return self.materialized(x), ()
+        return None
 
     @staticmethod
     def _mentions(first: At, at: At) -> bool:
@@ -286,8 +290,14 @@ class Lowering:
             self.cells[call.out] = old
             return old
         cell = self.result(call)
+        if self.is_unset(x):
+            return cell
         self.copy_into(cell, lambda at: self.read(x, at), call.src)
         return cell
+
+    def is_unset(self, x: Operand) -> bool:
+        """Whether nothing stands in an array yet."""
+        return x in self.made and isinstance(self.made[x].primitive, Unset)  # type: ignore[index]
 
     def own_cell(self, x: Operand) -> Cell | None:
         """The cell of a variable that is read once, if what reads it may go on in it."""

@@ -37,8 +37,8 @@ def scatter(low: Lowering, call: Call) -> None:
         cell = low.writable(call, x)
         if cell.role == "state":  # what is written may be read from there
             y = call.operands[1]
-            if low.read(y, at_indices(indices_for(y.shape))).cell is cell:
-                assert isinstance(y, Var)
+            found = low.read(y, at_indices(indices_for(y.shape))).cell
+            if isinstance(y, Var) and found is cell:
                 low.cells[y] = low.materialized(y)
         write(low, cell, call, ADD if adds else None)
         return

@@ -40,9 +40,11 @@ def routine(low: Lowering, call: Call) -> None:
 
     def place(cell: Cell, first: At = ()) -> At:
         axes = 1 if cell.dtype == np.int32 else 2
-        return (*first, *batch_at(at, cell.shape[len(first) : max(0, len(cell.shape) - axes)]))
+        batch = cell.shape[len(first) : max(0, len(cell.shape) - axes)]
+        return (*first, *batch_at(at, batch))
 
-    given = [(c, place(c), False) for c in arrays] + [(c, place(c, k), t) for c, k, t in read]
+    given = [(c, place(c), False) for c in arrays]
+    given += [(c, place(c, first), t) for c, first, t in read]
     step = Routine(primitive, tuple(given), len(arrays), tuple(numbers), at, call.src)
     low.steps += nest(indices, [step])
 

@@ -1,0 +1,44 @@
+"""Why a long tape stays long: what keeps a loop's rounds from being one body."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tapegrad.ir.tape import Source, Tape
+
+LONG = 5000  # calls: compiling more takes a minute
+
+
+def unrolled_loop(tape: Tape) -> str:
+    """Which line makes most of the calls of a long tape, how many, and what about its rounds isn't
+    the same; empty for a tape that isn't long."""
+    if len(tape.calls) <= LONG:
+        return ""
+    counts = Counter(call.src for call in tape.calls if call.src is not None)
+    if not counts:
+        return ""
+    src, count = counts.most_common(1)[0]
+    return (
+        f"{tape.name} recorded {len(tape.calls):,} operations, {count:,} of them at {src} "
+        f"({src.text}). A loop that does the same in each round is one operation; here "
+        f"{_difference(tape, src)}, so its rounds are recorded one by one, and take long to compile"
+    )
+
+
+def _difference(tape: Tape, src: Source) -> str:
+    """What differs among the rounds of a line."""
+    shapes: dict[str, set[object]] = {}
+    for call in tape.calls:
+        if call.src == src:
+            kind = tuple([x.shape for x in (*call.operands, *call.outs)])
+            shapes.setdefault(str(call.primitive.name), set()).add(kind)
+    if any(len(kinds) > 3 for kinds in shapes.values()):
+        return "arrays have another shape in each round"
+    ways: dict[tuple[Source, str], set[object]] = {}
+    for guard in tape.guards:
+        if guard.src is not None:
+            ways.setdefault((guard.src, guard.what), set()).add(guard.expected)
+    for (where, _), found in ways.items():
+        if len(found) > 1:
+            return f"a condition ({where}) goes one way in some rounds and another way in others"
+    return "what a round does, or where it finds what it works on, changes from round to round"
