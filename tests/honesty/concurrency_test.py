@@ -218,7 +218,8 @@ def test_long_tapes():
                 x = x * 1.0001 + 0.5
         return x
 
-    _, tape = trace(f, 1.0)
+    with pytest.warns(RuntimeWarning, match=f"f recorded {2 * count:,} operations"):
+        _, tape = trace(f, 1.0)
     assert len(tape.calls) == 2 * count
     slopes = optimized(reverse(tape, [0], keep=()))
     np.testing.assert_allclose(slopes.play(1.0), 1.0001**count, rtol=1e-9)

@@ -272,22 +272,22 @@ RECOGNISED: dict[Any, tuple[tuple[Any, ...], list[Any], str]] = {
     every_second: ((X, S), [(20, 1)], "loop"),
     written: ((X,), [(39, 1)], "mul loop"),
     filled: ((M,), [(40, 1)], "astype broadcast_to copy loop"),
-    stacked: ((M,), [(40, 2)], "getitem broadcast_to loop"),
-    stacked_last: ((M,), [(40, 1)], "broadcast_to loop transpose"),
-    summed: ((X,), [(40, 1)], "broadcast_to loop sum"),
-    concatenated: ((M,), [(40, 1)], "broadcast_to loop reshape"),
+    stacked: ((M,), [(40, 2)], "getitem empty loop"),
+    stacked_last: ((M,), [(40, 1)], "empty loop transpose"),
+    summed: ((X,), [(40, 1)], "empty loop sum"),
+    concatenated: ((M,), [(40, 1)], "empty loop reshape"),
     nested: ((WIDE, S), [(10, 1, (30, 1))], "loop"),
     outer_only: ((M, S), [(40, 1)], "loop"),
     first_peeled: ((X,), [(39, 1)], "getitem loop"),
     period_of_three: ((S,), [(20, 1)], "loop"),
     three_lines: ((X, S), [(30, 1)], "loop"),
-    after_each_round: ((S,), [(40, 2)], "broadcast_to loop getitem getitem mul getitem add"),
+    after_each_round: ((S,), [(40, 2)], "empty loop getitem getitem mul getitem add"),
     two_loops: ((X, S), [(40, 1), (40, 1)], "loop loop"),
     conditions: ((X, S), [(40, 1)], "loop"),
     parts_of_what_a_loop_made: (
         (M,),
         [(40, 1), (39, 1)],
-        "broadcast_to loop loop getitem sum add",  # no round reads the last row
+        "empty loop loop getitem sum add",  # no round reads the last row
     ),
     arrays_of_each_round: ((LARGE,), [(30, 1)], "loop"),
 }

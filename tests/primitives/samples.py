@@ -68,7 +68,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
-from tapegrad.primitives.windows import AddWindow, PlaceWindow, SetWindow, Window
+from tapegrad.primitives.windows import AddWindow, Empty, PlaceWindow, SetWindow, Window
 
 Reference = Callable[..., Any]
 
@@ -1462,7 +1462,12 @@ def _windows() -> dict[type, list[Sample]]:
     element = ((0, 1), ((1, 1),))  # x[t, 1 + t]
     whole = ((Slice(0, 3), Slice(0, 4)), ())
     row, number = normal(4, seed=3), normal(seed=4)
+    f4 = np.dtype(np.float32)
     return {
+        Empty: [  # whose elements are nobody's business
+            Sample(Empty((2, 3), np.dtype(float)), (), lambda: np.zeros((2, 3))),
+            Sample(Empty((), f4), (), lambda: np.zeros((), f4), label="a number"),
+        ],
         Window: [
             Sample(Window(back, moves), (A, one, one), taken),
             Sample(Window(back, moves), (A, np.int64(0), np.int64(0)), taken, label="at first"),
