@@ -16,8 +16,8 @@ import numpy as np
 import tapegrad
 import tapegrad.numpy as tnp
 from tapegrad import (
-    Function, cache_info, defvjp, grad, jit, primitive, simplegrad, stop_gradient, trace,
-    value_and_grad, vjp,
+    Function, cache_info, defvjp, grad, jit, primitive, scan, simplegrad, stop_gradient, trace,
+    value_and_grad, vjp, while_loop,
 )
 from tapegrad.typing import Derived
 
@@ -65,6 +65,9 @@ class Clipped(Function):
     @staticmethod
     def backward(ctx: Any, ct: float) -> tuple[float, None]:
         return ct, None
+
+def step(h: float, x: Dict) -> tuple[float, str]:
+    return h, ""
 
 def taken(g: Derived[[float], float]) -> float:
     return g(1.0)
@@ -114,6 +117,10 @@ REVEALED = {
     "defvjp(root, lambda ct, out, x: ct)": "def (x: float) -> float",
     "defvjp(root, x=None)": "def (x: float) -> float",
     'stop_gradient({"a": 1.0})': DICT,
+    # loops
+    'scan(step, 0.0, {"a": 1.0})': "tuple[float, Any]",
+    "tapegrad.map(cube, np.ones(3))": "Any",
+    "while_loop(lambda x: x < 9, cube, 2.0)": "float",
     # modules
     "tapegrad.numpy.zeros(3)": f"numpy.ndarray[tuple[int], {FLOATS}]",
     "tnp.pi": "float",

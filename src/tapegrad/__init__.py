@@ -25,6 +25,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         value_and_grad,
         vjp,
     )
+    from tapegrad.loops import map, scan, while_loop
     from tapegrad.testing import gradcheck
     from tapegrad.tracing.custom import Function
 
@@ -38,13 +39,16 @@ __all__ = [
     "grad",
     "gradcheck",
     "jit",
+    "map",
     "primitive",
+    "scan",
     "set_num_threads",
     "simplegrad",
     "stop_gradient",
     "trace",
     "value_and_grad",
     "vjp",
+    "while_loop",
 ]
 
 if _typing.TYPE_CHECKING:

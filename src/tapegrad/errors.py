@@ -68,7 +68,12 @@ class GradcheckError(TapegradError, AssertionError):
 
 
 class TapeError(TapegradError, ValueError):
-    """A tape is malformed, its inputs don't fit, or a text doesn't parse as a tape."""
+    """A tape is malformed, its inputs don't fit, or a text doesn't parse as a tape.
+
+    `guard` is the fact that the tape takes for granted and that doesn't hold, if it is that.
+    """
+
+    guard: object = None
 
 
 class InternalError(TapegradError):

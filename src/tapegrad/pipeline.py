@@ -190,10 +190,10 @@ def lowered(tape: Tape) -> Plan:
     from tapegrad.schedule.tile import tile
 
     def plan_round(
-        body: Tape, affine: Any, state: Collection[int], among: tuple[Index, ...]
+        body: Tape, affine: Any, carried: int, state: Collection[int], among: tuple[Index, ...]
     ) -> Plan:
         """The plan of a loop's body: one kernel, by one core."""
-        plan = lower(body, user_names(body), plan_round, affine, state, among)
+        plan = lower(body, user_names(body), plan_round, affine, carried, state, among)
         if DEBUG:
             _verify(plan, "lower")
         return run_passes(plan, (fuse, shrink, recompute, shrink, tile))

@@ -27,6 +27,7 @@ else:
 
     A = TypeVar("A")
 
+C = TypeVar("C")
 A_contra = TypeVar("A_contra", contravariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")

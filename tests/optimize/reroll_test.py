@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.tapes import assert_same_bits
 
-from tapegrad import pipeline
+from tapegrad import pipeline, value_and_grad
 from tapegrad.backends.numpy.play import run
 from tapegrad.core.request import Request
 from tapegrad.ir.inputs import renumbered
@@ -441,3 +441,45 @@ def test_loops_of_numpys_calls_are_longer(monkeypatch):
     assert loops(rolled(f, V)) == []
     monkeypatch.setattr(repetition, "NUMPYS", 64)
     assert loops(rolled(f, V)) == [(40, 1)]
+
+
+def counted_only(x, s):
+    """What is carried is read by conditions alone."""
+    count = 0
+    for t in range(40):
+        s = np.sin(s) + x[t]
+        if s > 1.5:
+            count += 1
+    return np.sum(x * (count + 1))
+
+
+def looked_at_only(x):
+    """Nothing is carried."""
+    count = 0
+    for t in range(40):
+        if np.sin(x[t]) > 0.9:
+            count += 1
+    return np.sum(x * (count + 1))
+
+
+def looked_at_in_rows(x):
+    """Nor in the loops inside."""
+    count = 0
+    for t in range(10):
+        for j in range(40):
+            if np.sin(x[j]) + 0.01 * t > 0.9:
+                count += 1
+    return np.sum(x * (count + 1))
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize(
+    "f, further", [(counted_only, (S,)), (looked_at_only, ()), (looked_at_in_rows, ())]
+)
+def test_guards_hold_though_no_result_is_read(f, further, compile):
+    df = value_and_grad(f, compile=compile)
+    for x in (-X, X + 1.0, -X):
+        value, slope = df(x, *further)
+        np.testing.assert_allclose(value, f(x, *further), rtol=1e-12)
+        np.testing.assert_allclose(np.sum(slope * x), value, rtol=1e-12)
+    assert df.cache_info().traces == 2

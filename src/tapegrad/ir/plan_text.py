@@ -210,6 +210,8 @@ class _Text:
         return f"{outs} = {head}: @{number}({reads}){swaps}{stops}"
 
     def whole(self, read: Read) -> str:
+        if read == Read(None):
+            return "unset"
         if read.cell is None or not read.cell.shape:
             return self.read(read)
         return self.part(read.cell, read.at)

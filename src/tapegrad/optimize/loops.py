@@ -46,7 +46,7 @@ class _Loop:
         self.loop = loop
         self.body: Tape = loop.body
         operands = rewriter.operands(call)
-        self.heads, self.given = loop.heads(operands), loop.given(operands)
+        self.heads, self.given = loop.heads(operands), list(loop.given(operands))
         self.step = self.body.inputs[0]
         self.carried = self.body.inputs[1 : 1 + loop.carried]
         # Of the body's variables that are the same in each round, what they are on the tape around.
@@ -80,7 +80,7 @@ class _Loop:
         for k, out in enumerate(self.call.outs[: len(self.carried)]):
             if k not in kept:
                 self.rewriter.env[out] = self.given[k]
-        if not kept and not guards and not self.counted:
+        if not kept and not self.counted:
             return
         primitive = replace_loop(self.loop, renumbered(body), len(kept))
         operands = [*self.heads, *(self.given[k] for k in kept)]
@@ -111,26 +111,44 @@ class _Loop:
         for k, (x, after) in enumerate(zip(self.carried, outputs, strict=False)):
             if x is after or x == after:
                 self.outside[x] = self.given[k]
+        used = {x for call in self.body.calls for x in call.operands}
+        used |= {*outputs, *(guard.operand for guard in self.body.guards)}
+        (rounds, *_) = self.heads
+        runs = isinstance(rounds, Literal) and int(rounds.value) > 0 and not self.loop.until
+        for k, (x, after) in enumerate(zip(self.carried, outputs, strict=False)):
+            known = after if isinstance(after, Literal) else self.outside.get(after)
+            if runs and known is not None and x not in used and x not in self.outside:
+                self.given[k] = known  # what each round sets anew, and none reads
+                self.wanted[k] = False
         made = {out: call for call in self.body.calls for out in call.outs}
         numbers = {x: k for k, x in enumerate(self.carried)}
-        live: set[Operand] = set()
         waiting: list[Operand] = [guard.operand for guard in self.body.guards]
-        waiting += [x for call in self.body.calls if call.primitive.foreign for x in call.outs]
+        acts = [c for c in self.body.calls if c.primitive.foreign or c.primitive.checks]
+        waiting += [x for call in acts for x in call.outs]
         waiting += [x for x, wanted in zip(outputs, self.wanted, strict=False) if wanted]
         waiting += outputs[len(self.carried) :]
         needed = {k for k, wanted in enumerate(self.wanted) if wanted}
-        while waiting:
-            x = waiting.pop()
-            if x in live or isinstance(x, Literal):
-                continue
-            live.add(x)
-            if x in numbers and numbers[x] not in needed:
-                needed.add(numbers[x])
-                waiting.append(outputs[numbers[x]])
-            elif x in made:
-                waiting += made[x].operands
-        self.live = live
-        return [k for k in sorted(needed) if self.carried[k] not in self.outside]
+
+        def reach() -> list[int]:
+            while waiting:
+                x = waiting.pop()
+                if x in self.live or isinstance(x, Literal):
+                    continue
+                self.live.add(x)
+                if x in numbers and numbers[x] not in needed:
+                    needed.add(numbers[x])
+                    waiting.append(outputs[numbers[x]])
+                elif x in made:
+                    waiting.extend(made[x].operands)
+            return [k for k in sorted(needed) if self.carried[k] not in self.outside]
+
+        kept = reach()
+        if not kept and self.loop.checks:  # it stays, and carries something, whatever it is
+            self.outside.pop(self.carried[0], None)
+            needed.add(0)
+            waiting.append(outputs[0])
+            kept = reach()
+        return kept
 
     def _hoisted(self) -> list[Call]:
         """The calls that stay; those of what is the same in each round are made before."""

@@ -76,6 +76,8 @@ def _undone(made: dict[Var, Call], call: Call, rewriter: Rewriter) -> Operand | 
 
 
 def _is_square(call: Call) -> bool:
+    if not call.operands:
+        return False
     x, *others = call.operands
     return call.primitive is ew.square or (call.primitive is ew.mul and others == [x])
 

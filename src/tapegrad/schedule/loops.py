@@ -30,9 +30,9 @@ from tapegrad.schedule import dense
 from tapegrad.schedule.buffers import assign, hands_over
 from tapegrad.schedule.lowering import Lowering
 
-# Plans a body among indices: some of its inputs are those, by the affine numbers that they are, and
-# some stay in place.
-PlanRound = Callable[[Tape, Mapping[Var, Affine], Collection[int], tuple[Index, ...]], Plan]
+# Plans a body among indices: some of its inputs are those, by the affine numbers that they are; so
+# many are carried, and some of these stay in place.
+PlanRound = Callable[[Tape, Mapping[Var, Affine], int, Collection[int], tuple[Index, ...]], Plan]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def loop(low: Lowering, call: Call) -> None:
         dense.python_call(low, call)
         return
     state = [k for k in kept_in_place(body, 1, count) if given[k].shape]
-    plan = low.plan_round(body, affine, [1 + k for k in state], (*low.among, index))
+    plan = low.plan_round(body, affine, count, [1 + k for k in state], (*low.among, index))
     if any(isinstance(step, PythonCall) for step in walk(plan.steps)):
         dense.python_call(low, call)
         return

@@ -51,14 +51,16 @@ def lower(
     hints: Mapping[Var, str],
     plan_round: PlanRound,
     affine: Mapping[Var, Affine] | None = None,
+    carried: int = 0,
     state: Collection[int] = (),
     among: tuple[Index, ...] = (),
 ) -> Plan:
     """The plan of one nest a call. `hints` are names for variables, for the emitted source;
     `plan_round` plans the bodies of loops. Such a body stands `among` indices: inputs that are
-    `affine` numbers of them are no cells. Its inputs numbered in `state` stay in place.
+    `affine` numbers of them are no cells. After the step so many of its inputs are `carried`, and
+    those numbered in `state` stay in place.
     """
-    low = Lowering(tape, hints, plan_round, affine or {}, state, among)
+    low = Lowering(tape, hints, plan_round, affine or {}, carried, state, among)
     sums.find_sums(low)
     for call in tape.calls:
         rule = _rule(low, call)

@@ -58,15 +58,18 @@ class Lowering:
         hints: Mapping[Var, str],
         plan_round: Callable[..., Plan],
         affine: Mapping[Var, Affine],
+        carried: int,
         state: Collection[int],
         among: tuple[Index, ...],
     ) -> None:
         self.tape = tape
         self.hints = hints
         # Of the body of a loop: how such bodies are planned; the inputs that are indices of loops
-        # around; the inputs that stay in place, and what may write over its operand; those loops.
+        # around; those that are carried, and those that stay in place; what may write over its
+        # operand; those loops.
         self.plan_round = plan_round
         self.indices = dict(affine)
+        self.carried = set(tape.inputs[1 : 1 + carried])
         self.state = {tape.inputs[k] for k in state}
         writes = in_place(tape, state)
         self.updates = {tape.calls[position].outs[0] for position in writes.updates}
@@ -122,19 +125,15 @@ class Lowering:
             own = cell is not None and cell.role == "temporary" and cell.alias is None
             if cell is not None and own and x.shape and cell not in becomes:
                 becomes[cell] = replace(cell, role="output", hint=name or cell.hint)
-            elif cell is not None and self._hands_on(cell) and cell not in outputs:
+            elif cell is not None and x in self.carried and x.shape and cell not in outputs:
+                pass  # what a round leaves as it has found it isn't copied
+            elif cell is not None and cell.role == "state" and cell not in outputs:
                 pass
             else:
                 cell = Cell(x.shape, x.dtype, "output", name or "out")
                 self.copy_into(cell, partial(self.read, x))
             outputs.append(cell)
         return tuple(outputs), becomes
-
-    def _hands_on(self, cell: Cell) -> bool:
-        """Whether a round of a loop leaves what it has found: nothing is copied then."""
-        return cell.role == "state" or (
-            bool(self.among) and cell.role == "input" and not cell.scalar
-        )
 
     def copy_into(self, cell: Cell, read: Callable[[At], Read], src: Any = None) -> None:
         indices = indices_for(cell.shape)
@@ -167,6 +166,8 @@ class Lowering:
             return Read(None, (), x)
         if x in self.indices:
             return Read(None, (self.indices[x],))
+        if x not in self.cells and self.is_unset(x):  # for who takes it whole, as NumPy does
+            return Read(None, (), Literal(x.dtype.type(0)))
         return Read(self.cell(x), at)
 
     def affine(self, x: Operand) -> Affine | None:

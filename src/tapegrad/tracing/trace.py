@@ -67,6 +67,14 @@ def current_trace() -> Trace | None:
     return _under_way.stack[-1] if _under_way.stack else None
 
 
+def traces_under_way() -> list[Trace]:
+    """The traces that are running in this thread, and not set aside."""
+    found: list[Trace] = []
+    for trace in _under_way.stack:
+        found = [] if trace is None else [*found, trace]
+    return found
+
+
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
     """What runs in here works on plain arrays, whatever trace is under way around it."""

@@ -330,10 +330,12 @@ def stale(tape: Tape, broken: Guard | None) -> TapeError:
     """The error for a tape that isn't the function for these values."""
     if broken is None:
         return TapeError(f"an index on the tape {tape.name} is out of range for these values")
-    return TapeError(
+    error = TapeError(
         f"the tape {tape.name} was traced where {broken.what or broken.operand} was "
         f"{broken.expected.value} ({broken.src}), and it isn't for these values. Trace again"
     )
+    error.guard = broken
+    return error
 
 
 def play(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:

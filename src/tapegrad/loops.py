@@ -1,0 +1,146 @@
+"""Loops that are written as such: their body is traced once, however many rounds there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tapegrad.errors import ArgumentError
+from tapegrad.typing import C
+
+
+def scan(
+    f: Callable[[C, Any], tuple[C, Any]],
+    init: C,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+) -> tuple[C, Any]:
+    """A loop that carries values from round to round, and stacks what each round returns.
+
+        carry = init
+        for t in range(length):
+            carry, ys[t] = f(carry, xs[t])
+
+    It computes what this loop does, and outside of `grad`, `jit` and the like it is this loop. In
+    them `f` is traced for one round, and the tape holds a loop: its length, and the time that
+    tracing and compiling take, don't depend on the number of rounds.
+
+        >>> scan(lambda total, x: (total + x, total * x), 0.0, np.array([1.0, 2.0, 3.0]))
+        (np.float64(6.0), array([0., 2., 9.]))
+
+    Parameters
+    ----------
+    f : a function written with NumPy, of what is carried and of an entry, that returns a pair: what
+        is carried on, and a result or None. It may use arrays and traced values around it. It must
+        do the same in each round: where it branches on a value, that must go the same way in all
+        of them (`np.where` chooses for each), and it must not count its calls or go through an
+        iterator. What it writes to what is carried stays its own; an entry can't be written to.
+    init : what is carried into the first round: arrays and numbers, nested as you like.
+    xs : arrays, nested as you like, all with `length` entries along their first axis. None passes
+        None to `f`.
+    length : the number of rounds; it may be left out where `xs` tells it.
+    reverse : go through the entries from the last to the first. Results stay with their entries.
+
+    Returns
+    -------
+    What is carried after the last round, of the structure of `init`; and what the rounds returned,
+    leaf by leaf stacked along a new first axis. Both are new arrays, differentiable to any order.
+
+    Shapes and dtypes are those of the plain loop. What is carried may change them in the first four
+    rounds, as where an integer becomes a float, and then keeps them. Without rounds `init` is what
+    comes out, beside stacks of no entries, whose types are found by calling `f` with ones.
+
+    Raises
+    ------
+    ArgumentError : nothing tells the number of rounds, or two numbers; `f` doesn't return a pair;
+        what is carried changes its structure, or its shape or dtype from round to round; results
+        can't be stacked.
+    TraceError : in a trace, the rounds don't do the same; the message names the line.
+    """
+    found: tuple[C, Any] = _scan(f, init, xs, length, reverse, "scan")
+    return found
+
+
+def map(f: Callable[[Any], Any], xs: Any) -> Any:
+    """The results of a function of each entry along the first axis, stacked.
+
+        for t in range(len(xs)):
+            ys[t] = f(xs[t])
+
+    It is a `scan` that carries nothing: the tape of a traced function holds `f` once.
+
+        >>> map(lambda a: np.trace(a @ a), np.ones((2, 3, 3)))
+        array([9., 9.])
+
+    Parameters
+    ----------
+    f : a function written with NumPy, of an entry; what `scan` says of its function holds.
+    xs : arrays, nested as you like, with equally many entries along their first axis.
+
+    Returns
+    -------
+    What `f` returned, leaf by leaf stacked along a new first axis.
+
+    Raises
+    ------
+    ArgumentError : there is no array in `xs`, their lengths differ, or results can't be stacked.
+    TraceError : in a trace, `f` doesn't do the same for all entries; the message names the line.
+    """
+    return _scan(f, (), xs, None, False, "map")[1]
+
+
+def while_loop(
+    cond: Callable[[C], Any], body: Callable[[C], C], init: C, max_rounds: int | None = None
+) -> C:
+    """A loop that runs while a condition holds.
+
+        carry = init
+        while cond(carry):
+            carry = body(carry)
+
+    It computes what this loop does, and outside of `grad`, `jit` and the like it is this loop. In
+    them `body` and `cond` are traced for one round, and each call makes as many rounds as it needs.
+    It is differentiated through the rounds that were made.
+
+        >>> while_loop(lambda x: x < 100, lambda x: x**2, 3.0)
+        6561.0
+
+    Parameters
+    ----------
+    cond : a function of what is carried that returns one truth value.
+    body : a function of what is carried that returns what is carried on. Both are written with
+        NumPy, and what `scan` says of its function holds for both: use `&` or `np.logical_and` in
+        the place of `and`.
+    init : what is carried into the first round: arrays and numbers, nested as you like.
+    max_rounds : how many rounds there are at the most; that many are an error if the condition
+        still holds. The derivative makes room for so many. Without it there is room for up to twice
+        the rounds of the first call, and a call that needs more is traced anew.
+
+    Returns
+    -------
+    What is carried when the condition no longer holds, of the structure of `init`: new arrays,
+    differentiable to any order. Of shapes and dtypes holds what `scan` says.
+
+    Raises
+    ------
+    ArgumentError : the condition isn't one truth value; what is carried changes its structure, or
+        its shape or dtype from round to round.
+    TraceError : the condition holds after `max_rounds`; or, in a trace, the rounds don't do the
+        same. The message names the line.
+    """
+    from tapegrad.tracing.while_loop import while_loop as run
+
+    for f in (cond, body):
+        if not callable(f):
+            raise ArgumentError(f"while_loop needs functions, not {f!r}")
+    found: C = run(cond, body, init, max_rounds)
+    return found
+
+
+def _scan(f: Any, init: Any, xs: Any, length: Any, reverse: bool, what: str) -> Any:
+    from tapegrad.tracing.scan import scan as run
+
+    if not callable(f):
+        raise ArgumentError(f"{what} needs a function, not {f!r}")
+    return run(f, init, xs, length, reverse, what)

@@ -1,0 +1,388 @@
+"""Rounds: what the loops that are written as such (`scan`, `map`, `while_loop`) share.
+
+A function is traced for one round, whose values its tracers carry: so its guards are what this
+round takes for granted. What it reaches of the outer trace is an invariant of the loop. A second
+trace tells whether it does the same when it is called again.
+
+Where plain Python changes the type of what is carried, an integer that becomes a float, say, the
+rounds until then stand in front of the loop, as they ran, and the loop is the rest: so it computes
+what Python's loop does.
+
+Names: `leaves` are those of what is carried, `done` the rounds that stand in front.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.request import Request, check_leaf, describe
+from tapegrad.core.statics import static_key
+from tapegrad.core.trees import accessors, flatten, is_array, is_number, is_traced, unflatten
+from tapegrad.errors import ArgumentError, TapeError, TraceError, UnsupportedError
+from tapegrad.ir.tape import Aval, Literal, Source, Tape
+from tapegrad.primitives.control import CallTape
+from tapegrad.primitives.loops import Loop
+from tapegrad.primitives.windows import Window
+from tapegrad.tracing.alike import Marks, are_alike, marks_of
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
+from tapegrad.tracing.source import at_source
+from tapegrad.tracing.trace import Trace, innermost, traces_under_way
+from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
+
+FIRST = 4  # rounds after which what is carried has its type
+
+
+class _Here(threading.local):
+    """Whether a function is traced that has been before: then the loops in it have been held
+    against a second trace, and a nest isn't traced twice as often with each loop in it."""
+
+    again = False
+
+
+_here = _Here()
+
+
+@contextmanager
+def _once_more(again: bool) -> Iterator[None]:
+    before = _here.again
+    _here.again = before or again
+    try:
+        yield
+    finally:
+        _here.again = before
+
+
+def check_leaves(label: str, leaves: Sequence[Any], tree: Any, word: str) -> None:
+    """An ArgumentError if a leaf of a tree can't be traced."""
+    for k, leaf in enumerate(leaves):
+        try:
+            check_leaf(leaf, "")
+        except ArgumentError:
+            check_leaf(leaf, f"{label}: {name_of(tree, k, word)}")
+
+
+def name_of(tree: Any, k: int, word: str) -> str:
+    """Python for a leaf of a tree."""
+    return str(accessors(tree)[k].codify(word))
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """A leaf of what a traced round returned. One that isn't on the round's tape has a value, but
+    no operand and no type."""
+
+    operand: Any
+    aval: Any
+    value: Any
+
+    @property
+    def type(self) -> Any:
+        return _static_type(self.value) if self.aval is None else _key(self.aval)
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """A traced round: its tape is one of the step, the carried leaves, the arrays that rounds take
+    their entries of, and what the function reached."""
+
+    traced: Traced
+    leaves: list[Leaf]
+    ys: list[Leaf]
+    structure: Any
+    marks: Marks
+
+    @property
+    def tape(self) -> Tape:
+        return self.traced.tape
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The rounds of a function that carries trees of this structure. `src` is the line that asks
+    for them."""
+
+    f: Callable[..., Any]
+    label: str
+    structure: Any
+    src: Source | None
+
+    def run(
+        self, leaves: Sequence[Any], entries: Sequence[Any]
+    ) -> tuple[list[Any], list[Any], Any]:
+        """One round: the carried leaves, those of its result, and how this is put together."""
+        raise NotImplementedError
+
+    @property
+    def arrays(self) -> list[Any]:
+        """What rounds take their entries of."""
+        return []
+
+    def windows(self, done: int) -> list[Window]:
+        """The entries of a round of the loop."""
+        return []
+
+    def first_step(self, done: int) -> int:
+        """The step of the first round of the loop."""
+        return 0
+
+    def words(self, leaves: Sequence[Any]) -> list[str]:
+        """What the tape calls its first inputs."""
+        raise NotImplementedError
+
+    def at(self) -> str:
+        return at_source(self.src)
+
+    @property
+    def count(self) -> int:
+        return int(self.structure.num_leaves)
+
+    def carried(self, tree: Any) -> list[Any]:
+        """The leaves of what a round carries on; an ArgumentError if it is put together otherwise
+        than what it was given."""
+        leaves, structure = flatten(tree)
+        if structure != self.structure:
+            raise ArgumentError(
+                f"{self.label}: what is carried was put together as {text_of(self.structure)}, and "
+                f"the function returned {text_of(structure)}{self.at()}. Return what is carried as "
+                "it was given: the same keys, and as many entries"
+            )
+        check_leaves(self.label, leaves, tree, "carry")
+        return leaves
+
+    # ---- a traced round
+
+    def round(self, leaves: Sequence[Any], done: int, again: bool = False) -> Round:
+        """The next round, traced."""
+        carried = [is_traced(x) for x in leaves]
+        windows = self.windows(done)
+        structures: list[Any] = []
+
+        @unobserved
+        def body(step: Any, *values: Any) -> Any:
+            given = iter(values)
+            start = [next(given) if yes else x for x, yes in zip(leaves, carried, strict=True)]
+            entries = [w(x, step) for w, x in zip(windows, given, strict=True)]
+            new, ys, structure = self.run(start, entries)
+            for x in entries:
+                if x._owner._version:
+                    raise UnsupportedError(
+                        f"{self.label}: the function writes to the entry that it is passed"
+                        f"{self.at()}, which would change xs. Start with a copy: x = x.copy()"
+                    )
+            structures[:] = [structure]
+            return [*new, *ys]
+
+        body.__name__ = describe(self.f)
+        step = np.int64(self.first_step(done))
+        operands = [x for x, yes in zip(leaves, carried, strict=True) if yes]
+        marks = marks_of(traces_under_way())
+        request = Request(body, (step, *operands, *self.arrays), names=self.words(leaves))
+        with _once_more(again or done > 0):
+            traced = trace_function(request)
+        found = [_leaf(traced, k) for k in range(len(traced.outputs))]
+        return Round(traced, found[: self.count], found[self.count :], structures[0], marks)
+
+    def settled(
+        self, leaves: list[Any], round_: Round, done: int
+    ) -> tuple[list[Any], Round] | None:
+        """What a loop starts from, and its round, if rounds leave what they take from here on.
+
+        A number of Python's may become one of NumPy's, if the function computes the same with it.
+        """
+        old, new = [type_of(x) for x in leaves], [leaf.type for leaf in round_.leaves]
+        if old == new:
+            if not _here.again:
+                self._check_again(round_, self.round(leaves, done, again=True))
+            return leaves, round_
+        if [_kind(x) for x in old] != [_kind(x) for x in new]:
+            return None
+        start = [as_weak(x, leaf) for x, leaf in zip(leaves, round_.leaves, strict=True)]
+        other = self.round(start, done, again=True)
+        if new == [leaf.type for leaf in other.leaves] and are_alike(
+            round_.traced, other.traced, round_.marks
+        ):
+            return start, other
+        return None
+
+    def _check_again(self, round_: Round, other: Round) -> None:
+        """A TraceError if the function does something else when it is called again."""
+        if not are_alike(round_.traced, other.traced, round_.marks):
+            raise TraceError(
+                f"{self.label}: the function did something else when it was called again with the "
+                f"same{self.at()}: it depends on what it changes itself, such as a counter, an "
+                "iterator or a list. Its rounds are traced once for all, so it must depend on what "
+                "is carried and on its entry alone: carry the counter, or pass np.arange(n) as xs"
+            )
+
+    def in_front(
+        self, leaves: Sequence[Any], round_: Round, done: int
+    ) -> tuple[list[Any], list[Any]]:
+        """A round by itself, and what it gives."""
+        on_tape = [leaf for leaf in (*round_.leaves, *round_.ys) if leaf.operand is not None]
+        tape = replace(round_.tape, outputs=tuple(leaf.operand for leaf in on_tape))
+        inputs = self.operands(leaves, round_, done)
+        trace = self.trace(inputs)
+        outs = trace.record(CallTape(tape), [to_operand(trace, x)[0] for x in inputs])
+        given = iter(outs)
+        found = [
+            leaf.value
+            if leaf.aval is None
+            else stand_in(trace, next(given), leaf.value, leaf.aval.weak)
+            for leaf in (*round_.leaves, *round_.ys)
+        ]
+        return found[: self.count], found[self.count :]
+
+    def operands(self, leaves: Sequence[Any], round_: Round, done: int) -> list[Any]:
+        """The operands of a round's tape."""
+        step = np.int64(self.first_step(done))
+        carried = [x for x in leaves if is_traced(x)]
+        given = [x if isinstance(x, Tracer) else plain_value(x) for x in (*carried, *self.arrays)]
+        return [step, *given, *round_.traced.captured]
+
+    def trace(self, operands: Sequence[Any]) -> Trace:
+        """The trace that the rounds belong to."""
+        return innermost([x for x in operands if isinstance(x, Tracer)])
+
+    def recorded(self, trace: Trace, loop: Loop, operands: Sequence[Any]) -> tuple[Any, ...]:
+        """The results of a loop, recorded."""
+        found = self.explained(lambda: record(trace, loop, operands))
+        return found if isinstance(found, tuple) else (found,)
+
+    def explained(self, run: Callable[[], Any]) -> Any:
+        """What runs the loop; an error if a round does something else than the first one."""
+        try:
+            return run()
+        except TapeError as error:
+            guard: Any = error.guard
+            if guard is None:
+                raise
+            if guard.error:  # NumPy's own, in this round
+                words = guard.what.partition("(")[2].rpartition(")")[0].strip("'\"")
+                raise np.linalg.LinAlgError(words) from None
+            if guard.what == "the size of an integer":
+                raise TraceError(
+                    f"{self.label}: a Python integer becomes larger than a trace can follow"
+                    f"{at_source(guard.src)}. Carry one of NumPy's, such as np.int64(0)"
+                ) from error
+            if guard.what.startswith("an integer used as an index"):
+                raise TraceError(
+                    f"{self.label}: a traced integer is used as an index, a length or a range"
+                    f"{at_source(guard.src)}, and it isn't {guard.expected.value} in all rounds. "
+                    "Pass the array as xs, of which each round gets its entry; or index with an "
+                    "array of integers, x[np.atleast_1d(k)][0]"
+                ) from error
+            raise TraceError(
+                f"{self.label}: {guard.what or 'a value'} is {guard.expected.value} in the first "
+                f"round{at_source(guard.src)}, and not in all others. The function is traced once "
+                "for all rounds, so it must take the same path in each. Use np.where, which "
+                "computes both and chooses (or np.logical_and in the place of `and`); or write a "
+                "plain loop"
+            ) from error
+
+    def check_types(self, old: Sequence[Any], new: Sequence[Any], done: int) -> None:
+        """An ArgumentError if a carried leaf has another type after a round."""
+        for k, (a, b) in enumerate(zip(old, new, strict=True)):
+            if _kind(a) != _kind(b):
+                name = name_of(unflatten(self.structure, range(self.count)), k, "carry")
+                raise ArgumentError(
+                    f"{self.label}: {name} is {_type_text(a)} before round {done} and "
+                    f"{_type_text(b)} after it{self.at()}. What is carried may change its shape "
+                    f"and dtype in the first {FIRST} rounds, and then keeps them: let the function "
+                    "return what it was given, as to shapes and dtypes"
+                )
+
+
+# ---- types
+
+
+def on_tape(values: Sequence[Any]) -> bool:
+    return any(isinstance(x, Tracer) for x in values)
+
+
+def own_copies(leaves: Sequence[Any]) -> list[Any]:
+    """Leaves with copies of the arrays: what is written to them is seen by nobody else."""
+    return [np.array(x) if is_array(x) else x for x in leaves]
+
+
+def _key(aval: Aval) -> Any:
+    return aval.shape, aval.dtype, aval.weak
+
+
+def _static_type(x: Any) -> Any:
+    return "static", static_key(x), x
+
+
+def type_of(x: Any) -> Any:
+    """What tells types apart, of a carried leaf: of what isn't traced, all that it is."""
+    return _key(input_aval(x)) if is_traced(x) else _static_type(x)
+
+
+def _kind(found: Any) -> Any:
+    """A type but for whether it is a number of Python's."""
+    return found[:2]
+
+
+def _leaf(traced: Traced, k: int) -> Leaf:
+    """A leaf of a traced function's result; a number that isn't traced is a constant."""
+    at, value = traced.outputs[k], traced.leaves[k]
+    if at is not None:
+        operand = traced.tape.outputs[at]
+        return Leaf(operand, Aval(operand.shape, operand.dtype, traced.weak[k]), value)
+    if not is_traced(value):
+        return Leaf(None, None, value)
+    return Leaf(Literal(plain_value(value)), input_aval(value), plain_value(value))
+
+
+def typed(y: Leaf) -> Any:
+    """A result, as it is stacked: a constant of Python's has a type then."""
+    if y.aval is None:
+        return Leaf(Literal(np.bool_(y.value)), Aval((), np.dtype(bool)), y.value)
+    return Leaf(y.operand, Aval(y.aval.shape, y.aval.dtype), y.value)
+
+
+def as_weak(x: Any, leaf: Leaf) -> Any:
+    """A carried leaf, as a number of Python's if the round's is one, else as one of NumPy's."""
+    if leaf.aval is None:
+        return x
+    if isinstance(x, Tracer):
+        weak = leaf.aval.weak
+        return x if x._weak == weak else stand_in(x._trace, *x._read(), weak)
+    if leaf.aval.weak:
+        return x if is_number(x) else x.item()
+    return plain_value(x) if is_number(x) else x
+
+
+# ---- words
+
+
+class _Star:
+    """How a leaf stands in the text of a tree."""
+
+    def __repr__(self) -> str:
+        return "*"
+
+
+def text_of(structure: Any) -> str:
+    return repr(unflatten(structure, [_Star()] * structure.num_leaves))
+
+
+def described(x: Any) -> str:
+    if isinstance(x, (tuple, list)):
+        return f"a {type(x).__name__} of {len(x)}"
+    return "an array" if is_array(x) else "a number" if is_traced(x) else repr(x)
+
+
+def _type_text(found: Any) -> str:
+    if found[0] == "static":
+        return repr(found[2])
+    shape, dtype, weak = found
+    if weak:
+        return "a Python float" if dtype.kind == "f" else "a Python int"
+    return f"a {dtype} array of shape {shape}" if shape else f"a {dtype}"

@@ -1,0 +1,198 @@
+"""Loops that run while a condition holds: how many rounds there are each call finds out.
+
+    while cond(h):                   loop(most, %going, %h, body, until=True)
+        h = f(h)          -->            ...
+                                         out %h, %going
+
+The tape has a number of rounds that a loop makes at the most, so that its derivative knows how much
+there is to keep. Where the user doesn't give it, it follows from the first call, and a guard says
+that it was enough: a call that needs more rounds is traced anew, with more room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.request import describe, leaf_names
+from tapegrad.core.trees import flatten, is_traced, unflatten
+from tapegrad.errors import ArgumentError, TraceError, UnsupportedError
+from tapegrad.primitives.loops import Loop
+from tapegrad.tracing.observe.observer import observed, unobserved
+from tapegrad.tracing.rounds import (
+    FIRST,
+    Round,
+    Rounds,
+    as_weak,
+    check_leaves,
+    on_tape,
+    own_copies,
+    type_of,
+    typed,
+)
+from tapegrad.tracing.source import user_source
+from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
+
+FEWEST = 16  # rounds that there is room for at the least
+UNBOUNDED = 1 << 62
+
+
+@unobserved
+def while_loop(
+    cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any, max_rounds: Any
+) -> Any:
+    """What is carried when the condition no longer holds."""
+    leaves, structure = flatten(init)
+    label = f"while_loop of {describe(body)}"
+    check_leaves(label, leaves, init, "init")
+    whole = isinstance(max_rounds, (int, np.integer)) and not isinstance(max_rounds, bool)
+    if max_rounds is not None and not (whole and max_rounds > 0):
+        raise ArgumentError(
+            f"{label}: max_rounds is a number of rounds, from 1 up, or None, not {max_rounds!r}"
+        )
+    most = UNBOUNDED if max_rounds is None else int(max_rounds)
+    rounds = While(body, label, structure, user_source(), cond, most)
+    if current_trace() is None and not on_tape(leaves):
+        return rounds.plainly(leaves)
+    return rounds.traced(leaves)
+
+
+@dataclass(frozen=True)
+class While(Rounds):
+    """Rounds that run while a condition holds, at the most so many."""
+
+    cond: Callable[[Any], Any]
+    most: int
+
+    @unobserved
+    def run(
+        self, leaves: Sequence[Any], entries: Sequence[Any]
+    ) -> tuple[list[Any], list[Any], Any]:
+        with observed():
+            returned = self.f(unflatten(self.structure, leaves))
+        new = self.carried(returned)
+        return new, [self.goes_on(new)], None
+
+    @unobserved
+    def goes_on(self, leaves: Sequence[Any]) -> Any:
+        """Whether there is another round: True or False, or a traced one of these."""
+        given = [x._detached() if isinstance(x, Tracer) else x for x in own_copies(leaves)]
+        with observed():
+            found = self.cond(unflatten(self.structure, given))
+        if np.size(found) != 1 or not is_traced(found):
+            if isinstance(found, (bool, np.bool_)) or found is None:
+                return bool(found)
+            raise ArgumentError(
+                f"{self.label}: the condition is {_described(found)}{self.at()}, and one truth "
+                "value says whether there is another round. Use np.all or np.any"
+            )
+        if not isinstance(found, Tracer):
+            return bool(found)
+        if found.dtype.kind != "b":
+            found = np.not_equal(found, 0)
+        return np.reshape(found, ())[()] if np.ndim(found) else found
+
+    def words(self, leaves: Sequence[Any]) -> list[str]:
+        names, _ = leaf_names(self.f, [unflatten(self.structure, leaves)], {})
+        return ["step" if "step" not in names else "step_", *names]
+
+    def plainly(self, leaves: Sequence[Any]) -> Any:
+        """Python's loop."""
+        made, going = 0, self.goes_on(leaves)
+        while going:
+            if made == self.most:
+                raise self._too_long()
+            new, (going,), _ = self.run(own_copies(leaves), ())
+            if made >= FIRST:
+                self.check_types([type_of(x) for x in leaves], [type_of(x) for x in new], made)
+            leaves, made = new, made + 1
+        return unflatten(self.structure, own_copies(leaves))
+
+    def traced(self, leaves: Sequence[Any]) -> Any:
+        """The rounds as a loop on the tape, behind those in which types change."""
+        leaves = list(leaves)
+        going = self.goes_on(leaves)
+        done = 0
+        while _known(going) is not False:
+            if done == self.most:
+                raise self._too_long()
+            round_ = self.round(leaves, done)
+            if not on_tape([going, *leaves, *round_.traced.captured]):
+                return self.plainly(leaves)
+            settled = self.settled(leaves, round_, done)
+            if settled is not None:
+                return unflatten(self.structure, self._loop(*settled, going, done))
+            if done >= FIRST:
+                types = [type_of(x) for x in leaves], [leaf.type for leaf in round_.leaves]
+                self.check_types(*types, done)
+            bool(going)  # a guard: there is this round
+            leaves, (going,) = self.in_front(leaves, round_, done)
+            done += 1
+        bool(going)
+        return unflatten(self.structure, leaves)
+
+    def _loop(self, leaves: list[Any], round_: Round, going: Any, done: int) -> list[Any]:
+        """The rounds that are left, as a loop on the tape."""
+        _, *operands = self.operands(leaves, round_, done)
+        going = going if isinstance(going, Tracer) else np.bool_(going)
+        trace = self.trace([going, *operands])
+        carried = [leaf for leaf in round_.leaves if leaf.operand is not None]
+        outputs = (*carried, typed(round_.ys[0]))
+        body = replace(round_.tape, outputs=tuple([leaf.operand for leaf in outputs]))
+        most = self.most - done if self.most != UNBOUNDED else UNBOUNDED
+        loop = Loop(body, len(carried), most, until=True)
+        places, values = zip(
+            *[to_operand(trace, x) for x in (np.int64(most), going, *operands)], strict=True
+        )
+        avals = [leaf.aval for leaf in carried]
+        if all(value is not None for value in values):
+            found = self.explained(lambda: loop.evaluate(*values))
+            made, more = int(found[-2]), bool(found[-1])
+            if more:
+                raise self._too_long()
+            if most == UNBOUNDED:
+                most = max(FEWEST, 1 << made.bit_length())
+        elif most == UNBOUNDED:
+            raise UnsupportedError(
+                f"{self.label}: in a derivative rule no values are known, nor how many rounds "
+                f"there are{self.at()}. Pass max_rounds"
+            )
+        else:
+            found = (None,) * (len(carried) + 2)
+        loop = Loop(body, len(carried), most, until=True)
+        count = to_operand(trace, np.int64(most))[0]
+        outs = trace.record(loop, [count, *places[1:]])
+        left = stand_in(trace, outs[-1], found[-1])
+        trace.guard(left, False, f"whether there are more than {most} rounds", self.src)
+        ends = iter(
+            [
+                stand_in(trace, out, value, aval.weak)
+                for out, value, aval in zip(outs, found, avals, strict=False)
+            ]
+        )
+        return [
+            leaf.value if leaf.aval is None else as_weak(next(ends), leaf) for leaf in round_.leaves
+        ]
+
+    def _too_long(self) -> TraceError:
+        return TraceError(
+            f"{self.label}: the condition still holds after {self.most} rounds{self.at()}, which "
+            "is max_rounds. Pass a larger one, or count the rounds in what is carried and let the "
+            "condition look at that"
+        )
+
+
+def _known(going: Any) -> Any:
+    """Whether there is another round; None where that isn't known."""
+    if not isinstance(going, Tracer):
+        return bool(going)
+    value = going._read()[1]
+    return None if value is None else bool(value)
+
+
+def _described(x: Any) -> str:
+    return f"an array of shape {np.shape(x)}" if is_traced(x) else repr(x)
