@@ -50,11 +50,14 @@ def test_the_picture_of_the_imports_is_right(request):
         assert text[start:end] == picture()
 
 
-# Who asks which primitive a call is of: rewrites, which are about certain ones, and those who leave
-# a user's function where it is.
+# Who asks which primitive a call is of: rewrites, which are about certain ones, also those of parts
+# of arrays that become windows, and those who leave a user's function where it is.
 ASKS = {
     "optimize/rewrites/arithmetic.py",
     "optimize/rewrites/views.py",
+    "optimize/entries.py",
+    "optimize/repetition.py",
+    "optimize/reroll.py",
     "optimize/roots.py",
     "optimize/stops.py",
     "schedule/sums.py",  # sums are calls of `add`

@@ -180,19 +180,12 @@ class Planned(NamedTuple):
     allocation: Allocation
 
 
-def planned(tape: Tape) -> Planned:
-    """The plan of an optimised tape: loops fused, memory planned.
-
-    What does it is imported here: a process whose code is on disk needs none of it.
-    """
+def lowered(tape: Tape) -> Plan:
+    """The first plan of an optimised tape: one nest a call; views are indices."""
     from tapegrad.backends.source.names import user_names
-    from tapegrad.schedule.buffers import assign
-    from tapegrad.schedule.cut import cut
     from tapegrad.schedule.fuse import fuse
     from tapegrad.schedule.lower import lower
-    from tapegrad.schedule.parallelise import parallelise
     from tapegrad.schedule.recompute import recompute
-    from tapegrad.schedule.share import store_shared
     from tapegrad.schedule.shrink import shrink
     from tapegrad.schedule.tile import tile
 
@@ -205,6 +198,26 @@ def planned(tape: Tape) -> Planned:
             _verify(plan, "lower")
         return run_passes(plan, (fuse, shrink, recompute, shrink, tile))
 
+    plan = lower(tape, user_names(tape), plan_round)
+    if DEBUG:
+        _verify(plan, "lower")
+    return plan
+
+
+def planned(tape: Tape) -> Planned:
+    """The plan of an optimised tape: loops fused, memory planned.
+
+    What does it is imported here: a process whose code is on disk needs none of it.
+    """
+    from tapegrad.schedule.buffers import assign
+    from tapegrad.schedule.cut import cut
+    from tapegrad.schedule.fuse import fuse
+    from tapegrad.schedule.parallelise import parallelise
+    from tapegrad.schedule.recompute import recompute
+    from tapegrad.schedule.share import store_shared
+    from tapegrad.schedule.shrink import shrink
+    from tapegrad.schedule.tile import tile
+
     passes = (
         fuse,  # nests over the same range become one
         store_shared,  # what crosses a call of NumPy is in memory
@@ -216,9 +229,7 @@ def planned(tape: Tape) -> Planned:
         cut,  # kernels that are too long for numba are cut ...
         store_shared,  # ... and between kernels registers are in memory
     )
-    first = lower(tape, user_names(tape), plan_round)  # one nest a call; views are indices
-    if DEBUG:
-        _verify(first, "lower")
+    first = lowered(tape)
     plan = run_passes(first, passes)
     return Planned(first, passes, plan, assign(plan))  # a home for what is stored
 

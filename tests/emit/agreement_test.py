@@ -15,10 +15,13 @@ from tests.tapes import awkward
 
 from tapegrad import gradcheck, value_and_grad
 from tapegrad.differentiate.reverse import reverse
-from tapegrad.ir.tape import Builder, aval_of
+from tapegrad.ir.plan import PythonCall, Recurrence
+from tapegrad.ir.tape import Builder, Literal, aval_of
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.inline import inline_custom
+from tapegrad.pipeline import schedule
+from tapegrad.primitives.kinds import Moving, Repeated
 
 
 @share(0.1)
@@ -40,14 +43,23 @@ SAMPLES = [s for s in all_samples() if all(x.dtype != np.float16 for x in s.oper
 BATCHES = [SAMPLES[k : k + BATCH] for k in range(0, len(SAMPLES), BATCH)]
 
 
-def together(samples, derivatives):
-    """A tape that applies each sample's primitive to inputs of its own; and the inputs' values."""
+LOOPS = [s for s in SAMPLES if isinstance(s.primitive, Repeated)]
+
+
+def together(samples, derivatives, literals=False):
+    """A tape that applies each sample's primitive to inputs of its own; and the inputs' values.
+    Single integers may be literals instead."""
     builder, values, outputs = Builder("samples"), [], []
     placed = []
     for sample in samples:
-        inputs = [builder.input(aval_of(np.asarray(x))) for x in sample.operands]
-        values += [np.asarray(x) for x in sample.operands]
-        placed.append(inputs)
+        operands = []
+        for x in map(np.asarray, sample.operands):
+            if literals and x.shape == () and x.dtype.kind == "i":
+                operands.append(Literal(x[()]))
+            else:
+                operands.append(builder.input(aval_of(x)))
+                values.append(x)
+        placed.append(operands)
     for sample, inputs in zip(samples, placed, strict=True):
         outs = builder.call(sample.primitive, inputs)
         outputs += outs if not derivatives else [o for o in outs if o.dtype.kind == "f"]
@@ -63,6 +75,17 @@ def together(samples, derivatives):
 @pytest.mark.parametrize("samples", BATCHES, ids=lambda b: f"{b[0].primitive.name}...")
 def test_samples_of_every_primitive(samples):
     assert_agree(*together(samples, derivatives=False))
+
+
+@pytest.mark.parametrize("derivatives", [False, True])
+def test_samples_of_loops_whose_rounds_are_known(derivatives):
+    """They stay loops in kernels, as do parts of arrays whose places are known."""
+    samples = [s for s in SAMPLES if isinstance(s.primitive, (Repeated, Moving))]
+    tape, values = together(samples, derivatives, literals=True)
+    assert_agree(tape, values)
+    steps = schedule(tape).plan.steps
+    assert sum(isinstance(step, Recurrence) for step in steps) >= len(LOOPS)
+    assert not any(isinstance(step, PythonCall) for step in steps)
 
 
 REVERSIBLE = [s for s in SAMPLES if s.reverse and s.smooth and s.floats]

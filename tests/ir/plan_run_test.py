@@ -11,8 +11,7 @@ from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, Home, Slot
 from tapegrad.ir.plan import Loop, count_accesses
 from tapegrad.ir.plan_run import run_plan
-from tapegrad.pipeline import schedule
-from tapegrad.schedule.lower import lower
+from tapegrad.pipeline import lowered, schedule
 
 X, OUT = cell(role="input"), cell(role="output")
 VALUES = [np.arange(N) + 1.0]
@@ -36,7 +35,7 @@ def test_a_status_is_that_of_the_first_check_that_fails():
     )
     scheduled = schedule(guarded)
     for one in (
-        lambda *xs: run_plan(lower(guarded), xs),
+        lambda *xs: run_plan(lowered(guarded), xs),
         lambda *xs: run_plan(scheduled.plan, xs, scheduled.allocation, scheduled.nested),
     ):
         right, wrong = np.array([1.0, 2.0]), np.array([-1.0, 2.0])
@@ -47,7 +46,7 @@ def test_a_status_is_that_of_the_first_check_that_fails():
 
 def test_work_counts_accesses():
     small, large = (
-        count_accesses(lower(tape(f"f8[{n}]", f"%2 = exp(%1) : f8[{n}]\nout %2"))) for n in (3, 6)
+        count_accesses(lowered(tape(f"f8[{n}]", f"%2 = exp(%1) : f8[{n}]\nout %2"))) for n in (3, 6)
     )
     assert large == 2 * small
 

@@ -14,8 +14,7 @@ from tapegrad.backends.oracle import drawn
 from tapegrad.ir.plan_run import run_plan
 from tapegrad.ir.plan_text import show_plan
 from tapegrad.ir.tape import Tape
-from tapegrad.pipeline import schedule
-from tapegrad.schedule.lower import lower
+from tapegrad.pipeline import lowered, schedule
 
 GOLDEN = Path(__file__).parent / "plans"
 
@@ -82,9 +81,9 @@ PROGRAMS = {
 def test_a_plan_reads_like_a_program(name, request):
     """The text is the golden one, and the plan that it shows computes what the tape says."""
     program = tape(*PROGRAMS[name])
-    lowered, scheduled = lower(program), schedule(program)
+    first, scheduled = lowered(program), schedule(program)
     agrees(program)
-    text = f"{lowered}\n\n{show_plan(scheduled.plan, scheduled.allocation)}\n"
+    text = f"{first}\n\n{show_plan(scheduled.plan, scheduled.allocation)}\n"
     path = GOLDEN / f"{name.replace(' ', '_')}.txt"
     if request.config.getoption("--update-golden"):
         path.write_text(text)
@@ -121,7 +120,7 @@ def test_lines_are_the_users():
 
     _, program = trace(f, np.ones(3))
     line = f.__code__.co_firstlineno + 1
-    assert f"# plan_text_test.py:{line}" in str(lower(program))
+    assert f"# plan_text_test.py:{line}" in str(lowered(program))
 
 
 def agrees(program: Tape) -> None:
@@ -130,7 +129,7 @@ def agrees(program: Tape) -> None:
     scheduled = schedule(program)
     nested = scheduled.nested
     for found in (
-        run_plan(lower(program), values),
+        run_plan(lowered(program), values),
         run_plan(scheduled.plan, values, scheduled.allocation, nested),
     ):
         for a, b in zip(found.results, expected, strict=True):

@@ -120,6 +120,13 @@ PARAMETERS = {
     "directions": 1,
     "pulls": True,
     "scaled": True,
+    "moves": ((1, 0, -2),),
+    "body": INNER,
+    "carried": 1,
+    "most": 7,
+    "backwards": True,
+    "until": True,
+    "recomputed": True,
 }
 HOLD_A_FUNCTION = ("custom", "foreign_call")
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import scipy.special as sp
 
-from tapegrad.ir.tape import Aval, Builder, Tape
+from tapegrad.ir.tape import Aval, Builder, Literal, Tape
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import primitives, special
 from tapegrad.primitives.banded import BandedLU, BandedSolve
-from tapegrad.primitives.base import Elementwise, Primitive, Slice
+from tapegrad.primitives.base import Elementwise, Primitive, Slice, Writer
 from tapegrad.primitives.contractions import MatMul
 from tapegrad.primitives.control import CallTape, Custom, ForeignCall
 from tapegrad.primitives.degenerate import (
@@ -33,6 +33,7 @@ from tapegrad.primitives.degenerate import (
 from tapegrad.primitives.determinants import Cofactors, Det
 from tapegrad.primitives.extrema import LogSumExp, Max, Min, PickedOver, SharedOver
 from tapegrad.primitives.kinks import Picked, Shared, Turned
+from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.norms import Known, Norm, NormPullback, Path
 from tapegrad.primitives.reductions import All, Any_, ArgMax, ArgMin, CumProd, CumSum, Prod, Sum
 from tapegrad.primitives.scatter import (
@@ -42,6 +43,7 @@ from tapegrad.primitives.scatter import (
     ScatterAdd,
     ScatterSet,
     SetItem,
+    Stack,
     Winners,
 )
 from tapegrad.primitives.solving import (
@@ -66,6 +68,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
+from tapegrad.primitives.windows import AddWindow, Empty, PlaceWindow, SetWindow, Window
 
 Reference = Callable[..., Any]
 
@@ -78,6 +81,7 @@ class Sample:
     on complex operands, so a complex step gives derivatives to the last digit. `reverse` and
     `forward`: it has that rule. `reference` computes the result another way. `factored`: what
     makes operands 1 and 2 of operand 0, its LU factors; they follow it and have no derivatives.
+    `narrow` is the primitive for operands in single precision, if that is another one.
     """
 
     primitive: Primitive
@@ -88,6 +92,7 @@ class Sample:
     reverse: bool = True
     forward: bool = True
     factored: Primitive | None = None
+    narrow: Primitive | None = None
     label: str = ""
 
     def __str__(self) -> str:
@@ -603,6 +608,22 @@ def _scatters() -> dict[type, list[Sample]]:
             Sample(Concatenate(0), (normal(0, 4), A), lambda x, y: y),
             Sample(Concatenate(0), (A,), lambda x: x),
         ],
+        Stack: [
+            Sample(Stack(0), (A, normal(3, 4, seed=1)), lambda x, y: np.array([x, y])),
+            Sample(
+                Stack(2),
+                (A, normal(3, 4, seed=1), A),
+                lambda x, y, z: np.moveaxis(np.array([x, y, z]), 0, 2),
+            ),
+            Sample(Stack(1), (B, B), lambda x, y: np.array([[a, a] for a in x])),
+            Sample(
+                Stack(0),
+                (normal(), normal(seed=1), normal(seed=2)),
+                lambda *xs: np.array(xs),
+            ),
+            Sample(Stack(1), (normal(2, 0), normal(2, 0)), lambda x, y: np.zeros((2, 2, 0))),
+            Sample(Stack(0), (A,), lambda x: x[None]),
+        ],
         Gather: [
             Sample(
                 Gather(), (A, I), lambda x, i: np.array([x[k] for k in i]), label="rows, repeated"
@@ -900,9 +921,8 @@ def _systems() -> dict[type, list[Sample]]:
             ],
             Sample(CholeskyPullback(), (large, normal(40, 40)), _cholesky_pullback),
         ],
-        LU: [
-            Sample(LU(), (regular(*s),), each_matrix(_eliminated), reverse=False) for s in batches
-        ],
+        # A's derivatives are those of the functions that are given with the factors.
+        LU: [Sample(LU(), (regular(*s),), each_matrix(_eliminated), smooth=False) for s in batches],
         LUSolve: [
             _factored(
                 LUSolve(turned),
@@ -1222,6 +1242,288 @@ def _calls() -> dict[type, list[Sample]]:
     }
 
 
+def _body(function: Callable[..., Any], *avals: Aval) -> Tape:
+    """The tape of a function of a step and of values of these types."""
+    builder = Builder("body")
+    writer = Writer(builder)
+    step = builder.input(Aval((), np.dtype(np.int64)), "t")
+    found = function(*[writer.node(x) for x in (step, *map(builder.input, avals))])
+    return builder.finish([x.operand for x in found])
+
+
+def _narrow(aval: Aval) -> Aval:
+    return Aval(aval.shape, np.dtype(np.float32)) if aval.dtype.kind == "f" else aval
+
+
+def _loop(
+    function: Callable[..., Any],
+    reference: Reference,
+    rounds: int,
+    operands: Sequence[Any],
+    carried: int = 1,
+    most: int | None = None,
+    backwards: bool = False,
+    until: bool = False,
+    recomputed: bool = False,
+    label: str = "",
+) -> Sample:
+    """A loop of so many rounds of a function; the operands are what is carried, and invariants."""
+    avals = [Aval(np.shape(x), np.asarray(x).dtype) for x in operands]
+    fields = (carried, rounds if most is None else most, backwards, until, recomputed)
+    return Sample(
+        Loop(_body(function, *avals), *fields),
+        (np.int64(rounds), *([np.bool_(True)] * until), *operands),
+        reference,
+        narrow=Loop(_body(function, *map(_narrow, avals)), *fields),
+        label=label,
+    )
+
+
+ROW = Window((0, Slice(0, 3)), ((1, 0),))  # x[t]
+LAST = Window((4, Slice(0, 3)), ((-1, 0),))  # x[4 - t]
+PUT = SetWindow((0, Slice(0, 3)), ((1, 0),))  # x[t] = ...
+PUT_NEXT = SetWindow((1, Slice(0, 3)), ((1, 0),))  # x[t + 1] = ...
+ADD = AddWindow((Slice(0, 2),), ((1,),))  # x[t:t + 2] += ...
+
+
+def _loops() -> dict[type, list[Sample]]:
+    s, h, w = normal(seed=5), normal(3, seed=6), normal(3, seed=7)
+    x, y = normal(5, 3, seed=8), normal(5, 3, seed=9)
+
+    def chain(t: Any, s: Any, h: Any, w: Any, x: Any) -> Any:
+        h = ew.sin(h * w) + ROW(x, t)
+        return s + Sum((0,))(h * h), h
+
+    def chained(order: Any) -> Reference:
+        def run(n: Any, s: Any, h: Any, w: Any, x: Any) -> Any:
+            for t in order(int(n)):
+                h = np.array([math.sin(a * b) + c for a, b, c in zip(h, w, x[t], strict=True)])
+                s = s + sum(a * a for a in h)
+            return s, h
+
+        return run
+
+    def turning(t: Any, a: Any, b: Any, w: Any) -> Any:
+        return b, a * b + w
+
+    def turned(n: Any, a: Any, b: Any, w: Any) -> Any:
+        for _ in range(n):
+            a, b = b, a * b + w
+        return a, b
+
+    def filling(t: Any, x: Any, w: Any) -> Any:
+        return (PUT_NEXT(x, ew.sin(ROW(x, t) * w), t),)
+
+    def filled(n: Any, x: Any, w: Any) -> Any:
+        rows = [x[0]]
+        for _ in range(n):
+            rows.append(np.sin(rows[-1] * w))
+        return np.array([*rows, *x[n + 1 :]])
+
+    def recording(t: Any, h: Any, out: Any, w: Any) -> Any:
+        h = ew.tanh(h * w)
+        return h, PUT(out, h * h, t)
+
+    def recorded(n: Any, h: Any, out: Any, w: Any) -> Any:
+        states = []
+        for _ in range(n):
+            h = np.tanh(h * w)
+            states.append(h * h)
+        return h, np.array([*(states[::-1] if n == 5 else states), *out[n:]])
+
+    def collecting(t: Any, total: Any, w: Any, x: Any) -> Any:
+        total = ADD(total, GetItem((Slice(0, 2),))(LAST(x, t) * w), t)
+        return (AddWindow((0,), ())(total, Sum((0,))(w * w)),)
+
+    def collected(n: Any, total: Any, w: Any, x: Any) -> Any:
+        total = list(total)
+        for t in range(n):
+            total[t] += x[4 - t, 0] * w[0]
+            total[t + 1] += x[4 - t, 1] * w[1]
+            total[0] += sum(a * a for a in w)
+        return np.array(total)
+
+    def inner(t: Any, s: Any, rows: Any, outer: Any) -> Any:
+        """s = sin(s * rows[outer, 2 - t])"""
+        at = Window((0, 2), ((0, -1), (1, 0)))
+        return (ew.sin(s * at(rows, t, outer)),)
+
+    def nested(t: Any, s: Any, h: Any, rows: Any) -> Any:
+        dtype = rows.aval.dtype
+        step = Aval((), np.dtype(np.int64))
+        body = _body(inner, Aval((), dtype), rows.aval, step)
+        s = Loop(body, 1, 3)(Literal(np.int64(3)), s, rows, t)
+        return s, h * s
+
+    def nests(n: Any, s: Any, h: Any, rows: Any) -> Any:
+        for t in range(n):
+            for j in range(3):
+                s = math.sin(s * rows[t, 2 - j])
+            h = h * s
+        return s, h
+
+    def counting(t: Any, n: Any, h: Any, start: Any) -> Any:
+        return n + start, ew.where(ew.greater(n, t), ew.sin(h), h * 0.5)
+
+    def counted(rounds: Any, n: Any, h: Any, start: Any) -> Any:
+        for t in reversed(range(rounds)):
+            n, h = n + start, np.sin(h) if n > t else h * 0.5
+        return n, h
+
+    def growing(t: Any, s: Any, w: Any, end: Any) -> Any:
+        s = s + ew.sin(w) * w
+        return s, ew.less(s, end)
+
+    def grown(most: Any, more: Any, s: Any, w: Any, end: Any) -> Any:
+        made = 0
+        while more and made < most:
+            s, made = s + math.sin(w) * w, made + 1
+            more = s < end
+        return s, np.int64(made), more
+
+    zeros, start, end = np.zeros((5, 3)), np.float64(0.3), np.float64(2.0)
+    size = np.float64(0.7)
+    return {
+        Loop: [
+            _loop(
+                chain,
+                chained(range),
+                5,
+                (s, h, w, x),
+                2,
+                recomputed=True,
+                label="run again",
+            ),
+            _loop(growing, grown, 9, (start, size, end), until=True, label="until"),
+            _loop(growing, grown, 2, (start, size, end), until=True, label="until it has to stop"),
+            _loop(chain, chained(range), 5, (s, h, w, x), 2, label="forwards"),
+            _loop(
+                chain,
+                chained(lambda n: reversed(range(n))),
+                5,
+                (s, h, w, x),
+                2,
+                backwards=True,
+                label="backwards",
+            ),
+            _loop(chain, chained(range), 2, (s, h, w, x), 2, most=5, label="fewer than most"),
+            _loop(chain, lambda n, *xs: xs[:2], 0, (s, h, w, x), 2, most=5, label="no rounds"),
+            _loop(turning, turned, 5, (h, w, 0.5 * h), 2, label="places that turn"),
+            _loop(filling, filled, 4, (x, w), label="read where it was written"),
+            _loop(filling, filled, 2, (x, w), most=4, label="written in part"),
+            _loop(recording, recorded, 3, (h, x, w), 2, most=5, label="states kept"),
+            _loop(
+                recording,
+                recorded,
+                5,
+                (h, zeros, w),
+                2,
+                backwards=True,
+                label="states kept backwards",
+            ),
+            _loop(collecting, collected, 5, (normal(6), w, y), label="added to in place"),
+            _loop(nested, nests, 4, (s, h, y), 2, label="nested"),
+            _loop(
+                counting,
+                counted,
+                4,
+                (np.int64(0), h, np.int64(1)),
+                2,
+                backwards=True,
+                label="integers",
+            ),
+        ]
+    }
+
+
+def _windows() -> dict[type, list[Sample]]:
+    one, two = np.int64(1), np.int64(2)
+    back = (Slice(0, 2, 1), Slice(3, 2, -2))  # x[t:t + 2, 3 - u::-2], of two elements
+    moves = ((1, 0), (0, -1))
+    y = normal(2, 2, seed=2)
+    rows = ((2, Slice(0, 4)), ((-1, 0),))  # x[2 - t]
+
+    def at(i: int, j: int, t: int = 1, u: int = 1) -> Any:
+        return i + t, 3 - u - 2 * j
+
+    def taken(x: Any, t: Any, u: Any) -> Any:
+        return np.array([[x[at(i, j, t, u)] for j in range(2)] for i in range(2)])
+
+    def placed(y: Any, t: Any, u: Any) -> Any:
+        return _placed(y, (3, 4), lambda i, j: at(i, j, t, u))
+
+    def written(x: Any, y: Any, t: Any, u: Any) -> Any:
+        return _written(x, y, lambda i, j: at(i, j, t, u))
+
+    def added(x: Any, y: Any, t: Any, u: Any) -> Any:
+        return x + placed(y, t, u)
+
+    element = ((0, 1), ((1, 1),))  # x[t, 1 + t]
+    whole = ((Slice(0, 3), Slice(0, 4)), ())
+    row, number = normal(4, seed=3), normal(seed=4)
+    f4 = np.dtype(np.float32)
+    return {
+        Empty: [  # whose elements are nobody's business
+            Sample(Empty((2, 3), np.dtype(float)), (), lambda: np.zeros((2, 3))),
+            Sample(Empty((), f4), (), lambda: np.zeros((), f4), label="a number"),
+        ],
+        Window: [
+            Sample(Window(back, moves), (A, one, one), taken),
+            Sample(Window(back, moves), (A, np.int64(0), np.int64(0)), taken, label="at first"),
+            Sample(Window(*rows), (A, two), lambda x, t: x[0], label="a row"),
+            Sample(Window(*element), (A, two), lambda x, t: x[2, 3], label="an element"),
+            Sample(Window(*whole), (A,), lambda x: x, label="everything"),
+        ],
+        PlaceWindow: [
+            Sample(PlaceWindow((3, 4), back, moves), (y, one, one), placed),
+            Sample(
+                PlaceWindow((3, 4), *rows),
+                (row, two),
+                lambda y, t: np.array([y, 0 * y, 0 * y]),
+                label="a row",
+            ),
+            Sample(
+                PlaceWindow((3, 4), *element),
+                (number, two),
+                lambda y, t: _placed(np.asarray(y), (3, 4), lambda: (2, 3)),
+                label="an element",
+            ),
+        ],
+        SetWindow: [
+            Sample(SetWindow(back, moves), (A, y, one, one), written),
+            Sample(
+                SetWindow(*rows),
+                (A, row, two),
+                lambda x, y, t: np.array([y, x[1], x[2]]),
+                label="a row",
+            ),
+            Sample(
+                SetWindow(*element),
+                (A, number, two),
+                lambda x, y, t: _written(x, np.asarray(y), lambda: (2, 3)),
+                label="an element",
+            ),
+            Sample(SetWindow(*whole), (A, 2 * A), lambda x, y: y, label="everything"),
+        ],
+        AddWindow: [
+            Sample(AddWindow(back, moves), (A, y, one, one), added),
+            Sample(
+                AddWindow(*rows),
+                (A, row, two),
+                lambda x, y, t: np.array([x[0] + y, x[1], x[2]]),
+                label="a row",
+            ),
+            Sample(
+                AddWindow(*element),
+                (A, number, two),
+                lambda x, y, t: x + _placed(np.asarray(y), (3, 4), lambda: (2, 3)),
+                label="an element",
+            ),
+            Sample(AddWindow(*whole), (A, 2 * A), lambda x, y: 3 * x, label="everything"),
+        ],
+    }
+
+
 def _other() -> dict[Any, list[Sample]]:
     flags = np.array([True, False])
     f4 = np.dtype(np.float32)
@@ -1431,7 +1733,9 @@ def samples() -> dict[str, list[Sample]]:
     structural: dict[Any, list[Sample]] = {
         **_views(),
         **_scatters(),
+        **_windows(),
         **_calls(),
+        **_loops(),
         **_other(),
         **_systems(),
         **_determinants(),

@@ -8,13 +8,13 @@ import pytest
 from tests.tapes import tape
 
 from tapegrad.ir.plan import Index, Loop
+from tapegrad.pipeline import lowered
 from tapegrad.primitives.elementwise import FUNCTION
 from tapegrad.schedule import cost
-from tapegrad.schedule.lower import lower
 
 
 def loop_of(text):
-    (step,) = lower(tape("f8[6,5]", text)).steps
+    (step,) = lowered(tape("f8[6,5]", text)).steps
     assert isinstance(step, Loop)
     return step
 

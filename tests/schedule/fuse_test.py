@@ -8,8 +8,8 @@ import pytest
 from tests.tapes import tape
 
 from tapegrad.ir.plan import Compute, Loop, Step
+from tapegrad.pipeline import lowered
 from tapegrad.schedule.fuse import fuse
-from tapegrad.schedule.lower import lower
 
 
 def nested(steps: list[Step]) -> list[Any]:
@@ -124,6 +124,6 @@ CASES: dict[str, tuple[str, str, list[Any], list[Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_fusing(name):
     inputs, body, before, after = CASES[name]
-    plan = lower(tape(inputs, body))
+    plan = lowered(tape(inputs, body))
     assert nested(plan.steps) == before
     assert nested(fuse(plan).steps) == after

@@ -58,6 +58,7 @@ def _name_the_pass(
             break
         plan, stage = step(plan), step.__name__
     if not found:
+        plan = program.plan  # that of which it says where the cells are
         stage, found = "assign", differs(tape, values, plan, program.allocation)
     if not found:
         stage = "emit"
@@ -177,6 +178,8 @@ def _played(tape: Tape, values: Sequence[Any], moved: int = 0) -> dict[int, Any]
         held = call.primitive.tapes
         found = call.primitive.played(inside, *xs) if held else called(call.primitive, *xs)
         outs = found if isinstance(found, tuple) else (found,)
+        if any(np.shape(x) != out.shape for out, x in zip(call.outs, outs, strict=True)):
+            raise IndexError(f"{call.primitive} reads beyond its array")
         env.update((out.id, kept(x)) for out, x in zip(call.outs, outs, strict=True))
     return env
 

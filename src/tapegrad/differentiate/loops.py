@@ -25,7 +25,7 @@ from tapegrad.differentiate.partial_eval import halves
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Node, Slice, Writer
-from tapegrad.primitives.kinds import Repeated, Unset, View
+from tapegrad.primitives.kinds import Moving, Repeated, Unset, View
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import BroadcastTo
@@ -59,16 +59,13 @@ def stacked(loop: Repeated) -> list[int]:
     found = []
     for k, (x, end) in enumerate(zip(body.inputs[1:], body.outputs[: loop.carried], strict=False)):
         call = made.get(end) if isinstance(end, Var) else None
-        if call is None or not isinstance(call.primitive, SetWindow):
+        if call is None or call.operands[0] is not x or call.operands[2:] != (step,):
             continue
-        index, moves = call.primitive.index, call.primitive.moves
-        apart = any(type(at) is int and far for at, far in zip(index, moves[0], strict=True))
-        if (
-            call.operands[0] is x
-            and call.operands[2:] == (step,)
-            and apart
-            and reads.count(x) == reads.count(end) == 1
-        ):
+        p: Any = call.primitive
+        if not isinstance(p, Moving) or not p.updates or p.adds:
+            continue
+        apart = any(type(at) is int and far for at, far in zip(p.index, *p.moves, strict=True))
+        if apart and reads.count(x) == reads.count(end) == 1:
             found.append(1 + k)
     return found
 

@@ -38,7 +38,7 @@ def halves(
     live: set[Operand] = {*tape.outputs, *(guard.operand for guard in tape.guards)}
     needed = []
     for call in reversed(tape.calls):
-        if not live.isdisjoint(call.outs):
+        if call.primitive.checks or not live.isdisjoint(call.outs):
             needed.append(call)
             live.update(call.operands)
     needed.reverse()

@@ -54,8 +54,8 @@ def reverse(
     cotangents of the `wrt` numbered in `onto` are added to further inputs, put after the seeds.
     """
     tape, loops = with_residuals(tape, wrt, _of_round)
-    given = _with_seeds(tape, [tape.inputs[wrt[k]].aval for k in onto]) if seed else tape
-    builder = Builder.after(given, f"grad_{tape.name}")
+    seeded = _with_seeds(tape, [tape.inputs[wrt[k]].aval for k in onto]) if seed else tape
+    builder = Builder.after(seeded, f"grad_{tape.name}")
     writer = Writer(builder)
     cts: dict[Var, list[Part]] = {}
     if seed:

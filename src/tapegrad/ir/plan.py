@@ -312,6 +312,17 @@ class Recurrence(Step):
         """How many values it carries."""
         return len(self.homes)
 
+    def ends(self, home: int, cell: Cell) -> bool:
+        """Whether a cell is where the array of this place is after the last round, or a copy of it,
+        where nobody knows which round is the last."""
+        cycle = [home]
+        while self.turns[cycle[-1]] != home:
+            cycle.append(self.turns[cycle[-1]])
+        if self.rounds.literal is None or self.until is not None:
+            return cell not in self.places or (len(cycle) == 1 and cell is self.places[home])
+        rounds = min(int(self.rounds.literal.value), self.index.extent)
+        return cell is self.places[cycle[rounds % len(cycle)]]
+
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
         yield from _read_accesses(self.rounds)
         if self.until is not None:

@@ -24,6 +24,7 @@ import numpy as np
 
 from tapegrad.core.handlers import quiet
 from tapegrad.ir.allocation import Allocation, Slot, extent, left_of, strides
+from tapegrad.ir.elements import Memory, missing
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.plan import (
     Affine,
@@ -47,7 +48,6 @@ from tapegrad.ir.plan import (
 )
 from tapegrad.ir.plan_text import malformed, show_step
 
-NOBODY = -1
 APART = Allocation((), {})  # each cell in memory of its own
 
 
@@ -82,24 +82,6 @@ class _Stop(Exception):
     """The plan ends here, with a status."""
 
 
-@dataclass
-class _Memory:
-    """Elements, and for each whose it is, by which step it was stored, and whether it was read."""
-
-    values: list[Any]
-    owners: list[int]
-    writers: list[Step | None]
-    was_read: list[bool]
-
-    @staticmethod
-    def of(size: int) -> _Memory:
-        return _Memory([None] * size, [NOBODY] * size, [None] * size, [False] * size)
-
-    def forget(self, start: int = 0, size: int | None = None) -> None:
-        end = len(self.owners) if size is None else start + size
-        self.owners[start:end] = [NOBODY] * (end - start)
-
-
 Action = Callable[[], None]
 Number = Callable[[], int]
 Locator = Callable[[], tuple[int, int]]  # the place in memory, and the number of the element
@@ -113,8 +95,8 @@ class _Machine:
     stops: bool
     call: Callable[..., Any]
     env: dict[Index, int] = field(default_factory=dict)
-    memories: dict[Slot | Cell, _Memory] = field(default_factory=dict)
-    registers: list[_Memory] = field(default_factory=list)
+    memories: dict[Slot | Cell, Memory] = field(default_factory=dict)
+    registers: list[Memory] = field(default_factory=list)
     numbers: dict[Cell, int] = field(default_factory=dict)  # of each cell's first element
     elements: int = 0
     waiting: dict[Cell, Callable[[], Any]] = field(default_factory=dict)
@@ -152,14 +134,14 @@ class _Machine:
 
     # ---- memory
 
-    def home(self, cell: Cell) -> tuple[_Memory, int, int]:
+    def home(self, cell: Cell) -> tuple[Memory, int, int]:
         """The memory of a cell, where it starts there, and the number of its first element."""
         root = cell.root
         home = (self.allocation or APART).home(root)
         if home.memory not in self.memories:
             where = home.memory
             size = where.size if isinstance(where, Slot) else extent(where)
-            memory = self.memories[where] = _Memory.of(size)
+            memory = self.memories[where] = Memory.of(size)
             if isinstance(where, Cell) and where.in_register:
                 self.registers.append(memory)
         if root not in self.numbers:
@@ -236,7 +218,7 @@ class _Machine:
         def value() -> Any:
             m, owner = place()
             if owners[m] != owner:
-                self.fail(_missing(owners[m]), step, cell)
+                self.fail(missing(owners[m]), step, cell)
             was_read[m] = True
             return values[m]
 
@@ -265,32 +247,27 @@ class _Machine:
 
         return store
 
-    def take(self, memory: _Memory, m: int, owner: int, step: Step, cell: Cell) -> None:
-        """A new value stands here; who has read the old one of the same element was too early, but
-        of what a round carries in place."""
-        again = cell.root.role == "state"
-        if (
-            not again
-            and memory.owners[m] == owner
-            and memory.was_read[m]
-            and memory.writers[m] is not step
-        ):
+    def take(self, memory: Memory, m: int, owner: int, step: Step, cell: Cell) -> None:
+        """A new value stands here; who has read the old one of the same element was too early,
+        unless it is one that rounds update."""
+        again = memory.owners[m] == owner and memory.writers[m] is not step
+        if again and memory.was_read[m] and cell.root.role != "state":
             self.fail("it is written again after it was read", step, cell)
         memory.owners[m] = owner
         memory.writers[m] = step
         memory.was_read[m] = False
 
     def check_total(
-        self, memory: _Memory, m: int, owner: int, step: Step, cell: Cell, running: bool = False
+        self, memory: Memory, m: int, owner: int, step: Step, cell: Cell, running: bool = False
     ) -> None:
         if memory.owners[m] != owner:
-            self.fail(_missing(memory.owners[m]), step, cell)
+            self.fail(missing(memory.owners[m]), step, cell)
         if memory.was_read[m] and not running and cell.root.role != "state":
             self.fail("it was read before all its terms were in it", step, cell)
 
     # ---- arrays
 
-    def part(self, cell: Cell, at: At) -> tuple[_Memory, Locator, int, tuple[int, ...]]:
+    def part(self, cell: Cell, at: At) -> tuple[Memory, Locator, int, tuple[int, ...]]:
         """The part of an array at the first entries of an index: its memory, start, size, shape."""
         memory, start, number = self.home(cell)
         shape = cell.shape[len(at) :]
@@ -310,7 +287,7 @@ class _Machine:
         m, owner = place()
         if memory.owners[m : m + size] != list(range(owner, owner + size)):
             found = next(o for k, o in enumerate(memory.owners[m : m + size]) if o != owner + k)
-            self.fail(_missing(found), step, cell)
+            self.fail(missing(found), step, cell)
         for k in range(m, m + size):
             if not kept:
                 self.check_total(memory, k, owner + k - m, step, cell)
@@ -517,9 +494,3 @@ def _dot(at: At, shape: tuple[int, ...]) -> Affine:
         assert isinstance(k, Affine)
         total = total.plus(k.scaled(stride))
     return total
-
-
-def _missing(owner: int) -> str:
-    if owner == NOBODY:
-        return "it is read before it is written"
-    return "it is read where another has been written over it"

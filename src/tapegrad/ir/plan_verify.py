@@ -177,6 +177,9 @@ class _Check:
         for home, leave in zip(homes, leaves, strict=True):
             if home is not None and step.turns[home] != leave:
                 self.fail("a round leaves an array where the next one doesn't look", step=step)
+        for home, cell in zip(homes, step.outs, strict=False):
+            if home is not None and not step.ends(home, cell):
+                self.fail("it isn't where its array is after the last round", cell, step)
 
     def uses(self, step: Step, loops: tuple[Loop, ...]) -> None:
         """What a step itself reads and writes."""

@@ -59,6 +59,7 @@ class Primitive:
     pivots: ClassVar[tuple[int, ...]] = ()  # the operands that LAPACK takes for pivots, unchecked
     tapes: tuple[Tape, ...] = ()  # those among its parameters: programs that a call runs
     inlined: ClassVar[bool] = False  # whether their calls will stand in the place of this one's
+    checks: Any = False  # whether it has guards of its own, and stays though nobody reads it
     updates: ClassVar[bool] = False  # whether the result is the first operand with a part changed
 
     def with_tapes(self, tapes: Sequence[Tape]) -> Primitive:

@@ -30,7 +30,7 @@ def _prune(tape: Tape) -> Tape:
     live: set[Operand] = {*tape.outputs, *(guard.operand for guard in tape.guards)}
     kept: list[Call] = []
     for call in reversed(tape.calls):
-        if not live.isdisjoint(call.outs):
+        if call.primitive.checks or not live.isdisjoint(call.outs):
             kept.append(call)
             live.update([x for x in call.operands if type(x) is Var])
     if len(kept) == len(tape.calls):

@@ -80,7 +80,7 @@ class _Loop:
         for k, out in enumerate(self.call.outs[: len(self.carried)]):
             if k not in kept:
                 self.rewriter.env[out] = self.given[k]
-        if not kept and not guards and not self.counted:
+        if not kept and not self.counted:
             return
         primitive = replace_loop(self.loop, renumbered(body), len(kept))
         operands = [*self.heads, *(self.given[k] for k in kept)]
@@ -122,24 +122,33 @@ class _Loop:
                 self.wanted[k] = False
         made = {out: call for call in self.body.calls for out in call.outs}
         numbers = {x: k for k, x in enumerate(self.carried)}
-        live: set[Operand] = set()
         waiting: list[Operand] = [guard.operand for guard in self.body.guards]
-        waiting += [x for call in self.body.calls if call.primitive.foreign for x in call.outs]
+        acts = [c for c in self.body.calls if c.primitive.foreign or c.primitive.checks]
+        waiting += [x for call in acts for x in call.outs]
         waiting += [x for x, wanted in zip(outputs, self.wanted, strict=False) if wanted]
         waiting += outputs[len(self.carried) :]
         needed = {k for k, wanted in enumerate(self.wanted) if wanted}
-        while waiting:
-            x = waiting.pop()
-            if x in live or isinstance(x, Literal):
-                continue
-            live.add(x)
-            if x in numbers and numbers[x] not in needed:
-                needed.add(numbers[x])
-                waiting.append(outputs[numbers[x]])
-            elif x in made:
-                waiting += made[x].operands
-        self.live = live
-        return [k for k in sorted(needed) if self.carried[k] not in self.outside]
+
+        def reach() -> list[int]:
+            while waiting:
+                x = waiting.pop()
+                if x in self.live or isinstance(x, Literal):
+                    continue
+                self.live.add(x)
+                if x in numbers and numbers[x] not in needed:
+                    needed.add(numbers[x])
+                    waiting.append(outputs[numbers[x]])
+                elif x in made:
+                    waiting.extend(made[x].operands)
+            return [k for k in sorted(needed) if self.carried[k] not in self.outside]
+
+        kept = reach()
+        if not kept and self.loop.checks:  # it stays, and carries something, whatever it is
+            self.outside.pop(self.carried[0], None)
+            needed.add(0)
+            waiting.append(outputs[0])
+            kept = reach()
+        return kept
 
     def _hoisted(self) -> list[Call]:
         """The calls that stay; those of what is the same in each round are made before."""

@@ -10,7 +10,7 @@ start: whether two rounds are alike takes two subtractions.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +27,8 @@ ROUNDS = 4  # that a loop has at the least,
 CALLS = 64  # and so many calls in all of them: LLVM is better at less than that
 NUMPYS = 2000  # calls, where NumPy has to make some of them: in a loop it makes all
 BACK = 4  # rounds: what is older isn't carried
-TRIED = 64  # periods, from the shortest on
+TRIED = 64  # periods, from the shortest on,
+OUTER = 8  # and behind a run, whose loop may be an inner one
 SMALL = 1024  # bytes of values that are put in an array, if they aren't parts of one already
 INDEXED = (GetItem, SetItem, Window, SetWindow, AddWindow)
 
@@ -166,7 +167,7 @@ class Repetition:
         if len(places) - first < ROUNDS - 1:
             return None
         best: Run | None = None
-        broken: list[int] = []  # periods whose rounds end before what repeats itself does
+        known: list[int] = []  # periods of runs
         waiting = [place - at for place in places[first : first + TRIED]]
         waiting.reverse()
         while waiting:
@@ -183,13 +184,13 @@ class Repetition:
                 continue
             if best is None or run.stop > best.stop:
                 best = run
-            if run.rounds == rounds:
-                break
-            # Maybe these are the rounds of an inner loop, and all of them one of an outer loop.
-            broken.append(period)
-            waiting = [k for k in waiting if all(k % p for p in broken)]
-            if (outer := period * run.rounds) not in broken:
-                waiting.append(outer)
+            # These may be the rounds of an inner loop, and all of them one of an outer loop, which
+            # begins again behind them.
+            known.append(period)
+            waiting = [k for k in waiting if all(k % p for p in known)]
+            behind = bisect_left(places, run.stop)
+            outer = [place - at for place in places[behind : behind + OUTER]]
+            waiting += [k for k in reversed(outer) if k not in known and k not in waiting]
         if best is None or best.stop - best.start < self._least(best):
             return None
         return best

@@ -227,6 +227,11 @@ class _Rolled:
                 elif way.kind == "entries":
                     sources[k, m] = self._entries(way, values)
         results = self._results(body)
+        if not body.slots:  # it may be there for its guards alone, and carries what one is about
+            for k, call in enumerate(calls):
+                for place, out in enumerate(call.outs):
+                    if out.id in self.found.guards and not body.slots:
+                        body.slots[Slot(k, place, 1, None)] = None  # type: ignore[assignment]
         array = self._array_of(values)
         builder = Builder(
             f"round_{self.tape.name}" if not self.tape.name.startswith("round") else self.tape.name

@@ -282,6 +282,10 @@ class Repeated(Control):
     until: bool
     recomputed: bool
 
+    @property
+    def checks(self) -> bool:
+        return bool(self.body.guards) or any(c.primitive.checks for c in self.body.calls)
+
     def heads(self, operands: Sequence[Any]) -> Sequence[Any]:
         """The operands that say how many rounds there are."""
         return operands[: 1 + self.until]

@@ -57,8 +57,8 @@ def lower(
 ) -> Plan:
     """The plan of one nest a call. `hints` are names for variables, for the emitted source;
     `plan_round` plans the bodies of loops. Such a body stands `among` indices: inputs that are
-    `affine` numbers of them are no cells. After the step, so many of its inputs are `carried`; those
-    numbered in `state` stay in place.
+    `affine` numbers of them are no cells. After the step so many of its inputs are `carried`, and
+    those numbered in `state` stay in place.
     """
     low = Lowering(tape, hints, plan_round, affine or {}, carried, state, among)
     sums.find_sums(low)

@@ -20,25 +20,16 @@ from tapegrad.backends.cpu.support import (
     lapack,
     outline,
     scalars,
+    syntax,
     translation,
     unrolled,
 )
 from tapegrad.backends.cpu.support.compiling import compiled, object_code
 
 MODULES = (
-    *(
-        layout,
-        loading,
-        linking,
-        arrays,
-        scalars,
-        unrolled,
-        blas,
-        lapack,
-        outline,
-        translation,
-        composed,
-    ),
+    *(layout, loading, linking, arrays, scalars, unrolled, blas, lapack, outline, syntax),
+    translation,
+    composed,
     compiling,
     threads,
 )

@@ -20,7 +20,8 @@ from tapegrad.backends.cpu.support.arrays import (
     data_pointers,
     python_object,
 )
-from tapegrad.backends.cpu.support.translation import TARGET, TYPING, Translator, tree_of
+from tapegrad.backends.cpu.support.syntax import tree_of
+from tapegrad.backends.cpu.support.translation import TARGET, TYPING, Translator
 
 
 class CodeLibrary(CPUCodeLibrary):

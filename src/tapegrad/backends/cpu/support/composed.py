@@ -14,7 +14,8 @@ from numba import types
 from numba.core.typing.templates import signature
 
 from tapegrad.backends.cpu.support.scalars import _common, _intrinsic, copysign, log, sqrt, where
-from tapegrad.backends.cpu.support.translation import TARGET, Translator, tree_of
+from tapegrad.backends.cpu.support.syntax import tree_of
+from tapegrad.backends.cpu.support.translation import TARGET, Translator
 
 INFINITY = float("inf")
 SQRT_EIGHTH = 0.3535533905932738

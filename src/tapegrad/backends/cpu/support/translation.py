@@ -13,9 +13,6 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
-import inspect
-import operator
-import textwrap
 from collections import Counter
 from typing import Any
 
@@ -27,31 +24,7 @@ from numba.core.registry import cpu_target
 
 from tapegrad.backends.cpu.support.arrays import BYTE, WORD, FixedArray, part, reshaped
 from tapegrad.backends.cpu.support.outline import SMALL, Outline, rounds, taken_apart
-
-OPERATORS: dict[type, Any] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.USub: operator.neg,
-    ast.Invert: operator.invert,
-    ast.Not: operator.not_,
-}
-
+from tapegrad.backends.cpu.support.syntax import OPERATORS, leaves_its_loop, tree_of
 
 TYPING = cpu_target.typing_context
 TARGET = cpu_target.target_context.subtarget(
@@ -428,7 +401,7 @@ class Loops:
 
     def outline(self, loop: ast.For, where: Translator) -> Outline | None:
         """What the loop is as a function. None if it stays where it is."""
-        if rounds(loop) <= SMALL or any(map(_leaves_its_loop, ast.walk(loop))):
+        if rounds(loop) <= SMALL or any(map(leaves_its_loop, ast.walk(loop))):
             return None
         variables = {name: kind for name, (_, kind) in (where.values | where.places).items()}
         outline = Outline(loop, where.arrays, variables, self.total)
@@ -441,13 +414,6 @@ class Loops:
         if outline.key not in self.known:
             self.known[outline.key] = _function_of(loop, outline, where)
         return self.known[outline.key]
-
-
-def _leaves_its_loop(x: ast.AST) -> bool:
-    """Whether a statement does what a loop that is a function can't: return, or rename arrays."""
-    if isinstance(x, ast.Assign) and isinstance(x.value, ast.Tuple):
-        return True
-    return isinstance(x, ast.Return)
 
 
 def _function_of(
@@ -510,11 +476,3 @@ def call_helper(builder: Any, helper: Any, kinds: tuple[Any, ...], given: list[A
         translator.builder.ret_void()
         translator.finish()
     builder.call(builder.module.globals[name], given)
-
-
-def tree_of(function: Any) -> ast.FunctionDef:
-    """The syntax tree of a kernel, which may carry its text."""
-    text = getattr(function, "text", None) or textwrap.dedent(inspect.getsource(function))
-    (tree,) = ast.parse(text).body
-    assert isinstance(tree, ast.FunctionDef)
-    return tree

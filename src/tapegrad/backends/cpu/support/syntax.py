@@ -1,0 +1,48 @@
+"""The syntax of kernels: trees, operators, and what keeps a loop from being a function."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+import textwrap
+from typing import Any
+
+OPERATORS: dict[type, Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
+    ast.Not: operator.not_,
+}
+
+
+def leaves_its_loop(x: ast.AST) -> bool:
+    """Whether a statement does what a loop that is a function can't: return, or rename arrays."""
+    if isinstance(x, ast.Assign) and isinstance(x.value, ast.Tuple):
+        return True
+    return isinstance(x, ast.Return)
+
+
+def tree_of(function: Any) -> ast.FunctionDef:
+    """The syntax tree of a kernel, which may carry its text."""
+    text = getattr(function, "text", None) or textwrap.dedent(inspect.getsource(function))
+    (tree,) = ast.parse(text).body
+    assert isinstance(tree, ast.FunctionDef)
+    return tree
