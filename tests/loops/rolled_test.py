@@ -10,6 +10,7 @@ from tests.loops.programs_test import count_loops, drawn
 from tapegrad import pipeline, trace, value_and_grad
 from tapegrad.core.trees import flatten
 from tapegrad.ir.inputs import renumbered
+from tapegrad.optimize import unrolled as unrolled_tapes
 from tapegrad.optimize.reroll import Rerolled
 from tapegrad.primitives.kinds import Repeated
 
@@ -66,6 +67,7 @@ COMPILED = [
 
 
 def unrolled(monkeypatch):
+    monkeypatch.setattr(unrolled_tapes, "LONG", 10**9)  # which a warning would tell
     monkeypatch.setattr(pipeline, "reroll", lambda tape, constants: Rerolled(renumbered(tape)))
 
 

@@ -921,8 +921,9 @@ def _systems() -> dict[type, list[Sample]]:
             ],
             Sample(CholeskyPullback(), (large, normal(40, 40)), _cholesky_pullback),
         ],
-        # A's derivatives are those of the functions that are given with the factors.
-        LU: [Sample(LU(), (regular(*s),), each_matrix(_eliminated), smooth=False) for s in batches],
+        LU: [
+            Sample(LU(), (regular(*s),), each_matrix(_eliminated), reverse=False) for s in batches
+        ],
         LUSolve: [
             _factored(
                 LUSolve(turned),

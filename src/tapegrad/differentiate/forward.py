@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tapegrad.differentiate.loops import moving, zeros_of
+from tapegrad.differentiate.activity import moving
+from tapegrad.differentiate.loops import zeros_of
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.primitives.base import Node, Writer

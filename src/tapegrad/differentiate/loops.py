@@ -19,13 +19,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tapegrad.differentiate.activity import depends_on, moving, stacked
 from tapegrad.differentiate.checkpoints import segmented
 from tapegrad.differentiate.masks import Masks, masked_in
 from tapegrad.differentiate.partial_eval import halves
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Node, Slice, Writer
-from tapegrad.primitives.kinds import Moving, Repeated, Unset, View
+from tapegrad.primitives.kinds import Repeated, Unset, View
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import BroadcastTo
@@ -38,60 +39,6 @@ Derive = Callable[[Tape, Sequence[int], Collection[int], Sequence[int]], Tape]
 
 MEMORY = 1 << 28  # bytes: what would take more isn't kept, but for some rounds
 FREE = 8  # what costs no more than so many additions is computed again, rather than kept
-
-
-def depends_on(tape: Tape, wrt: Sequence[int]) -> set[Operand]:
-    """The floating-point variables that the inputs numbered `wrt` have a part in."""
-    active: set[Operand] = {tape.inputs[k] for k in wrt}
-    for call in tape.calls:
-        if not active.isdisjoint(call.operands):
-            active.update(out for out in call.outs if out.dtype.kind == "f")
-    return active
-
-
-def stacked(loop: Repeated) -> list[int]:
-    """The body's inputs that are arrays to which each round adds an entry of its own, and no more:
-    they are read by nothing."""
-    body, step = loop.body, loop.body.inputs[0]
-    made = {out: call for call in body.calls for out in call.outs}
-    reads = [x for call in body.calls for x in call.operands]
-    reads += [*body.outputs, *(guard.operand for guard in body.guards)]
-    found = []
-    for k, (x, end) in enumerate(zip(body.inputs[1:], body.outputs[: loop.carried], strict=False)):
-        call = made.get(end) if isinstance(end, Var) else None
-        if call is None or call.operands[0] is not x or call.operands[2:] != (step,):
-            continue
-        p: Any = call.primitive
-        if not isinstance(p, Moving) or not p.updates or p.adds:
-            continue
-        apart = any(type(at) is int and far for at, far in zip(p.index, *p.moves, strict=True))
-        if apart and reads.count(x) == reads.count(end) == 1:
-            found.append(1 + k)
-    return found
-
-
-def moving(
-    loop: Repeated,
-    operands: Sequence[Operand],
-    active: Collection[Operand],
-    apart: Collection[int] = (),
-) -> list[int]:
-    """The body's inputs that active values have a part in, by their numbers, but for some."""
-    found = {
-        k
-        for k, x in enumerate(loop.given(operands), start=1)
-        if x in active and x.dtype.kind == "f"
-    }
-    while True:
-        inside = depends_on(loop.body, sorted(found))
-        reached = {
-            1 + k
-            for k, x in enumerate(loop.body.outputs[: loop.carried])
-            if x in inside and x.dtype.kind == "f" and 1 + k not in apart
-        }
-        if reached <= found:
-            return sorted(found)
-        found |= reached
 
 
 def zeros_of(writer: Writer, aval: Aval) -> Node:
@@ -235,6 +182,13 @@ class Backward:
         self.summed = [k for k in self.wrt if k > loop.carried]
         self.round = self._round(())
         left = len(loop.body.outputs)
+        # To some invariants nothing is added: the factors of a matrix have no derivatives.
+        added = dict(zip(self.wrt, self.round.outputs[left:], strict=True))
+        idle = {k for k in self.summed if added[k] in self.round.inputs}
+        if idle:
+            self.wrt = [k for k in self.wrt if k not in idle]
+            self.summed = [k for k in self.summed if k not in idle]
+            self.round = self._round(())
         early, _, wanted = halves(self.round, self._late(), left)
         # What isn't about cotangents: the body, with inner loops that keep.
         count = len(loop.body.inputs)

@@ -14,13 +14,9 @@ import operator
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from tapegrad.differentiate.activity import depends_on
 from tapegrad.differentiate.kinks import Kinks
-from tapegrad.differentiate.loops import (
-    Backward,
-    Differentiable,
-    depends_on,
-    with_residuals,
-)
+from tapegrad.differentiate.loops import Backward, Differentiable, with_residuals
 from tapegrad.differentiate.masks import Masks
 from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs

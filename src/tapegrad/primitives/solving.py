@@ -187,13 +187,8 @@ class LU(Routine):
     def evaluate(self, *xs: Any) -> Any:
         return over_batch(_factored, (2,), xs[0])
 
-    # Who reads the factors differentiates with respect to A.
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return (None,)
-
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None, None
+        return None, None  # who reads the factors differentiates with respect to A
 
 
 def _factored(a: Any) -> Any:

@@ -1,0 +1,62 @@
+"""Activity: what depends on what is differentiated with respect to, also from round to round."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tapegrad.ir.tape import Operand, Tape, Var
+from tapegrad.primitives.kinds import Repeated
+
+
+def depends_on(tape: Tape, wrt: Sequence[int]) -> set[Operand]:
+    """The floating-point variables that the inputs numbered `wrt` have a part in."""
+    active: set[Operand] = {tape.inputs[k] for k in wrt}
+    for call in tape.calls:
+        if not active.isdisjoint(call.operands):
+            active.update(out for out in call.outs if out.dtype.kind == "f")
+    return active
+
+
+def stacked(loop: Repeated) -> list[int]:
+    """The body's inputs that are arrays to which each round adds an entry of its own, and no more:
+    they are read by nothing."""
+    body, step = loop.body, loop.body.inputs[0]
+    made = {out: call for call in body.calls for out in call.outs}
+    reads = [x for call in body.calls for x in call.operands]
+    reads += [*body.outputs, *(guard.operand for guard in body.guards)]
+    found = []
+    for k, (x, end) in enumerate(zip(body.inputs[1:], body.outputs[: loop.carried], strict=False)):
+        call = made.get(end) if isinstance(end, Var) else None
+        if call is None or call.operands[0] is not x or call.operands[2:] != (step,):
+            continue
+        p: Any = call.primitive
+        if not isinstance(p, Moving) or not p.updates or p.adds:
+            continue
+        apart = any(type(at) is int and far for at, far in zip(p.index, *p.moves, strict=True))
+        if apart and reads.count(x) == reads.count(end) == 1:
+            found.append(1 + k)
+    return found
+
+
+def moving(
+    loop: Repeated,
+    operands: Sequence[Operand],
+    active: Collection[Operand],
+    apart: Collection[int] = (),
+) -> list[int]:
+    """The body's inputs that active values have a part in, by their numbers, but for some."""
+    found = {
+        k
+        for k, x in enumerate(loop.given(operands), start=1)
+        if x in active and x.dtype.kind == "f"
+    }
+    while True:
+        inside = depends_on(loop.body, sorted(found))
+        reached = {
+            1 + k
+            for k, x in enumerate(loop.body.outputs[: loop.carried])
+            if x in inside and x.dtype.kind == "f" and 1 + k not in apart
+        }
+        if reached <= found:
+            return sorted(found)
+        found |= reached
