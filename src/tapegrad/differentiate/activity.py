@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from tapegrad.ir.tape import Operand, Tape, Var
-from tapegrad.primitives.kinds import Repeated
+from tapegrad.primitives.kinds import Moving, Repeated
 
 
 def depends_on(tape: Tape, wrt: Sequence[int]) -> set[Operand]:
