@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Call, Literal, Var
-from tapegrad.optimize.repetition import ROUNDS, shape_of, starts
+from tapegrad.optimize import repetition
+from tapegrad.optimize.repetition import shape_of, starts
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import Window
 
@@ -47,7 +48,7 @@ def pieces(entries: Sequence[Any]) -> list[Row | range]:
             if not step or x.number != first.number + step * (stop - at):
                 break
             stop += 1
-        if stop - at >= ROUNDS:
+        if stop - at >= repetition.ROUNDS:
             found.append(Row(first.array, first.number, step, stop - at))
         elif found and isinstance(found[-1], range):
             found[-1] = range(found[-1].start, at + 1)

@@ -34,8 +34,9 @@ import numpy as np
 
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
+from tapegrad.optimize import repetition
 from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
-from tapegrad.optimize.repetition import BACK, CALLS, Repetition, Run, Way
+from tapegrad.optimize.repetition import BACK, Repetition, Run, Way
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import Concatenate, SetItem, Stack
@@ -56,7 +57,7 @@ class Rerolled:
 def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rerolled:
     """The tape with loops. `constants` are inputs that always have these values: those that differ
     from round to round become one array, and are dropped."""
-    if len(tape.calls) >= CALLS:
+    if len(tape.calls) >= repetition.CALLS:
         found = Repetition(tape, constants or {})
         runs = list(found.runs())
         if runs:
