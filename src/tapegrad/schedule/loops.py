@@ -28,6 +28,7 @@ from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.kinds import Library, Moving, Repeated, Routine, View
 from tapegrad.schedule import dense
 from tapegrad.schedule.buffers import assign, hands_over
+from tapegrad.schedule.independent import as_nest, is_independent
 from tapegrad.schedule.lowering import Lowering
 
 # Plans a body among indices: some of its inputs are those, by the affine numbers that they are; so
@@ -108,6 +109,9 @@ def loop(low: Lowering, call: Call) -> None:
             reads.append(Read(places[home]))
         elif body.inputs[1 + k] not in affine:
             reads.append(Read(*low.part(x)) if x.shape else _value(low, x))
+    if fixed and is_independent(plan, count) and rounds.value == index.extent > 1:
+        low.steps.append(as_nest(plan, index, outs, reads, low.materialized))
+        return
     first = len(low.failures)
     low.failures += plan.failures
     low.steps.append(

@@ -1,0 +1,97 @@
+"""Rounds that need nothing of each other: a loop over them is a loop like any other.
+
+    for t in range(n):                  for i:
+        y[t] = f(x[t])         -->          y[i] = f(x[i])
+
+Rounds are independent if each only writes entries of its own, of arrays that no round reads. Their
+plan becomes the body of a nest, which may be fused with its neighbours and shared by several cores.
+A temporary of a round has an entry for each round then, which `shrink` takes from it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tapegrad.ir.plan import Affine, At, Cell, Compute, Index, Loop, Plan, Read, walk
+from tapegrad.ir.relocate import relocated
+from tapegrad.ir.tape import Literal
+
+
+def is_independent(plan: Plan, count: int) -> bool:
+    """Whether the rounds of a loop, of which the first `count` inputs are carried, are independent."""
+    carried = plan.inputs[:count]
+    if plan.failures or any(cell.role != "state" for cell in carried):
+        return False
+    index = plan.among[-1]
+    for step in walk(plan.steps):
+        if isinstance(step, Loop):
+            continue
+        if not isinstance(step, Compute) or any(c.alias is not None for c, _, _ in step.accesses()):
+            return False
+        if any(read.cell in carried for read in step.reads) or not _is_direct(step):
+            return False
+        if step.cell in carried and not _has_own_entry(step.at, index):
+            return False
+    # Of one array all rounds write at one distance from each other.
+    return all(len(_written(plan, cell)) == 1 for cell in carried)
+
+
+def _is_direct(step: Compute) -> bool:
+    """Whether where it reads and writes doesn't depend on values."""
+    return all(isinstance(k, Affine) for _, at, _ in step.accesses() for k in at or ())
+
+
+def _has_own_entry(at: At, index: Index) -> bool:
+    """Whether an axis is indexed by the number of the round alone."""
+    return any(isinstance(k, Affine) and len(k.terms) == 1 and k.terms[0][0] is index for k in at)
+
+
+def _written(plan: Plan, cell: Cell) -> set[Any]:
+    """Where rounds write in an array, along the axes that are indexed by the round alone."""
+    index = plan.among[-1]
+    return {
+        tuple(
+            (axis, k)
+            for axis, k in enumerate(step.at)
+            if isinstance(k, Affine) and [i for i, _ in k.terms] == [index]
+        )
+        for step in walk(plan.steps)
+        if isinstance(step, Compute) and step.cell is cell
+    }
+
+
+def as_nest(
+    plan: Plan,
+    index: Index,
+    outs: Sequence[Cell],
+    reads: Sequence[Read],
+    materialized: Callable[[Literal], Cell],
+) -> Loop:
+    """The rounds as a nest: of the cells outside in the place of those that the plan is passed."""
+    places: dict[Cell, tuple[Cell, At]] = {}
+    for k, (cell, read) in enumerate(zip(plan.inputs, reads, strict=True)):
+        if k < len(outs):
+            places[cell] = outs[k], ()
+        elif read.cell is None:
+            assert read.literal is not None
+            places[cell] = materialized(read.literal), ()
+        else:
+            places[cell] = read.cell, read.at
+    of_round = Affine.of(index)
+
+    def place(cell: Cell, at: At) -> tuple[Cell, At]:
+        if cell not in places:
+            axes = range(len(cell.shape)) if cell.axes is None else cell.axes
+            shape, kept = (index.extent, *cell.shape), tuple([1 + axis for axis in axes])
+            places[cell] = replace(cell, shape=shape, axes=kept, id=_fresh()), (of_round,)
+        known, first = places[cell]
+        return known, (*first, *at)
+
+    return Loop(index, tuple([relocated(step, place) for step in plan.steps]))
+
+
+def _fresh() -> int:
+    """The number of a new cell."""
+    return Cell((), bool).id  # type: ignore[arg-type]
