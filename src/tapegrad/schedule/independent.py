@@ -20,7 +20,7 @@ from tapegrad.ir.tape import Literal
 
 
 def is_independent(plan: Plan, count: int) -> bool:
-    """Whether the rounds of a loop, of which the first `count` inputs are carried, are independent."""
+    """Whether the rounds of a loop, whose first `count` inputs are carried, are independent."""
     carried = plan.inputs[:count]
     if plan.failures or any(cell.role != "state" for cell in carried):
         return False
