@@ -36,8 +36,24 @@ def test_ridge_regression_agrees_with_scikit_learn():
     assert example("ridge_regression").main() < 1e-9
 
 
+def test_ode_fit_finds_the_rates_of_hares_and_lynxes(tmp_path):
+    picture = tmp_path / "fit.png"
+    fit = example("ode_fit").main(picture)
+    assert fit.success, fit.message
+    assert fit.fun < 2.1
+    # The means that Stan's case study of these data finds, with priors.
+    expected = [33.9, 5.9, 0.55, 0.80, 0.028, 0.024]
+    assert np.allclose(np.exp(fit.x), expected, rtol=0.05)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_every_example_is_tested():
-    tested = {"digits_network", "logistic_regression", "ridge_regression"}
+    tested = {
+        "digits_network",
+        "logistic_regression",
+        "ode_fit",
+        "ridge_regression",
+    }
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
 
 
