@@ -25,6 +25,12 @@ def test_digits_network_learns():
     assert example("digits_network").main() >= 0.95
 
 
+def test_heat_control_ends_as_a_ring(tmp_path):
+    picture = tmp_path / "heat.png"
+    assert example("heat_control").main(picture) < 0.01
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_logistic_regression_finds_the_minimum():
     fit, accuracy = example("logistic_regression").main()
     assert fit.success, fit.message
@@ -38,7 +44,9 @@ def test_ridge_regression_agrees_with_scikit_learn():
 
 def test_ode_fit_finds_the_rates_of_hares_and_lynxes(tmp_path):
     picture = tmp_path / "fit.png"
-    fit = example("ode_fit").main(picture)
+    module = example("ode_fit")
+    module.STEPS = 5  # a year: in the tests each compiled call is played, too
+    fit = module.main(picture)
     assert fit.success, fit.message
     assert fit.fun < 2.1
     # The means that Stan's case study of these data finds, with priors.
@@ -50,6 +58,7 @@ def test_ode_fit_finds_the_rates_of_hares_and_lynxes(tmp_path):
 def test_every_example_is_tested():
     tested = {
         "digits_network",
+        "heat_control",
         "logistic_regression",
         "ode_fit",
         "ridge_regression",
