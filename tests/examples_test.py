@@ -31,6 +31,15 @@ def test_heat_control_ends_as_a_ring(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_kalman_likelihood_finds_the_noises(tmp_path):
+    picture = tmp_path / "track.png"
+    (push, sensor), slope = example("kalman_likelihood").main(picture, steps=60, grid=3)
+    assert 0.2 < push < 0.4
+    assert 0.9 < sensor < 1.1
+    assert slope < 0.02
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_logistic_regression_finds_the_minimum():
     fit, accuracy = example("logistic_regression").main()
     assert fit.success, fit.message
@@ -59,6 +68,7 @@ def test_every_example_is_tested():
     tested = {
         "digits_network",
         "heat_control",
+        "kalman_likelihood",
         "logistic_regression",
         "ode_fit",
         "ridge_regression",
