@@ -25,6 +25,21 @@ def test_digits_network_learns():
     assert example("digits_network").main() >= 0.95
 
 
+def test_heat_control_ends_as_a_ring(tmp_path):
+    picture = tmp_path / "heat.png"
+    assert example("heat_control").main(picture) < 0.01
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_kalman_likelihood_finds_the_noises(tmp_path):
+    picture = tmp_path / "track.png"
+    (push, sensor), slope = example("kalman_likelihood").main(picture, steps=60, grid=3)
+    assert 0.2 < push < 0.4
+    assert 0.9 < sensor < 1.1
+    assert slope < 0.02
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_logistic_regression_finds_the_minimum():
     fit, accuracy = example("logistic_regression").main()
     assert fit.success, fit.message
@@ -36,8 +51,28 @@ def test_ridge_regression_agrees_with_scikit_learn():
     assert example("ridge_regression").main() < 1e-9
 
 
+def test_ode_fit_finds_the_rates_of_hares_and_lynxes(tmp_path):
+    picture = tmp_path / "fit.png"
+    module = example("ode_fit")
+    module.STEPS = 5  # a year: in the tests each compiled call is played, too
+    fit = module.main(picture)
+    assert fit.success, fit.message
+    assert fit.fun < 2.1
+    # The means that Stan's case study of these data finds, with priors.
+    expected = [33.9, 5.9, 0.55, 0.80, 0.028, 0.024]
+    assert np.allclose(np.exp(fit.x), expected, rtol=0.05)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_every_example_is_tested():
-    tested = {"digits_network", "logistic_regression", "ridge_regression"}
+    tested = {
+        "digits_network",
+        "heat_control",
+        "kalman_likelihood",
+        "logistic_regression",
+        "ode_fit",
+        "ridge_regression",
+    }
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
 
 
