@@ -56,7 +56,6 @@ class Kept:
 
     value: Var  # of the body
     of: int | None  # the number of the carried value that it is
-    start: int = 0  # where that of round 0 is
 
     def shape(self, most: int) -> tuple[int, ...]:
         return (most + (self.of is not None), *self.value.shape)

@@ -68,14 +68,29 @@ class SetItem(Scatter):
         return self(tx, ty)
 
 
+class _Joined(Scatter):
+    """Operands next to each other along `axis`, each in a box of the result."""
+
+    axis: int
+
+    onto = "nothing"
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return [GetItem(index)(ct) for index in self.boxes(*xs)]
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        if all(t is None for t in ts):
+            return None
+        return self(*[zeros(out, x.shape) if t is None else t for t, x in zip(ts, xs, strict=True)])
+
+
 @parametric
-class Concatenate(Scatter):
+class Concatenate(_Joined):
     """The operands one after the other along `axis`."""
 
     axis: int
 
     name = "concatenate"
-    onto = "nothing"
 
     def aval(self, *xs: Aval) -> Aval:
         rest = {(*x.shape[: self.axis], *x.shape[self.axis + 1 :]) for x in xs}
@@ -102,23 +117,14 @@ class Concatenate(Scatter):
             indices.append(tuple(full))
         return indices
 
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return [GetItem(index)(ct) for index in self.boxes(*xs)]
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        if all(t is None for t in ts):
-            return None
-        return self(*[zeros(out, x.shape) if t is None else t for t, x in zip(ts, xs, strict=True)])
-
 
 @parametric
-class Stack(Scatter):
+class Stack(_Joined):
     """The operands, of one shape, next to each other along a new axis `axis` of the result."""
 
     axis: int
 
     name = "stack"
-    onto = "nothing"
 
     def aval(self, *xs: Aval) -> Aval:
         if len({x.shape for x in xs}) != 1:
@@ -138,14 +144,6 @@ class Stack(Scatter):
         """Where each operand stands in the result, as an index."""
         rest: list[Any] = [Slice(0, n) for n in xs[0].shape]
         return [(*rest[: self.axis], k, *rest[self.axis :]) for k in range(len(xs))]
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return [GetItem(index)(ct) for index in self.boxes(*xs)]
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        if all(t is None for t in ts):
-            return None
-        return self(*[zeros(out, x.shape) if t is None else t for t, x in zip(ts, xs, strict=True)])
 
 
 # ---- indices that are data

@@ -251,11 +251,6 @@ class AddWindow(_Update):
     name = "add_window"
     adds = True
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether it adds everywhere."""
-        return not self.moves
-
     def update(self, *xs: Any) -> Any:
         out, y, *steps = xs
         out[moved_index(self.index, self.moves, steps)] += y
