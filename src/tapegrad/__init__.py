@@ -25,7 +25,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         value_and_grad,
         vjp,
     )
-    from tapegrad.loops import map, scan, while_loop
+    from tapegrad.loops import cond, map, scan, while_loop
     from tapegrad.testing import gradcheck
     from tapegrad.tracing.custom import Function
 
@@ -35,6 +35,7 @@ __all__ = [
     "Function",
     "cache_info",
     "clear_cache",
+    "cond",
     "defvjp",
     "grad",
     "gradcheck",

@@ -93,7 +93,7 @@ def _push_loop(call: Call, rewriter: Rewriter, writer: Writer, tangents: dict[Va
     ts = {k: _tangent(given[k - 1], tangents, xs[first + k]) for k in active}
     start = [*loop.given(xs)[:count], *(ts[k] for k in carried)]
     rest = [*loop.given(xs)[count:], *(ts[k] for k in active if k > count)]
-    primitive = Loop(body, len(start), loop.most, loop.backwards, loop.until)
+    primitive = Loop(body, len(start), loop.most, loop.backwards, loop.until, instead=loop.instead)
     found = primitive(*loop.heads(xs), *start, *rest)
     results = found if isinstance(found, tuple) else (found,)
     plain = [*results[:count], *results[len(start) :]]

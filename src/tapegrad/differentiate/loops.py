@@ -52,12 +52,20 @@ def zeros_of(writer: Writer, aval: Aval) -> Node:
 @dataclass(frozen=True)
 class Kept:
     """An array of one entry a round for a residual: of a carried value that at its start, and of
-    others that of each round."""
+    others that of each round. A `single` one, which is the same in all rounds, is kept as it is."""
 
     value: Var  # of the body
     of: int | None  # the number of the carried value that it is
+    single: bool = False
+
+    @property
+    def is_result(self) -> bool:
+        """Whether the loop has it as a result anyway."""
+        return self.single and self.of is not None
 
     def shape(self, most: int) -> tuple[int, ...]:
+        if self.single:
+            return self.value.shape
         return (most + (self.of is not None), *self.value.shape)
 
     def window(self, start: int) -> tuple[Any, Any]:
@@ -69,8 +77,11 @@ class Kept:
 class Residuals:
     """What a backward round reads of the forward round: how it comes by each of these values."""
 
-    def __init__(self, body: Tape, carried: int, backwards: bool, wanted: Sequence[Var]) -> None:
+    def __init__(
+        self, body: Tape, carried: int, backwards: bool, wanted: Sequence[Var], most: int
+    ) -> None:
         self.body = body
+        self.once = most == 1
         self.carried = carried
         self.backwards = backwards
         self.made = {out: call for call in body.calls for out in call.outs}
@@ -80,6 +91,11 @@ class Residuals:
         for k, x in enumerate(body.outputs[:carried]):
             if isinstance(x, Var) and x in self.made:
                 self.leaving.setdefault(x, k)
+        moving: set[Operand] = set(body.inputs[: 1 + carried])  # what isn't the same in all rounds
+        for call in body.calls:
+            if not moving.isdisjoint(call.operands):
+                moving.update(call.outs)
+        self.steady = {out for out in self.made if self.once or out not in moving}
         self.kept: dict[Any, Kept] = {}
         self.again: set[Var] = set()
         for x in wanted:
@@ -96,6 +112,8 @@ class Residuals:
 
     def _key(self, x: Any) -> Any:
         """What keeps a value: a carried one is kept once for two rounds."""
+        if self.once or x in self.steady:
+            return x
         carried = self.entering.get(x, self.leaving.get(x))
         return x if carried is None else carried
 
@@ -134,7 +152,12 @@ class Residuals:
 
     def _keep(self, x: Var) -> None:
         key = self._key(x)
-        self.kept.setdefault(key, Kept(x, key if isinstance(key, int) else None))
+        if isinstance(key, int):
+            kept = Kept(x, key)
+        else:
+            of = self.leaving.get(x) if self.once else None
+            kept = Kept(x, of, self.once or x in self.steady)
+        self.kept.setdefault(key, kept)
 
     def arrays(self) -> list[Kept]:
         """What is kept, in order."""
@@ -143,7 +166,7 @@ class Residuals:
     def read(self, x: Var) -> tuple[Kept, int]:
         """Where a kept value is: the array, and its entry of round 0."""
         kept = self.kept[self._key(x)]
-        if kept.of is None:
+        if kept.of is None or kept.single:
             return kept, 0
         return kept, int((x in self.entering) == self.backwards)
 
@@ -174,7 +197,11 @@ class Backward:
         # An array that rounds fill, and nobody has filled before: its cotangent is only read.
         given = loop.given(call.operands)
         apart = [k for k in stacked(loop) if given[k - 1] not in active]
+        if loop.instead:  # nothing is read of what it starts from
+            apart = [*range(1, 1 + loop.carried)]
         self.wrt = moving(loop, call.operands, active, apart)
+        if loop.instead:
+            self.wrt = [k for k in self.wrt if k > loop.carried]
         inside = depends_on(loop.body, self.wrt)
         self.filled = [k for k in apart if loop.body.outputs[k - 1] in inside]
         self.carried = [k for k in self.wrt if k <= loop.carried]
@@ -202,7 +229,7 @@ class Backward:
         )
         reached = set(self.round.inputs[count:])  # arrays that users' rules reached
         wanted = [x for x in wanted if x not in reached]
-        self.residuals = Residuals(self.early, loop.carried, loop.backwards, wanted)
+        self.residuals = Residuals(self.early, loop.carried, loop.backwards, wanted, loop.most)
 
     def _round(self, masked: Collection[int]) -> Tape:
         onto = [self.wrt.index(k) for k in self.summed]
@@ -219,6 +246,7 @@ class Backward:
         return sum(
             math.prod(kept.shape(self.loop.most)) * kept.value.dtype.itemsize
             for kept in self.residuals.arrays()
+            if not kept.is_result
         )
 
     def forward(self, builder: Builder, call: Call) -> tuple[Var, ...]:
@@ -228,13 +256,16 @@ class Backward:
         heads, given = loop.heads(operands), loop.given(operands)
         rounds = heads[0]
         start, invariants = [*given[: loop.carried]], given[loop.carried :]
-        arrays = self.residuals.arrays()
+        arrays = [kept for kept in self.residuals.arrays() if not kept.is_result]
         writer = Writer(builder)
         writer.src, writer.reason = call.src, f"kept for the derivative of {call.primitive}"
         for kept in arrays:
             shape = kept.shape(loop.most)
+            if shape == ():
+                start.append(Literal(kept.value.dtype.type(0)))
+                continue
             array = writer.apply(Empty(shape, kept.value.dtype), ())
-            if kept.of is not None:
+            if kept.of is not None and not kept.single:
                 # Counting down, the entry behind the last round's is where it starts.
                 at = writer.node(rounds) if loop.backwards else None
                 index, moves = kept.window(0)
@@ -244,7 +275,10 @@ class Backward:
                 else:
                     array = SetWindow(index, moves)(array, first, at)
             start.append(array.operand)
-        primitive = Loop(self._keeping(arrays), len(start), loop.most, loop.backwards, loop.until)
+        primitive = Loop(
+            *(self._keeping(arrays), len(start), loop.most, loop.backwards, loop.until),
+            instead=loop.instead,
+        )
         outs = builder.call(primitive, [*heads, *start, *invariants], call.src, call.reason)
         count = len(start)
         return (*outs[: loop.carried], *outs[count:], *outs[loop.carried : count])
@@ -260,6 +294,9 @@ class Backward:
         for kept in arrays:
             stack = builder.fresh(Aval(kept.shape(self.loop.most), kept.value.dtype))
             stacks.append(stack)
+            if kept.single:
+                outputs.append(kept.value)
+                continue
             value, start = self.residuals.written(kept)
             index, moves = kept.window(start)
             written = SetWindow(index, moves)(
@@ -292,10 +329,18 @@ class Backward:
     ) -> list[Any]:
         """The cotangents of the forward loop's operands, for those of its results."""
         loop = self.loop
+        contributions: list[Any] = [None] * len(xs)
+        first = len(xs) - len(loop.given(xs)) - 1
+        if loop.instead:
+            for k in range(1, 1 + loop.carried):
+                contributions[first + k] = cts[k - 1]
+        if not self.wrt:
+            return contributions
         arrays = self.residuals.arrays()
         round_ = self._masked([cts[k - 1] for k in (*self.carried, *self.filled)], masks)
         rounds, given = xs[0], loop.given(xs)
-        stacks = outs[len(outs) - len(arrays) :]
+        own = iter(outs[len(outs) - sum(not kept.is_result for kept in arrays) :])
+        stacks = [outs[kept.of or 0] if kept.is_result else next(own) for kept in arrays]
         if loop.until:
             rounds = outs[loop.carried]
         invariants = given[loop.carried :]
@@ -309,8 +354,6 @@ class Backward:
         filled = [cts[k - 1] for k in self.filled]
         found = primitive(rounds, *start, *filled, *stacks, *invariants, *reached)
         results = iter(found if isinstance(found, tuple) else (found,))
-        contributions: list[Any] = [None] * len(xs)
-        first = len(xs) - len(given) - 1
         for k in self.carried:
             contributions[first + k] = next(results)
         for k in self.summed:
@@ -382,6 +425,9 @@ class Backward:
                 return x
             if x not in env:
                 kept, start = residuals.read(known.get(x, x))
+                if kept.single:
+                    env[x] = stacks[id(kept)]
+                    return env[x]
                 index, moves = kept.window(start)
                 array = writer.node(stacks[id(kept)])
                 env[x] = Window(index, moves)(array, writer.node(env[step])).operand
@@ -428,7 +474,7 @@ def with_residuals(
         parts = segmented(builder, call) if backward.nbytes > MEMORY else []
         for part in parts or [call]:
             backward = Backward(part, active, derive) if parts else backward
-            if backward.wrt:
+            if backward.wrt or backward.loop.instead:
                 _keep(builder, part, backward, found)
             else:
                 builder.calls.append(part)

@@ -39,6 +39,7 @@ def reverse(
     keep: Sequence[int] | None = None,
     masked: Collection[int] = (),
     onto: Sequence[int] = (),
+    inside: bool = False,
 ) -> Tape:
     """The tape of (outputs..., cotangents of the inputs numbered `wrt`...).
 
@@ -46,8 +47,9 @@ def reverse(
     `seed` the cotangents of all outputs are further inputs, put after the free ones and before
     the captured ones. `keep` numbers the outputs that stay on the tape; all, if not given.
 
-    Of a round of a loop: the seeds numbered in `masked` have zeros that stand (see `masks`), and
-    cotangents of the `wrt` numbered in `onto` are added to further inputs, put after the seeds.
+    Of a round `inside` of a loop: the seeds numbered in `masked` have zeros that stand (see
+    `masks`), and cotangents of the `wrt` numbered in `onto` are added to further inputs, put after
+    the seeds.
     """
     tape, loops = with_residuals(tape, wrt, _of_round)
     seeded = _with_seeds(tape, [tape.inputs[wrt[k]].aval for k in onto]) if seed else tape
@@ -71,6 +73,8 @@ def reverse(
     active = depends_on(tape, wrt)
     for call in reversed(tape.calls):
         if cts.keys().isdisjoint(call.outs) or active.isdisjoint(call.outs):
+            continue
+        if inside and call.primitive.factors:  # kept for a derivative: their cotangents are zeros
             continue
         if call.outs[0] in loops:
             _pull_back_loop(loops[call.outs[0]], writer, cts, active, masks)
@@ -107,7 +111,7 @@ def _with_seeds(tape: Tape, sums: Sequence[Aval]) -> Tape:
 
 def _of_round(body: Tape, wrt: Sequence[int], masked: Collection[int], onto: Sequence[int]) -> Tape:
     """The derivative of a loop's round."""
-    return reverse(body, wrt, seed=True, masked=masked, onto=onto)
+    return reverse(body, wrt, seed=True, masked=masked, onto=onto, inside=True)
 
 
 def _pull_back(

@@ -281,6 +281,7 @@ class Repeated(Control):
     backwards: bool
     until: bool
     recomputed: bool
+    instead: bool
 
     @property
     def checks(self) -> bool:

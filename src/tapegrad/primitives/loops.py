@@ -37,6 +37,10 @@ class Loop(Repeated):
     made, and whether it would have gone on after the most that it may make.
 
     One that is `recomputed` keeps nothing for its derivative, which runs it again.
+
+    One that runs `instead` makes one round or none, and doesn't look at what it starts from, which
+    nobody has computed if it makes one: a side of a conditional. So it passes the cotangents of its
+    results on to that as they are.
     """
 
     body: Tape
@@ -45,6 +49,7 @@ class Loop(Repeated):
     backwards: bool = False
     until: bool = False
     recomputed: bool = False
+    instead: bool = False
 
     name = "loop"
 
@@ -102,9 +107,8 @@ class Loop(Repeated):
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         shown = [("body", self.body), ("carried", self.carried), ("most", self.most)]
-        shown += [
-            (name, True) for name in ("backwards", "until", "recomputed") if getattr(self, name)
-        ]
+        flags = ("backwards", "until", "recomputed", "instead")
+        shown += [(name, True) for name in flags if getattr(self, name)]
         return tuple(shown)
 
 

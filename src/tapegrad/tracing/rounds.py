@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -113,6 +113,9 @@ class Rounds:
     structure: Any
     src: Source | None
 
+    # Whether there may be no rounds: then nothing that they need is computed outside.
+    apart: ClassVar[bool] = False
+
     def run(
         self, leaves: Sequence[Any], entries: Sequence[Any]
     ) -> tuple[list[Any], list[Any], Any]:
@@ -185,7 +188,7 @@ class Rounds:
         marks = marks_of(traces_under_way())
         request = Request(body, (step, *operands, *self.arrays), names=self.words(leaves))
         with _once_more(again or done > 0):
-            traced = trace_function(request)
+            traced = trace_function(request, apart=self.apart)
         found = [_leaf(traced, k) for k in range(len(traced.outputs))]
         return Round(traced, found[: self.count], found[self.count :], structures[0], marks)
 
@@ -292,8 +295,8 @@ class Rounds:
             if _kind(a) != _kind(b):
                 name = name_of(unflatten(self.structure, range(self.count)), k, "carry")
                 raise ArgumentError(
-                    f"{self.label}: {name} is {_type_text(a)} before round {done} and "
-                    f"{_type_text(b)} after it{self.at()}. What is carried may change its shape "
+                    f"{self.label}: {name} is {type_text(a)} before round {done} and "
+                    f"{type_text(b)} after it{self.at()}. What is carried may change its shape "
                     f"and dtype in the first {FIRST} rounds, and then keeps them: let the function "
                     "return what it was given, as to shapes and dtypes"
                 )
@@ -379,7 +382,8 @@ def described(x: Any) -> str:
     return "an array" if is_array(x) else "a number" if is_traced(x) else repr(x)
 
 
-def _type_text(found: Any) -> str:
+def type_text(found: Any) -> str:
+    """What messages call a type."""
     if found[0] == "static":
         return repr(found[2])
     shape, dtype, weak = found

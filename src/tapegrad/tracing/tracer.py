@@ -156,7 +156,7 @@ class Tracer(Conversions, Proxy):
         """Make this tracer stand for `primitive(self, *operands)` from now on, and its root and
         all other views of that follow."""
         trace = innermost([self, *operands])
-        if trace is not self._trace:
+        if trace is not self._owner._trace:
             raise UnsupportedError(
                 "an array of an outer traced function is written to inside an inner one"
                 f"{at_line()}. Return the new value from the inner function instead"
@@ -438,7 +438,7 @@ def record(trace: Trace, primitive: Any, operands: Any) -> Any:
 
 def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:
     """Make `out` a view of `operand`, if NumPy made one: then writes to either reach the other."""
-    if not isinstance(operand, Tracer) or operand._trace is not out._trace:
+    if not isinstance(operand, Tracer):
         return
     root = operand._owner
     if is_doubtful(view, root, operand):

@@ -211,6 +211,11 @@ class _KernelEmitter:
 
     def open_round(self, index: Index, rounds: str, backwards: bool, more: str) -> str:
         """Begin a loop over rounds, as long as there is `more` to do; returns its index's name."""
+        if index.extent == 1 and not more and not rounds.isdigit():  # one round, or none
+            self.loops[index] = "0"
+            self.line(f"if {rounds} > 0:")
+            self.depth += 1
+            return "0"
         name = next((n for n in self.letters if n not in self.loops.values()), None)
         name = self.names.fresh("i0") if name is None or more else name
         self.loops[index] = name

@@ -9,6 +9,8 @@ for t in range(100):
     s = s1
     u, u1 = u1, u
 out1[()] = s
+
+One of a round or none is an `if`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def emit_recurrence(emitter: Any, step: Recurrence) -> None:
     more = ""
     rounds = emitter.text(step.rounds)
     most = step.index.extent
-    if step.rounds.cell is not None:
+    if step.rounds.cell is not None and most > 1:
         rounds = f"min({rounds}, {most})"
     if step.until is not None:
         more = emitter.names.fresh("more")
