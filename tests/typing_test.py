@@ -16,8 +16,8 @@ import numpy as np
 import tapegrad
 import tapegrad.numpy as tnp
 from tapegrad import (
-    Function, cache_info, cond, defvjp, grad, jit, primitive, scan, simplegrad, stop_gradient, trace,
-    value_and_grad, vjp, while_loop,
+    Function, cache_info, cond, defvjp, grad, jit, primitive, scan, simplegrad, stop_gradient,
+    trace, value_and_grad, vjp, while_loop,
 )
 from tapegrad.typing import Derived
 

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from tapegrad.differentiate.reverse import reverse
+from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.verify import verify
+from tapegrad.optimize.bodies import reroll_bodies
 from tapegrad.optimize.composites import expand_composites
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import prune, remove_dead
@@ -109,7 +111,8 @@ def rolled(
     kept = [x for k, x in enumerate(captured) if first + k not in found.dropped]
     if message := unrolled_loop(found.tape):
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-    return found.tape, (*kept, *found.further)
+    done, arrays = reroll_bodies(found.tape)
+    return renumbered(done) if arrays else done, (*kept, *found.further, *arrays)
 
 
 # ---- Tape -> Tape

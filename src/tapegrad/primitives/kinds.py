@@ -182,6 +182,13 @@ class Moving(Parametric):
         """The steps among the operands."""
         return xs[len(xs) - len(self.moves) :]
 
+    def chosen(self, step: int) -> int | None:
+        """The axis in which a step is the index itself, whatever it is; None if there is none."""
+        axes = [axis for axis, far in enumerate(self.moves[step]) if far]
+        others = [moves[axis] for moves in self.moves for axis in axes]
+        alone = len(axes) == 1 and sum(map(abs, others)) == 1 and max(others) == 1
+        return axes[0] if alone and self.index[axes[0]] == 0 else None
+
 
 class Unset(Parametric):
     """An array whose elements are all set before they are read: no operands."""

@@ -66,8 +66,11 @@ def can_be_planned(body: Tape, affine: Collection[Var]) -> bool:
         elif isinstance(primitive, Library) and not isinstance(primitive, Routine):
             return False
         elif isinstance(primitive, Moving):
-            steps = primitive.steps(call.operands)
-            if any(isinstance(x, Var) and x not in known for x in steps):
+            steps = enumerate(primitive.steps(call.operands))
+            if any(
+                isinstance(x, Var) and x not in known and primitive.chosen(k) is None
+                for k, x in steps
+            ):
                 return False
     return True
 

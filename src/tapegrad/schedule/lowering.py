@@ -16,6 +16,7 @@ from tapegrad.ir.plan import (
     Compute,
     Failure,
     Index,
+    Indirect,
     Plan,
     Read,
     Step,
@@ -162,6 +163,8 @@ class Lowering:
             if moved is None:
                 break
             at, x = self.moved(call, entries(moved)), call.operands[0]
+            if not all(isinstance(k, Affine) for k in at):  # no view goes on from there
+                return Read(self.materialized(x), at)
         if isinstance(x, Literal):
             return Read(None, (), x)
         if x in self.indices:
@@ -183,20 +186,38 @@ class Lowering:
         if not isinstance(primitive, Moving):
             return at
         found = list(at)
-        for step, moves in zip(primitive.steps(call.operands), primitive.moves, strict=True):
+        steps = primitive.steps(call.operands)
+        for k, (step, moves) in enumerate(zip(steps, primitive.moves, strict=True)):
             number = self.affine(step)
-            assert number is not None, call
+            if number is None:
+                axis, larger = primitive.chosen(k), self.larger(call)
+                assert axis is not None, call
+                found[axis] = Indirect(self.read(step, ()), larger[axis])
+                continue
             for axis, far in enumerate(moves):
                 entry = found[axis]
                 assert isinstance(entry, Affine)
                 found[axis] = entry.plus(number.scaled(far))
         return tuple(found)
 
-    def is_affine(self, call: Call) -> bool:
-        """Whether it is known by how much a call's place moves, as a number of indices."""
-        primitive = call.primitive
+    def chosen(self, call: Call) -> dict[int, Operand] | None:
+        """The axes in which values say where a call's place is, and these; of others it is known,
+        as a number of indices. None if a value says it in another way."""
+        primitive, found = call.primitive, {}
         steps = primitive.steps(call.operands) if isinstance(primitive, Moving) else ()
-        return all(self.affine(step) is not None for step in steps)
+        for k, step in enumerate(steps):
+            if self.affine(step) is None:
+                axis = primitive.chosen(k)  # type: ignore[attr-defined]
+                if axis is None:
+                    return None
+                found[axis] = step
+        return found
+
+    @staticmethod
+    def larger(call: Call) -> tuple[int, ...]:
+        """The shape of the array in which a call has its place."""
+        reads = isinstance(call.primitive, View)
+        return call.operands[0].shape if reads else call.out.shape
 
     def stays(self, x: Operand) -> bool:
         """Whether this shows memory in which a round of a loop updates what it carries."""

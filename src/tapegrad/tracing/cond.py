@@ -145,7 +145,7 @@ class Operands:
         names, _ = leaf_names(f, self.values, {})
         request = Request(body, self.traced, names=names)
         run = quiet(trace_function) if idle else trace_function
-        traced = run(request, apart=True, idle=idle)
+        traced = run(request, repeats=True, apart=True, idle=idle)
         found = [_leaf(traced, k) for k in range(len(traced.outputs))]
         return Side(traced, structures[0], found)
 

@@ -188,7 +188,7 @@ class Rounds:
         marks = marks_of(traces_under_way())
         request = Request(body, (step, *operands, *self.arrays), names=self.words(leaves))
         with _once_more(again or done > 0):
-            traced = trace_function(request, apart=self.apart)
+            traced = trace_function(request, repeats=True, apart=self.apart)
         found = [_leaf(traced, k) for k in range(len(traced.outputs))]
         return Round(traced, found[: self.count], found[self.count :], structures[0], marks)
 
@@ -278,15 +278,16 @@ class Rounds:
                 raise TraceError(
                     f"{self.label}: a traced integer is used as an index, a length or a range"
                     f"{at_source(guard.src)}, and it isn't {guard.expected.value} in all rounds. "
-                    "Pass the array as xs, of which each round gets its entry; or index with an "
-                    "array of integers, x[np.atleast_1d(k)][0]"
+                    "An array that is traced takes it, x[k], and a plain array as "
+                    "tapegrad.numpy.array(x); or pass the array as xs, of which each round gets "
+                    "its entry"
                 ) from error
             raise TraceError(
                 f"{self.label}: {guard.what or 'a value'} is {guard.expected.value} in the first "
                 f"round{at_source(guard.src)}, and not in all others. The function is traced once "
                 "for all rounds, so it must take the same path in each. Use np.where, which "
-                "computes both and chooses (or np.logical_and in the place of `and`); or write a "
-                "plain loop"
+                "computes both and chooses (or np.logical_and in the place of `and`), or "
+                "tapegrad.cond, which calls one of two functions; or write a plain loop"
             ) from error
 
     def check_types(self, old: Sequence[Any], new: Sequence[Any], done: int) -> None:

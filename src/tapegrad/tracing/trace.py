@@ -89,13 +89,19 @@ class Trace:
     """Records on a builder. Its tracers carry values, except in the trace of a user's derivative
     rule: that runs when only types are known, and a tracer whose value isn't known carries None.
 
+    One that `repeats` stands for other calls too, with other values: for all rounds of a loop, say.
     One that stands `apart` also records what is computed of the values of traces around it alone:
     what it holds may not be run. One that is `idle` is of a function that isn't called with these
     values: they may decide nothing, and that errors don't occur is `presumed`.
     """
 
     def __init__(
-        self, builder: Builder, label: str = "", apart: bool = False, idle: bool = False
+        self,
+        builder: Builder,
+        label: str = "",
+        repeats: bool = False,
+        apart: bool = False,
+        idle: bool = False,
     ) -> None:
         self.builder = builder
         self.label = label or builder.name
@@ -118,6 +124,7 @@ class Trace:
         self._apart = apart
         around = current_trace()
         self.idle: bool = idle or (around is not None and around.idle)
+        self.repeats: bool = repeats or (around is not None and around.repeats)
         self.presuming = False
         # How warnings were treated when it began: see `tracing.floating`
         show = vars(warnings).get("_showwarnmsg_impl")

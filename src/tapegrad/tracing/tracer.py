@@ -12,9 +12,9 @@ variable; a view that has become stale is read through its chain again.
 from __future__ import annotations
 
 from abc import ABCMeta
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
+from tapegrad.primitives.windows import SetWindow, Window
 from tapegrad.tracing.attributes import NumpyAttributes
 from tapegrad.tracing.conversions import AsIndex, Conversions, Rounds
 from tapegrad.tracing.dispatch import dispatch
@@ -95,7 +96,7 @@ class Tracer(Conversions, Proxy):
         self._value = value
         self._aval = operand.aval
         self._root: Tracer | None = None
-        self._chain: tuple[View, ...] = ()
+        self._chain: tuple[View | Chosen, ...] = ()
         self._version = 0
         self._ordered = True  # these three: see `tracing.layout`
         self._may_alias: list[Any] = []
@@ -116,7 +117,7 @@ class Tracer(Conversions, Proxy):
         if root is not None and self._version != root._version:
             current = stand_in(root._trace, root._operand, root._value)
             for view in self._chain:
-                current = record(root._trace, view, [current])
+                current = _viewed(root._trace, view, current)
             self._operand, self._value = current._operand, current._value
             self._version = root._version
         return self._operand, self._value
@@ -170,7 +171,7 @@ class Tracer(Conversions, Proxy):
             return
         levels = [stand_in(trace, root._operand, root._value)]
         for view in self._chain[:-1]:
-            levels.append(record(trace, view, [levels[-1]]))
+            levels.append(_viewed(trace, view, levels[-1]))
         for view, below in zip(reversed(self._chain), reversed(levels), strict=True):
             new = _unview(trace, view, below, new)
         root._operand, root._value = new._operand, laid_out_like(new._value, root._value)
@@ -453,13 +454,36 @@ def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:
         out._version = root._version
 
 
-def _unview(trace: Trace, view: View, below: Tracer, new: Tracer) -> Tracer:
+class Chosen(NamedTuple):
+    """A view whose place values say: a window, and its steps."""
+
+    window: Window
+    steps: tuple[Tracer, ...]
+
+
+def link_chosen(out: Tracer, window: Window, operand: Tracer, steps: Sequence[Tracer]) -> None:
+    """Make `out` a view of `operand` whose place these steps say now, unless it is a scalar."""
+    if out.shape or isinstance(out._value, np.ndarray):
+        held = tuple([stand_in(k._trace, *k._read()) for k in steps])
+        out._root, out._chain = operand._owner, (*operand._chain, Chosen(window, held))
+        out._version = operand._owner._version
+
+
+def _viewed(trace: Trace, view: View | Chosen, x: Tracer) -> Tracer:
+    """The view of an array."""
+    window, steps = view if isinstance(view, Chosen) else (view, ())
+    return record(trace, window, [x, *steps])
+
+
+def _unview(trace: Trace, view: View | Chosen, below: Tracer, new: Tracer) -> Tracer:
     """`below` after its view `view(below)` has become `new`."""
+    if isinstance(view, Chosen):
+        write = SetWindow(view.window.index, view.window.moves)
+        return record(trace, write, [below, new, *view.steps])
     if isinstance(view, GetItem):
         return record(trace, SetItem(view.index), [below, new])
     if isinstance(view, Transpose):
-        inverse = tuple(int(a) for a in np.argsort(view.axes))
-        return record(trace, Transpose(inverse), [new])
+        return record(trace, Transpose(tuple(map(int, np.argsort(view.axes)))), [new])
     if isinstance(view, Reshape):
         return record(trace, Reshape(below.shape), [new])
     if isinstance(view, ExpandDims):
