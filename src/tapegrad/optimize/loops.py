@@ -184,12 +184,10 @@ class _Loop:
 
     def _moves_out(self, call: Call) -> bool:
         primitive = call.primitive
-        if (
-            not self.hoists
-            or primitive.foreign
-            or isinstance(primitive, (Library, Repeated, Unset))
-        ):
+        if not self.hoists or primitive.foreign or isinstance(primitive, (Repeated, Unset)):
             return False
+        if isinstance(primitive, Library) and not self.runs:
+            return False  # a call of NumPy may take long
         return all(isinstance(x, Literal) or x in self.outside for x in call.operands)
 
 

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -113,9 +113,6 @@ class Rounds:
     structure: Any
     src: Source | None
 
-    # Whether there may be no rounds: then nothing that they need is computed outside.
-    apart: ClassVar[bool] = False
-
     def run(
         self, leaves: Sequence[Any], entries: Sequence[Any]
     ) -> tuple[list[Any], list[Any], Any]:
@@ -188,7 +185,7 @@ class Rounds:
         marks = marks_of(traces_under_way())
         request = Request(body, (step, *operands, *self.arrays), names=self.words(leaves))
         with _once_more(again or done > 0):
-            traced = trace_function(request, repeats=True, apart=self.apart)
+            traced = trace_function(request, repeats=True, apart=True)
         found = [_leaf(traced, k) for k in range(len(traced.outputs))]
         return Round(traced, found[: self.count], found[self.count :], structures[0], marks)
 

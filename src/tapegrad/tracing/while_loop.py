@@ -68,8 +68,6 @@ class While(Rounds):
     cond: Callable[[Any], Any]
     most: int
 
-    apart = True
-
     @unobserved
     def run(
         self, leaves: Sequence[Any], entries: Sequence[Any]
