@@ -61,6 +61,7 @@ class Primitive:
     inlined: ClassVar[bool] = False  # whether their calls will stand in the place of this one's
     checks: Any = False  # whether it has guards of its own, and stays though nobody reads it
     updates: ClassVar[bool] = False  # whether the result is the first operand with a part changed
+    repeats: ClassVar[bool] = False  # whether it is a loop, which updates what it carries
 
     def with_tapes(self, tapes: Sequence[Tape]) -> Primitive:
         """This primitive with others in the place of the tapes that it holds."""

@@ -112,7 +112,7 @@ class Script:
         self.first = [(self._slot(guard.operand), guard) for guard in known]
         self.steps: list[tuple[Callable[..., Any], tuple[int, ...], int, _Rest | None]] = []
         for position, call in enumerate(tape.calls):
-            primitive = call.primitive
+            primitive: Any = call.primitive
             operands = tuple([self._slot(x) for x in call.operands])
             outs = [self._define(x) for x in call.outs]
             gone = dead.get(position, ())
@@ -121,6 +121,8 @@ class Script:
             rest = None
             if isinstance(primitive, Elementwise):
                 function = primitive.ufunc
+            elif position in writes.loops:
+                function = partial(primitive.played, _run_inner, own=writes.loops[position])
             elif primitive.tapes:
                 function = partial(primitive.played, _run_inner)
             elif position in writes.updates:
