@@ -119,6 +119,11 @@ class Primitive:
         the primitive is called by its name."""
         return []
 
+    def quick_text(self, xs: Sequence[str]) -> str:
+        """Python for what `evaluate` gives of operands with these names, or, of what `updates`, for
+        what that does; "" where nothing is quicker than to call them."""
+        return ""
+
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         """The static parameters by name, as the tape prints them."""
         return ()

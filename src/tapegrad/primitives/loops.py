@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Operand, Tape
+from tapegrad.ir.tape import METHODS, Aval, Operand, Tape
 from tapegrad.ir.updates import kept_in_place
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Repeated
@@ -70,6 +70,9 @@ class Loop(Repeated):
             raise ValueError("loop: a round doesn't leave what it takes")
         found = tuple([x.aval for x in self.body.outputs[: self.carried]])
         return (*found, _COUNT, _FLAG) if self.until else found
+
+    def evaluate(self, *xs: Any) -> Any:
+        return METHODS["repeat"](self, xs)
 
     def played(self, run: Callable[..., list[Any]], *xs: Any, own: Collection[int] = ()) -> Any:
         """The result; of what is carried those numbered in `own` may be written to."""
