@@ -15,6 +15,7 @@ from tests.loops.derivatives_test import (
     floats,
     loss,
     newton,
+    put,
     tape_of,
     whole,
 )
@@ -138,6 +139,23 @@ def test_programs(f, x):
     check(tape, x)
     gradient = reverse(tape, [0])
     check(gradient, x)
+
+
+def test_what_must_not_be_written_to_is_copied():
+    """An invariant of a loop, and what is read again."""
+
+    def body(t, h, ys, x):
+        there = put(x, h, t)
+        twice = put(ys, h * 2.0, t)
+        return whole(there * 0.3) + whole(ys) * 0.1, put(twice, h, t) + ys * 0.5
+
+    tape = loss(body, [f8(), f8(6), f8(6)], 2, lambda h, ys: h * whole(ys))
+    values = drawn([f8(), f8(6), f8(6)])
+    kept = [np.array(v) for v in values]
+    check(tape, *values)
+    check(reverse(tape, range(3)), *values)
+    for found, wanted in zip(values, kept, strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_loops_in_loops_in_loops():

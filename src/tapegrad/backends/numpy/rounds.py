@@ -217,7 +217,8 @@ class _Text:
         """An expression for what a call gives, in the memory of `place` if there is one."""
         primitive: Any = call.primitive
         operands = [self._name(x, names) for x in call.operands]
-        quick = "" if place or is_copied else primitive.quick_text(operands)
+        called = place or is_copied or primitive.updates
+        quick = "" if called else primitive.quick_text(operands)
         if quick:
             return str(quick)
         function = primitive.evaluate
