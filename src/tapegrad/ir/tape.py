@@ -61,6 +61,7 @@ class Primitive:
     inlined: ClassVar[bool] = False  # whether their calls will stand in the place of this one's
     checks: Any = False  # whether it has guards of its own, and stays though nobody reads it
     updates: ClassVar[bool] = False  # whether the result is the first operand with a part changed
+    repeats: ClassVar[bool] = False  # whether it is a loop, which updates what it carries
 
     def with_tapes(self, tapes: Sequence[Tape]) -> Primitive:
         """This primitive with others in the place of the tapes that it holds."""
@@ -117,6 +118,11 @@ class Primitive:
         """The lines of NumPy that define `outs`, for operands `xs`; none if there aren't any, and
         the primitive is called by its name."""
         return []
+
+    def quick_text(self, xs: Sequence[str]) -> str:
+        """Python for what `evaluate` gives of operands with these names, or, of what `updates`, for
+        what that does; "" where nothing is quicker than to call them."""
+        return ""
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         """The static parameters by name, as the tape prints them."""
