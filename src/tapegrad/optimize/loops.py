@@ -99,7 +99,7 @@ class _Loop:
                 self.rewriter.env[out] = self.given[k]
         if not kept and not self.counted:
             return
-        primitive = replace_loop(self.loop, renumbered(body), len(kept))
+        primitive = self.loop.changed(body=renumbered(body), carried=len(kept))
         operands = [*self.heads, *(self.given[k] for k in kept)]
         operands += [self.outside[x] for x in invariants]
         outs = self.rewriter.builder.call(primitive, operands, self.call.src, self.call.reason)
@@ -189,11 +189,6 @@ class _Loop:
         if isinstance(primitive, Library) and not self.runs:
             return False  # a call of NumPy may take long
         return all(isinstance(x, Literal) or x in self.outside for x in call.operands)
-
-
-def replace_loop(loop: Any, body: Tape, carried: int) -> Any:
-    """The loop with another body."""
-    return type(loop)(**{**vars(loop), "body": body, "carried": carried})
 
 
 def _with_views(stay: list[Call], made: dict[Var, Call], outside: dict[Var, Operand]) -> list[Call]:

@@ -126,9 +126,11 @@ class Trace:
         self.idle: bool = idle or (around is not None and around.idle)
         self.repeats: bool = repeats or (around is not None and around.repeats)
         self.presuming = False
-        # How warnings were treated when it began: see `tracing.floating`
+        # How warnings were treated when it began, and what stands for errors of floating point that
+        # nobody watches for: see `tracing.floating`
         show = vars(warnings).get("_showwarnmsg_impl")
         self.warned = (warnings.filters, list(warnings.filters), show)
+        self.calm: Any = None
 
     def __enter__(self) -> Trace:
         if self._apart:
@@ -210,11 +212,6 @@ class Trace:
     def record(self, primitive: Any, operands: Sequence[Operand]) -> tuple[Var, ...]:
         src = self.src or user_source()
         return self.builder.call(primitive, operands, src, self.reason)
-
-    def record_typed(self, primitive: Any, operands: Sequence[Operand], aval: Aval) -> Var:
-        """Record a call whose result's type is known."""
-        src = self.src or user_source()
-        return self.builder._append(primitive, operands, (aval,), src, self.reason)[0]
 
     def note_write(self, tracer: Proxy) -> None:
         """`tracer`, which is no view, is written to in place."""

@@ -209,24 +209,27 @@ class _KernelEmitter:
             self.line(f"# {src}: {text}" if text else f"# {src}")
         self.last_src = src if len(sources) == 1 else None
 
-    def open_round(self, index: Index, rounds: str, backwards: bool, more: str) -> str:
-        """Begin a loop over rounds, as long as there is `more` to do; returns its index's name."""
-        if index.extent == 1 and not more and not rounds.isdigit():  # one round, or none
-            self.loops[index] = "0"
-            self.line(f"if {rounds} > 0:")
-            self.depth += 1
-            return "0"
-        name = next((n for n in self.letters if n not in self.loops.values()), None)
-        name = self.names.fresh("i0") if name is None or more else name
+    def open_round(self, index: Index, steps: tuple[str, str], backwards: bool, more: str) -> str:
+        """Begin a loop over steps, from the first up to the second, while there is `more` to do;
+        returns its index's name. One of a round or none is an `if`."""
+        begin, rounds = steps
+        if index.extent == 1 and begin == "0" and not more and not rounds.isdigit():
+            name = "0"
+        else:
+            name = next((n for n in self.letters if n not in self.loops.values()), "")
+            name = self.names.fresh("i0") if more or not name else name
         self.loops[index] = name
-        if more:
+        if name == "0":
+            self.line(f"if {rounds} > 0:")
+        elif more:
             self.line(f"{name} = 0")
             self.line(f"while {more} and {name} < {rounds}:")
         elif backwards:
             first = str(int(rounds) - 1) if rounds.isdigit() else f"{rounds} - 1"
-            self.line(f"for {name} in range({first}, -1, -1):")
+            last = "-1" if begin == "0" else f"{begin} - 1"
+            self.line(f"for {name} in range({first}, {last}, -1):")
         else:
-            self.line(f"for {name} in range({rounds}):")
+            self.line(f"for {name} in range({f'{begin}, ' * (begin != '0')}{rounds}):")
         self.depth += 1
         return name
 
