@@ -15,8 +15,6 @@ import numpy as np
 from tapegrad.ir.inputs import unused, with_inputs
 from tapegrad.ir.tape import Aval, Call, Tape
 from tapegrad.optimize.reroll import reroll
-from tapegrad.primitives.control import CallTape
-from tapegrad.primitives.loops import Loop
 
 Arrays = tuple[np.ndarray, ...]
 
@@ -28,7 +26,7 @@ def reroll_bodies(tape: Tape) -> tuple[Tape, Arrays]:
     calls: list[Call] = []
     further: list[np.ndarray] = []
     for call in tape.calls:
-        if isinstance(call.primitive, (Loop, CallTape)):
+        if call.primitive.tapes and not getattr(call.primitive, "ruled", False):
             (body,) = call.primitive.tapes
             if id(body) not in known:
                 known[id(body)] = _rerolled(body)

@@ -1,4 +1,4 @@
-"""Views of views of arrays: a chain of them, from the array down, and back up when one is written to.
+"""Views of views of arrays: a chain of them, down from the array, and up when one is written to.
 
 Names: `record` records a call; `below` is what a view is of.
 """
