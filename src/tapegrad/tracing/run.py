@@ -179,7 +179,8 @@ def trace_function(
     tape, used = (renumbered(tape), captured) if number is None else number(tape, captured, alone)
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
     written = trace.written([x for x in tracers if isinstance(x, Tracer) and x._trace is trace])
-    check_apart(name, written, tape.names[: len(given)], [*given, *captured])
+    if not repeats:  # what rounds are passed is their own
+        check_apart(name, written, tape.names[: len(given)], [*given, *captured])
     return Traced(request.name, tape, used, out_structure, outputs, values, weak, written)
 
 
