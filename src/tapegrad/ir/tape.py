@@ -325,6 +325,17 @@ def everywhere(step: Callable[[Tape], Tape]) -> Callable[[Tape], Tape]:
     return deep
 
 
+MOST_TYPES = 10_000
+_TYPES: dict[Aval, Aval] = {}
+
+
+def one_type(aval: Aval) -> Aval:
+    """The one object for a type: it makes tapes small, and types quick to compare."""
+    if len(_TYPES) > MOST_TYPES:
+        _TYPES.clear()
+    return _TYPES.setdefault(aval, aval)
+
+
 class Builder:
     """Records calls and hands out variables, in order; `finish` makes the tape."""
 
@@ -348,7 +359,7 @@ class Builder:
 
     def fresh(self, aval: Aval) -> Var:
         """A variable that nothing defines yet."""
-        var = Var(self._next, aval)
+        var = Var(self._next, one_type(aval))
         self._next += 1
         return var
 
@@ -387,7 +398,7 @@ class Builder:
     ) -> tuple[Var, ...]:
         first = self._next
         self._next = first + len(avals)
-        outs = tuple([Var(first + k, aval) for k, aval in enumerate(avals)])
+        outs = tuple([Var(first + k, one_type(aval)) for k, aval in enumerate(avals)])
         self.calls.append(Call(primitive, tuple(operands), outs, src, reason))
         return outs
 
