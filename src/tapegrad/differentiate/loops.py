@@ -139,7 +139,7 @@ class Residuals:
             if call is None or (v is not x and v in self.leaving and self.leaving[v] in self.kept):
                 leaves[self._key(v)] = v
                 continue
-            if not _is_cheap(call) and not getattr(call.primitive, "recomputed", False):
+            if not self._is_cheap(call):
                 if v is x:
                     return False
                 leaves[self._key(v)] = v
@@ -147,6 +147,19 @@ class Residuals:
             calls.update(call.outs)
             stack += [y for y in call.operands if isinstance(y, Var)]
         return True
+
+    def _is_cheap(self, call: Call) -> bool:
+        """Whether a call is made again rather than that its result is kept: also a loop that is run
+        again, and an array for it that has no more than its first entry."""
+        primitive: Any = call.primitive
+        if primitive.repeats:
+            return bool(primitive.recomputed)
+        if primitive.updates:
+            array = self.made.get(call.operands[0])  # type: ignore[arg-type]
+            return array is not None and isinstance(array.primitive, Unset)
+        return isinstance(primitive, (View, Unset)) or (
+            isinstance(primitive, Elementwise) and int(primitive.cost) <= FREE
+        )
 
     def _keep(self, x: Var) -> None:
         key = self._key(x)
@@ -173,13 +186,6 @@ class Residuals:
         if kept.of is None:
             return kept.value, 0
         return self.body.outputs[kept.of], int(not self.backwards)
-
-
-def _is_cheap(call: Call) -> bool:
-    primitive = call.primitive
-    return isinstance(primitive, (View, Unset)) or (
-        isinstance(primitive, Elementwise) and int(primitive.cost) <= FREE
-    )
 
 
 # ---- the forward loop, which keeps, and the backward loop
@@ -273,7 +279,7 @@ class Backward:
                 else:
                     array = SetWindow(index, moves)(array, first, writer.node(at))
             start.append(array.operand)
-        primitive = loop.changed(body=self._keeping(arrays), carried=len(start), recomputed=False)
+        primitive = loop.changed(body=self._keeping(arrays), carried=len(start))
         outs = builder.call(primitive, [*heads, *start, *invariants], call.src, call.reason)
         count = len(start)
         return (*outs[: loop.carried], *outs[count:], *outs[loop.carried : count])
