@@ -22,6 +22,7 @@ from tapegrad.differentiate.keeping import Checkpoint
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Tape
+from tapegrad.ir.turns import Turning
 from tapegrad.ir.verify import verify
 from tapegrad.optimize.bodies import reroll_bodies
 from tapegrad.optimize.composites import expand_composites
@@ -34,6 +35,7 @@ from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
 from tapegrad.optimize.unrolled import unrolled_loop
+from tapegrad.optimize.until import until
 
 if TYPE_CHECKING:
     from tapegrad.backends.cpu.machine_code import Build
@@ -103,12 +105,13 @@ def trace(request: Request, observer: Observer | None = None) -> Traced:
 
 
 def rolled(
-    tape: Tape, captured: Sequence[Any], constants: Collection[int]
+    tape: Tape, captured: Sequence[Any], constants: Collection[int], turnings: Sequence[Turning]
 ) -> tuple[Tape, tuple[Any, ...]]:
     """A tape as it was recorded, with loops, and the values of its last inputs, of which those
-    numbered in `constants` never change."""
+    numbered in `constants` never change. `turnings` are the loops that go on until a condition no
+    longer holds."""
     first = len(tape.inputs) - len(captured)
-    found = reroll(tape, {tape.inputs[first + k]: captured[k] for k in constants})
+    found = reroll(until(tape, turnings), {tape.inputs[first + k]: captured[k] for k in constants})
     kept = [x for k, x in enumerate(captured) if first + k not in found.dropped]
     if message := unrolled_loop(found.tape):
         warnings.warn(message, RuntimeWarning, stacklevel=2)

@@ -358,6 +358,11 @@ class Builder:
         builder._next = 1 + tape.last
         return builder
 
+    @property
+    def following(self) -> int:
+        """The number of the next variable."""
+        return self._next
+
     def fresh(self, aval: Aval) -> Var:
         """A variable that nothing defines yet."""
         var = Var(self._next, one_type(aval))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError
-from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.observe.observer import note_test, unobserved
 from tapegrad.tracing.source import assigns_item, at_line, caller
 from tapegrad.tracing.texts import formats_text, tell
 
@@ -54,7 +54,7 @@ class Conversions:
             condition = condition != 0
         self._trace.check_alive()
         self._decide("a condition")
-        self._trace.guard(condition, found, "a condition")
+        note_test(self, self._trace, self._trace.guard(condition, found, "a condition"))
         return found
 
     def _decide(self, what: str) -> None:

@@ -17,8 +17,9 @@ from tapegrad.core.trees import flatten, is_number, is_traced, notes_in, unflatt
 from tapegrad.errors import TapegradError
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
+from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
-from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
+from tapegrad.tracing.observe.observer import loops_of, note_computed, observed, unobserved
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
@@ -172,11 +173,14 @@ def trace_function(
     if observer is not None:
         observer.check()
         check_leaks(trace, observer.reads, raw)
+    turnings = loops_of(trace) if number is not None else ()
     alone = _held_alone(trace) if number is not None else ()
     captured: tuple[Any, ...] = tuple([outside for _, outside in trace.captured.values()])
     fresh = [f"c{k}" for k in range(len(captured))]
     tape = with_inputs(raw, [var for var, _ in trace.captured.values()], fresh)
-    tape, used = (renumbered(tape), captured) if number is None else number(tape, captured, alone)
+    tape, used = (
+        (renumbered(tape), captured) if number is None else number(tape, captured, alone, turnings)
+    )
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
     written = trace.written([x for x in tracers if isinstance(x, Tracer) and x._trace is trace])
     if not repeats:  # what rounds are passed is their own
@@ -184,9 +188,11 @@ def trace_function(
     return Traced(request.name, tape, used, out_structure, outputs, values, weak, written)
 
 
-# What makes a tape of what a run recorded: of that, of the values of its captured inputs, and of
-# the numbers of those which only the trace has.
-Number = Callable[[Tape, Sequence[Any], Collection[int]], tuple[Tape, tuple[Any, ...]]]
+# What makes a tape of what a run recorded: of that, of the values of its captured inputs, of the
+# numbers of those which only the trace has, and of the turns of its loops.
+Number = Callable[
+    [Tape, Sequence[Any], Collection[int], Sequence[Turning]], tuple[Tape, tuple[Any, ...]]
+]
 
 
 def _held_alone(trace: Trace) -> list[int]:

@@ -25,7 +25,7 @@ from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.tracing.layout import note_aliased_write
-from tapegrad.tracing.observe.observer import note_captured
+from tapegrad.tracing.observe.observer import note_captured, note_written
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import at_line, at_source, user_source
 
@@ -117,6 +117,7 @@ class Trace:
         self._checksums: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
+        self.tests: dict[Any, Any] = {}  # where loops ask for a truth: see `observe.turns`
         self.refusal: TapegradError | None = None
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
         self.inside: Trace | None = None  # what stands apart, and records in its place now
@@ -157,6 +158,11 @@ class Trace:
             yield
         finally:
             self.presuming = before
+
+    @property
+    def is_innermost(self) -> bool:
+        """Whether it is this one that records what the program does now."""
+        return _under_way.stack[-1] is self
 
     def check_alive(self) -> None:
         if not self.alive:
@@ -216,6 +222,7 @@ class Trace:
     def note_write(self, tracer: Proxy) -> None:
         """`tracer`, which is no view, is written to in place."""
         src = user_source()
+        note_written(tracer)
         self._written.setdefault(id(tracer), (tracer, src))
         note_aliased_write(tracer, src)
 
@@ -246,17 +253,20 @@ class Trace:
             waiting += call.operands
         return True
 
-    def guard(self, tracer: Proxy, expected: Any, what: str, src: Source | None = None) -> None:
+    def guard(
+        self, tracer: Proxy, expected: Any, what: str, src: Source | None = None
+    ) -> Guard | None:
         """Record that the traced function took the value of a scalar for granted, at `src` or at
-        the line that runs now."""
+        the line that runs now; None where it is a literal."""
         operand, _ = tracer._read()
         if isinstance(operand, Literal):
-            return
+            return None
         found = Literal(operand.dtype.type(expected))
         entry = Guard(operand, found, what, src or user_source())
         if entry not in self._guarded:
             self._guarded.add(entry)
             self.builder.guards.append(entry)
+        return entry
 
 
 def _memory_of(array: np.ndarray) -> Any:
