@@ -36,7 +36,10 @@ from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.optimize import repetition
 from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
+from tapegrad.optimize.folding import with_nests
 from tapegrad.optimize.repetition import BACK, Repetition, Run, Way
+from tapegrad.optimize.settling import settled
+from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import Concatenate, SetItem, Stack
@@ -60,8 +63,10 @@ def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rer
     if len(tape.calls) >= repetition.CALLS:
         found = Repetition(tape, constants or {})
         runs = list(found.runs())
+        if len(tape.calls) - sum(run.stop - run.start for run in runs) >= repetition.CALLS:
+            found, runs = with_nests(found, runs)
         if runs:
-            return _Rolled(tape, found, runs).result()
+            return _Rolled(found.tape, found, runs).result()
     return Rerolled(renumbered(tape))
 
 
@@ -165,6 +170,8 @@ class _Rolled:
     def _operand(self, x: Operand) -> Operand:
         if isinstance(x, Literal):
             return x
+        if x.id not in self.env:  # a table
+            self.env[x.id] = self._further(self.found.constants[x])
         known = self.env[x.id]
         if isinstance(known, Entry):
             rest = [Slice(0, n) for n in x.shape]
@@ -259,7 +266,7 @@ class _Rolled:
                 for guard in self.found.guards.get(out.id, ()):
                     builder.guards.append(replace(guard, operand=local[out.id]))
         outputs = [inner.leaving(slot, calls) for slot in body.slots]
-        inside = reroll(builder.finish(outputs))
+        inside = reroll(settled(builder.finish(outputs), self.found.folds, run.rounds))
         tape, further = inside.tape, [self._further(x) for x in inside.further]
         start = [self._start(slot, var) for slot, var in body.slots.items()]
         primitive = Loop(tape, len(start), run.rounds)
@@ -410,6 +417,8 @@ class _Inside:
             return self.body.slots[source]
         if way.kind == "same":
             return self._known(self.outer._operand(way.x))
+        if way.kind == "linear":
+            return self._integer(int(way.x.value), way.far)
         if len(source) == 2:
             dtype, column = source
             array = self.arrays[dtype]
@@ -420,6 +429,13 @@ class _Inside:
                 return self._known(array)
         given = [self._known(array), *map(self._known, steps), self.step]
         return self.builder.call(window, given)[0]
+
+    def _integer(self, first: int, far: int) -> Operand:
+        """What a folded loop is told in each round: it is settled at once."""
+        if not far:
+            return Literal(np.int64(first))
+        (value,) = self.builder.call(ew.mul, [self.step, Literal(np.int64(far))])
+        return self.builder.call(ew.add, [value, Literal(np.int64(first))])[0]
 
     def _known(self, x: Operand) -> Operand:
         return x if isinstance(x, Literal) else self.body.invariants[x]

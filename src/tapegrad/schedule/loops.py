@@ -118,7 +118,7 @@ def loop(low: Lowering, call: Call) -> None:
         Recurrence(
             index,
             plan,
-            _value(low, rounds),
+            _count(low, rounds),
             tuple(reads),
             tuple(outs),
             places,
@@ -180,6 +180,14 @@ def _moves_in(low: Lowering, body: Tape, given: Sequence[Operand], k: int) -> bo
     readers = [c.primitive for c in body.calls if var in c.operands]
     kinds = (Moving, Elementwise)
     return all(isinstance(p, kinds) for p in readers) and var not in body.outputs
+
+
+def _count(low: Lowering, rounds: Operand) -> Read:
+    """A number of rounds: one that the steps around tell is no number that is computed."""
+    number = low.affine(rounds)
+    if number is None or isinstance(rounds, Literal):
+        return _value(low, rounds)
+    return Read(None, (number,))
 
 
 def _value(low: Lowering, x: Operand) -> Read:

@@ -39,7 +39,7 @@ def emit_recurrence(emitter: Any, step: Recurrence) -> None:
     more = ""
     rounds = emitter.text(step.rounds)
     most = step.index.extent
-    if step.rounds.cell is not None:
+    if step.rounds.literal is None and (not step.rounds.at or step.rounds.at[0].range[1] > most):
         rounds = f"min({rounds}, {most})"
     if step.until is not None:
         more = emitter.names.fresh("more")
