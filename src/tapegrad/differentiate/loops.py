@@ -15,7 +15,7 @@ nothing, and the arithmetic of an integrator's step keeps its state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,8 +34,10 @@ from tapegrad.primitives.windows import Empty, SetWindow, Window
 
 # The derivative of a round: of a body, with respect to these inputs; further inputs are cotangents
 # of its outputs, of which those with these numbers may have zeros that stand, and for the inputs
-# numbered last what their cotangents add to.
-Derive = Callable[[Tape, Sequence[int], Collection[int], Sequence[int]], Tape]
+# numbered next what their cotangents add to. The last numbers are those of what is carried.
+Derive = Callable[
+    [Tape, Sequence[int], Collection[int], Sequence[int], Sequence[int]], Tape
+]
 
 MEMORY = 1 << 28  # bytes: what would take more isn't kept, but for some rounds
 FREE = 8  # what costs no more than so many additions is computed again, rather than kept
@@ -69,12 +71,20 @@ class Kept:
 class Residuals:
     """What a backward round reads of the forward round: how it comes by each of these values."""
 
-    def __init__(self, body: Tape, carried: int, backwards: bool, wanted: Sequence[Var]) -> None:
+    def __init__(
+        self,
+        body: Tape,
+        carried: int,
+        backwards: bool,
+        wanted: Sequence[Var],
+        lost: Collection[Var] = (),
+    ) -> None:
+        """Invariants that are `lost` won't be at hand, and aren't kept: what is read of them is."""
         self.body = body
         self.carried = carried
         self.backwards = backwards
         self.made = {out: call for call in body.calls for out in call.outs}
-        self.given = {body.inputs[0], *body.inputs[1 + carried :]}
+        self.given = {body.inputs[0], *body.inputs[1 + carried :]}.difference(lost)
         self.entering = {v: k for k, v in enumerate(body.inputs[1 : 1 + carried])}
         self.leaving: dict[Var, int] = {}
         for k, x in enumerate(body.outputs[:carried]):
@@ -167,7 +177,15 @@ def _is_cheap(call: Call) -> bool:
 class Backward:
     """The derivative of one loop."""
 
-    def __init__(self, call: Call, active: Collection[Operand], derive: Derive) -> None:
+    def __init__(
+        self,
+        call: Call,
+        active: Collection[Operand],
+        derive: Derive,
+        changing: Collection[Operand] = (),
+    ) -> None:
+        """Where the loop is in the body of another one, operands may be `changing` from round to
+        round of that."""
         loop: Any = call.primitive
         self.loop: Repeated = loop
         self.derive = derive
@@ -202,11 +220,25 @@ class Backward:
         )
         reached = set(self.round.inputs[count:])  # arrays that users' rules reached
         wanted = [x for x in wanted if x not in reached]
-        self.residuals = Residuals(self.early, loop.carried, loop.backwards, wanted)
+        lost = self._lost(call, changing) - set(wanted)
+        self.residuals = Residuals(self.early, loop.carried, loop.backwards, wanted, lost)
+
+    def _lost(self, call: Call, changing: Collection[Operand]) -> set[Var]:
+        """The invariants of which less is read in all rounds than they take. Where they change from
+        round to round of the loop around, that would have to keep them whole, for each round."""
+        count = 1 + self.loop.carried
+        passed = self.loop.given(call.operands)[count - 1 :]
+        inputs = self.early.inputs[count:]
+        read = dict.fromkeys([v for v, x in zip(inputs, passed, strict=True) if x in changing], 0)
+        for inner in self.early.calls:
+            for x in {x for x in inner.operands if x in read}:
+                read[x] += self.loop.most * sum(out.aval.nbytes for out in inner.outs)  # type: ignore[index]
+        return {x for x, nbytes in read.items() if nbytes < x.aval.nbytes}
 
     def _round(self, masked: Collection[int]) -> Tape:
         onto = [self.wrt.index(k) for k in self.summed]
-        return self.derive(self.loop.body, self.wrt, masked, onto)
+        carried = range(1, 1 + self.loop.carried)
+        return self.derive(self.loop.body, self.wrt, masked, onto, carried)
 
     def _late(self) -> range:
         """The numbers of the inputs that are cotangents."""
@@ -289,8 +321,10 @@ class Backward:
         outs: Sequence[Node],
         xs: Sequence[Node],
         masks: Masks,
+        totals: Mapping[int, Node],
     ) -> list[Any]:
-        """The cotangents of the forward loop's operands, for those of its results."""
+        """The cotangents of the forward loop's operands, for those of its results. Those of the
+        inputs of the body that are numbered in `totals` are added to these."""
         loop = self.loop
         arrays = self.residuals.arrays()
         round_ = self._masked([cts[k - 1] for k in (*self.carried, *self.filled)], masks)
@@ -304,10 +338,13 @@ class Backward:
         reached = [self._reached(writer, x) for x in round_.captured]
         body = self._backward_body(round_, arrays, held)
         start = [cts[k - 1] for k in self.carried]
-        start += [zeros_of(writer, given[k - 1].aval) for k in self.summed]
-        primitive = Loop(body, len(start), loop.most, not loop.backwards)
+        start += [
+            totals[k] if k in totals else zeros_of(writer, given[k - 1].aval) for k in self.summed
+        ]
         filled = [cts[k - 1] for k in self.filled]
-        found = primitive(rounds, *start, *filled, *stacks, *invariants, *reached)
+        body, passed = _with_read(body, len(start), [*filled, *stacks, *invariants, *reached])
+        primitive = Loop(body, len(start), loop.most, not loop.backwards)
+        found = primitive(rounds, *start, *passed)
         results = iter(found if isinstance(found, tuple) else (found,))
         contributions: list[Any] = [None] * len(xs)
         first = len(xs) - len(given) - 1
@@ -397,6 +434,15 @@ class Backward:
         return renumbered(builder.finish(outputs))
 
 
+def _with_read(body: Tape, carried: int, passed: Sequence[Node]) -> tuple[Tape, list[Node]]:
+    """A body without the invariants that it doesn't read, and what the others are."""
+    read = {x for call in body.calls for x in call.operands} | {*body.outputs}
+    count = 1 + carried
+    kept = [k for k, var in enumerate(body.inputs[count:]) if var in read]
+    inputs = (*body.inputs[:count], *(body.inputs[count + k] for k in kept))
+    return renumbered(replace(body, inputs=inputs, names=())), [passed[k] for k in kept]
+
+
 @dataclass(frozen=True)
 class Differentiable:
     """A loop that keeps what its derivative needs: that, the call that it was, and what it gives,
@@ -408,13 +454,15 @@ class Differentiable:
 
 
 def with_residuals(
-    tape: Tape, wrt: Sequence[int], derive: Derive
+    tape: Tape, wrt: Sequence[int], derive: Derive, carried: Sequence[int] = ()
 ) -> tuple[Tape, dict[Var, Differentiable]]:
     """The tape with loops that keep what their derivatives need, and these, by the first variable
-    that such a loop defines. Variables keep their numbers; those of further results are new."""
+    that such a loop defines. Variables keep their numbers; those of further results are new. Of a
+    round of a loop: the inputs numbered in `carried` are other ones in each round."""
     if not any(isinstance(call.primitive, Repeated) for call in tape.calls):
         return tape, {}
     active = depends_on(tape, wrt)
+    changing = depends_on(tape, carried)
     found: dict[Var, Differentiable] = {}
     builder = Builder.after(tape, tape.name)
     builder.calls = []
@@ -424,10 +472,10 @@ def with_residuals(
         if not moves or active.isdisjoint(call.outs):
             builder.calls.append(call)
             continue
-        backward = Backward(call, active, derive)
+        backward = Backward(call, active, derive, changing)
         parts = segmented(builder, call) if backward.nbytes > MEMORY else []
         for part in parts or [call]:
-            backward = Backward(part, active, derive) if parts else backward
+            backward = Backward(part, active, derive, changing) if parts else backward
             if backward.wrt:
                 _keep(builder, part, backward, found)
             else:

@@ -39,6 +39,7 @@ def reverse(
     keep: Sequence[int] | None = None,
     masked: Collection[int] = (),
     onto: Sequence[int] = (),
+    carried: Sequence[int] = (),
 ) -> Tape:
     """The tape of (outputs..., cotangents of the inputs numbered `wrt`...).
 
@@ -47,9 +48,10 @@ def reverse(
     the captured ones. `keep` numbers the outputs that stay on the tape; all, if not given.
 
     Of a round of a loop: the seeds numbered in `masked` have zeros that stand (see `masks`), and
-    cotangents of the `wrt` numbered in `onto` are added to further inputs, put after the seeds.
+    cotangents of the `wrt` numbered in `onto` are added to further inputs, put after the seeds. The
+    inputs numbered in `carried` are other ones in each round.
     """
-    tape, loops = with_residuals(tape, wrt, _of_round)
+    tape, loops = with_residuals(tape, wrt, _of_round, carried)
     seeded = _with_seeds(tape, [tape.inputs[wrt[k]].aval for k in onto]) if seed else tape
     builder = Builder.after(seeded, f"grad_{tape.name}")
     writer = Writer(builder)
@@ -105,9 +107,15 @@ def _with_seeds(tape: Tape, sums: Sequence[Aval]) -> Tape:
     return with_inputs(tape, seeds, names, before=len(tape.captured))
 
 
-def _of_round(body: Tape, wrt: Sequence[int], masked: Collection[int], onto: Sequence[int]) -> Tape:
+def _of_round(
+    body: Tape,
+    wrt: Sequence[int],
+    masked: Collection[int],
+    onto: Sequence[int],
+    carried: Sequence[int],
+) -> Tape:
     """The derivative of a loop's round."""
-    return reverse(body, wrt, seed=True, masked=masked, onto=onto)
+    return reverse(body, wrt, seed=True, masked=masked, onto=onto, carried=carried)
 
 
 def _pull_back(
@@ -174,7 +182,23 @@ def _pull_back_loop(
     summed = [_accumulated(writer, out.aval, cts.pop(out, None)) for out in call.outs]
     writer.reason = f"cotangent via {call.primitive}"
     xs = [writer.node(x) for x in call.operands]
-    _add(call, loop.backward.pull(writer, summed, outs, xs, masks), writer, cts, active)
+    # What has been found of the cotangents of invariants is where the loop begins to add to them.
+    given = loop.backward.loop.given(call.operands)
+    totals: dict[int, Node] = {}
+    ends: dict[int, type] = {}
+    for k in loop.backward.summed:
+        x = given[k - 1]
+        parts = cts.pop(x, None) if x in active and isinstance(x, Var) else None
+        if parts is not None:
+            totals[k] = _accumulated(writer, x.aval, parts)
+            ends[k] = type(parts[0])
+    found = loop.backward.pull(writer, summed, outs, xs, masks, totals)
+    _add(call, found, writer, cts, active)
+    for k, kind in ends.items():
+        if kind is Total:
+            x = given[k - 1]
+            (end, *others) = cts[x]
+            cts[x] = [Total(end), *others]
 
 
 def _add(

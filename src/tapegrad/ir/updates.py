@@ -11,75 +11,86 @@ A view of the operand that is read later is copied when it is made, if it is a p
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from tapegrad.ir.tape import Call, Tape, Var
+from tapegrad.ir.tape import Call, Operand, Tape, Var
 
 
 @dataclass(frozen=True)
 class InPlace:
-    """The positions of the calls that may write over their first operand, and of the views that are
-    copied for it."""
+    """What calls give in the memory of an operand: the variables, and the positions of the calls
+    that do so with their first; and the positions of the views that are copied for it."""
 
+    results: frozenset[Operand]
     updates: frozenset[int]
     copies: frozenset[int]
 
 
 def in_place(tape: Tape, own: Collection[int] = ()) -> InPlace:
     """What is written in place; the inputs numbered in `own` are the tape's to write to."""
+    results: set[Operand] = set()
     updates: set[int] = set()
     copies: set[int] = set()
-    free: set[Var] = {tape.inputs[k] for k in own}
+    free: set[Operand] = {tape.inputs[k] for k in own}
     if not free and not any(call.primitive.updates for call in tape.calls):
-        return InPlace(frozenset(), frozenset())
+        return InPlace(frozenset(), frozenset(), frozenset())
     uses = _Uses(tape)
     for position, call in enumerate(tape.calls):
-        if not call.primitive.updates:
-            continue
-        x, *others = call.operands
-        if x in free and x not in others:
-            assert isinstance(x, Var)
-            views = uses.views_to_copy(x, position, copies)
-            if views is not None:
-                updates.add(position)
-                copies |= views
-        free.add(call.out)  # in place or a copy: nobody else knows this memory
-    return InPlace(frozenset(updates), frozenset(copies))
+        for out, x in _updated(call).items():
+            if x in free and call.operands.count(x) == 1:
+                # A loop may read what it is passed after it has begun to write.
+                until = position if call.primitive.updates else position - 1
+                views = uses.views_to_copy(x, position, until, copies)
+                if views is not None:
+                    results.add(out)
+                    copies |= views
+                    if call.primitive.updates:
+                        updates.add(position)
+            free.add(out)  # in place or a copy: nobody else knows this memory
+    return InPlace(frozenset(results), frozenset(updates), frozenset(copies))
+
+
+def _updated(call: Call) -> dict[Operand, Operand]:
+    """The results of a call that are operands with parts changed, and these."""
+    changed = call.primitive.changed()
+    return {call.outs[k]: call.operands[m] for k, m in changed.items()}
 
 
 @lru_cache(maxsize=256)
 def kept_in_place(body: Tape, first: int, count: int) -> tuple[int, ...]:
     """Which of `count` values that are carried from round to round stay in one piece of memory, if
     the body's inputs from `first` on are what is carried and its outputs what they become: those
-    that are only updated in place."""
+    that are only updated in place, by calls or by loops."""
     outputs = list(body.outputs)
-    made = {call.outs[0]: k for k, call in enumerate(body.calls) if call.primitive.updates}
+    made: dict[Operand, Operand] = {}
+    for call in body.calls:
+        made.update(_updated(call))
     candidates = []
     for k in range(count):
         start, end = body.inputs[first + k], outputs[k]
-        x: object = end
-        while isinstance(x, Var) and x in made:
-            x = body.calls[made[x]].operands[0]
+        x = end
+        while x in made:
+            x = made[x]
         if x is start and end is not start and outputs.count(end) == 1:
             candidates.append(k)
     while True:
-        places = in_place(body, [first + k for k in candidates]).updates
-        kept = [k for k in candidates if _chain(body, made, outputs[k]) <= places]
+        results = in_place(body, [first + k for k in candidates]).results
+        kept = [k for k in candidates if _chain(made, outputs[k]) <= results]
         if kept == candidates:
             return tuple(kept)
         candidates = kept
 
 
-def _chain(body: Tape, made: dict[Var, int], x: object) -> set[int]:
-    """The positions of the updates that lead to a value."""
+def _chain(made: Mapping[Operand, Operand], x: Operand) -> set[Operand]:
+    """The updates that lead to a value."""
     found = set()
-    while isinstance(x, Var) and x in made:
-        found.add(made[x])
-        x = body.calls[made[x]].operands[0]
+    while x in made:
+        found.add(x)
+        x = made[x]
     return found
 
 
@@ -89,42 +100,46 @@ class _Uses:
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.last: dict[Var, int] = {}
-        self.sharing: dict[Var, list[int]] = {}  # the calls whose results may share it
+        # The calls whose results may share it, and these.
+        self.sharing: dict[Var, list[tuple[int, list[Var]]]] = {}
         for position, call in enumerate(tape.calls):
-            shares = not _makes_new_memory(call)
-            for x in call.operands:
+            shares = not makes_new_memory(call)
+            for m, x in enumerate(call.operands):
                 if isinstance(x, Var):
                     self.last[x] = position
-                    if shares:
-                        self.sharing.setdefault(x, []).append(position)
+                    if shares and (outs := [call.outs[k] for k in call.primitive.showing(m)]):
+                        self.sharing.setdefault(x, []).append((position, outs))
         for y in (*tape.outputs, *(guard.operand for guard in tape.guards)):
             if isinstance(y, Var):
                 self.last[y] = len(tape.calls)
 
-    def views_to_copy(self, x: Var, position: int, copied: Collection[int]) -> set[int] | None:
-        """The views of a variable that are read after a position, which writes to it; None if it is
-        read there itself, or shared in another way."""
+    def views_to_copy(
+        self, x: Operand, position: int, until: int, copied: Collection[int]
+    ) -> set[int] | None:
+        """The views of a variable that are read later than `until`, where a call at a position
+        writes to it; None if it is read behind that itself, or shared in another way."""
+        assert isinstance(x, Var)
         if self.last[x] > position:
             return None
         found: set[int] = set()
-        waiting = [k for k in self.sharing.get(x, ()) if k not in copied]
+        waiting = [(k, outs) for k, outs in self.sharing.get(x, ()) if k not in copied]
         while waiting:
-            k = waiting.pop()
+            k, outs = waiting.pop()
             if k >= position:  # the update itself, or what reads it at the same time
                 continue
             call = self.tape.calls[k]
-            for out in call.outs:
-                if self.last.get(out, -1) > position:
+            for out in outs:
+                if self.last.get(out, -1) > until:
                     part = call.primitive.is_view and out.aval.nbytes < x.aval.nbytes
                     if not part:
                         return None
                     found.add(k)
                 else:
-                    waiting += [j for j in self.sharing.get(out, ()) if j not in copied]
+                    waiting += [(j, o) for j, o in self.sharing.get(out, ()) if j not in copied]
         return found
 
 
-def _makes_new_memory(call: Call) -> bool:
+def makes_new_memory(call: Call) -> bool:
     """Whether a call's results share no memory with its operands, or take it over."""
     primitive = call.primitive
     ufunc = getattr(primitive, "ufunc", None)

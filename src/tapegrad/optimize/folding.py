@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Tape, Var
-from tapegrad.optimize import repetition
 from tapegrad.optimize.repetition import INDEXED, Repetition, Run, Way, starts
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Primitive, Slice
@@ -540,7 +539,7 @@ class _Folding:
         longest: dict[Any, Run] = {}
         stop = 0
         for at in starts:
-            if at < stop or not free[at]:
+            if at < stop or not all(free[at : at + period]):
                 continue
             run = self._run(at, period)
             if run is not None and all(free[at : run.stop]):
@@ -551,18 +550,9 @@ class _Folding:
         return list(longest.values())
 
     def _run(self, at: int, period: int) -> Run | None:
-        """The run from here on. Where operands stand in one way for a few rounds only, those behind
-        aren't looked at."""
-        rounds = self.found.repeated(at, period)
-        tried = repetition.ROUNDS
-        while rounds >= tried:
-            run = self.found.checked(at, period, tried)
-            if run is None:
-                return None
-            if run.rounds < tried or tried == rounds:
-                return run if self._can_be_folded(run) else None
-            tried = min(2 * tried, rounds)
-        return None
+        """The run from here on, if it can be folded."""
+        run = self.found.run(at, period, self.found.repeated(at, period))
+        return run if run is not None and self._can_be_folded(run) else None
 
     def _turned(self, run: Run) -> Run:
         """The run, begun where a round carries least: a loop's end and its next start look the

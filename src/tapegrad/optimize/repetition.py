@@ -208,7 +208,7 @@ class Repetition:
                 or (best and rounds * period <= best.stop - best.start)
             ):
                 continue
-            run = self.checked(at, period, rounds)
+            run = self.run(at, period, rounds)
             if run is None:
                 continue
             if best is None or run.stop > best.stop:
@@ -260,7 +260,18 @@ class Repetition:
 
     # ---- operands
 
-    def checked(self, start: int, period: int, rounds: int) -> Run | None:
+    def run(self, start: int, period: int, rounds: int) -> Run | None:
+        """The run from here on, of so many rounds of equal marks. Where operands stand in one way
+        for a few rounds only, those behind aren't looked at."""
+        tried = ROUNDS
+        while rounds >= tried:
+            run = self._checked(start, period, tried)
+            if run is None or run.rounds < tried or tried == rounds:
+                return run
+            tried = min(4 * tried, rounds)
+        return None
+
+    def _checked(self, start: int, period: int, rounds: int) -> Run | None:
         """The run as far as operands stand in one way to each other."""
         moves: list[tuple[int, ...] | None] = []
         for k in range(period):

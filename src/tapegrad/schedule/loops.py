@@ -244,6 +244,8 @@ def _outs(
         home = ways.homes[k] if k < primitive.carried else None
         stays = home is not None and ways.turns[home] == home
         old = low.own_cell(given[k]) if stays else None
+        if stays and out in low.updates:
+            old = low.state_cell(given[k]) or old
         if old is not None:
             low.cells[out] = old
             begun.add(k)

@@ -74,7 +74,7 @@ class Lowering:
         self.carried = set(tape.inputs[1 : 1 + carried])
         self.state = {tape.inputs[k] for k in state}
         writes = in_place(tape, state)
-        self.updates = {tape.calls[position].outs[0] for position in writes.updates}
+        self.updates = writes.results
         self.copied = {tape.calls[position].outs[0] for position in writes.copies}
         self.among = among
         self.made: dict[Var, Call] = {out: c for c in tape.calls for out in c.outs}
@@ -301,8 +301,8 @@ class Lowering:
 
     def writable(self, call: Call, x: Operand) -> Cell:
         """A cell that starts with the values of `x`: its own if nobody reads it again."""
-        old = self.cells.get(x) if isinstance(x, Var) else None
-        if old is None or old.role != "state" or call.out not in self.updates:
+        old = self.state_cell(x) if call.out in self.updates else None
+        if old is None:
             old = self.own_cell(x)
         if old is not None:
             self.cells[call.out] = old
@@ -316,6 +316,11 @@ class Lowering:
     def is_unset(self, x: Operand) -> bool:
         """Whether nothing stands in an array yet."""
         return x in self.made and isinstance(self.made[x].primitive, Unset)  # type: ignore[index]
+
+    def state_cell(self, x: Operand) -> Cell | None:
+        """The cell of what a round finds and leaves in one place; None of anything else."""
+        cell = self.cells.get(x) if isinstance(x, Var) else None
+        return cell if cell is not None and cell.role == "state" else None
 
     def own_cell(self, x: Operand) -> Cell | None:
         """The cell of a variable that is read once, if what reads it may go on in it."""

@@ -85,7 +85,8 @@ def _add_to_state(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> None:
     primitive: Any = call.primitive
     x, y = call.operands[:2]
     while isinstance(x, Var) and x in low.updates:
-        x = low.made[x].operands[0]
+        updating = low.made[x]
+        x = updating.operands[updating.primitive.changed()[updating.outs.index(x)]]
     cell = low.cells.get(x) if isinstance(x, Var) else None
     terms = found.get(y) if isinstance(y, Var) and low.uses[y] == 1 else None
     if cell is None or terms is None or terms.scatters or terms.dense:
