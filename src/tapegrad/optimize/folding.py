@@ -145,6 +145,34 @@ def _nests(found: Repetition) -> Iterator[Nest]:
                 yield Nest(run, folded, folded.origins[run.start], folded.origins[run.stop])
 
 
+def _starts(found: Repetition) -> dict[int, list[int]]:
+    """Where runs may start, by their periods."""
+    marks, end = found.marks, len(found.calls)
+    starts: dict[int, list[int]] = {}
+    for at in range(end):
+        for place in found.next_places(at, NEAR):
+            if place - at > PERIOD:
+                break
+            if place + 1 == end or marks[at + 1] == marks[place + 1]:
+                starts.setdefault(place - at, []).append(at)
+    return starts
+
+
+def inner_runs(found: Repetition) -> list[Run]:
+    """The runs of a tape that have no run in them, in order."""
+    starts = _starts(found)
+    free = [True] * len(found.calls)
+    runs = []
+    for period in sorted(starts):
+        for at in starts[period]:
+            if all(free[at : at + 2 * period]):
+                run = found.run(at, period, found.repeated(at, period))
+                if run is not None and all(free[at : run.stop]):
+                    runs.append(run)
+                    free[at : run.stop] = [False] * (run.stop - at)
+    return sorted(runs, key=lambda run: run.start)
+
+
 def _varies(run: Run, found: Repetition) -> bool:
     """Whether inner loops have another number of rounds in each round."""
     for call, ways in zip(found.calls[run.start :], run.ways, strict=False):
@@ -515,16 +543,9 @@ class _Folding:
     def _patterns(self) -> dict[int, list[_Pattern]]:
         """What the longest run of each kind repeats, by the mark that it starts with. The shortest
         rounds come first, and those in which one of these is found, be it once, have to wait."""
-        marks, end = self.found.marks, len(self.found.calls)
-        starts: dict[int, list[int]] = {}
-        for at in range(end):
-            for place in self.found.next_places(at, NEAR):
-                if place - at > PERIOD:
-                    break
-                if place + 1 == end or marks[at + 1] == marks[place + 1]:
-                    starts.setdefault(place - at, []).append(at)
+        starts = _starts(self.found)
         found: dict[int, list[_Pattern]] = {}
-        free = [True] * end
+        free = [True] * len(self.found.calls)
         for period in sorted(starts):
             for run in self._longest(starts[period], period, free):
                 pattern = _Pattern(self.found, self._turned(run), self.read_last)

@@ -36,7 +36,8 @@ from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.optimize import repetition
 from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
-from tapegrad.optimize.folding import with_nests
+from tapegrad.optimize.folding import inner_runs, with_nests
+from tapegrad.optimize.lists import with_lists
 from tapegrad.optimize.repetition import BACK, Repetition, Run, Way
 from tapegrad.optimize.settling import settled
 from tapegrad.primitives import elementwise as ew
@@ -63,11 +64,30 @@ def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rer
     if len(tape.calls) >= repetition.CALLS:
         found = Repetition(tape, constants or {})
         runs = list(found.runs())
-        if len(tape.calls) - sum(run.stop - run.start for run in runs) >= repetition.CALLS:
-            found, runs = with_nests(found, runs)
+        if _left(found, runs) >= repetition.CALLS:
+            found, runs = _with_nests(found, runs)
         if runs:
             return _Rolled(found.tape, found, runs).result()
     return Rerolled(renumbered(tape))
+
+
+def _left(found: Repetition, runs: Sequence[Run]) -> int:
+    """How many calls aren't part of a run."""
+    return found.size(0, len(found.calls)) - sum(found.size(r.start, r.stop) for r in runs)
+
+
+def _with_nests(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Sequence[Run]]:
+    """The runs with those of nests; the tape may be another one."""
+    left = _left(found, runs)
+    folded, longer = with_nests(found, runs)
+    if _left(folded, longer) >= repetition.CALLS:
+        lists = with_lists(found, inner_runs(found))
+        if lists is not None:
+            other = Repetition(lists, found.constants)
+            others = with_nests(other, list(other.runs()))
+            if 2 * _left(*others) < _left(folded, longer):
+                return others
+    return (folded, longer) if _left(folded, longer) < left else (found, runs)
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def loop(low: Lowering, call: Call) -> None:
     rounds, *going = primitive.heads(call.operands)
     body, given = _with_views(low, primitive, primitive.given(call.operands))
     count = primitive.carried
-    index = Index(primitive.most)
+    index = Index(primitive.most, None if isinstance(rounds, Literal) else low.affine(rounds))
     affine = {body.inputs[0]: Affine.of(index)}
     for var, x in zip(body.inputs[1 + count :], given[count:], strict=True):
         if (number := low.affine(x)) is not None:
