@@ -35,9 +35,7 @@ from tapegrad.primitives.windows import Empty, SetWindow, Window
 # The derivative of a round: of a body, with respect to these inputs; further inputs are cotangents
 # of its outputs, of which those with these numbers may have zeros that stand, and for the inputs
 # numbered next what their cotangents add to. The last numbers are those of what is carried.
-Derive = Callable[
-    [Tape, Sequence[int], Collection[int], Sequence[int], Sequence[int]], Tape
-]
+Derive = Callable[[Tape, Sequence[int], Collection[int], Sequence[int], Sequence[int]], Tape]
 
 MEMORY = 1 << 28  # bytes: what would take more isn't kept, but for some rounds
 FREE = 8  # what costs no more than so many additions is computed again, rather than kept

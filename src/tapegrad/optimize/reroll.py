@@ -63,8 +63,9 @@ def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rer
     from round to round become one array, and are dropped."""
     if len(tape.calls) >= repetition.CALLS:
         found = Repetition(tape, constants or {})
-        runs = list(found.runs())
-        if _left(found, runs) >= repetition.CALLS:
+        runs: Sequence[Run] = list(found.runs())
+        covered = sum(run.stop - run.start for run in runs)
+        if len(tape.calls) - covered >= repetition.CALLS or len(runs) >= repetition.ROUNDS:
             found, runs = _with_nests(found, runs)
         if runs:
             return _Rolled(found.tape, found, runs).result()
@@ -72,8 +73,9 @@ def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rer
 
 
 def _left(found: Repetition, runs: Sequence[Run]) -> int:
-    """How many calls aren't part of a run."""
-    return found.size(0, len(found.calls)) - sum(found.size(r.start, r.stop) for r in runs)
+    """How many calls are left of a tape with these runs."""
+    rolled = sum(found.size(run.start, run.stop) for run in runs)
+    return found.size(0, len(found.calls)) - rolled + sum(run.period for run in runs)
 
 
 def _with_nests(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Sequence[Run]]:

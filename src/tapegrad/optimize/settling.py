@@ -1,6 +1,6 @@
-"""Folded loops in the rounds that they are part of: what they are told by operands is written out.
+"""Folded loops in the rounds that they are part of: what operands tell them is written out.
 
-Of a folded loop (see `folding`) integers among the operands say how many rounds there are, and where
+Of a folded loop (see `folded`) integers among the operands say how many rounds there are, and where
 indices start. In the body of the outer loop each is a sum of steps and a number. So windows move
 with the steps of the loops around, and only the number of rounds is computed:
 
@@ -195,11 +195,11 @@ class _Scope:
 
     def _loop(self, call: Call) -> None:
         loop: Any = call.primitive
-        total = self.sum_of(call.operands[0])
-        if total is not None and not total.terms:
-            if total.const * len(loop.body.calls) < repetition.CALLS:
-                self._round_by_round(call, total.const)
-                return
+        total: Any = self.sum_of(call.operands[0])
+        fixed = total is not None and not total.terms
+        if fixed and total.const * len(loop.body.calls) < repetition.CALLS:
+            self._round_by_round(call, total.const)
+            return
         most = loop.most if total is None else min(total.most, loop.most)
         rounds = self.operand(call.operands[0])
         start, outer = call.operands[1 : 1 + loop.carried], call.operands[1 + loop.carried :]
