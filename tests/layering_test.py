@@ -59,7 +59,6 @@ ASKS = {
     "optimize/repetition.py",
     "optimize/reroll.py",
     "optimize/folded.py",
-    "optimize/lists.py",
     "optimize/settling.py",
     "optimize/roots.py",
     "optimize/stops.py",

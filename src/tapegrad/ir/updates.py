@@ -6,7 +6,8 @@ after it no copy has to be made:
     %3 = set_window(%1, %2, ...)        %1 is not read again: written in place
 
 That is so in memory that an earlier update has made, and in inputs that a caller says are its own.
-A view of the operand that is read later is copied when it is made, if it is a part only.
+A view of the operand that is read later is copied when it is made, if it is a part only. A loop
+updates what it carries, if its rounds do nothing else with it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -22,75 +24,87 @@ from tapegrad.ir.tape import Call, Operand, Tape, Var
 
 @dataclass(frozen=True)
 class InPlace:
-    """What calls give in the memory of an operand: the variables, and the positions of the calls
-    that do so with their first; and the positions of the views that are copied for it."""
+    """The positions of the calls that may write over their first operand; of loops, the numbers of
+    what they carry that they may; the results of both; and the views that are copied for it."""
 
-    results: frozenset[Operand]
     updates: frozenset[int]
+    loops: Mapping[int, frozenset[int]]
+    results: frozenset[Var]
     copies: frozenset[int]
 
 
 def in_place(tape: Tape, own: Collection[int] = ()) -> InPlace:
     """What is written in place; the inputs numbered in `own` are the tape's to write to."""
-    results: set[Operand] = set()
     updates: set[int] = set()
+    loops: dict[int, frozenset[int]] = {}
+    results: set[Var] = set()
     copies: set[int] = set()
-    free: set[Operand] = {tape.inputs[k] for k in own}
-    if not free and not any(call.primitive.updates for call in tape.calls):
-        return InPlace(frozenset(), frozenset(), frozenset())
+    free: set[Var] = {tape.inputs[k] for k in own}
+    if not free and not any(call.primitive.updates or _loops(call) for call in tape.calls):
+        return InPlace(frozenset(), {}, frozenset(), frozenset())
     uses = _Uses(tape)
     for position, call in enumerate(tape.calls):
-        for out, x in _updated(call).items():
+        for number, x, out in updated(call):
             if x in free and call.operands.count(x) == 1:
-                # A loop may read what it is passed after it has begun to write.
-                until = position if call.primitive.updates else position - 1
-                views = uses.views_to_copy(x, position, until, copies)
+                assert isinstance(x, Var)
+                views = uses.views_to_copy(x, position, copies)
                 if views is not None:
                     results.add(out)
                     copies |= views
-                    if call.primitive.updates:
+                    if _loops(call):
+                        loops[position] = loops.get(position, frozenset()) | {number}
+                    else:
                         updates.add(position)
             free.add(out)  # in place or a copy: nobody else knows this memory
-    return InPlace(frozenset(results), frozenset(updates), frozenset(copies))
+    return InPlace(frozenset(updates), loops, frozenset(results), frozenset(copies))
 
 
-def _updated(call: Call) -> dict[Operand, Operand]:
-    """The results of a call that are operands with parts changed, and these."""
-    changed = call.primitive.changed()
-    return {call.outs[k]: call.operands[m] for k, m in changed.items()}
+def updated(call: Call) -> list[tuple[int, Operand, Var]]:
+    """What a call updates: its number among what the call carries, what it is before, and after."""
+    if call.primitive.updates:
+        return [(0, call.operands[0], call.outs[0])]
+    if not _loops(call):
+        return []
+    loop: Any = call.primitive
+    given = loop.given(call.operands)
+    return [(k, given[k], call.outs[k]) for k in kept_in_place(loop.body, 1, loop.carried)]
+
+
+def _loops(call: Call) -> bool:
+    return bool(call.primitive.repeats)
 
 
 @lru_cache(maxsize=256)
 def kept_in_place(body: Tape, first: int, count: int) -> tuple[int, ...]:
     """Which of `count` values that are carried from round to round stay in one piece of memory, if
     the body's inputs from `first` on are what is carried and its outputs what they become: those
-    that are only updated in place, by calls or by loops."""
+    that are only updated in place."""
     outputs = list(body.outputs)
-    made: dict[Operand, Operand] = {}
+    before: dict[Operand, Operand] = {}
     for call in body.calls:
-        made.update(_updated(call))
+        before.update((out, x) for _, x, out in updated(call))
     candidates = []
     for k in range(count):
         start, end = body.inputs[first + k], outputs[k]
         x = end
-        while x in made:
-            x = made[x]
+        while x in before:
+            x = before[x]
         if x is start and end is not start and outputs.count(end) == 1:
             candidates.append(k)
     while True:
-        results = in_place(body, [first + k for k in candidates]).results
-        kept = [k for k in candidates if _chain(made, outputs[k]) <= results]
+        places = in_place(body, [first + k for k in candidates]).results
+        kept = [k for k in candidates if _chain(before, outputs[k]) <= places]
         if kept == candidates:
             return tuple(kept)
         candidates = kept
 
 
-def _chain(made: Mapping[Operand, Operand], x: Operand) -> set[Operand]:
+def _chain(before: Mapping[Operand, Operand], x: Operand) -> set[Operand]:
     """The updates that lead to a value."""
     found = set()
-    while x in made:
+    while x in before:
         found.add(x)
-        x = made[x]
+        x = before[x]
     return found
 
 
@@ -113,14 +127,13 @@ class _Uses:
             if isinstance(y, Var):
                 self.last[y] = len(tape.calls)
 
-    def views_to_copy(
-        self, x: Operand, position: int, until: int, copied: Collection[int]
-    ) -> set[int] | None:
-        """The views of a variable that are read later than `until`, where a call at a position
-        writes to it; None if it is read behind that itself, or shared in another way."""
-        assert isinstance(x, Var)
+    def views_to_copy(self, x: Var, position: int, copied: Collection[int]) -> set[int] | None:
+        """The views of a variable that are read after a position, which writes to it; None if it is
+        read there itself, or shared in another way. What a loop is given is read after each of its
+        writes."""
         if self.last[x] > position:
             return None
+        before = position - _loops(self.tape.calls[position])
         found: set[int] = set()
         waiting = [(k, outs) for k, outs in self.sharing.get(x, ()) if k not in copied]
         while waiting:
@@ -129,7 +142,7 @@ class _Uses:
                 continue
             call = self.tape.calls[k]
             for out in outs:
-                if self.last.get(out, -1) > until:
+                if self.last.get(out, -1) > before:
                     part = call.primitive.is_view and out.aval.nbytes < x.aval.nbytes
                     if not part:
                         return None

@@ -209,8 +209,10 @@ class _KernelEmitter:
             self.line(f"# {src}: {text}" if text else f"# {src}")
         self.last_src = src if len(sources) == 1 else None
 
-    def open_round(self, index: Index, rounds: str, backwards: bool, more: str) -> str:
-        """Begin a loop over rounds, as long as there is `more` to do; returns its index's name."""
+    def open_round(self, index: Index, steps: tuple[str, str], backwards: bool, more: str) -> str:
+        """Begin a loop over steps, from the first up to the second, as long as there is `more` to
+        do; returns its index's name."""
+        begin, rounds = steps
         name = next((n for n in self.letters if n not in self.loops.values()), None)
         name = self.names.fresh("i0") if name is None or more else name
         self.loops[index] = name
@@ -219,9 +221,10 @@ class _KernelEmitter:
             self.line(f"while {more} and {name} < {rounds}:")
         elif backwards:
             first = str(int(rounds) - 1) if rounds.isdigit() else f"{rounds} - 1"
-            self.line(f"for {name} in range({first}, -1, -1):")
+            last = "-1" if begin == "0" else f"{begin} - 1"
+            self.line(f"for {name} in range({first}, {last}, -1):")
         else:
-            self.line(f"for {name} in range({rounds}):")
+            self.line(f"for {name} in range({f'{begin}, ' * (begin != '0')}{rounds}):")
         self.depth += 1
         return name
 

@@ -45,7 +45,8 @@ def emit_recurrence(emitter: Any, step: Recurrence) -> None:
     if step.until is not None:
         more = emitter.names.fresh("more")
         emitter.line(f"{more} = {emitter.text(step.until)}")
-    index = emitter.open_round(step.index, rounds, step.backwards, more)
+    begin = "0" if step.begin is None else emitter.text(step.begin)
+    index = emitter.open_round(step.index, (begin, rounds), step.backwards, more)
     outer = emitter.allocation, emitter.homes, emitter.commented, emitter.first
     emitter.allocation, emitter.homes = step.allocation, step.allocation.homes
     emitter.commented, emitter.first = emitter.depth, emitter.first + step.first
