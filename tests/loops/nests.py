@@ -229,7 +229,7 @@ def make_skipping(rng, size):
 
 PROGRAMS = (
     Program(forward_substitution, make_system, (0, 1), loops=2, passes=2),
-    Program(back_substitution, make_system, (0, 1), loops=2, passes=2),
+    Program(back_substitution, make_system, (0, 1), loops=2, passes=3),
     Program(gauss_elimination, make_elimination, (0, 1), loops=None),
     Program(orthogonal_rows, make_orthogonal_rows, (0,), loops=2, passes=3),
     Program(forces_of_pairs, make_forces_of_pairs, (0, 1), loops=2, passes=2),
