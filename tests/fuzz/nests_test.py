@@ -20,8 +20,8 @@ from tapegrad.ir.tape import Literal
 from tapegrad.optimize.reroll import Rerolled
 from tapegrad.primitives.kinds import Repeated
 
-PLAYED = max(24, EXAMPLES // 25)  # programs
-COMPILED = max(4, EXAMPLES // 100)
+PLAYED = max(12, EXAMPLES // 40)  # programs
+COMPILED = max(2, EXAMPLES // 200)
 
 OUTER = (
     "for i in range(n):",
