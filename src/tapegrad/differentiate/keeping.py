@@ -62,7 +62,7 @@ def with_residuals(
             builder.calls.append(call)
             continue
         for part, backward in _parts(builder, call, active, derive, checkpoint, changing):
-            if backward.wrt:
+            if backward.wrt or backward.loop.instead:
                 _keep(builder, part, backward, found)
             else:
                 builder.calls.append(part)

@@ -232,7 +232,7 @@ class Revolved(Backward):
         body = self._revolving(round_, [x.aval for x in invariants])
         primitive = Loop(body, len(start), loop.most, not loop.backwards)
         found = primitive(rounds, *start, *filled, rounds, *invariants, *reached)
-        return self._contributions(found, xs)
+        return self._contributions(found, xs, cts)
 
     def _revolving(self, round_: Tape, invariants: Sequence[Aval]) -> Tape:
         """A round backwards: its derivative, and then the state that the next one needs, if that

@@ -46,6 +46,7 @@ class Primitive:
     name: Any  # a string, on the class or on the instance
     results: ClassVar[int] = 1
     absent: ClassVar[bool] = False  # whether `vjp` takes None for a result without cotangent
+    factors: ClassVar[bool] = False  # who reads them differentiates with respect to its operand
     is_view: ClassVar[bool] = False  # whether the result shows the memory of its operand
     owns: ClassVar[bool] = False  # whether `evaluate` makes new memory
     pointwise: ClassVar[bool] = False  # whether each element is a function of the operands' own

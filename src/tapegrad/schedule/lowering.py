@@ -218,10 +218,23 @@ class Lowering:
                 found[axis] = entry.plus(number.scaled(far))
         return tuple(found)
 
-    def is_placed(self, call: Call) -> bool:
-        """Whether it is known where a call's place moves: by numbers of indices, or to an entry."""
-        known = self.indices.keys()
-        return not isinstance(call.primitive, Moving) or is_placed(call, known)
+    def chosen(self, call: Call) -> dict[int, Operand] | None:
+        """The axes along which values say where a call's place is, and these; of others it is
+        known, as a number of indices. None if a value says it in another way."""
+        primitive, known = call.primitive, self.indices.keys()
+        if not isinstance(primitive, Moving):
+            return {}
+        if not is_placed(call, known):
+            return None
+        steps = enumerate(primitive.steps(call.operands))
+        places = [(primitive.chosen(k), x) for k, x in steps if self.affine(x) is None]
+        return {axis: x for axis, x in places if axis is not None}
+
+    @staticmethod
+    def larger(call: Call) -> tuple[int, ...]:
+        """The shape of the array in which a call has its place."""
+        reads = isinstance(call.primitive, View)
+        return call.operands[0].shape if reads else call.out.shape
 
     def stays(self, x: Operand) -> bool:
         """Whether this shows memory in which a round of a loop updates what it carries."""

@@ -97,19 +97,23 @@ def trace_function(
     request: Request,
     observer: Observer | None = None,
     number: Number | None = None,
+    repeats: bool = False,
+    apart: bool = False,
+    idle: bool = False,
 ) -> Traced:
     """Make the call on tracers of the arrays and numbers among the arguments' leaves.
 
     The first inputs of the tape are those leaves, in order. With an `observer` the run is observed,
     and traced values that it leaves somewhere are an error. `number` makes the tape of what was
     recorded, and the values of its captured inputs, of those and the numbers of those that nobody
-    else has.
+    else has. What `repeats`, `apart` and `idle`
+    mean `Trace` says.
     """
     load(CALLS)
     name = "lambda" if request.name == "<lambda>" else request.name
     builder = Builder(name)
     labels = iter(request.names)
-    with Trace(builder) as trace:
+    with Trace(builder, repeats=repeats, apart=apart, idle=idle) as trace:
         tracers = []
         given: list[Any] = []
         for leaf in request.leaves:

@@ -88,9 +88,21 @@ def untraced() -> Iterator[None]:
 class Trace:
     """Records on a builder. Its tracers carry values, except in the trace of a user's derivative
     rule: that runs when only types are known, and a tracer whose value isn't known carries None.
+
+    One that `repeats` stands for other calls too, with other values: for all rounds of a loop, say.
+    One that stands `apart` also records what is computed of the values of traces around it alone:
+    what it holds may not be run. One that is `idle` is of a function that isn't called with these
+    values: they may decide nothing, and that errors don't occur is `presumed`.
     """
 
-    def __init__(self, builder: Builder, label: str = "") -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        label: str = "",
+        repeats: bool = False,
+        apart: bool = False,
+        idle: bool = False,
+    ) -> None:
         self.builder = builder
         self.label = label or builder.name
         self.alive = True
@@ -107,6 +119,13 @@ class Trace:
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.refusal: TapegradError | None = None
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
+        self.inside: Trace | None = None  # what stands apart, and records in its place now
+        self._around: list[tuple[Trace, Trace | None]] = []
+        self._apart = apart
+        around = current_trace()
+        self.idle: bool = idle or (around is not None and around.idle)
+        self.repeats: bool = repeats or (around is not None and around.repeats)
+        self.presuming = False
         # How warnings were treated when it began, and what stands for errors of floating point that
         # nobody watches for: see `tracing.floating`
         show = vars(warnings).get("_showwarnmsg_impl")
@@ -114,6 +133,10 @@ class Trace:
         self.calm: Any = None
 
     def __enter__(self) -> Trace:
+        if self._apart:
+            self._around = [(trace, trace.inside) for trace in traces_under_way()]
+            for trace, _ in self._around:
+                trace.inside = self
         _under_way.stack.append(self)
         running[self.level] = None
         return self
@@ -122,6 +145,18 @@ class Trace:
         self.alive = False
         _under_way.stack.pop()
         running.pop(self.level, None)
+        for trace, inside in self._around:
+            trace.inside = inside
+
+    @contextlib.contextmanager
+    def presumed(self) -> Iterator[None]:
+        """In here the conditions of errors are asked for. If it is idle they don't hold, whatever
+        the values are, and are guarded."""
+        before, self.presuming = self.presuming, self.idle
+        try:
+            yield
+        finally:
+            self.presuming = before
 
     def check_alive(self) -> None:
         if not self.alive:
@@ -243,4 +278,4 @@ def innermost(values: Sequence[Any]) -> Trace:
             if found is None or trace.level > found.level:
                 found = trace
     assert found is not None
-    return found
+    return found if found.inside is None else found.inside

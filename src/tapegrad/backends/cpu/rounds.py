@@ -9,6 +9,8 @@ for t in range(100):
     s = s1
     u, u1 = u1, u
 out1[()] = s
+
+One of a round or none is an `if`.
 """
 
 from __future__ import annotations
@@ -40,7 +42,11 @@ def emit_recurrence(emitter: Any, step: Recurrence) -> None:
     rounds = emitter.text(step.rounds)
     most = step.index.extent
     known = [k.range[1] for k in step.rounds.at if isinstance(k, Affine)]
-    if step.rounds.literal is None and (step.rounds.cell is not None or max(known) > most):
+    if (
+        step.rounds.literal is None
+        and most > 1
+        and (step.rounds.cell is not None or max(known) > most)
+    ):
         rounds = f"min({rounds}, {most})"
     if step.until is not None:
         more = emitter.names.fresh("more")

@@ -61,7 +61,9 @@ def _kind_of(frame: FrameType) -> str:
         return known[0]
     if code.co_filename.startswith("<"):  # made of a text, by dataclasses for instance
         name = str(frame.f_globals.get("__name__", ""))
-        own = name.partition(".")[0] in ("tapegrad", "numpy")
+        module = sys.modules.get(name)  # which the text is run for, whatever it says
+        its = getattr(module, "__dict__", None) is frame.f_globals
+        own = its and name.partition(".")[0] in ("tapegrad", "numpy")
     else:
         own = is_own(code)
     found = _OWN if own else _SILENT if is_silent(code) else _FOLLOWED
