@@ -15,7 +15,7 @@ nothing, and the arithmetic of an integrator's step keeps its state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,8 +33,8 @@ from tapegrad.primitives.windows import Empty, SetWindow, Window
 
 # The derivative of a round: of a body, with respect to these inputs; further inputs are cotangents
 # of its outputs, of which those with these numbers may have zeros that stand, and for the inputs
-# numbered last what their cotangents add to.
-Derive = Callable[[Tape, Sequence[int], Collection[int], Sequence[int]], Tape]
+# numbered next what their cotangents add to. The last numbers are those of what is carried.
+Derive = Callable[[Tape, Sequence[int], Collection[int], Sequence[int], Sequence[int]], Tape]
 
 FREE = 8  # what costs no more than so many additions is computed again, rather than kept
 
@@ -76,14 +76,21 @@ class Residuals:
     """What a backward round reads of the forward round: how it comes by each of these values."""
 
     def __init__(
-        self, body: Tape, carried: int, backwards: bool, wanted: Sequence[Var], most: int
+        self,
+        body: Tape,
+        carried: int,
+        backwards: bool,
+        wanted: Sequence[Var],
+        most: int,
+        lost: Collection[Var] = (),
     ) -> None:
+        """Invariants that are `lost` won't be at hand, and aren't kept: what is read of them is."""
         self.body = body
         self.once = most == 1
         self.carried = carried
         self.backwards = backwards
         self.made = {out: call for call in body.calls for out in call.outs}
-        self.given = {body.inputs[0], *body.inputs[1 + carried :]}
+        self.given = {body.inputs[0], *body.inputs[1 + carried :]}.difference(lost)
         self.entering = {v: k for k, v in enumerate(body.inputs[1 : 1 + carried])}
         self.leaving: dict[Var, int] = {}
         for k, x in enumerate(body.outputs[:carried]):
@@ -194,7 +201,15 @@ class Residuals:
 class Backward:
     """The derivative of one loop."""
 
-    def __init__(self, call: Call, active: Collection[Operand], derive: Derive) -> None:
+    def __init__(
+        self,
+        call: Call,
+        active: Collection[Operand],
+        derive: Derive,
+        changing: Collection[Operand] = (),
+    ) -> None:
+        """Where the loop is in the body of another one, operands may be `changing` from round to
+        round of that."""
         loop: Any = call.primitive
         self.loop: Repeated = loop
         self.derive = derive
@@ -233,11 +248,27 @@ class Backward:
         )
         reached = set(self.round.inputs[count:])  # arrays that users' rules reached
         wanted = [x for x in wanted if x not in reached]
-        self.residuals = Residuals(self.early, loop.carried, loop.backwards, wanted, loop.most)
+        lost = self._lost(call, changing) - set(wanted)
+        self.residuals = Residuals(
+            self.early, loop.carried, loop.backwards, wanted, loop.most, lost
+        )
+
+    def _lost(self, call: Call, changing: Collection[Operand]) -> set[Var]:
+        """The invariants of which less is read in all rounds than they take. Where they change from
+        round to round of the loop around, that would have to keep them whole, for each round."""
+        count = 1 + self.loop.carried
+        passed = self.loop.given(call.operands)[count - 1 :]
+        inputs = self.early.inputs[count:]
+        read = dict.fromkeys([v for v, x in zip(inputs, passed, strict=True) if x in changing], 0)
+        for inner in self.early.calls:
+            for x in {x for x in inner.operands if x in read}:
+                read[x] += self.loop.most * sum(out.aval.nbytes for out in inner.outs)  # type: ignore[index]
+        return {x for x, nbytes in read.items() if nbytes < x.aval.nbytes}
 
     def _round(self, masked: Collection[int]) -> Tape:
         onto = [self.wrt.index(k) for k in self.summed]
-        return self.derive(self.loop.body, self.wrt, masked, onto)
+        carried = range(1, 1 + self.loop.carried)
+        return self.derive(self.loop.body, self.wrt, masked, onto, carried)
 
     def _late(self) -> range:
         """The numbers of the inputs that are cotangents."""
@@ -327,8 +358,10 @@ class Backward:
         outs: Sequence[Node],
         xs: Sequence[Node],
         masks: Masks,
+        totals: Mapping[int, Node],
     ) -> list[Any]:
-        """The cotangents of the forward loop's operands, for those of its results."""
+        """The cotangents of the forward loop's operands, for those of its results. Those of the
+        inputs of the body that are numbered in `totals` are added to these."""
         loop = self.loop
         if not self.wrt:
             return self._contributions((), xs, cts)
@@ -345,11 +378,14 @@ class Backward:
         reached = [self._reached(writer, x) for x in round_.captured]
         body = self._backward_body(round_, arrays, held)
         start = [cts[k - 1] for k in self.carried]
-        start += [zeros_of(writer, given[k - 1].aval) for k in self.summed]
+        start += [
+            totals[k] if k in totals else zeros_of(writer, given[k - 1].aval) for k in self.summed
+        ]
         first = [xs[1]] if loop.later else []
-        primitive = Loop(body, len(start), loop.most, not loop.backwards, later=loop.later)
         filled = [cts[k - 1] for k in self.filled]
-        found = primitive(rounds, *first, *start, *filled, *stacks, *invariants, *reached)
+        body, passed = _with_read(body, len(start), [*filled, *stacks, *invariants, *reached])
+        primitive = Loop(body, len(start), loop.most, not loop.backwards, later=loop.later)
+        found = primitive(rounds, *first, *start, *passed)
         return self._contributions(found, xs, cts)
 
     def _contributions(self, found: Any, xs: Sequence[Node], cts: Sequence[Node]) -> list[Any]:
@@ -446,3 +482,12 @@ class Backward:
         results = dict(zip(self.wrt, round_.outputs[left:], strict=True))
         outputs = [value(results[k]) for k in (*self.carried, *self.summed)]
         return renumbered(builder.finish(outputs))
+
+
+def _with_read(body: Tape, carried: int, passed: Sequence[Node]) -> tuple[Tape, list[Node]]:
+    """A body without the invariants that it doesn't read, and what the others are."""
+    read = {x for call in body.calls for x in call.operands} | {*body.outputs}
+    count = 1 + carried
+    kept = [k for k, var in enumerate(body.inputs[count:]) if var in read]
+    inputs = (*body.inputs[:count], *(body.inputs[count + k] for k in kept))
+    return renumbered(replace(body, inputs=inputs, names=())), [passed[k] for k in kept]

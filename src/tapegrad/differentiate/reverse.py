@@ -40,6 +40,7 @@ def reverse(
     keep: Sequence[int] | None = None,
     masked: Collection[int] = (),
     onto: Sequence[int] = (),
+    carried: Sequence[int] = (),
     inside: bool = False,
     checkpoint: Checkpoint = "auto",
 ) -> Tape:
@@ -52,16 +53,22 @@ def reverse(
 
     Of a round `inside` of a loop: the seeds numbered in `masked` have zeros that stand (see
     `masks`), and cotangents of the `wrt` numbered in `onto` are added to further inputs, put after
-    the seeds.
+    the seeds. The inputs numbered in `carried` are other ones in each round.
     """
 
     def derive(
-        body: Tape, wrt: Sequence[int], masked: Collection[int], onto: Sequence[int]
+        body: Tape,
+        wrt: Sequence[int],
+        masked: Collection[int],
+        onto: Sequence[int],
+        carried: Sequence[int],
     ) -> Tape:
         """The derivative of a loop's round."""
-        return reverse(body, wrt, True, None, masked, onto, inside=True, checkpoint=checkpoint)
+        return reverse(
+            body, wrt, True, None, masked, onto, carried, inside=True, checkpoint=checkpoint
+        )
 
-    tape, loops = with_residuals(tape, wrt, derive, checkpoint)
+    tape, loops = with_residuals(tape, wrt, derive, checkpoint, carried)
     seeded = _with_seeds(tape, [tape.inputs[wrt[k]].aval for k in onto]) if seed else tape
     builder = Builder.after(seeded, f"grad_{tape.name}")
     writer = Writer(builder)
@@ -189,7 +196,23 @@ def _pull_back_loop(
     ):  # its rounds have no part in what is differentiated
         return
     xs = [writer.node(x) for x in call.operands]
-    _add(call, loop.backward.pull(writer, summed, outs, xs, masks), writer, cts, active)
+    # What has been found of the cotangents of invariants is where the loop begins to add to them.
+    given = loop.backward.loop.given(call.operands)
+    totals: dict[int, Node] = {}
+    ends: dict[int, type] = {}
+    for k in loop.backward.summed:
+        x = given[k - 1]
+        parts = cts.pop(x, None) if x in active and isinstance(x, Var) else None
+        if parts is not None:
+            totals[k] = _accumulated(writer, x.aval, parts)
+            ends[k] = type(parts[0])
+    found = loop.backward.pull(writer, summed, outs, xs, masks, totals)
+    _add(call, found, writer, cts, active)
+    for k, kind in ends.items():
+        if kind is Total:
+            x = given[k - 1]
+            (end, *others) = cts[x]
+            cts[x] = [Total(end), *others]
 
 
 def _add(

@@ -81,6 +81,10 @@ class Primitive:
         """NumPy's answer: the oracle of the tests and what `play` runs."""
         raise NotImplementedError
 
+    def showing(self, m: int) -> Sequence[int]:
+        """The results, by their numbers, that may share memory with an operand."""
+        return range(self.results)
+
     def update(self, *xs: Any) -> Any:
         """`evaluate` of what `updates`, in the memory of the first operand."""
         raise NotImplementedError

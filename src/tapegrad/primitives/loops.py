@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import METHODS, Aval, Operand, Tape
-from tapegrad.ir.updates import kept_in_place
+from tapegrad.ir.updates import kept_in_place, makes_new_memory
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Repeated
 
@@ -100,6 +100,19 @@ class Loop(Repeated):
         for step in steps:
             carried = run(self.body, (np.int64(step), *carried, *invariants), written)
         return carried[0] if self.carried == 1 else tuple(carried)
+
+    def showing(self, m: int) -> Sequence[int]:
+        if self.instead:
+            return range(self.results)
+        changed = kept_in_place(self.body, 1, self.carried)
+        others = [k for k in range(self.carried) if k not in changed]
+        m -= len(self.heads(range(m + self.carried + 3)))
+        if m < 0:
+            return ()
+        if m < self.carried:  # what is carried is left as it is where there are no rounds
+            return others
+        new = {out for call in self.body.calls if makes_new_memory(call) for out in call.outs}
+        return [k for k in others if self.body.outputs[k] not in new]
 
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
         known = zip(self.body.inputs[1:], self.given(kept), strict=True)

@@ -63,8 +63,10 @@ def lower(
     low = Lowering(tape, hints, plan_round, affine or {}, carried, state, among)
     sums.find_sums(low)
     for call in tape.calls:
-        rule = _rule(low, call)
-        if rule is not None:
+        number = low.total(call)
+        if number is not None:
+            low.indices[call.out] = number
+        elif (rule := _rule(low, call)) is not None:
             rule(low, call)
         low.defined.update(call.outs)
     return low.plan()
