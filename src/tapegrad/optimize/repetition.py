@@ -122,34 +122,25 @@ class Repetition:
         for guard in tape.guards:
             if isinstance(guard.operand, Var):
                 self.guards.setdefault(guard.operand.id, []).append(guard)
-        primitives, sources, avals, marks = _Numbers(), _Numbers(), _Numbers(), _Numbers()
         self.marks: list[int] = []
+        self._numbers = _Numbers(), _Numbers(), _Numbers(), _Numbers()
+        quick: dict[tuple[int, ...], int] = {}
         for position, call in enumerate(tape.calls):
-            primitive = call.primitive
-            if isinstance(primitive, INDEXED):
-                key: Any = (
-                    type(primitive),
-                    shape_of(primitive.index),
-                    getattr(primitive, "moves", ()),
-                )
-            elif id(primitive) in self.folds or (
-                isinstance(primitive, Library) and primitive.foreign
-            ):
-                key = (id(primitive),)
-            else:
-                key = primitive
-            mark = [primitives.of(primitive, key), -1 if call.src is None else sources.of(call.src)]
-            for x in call.operands:
-                if type(x) is Var:
-                    mark.append(avals.of(x.aval, (x.aval.shape, x.aval.dtype.num)))
-                else:  # a number may stand where there is a variable in the next round
-                    mark.append(avals.of_key(((), x.dtype.num)))
+            guarded = False
             for place, out in enumerate(call.outs):
                 self.made[out.id] = position, place
-                mark.append(avals.of(out.aval, (out.aval.shape, out.aval.dtype.num)))
-                for guard in self.guards.get(out.id, ()):
-                    mark.append(marks.of_key((place, guard.expected, guard.what, guard.src)))
-            self.marks.append(marks.of_key(tuple(mark)))
+                guarded = guarded or out.id in self.guards
+            # Most calls have the same objects as another one in the place of all that marks them.
+            like = (id(call.primitive), id(call.src), *[id(out.aval) for out in call.outs])
+            like += tuple(
+                [id(x.aval) if type(x) is Var else id(type(x.value)) for x in call.operands]  # type: ignore[union-attr]
+            )
+            mark = None if guarded else quick.get(like)
+            if mark is None:
+                mark = self._mark(call)
+                if not guarded:
+                    quick[like] = mark
+            self.marks.append(mark)
         self._sums = [0]
         powers = [1]
         for number in self.marks:
@@ -159,6 +150,30 @@ class Repetition:
         self._places: dict[int, list[int]] = {}
         for position, number in enumerate(self.marks):
             self._places.setdefault(number, []).append(position)
+
+    def _mark(self, call: Call) -> int:
+        """A number that calls have which are of one primitive, from one line, of the same types,
+        and guarded alike."""
+        primitives, sources, avals, marks = self._numbers
+        primitive = call.primitive
+        if isinstance(primitive, INDEXED):
+            moves = getattr(primitive, "moves", ())
+            key: Any = (type(primitive), shape_of(primitive.index), moves)
+        elif id(primitive) in self.folds or (isinstance(primitive, Library) and primitive.foreign):
+            key = (id(primitive),)
+        else:
+            key = primitive
+        mark = [primitives.of(primitive, key), -1 if call.src is None else sources.of(call.src)]
+        for x in call.operands:
+            if type(x) is Var:
+                mark.append(avals.of(x.aval, (x.aval.shape, x.aval.dtype.num)))
+            else:  # a number may stand where there is a variable in the next round
+                mark.append(avals.of_key(((), x.dtype.num)))
+        for place, out in enumerate(call.outs):
+            mark.append(avals.of(out.aval, (out.aval.shape, out.aval.dtype.num)))
+            for guard in self.guards.get(out.id, ()):
+                mark.append(marks.of_key((place, guard.expected, guard.what, guard.src)))
+        return marks.of_key(tuple(mark))
 
     def places(self, mark: int) -> list[int]:
         """The calls with a mark."""
