@@ -100,3 +100,25 @@ def test_second_derivatives(mode):
     x, h = ramp(14), 1e-5 * direction
     expected = (np.asarray(grad(pairs)(x + h)) - grad(pairs)(x - h)) / 2e-5
     np.testing.assert_allclose(grad(along, compile=mode)(x), expected, rtol=1e-6, atol=1e-8)
+
+
+def mixed(x):
+    total = x[0]
+    weights = [0.1 * k for k in range(14)]
+    for i in range(14):
+        for j in range(i):
+            total = total * 0.9 + np.sin(weights[j] * x[j])
+        if i == 7:
+            weights = [np.cos(v) for v in list(x)]
+    return total
+
+
+def test_numbers_that_become_traced_values_end_the_nest():
+    x = ramp(14)
+    value, slope = value_and_grad(mixed, compile="never")(x)
+    assert value == pytest.approx(mixed(x), rel=1e-12)
+    for k in (0, 5, 13):
+        step = 1e-6 * (np.arange(14) == k)
+        assert slope[k] == pytest.approx(
+            (mixed(x + step) - mixed(x - step)) / 2e-6, rel=1e-6, abs=1e-8
+        )

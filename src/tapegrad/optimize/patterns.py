@@ -86,6 +86,8 @@ class Pattern:
                 elif way.kind == "before":
                     new["start", k, m, way.back - r] = x
                 elif way.kind == "entries":
+                    if type(x) is Var and x not in self.found.constants:
+                        return False  # it has no value yet
                     tables.append((("table", k, m), x))
                 elif way.kind == "linear":
                     first = int(x.value) - r * way.far  # type: ignore[union-attr]
@@ -122,13 +124,13 @@ class Pattern:
             for place, out in enumerate(self.found.calls[position].outs):
                 if self.read_last.get(out.id, -1) >= stop:
                     back = match.rounds - round_
-                    if back > 1 and not self._iscount_carried(k, place, back):
+                    if back > 1 and not self._is_carried(k, place, back):
                         return False
                     wanted.append((k, place))
         self.wanted.update(dict.fromkeys(wanted))
         return True
 
-    def _iscount_carried(self, k: int, out: int, back: int) -> bool:
+    def _is_carried(self, k: int, out: int, back: int) -> bool:
         return any(
             way.kind == "before" and (way.call, way.out) == (k, out) and way.back >= back
             for here in self.run.ways
