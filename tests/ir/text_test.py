@@ -128,6 +128,7 @@ PARAMETERS = {
     "until": True,
     "recomputed": True,
     "later": True,
+    "instead": True,
 }
 HOLD_A_FUNCTION = ("custom", "foreign_call")
 

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 from tapegrad import trace, value_and_grad
-from tapegrad.backends.numpy import play
-from tapegrad.backends.numpy.play import last_uses, run, written_over
+from tapegrad.backends.numpy import lives
+from tapegrad.backends.numpy.lives import last_uses, written_over
+from tapegrad.backends.numpy.play import run
 
 X = np.random.default_rng(0).normal(size=(40, 5))
 
 
 @pytest.fixture(autouse=True)
 def all_are_large(monkeypatch):
-    monkeypatch.setattr(play, "LARGE", 0)
+    monkeypatch.setattr(lives, "LARGE", 0)
 
 
 def overwritten(tape):
