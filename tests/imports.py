@@ -71,4 +71,7 @@ def picture() -> str:
 
 
 # What users import, and programs: built on all the rest.
-SURFACE = ("api", "demo", "linalg", "loops", "methods", "numpy", "random", "testing", "typing")
+SURFACE = (
+    *("api", "demo", "linalg", "loops", "methods"),
+    *("numpy", "random", "settings", "testing", "typing"),
+)

@@ -12,13 +12,10 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad import methods as methods
     from tapegrad import random as random
     from tapegrad.api import (
-        cache_info,
-        clear_cache,
         defvjp,
         grad,
         jit,
         primitive,
-        set_num_threads,
         simplegrad,
         stop_gradient,
         trace,
@@ -26,6 +23,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         vjp,
     )
     from tapegrad.loops import map, scan, while_loop
+    from tapegrad.settings import cache_info, clear_cache, set_num_threads
     from tapegrad.testing import gradcheck
     from tapegrad.tracing.custom import Function
 

@@ -10,11 +10,13 @@ import numpy as np
 
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Tape
-from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
-from tapegrad.runtime.derived import BoundDerived, Derived
+from tapegrad.runtime.checks import checked_checkpoint
+from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.transformations import Gradient, Jit, Transformation, ValueAndGradient
+from tapegrad.settings import clear_cache
 from tapegrad.typing import (
     A,
+    Checkpoint,
     Compile,
     Differentiable,
     Differentiating,
@@ -54,7 +56,9 @@ def _checked(argnums: int | Sequence[int]) -> int | tuple[int, ...]:
 
 
 @overload  # mypy would lose the parameters of `grad(grad(f))` in what comes next
-def grad(f: DerivedOf[P, R], *, compile: Compile = "auto") -> DerivedOf[P, Any]: ...
+def grad(
+    f: DerivedOf[P, R], *, compile: Compile = "auto", checkpoint: Checkpoint = "auto"
+) -> DerivedOf[P, Any]: ...
 @overload
 def grad(
     f: Differentiable[P, A, Any],
@@ -62,6 +66,7 @@ def grad(
     has_aux: Literal[False] = False,
     *,
     compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
 ) -> DerivedOf[P, A]: ...
 @overload
 def grad(
@@ -70,10 +75,16 @@ def grad(
     *,
     has_aux: Literal[True],
     compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
 ) -> DerivedOf[P, tuple[A, X]]: ...
 @overload
 def grad(
-    f: Callable[P, Any], argnums: Argnums, has_aux: bool = False, *, compile: Compile = "auto"
+    f: Callable[P, Any],
+    argnums: Argnums,
+    has_aux: bool = False,
+    *,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
 ) -> DerivedOf[P, Any]: ...
 @overload
 def grad(
@@ -82,10 +93,16 @@ def grad(
     has_aux: Literal[False] = False,
     *,
     compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
 ) -> DifferentiatingFirst: ...
 @overload
 def grad(
-    f: None = None, argnums: Argnums = 0, has_aux: bool = False, *, compile: Compile = "auto"
+    f: None = None,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
 ) -> Differentiating: ...
 def grad(
     f: Function | None = None,
@@ -93,6 +110,7 @@ def grad(
     has_aux: bool = False,
     *,
     compile: str = "auto",
+    checkpoint: str | int = "auto",
 ) -> Any:
     """The gradient of a scalar function of arrays, as a function of the same arguments.
 
@@ -114,6 +132,18 @@ def grad(
     has_aux : `f` returns `(value, aux)`; the result is then `(gradient, aux)`.
     compile : "auto" plays the tape with NumPy until compiling pays, "always" compiles at the first
         call, "never" only plays and doesn't load numba.
+    checkpoint : what each loop keeps for its derivative. Of n rounds whose derivative needs m bytes
+        each, with s bytes carried from round to round (s <= m):
+          "never" keeps all, n m bytes;
+          "sqrt" keeps s of each of root n segments and runs the rounds of one again when it comes
+            to it: root n (s + m) bytes, and n rounds more;
+          an integer k keeps what is carried into k rounds, k s + m bytes, and runs as few rounds
+            again as can be (Griewank and Walther's "revolve"): with r the least number for which
+            C(k + r, k) >= n, no more than r n - C(k + r, k + 1) + 1 in all. So 10 checkpoints do
+            for 3,003 rounds, each run 4.5 times; 1,000 for a million, run 2.5 times;
+          "auto" keeps all if that takes no more than 256 MB, and else is "sqrt".
+        Gradients are the same up to rounding. Loops in the rounds of loops keep as many each.
+        What is differentiated again keeps more: a gradient's own loops are differentiated then.
 
     Returns
     -------
@@ -121,19 +151,20 @@ def grad(
 
     Raises
     ------
-    ArgumentError : an argument can't be differentiated (integers, strings, objects).
+    ArgumentError : an argument can't be differentiated (integers, strings, objects), or there is no
+        such `checkpoint`.
     GradientError : the result isn't a real scalar, or a primitive has no rule.
     TraceError : the function did what a trace can't follow; the message names the line.
 
     At kinks (`abs` and `norm` at 0, ties of `max`, bounds of `clip`) the result is a documented
     convention; see docs/conventions.md.
     """
-    return _derive(f, Gradient(_checked(argnums), has_aux), compile)
+    return _derive(f, Gradient(_checked(argnums), has_aux, checked_checkpoint(checkpoint)), compile)
 
 
 @overload
 def value_and_grad(
-    f: DerivedOf[P, R], *, compile: Compile = "auto"
+    f: DerivedOf[P, R], *, compile: Compile = "auto", checkpoint: Checkpoint = "auto"
 ) -> DerivedOf[P, tuple[R, Any]]: ...
 @overload
 def value_and_grad(
@@ -142,18 +173,34 @@ def value_and_grad(
     has_aux: bool = False,
     *,
     compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
 ) -> DerivedOf[P, tuple[R, A]]: ...
 @overload
 def value_and_grad(
-    f: Callable[P, R], argnums: Argnums, has_aux: bool = False, *, compile: Compile = "auto"
+    f: Callable[P, R],
+    argnums: Argnums,
+    has_aux: bool = False,
+    *,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
 ) -> DerivedOf[P, tuple[R, Any]]: ...
 @overload
 def value_and_grad(
-    f: None = None, argnums: Literal[0] = 0, has_aux: bool = False, *, compile: Compile = "auto"
+    f: None = None,
+    argnums: Literal[0] = 0,
+    has_aux: bool = False,
+    *,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
 ) -> ValuingFirst: ...
 @overload
 def value_and_grad(
-    f: None = None, argnums: Argnums = 0, has_aux: bool = False, *, compile: Compile = "auto"
+    f: None = None,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    compile: Compile = "auto",
+    checkpoint: Checkpoint = "auto",
 ) -> Valuing: ...
 def value_and_grad(
     f: Function | None = None,
@@ -161,6 +208,7 @@ def value_and_grad(
     has_aux: bool = False,
     *,
     compile: str = "auto",
+    checkpoint: str | int = "auto",
 ) -> Any:
     """Like `grad`, with the function's value: returns `(value, gradient)`.
 
@@ -177,6 +225,7 @@ def value_and_grad(
         tuple of gradients.
     has_aux : `f` returns `(value, aux)`; the result is then `((value, aux), gradient)`.
     compile : "auto", "always" or "never", as in `grad`.
+    checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.
 
     Returns
     -------
@@ -186,7 +235,9 @@ def value_and_grad(
     ------
     ArgumentError, GradientError, TraceError : as `grad` does.
     """
-    return _derive(f, ValueAndGradient(_checked(argnums), has_aux), compile)
+    return _derive(
+        f, ValueAndGradient(_checked(argnums), has_aux, checked_checkpoint(checkpoint)), compile
+    )
 
 
 @overload
@@ -256,7 +307,9 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
     return traced.rebuild(own(found, [*array_leaves((args, kwargs)), *traced.captured])), tape
 
 
-def vjp(f: Callable[[*Ts], R], *args: *Ts) -> tuple[R, Pullback[*Ts]]:
+def vjp(
+    f: Callable[[*Ts], R], *args: *Ts, checkpoint: Checkpoint = "auto"
+) -> tuple[R, Pullback[*Ts]]:
     """The value of `f(*args)`, and its pullback at these arguments.
 
     With J the Jacobian of `f` there, the pullback is the linear map from a cotangent `ct` of the
@@ -270,6 +323,7 @@ def vjp(f: Callable[[*Ts], R], *args: *Ts) -> tuple[R, Pullback[*Ts]]:
     ----------
     f : a function written with NumPy. It may return anything.
     args : its positional arguments, nested as you like.
+    checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.
 
     Returns
     -------
@@ -286,7 +340,7 @@ def vjp(f: Callable[[*Ts], R], *args: *Ts) -> tuple[R, Pullback[*Ts]]:
     """
     from tapegrad.runtime.pullback import vjp as run
 
-    return run(f, args)
+    return run(f, args, checked_checkpoint(checkpoint))
 
 
 def primitive(f: F) -> F:
@@ -384,7 +438,9 @@ def defvjp(f: Function, *rules: Function | None, **named: Function | None) -> An
     return f
 
 
-def simplegrad(f: Callable[[*Ts], R], *args: *Ts) -> SimpleGradient[R, *Ts]:
+def simplegrad(
+    f: Callable[[*Ts], R], *args: *Ts, checkpoint: Checkpoint = "auto"
+) -> SimpleGradient[R, *Ts]:
     """A stand-alone gradient function for arguments of these shapes and dtypes.
 
     `simplegrad(f, x, y)(x, y)` is `(value, d_x, d_y)`: the gradients mirror the arguments, None
@@ -395,6 +451,7 @@ def simplegrad(f: Callable[[*Ts], R], *args: *Ts) -> SimpleGradient[R, *Ts]:
     f : a function written with NumPy that returns a real scalar.
     args : its positional arguments. The function is for their structure, shapes and dtypes, and for
         the path that they take through `f`.
+    checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.
 
     Returns
     -------
@@ -412,69 +469,8 @@ def simplegrad(f: Callable[[*Ts], R], *args: *Ts) -> SimpleGradient[R, *Ts]:
     """
     from tapegrad.runtime.simple import simplegrad as build
 
-    built: Any = build(f, args)
+    built: Any = build(f, args, checked_checkpoint(checkpoint))
     return built
-
-
-def cache_info(f: Any = None) -> CacheInfo:
-    """Counts of hits, misses, traces and compiles.
-
-    Parameters
-    ----------
-    f : a derived function, or a function, for whatever was derived from it; None is for all.
-
-    Returns
-    -------
-    A named tuple: hits, misses, traces, compiles, guard failures, variants that are held, loads
-    from disk, and variants that are being compiled now.
-    """
-    infos = [cache.info() for cache in _caches(f)]
-    nothing = CacheInfo(*[0] * len(CacheInfo._fields))
-    return CacheInfo(*[sum(column) for column in zip(nothing, *infos, strict=True)])
-
-
-def clear_cache(f: Any = None) -> None:
-    """Forget tapes and compiled code, and set the counts to zero. What is on disk stays there.
-
-    Parameters
-    ----------
-    f : a derived function, or a function, for whatever was derived from it; None is for all.
-    """
-    for cache in _caches(f):
-        cache.clear()
-    if f is None:
-        from tapegrad.compiler.client import client
-
-        client.clear()
-
-
-def set_num_threads(n: int | None = None) -> None:
-    """Let compiled code work in `n` threads, the calling one among them.
-
-    Long loops are cut into chunks, which the threads share. How many chunks there are follows from
-    the shapes alone, so results are the same, to the last bit, with any number of threads. When a
-    process starts the number is TAPEGRAD_NUM_THREADS, or else that of the cores it may use.
-    Products of matrices run in BLAS, which has threads and settings of its own.
-
-    Parameters
-    ----------
-    n : how many, from 1 up; None is one for each core that the process may use.
-
-    Raises
-    ------
-    ArgumentError : `n` isn't such a number.
-    """
-    from tapegrad.backends.cpu.threads import available_cores, pool
-
-    if n is not None and (not isinstance(n, int) or n < 1):
-        raise ArgumentError(f"set_num_threads takes a positive number of threads, not {n!r}")
-    pool.resize(available_cores() if n is None else n)
-
-
-def _caches(f: Any) -> list[Cache]:
-    if isinstance(f, (Derived, BoundDerived)):
-        return [f.cache]
-    return caches_of() if f is None else caches_of(*owner_of(f))
 
 
 def stop_gradient(x: T) -> T:

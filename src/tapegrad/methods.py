@@ -36,6 +36,13 @@ def run(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> list[Any]
 
 
 @_method
+def repeat(loop: Any, xs: Sequence[Any]) -> Any:
+    from tapegrad.backends.numpy.play import repeat_whole
+
+    return repeat_whole(loop, xs)
+
+
+@_method
 def play(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     from tapegrad.backends.numpy.play import play
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from tapegrad.differentiate.keeping import Checkpoint
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.ir.tape import Tape
 from tapegrad.ir.verify import verify
@@ -113,11 +114,16 @@ def rolled(
 
 
 def derive(
-    tape: Tape, wrt: Sequence[int], seed: bool = False, keep: Sequence[int] | None = None
+    tape: Tape,
+    wrt: Sequence[int],
+    seed: bool = False,
+    keep: Sequence[int] | None = None,
+    checkpoint: Checkpoint = "auto",
 ) -> Tape:
-    """The tape of the outputs numbered `keep` and the cotangents of the inputs `wrt`."""
+    """The tape of the outputs numbered `keep` and the cotangents of the inputs `wrt`; what loops
+    keep for it is said by `checkpoint`."""
     tape = run_passes(inline_calls(tape), BEFORE)  # custom calls stay: their rules are needed
-    return reverse(tell_roots(tape), wrt, seed, keep)
+    return reverse(tell_roots(tape), wrt, seed, keep, checkpoint=checkpoint)
 
 
 def settled(tape: Tape) -> Tape:
@@ -141,10 +147,14 @@ def optimized(tape: Tape) -> Tape:
 
 
 def gradient(
-    tape: Tape, wrt: Sequence[int], seed: bool = False, keep: Sequence[int] | None = None
+    tape: Tape,
+    wrt: Sequence[int],
+    seed: bool = False,
+    keep: Sequence[int] | None = None,
+    checkpoint: Checkpoint = "auto",
 ) -> Tape:
     """The tape of `derive`, ready to be scheduled."""
-    return finished(settled(derive(tape, wrt, seed, keep)))
+    return finished(settled(derive(tape, wrt, seed, keep, checkpoint)))
 
 
 # ---- Tape -> Plan -> source -> machine code

@@ -39,8 +39,9 @@ T = TypeVar("T")
 X = TypeVar("X")
 Ts = TypeVarTuple("Ts")
 
-__all__ = ["Compile", "Derived", "Differentiable", "Pullback", "SimpleGradient"]
+__all__ = ["Checkpoint", "Compile", "Derived", "Differentiable", "Pullback", "SimpleGradient"]
 
+Checkpoint = Literal["auto", "never", "sqrt"] | int
 Compile = Literal["auto", "always", "never"]
 
 

@@ -148,3 +148,16 @@ def test_no_source_is_written_for_it(monkeypatch):
     slots = sum(slot.size * slot.dtype.itemsize for slot in program.slots)
     monkeypatch.setattr("tapegrad.backends.cpu.emit.emit", None)
     assert made.memory_report().scratch_bytes == slots == 5 * KB
+
+
+def test_windows_of_loops_are_views_too():
+    """Their steps are operands, and nothing that they show."""
+
+    def decayed(x, rate):
+        h = 0.0 * x[0]
+        for t in range(len(x)):
+            h = rate * h + np.tanh(x[t])
+        return h
+
+    report = tg.trace(decayed, np.ones(200), 0.9)[1].memory_report()
+    assert report.intermediate_bytes == 4 * 8  # 0, the loop's result, and two numbers in a round

@@ -127,6 +127,7 @@ PARAMETERS = {
     "backwards": True,
     "until": True,
     "recomputed": True,
+    "later": True,
 }
 HOLD_A_FUNCTION = ("custom", "foreign_call")
 

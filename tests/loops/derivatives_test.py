@@ -10,7 +10,7 @@ import pytest
 
 from tapegrad import pipeline
 from tapegrad.backends.numpy.source import numpy_function
-from tapegrad.differentiate import loops as differentiate_loops
+from tapegrad.differentiate import keeping
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.ir.tape import Aval, Builder, Literal
@@ -213,7 +213,7 @@ def test_what_would_take_too_much_memory_is_computed_again(monkeypatch, rounds, 
     tape = loss(body, avals, 2, lambda h, ys: h * whole(ys * ys), rounds, backwards)
     values = drawn(avals)
     expected = reverse(tape, range(4)).play(*values)
-    monkeypatch.setattr(differentiate_loops, "MEMORY", 0)
+    monkeypatch.setattr(keeping, "MEMORY", 0)
     less = verify(reverse(tape, range(4)))
     kept = {out.shape for call in less.calls for out in call.outs}
     assert (rounds + 1,) not in kept

@@ -35,7 +35,7 @@ def segmented(builder: Builder, call: Call, length: int = 0) -> list[Call]:
     few calls, of which the last gives the results. None of a loop that can't be cut."""
     loop: Any = call.primitive
     rounds, *given = call.operands
-    if loop.until or not isinstance(rounds, Literal):
+    if loop.until or loop.later or not isinstance(rounds, Literal):
         return []
     most = min(int(rounds.value), loop.most)
     length = length or math.isqrt(max(0, most - 1)) + 1

@@ -16,7 +16,6 @@ from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Call, Literal, Operand, Rewriter, Tape, Var
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.kinds import Repeated
-from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.views import BroadcastTo
 
 
@@ -93,7 +92,7 @@ def _push_loop(call: Call, rewriter: Rewriter, writer: Writer, tangents: dict[Va
     ts = {k: _tangent(given[k - 1], tangents, xs[first + k]) for k in active}
     start = [*loop.given(xs)[:count], *(ts[k] for k in carried)]
     rest = [*loop.given(xs)[count:], *(ts[k] for k in active if k > count)]
-    primitive = Loop(body, len(start), loop.most, loop.backwards, loop.until)
+    primitive = loop.changed(body=body, carried=len(start))
     found = primitive(*loop.heads(xs), *start, *rest)
     results = found if isinstance(found, tuple) else (found,)
     plain = [*results[:count], *results[len(start) :]]

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tapegrad.differentiate.activity import depends_on, moving, stacked
-from tapegrad.differentiate.checkpoints import segmented
 from tapegrad.differentiate.masks import Masks, masked_in
 from tapegrad.differentiate.partial_eval import halves
 from tapegrad.ir.inputs import renumbered
@@ -37,7 +36,6 @@ from tapegrad.primitives.windows import Empty, SetWindow, Window
 # numbered last what their cotangents add to.
 Derive = Callable[[Tape, Sequence[int], Collection[int], Sequence[int]], Tape]
 
-MEMORY = 1 << 28  # bytes: what would take more isn't kept, but for some rounds
 FREE = 8  # what costs no more than so many additions is computed again, rather than kept
 
 
@@ -236,15 +234,15 @@ class Backward:
             array = writer.apply(Empty(shape, kept.value.dtype), ())
             if kept.of is not None:
                 # Counting down, the entry behind the last round's is where it starts.
-                at = writer.node(rounds) if loop.backwards else None
+                at = rounds if loop.backwards else loop.first(operands)
                 index, moves = kept.window(0)
                 first = writer.node(start[kept.of])
                 if at is None:
                     array = SetItem(index)(array, first)
                 else:
-                    array = SetWindow(index, moves)(array, first, at)
+                    array = SetWindow(index, moves)(array, first, writer.node(at))
             start.append(array.operand)
-        primitive = Loop(self._keeping(arrays), len(start), loop.most, loop.backwards, loop.until)
+        primitive = loop.changed(body=self._keeping(arrays), carried=len(start), recomputed=False)
         outs = builder.call(primitive, [*heads, *start, *invariants], call.src, call.reason)
         count = len(start)
         return (*outs[: loop.carried], *outs[count:], *outs[loop.carried : count])
@@ -305,16 +303,21 @@ class Backward:
         body = self._backward_body(round_, arrays, held)
         start = [cts[k - 1] for k in self.carried]
         start += [zeros_of(writer, given[k - 1].aval) for k in self.summed]
-        primitive = Loop(body, len(start), loop.most, not loop.backwards)
+        first = [xs[1]] if loop.later else []
+        primitive = Loop(body, len(start), loop.most, not loop.backwards, later=loop.later)
         filled = [cts[k - 1] for k in self.filled]
-        found = primitive(rounds, *start, *filled, *stacks, *invariants, *reached)
+        found = primitive(rounds, *first, *start, *filled, *stacks, *invariants, *reached)
+        return self._contributions(found, xs)
+
+    def _contributions(self, found: Any, xs: Sequence[Node]) -> list[Any]:
+        """The cotangents of the operands, in order, of what the backward loop leaves first."""
         results = iter(found if isinstance(found, tuple) else (found,))
         contributions: list[Any] = [None] * len(xs)
-        first = len(xs) - len(given) - 1
+        place = len(xs) - len(self.loop.given(xs)) - 1
         for k in self.carried:
-            contributions[first + k] = next(results)
+            contributions[place + k] = next(results)
         for k in self.summed:
-            contributions[first + k] = next(results)
+            contributions[place + k] = next(results)
         return contributions
 
     def _masked(self, cts: Sequence[Node], masks: Masks) -> Tape:
@@ -395,55 +398,3 @@ class Backward:
         results = dict(zip(self.wrt, round_.outputs[left:], strict=True))
         outputs = [value(results[k]) for k in (*self.carried, *self.summed)]
         return renumbered(builder.finish(outputs))
-
-
-@dataclass(frozen=True)
-class Differentiable:
-    """A loop that keeps what its derivative needs: that, the call that it was, and what it gives,
-    the arrays last."""
-
-    backward: Backward
-    call: Call
-    outs: tuple[Var, ...]
-
-
-def with_residuals(
-    tape: Tape, wrt: Sequence[int], derive: Derive
-) -> tuple[Tape, dict[Var, Differentiable]]:
-    """The tape with loops that keep what their derivatives need, and these, by the first variable
-    that such a loop defines. Variables keep their numbers; those of further results are new."""
-    if not any(isinstance(call.primitive, Repeated) for call in tape.calls):
-        return tape, {}
-    active = depends_on(tape, wrt)
-    found: dict[Var, Differentiable] = {}
-    builder = Builder.after(tape, tape.name)
-    builder.calls = []
-    for call in tape.calls:
-        loop = call.primitive
-        moves = isinstance(loop, Repeated) and not loop.recomputed
-        if not moves or active.isdisjoint(call.outs):
-            builder.calls.append(call)
-            continue
-        backward = Backward(call, active, derive)
-        parts = segmented(builder, call) if backward.nbytes > MEMORY else []
-        for part in parts or [call]:
-            backward = Backward(part, active, derive) if parts else backward
-            if backward.wrt:
-                _keep(builder, part, backward, found)
-            else:
-                builder.calls.append(part)
-            active.update(out for out in part.outs if out.dtype.kind == "f")
-    return replace(tape, calls=tuple(builder.calls)), found
-
-
-def _keep(
-    builder: Builder, call: Call, backward: Backward, found: dict[Var, Differentiable]
-) -> None:
-    """Record a loop that keeps."""
-    outs = backward.forward(builder, call)
-    kept = outs[len(call.outs) :]
-    count = backward.loop.carried
-    last = builder.calls.pop()
-    mine = (*call.outs[:count], *kept, *call.outs[count:])
-    builder.calls.append(replace(last, outs=mine))
-    found[mine[0]] = Differentiable(backward, call, (*call.outs, *kept))

@@ -15,8 +15,9 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from tapegrad.differentiate.activity import depends_on
+from tapegrad.differentiate.keeping import Checkpoint, Differentiable, with_residuals
 from tapegrad.differentiate.kinks import Kinks
-from tapegrad.differentiate.loops import Backward, Differentiable, with_residuals
+from tapegrad.differentiate.loops import Backward, Derive
 from tapegrad.differentiate.masks import Masks
 from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
@@ -39,17 +40,26 @@ def reverse(
     keep: Sequence[int] | None = None,
     masked: Collection[int] = (),
     onto: Sequence[int] = (),
+    checkpoint: Checkpoint = "auto",
 ) -> Tape:
     """The tape of (outputs..., cotangents of the inputs numbered `wrt`...).
 
     Without `seed` the first output is a scalar, whose cotangent is 1; the others have none. With
     `seed` the cotangents of all outputs are further inputs, put after the free ones and before
-    the captured ones. `keep` numbers the outputs that stay on the tape; all, if not given.
+    the captured ones. `keep` numbers the outputs that stay on the tape; all, if not given. What
+    loops keep is said by `checkpoint` (see `keeping`).
 
     Of a round of a loop: the seeds numbered in `masked` have zeros that stand (see `masks`), and
     cotangents of the `wrt` numbered in `onto` are added to further inputs, put after the seeds.
     """
-    tape, loops = with_residuals(tape, wrt, _of_round)
+
+    def derive(
+        body: Tape, wrt: Sequence[int], masked: Collection[int], onto: Sequence[int]
+    ) -> Tape:
+        """The derivative of a loop's round."""
+        return reverse(body, wrt, seed=True, masked=masked, onto=onto, checkpoint=checkpoint)
+
+    tape, loops = with_residuals(tape, wrt, derive, checkpoint)
     seeded = _with_seeds(tape, [tape.inputs[wrt[k]].aval for k in onto]) if seed else tape
     builder = Builder.after(seeded, f"grad_{tape.name}")
     writer = Writer(builder)
@@ -75,7 +85,7 @@ def reverse(
         if call.outs[0] in loops:
             _pull_back_loop(loops[call.outs[0]], writer, cts, active, masks)
         elif isinstance(call.primitive, Repeated):
-            _pull_back_loop(_run_again(call, builder, active), writer, cts, active, masks)
+            _pull_back_loop(_run_again(call, builder, active, derive), writer, cts, active, masks)
         else:
             _pull_back(call, writer, cts, active, masks, kinks)
 
@@ -103,11 +113,6 @@ def _with_seeds(tape: Tape, sums: Sequence[Aval]) -> Tape:
     names = ["seed"] if count == 1 else [f"seed{k}" for k in range(count)]
     names += [f"sum{k}" for k in range(len(sums))]
     return with_inputs(tape, seeds, names, before=len(tape.captured))
-
-
-def _of_round(body: Tape, wrt: Sequence[int], masked: Collection[int], onto: Sequence[int]) -> Tape:
-    """The derivative of a loop's round."""
-    return reverse(body, wrt, seed=True, masked=masked, onto=onto)
 
 
 def _pull_back(
@@ -153,9 +158,11 @@ def _pull_back(
     _add(call, contributions, writer, cts, active)
 
 
-def _run_again(call: Call, builder: Builder, active: set[Operand]) -> Differentiable:
+def _run_again(
+    call: Call, builder: Builder, active: set[Operand], derive: Derive
+) -> Differentiable:
     """A loop that has kept nothing, recorded once more: this one keeps."""
-    backward = Backward(call, active, _of_round)
+    backward = Backward(call, active, derive)
     return Differentiable(backward, call, backward.forward(builder, call))
 
 
@@ -173,6 +180,8 @@ def _pull_back_loop(
     writer.reason = f"cotangent of {call.outs[0]}"
     summed = [_accumulated(writer, out.aval, cts.pop(out, None)) for out in call.outs]
     writer.reason = f"cotangent via {call.primitive}"
+    if not loop.backward.wrt:  # its rounds have no part in what is differentiated
+        return
     xs = [writer.node(x) for x in call.operands]
     _add(call, loop.backward.pull(writer, summed, outs, xs, masks), writer, cts, active)
 

@@ -81,7 +81,7 @@ def _bases(tape: Tape) -> dict[Var, Var | None]:
     for call in tape.calls:
         for out in call.outs:
             if call.primitive.is_view:
-                (shown,) = call.operands
+                shown, *_ = call.operands  # of a window, the steps stand behind
                 bases[out] = bases[shown] if isinstance(shown, Var) else None
             else:
                 bases[out] = out

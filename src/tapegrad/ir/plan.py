@@ -288,7 +288,8 @@ class Recurrence(Step):
     gone on in the last two of `outs`. Where only a run knows how many rounds there are, arrays that
     turn round in their places are copied to `outs`, which are other cells.
 
-    Where the plan stops with a status, this stops with that and `first` added.
+    One that has a `begin` starts with that step. Where the plan stops with a status, this stops
+    with that and `first` added.
     """
 
     index: Index
@@ -306,6 +307,7 @@ class Recurrence(Step):
     first: int = 0
     src: Source | None = None
     until: Read | None = None
+    begin: Read | None = None
 
     @property
     def carried(self) -> int:
@@ -318,15 +320,16 @@ class Recurrence(Step):
         cycle = [home]
         while self.turns[cycle[-1]] != home:
             cycle.append(self.turns[cycle[-1]])
-        if self.rounds.literal is None or self.until is not None:
+        if self.rounds.literal is None or self.until is not None or self.begin is not None:
             return cell not in self.places or (len(cycle) == 1 and cell is self.places[home])
         rounds = min(int(self.rounds.literal.value), self.index.extent)
         return cell is self.places[cycle[rounds % len(cycle)]]
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
         yield from _read_accesses(self.rounds)
-        if self.until is not None:
-            yield from _read_accesses(self.until)
+        for head in (self.until, self.begin):
+            if head is not None:
+                yield from _read_accesses(head)
         for read in self.reads:
             if read.cell is not None and read.cell.shape:
                 yield read.cell, None, False

@@ -426,7 +426,8 @@ class _Machine:
             for number, (cell, read) in enumerate(zip(step.plan.inputs, step.reads, strict=True))
         ]
         count = step.carried
-        rounds = range(min(int(self.read(step.rounds, step)()), step.index.extent))
+        begin = 0 if step.begin is None else int(self.read(step.begin, step)())
+        rounds = range(begin, min(int(self.read(step.rounds, step)()), step.index.extent))
         going = None if step.until is None else bool(self.read(step.until, step)())
         made = 0
         for number in reversed(rounds) if step.backwards else rounds:

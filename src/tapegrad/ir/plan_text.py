@@ -206,7 +206,8 @@ class _Text:
         turned = [names[k] for k in step.turns]
         swaps = f" with {', '.join(names)} = {', '.join(turned)}" if turned != names else ""
         condition = f" while {self.read(step.until)}" if step.until is not None else ""
-        head = f"for {self.index(index)} < {rounds}{most}{down}{condition}"
+        begin = f"{self.read(step.begin)} <= " if step.begin is not None else ""
+        head = f"for {begin}{self.index(index)} < {rounds}{most}{down}{condition}"
         return f"{outs} = {head}: @{number}({reads}){swaps}{stops}"
 
     def whole(self, read: Read) -> str:

@@ -156,8 +156,9 @@ class _Check:
         left_over = [c.dtype.kind for c in step.outs[count:]]
         if [c.dtype.kind for c in inner.outputs[count:]] != flags or left_over != ends:
             self.fail("it has no condition, or leaves no count", step=step)
-        if step.rounds.cell is not None and step.rounds.cell.dtype.kind not in "iu":
-            self.fail("a number of rounds isn't an integer", step.rounds.cell, step)
+        for head in (step.rounds, step.begin):
+            if head is not None and head.cell is not None and head.cell.dtype.kind not in "iu":
+                self.fail("a number of rounds isn't an integer", head.cell, step)
         self.turns(step)
 
     def turns(self, step: Recurrence) -> None:

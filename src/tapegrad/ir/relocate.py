@@ -63,7 +63,7 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
         reads_ = tuple(whole(x) if isinstance(x, Cell) else x for x in step.reads)
         return replace(step, outs=tuple(map(whole, step.outs)), reads=reads_)
     if isinstance(step, Recurrence):
-        until = None if step.until is None else read(step.until)
+        until, begin = [None if x is None else read(x) for x in (step.until, step.begin)]
         reads = tuple(map(read, step.reads))
         return replace(
             step,
@@ -73,6 +73,7 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
             places=tuple(map(whole, step.places)),
             scratch=tuple(map(whole, step.scratch)),
             until=until,
+            begin=begin,
         )
     if isinstance(step, CheckGuard):
         return replace(step, read=read(step.read))

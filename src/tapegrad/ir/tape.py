@@ -61,6 +61,7 @@ class Primitive:
     inlined: ClassVar[bool] = False  # whether their calls will stand in the place of this one's
     checks: Any = False  # whether it has guards of its own, and stays though nobody reads it
     updates: ClassVar[bool] = False  # whether the result is the first operand with a part changed
+    repeats: ClassVar[bool] = False  # whether it is a loop, which updates what it carries
 
     def with_tapes(self, tapes: Sequence[Tape]) -> Primitive:
         """This primitive with others in the place of the tapes that it holds."""
@@ -117,6 +118,11 @@ class Primitive:
         """The lines of NumPy that define `outs`, for operands `xs`; none if there aren't any, and
         the primitive is called by its name."""
         return []
+
+    def quick_text(self, xs: Sequence[str]) -> str:
+        """Python for what `evaluate` gives of operands with these names, or, of what `updates`, for
+        what that does; "" where nothing is quicker than to call them."""
+        return ""
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         """The static parameters by name, as the tape prints them."""
@@ -319,6 +325,17 @@ def everywhere(step: Callable[[Tape], Tape]) -> Callable[[Tape], Tape]:
     return deep
 
 
+MOST_TYPES = 10_000
+_TYPES: dict[Aval, Aval] = {}
+
+
+def one_type(aval: Aval) -> Aval:
+    """The one object for a type: it makes tapes small, and types quick to compare."""
+    if len(_TYPES) > MOST_TYPES:
+        _TYPES.clear()
+    return _TYPES.setdefault(aval, aval)
+
+
 class Builder:
     """Records calls and hands out variables, in order; `finish` makes the tape."""
 
@@ -342,7 +359,7 @@ class Builder:
 
     def fresh(self, aval: Aval) -> Var:
         """A variable that nothing defines yet."""
-        var = Var(self._next, aval)
+        var = Var(self._next, one_type(aval))
         self._next += 1
         return var
 
@@ -381,7 +398,7 @@ class Builder:
     ) -> tuple[Var, ...]:
         first = self._next
         self._next = first + len(avals)
-        outs = tuple([Var(first + k, aval) for k, aval in enumerate(avals)])
+        outs = tuple([Var(first + k, one_type(aval)) for k, aval in enumerate(avals)])
         self.calls.append(Call(primitive, tuple(operands), outs, src, reason))
         return outs
 

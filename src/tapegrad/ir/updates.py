@@ -6,49 +6,72 @@ after it no copy has to be made:
     %3 = set_window(%1, %2, ...)        %1 is not read again: written in place
 
 That is so in memory that an earlier update has made, and in inputs that a caller says are its own.
-A view of the operand that is read later is copied when it is made, if it is a part only.
+A view of the operand that is read later is copied when it is made, if it is a part only. A loop
+updates what it carries, if its rounds do nothing else with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Call, Tape, Var
+from tapegrad.ir.tape import Call, Operand, Tape, Var
 
 
 @dataclass(frozen=True)
 class InPlace:
-    """The positions of the calls that may write over their first operand, and of the views that are
-    copied for it."""
+    """The positions of the calls that may write over their first operand; of loops, the numbers of
+    what they carry that they may; the results of both; and the views that are copied for it."""
 
     updates: frozenset[int]
+    loops: Mapping[int, frozenset[int]]
+    results: frozenset[Var]
     copies: frozenset[int]
 
 
 def in_place(tape: Tape, own: Collection[int] = ()) -> InPlace:
     """What is written in place; the inputs numbered in `own` are the tape's to write to."""
     updates: set[int] = set()
+    loops: dict[int, frozenset[int]] = {}
+    results: set[Var] = set()
     copies: set[int] = set()
     free: set[Var] = {tape.inputs[k] for k in own}
-    if not free and not any(call.primitive.updates for call in tape.calls):
-        return InPlace(frozenset(), frozenset())
+    if not free and not any(call.primitive.updates or _loops(call) for call in tape.calls):
+        return InPlace(frozenset(), {}, frozenset(), frozenset())
     uses = _Uses(tape)
     for position, call in enumerate(tape.calls):
-        if not call.primitive.updates:
-            continue
-        x, *others = call.operands
-        if x in free and x not in others:
-            assert isinstance(x, Var)
-            views = uses.views_to_copy(x, position, copies)
-            if views is not None:
-                updates.add(position)
-                copies |= views
-        free.add(call.out)  # in place or a copy: nobody else knows this memory
-    return InPlace(frozenset(updates), frozenset(copies))
+        for number, x, out in updated(call):
+            if x in free and call.operands.count(x) == 1:
+                assert isinstance(x, Var)
+                views = uses.views_to_copy(x, position, copies)
+                if views is not None:
+                    results.add(out)
+                    copies |= views
+                    if _loops(call):
+                        loops[position] = loops.get(position, frozenset()) | {number}
+                    else:
+                        updates.add(position)
+            free.add(out)  # in place or a copy: nobody else knows this memory
+    return InPlace(frozenset(updates), loops, frozenset(results), frozenset(copies))
+
+
+def updated(call: Call) -> list[tuple[int, Operand, Var]]:
+    """What a call updates: its number among what the call carries, what it is before, and after."""
+    if call.primitive.updates:
+        return [(0, call.operands[0], call.outs[0])]
+    if not _loops(call):
+        return []
+    loop: Any = call.primitive
+    given = loop.given(call.operands)
+    return [(k, given[k], call.outs[k]) for k in kept_in_place(loop.body, 1, loop.carried)]
+
+
+def _loops(call: Call) -> bool:
+    return bool(call.primitive.repeats)
 
 
 @lru_cache(maxsize=256)
@@ -57,29 +80,31 @@ def kept_in_place(body: Tape, first: int, count: int) -> tuple[int, ...]:
     the body's inputs from `first` on are what is carried and its outputs what they become: those
     that are only updated in place."""
     outputs = list(body.outputs)
-    made = {call.outs[0]: k for k, call in enumerate(body.calls) if call.primitive.updates}
+    before: dict[Operand, Operand] = {}
+    for call in body.calls:
+        before.update((out, x) for _, x, out in updated(call))
     candidates = []
     for k in range(count):
         start, end = body.inputs[first + k], outputs[k]
-        x: object = end
-        while isinstance(x, Var) and x in made:
-            x = body.calls[made[x]].operands[0]
+        x = end
+        while x in before:
+            x = before[x]
         if x is start and end is not start and outputs.count(end) == 1:
             candidates.append(k)
     while True:
-        places = in_place(body, [first + k for k in candidates]).updates
-        kept = [k for k in candidates if _chain(body, made, outputs[k]) <= places]
+        places = in_place(body, [first + k for k in candidates]).results
+        kept = [k for k in candidates if _chain(before, outputs[k]) <= places]
         if kept == candidates:
             return tuple(kept)
         candidates = kept
 
 
-def _chain(body: Tape, made: dict[Var, int], x: object) -> set[int]:
-    """The positions of the updates that lead to a value."""
+def _chain(before: Mapping[Operand, Operand], x: Operand) -> set[Operand]:
+    """The updates that lead to a value."""
     found = set()
-    while isinstance(x, Var) and x in made:
-        found.add(made[x])
-        x = body.calls[made[x]].operands[0]
+    while x in before:
+        found.add(x)
+        x = before[x]
     return found
 
 
@@ -103,9 +128,11 @@ class _Uses:
 
     def views_to_copy(self, x: Var, position: int, copied: Collection[int]) -> set[int] | None:
         """The views of a variable that are read after a position, which writes to it; None if it is
-        read there itself, or shared in another way."""
+        read there itself, or shared in another way. What a loop is given is read after each of its
+        writes."""
         if self.last[x] > position:
             return None
+        before = position - _loops(self.tape.calls[position])
         found: set[int] = set()
         waiting = [k for k in self.sharing.get(x, ()) if k not in copied]
         while waiting:
@@ -114,7 +141,7 @@ class _Uses:
                 continue
             call = self.tape.calls[k]
             for out in call.outs:
-                if self.last.get(out, -1) > position:
+                if self.last.get(out, -1) > before:
                     part = call.primitive.is_view and out.aval.nbytes < x.aval.nbytes
                     if not part:
                         return None

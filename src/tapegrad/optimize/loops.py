@@ -82,7 +82,7 @@ class _Loop:
                 self.rewriter.env[out] = self.given[k]
         if not kept and not self.counted:
             return
-        primitive = replace_loop(self.loop, renumbered(body), len(kept))
+        primitive = self.loop.changed(body=renumbered(body), carried=len(kept))
         operands = [*self.heads, *(self.given[k] for k in kept)]
         operands += [self.outside[x] for x in invariants]
         outs = self.rewriter.builder.call(primitive, operands, self.call.src, self.call.reason)
@@ -113,8 +113,8 @@ class _Loop:
                 self.outside[x] = self.given[k]
         used = {x for call in self.body.calls for x in call.operands}
         used |= {*outputs, *(guard.operand for guard in self.body.guards)}
-        (rounds, *_) = self.heads
-        runs = isinstance(rounds, Literal) and int(rounds.value) > 0 and not self.loop.until
+        rounds = self.heads[0]
+        runs = len(self.heads) == 1 and isinstance(rounds, Literal) and int(rounds.value) > 0
         for k, (x, after) in enumerate(zip(self.carried, outputs, strict=False)):
             known = after if isinstance(after, Literal) else self.outside.get(after)
             if runs and known is not None and x not in used and x not in self.outside:
@@ -171,11 +171,6 @@ class _Loop:
         if primitive.foreign or isinstance(primitive, (Library, Repeated, Unset)):
             return False
         return all(isinstance(x, Literal) or x in self.outside for x in call.operands)
-
-
-def replace_loop(loop: Any, body: Tape, carried: int) -> Any:
-    """The loop with another body."""
-    return type(loop)(**{**vars(loop), "body": body, "carried": carried})
 
 
 def _with_views(stay: list[Call], made: dict[Var, Call], outside: dict[Var, Operand]) -> list[Call]:

@@ -300,6 +300,11 @@ class Elementwise(Primitive):
         module = "np" if isinstance(ufunc, np.ufunc) else ufunc.__module__
         return [f"{outs[0]} = {module}.{ufunc.__name__}({', '.join(xs)})"]
 
+    def quick_text(self, xs: Sequence[str]) -> str:
+        """In terms of operators, which scalars of NumPy's are ten times as quick at."""
+        text = self._numpy.format(*xs)
+        return "" if "np." in text or text == xs[0] else text
+
     def kink(self, operands: Sequence[Any]) -> Any:
         return None if self._along is None else tuple(operands[: self.points])
 

@@ -182,6 +182,15 @@ class Moving(Parametric):
         """The steps among the operands."""
         return xs[len(xs) - len(self.moves) :]
 
+    def chosen(self, number: int) -> int | None:
+        """The axis along which a step says which entry it is, all by itself; None if it does
+        anything else."""
+        axes = [axis for axis, far in enumerate(self.moves[number]) if far]
+        if len(axes) != 1 or self.moves[number][axes[0]] != 1 or self.index[axes[0]] != 0:
+            return None
+        alone = sum(1 for moves in self.moves if moves[axes[0]]) == 1
+        return axes[0] if alone else None
+
 
 class Unset(Parametric):
     """An array whose elements are all set before they are read: no operands."""
@@ -281,15 +290,30 @@ class Repeated(Control):
     backwards: bool
     until: bool
     recomputed: bool
+    later: bool
+
+    repeats = True
 
     @property
     def checks(self) -> bool:
         return bool(self.body.guards) or any(c.primitive.checks for c in self.body.calls)
 
+    def changed(self, **fields: Any) -> Any:
+        """The loop with other parameters."""
+        return type(self)(**{**vars(self), **fields})
+
     def heads(self, operands: Sequence[Any]) -> Sequence[Any]:
-        """The operands that say how many rounds there are."""
-        return operands[: 1 + self.until]
+        """The operands that say which rounds there are."""
+        return operands[: 1 + self.until + self.later]
+
+    def going(self, operands: Sequence[Any]) -> Any:
+        """Whether there is a first round, of one that runs `until`; else None."""
+        return operands[1] if self.until else None
+
+    def first(self, operands: Sequence[Any]) -> Any:
+        """The first step, of one that starts `later`; else None."""
+        return operands[1 + self.until] if self.later else None
 
     def given(self, operands: Sequence[Any]) -> Sequence[Any]:
         """The operands for which the body has inputs, after the step."""
-        return operands[1 + self.until :]
+        return operands[1 + self.until + self.later :]

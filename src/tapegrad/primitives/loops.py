@@ -13,12 +13,12 @@ backwards, and carries the cotangents of what was carried, and those of the inva
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Operand, Tape
+from tapegrad.ir.tape import METHODS, Aval, Operand, Tape
 from tapegrad.ir.updates import kept_in_place
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Repeated
@@ -36,7 +36,8 @@ class Loop(Repeated):
     the body's last output whether there is another. Its last two results are how many rounds it
     made, and whether it would have gone on after the most that it may make.
 
-    One that is `recomputed` keeps nothing for its derivative, which runs it again.
+    One that starts `later` goes through the steps from its second operand up to the number of
+    rounds. One that is `recomputed` keeps nothing for its derivative, which runs it again.
     """
 
     body: Tape
@@ -45,6 +46,7 @@ class Loop(Repeated):
     backwards: bool = False
     until: bool = False
     recomputed: bool = False
+    later: bool = False
 
     name = "loop"
 
@@ -54,36 +56,44 @@ class Loop(Repeated):
 
     def aval(self, *xs: Aval) -> tuple[Aval, ...]:
         step, *inputs = self.body.inputs
-        rounds, *going = self.heads(xs)
+        rounds, going, first = xs[0], self.going(xs), self.first(xs)
         given = self.given(xs)
-        if rounds.shape != () or rounds.dtype.kind != "i" or step.dtype != np.int64:
-            raise ValueError(f"loop: {rounds} isn't a number of rounds")
+        for number in (rounds, step.aval, *([first] if self.later else [])):
+            if number.shape != () or number.dtype.kind != "i":
+                raise ValueError(f"loop: {number} isn't a number of rounds")
+        if step.dtype != np.int64 or (self.until and self.later):
+            raise ValueError("loop: it has no such steps")
         if [_type(x) for x in given] != [_type(v.aval) for v in inputs]:
             raise ValueError(f"loop: the operands {given} don't fit the body's inputs {inputs}")
-        start = [_type(x) for x in (*given[: self.carried], *going)]
+        start = [_type(x) for x in (*given[: self.carried], *([going] if self.until else []))]
         if [_type(x.aval) for x in self.body.outputs] != start:
             raise ValueError("loop: a round doesn't leave what it takes")
         found = tuple([x.aval for x in self.body.outputs[: self.carried]])
         return (*found, _COUNT, _FLAG) if self.until else found
 
-    def played(self, run: Callable[..., list[Any]], *xs: Any) -> Any:
-        rounds, *going = self.heads(xs)
+    def evaluate(self, *xs: Any) -> Any:
+        return METHODS["repeat"](self, xs)
+
+    def played(self, run: Callable[..., list[Any]], *xs: Any, own: Collection[int] = ()) -> Any:
+        """The result; of what is carried those numbered in `own` may be written to."""
         given = self.given(xs)
-        rounds = min(int(rounds), self.most)
+        rounds = min(int(xs[0]), self.most)
+        first = int(self.first(xs)) if self.later else 0
         carried, invariants = list(given[: self.carried]), given[self.carried :]
         kept = kept_in_place(self.body, 1, self.carried)
         for k in kept:
-            carried[k] = np.array(carried[k])
-        own = tuple([1 + k for k in kept])
+            if k not in own:
+                carried[k] = np.array(carried[k])
+        written = tuple([1 + k for k in kept])
         if self.until:
-            made, (more,) = 0, going
+            made, more = 0, self.going(xs)
             while more and made < rounds:
-                *carried, more = run(self.body, (np.int64(made), *carried, *invariants), own)
+                *carried, more = run(self.body, (np.int64(made), *carried, *invariants), written)
                 made += 1
             return (*carried, np.int64(made), np.bool_(more))
-        steps = range(rounds - 1, -1, -1) if self.backwards else range(rounds)
+        steps = range(rounds - 1, first - 1, -1) if self.backwards else range(first, rounds)
         for step in steps:
-            carried = run(self.body, (np.int64(step), *carried, *invariants), own)
+            carried = run(self.body, (np.int64(step), *carried, *invariants), written)
         return carried[0] if self.carried == 1 else tuple(carried)
 
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
@@ -103,7 +113,9 @@ class Loop(Repeated):
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         shown = [("body", self.body), ("carried", self.carried), ("most", self.most)]
         shown += [
-            (name, True) for name in ("backwards", "until", "recomputed") if getattr(self, name)
+            (name, True)
+            for name in ("backwards", "until", "recomputed", "later")
+            if getattr(self, name)
         ]
         return tuple(shown)
 

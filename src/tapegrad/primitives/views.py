@@ -204,6 +204,9 @@ class GetItem(Linear, View):
     def read(self, at: At, shape: tuple[int, ...]) -> At:
         return index_map(self.index, at)
 
+    def quick_text(self, xs: Sequence[str]) -> str:
+        return f"{xs[0]}[{', '.join(map(str, as_numpy(self.index))) or '()'}]"
+
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         return [f"{outs[0]} = {xs[0]}{index_text(self.index, call.operands[0].shape)}"]
 

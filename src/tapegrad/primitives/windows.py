@@ -82,8 +82,11 @@ class Window(Moving, View):
     def read(self, at: At, shape: tuple[int, ...]) -> At:
         return index_map(self.index, at)
 
+    def quick_text(self, xs: Sequence[str]) -> str:
+        return f"{xs[0]}{_text(self.index, self.moves, xs[1:])}"
+
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        return [f"{outs[0]} = {xs[0]}{_text(self.index, self.moves, xs[1:])}"]
+        return [f"{outs[0]} = {self.quick_text(xs)}"]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         x, *steps = xs
@@ -222,9 +225,11 @@ class SetWindow(_Update):
         out[moved_index(self.index, self.moves, steps)] = y
         return out
 
+    def quick_text(self, xs: Sequence[str]) -> str:
+        return f"{xs[0]}{_text(self.index, self.moves, xs[2:])} = {xs[1]}"
+
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        (out,), at = outs, _text(self.index, self.moves, xs[2:])
-        return [f"{out} = np.array({xs[0]})", f"{out}{at} = {xs[1]}"]
+        return [f"{outs[0]} = np.array({xs[0]})", self.quick_text([*outs, *xs[1:]])]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         steps = xs[2:]
@@ -256,9 +261,11 @@ class AddWindow(_Update):
         out[moved_index(self.index, self.moves, steps)] += y
         return out
 
+    def quick_text(self, xs: Sequence[str]) -> str:
+        return f"{xs[0]}{_text(self.index, self.moves, xs[2:])} += {xs[1]}"
+
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        (out,), at = outs, _text(self.index, self.moves, xs[2:])
-        return [f"{out} = np.array({xs[0]})", f"{out}{at} += {xs[1]}"]
+        return [f"{outs[0]} = np.array({xs[0]})", self.quick_text([*outs, *xs[1:]])]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         steps = xs[2:]

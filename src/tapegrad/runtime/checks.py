@@ -1,11 +1,13 @@
-"""Whether what a traced function returned can be differentiated."""
+"""Whether what a traced function returned can be differentiated, and as it is asked for."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from tapegrad.core.trees import unflatten
-from tapegrad.errors import GradientError
+from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Tape
 from tapegrad.tracing.run import Traced
 
@@ -65,3 +67,16 @@ def _source_of(tape: Tape, at: int) -> str:
         if output in call.outs and call.src:
             return f" ({call.src}: `{call.src.text}`)"
     return ""
+
+
+def checked_checkpoint(checkpoint: Any) -> str | int:
+    """What loops keep, as it was asked for."""
+    if isinstance(checkpoint, str) and checkpoint in ("auto", "never", "sqrt"):
+        return checkpoint
+    whole = isinstance(checkpoint, (int, np.integer)) and not isinstance(checkpoint, bool)
+    if not whole or checkpoint < 1:
+        raise ArgumentError(
+            'checkpoint is "auto", "never", "sqrt" or how many rounds a loop keeps the state of, '
+            f"from 1 up, not {checkpoint!r}"
+        )
+    return int(checkpoint)

@@ -31,7 +31,9 @@ from tapegrad.tracing.run import Traced, input_aval, own_result, plain_value, re
 from tapegrad.tracing.tracer import Tracer
 
 
-def vjp(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Pullback]:
+def vjp(
+    f: Callable[..., Any], args: Sequence[Any], checkpoint: str | int = "auto"
+) -> tuple[Any, Pullback]:
     """The value of `f(*args)` and its pullback; see `tapegrad.vjp`."""
     if not callable(f):
         raise ArgumentError(f"vjp needs a function, not {f!r}")
@@ -40,7 +42,7 @@ def vjp(f: Callable[..., Any], args: Sequence[Any]) -> tuple[Any, Pullback]:
     inputs = request.inputs
     real = [is_traced(x) and input_aval(x).dtype.kind == "f" for x in request.leaves]
     wrt = [k for k, x in enumerate(inputs) if input_aval(x).dtype.kind == "f"]
-    tape = finished(derive(traced.tape, wrt, seed=True, keep=()))
+    tape = finished(derive(traced.tape, wrt, seed=True, keep=(), checkpoint=checkpoint))
     first = len(traced.tape.inputs)
     once, each = partial_eval(tape, range(first, first + len(traced.tape.outputs)))
     given = [x if isinstance(x, Tracer) else plain_value(x) for x in inputs]

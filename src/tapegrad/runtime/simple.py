@@ -73,7 +73,9 @@ class SimpleGradient:
         return f"<tapegrad {self.__name__}>"
 
 
-def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
+def simplegrad(
+    f: Callable[..., Any], args: Sequence[Any], checkpoint: str | int = "auto"
+) -> SimpleGradient:
     """Trace, differentiate, schedule and compile; no cache."""
     request = Request(f, args).check("simplegrad")
     for name, arg in zip(argument_names(f, len(args)), args, strict=True):
@@ -84,7 +86,7 @@ def simplegrad(f: Callable[..., Any], args: Sequence[Any]) -> SimpleGradient:
     inputs = request.inputs
     wrt = [k for k, x in enumerate(inputs) if is_float_leaf(x)]
     whole = with_loss(traced) if traced.outputs[0] is None else traced.tape
-    tape, traced = with_captured(gradient(whole, wrt, keep=[0]), traced)
+    tape, traced = with_captured(gradient(whole, wrt, keep=[0], checkpoint=checkpoint), traced)
     program = schedule(tape)
     refuse_foreign_calls(program)
     parameters = _parameters(f, args, program)

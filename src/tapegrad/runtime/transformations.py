@@ -108,6 +108,7 @@ class Gradient(Transformation):
     name = "grad"
     argnums: int | tuple[int, ...] = 0
     has_aux: bool = False
+    checkpoint: str | int = "auto"
 
     def select(self, request: Request) -> Selection:
         positions = self.argnums if isinstance(self.argnums, tuple) else (self.argnums,)
@@ -140,9 +141,10 @@ class Gradient(Transformation):
         check_scalar_result(traced, self.has_aux)
         kept = sorted({at for at in self._wanted(traced.outputs) if at is not None})
         if traced.outputs[0] is None:  # a constant: no argument matters
-            tape = derive(with_loss(traced), selection.wrt, keep=[k + 1 for k in kept])
+            loss, kept_there = with_loss(traced), [k + 1 for k in kept]
         else:
-            tape = derive(traced.tape, selection.wrt, keep=kept)
+            loss, kept_there = traced.tape, kept
+        tape = derive(loss, selection.wrt, keep=kept_there, checkpoint=self.checkpoint)
         tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
 

@@ -29,7 +29,7 @@ from tapegrad.primitives.kinds import Library, Moving, Repeated, Routine, View
 from tapegrad.schedule import dense
 from tapegrad.schedule.buffers import assign, hands_over
 from tapegrad.schedule.independent import as_nest, is_independent
-from tapegrad.schedule.lowering import Lowering
+from tapegrad.schedule.lowering import Lowering, is_placed
 
 # Plans a body among indices: some of its inputs are those, by the affine numbers that they are; so
 # many are carried, and some of these stay in place.
@@ -63,19 +63,18 @@ def can_be_planned(body: Tape, affine: Collection[Var]) -> bool:
             inside = {v for v, x in pairs if x in known or isinstance(x, Literal)}
             if not can_be_planned(primitive.body, {primitive.body.inputs[0], *inside}):
                 return False
-        elif isinstance(primitive, Library) and not isinstance(primitive, Routine):
+        elif (isinstance(primitive, Library) and not isinstance(primitive, Routine)) or (
+            isinstance(primitive, Moving) and not is_placed(call, known)
+        ):
             return False
-        elif isinstance(primitive, Moving):
-            steps = primitive.steps(call.operands)
-            if any(isinstance(x, Var) and x not in known for x in steps):
-                return False
     return True
 
 
 def loop(low: Lowering, call: Call) -> None:
     """A loop of the tape."""
     primitive: Any = call.primitive
-    rounds, *going = primitive.heads(call.operands)
+    rounds: Any = call.operands[0]
+    going, begin = primitive.going(call.operands), primitive.first(call.operands)
     body, given = _with_views(low, primitive, primitive.given(call.operands))
     count = primitive.carried
     index = Index(primitive.most)
@@ -93,7 +92,7 @@ def loop(low: Lowering, call: Call) -> None:
         return
     ways = _ways(plan, count)
     allocation = assign(plan, ways.handed)
-    fixed = isinstance(rounds, Literal) and not primitive.until
+    fixed = isinstance(rounds, Literal) and going is None and begin is None
     outs, begun = _outs(low, call, given, ways)
     places = _places(ways, outs, min(int(rounds.value), primitive.most) if fixed else None)
     reads = []
@@ -130,7 +129,8 @@ def loop(low: Lowering, call: Call) -> None:
             primitive.backwards,
             first,
             call.src,
-            _value(low, going[0]) if going else None,
+            None if going is None else _value(low, going),
+            None if begin is None else _value(low, begin),
         )
     )
 
@@ -235,7 +235,7 @@ def _outs(
     for k, out in enumerate(call.outs):
         home = ways.homes[k] if k < primitive.carried else None
         stays = home is not None and ways.turns[home] == home
-        old = low.own_cell(given[k]) if stays else None
+        old = low.place_of(given[k], out) if stays else None
         if old is not None:
             low.cells[out] = old
             begun.add(k)

@@ -80,7 +80,7 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
         return sums.sum_in_place
     if call.outs[0] in low.inside:
         return sums.inner_sum
-    if not low.is_affine(call):
+    if not low.is_placed(call):
         return dense.python_call
     if call.outs[0] in low.copied and low.stays(call.operands[0]):
         return dense.copied_view

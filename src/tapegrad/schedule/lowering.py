@@ -16,6 +16,7 @@ from tapegrad.ir.plan import (
     Compute,
     Failure,
     Index,
+    Indirect,
     Plan,
     Read,
     Step,
@@ -72,7 +73,7 @@ class Lowering:
         self.carried = set(tape.inputs[1 : 1 + carried])
         self.state = {tape.inputs[k] for k in state}
         writes = in_place(tape, state)
-        self.updates = {tape.calls[position].outs[0] for position in writes.updates}
+        self.updates = writes.results
         self.copied = {tape.calls[position].outs[0] for position in writes.copies}
         self.among = among
         self.made: dict[Var, Call] = {out: c for c in tape.calls for out in c.outs}
@@ -162,6 +163,8 @@ class Lowering:
             if moved is None:
                 break
             at, x = self.moved(call, entries(moved)), call.operands[0]
+            if any(isinstance(k, Indirect) for k in at):
+                return Read(self.materialized(x), at)
         if isinstance(x, Literal):
             return Read(None, (), x)
         if x in self.indices:
@@ -183,20 +186,25 @@ class Lowering:
         if not isinstance(primitive, Moving):
             return at
         found = list(at)
-        for step, moves in zip(primitive.steps(call.operands), primitive.moves, strict=True):
+        larger = call.operands[0] if isinstance(primitive, View) else call.out
+        steps = primitive.steps(call.operands)
+        for k, (step, moves) in enumerate(zip(steps, primitive.moves, strict=True)):
             number = self.affine(step)
-            assert number is not None, call
+            if number is None:  # a value says which entry it is
+                chosen = primitive.chosen(k)
+                assert chosen is not None, call
+                found[chosen] = Indirect(self.read(step, ()), larger.shape[chosen])
+                continue
             for axis, far in enumerate(moves):
                 entry = found[axis]
                 assert isinstance(entry, Affine)
                 found[axis] = entry.plus(number.scaled(far))
         return tuple(found)
 
-    def is_affine(self, call: Call) -> bool:
-        """Whether it is known by how much a call's place moves, as a number of indices."""
-        primitive = call.primitive
-        steps = primitive.steps(call.operands) if isinstance(primitive, Moving) else ()
-        return all(self.affine(step) is not None for step in steps)
+    def is_placed(self, call: Call) -> bool:
+        """Whether it is known where a call's place moves: by numbers of indices, or to an entry."""
+        known = self.indices.keys()
+        return not isinstance(call.primitive, Moving) or is_placed(call, known)
 
     def stays(self, x: Operand) -> bool:
         """Whether this shows memory in which a round of a loop updates what it carries."""
@@ -284,9 +292,7 @@ class Lowering:
 
     def writable(self, call: Call, x: Operand) -> Cell:
         """A cell that starts with the values of `x`: its own if nobody reads it again."""
-        old = self.cells.get(x) if isinstance(x, Var) else None
-        if old is None or old.role != "state" or call.out not in self.updates:
-            old = self.own_cell(x)
+        old = self.place_of(x, call.out)
         if old is not None:
             self.cells[call.out] = old
             return old
@@ -300,11 +306,27 @@ class Lowering:
         """Whether nothing stands in an array yet."""
         return x in self.made and isinstance(self.made[x].primitive, Unset)  # type: ignore[index]
 
+    def place_of(self, x: Operand, out: Var) -> Cell | None:
+        """The cell of `x` if `out` may be what stands there next; None if that is another's."""
+        old = self.cells.get(x) if isinstance(x, Var) else None
+        if old is not None and old.role == "state" and out in self.updates:
+            return old
+        return self.own_cell(x)
+
     def own_cell(self, x: Operand) -> Cell | None:
         """The cell of a variable that is read once, if what reads it may go on in it."""
         old = self.cells.get(x) if isinstance(x, Var) and self.uses[x] == 1 else None
         mine = old is not None and old.role == "temporary" and old.alias is None
         return old if mine else None
+
+
+def is_placed(call: Call, indices: Collection[Operand]) -> bool:
+    """Whether each step of a call that moves is an index, a number, or says which entry it is."""
+    primitive: Any = call.primitive
+    return all(
+        isinstance(x, Literal) or x in indices or primitive.chosen(k) is not None
+        for k, x in enumerate(primitive.steps(call.operands))
+    )
 
 
 def _relabels(call: Call) -> bool:

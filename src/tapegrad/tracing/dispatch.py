@@ -13,6 +13,7 @@ class Dispatch:
     is before the first tracer is made."""
 
     ufunc: Handler  # of a universal function, its method, inputs and keywords
+    known: Handler  # what a universal function came to on operands like these
     function: Handler  # of another function of NumPy's, its arguments and keywords
     method: Handler  # of a method's name, the array and arguments
     methods: dict[str, Any]  # by name

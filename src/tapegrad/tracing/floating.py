@@ -21,13 +21,13 @@ from tapegrad.core.trees import flatten
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.control import ForeignCall
+from tapegrad.tracing.again import errors_now
 from tapegrad.tracing.mixed import MixedTree, mixed_tree
 from tapegrad.tracing.run import input_aval
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import Trace, innermost
 from tapegrad.tracing.tracer import Tracer, record
 
-_WARNINGS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}  # by default
 _FLAGS = {"divide": 1, "over": 2, "under": 4, "invalid": 8}  # NumPy's own numbers
 
 
@@ -70,13 +70,18 @@ def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callab
 
 def watched(trace: Trace) -> int:
     """The errors that the program of a trace watches for now, as NumPy's flags."""
-    modes = np.geterr()
-    if modes == _WARNINGS and not _warnings_matter(trace):  # as nearly always
+    state = errors_now()
+    matter = _warnings_matter(trace)
+    if state is trace.calm and not matter:  # as nearly always
         return 0
+    modes = np.geterr()
     kinds = ["raise", "call", "log"]
-    if "warn" in modes.values() and _warnings_matter(trace):
+    if "warn" in modes.values() and matter:
         kinds.append("warn")
-    return sum(_FLAGS[kind] for kind, mode in modes.items() if mode in kinds)
+    found = sum(_FLAGS[kind] for kind, mode in modes.items() if mode in kinds)
+    if not found and not matter:
+        trace.calm = state
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tapegrad.core.values import Value
@@ -15,7 +16,7 @@ class Proxy(Value):
     _value: Any  # NumPy's; None where only the type is known
     _trace: Any
     _ordered: bool  # these three: see `tracing.layout`
-    _may_alias: list[Any]
+    _may_alias: Sequence[Any]
     _doubt: str
 
     @property

@@ -42,7 +42,8 @@ def is_users(code: CodeType) -> bool:
     return known
 
 
-def _is_told(file: str) -> bool:
+def is_told(file: str) -> bool:
+    """Whether calls of code in this file are told as the user's."""
     known = _told.get(file)
     if known is None:
         library = file.startswith(_LIBRARY) and "site-packages" not in file
@@ -90,14 +91,18 @@ def user_source() -> Source | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         told = _told.get(frame.f_code.co_filename)
-        if _is_told(frame.f_code.co_filename) if told is None else told:
+        if is_told(frame.f_code.co_filename) if told is None else told:
             break
         frame = frame.f_back
     frame = frame or _user_frame()
     if frame is None:
         return None
-    code = frame.f_code
-    place = code.co_filename, frame.f_lineno, code.co_name
+    return source_of(frame.f_code, frame.f_lineno)
+
+
+def source_of(code: CodeType, line: int) -> Source:
+    """A line of this code."""
+    place = code.co_filename, line, code.co_name
     known = _sources.get(place)
     if known is None:
         if len(_sources) >= MOST:

@@ -8,9 +8,17 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.again import binary
 from tapegrad.tracing.dispatch import dispatch
 
 _Ufuncs = NDArrayOperatorsMixin
+
+
+def _again(ufunc: np.ufunc, name: str) -> Any:
+    """NumPy's operator, which is quick where it is applied again."""
+    return binary(ufunc, name, getattr(_Ufuncs, name))
+
+
 _NUMBERS = frozenset([float, int, bool, np.float64, np.float32, np.ndarray])
 
 
@@ -58,7 +66,20 @@ def _repeated(name: str) -> Any:
     return operator
 
 
-class ArrayOperators(NDArrayOperatorsMixin):
+class _Arithmetic:
+    """Mixin of the operators that loops are made of."""
+
+    __slots__ = ()
+    __add__, __radd__ = _again(np.add, "__add__"), _again(np.add, "__radd__")
+    __sub__, __rsub__ = _again(np.subtract, "__sub__"), _again(np.subtract, "__rsub__")
+    __mul__, __rmul__ = _again(np.multiply, "__mul__"), _again(np.multiply, "__rmul__")
+    __truediv__ = _again(np.true_divide, "__truediv__")
+    __rtruediv__ = _again(np.true_divide, "__rtruediv__")
+    __lt__, __le__ = _again(np.less, "__lt__"), _again(np.less_equal, "__le__")
+    __gt__, __ge__ = _again(np.greater, "__gt__"), _again(np.greater_equal, "__ge__")
+
+
+class ArrayOperators(_Arithmetic, NDArrayOperatorsMixin):
     """Mixin of an array's."""
 
     __slots__ = ()
@@ -73,15 +94,13 @@ class ArrayOperators(NDArrayOperatorsMixin):
         return super().__imatmul__(other)
 
 
-class ScalarOperators:
+class ScalarOperators(_Arithmetic):
     """Mixin of a NumPy scalar's: there is no matrix product, and nothing is changed in place."""
 
     __slots__ = ()
 
-    __add__, __radd__ = _Ufuncs.__add__, _Ufuncs.__radd__
-    __sub__, __rsub__ = _Ufuncs.__sub__, _Ufuncs.__rsub__
-    __mul__, __rmul__ = _repeated("__mul__"), _repeated("__rmul__")
-    __truediv__, __rtruediv__ = _Ufuncs.__truediv__, _Ufuncs.__rtruediv__
+    __mul__ = binary(np.multiply, "__mul__", _repeated("__mul__"))
+    __rmul__ = binary(np.multiply, "__rmul__", _repeated("__rmul__"))
     __floordiv__, __rfloordiv__ = _Ufuncs.__floordiv__, _Ufuncs.__rfloordiv__
     __mod__, __rmod__ = _Ufuncs.__mod__, _Ufuncs.__rmod__
     __divmod__, __rdivmod__ = _Ufuncs.__divmod__, _Ufuncs.__rdivmod__
@@ -92,8 +111,6 @@ class ScalarOperators:
     __or__, __ror__ = _Ufuncs.__or__, _Ufuncs.__ror__
     __xor__, __rxor__ = _Ufuncs.__xor__, _Ufuncs.__rxor__
 
-    __lt__, __le__ = _Ufuncs.__lt__, _Ufuncs.__le__
-    __gt__, __ge__ = _Ufuncs.__gt__, _Ufuncs.__ge__
     __eq__, __ne__ = _equality("eq"), _equality("ne")
 
     __neg__, __pos__ = _Ufuncs.__neg__, _Ufuncs.__pos__

@@ -107,9 +107,11 @@ class Trace:
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.refusal: TapegradError | None = None
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
-        # How warnings were treated when it began: see `tracing.floating`
+        # How warnings were treated when it began, and what stands for errors of floating point that
+        # nobody watches for: see `tracing.floating`
         show = vars(warnings).get("_showwarnmsg_impl")
         self.warned = (warnings.filters, list(warnings.filters), show)
+        self.calm: Any = None
 
     def __enter__(self) -> Trace:
         _under_way.stack.append(self)
@@ -175,11 +177,6 @@ class Trace:
     def record(self, primitive: Any, operands: Sequence[Operand]) -> tuple[Var, ...]:
         src = self.src or user_source()
         return self.builder.call(primitive, operands, src, self.reason)
-
-    def record_typed(self, primitive: Any, operands: Sequence[Operand], aval: Aval) -> Var:
-        """Record a call whose result's type is known."""
-        src = self.src or user_source()
-        return self.builder._append(primitive, operands, (aval,), src, self.reason)[0]
 
     def note_write(self, tracer: Proxy) -> None:
         """`tracer`, which is no view, is written to in place."""

@@ -11,8 +11,9 @@ variable; a view that has become stale is read through its chain again.
 
 from __future__ import annotations
 
+import sys
 from abc import ABCMeta
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from tapegrad.core.arrays import native, plain
 from tapegrad.errors import ConversionError, UnsupportedError
-from tapegrad.ir.tape import Aval, Literal, Operand
+from tapegrad.ir.tape import Aval, Literal, Operand, one_type
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import (
@@ -32,6 +33,7 @@ from tapegrad.primitives.views import (
     Squeeze,
     Transpose,
 )
+from tapegrad.tracing.again import made
 from tapegrad.tracing.attributes import NumpyAttributes
 from tapegrad.tracing.conversions import AsIndex, Conversions, Rounds
 from tapegrad.tracing.dispatch import dispatch
@@ -51,7 +53,7 @@ from tapegrad.tracing.numbers import (
     WholeMethods,
 )
 from tapegrad.tracing.proxy import Proxy
-from tapegrad.tracing.source import asks_for, asks_itself, at_line
+from tapegrad.tracing.source import asks_for, asks_itself, at_line, user_source
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
 from tapegrad.tracing.trace import Trace, innermost
 from tapegrad.tracing.weak import IntegerOperators, PythonOperators
@@ -98,7 +100,7 @@ class Tracer(Conversions, Proxy):
         self._chain: tuple[View, ...] = ()
         self._version = 0
         self._ordered = True  # these three: see `tracing.layout`
-        self._may_alias: list[Any] = []
+        self._may_alias: Sequence[Any] = ()
         self._doubt = ""
 
     # ---- reading and writing
@@ -149,7 +151,7 @@ class Tracer(Conversions, Proxy):
     def _revalued(self, value: Any) -> Any:
         """This tracer, which was just made, with its value as a scalar or as an array."""
         self._value = value
-        _set_class(self, _kind(value, self._aval))
+        _set_class(self, kind_of(value, self._aval))
         return self
 
     def _write(self, primitive: Any, *operands: Any) -> None:
@@ -161,8 +163,9 @@ class Tracer(Conversions, Proxy):
                 "an array of an outer traced function is written to inside an inner one"
                 f"{at_line()}. Return the new value from the inner function instead"
             )
-        new = record(trace, primitive, [self, *operands])
         root = self._root
+        alone = root is None and primitive.updates and self._is_alone()
+        new = record(trace, primitive, [self, *operands], primitive.update if alone else None)
         trace.note_write(self._owner)
         if root is None:
             self._operand, self._value = new._operand, laid_out_like(new._value, self._value)
@@ -175,6 +178,13 @@ class Tracer(Conversions, Proxy):
             new = _unview(trace, view, below, new)
         root._operand, root._value = new._operand, laid_out_like(new._value, root._value)
         root._version += 1
+
+    def _is_alone(self) -> bool:
+        """Whether the value is an array that nobody has but this tracer, nor a view of it: then it
+        may be written to. Each view holds its base, so counting tells."""
+        value = self._value
+        owns = type(value) is np.ndarray and value.base is None and value.flags.writeable
+        return owns and sys.getrefcount(value) == _ALONE
 
     def _detached(self) -> Tracer:
         """The same value as a new row-major array: what is written to either stays there."""
@@ -194,6 +204,8 @@ class Tracer(Conversions, Proxy):
     def __dir__(self) -> list[str]:
         return dir(self.__class__)
 
+
+_ALONE = 3  # references: the tracer's, the name that the method has, and the argument
 
 # What `type(x)` is set by: `__class__` of a tracer says what the tracer stands for.
 _set_class = vars(object)["__class__"].__set__
@@ -374,7 +386,7 @@ _PYTHONS: dict[str, type[Tracer]] = {"f": FloatTracer, "i": IntTracer, "b": Bool
 # ---- recording
 
 
-def _kind(value: Any, aval: Aval) -> type[Tracer]:
+def kind_of(value: Any, aval: Aval) -> type[Tracer]:
     """The class of a tracer that stands for a value of NumPy's. Where only its type is known, one
     without axes is taken for a scalar."""
     if type(value) is np.ndarray or (value is None and aval.shape):
@@ -385,7 +397,7 @@ def _kind(value: Any, aval: Aval) -> type[Tracer]:
 def stand_in(trace: Trace, operand: Operand, value: Any, weak: bool = False) -> Tracer:
     """A tracer for an operand with this value; a `weak` one stands for a number of Python's."""
     aval = operand.aval
-    kind = _PYTHONS[aval.dtype.kind] if weak else _kind(value, aval)
+    kind = _PYTHONS[aval.dtype.kind] if weak else kind_of(value, aval)
     return kind(trace, operand, value)
 
 
@@ -411,29 +423,33 @@ def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
     return Literal(x), x
 
 
-def record(trace: Trace, primitive: Any, operands: Any) -> Any:
+def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) -> Any:
     """Record one call, evaluate it if the operands have values, and wrap the results."""
-    plain, values = [], []
+    plain, values, known = [], [], True
     for x in operands:
         operand, value = to_operand(trace, x)
         plain.append(operand)
         values.append(value)
-    if any(value is None for value in values):  # only types are known here: see `Trace`
-        results: Any = (None,) * primitive.results
-    else:
-        results = primitive.evaluate(*values)
-        if primitive.results == 1 and not isinstance(results, tuple):
-            results = (results,)
-    outs = trace.record(primitive, plain)
+        known = known and value is not None
+    if primitive.results == 1:
+        result = (evaluate or primitive.evaluate)(*values) if known else None
+        if type(result) is tuple:
+            (result,) = result
+        aval = one_type(primitive.avals(*[x.aval for x in plain])[0])
+        src = trace.src or user_source()
+        out = made(trace, primitive, tuple(plain), aval, src, kind_of(result, aval), result)
+        if not is_ordered(primitive, operands, values):
+            out._ordered = False
+        if isinstance(primitive, View) and not isinstance(primitive, Moving):
+            _link_view(out, primitive, operands[0], values[0])
+        return out
+    results = primitive.evaluate(*values) if known else (None,) * primitive.results
+    outs = trace.record(primitive, plain)  # only types may be known here: see `Trace`
     tracers = tuple(stand_in(trace, out, r) for out, r in zip(outs, results, strict=True))
     if not is_ordered(primitive, operands, values):
         for tracer in tracers:
             tracer._ordered = False
-    if primitive.results != 1:
-        return tracers
-    if isinstance(primitive, View) and not isinstance(primitive, Moving):
-        _link_view(tracers[0], primitive, operands[0], values[0])
-    return tracers[0]
+    return tracers
 
 
 def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:

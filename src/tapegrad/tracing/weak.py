@@ -22,9 +22,12 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.errors import ConversionError
+from tapegrad.ir.tape import Aval, Literal, one_type
+from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.again import made
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.source import at_line
+from tapegrad.tracing.source import at_line, user_source
 
 _recorded = quiet(operator.call)  # Python doesn't warn as NumPy does
 
@@ -244,6 +247,10 @@ def _computed(name: str, x: Any, y: Any) -> Any:
     if name in _ARITHMETIC:
         x, y = _as_number(x), _as_number(y)
     kinds = _kind(x) + _kind(y)
+    if kinds == "ff" and name in _OF_FLOATS:
+        result = _of_floats(*_OF_FLOATS[name], x, y)
+        if result is not None:
+            return result
     if name in _OF_INTEGERS and "f" in kinds:
         return NotImplemented
     known = _value(x) is not None and _value(y) is not None
@@ -267,6 +274,37 @@ def _computed(name: str, x: Any, y: Any) -> Any:
     if bound is not None:
         result._trace.bounds[result._read()[0]] = bound
     return result._as_pythons()
+
+
+def _of_floats(primitive: Any, run: Callable[[float, float], float], x: Any, y: Any) -> Any:
+    """A sum, difference or product of two floats, which never raises; None if they aren't of one
+    trace, or their values aren't known."""
+    trace: Any = x._trace if isinstance(x, Value) else y._trace  # type: ignore[attr-defined]
+    operands, values = [], []
+    for n in (x, y):
+        if not isinstance(n, Value):
+            operand: Any = Literal(np.float64(n))
+            value = n
+        elif n._trace is trace and trace.alive:  # type: ignore[attr-defined]
+            operand, value = n._read()  # type: ignore[attr-defined]
+        else:
+            return None
+        if value is None:
+            return None
+        operands.append(operand)
+        values.append(value)
+    found = np.float64(run(*values))
+    src = trace.src or user_source()
+    cls = type(x if isinstance(x, Value) else y)
+    return made(trace, primitive, tuple(operands), one_type(_FLOAT), src, cls, found)
+
+
+_FLOAT = Aval((), np.dtype(np.float64))
+_OF_FLOATS: dict[str, tuple[Any, Callable[[float, float], float]]] = {
+    "add": (ew.add, float.__add__),
+    "sub": (ew.sub, float.__sub__),
+    "mul": (ew.mul, float.__mul__),
+}
 
 
 def _divides(x: Any, y: Any) -> bool:

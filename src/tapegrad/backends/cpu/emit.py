@@ -150,7 +150,7 @@ class _KernelEmitter:
         if len(head) > LINE:
             listed = lines_of(", ".join(shown), LINE - 4)
             head = "\n".join([f"def {self.name}(", *[INDENT + line for line in listed], "):"])
-        text = "\n".join([head, *self.lines]) + "\n"
+        text = "\n".join([head, *self.lines, ""])
         return Kernel(self.name, parameters, shown, text, tuple(self.rounds))
 
     def count_accesses(self, steps: Iterable[Step]) -> list[Cell]:
@@ -167,7 +167,7 @@ class _KernelEmitter:
         self.lines.append(INDENT * self.depth + text)
 
     def loop_line(self, name: str, bounds: str, rounds: bool = False) -> None:
-        """The first line of a loop."""
+        """The first line of a loop, which may be over rounds."""
         self.line(f"for {name} in range({bounds}):")
         self.rounds.append(rounds)
 
@@ -216,17 +216,22 @@ class _KernelEmitter:
             self.line(f"# {src}: {text}" if text else f"# {src}")
         self.last_src = src if len(sources) == 1 else None
 
-    def open_round(self, index: Index, rounds: str, backwards: bool, more: str) -> str:
-        """Begin a loop over rounds, as long as there is `more` to do; returns its index's name."""
+    def open_round(self, index: Index, steps: tuple[str, str], backwards: bool, more: str) -> str:
+        """Begin a loop over steps, from the first up to the second, as long as there is `more` to
+        do; returns its index's name."""
+        begin, rounds = steps
         name = next((n for n in self.letters if n not in self.loops.values()), None)
         name = self.names.fresh("i0") if name is None or more else name
         self.loops[index] = name
         if more:
             self.line(f"{name} = 0")
             self.line(f"while {more} and {name} < {rounds}:")
-        else:
+        elif backwards:
             first = str(int(rounds) - 1) if rounds.isdigit() else f"{rounds} - 1"
-            self.loop_line(name, f"{first}, -1, -1" if backwards else rounds, rounds=True)
+            last = "-1" if begin == "0" else f"{begin} - 1"
+            self.loop_line(name, f"{first}, {last}, -1", True)
+        else:
+            self.loop_line(name, f"{f'{begin}, ' * (begin != '0')}{rounds}", True)
         self.depth += 1
         return name
 
@@ -236,17 +241,6 @@ class _KernelEmitter:
             self.line(f"{name} += 1")
         self.depth -= 1
         del self.loops[index]
-
-    def copy_array(self, source: str, target: str, shape: tuple[int, ...]) -> None:
-        """Copy an array to another of the same shape."""
-        letters = [n for n in self.letters if n not in self.loops.values()][: len(shape)]
-        letters += [self.names.fresh("i0") for _ in range(len(shape) - len(letters))]
-        for letter, extent in zip(letters, shape, strict=True):
-            self.loop_line(letter, str(extent))
-            self.depth += 1
-        at = ", ".join(letters)
-        self.line(f"{target}[{at}] = {source}[{at}]")
-        self.depth -= len(shape)
 
     def _loop(self, loop: Loop) -> None:
         tiles = loop.step != 1 and loop.start is None  # the rows of a tile get the short name

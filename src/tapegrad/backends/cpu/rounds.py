@@ -44,7 +44,8 @@ def emit_recurrence(emitter: Any, step: Recurrence) -> None:
     if step.until is not None:
         more = emitter.names.fresh("more")
         emitter.line(f"{more} = {emitter.text(step.until)}")
-    index = emitter.open_round(step.index, rounds, step.backwards, more)
+    begin = "0" if step.begin is None else emitter.text(step.begin)
+    index = emitter.open_round(step.index, (begin, rounds), step.backwards, more)
     outer = emitter.allocation, emitter.homes, emitter.commented, emitter.first
     emitter.allocation, emitter.homes = step.allocation, step.allocation.homes
     emitter.commented, emitter.first = emitter.depth, emitter.first + step.first
@@ -64,7 +65,7 @@ def emit_recurrence(emitter: Any, step: Recurrence) -> None:
         if number and number != (target := emitter.place(out)):
             emitter.line(f"{target} = {number}")
         if home is not None and out not in step.places:
-            emitter.copy_array(names[home], emitter.array(out), out.shape)
+            _copy(emitter, names[home], emitter.array(out), out.shape)
     if more:
         emitter.line(f"{emitter.place(step.outs[count])} = {index}")
         emitter.line(f"{emitter.place(step.outs[count + 1])} = {more}")
@@ -112,6 +113,19 @@ def _known(emitter: Any, cell: Cell, read: Read) -> str:
     name: str = emitter.names.fresh(cell.hint or read.cell.hint or "x")
     emitter.line(f"{name} = {text}")
     return name
+
+
+def _copy(emitter: Any, source: str, target: str, shape: tuple[int, ...]) -> None:
+    """Copy an array to another of the same shape."""
+    taken = emitter.loops.values()
+    letters = [n for n in emitter.letters if n not in taken][: len(shape)]
+    letters += [emitter.names.fresh("i0") for _ in range(len(shape) - len(letters))]
+    for letter, extent in zip(letters, shape, strict=True):
+        emitter.loop_line(letter, str(extent))
+        emitter.depth += 1
+    at = ", ".join(letters)
+    emitter.line(f"{target}[{at}] = {source}[{at}]")
+    emitter.depth -= len(shape)
 
 
 def _hint(cell: Cell, out: Cell) -> str:

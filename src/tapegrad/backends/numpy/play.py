@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.numpy.lives import SMALL, last_uses, written_over
+from tapegrad.backends.numpy.rounds import Broken, copied, repeat
 from tapegrad.core.arrays import plain
 from tapegrad.core.handlers import quiet
 from tapegrad.core.request import check_leaf, static_leaves
@@ -22,66 +24,8 @@ from tapegrad.core.values import same_bits
 from tapegrad.errors import TapeError
 from tapegrad.ir.tape import Form, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
-from tapegrad.primitives.base import Elementwise, Primitive
-
-LARGE = 1 << 17  # bytes; what is smaller, malloc takes from memory that was freed
-SMALL = 1 << 10  # bytes; what is smaller is kept until the end
-
-
-def last_uses(tape: Tape) -> dict[int, list[int]]:
-    """Position of a call -> ids of the variables that no later call reads."""
-    last: dict[int, int] = {}
-    for position, call in enumerate(tape.calls):
-        for x in call.operands:
-            if isinstance(x, Var):
-                last[x.id] = position
-        for out in call.outs:
-            last.setdefault(out.id, position)
-    kept = {x.id for x in (*tape.outputs, *(g.operand for g in tape.guards)) if isinstance(x, Var)}
-    dead: dict[int, list[int]] = {}
-    for var, position in last.items():
-        if var not in kept:
-            dead.setdefault(position, []).append(var)
-    return dead
-
-
-def written_over(tape: Tape, dead: dict[int, list[int]]) -> dict[int, int]:
-    """Position of a call -> id of a variable whose array its result may take.
-
-    Both are large, made by ufuncs, and of one type; and whatever reads the variable makes new
-    arrays, so nobody else knows its memory.
-    """
-    own: dict[int, Any] = {}
-    for call in tape.calls:
-        if _is_ufunc(call.primitive):
-            if _is_large(call.out):
-                own[call.out.id] = (call.out.shape, call.out.dtype)
-        elif not call.primitive.owns:
-            for x in call.operands:
-                if isinstance(x, Var):
-                    own.pop(x.id, None)
-    over: dict[int, int] = {}
-    if len(own) < 2:
-        return over
-    free: dict[Any, list[int]] = {}
-    for position, call in enumerate(tape.calls):
-        gone = [var for var in dead.get(position, ()) if var in own]
-        for var in gone:
-            if var != call.outs[0].id:  # of which there is one only, where a ufunc makes it
-                free.setdefault(own[var], []).append(var)
-        if _is_ufunc(call.primitive) and _is_large(call.out):
-            spare = free.get((call.out.shape, call.out.dtype))
-            if spare:
-                over[position] = spare.pop()
-    return over
-
-
-def _is_large(x: Var) -> bool:
-    return x.shape != () and x.aval.nbytes >= LARGE
-
-
-def _is_ufunc(primitive: Primitive) -> bool:
-    return isinstance(primitive, Elementwise) and isinstance(primitive.ufunc, np.ufunc)
+from tapegrad.primitives.base import Elementwise
+from tapegrad.primitives.kinds import Repeated
 
 
 class Script:
@@ -112,7 +56,7 @@ class Script:
         self.first = [(self._slot(guard.operand), guard) for guard in known]
         self.steps: list[tuple[Callable[..., Any], tuple[int, ...], int, _Rest | None]] = []
         for position, call in enumerate(tape.calls):
-            primitive = call.primitive
+            primitive: Any = call.primitive
             operands = tuple([self._slot(x) for x in call.operands])
             outs = [self._define(x) for x in call.outs]
             gone = dead.get(position, ())
@@ -121,12 +65,14 @@ class Script:
             rest = None
             if isinstance(primitive, Elementwise):
                 function = primitive.ufunc
+            elif primitive.repeats:
+                function = repeat(primitive, writes.loops.get(position, ()), _run_inner)
             elif primitive.tapes:
                 function = partial(primitive.played, _run_inner)
             elif position in writes.updates:
                 function = primitive.update
             elif position in writes.copies:
-                function = partial(_copied, primitive.evaluate)
+                function = partial(copied, primitive.evaluate)
             else:
                 function = primitive.evaluate
             if gone or checked or position in over or not isinstance(primitive, Elementwise):
@@ -170,21 +116,9 @@ class Script:
                 broken = rest.run(function, operands, env, spare)
                 if broken is not None:
                     return [], broken
-        except _Broken as inside:
+        except Broken as inside:
             return [], inside.guard
         return [env[k] for k in self.outputs], None
-
-
-def _copied(evaluate: Callable[..., Any], *xs: Any) -> Any:
-    """A view that is read after what it shows was written to."""
-    return np.array(evaluate(*xs))[()]
-
-
-class _Broken(Exception):
-    """A guard of a tape that a call holds doesn't hold. It goes no further than that call."""
-
-    def __init__(self, guard: Guard) -> None:
-        self.guard = guard
 
 
 @dataclass
@@ -241,7 +175,7 @@ def _run_inner(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> li
     numbered in `own`."""
     results, broken = _script(tape, own).run(values)
     if broken is not None:
-        raise _Broken(broken)
+        raise Broken(broken)
     return results
 
 
@@ -252,6 +186,14 @@ def run_whole(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> lis
     if broken is not None:
         raise stale(tape, broken)
     return results
+
+
+def repeat_whole(loop: Repeated, xs: Sequence[Any]) -> Any:
+    """The results of a loop by itself; a TapeError if a guard doesn't hold in a round."""
+    try:
+        return quiet(repeat(loop, (), _run_inner))(*map(plain, xs))
+    except Broken as inside:
+        raise stale(loop.body, inside.guard) from None
 
 
 def checked_inputs(tape: Tape, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:

@@ -130,7 +130,11 @@ class _Writer:
 
     def _loop(self, loop: Repeated, carried: Sequence[str], call: Call) -> None:
         """A loop, whose body is indented; what it carries has the names of its results."""
-        rounds, *going = loop.heads(call.operands)
+        rounds, going, first = (
+            call.operands[0],
+            loop.going(call.operands),
+            loop.first(call.operands),
+        )
         given = loop.given(call.operands)
         start, invariants = given[: loop.carried], given[loop.carried :]
         count = self.names[rounds] if isinstance(rounds, Var) else str(int(rounds.value))
@@ -140,11 +144,12 @@ class _Writer:
         if carried:
             self.lines.append(f"{', '.join(carried)} = {', '.join(map(self._alone, start))}")
         if loop.until:
-            self.lines += [f"{more} = {self._alone(going[0])}", f"{step} = np.int64(0)"]
+            self.lines += [f"{more} = {self._alone(going)}", f"{step} = np.int64(0)"]
             self.lines.append(f"while {more} and {step} < {count}:")
         else:
             down = "[::-1]" if loop.backwards else ""
-            self.lines.append(f"for {step} in np.arange({count}){down}:")
+            begin = "" if first is None else f"{self._alone(first)}, "
+            self.lines.append(f"for {step} in np.arange({begin}{count}){down}:")
         names, lines, hints = self.names, self.lines, self.hints
         inside = [step, *carried, *map(self._alone, invariants)]
         self.names = dict(zip(loop.body.inputs, inside, strict=True))

@@ -34,7 +34,7 @@ from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.methods import METHODS, call_method
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
-from tapegrad.tracing.frontend.ufuncs import call_ufunc
+from tapegrad.tracing.frontend.ufuncs import call_ufunc, known_call
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
@@ -137,7 +137,7 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
     )
 
 
-dispatch.ufunc, dispatch.function = call_ufunc, call_function
+dispatch.ufunc, dispatch.known, dispatch.function = call_ufunc, known_call, call_function
 dispatch.method, dispatch.methods = call_method, METHODS
 dispatch.element, dispatch.number, dispatch.flat = (
     indexing.element,

@@ -122,6 +122,30 @@ def _index_arrays(k: Any, x: Tracer) -> list[Tracer]:
     return [cast(k, np.intp)]
 
 
+_BOUNDS = (int, type(None))
+
+
+def plain_index(x: Tracer, index: Any) -> tuple[int | Slice, ...] | None:
+    """The integer or slice that Python's integers and slices say for each axis of `x`, as most
+    indices do; None if there is something else, or an integer out of bounds."""
+    entries = index if type(index) is tuple else (index,)
+    shape = x._aval.shape
+    if len(entries) > len(shape):
+        return None
+    explicit: list[int | Slice] = []
+    for k, extent in zip(entries, shape, strict=False):
+        if type(k) is int:
+            if not -extent <= k < extent:
+                return None
+            explicit.append(k + extent if k < 0 else k)
+        elif type(k) is slice and all(type(b) in _BOUNDS for b in (k.start, k.stop, k.step)):
+            explicit.append(_explicit(k, extent))
+        else:
+            return None
+    explicit += [Slice(0, extent) for extent in shape[len(entries) :]]
+    return tuple(explicit) if explicit else None
+
+
 class IndexParts:
     """An index taken apart, for an operand `x`.
 
@@ -250,6 +274,9 @@ def _index_array(array: Any, shape: tuple[int, ...], x: Tracer) -> Any:
 @unobserved
 def getitem(x: Tracer, index: Any) -> Any:
     """`x[index]`."""
+    plain = plain_index(x, index)
+    if plain is not None:
+        return GetItem(plain)(x)
     found = IndexParts(x, index)
     if found.advanced:
         return found.gathered(found.move_first(x))

@@ -15,7 +15,7 @@ from tapegrad.primitives.base import Slice, broadcast_shapes
 from tapegrad.primitives.scatter import ScatterAdd, SetItem, scatter_set
 from tapegrad.primitives.views import BroadcastTo, Squeeze, indexed_shape
 from tapegrad.tracing.floating import cast_of, watching
-from tapegrad.tracing.frontend.indexing import Flat, IndexParts, grids, is_dotted
+from tapegrad.tracing.frontend.indexing import Flat, IndexParts, grids, is_dotted, plain_index
 from tapegrad.tracing.frontend.operands import (
     as_operand,
     as_tracer,
@@ -43,6 +43,10 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
             f"a traced float is assigned into an array of dtype {x.dtype}{at_line()}: it would be "
             "truncated and lose its derivative. Make the array with a float dtype"
         )
+    plain = plain_index(x, index)
+    if plain is not None and len(getattr(value, "shape", ())) <= len(indexed_shape(plain)):
+        x._write(SetItem(plain), fit(x, value, indexed_shape(plain)))
+        return
     alone = index[0] if isinstance(index, tuple) and len(index) == 1 else index
     if _is_mask_of(x, alone):
         if np.ndim(value) > 1:

@@ -17,6 +17,7 @@ from tapegrad.ir.tape import Aval, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import kinked, special
 from tapegrad.primitives.base import Elementwise
+from tapegrad.tracing.again import made
 from tapegrad.tracing.floating import watched, watching
 from tapegrad.tracing.frontend import contracting
 from tapegrad.tracing.frontend.folding import ufunc_method
@@ -35,9 +36,9 @@ from tapegrad.tracing.frontend.operands import (
 )
 from tapegrad.tracing.layout import is_ordered
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.source import at_line
+from tapegrad.tracing.source import at_line, user_source
 from tapegrad.tracing.trace import innermost
-from tapegrad.tracing.tracer import Tracer, stand_in
+from tapegrad.tracing.tracer import Tracer, kind_of
 
 
 def applied(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Tracer:
@@ -345,11 +346,17 @@ def _kinds(inputs: Sequence[Any]) -> tuple[Any, ...]:
             if kind is int and not -(2**53) < x < 2**53:
                 return ()
             kinds.append(kind)
-        elif isinstance(x, Tracer) and not x._weak and x._aval.dtype.kind == "f":
+        elif isinstance(x, Tracer) and x._aval.dtype.kind == "f":
             kinds.append(x._aval)
         else:
             return ()
     return tuple(kinds)
+
+
+def known_call(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
+    """What a call on operands of these kinds came to, if that is known."""
+    kinds = _kinds(inputs)
+    return _KNOWN.get((ufunc, kinds)) if kinds else None
 
 
 def _again(known: tuple[Elementwise, np.dtype, Aval], inputs: Sequence[Any]) -> Tracer | None:
@@ -372,9 +379,11 @@ def _again(known: tuple[Elementwise, np.dtype, Aval], inputs: Sequence[Any]) -> 
         values.append(value)
     if watched(trace):
         return None
-    result = primitive.evaluate(*values)
-    out = trace.record_typed(primitive, operands, aval)
-    tracer = scalar(stand_in(trace, out, result))
+    found = primitive.ufunc(*values)
+    if type(found) is np.ndarray and not aval.shape:
+        found = found[()]
+    src = trace.src or user_source()
+    tracer: Tracer = made(trace, primitive, tuple(operands), aval, src, kind_of(found, aval), found)
     if len(aval.shape) > 1 and not is_ordered(primitive, inputs, values):
         tracer._ordered = False
     return tracer

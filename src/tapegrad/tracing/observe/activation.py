@@ -46,6 +46,8 @@ class Activation(Follower):
         """Python calls this before each instruction, and when the frame ends or raises."""
         self.o.enters = False
         at = frame.f_lasti >> 1
+        if self.then is None and event == "opcode" and self.program[at] is None:
+            return self.step  # as most of the time
         self.stack = self.address + self.tops[at]
         then = self.then
         if then is not None:

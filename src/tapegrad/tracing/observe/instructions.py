@@ -16,7 +16,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
-from tapegrad.tracing.observe.frames import MISSING, local, operands
+from tapegrad.tracing.observe.frames import MISSING, local, operand, operands
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
@@ -313,8 +313,7 @@ def iterate(a: Activation, _: Any) -> Then | None:
 
 
 def step_iterator(a: Activation, depth: int) -> None:
-    x = a.top(depth)
-    place = a.o.reads.places.get(id(x))
+    place = a.o.reads.places.get(id(operand(a.stack, depth)))
     if place is not None:
         a.o.reads.lost(place.word)
 

@@ -42,27 +42,32 @@ from tapegrad.tracing.observe.programs import program_of
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Here(threading.local):
+class _Following(threading.local):
     observer: Observer | None = None
 
 
-_here = _Here()
+following = _Following()
 _OWN, _SILENT, _FOLLOWED = "own", "silent", "followed"
-_kinds: dict[CodeType, str] = {}
+MOST = 100_000  # codes that are held
+# By the ids of codes, which are held, since hashing one takes long.
+_kinds: dict[int, tuple[str, CodeType]] = {}
 
 
 def _kind_of(frame: FrameType) -> str:
     """Whether the code of a frame knows what it reads, only tells something, or is followed."""
     code = frame.f_code
-    known = _kinds.get(code)
+    known = _kinds.get(id(code))
     if known is not None:
-        return known
+        return known[0]
     if code.co_filename.startswith("<"):  # made of a text, by dataclasses for instance
         name = str(frame.f_globals.get("__name__", ""))
         own = name.partition(".")[0] in ("tapegrad", "numpy")
     else:
         own = is_own(code)
-    found = _kinds[code] = _OWN if own else _SILENT if is_silent(code) else _FOLLOWED
+    found = _OWN if own else _SILENT if is_silent(code) else _FOLLOWED
+    if len(_kinds) >= MOST:
+        _kinds.clear()
+    _kinds[id(code)] = found, code
     return found
 
 
@@ -84,6 +89,7 @@ class Observer(Notes):
     ) -> None:
         super().__init__(home_of(file_of(root)), label or describe(root), (tuple(args), kwargs))
         self.root = root
+        self.follower: Any = None  # its `enter`, as one object that it is known by
         self.watched: dict[int, CodeType] = {}  # by id
         self._functions: dict[int, Any] = {}
         self._outer: Observer | None = None
@@ -92,11 +98,13 @@ class Observer(Notes):
     # ---- the context
 
     def __enter__(self) -> Observer:
-        self._outer, _here.observer = _here.observer, self
+        self.follower = self.enter
+        self._outer, following.observer = following.observer, self
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _here.observer = self._outer
+        following.observer = self._outer
+        self.follower = None
         watching.release(self.watched)
 
     def check(self) -> None:
@@ -113,6 +121,12 @@ class Observer(Notes):
         """
         if self.quiet:
             return None
+        known = _kinds.get(id(frame.f_code))
+        if known is not None and known[0] is _OWN:
+            caller = frame.f_back
+            above = None if caller is None else caller.f_trace
+            if above is not None and above is not _muted:
+                return None  # it needs no mark: that its code is of this kind says the same
         kind, above = _kind_of(frame), self._above(frame)
         if above == _muted or kind is _SILENT:
             mark: Any = _muted
@@ -254,7 +268,7 @@ def file_of(f: Any) -> str:
 
 def observer() -> Observer | None:
     """The observer of what runs in this thread."""
-    return _here.observer
+    return following.observer
 
 
 def unobserved(f: F) -> F:
@@ -263,17 +277,27 @@ def unobserved(f: F) -> F:
 
     @functools.wraps(f)
     def paused(*args: Any, **kwargs: Any) -> Any:
-        tracer = sys.gettrace()
-        here = _here.observer
-        if tracer is None or here is None or here.enters or tracer != here.enter:
+        follower = pause()
+        if follower is None:
             return f(*args, **kwargs)
-        sys.settrace(None)
         try:
             return f(*args, **kwargs)
         finally:
-            sys.settrace(tracer)
+            sys.settrace(follower)
 
     return paused  # type: ignore[return-value]
+
+
+def pause() -> Any:
+    """Stop following what runs here, unless it may call what the user has written; returns what is
+    to be given to `sys.settrace` to go on, if there is anything."""
+    follower = sys.gettrace()
+    if follower is not None:
+        here = following.observer
+        if here is not None and follower is here.follower and not here.enters:
+            sys.settrace(None)
+            return follower
+    return None
 
 
 class observed:
@@ -281,19 +305,19 @@ class observed:
 
     def __enter__(self) -> None:
         self._starts = False
-        here = _here.observer
-        if here is None or sys.gettrace() == here.enter:
+        here = following.observer
+        if here is None or sys.gettrace() is here.follower:
             return
         if sys.gettrace() is not None or not watching.can_watch():
             here.reads.lost("what a debugger or a coverage tool keeps from being observed")
             return
         self._starts = True
-        sys.settrace(here.enter)
+        sys.settrace(here.follower)
 
     def __exit__(self, *exc: object) -> None:
         if self._starts:
-            here = _here.observer
-            ours = here is None or sys.gettrace() == here.enter
+            here = following.observer
+            ours = here is None or sys.gettrace() is here.follower
             if ours:
                 sys.settrace(None)
             if here is not None and not (ours and watching.is_intact()):
@@ -302,7 +326,7 @@ class observed:
 
 def note_computed(values: Iterable[Any]) -> None:
     """tapegrad itself computes with these values, where no traced value is among them."""
-    here = _here.observer
+    here = following.observer
     if here is not None:
         for x in values:
             if isinstance(x, np.ndarray) and not isinstance(x, Value):
@@ -312,5 +336,5 @@ def note_computed(values: Iterable[Any]) -> None:
 
 def note_captured(x: np.ndarray) -> None:
     """An array from outside has become an input of a tape."""
-    if _here.observer is not None:
-        _here.observer.captured.append(x)
+    if following.observer is not None:
+        following.observer.captured.append(x)

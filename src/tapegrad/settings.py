@@ -1,0 +1,70 @@
+"""What is kept, and by how many threads code runs: caches and the pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapegrad.errors import ArgumentError
+from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
+from tapegrad.runtime.derived import BoundDerived, Derived
+
+
+def cache_info(f: Any = None) -> CacheInfo:
+    """Counts of hits, misses, traces and compiles.
+
+    Parameters
+    ----------
+    f : a derived function, or a function, for whatever was derived from it; None is for all.
+
+    Returns
+    -------
+    A named tuple: hits, misses, traces, compiles, guard failures, variants that are held, loads
+    from disk, and variants that are being compiled now.
+    """
+    infos = [cache.info() for cache in _caches(f)]
+    nothing = CacheInfo(*[0] * len(CacheInfo._fields))
+    return CacheInfo(*[sum(column) for column in zip(nothing, *infos, strict=True)])
+
+
+def clear_cache(f: Any = None) -> None:
+    """Forget tapes and compiled code, and set the counts to zero. What is on disk stays there.
+
+    Parameters
+    ----------
+    f : a derived function, or a function, for whatever was derived from it; None is for all.
+    """
+    for cache in _caches(f):
+        cache.clear()
+    if f is None:
+        from tapegrad.compiler.client import client
+
+        client.clear()
+
+
+def set_num_threads(n: int | None = None) -> None:
+    """Let compiled code work in `n` threads, the calling one among them.
+
+    Long loops are cut into chunks, which the threads share. How many chunks there are follows from
+    the shapes alone, so results are the same, to the last bit, with any number of threads. When a
+    process starts the number is TAPEGRAD_NUM_THREADS, or else that of the cores it may use.
+    Products of matrices run in BLAS, which has threads and settings of its own.
+
+    Parameters
+    ----------
+    n : how many, from 1 up; None is one for each core that the process may use.
+
+    Raises
+    ------
+    ArgumentError : `n` isn't such a number.
+    """
+    from tapegrad.backends.cpu.threads import available_cores, pool
+
+    if n is not None and (not isinstance(n, int) or n < 1):
+        raise ArgumentError(f"set_num_threads takes a positive number of threads, not {n!r}")
+    pool.resize(available_cores() if n is None else n)
+
+
+def _caches(f: Any) -> list[Cache]:
+    if isinstance(f, (Derived, BoundDerived)):
+        return [f.cache]
+    return caches_of() if f is None else caches_of(*owner_of(f))

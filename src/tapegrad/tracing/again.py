@@ -1,0 +1,230 @@
+"""Operators that are applied again at their place.
+
+A program that loops applies the same operators to operands of the same types, again and again, and
+working out what NumPy does with them takes most of a trace. So each place in the user's code keeps
+what its operator came to the last time: the call that was recorded, and the type of its result.
+Where the operands are like those, the next call is recorded from that.
+
+What it depends on is compared: the types of traced operands, by identity, since there is one object
+for each; that they are of one trace and stand for what they say; what a number is; and that nobody
+watches for errors of floating point. All else goes the long way (`frontend.ufuncs`).
+
+While a program is observed Python takes several times as long for each instruction, so the first
+thing that is done is to pause that.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+from numpy._core import umath
+
+from tapegrad.ir.tape import Aval, Call, Literal, Source, Var
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.observer import following, unobserved
+from tapegrad.tracing.source import is_told, source_of
+
+MOST = 10_000  # places that an operator holds
+_EXACT = 2**53  # up to here integers are floats
+_getframe, _new = sys._getframe, object.__new__
+_gettrace, _settrace = sys.gettrace, sys.settrace
+_watching = vars(warnings)  # what decides on warnings
+
+
+def _setters(cls: type) -> list[Callable[[Any, Any], None]]:
+    """What sets the fields of a frozen class, in C."""
+    return [vars(cls)[name].__set__ for name in cls.__slots__]  # type: ignore[attr-defined]
+
+
+_set_id, _set_aval = _setters(Var)
+(_set_literal,) = _setters(Literal)
+_set_primitive, _set_operands, _set_outs, _set_src, _set_reason = _setters(Call)
+
+
+def _state_of_errors() -> Callable[[], Any]:
+    """What gives an object that stands for how NumPy treats errors of floating point: the same one
+    as long as nobody has changed that. A NumPy that has none gives another one each time."""
+    variable = getattr(umath, "_extobj_contextvar", None)
+    return object if variable is None else variable.get
+
+
+errors_now = _state_of_errors()
+
+
+class Again:
+    """What an operator came to at a place in the user's code.
+
+    `left` is the type of its first operand. The second is a tracer of the class `kind` and the type
+    `right`, or a number of the class `kind`; if it is `number` itself, its `literal` is known.
+    """
+
+    __slots__ = (
+        *("aval", "code", "cls", "deep", "dtype", "kind", "left", "literal", "number"),
+        *("primitive", "result", "right", "run", "src"),
+    )
+    code: CodeType  # held, so that no other code has its id
+    src: Source
+    left: Aval
+    kind: type
+    right: Aval | None
+    number: Any
+    literal: Any
+    dtype: Any  # of numbers, as operands
+    primitive: Any
+    run: Callable[..., Any]
+    aval: Aval
+    result: type
+    cls: type
+    deep: bool  # whether there are several axes, of which the order in memory matters
+
+
+Places = dict[tuple[int, int, int], Again]
+
+
+def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """The operator `name`, which applies `ufunc`; `numpys` goes the long way."""
+    reflected = name.startswith("__r") and name != "__rshift__"
+    places: Places = {}
+
+    def operator(self: Any, other: Any) -> Any:
+        frame = _getframe(1)
+        place = id(frame.f_code), frame.f_lasti, id(self._aval)
+        known = places.get(place)
+        if known is not None and type(other) is known.kind:
+            follower = _gettrace()  # `pause`, without a call
+            if follower is not None:
+                here = following.observer
+                if here is None or follower is not here.follower or here.enters:
+                    follower = None
+                else:
+                    _settrace(None)
+            try:
+                found = _applied(known, self, other, reflected)
+            finally:
+                if follower is not None:
+                    _settrace(follower)
+            if found is not None:
+                return found
+        found = numpys(self, other)
+        if found is not NotImplemented:
+            inputs = (other, self) if reflected else (self, other)
+            _learn(places, place, frame, dispatch.known(ufunc, inputs), self, other, found)
+        return found
+
+    operator.__name__ = operator.__qualname__ = name
+    return operator
+
+
+def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
+    """The result for operands like those of the last time; None if they aren't."""
+    trace, root = self._trace, self._root
+    operand, value = self._operand, self._value
+    if value is None or (self._doubt if root is None else not _is_fresh(self, root)):
+        return None
+    if known.right is not None:
+        root = other._root
+        if other._aval is not known.right or other._trace is not trace:
+            return None
+        if other._doubt if root is None else not _is_fresh(other, root):
+            return None
+        second, number = other._operand, other._value
+    elif other is known.number:
+        second = known.literal
+        number = second.value
+    elif known.kind is not int or -_EXACT < other < _EXACT:
+        number = known.dtype(other)
+        second = _new(Literal)
+        _set_literal(second, number)
+    else:
+        return None
+    filters, were, show = trace.warned
+    if (
+        number is None
+        or not trace.alive
+        or trace.src is not None
+        or errors_now() is not trace.calm
+        or _watching["filters"] is not filters
+        or filters != were
+        or _watching["_showwarnmsg_impl"] is not show
+        or (known.deep and _is_out_of_order(self, other))
+    ):
+        return None
+    found = known.run(number, value) if reflected else known.run(value, number)
+    if type(found) is not known.result:
+        return None
+    operands = (second, operand) if reflected else (operand, second)
+    return made(trace, known.primitive, operands, known.aval, known.src, known.cls, found)
+
+
+def made(
+    trace: Any,
+    primitive: Any,
+    operands: tuple[Any, ...],
+    aval: Aval,
+    src: Source | None,
+    cls: type,
+    value: Any,
+) -> Any:
+    """Record a call of one result, of this type, and make its tracer, an array of its own."""
+    builder = trace.builder
+    at = builder._next
+    builder._next = at + 1
+    out, call = _new(Var), _new(Call)
+    tracer: Any = _new(cls)
+    _set_id(out, at)
+    _set_aval(out, aval)
+    _set_primitive(call, primitive)
+    _set_operands(call, operands)
+    _set_outs(call, (out,))
+    _set_src(call, src)
+    _set_reason(call, trace.reason)
+    builder.calls.append(call)
+    tracer._trace, tracer._operand, tracer._value = trace, out, value
+    tracer._aval, tracer._root, tracer._chain, tracer._version = aval, None, (), 0
+    tracer._ordered, tracer._may_alias, tracer._doubt = True, (), ""
+    return tracer
+
+
+def _is_fresh(view: Any, root: Any) -> bool:
+    return view._version == root._version and not root._doubt
+
+
+def _is_out_of_order(*xs: Any) -> bool:
+    """Whether an operand with several axes may lie otherwise than it would without a trace."""
+    return any(
+        getattr(x, "ndim", 0) > 1 and not x._owner._ordered for x in xs if hasattr(x, "_owner")
+    )
+
+
+@unobserved
+def _learn(
+    places: Places,
+    place: tuple[int, int, int],
+    frame: FrameType,
+    known: tuple[Any, np.dtype, Aval] | None,
+    left: Any,
+    other: Any,
+    found: Any,
+) -> None:
+    """Keep what an operator came to, if that is one call of a primitive."""
+    code = frame.f_code
+    if known is None or not is_told(code.co_filename):
+        return
+    again = Again()
+    again.primitive, dtype, again.aval = known
+    again.code, again.src, again.left = code, source_of(code, frame.f_lineno), left._aval
+    again.kind, again.right = type(other), getattr(other, "_aval", None)
+    again.dtype = dtype.type
+    again.number = other if again.right is None else None
+    again.literal = Literal(again.dtype(other)) if again.right is None else None
+    again.run = again.primitive.ufunc
+    again.result, again.cls = type(found._value), type(found)
+    again.deep = len(again.aval.shape) > 1
+    if len(places) >= MOST:
+        places.clear()
+    places[place] = again
