@@ -22,6 +22,7 @@ is worth it. Taken are
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ import numpy as np
 from tapegrad.backends.cpu.kernel_cache import Types
 from tapegrad.backends.source.program import Kernel
 
-FEW = 16  # rounds: kernels of such loops are written out by LLVM, and stay as they are
+FEW = 16  # rounds of loops, which LLVM may write out, that keep their numbers; small arrays
 NEAR = 2  # how far from a length a number may be: `range(n - 1)`, `x[n]`
 PLAIN = 16.0  # floats up to this size are plain, if they are multiples of its reciprocal
 VIEWS = ("reshaped", "part")
@@ -179,12 +180,14 @@ class _Lifter(ast.NodeTransformer):
 
     def _view(self, name: str, call: ast.Call) -> None:
         """`reshaped(array, shape)` and `part(array, start, shape)`: arrays lie behind each other,
-        so one may start where so many rows end as there are rounds."""
+        so one may start where so many rows end as there are rounds. Those of a few elements lie by
+        themselves."""
+        known = ast.literal_eval(call.args[-1])
         for k, start in enumerate(call.args[1:-1], start=1):
             value = ast.literal_eval(start)
-            if any(value % n == 0 for n in self.lengths):
+            if math.prod(known) > FEW and any(value % n == 0 for n in self.lengths):
                 call.args[k] = self._named(np.int64(value))
-        shape = self.shape(name, ast.literal_eval(call.args[-1]))
+        shape = self.shape(name, known)
         call.args[-1] = ast.Tuple([ast.Constant(n) for n in shape], ast.Load())
 
     def shape(self, name: str, shape: tuple[int, ...]) -> tuple[Any, ...]:
