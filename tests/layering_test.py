@@ -58,9 +58,12 @@ ASKS = {
     "optimize/entries.py",
     "optimize/repetition.py",
     "optimize/reroll.py",
+    "optimize/folded.py",
+    "optimize/settling.py",
     "optimize/roots.py",
     "optimize/stops.py",
     "schedule/sums.py",  # sums are calls of `add`
+    "schedule/lowering.py",  # so are those of integers
     "compiler/packed.py",
     "compiler/executable.py",
     "compiler/key.py",

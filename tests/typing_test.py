@@ -16,8 +16,8 @@ import numpy as np
 import tapegrad
 import tapegrad.numpy as tnp
 from tapegrad import (
-    Function, cache_info, defvjp, grad, jit, primitive, scan, simplegrad, stop_gradient, trace,
-    value_and_grad, vjp, while_loop,
+    Function, cache_info, cond, defvjp, grad, jit, primitive, scan, simplegrad, stop_gradient,
+    trace, value_and_grad, vjp, while_loop,
 )
 from tapegrad.typing import Derived
 
@@ -120,6 +120,7 @@ REVEALED = {
     # loops
     'scan(step, 0.0, {"a": 1.0})': "tuple[float, Any]",
     "tapegrad.map(cube, np.ones(3))": "Any",
+    "cond(True, cube, cube, 2.0)": "float",
     "while_loop(lambda x: x < 9, cube, 2.0)": "float",
     # modules
     "tapegrad.numpy.zeros(3)": f"numpy.ndarray[tuple[int], {FLOATS}]",

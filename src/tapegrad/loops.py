@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegrad.errors import ArgumentError
-from tapegrad.typing import C
+from tapegrad.typing import C, T
 
 
 def scan(
@@ -24,7 +24,9 @@ def scan(
 
     It computes what this loop does, and outside of `grad`, `jit` and the like it is this loop. In
     them `f` is traced for one round, and the tape holds a loop: its length, and the time that
-    tracing and compiling take, don't depend on the number of rounds.
+    tracing and compiling take, don't depend on the number of rounds. `f` is called twice then, or a
+    few times more where types change, to see that it does the same each time; what else it does,
+    such as printing, is done as often.
 
         >>> scan(lambda total, x: (total + x, total * x), 0.0, np.array([1.0, 2.0, 3.0]))
         (np.float64(6.0), array([0., 2., 9.]))
@@ -135,6 +137,55 @@ def while_loop(
         if not callable(f):
             raise ArgumentError(f"while_loop needs functions, not {f!r}")
     found: C = run(cond, body, init, max_rounds)
+    return found
+
+
+def cond(pred: Any, true_fn: Callable[..., T], false_fn: Callable[..., T], *operands: Any) -> T:
+    """A conditional: of two functions one is called.
+
+        true_fn(*operands) if pred else false_fn(*operands)
+
+    It computes this, and outside of `grad`, `jit` and the like it is this. In them both functions
+    are traced, and the tape holds a conditional: where the condition comes out otherwise, in
+    another call or in another round of a loop, no new trace is made. Only the function that is
+    called takes time, and the derivative is its derivative alone, also where the other has none:
+
+        >>> f = grad(lambda x: cond(x > 0, lambda x: np.sqrt(x), lambda x: 0.0 * x, x))
+        >>> f(4.0), f(0.0)
+        (0.25, 0.0)
+
+    `np.where` computes both, for each element.
+
+    Parameters
+    ----------
+    pred : one truth value: a boolean, a number, or an array of one element.
+    true_fn, false_fn : functions written with NumPy, of the operands. They may use arrays and
+        traced values around them, and can't write to these or to the operands. In a trace both are
+        called, so what they do besides returning a result, such as counting, is done by both.
+    operands : what both are passed: arrays and numbers, nested as you like.
+
+    Returns
+    -------
+    What the function returns. Both return the same structure, shapes and dtypes; a number of
+    Python's takes the dtype of NumPy's number in its place, and a Python int becomes a float where
+    the other function returns one. Arrays are new ones, differentiable to any order.
+
+    The function that isn't called is traced with values that it isn't meant for, which may decide
+    nothing. If it branches on one of them (`if x > 0`, `while`, `range(n)`), raises an error, or
+    holds a `while_loop` without `max_rounds`, the conditional is what `if` is: another outcome is a
+    new trace, and in the functions of `scan`, `map` and `while_loop` all rounds must have the same.
+
+    Raises
+    ------
+    ArgumentError : the condition isn't one truth value; what the functions return differs in
+        structure, shape or dtype.
+    """
+    from tapegrad.tracing.cond import cond as run
+
+    for f in (true_fn, false_fn):
+        if not callable(f):
+            raise ArgumentError(f"cond needs functions, not {f!r}")
+    found: T = run(pred, (true_fn, false_fn), operands)
     return found
 
 

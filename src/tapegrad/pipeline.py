@@ -20,18 +20,22 @@ import numpy as np
 
 from tapegrad.differentiate.keeping import Checkpoint
 from tapegrad.differentiate.reverse import reverse
+from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Tape
+from tapegrad.ir.turns import Turning
 from tapegrad.ir.verify import verify
+from tapegrad.optimize.bodies import reroll_bodies
 from tapegrad.optimize.composites import expand_composites
 from tapegrad.optimize.cse import eliminate_common
 from tapegrad.optimize.dce import prune, remove_dead
 from tapegrad.optimize.inline import inline_calls, inline_custom
-from tapegrad.optimize.loops import slim_loops
+from tapegrad.optimize.loops import hoist, slim_loops
 from tapegrad.optimize.reroll import reroll
 from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import simplify
 from tapegrad.optimize.stops import drop_stops
 from tapegrad.optimize.unrolled import unrolled_loop
+from tapegrad.optimize.until import until
 
 if TYPE_CHECKING:
     from tapegrad.backends.cpu.machine_code import Build
@@ -62,6 +66,9 @@ AFTER: tuple[Pass, ...] = (
     slim_loops,  # of the cotangents that loops carry few are wanted
     remove_dead,  # last: rules return every cotangent, and few are wanted
 )
+
+# Of what is compiled: nobody differentiates it.
+LAST: tuple[Pass, ...] = (hoist,)  # loops that may make no rounds give away what isn't theirs
 
 DEBUG = bool(os.environ.get("TAPEGRAD_DEBUG"))
 
@@ -98,16 +105,18 @@ def trace(request: Request, observer: Observer | None = None) -> Traced:
 
 
 def rolled(
-    tape: Tape, captured: Sequence[Any], constants: Collection[int]
+    tape: Tape, captured: Sequence[Any], constants: Collection[int], turnings: Sequence[Turning]
 ) -> tuple[Tape, tuple[Any, ...]]:
     """A tape as it was recorded, with loops, and the values of its last inputs, of which those
-    numbered in `constants` never change."""
+    numbered in `constants` never change. `turnings` are the loops that go on until a condition no
+    longer holds."""
     first = len(tape.inputs) - len(captured)
-    found = reroll(tape, {tape.inputs[first + k]: captured[k] for k in constants})
+    found = reroll(until(tape, turnings), {tape.inputs[first + k]: captured[k] for k in constants})
     kept = [x for k, x in enumerate(captured) if first + k not in found.dropped]
     if message := unrolled_loop(found.tape):
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-    return found.tape, (*kept, *found.further)
+    done, arrays = reroll_bodies(found.tape)
+    return renumbered(done) if arrays else done, (*kept, *found.further, *arrays)
 
 
 # ---- Tape -> Tape
@@ -143,7 +152,7 @@ def finished(tape: Tape) -> Tape:
 
 def optimized(tape: Tape) -> Tape:
     """A tape without derivative, ready to be scheduled."""
-    return finished(run_passes(settled(tape), BEFORE))
+    return run_passes(finished(run_passes(settled(tape), BEFORE)), LAST)
 
 
 def gradient(
@@ -169,7 +178,7 @@ def compile(
     from tapegrad.backends.source.driver import Executable
 
     at = [perf_counter()]
-    tape = finished(tape)
+    tape = run_passes(finished(tape), LAST)
     at.append(perf_counter())
     program = schedule(tape)
     at.append(perf_counter())

@@ -154,7 +154,7 @@ def test_signs_of_zeros_and_nans_decide(derivative):
 
 
 def test_while(derivative):
-    """a `while` whose number of rounds depends on a value -> a trace for each number of rounds"""
+    """a `while` whose number of rounds depends on a value -> each call makes its own"""
 
     def f(x):
         while x < 10:

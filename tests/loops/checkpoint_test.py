@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
+import tracemalloc
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -26,6 +28,7 @@ from tapegrad import (
     pipeline,
     scan,
     simplegrad,
+    trace,
     value_and_grad,
     vjp,
     while_loop,
@@ -37,6 +40,7 @@ from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Literal
 from tapegrad.ir.verify import verify
 from tapegrad.primitives import elementwise as ew
+from tapegrad.runtime import debug
 
 WAYS = ["sqrt", 1, 2, 3, 5, 40]
 
@@ -303,12 +307,13 @@ def elements_kept(tape):
 def test_memory(name):
     f, *args = FUNCTIONS[name]
     sizes = {}
-    for way in ("never", 3, 6):
+    for way in ("never", "sqrt", 3, 6):
         g = grad(f, (0, 1), compile="never", checkpoint=way)
         g(*args)
         sizes[way] = elements_kept(g.tapes[0])
     path = 50 if name == "scan" else 0  # a result
     assert sizes["never"] >= 50
+    assert sizes["sqrt"] <= max(2 * 16, path)  # no arrays of one entry a segment and round
     assert sizes[3] == max(6, path)
     assert sizes[6] == max(12, path)
 
@@ -356,3 +361,59 @@ def test_rounds_that_need_no_state_are_only_computed_again():
     gradient = reverse(tape, range(2), checkpoint=2)
     for a, b in zip(gradient.play(*values), reverse(tape, range(2)).play(*values), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+# ---- a million rounds
+
+
+def lotka_volterra(p, y0):
+    """Hares and foxes, by Runge and Kutta's fourth order."""
+    hares, foxes = y0
+
+    def slope(h, f):
+        return h * (p[0] - p[1] * f), f * (p[3] * h - p[2])
+
+    dt = 1e-4
+    for _ in range(150):
+        a, b = slope(hares, foxes)
+        c, d = slope(hares + 0.5 * dt * a, foxes + 0.5 * dt * b)
+        e, f = slope(hares + 0.5 * dt * c, foxes + 0.5 * dt * d)
+        g, h = slope(hares + dt * e, foxes + dt * f)
+        hares = hares + dt / 6 * (a + 2 * c + 2 * e + g)
+        foxes = foxes + dt / 6 * (b + 2 * d + 2 * f + h)
+    return hares + foxes
+
+
+def of_rounds(tape, rounds):
+    """A tape whose one loop makes so many rounds."""
+    calls = []
+    for call in tape.calls:
+        if call.primitive.repeats:
+            loop = call.primitive.changed(most=rounds)
+            operands = (Literal(np.int64(rounds)), *call.operands[1:])
+            call = replace(call, primitive=loop, operands=operands)
+        calls.append(call)
+    return verify(replace(tape, calls=tuple(calls)))
+
+
+def test_a_million_rounds_fit_in_memory(monkeypatch):
+    """As compiled code allocates it; played too, to be compared, they would take a minute."""
+    monkeypatch.setattr(debug, "ON", False)
+    monkeypatch.setattr(pipeline, "DEBUG", False)
+    values = [np.array([1.1, 0.4, 0.4, 0.1]), np.array([1.0, 0.5])]
+    _, short = trace(lotka_volterra, *values)
+    tape = of_rounds(short, 10**6)
+    peaks, found = {}, {}
+    for way in ("never", "sqrt", 1000):
+        run = pipeline.gradient(tape, (0, 1), checkpoint=way).compile()
+        tracemalloc.start()
+        found[way] = run(*values)
+        peaks[way] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert 16e6 < peaks["never"] < 200e6
+    assert peaks["sqrt"] < 200e3
+    assert peaks[1000] < 60e3
+    for way in ("sqrt", 1000):
+        for a, b in zip(found[way], found["never"], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9)
+    assert of_rounds(short, 150).play(*values) == lotka_volterra(*values)

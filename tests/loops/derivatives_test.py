@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tapegrad import pipeline
+from tapegrad import grad, pipeline, scan
 from tapegrad.backends.numpy.source import numpy_function
 from tapegrad.differentiate import keeping
 from tapegrad.differentiate.forward import forward
@@ -285,3 +285,29 @@ def test_a_condition_says_when_a_loop_ends(made, values):
     for run in (numpy_function(finished), finished.compile()):
         for found, wanted in zip(run(*values), (value, *gradients), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_second_derivatives_through_factors_that_are_kept(mode):
+    """The factors of a matrix are results of the loop that keeps them, and have no derivatives."""
+    rng = np.random.default_rng(3)
+    w, x = rng.normal(size=(3, 3)), rng.normal(size=(5, 3))
+
+    def step(w, h, x):
+        return np.linalg.solve(w @ w.T + (1 + x[0] ** 2 + h[1] ** 2) * np.eye(3), h) + x
+
+    def rolled(w, x):
+        h, _ = scan(lambda h, x: (step(w, h, x), None), np.ones(3), x)
+        return np.sum(np.sin(h))
+
+    def plain(w, x):
+        h = np.ones(3)
+        for row in x:
+            h = step(w, h, row)
+        return np.sum(np.sin(h))
+
+    curvatures = [
+        grad(lambda w, x, f=f: np.sum(grad(f)(w, x) ** 2), compile=m)
+        for f, m in ((rolled, mode), (plain, "never"))
+    ]
+    np.testing.assert_allclose(curvatures[0](w, x), curvatures[1](w, x), rtol=1e-9, atol=1e-12)

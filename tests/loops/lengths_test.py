@@ -27,26 +27,39 @@ SHORT, LONG = 53, 77
 UNROLLED = "rounds that differ, or all of them, are unrolled: the tape is as long as there are some"
 FEW = "it is left after too few rounds for a loop"
 GROWS = "its state grows with the rounds, so each round goes along it"
+NEST = "its inner loops grow with the rounds: the rows of its tables lie as far apart"
 OWN = {
     "adaptive": UNROLLED,
     "option_tree": UNROLLED,
     "looked_up": UNROLLED,
     "attended": UNROLLED,
-    "triangular_solve": UNROLLED,
     "substitution_by_slices": UNROLLED,
-    "cholesky": UNROLLED,
     "levinson_durbin": UNROLLED,
-    "gram_schmidt": UNROLLED,
     "neville": UNROLLED,
-    "newton_until": UNROLLED,
     "every_tenth": UNROLLED,
-    "triangle": UNROLLED,
     "both_ways": UNROLLED,
     "turning_point": UNROLLED,
     "bisection": UNROLLED,
     "stopped_early": FEW,
-    "soft_edit_distance": GROWS,
     "knapsack": GROWS,
+    "triangular_solve": NEST,
+    "cholesky": NEST,
+    "gram_schmidt": NEST,
+    "triangle": NEST,
+    "forward_substitution": NEST,
+    "back_substitution": NEST,
+    "gauss_elimination": NEST,
+    "orthogonal_rows": NEST,
+    "forces_of_pairs": NEST,
+    "levinson": NEST,
+    "matrix_chain": NEST,
+    "pascal": NEST,
+    "divided_differences": NEST,
+    "de_casteljau": NEST,
+    "shifted_polynomial": NEST,
+    "bubble_sort": NEST,
+    "sums_of_prefixes": NEST,
+    "skipping": NEST,
 }
 
 by_name = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.loops import algebra, integrators, networks, series, shapes, stencils, tables
+from tests.loops import algebra, integrators, nests, networks, series, shapes, stencils, tables
 
 PROGRAMS = (
     *integrators.PROGRAMS,
@@ -12,4 +12,5 @@ PROGRAMS = (
     *networks.PROGRAMS,
     *algebra.PROGRAMS,
     *shapes.PROGRAMS,
+    *nests.PROGRAMS,
 )

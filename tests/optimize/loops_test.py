@@ -12,7 +12,7 @@ from tapegrad.backends.numpy.play import run
 from tapegrad.ir.tape import Builder, Literal, Tape
 from tapegrad.ir.verify import verify
 from tapegrad.optimize.dce import remove_dead
-from tapegrad.optimize.loops import slim_loops
+from tapegrad.optimize.loops import hoist, slim_loops
 from tapegrad.primitives.loops import Loop
 
 VALUES = [2.0, 0.5, -0.25]
@@ -117,12 +117,23 @@ def test_views_stay_with_who_reads_them():
     assert names(loop.body) == ["getitem", "mul"]
 
 
-def test_numpys_calls_are_not_made_before():
-    """There may be no round."""
-    body = "%4, %5 = cholesky(%3) : f8[2,2], b1[]\n%6 = mul(%2, %4) : f8[2,2]\nout %6"
-    after, loop = slimmed("f8[2,2] f8[2,2]", body, 1, [0])
+CHOLESKY = "%4, %5 = cholesky(%3) : f8[2,2], b1[]\n%6 = mul(%2, %4) : f8[2,2]\nout %6"
+
+
+def test_numpys_calls_are_made_before_where_there_are_rounds():
+    after, loop = slimmed("f8[2,2] f8[2,2]", CHOLESKY, 1, [0])
+    assert names(after) == ["cholesky", "loop"]
+    assert names(loop.body) == ["mul"]
+
+
+@pytest.mark.parametrize("step", [slim_loops, hoist])
+def test_but_not_where_there_may_be_none(step):
+    body = tape("i8[] f8[2,2] f8[2,2]", CHOLESKY)
+    builder = Builder("f")
+    rounds, *operands = [builder.input(var.aval) for var in body.inputs]
+    outs = builder.call(Loop(body, 1, 5), [rounds, *operands])
+    after = verify(step(builder.finish(outs)))
     assert names(after) == ["loop"]
-    assert names(loop.body) == ["cholesky", "mul"]
 
 
 def test_loops_inside_are_slim_first():

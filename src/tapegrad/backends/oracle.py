@@ -9,6 +9,7 @@ passes make them, and verifying looks at all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -141,7 +142,10 @@ def _drawn(aval: Aval, rng: np.random.Generator, integers: tuple[int, ...]) -> A
 
 
 def called(primitive: Any, *xs: Any) -> Any:
-    """A call of NumPy. A user's function isn't called for this: another stands in for it."""
+    """A call of NumPy. A user's function isn't called for this, not in a loop either: another
+    stands in for it."""
+    if primitive.tapes:
+        return primitive.played(_inside, *xs)
     if not primitive.foreign:
         return primitive.evaluate(*xs)
     numbers = [np.asarray(x, float) for x in xs]
@@ -154,6 +158,12 @@ def _stand_in(aval: Aval, total: float) -> Any:
     if aval.dtype.kind != "f":
         return np.zeros(aval.shape, aval.dtype)
     return (0.5 + 0.01 * total + 0.1 * np.arange(aval.size)).astype(aval.dtype).reshape(aval.shape)
+
+
+def _inside(tape: Tape, values: Sequence[Any], own: Any = (), moved: int = 0) -> list[Any]:
+    """The results of a tape that a call holds."""
+    known = _played(tape, values, moved)
+    return [_value(x, known) for x in tape.outputs]
 
 
 @quiet
@@ -169,14 +179,11 @@ def _played(tape: Tape, values: Sequence[Any], moved: int = 0) -> dict[int, Any]
         by = TERMS * np.finfo(x.dtype).eps
         return (x * (1 + by * np.sin(moved * 1e6 * np.abs(x)))).astype(x.dtype)
 
-    def inside(held: Tape, given: Sequence[Any], own: Any = ()) -> list[Any]:
-        known = _played(held, given, moved)
-        return [_value(x, known) for x in held.outputs]
-
     for call in tape.calls:
         xs = [_value(x, env) for x in call.operands]
         held = call.primitive.tapes
-        found = call.primitive.played(inside, *xs) if held else called(call.primitive, *xs)
+        run = partial(_inside, moved=moved)
+        found = call.primitive.played(run, *xs) if held else called(call.primitive, *xs)
         outs = found if isinstance(found, tuple) else (found,)
         if any(np.shape(x) != out.shape for out, x in zip(call.outs, outs, strict=True)):
             raise IndexError(f"{call.primitive} reads beyond its array")

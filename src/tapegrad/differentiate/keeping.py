@@ -39,13 +39,19 @@ class Differentiable:
 
 
 def with_residuals(
-    tape: Tape, wrt: Sequence[int], derive: Derive, checkpoint: Checkpoint
+    tape: Tape,
+    wrt: Sequence[int],
+    derive: Derive,
+    checkpoint: Checkpoint,
+    carried: Sequence[int] = (),
 ) -> tuple[Tape, dict[Var, Differentiable]]:
     """The tape with loops that keep what their derivatives need, and these, by the first variable
-    that such a loop defines. Variables keep their numbers; those of further results are new."""
+    that such a loop defines. Variables keep their numbers; those of further results are new. Of a
+    round of a loop: the inputs numbered in `carried` are other ones in each round."""
     if not any(isinstance(call.primitive, Repeated) for call in tape.calls):
         return tape, {}
     active = depends_on(tape, wrt)
+    changing = depends_on(tape, carried)
     found: dict[Var, Differentiable] = {}
     builder = Builder.after(tape, tape.name)
     builder.calls = []
@@ -55,8 +61,8 @@ def with_residuals(
         if not moves or active.isdisjoint(call.outs):
             builder.calls.append(call)
             continue
-        for part, backward in _parts(builder, call, active, derive, checkpoint):
-            if backward.wrt:
+        for part, backward in _parts(builder, call, active, derive, checkpoint, changing):
+            if backward.wrt or backward.loop.instead:
                 _keep(builder, part, backward, found)
             else:
                 builder.calls.append(part)
@@ -70,10 +76,11 @@ def _parts(
     active: set[Operand],
     derive: Derive,
     checkpoint: Checkpoint,
+    changing: set[Operand],
 ) -> list[tuple[Call, Backward]]:
     """A loop, or those which it is cut into, in order, and how each is differentiated."""
     loop: Any = call.primitive
-    backward = Backward(call, active, derive)
+    backward = Backward(call, active, derive, changing)
     # One that starts later is part of such a schedule already.
     if checkpoint == "never" or loop.later or not backward.wrt or not backward.nbytes:
         return [(call, backward)]
@@ -85,7 +92,7 @@ def _parts(
     if parts := segmented(builder, call):
         found = []
         for part in parts:
-            found.append((part, Backward(part, active, derive)))
+            found.append((part, Backward(part, active, derive, changing)))
             active.update(out for out in part.outs if out.dtype.kind == "f")
         return found
     if loop.most < FEWEST:

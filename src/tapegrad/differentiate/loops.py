@@ -15,7 +15,7 @@ nothing, and the arithmetic of an integrator's step keeps its state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,8 +33,8 @@ from tapegrad.primitives.windows import Empty, SetWindow, Window
 
 # The derivative of a round: of a body, with respect to these inputs; further inputs are cotangents
 # of its outputs, of which those with these numbers may have zeros that stand, and for the inputs
-# numbered last what their cotangents add to.
-Derive = Callable[[Tape, Sequence[int], Collection[int], Sequence[int]], Tape]
+# numbered next what their cotangents add to. The last numbers are those of what is carried.
+Derive = Callable[[Tape, Sequence[int], Collection[int], Sequence[int], Sequence[int]], Tape]
 
 FREE = 8  # what costs no more than so many additions is computed again, rather than kept
 
@@ -50,12 +50,20 @@ def zeros_of(writer: Writer, aval: Aval) -> Node:
 @dataclass(frozen=True)
 class Kept:
     """An array of one entry a round for a residual: of a carried value that at its start, and of
-    others that of each round."""
+    others that of each round. A `single` one, which is the same in all rounds, is kept as it is."""
 
     value: Var  # of the body
     of: int | None  # the number of the carried value that it is
+    single: bool = False
+
+    @property
+    def is_result(self) -> bool:
+        """Whether the loop has it as a result anyway."""
+        return self.single and self.of is not None
 
     def shape(self, most: int) -> tuple[int, ...]:
+        if self.single:
+            return self.value.shape
         return (most + (self.of is not None), *self.value.shape)
 
     def window(self, start: int) -> tuple[Any, Any]:
@@ -67,17 +75,32 @@ class Kept:
 class Residuals:
     """What a backward round reads of the forward round: how it comes by each of these values."""
 
-    def __init__(self, body: Tape, carried: int, backwards: bool, wanted: Sequence[Var]) -> None:
+    def __init__(
+        self,
+        body: Tape,
+        carried: int,
+        backwards: bool,
+        wanted: Sequence[Var],
+        most: int,
+        lost: Collection[Var] = (),
+    ) -> None:
+        """Invariants that are `lost` won't be at hand, and aren't kept: what is read of them is."""
         self.body = body
+        self.once = most == 1
         self.carried = carried
         self.backwards = backwards
         self.made = {out: call for call in body.calls for out in call.outs}
-        self.given = {body.inputs[0], *body.inputs[1 + carried :]}
+        self.given = {body.inputs[0], *body.inputs[1 + carried :]}.difference(lost)
         self.entering = {v: k for k, v in enumerate(body.inputs[1 : 1 + carried])}
         self.leaving: dict[Var, int] = {}
         for k, x in enumerate(body.outputs[:carried]):
             if isinstance(x, Var) and x in self.made:
                 self.leaving.setdefault(x, k)
+        moving: set[Operand] = set(body.inputs[: 1 + carried])  # what isn't the same in all rounds
+        for call in body.calls:
+            if not moving.isdisjoint(call.operands):
+                moving.update(call.outs)
+        self.steady = {out for out in self.made if self.once or out not in moving}
         self.kept: dict[Any, Kept] = {}
         self.again: set[Var] = set()
         for x in wanted:
@@ -94,6 +117,8 @@ class Residuals:
 
     def _key(self, x: Any) -> Any:
         """What keeps a value: a carried one is kept once for two rounds."""
+        if self.once or x in self.steady:
+            return x
         carried = self.entering.get(x, self.leaving.get(x))
         return x if carried is None else carried
 
@@ -121,7 +146,7 @@ class Residuals:
             if call is None or (v is not x and v in self.leaving and self.leaving[v] in self.kept):
                 leaves[self._key(v)] = v
                 continue
-            if not _is_cheap(call) and not getattr(call.primitive, "recomputed", False):
+            if not self._is_cheap(call):
                 if v is x:
                     return False
                 leaves[self._key(v)] = v
@@ -130,9 +155,27 @@ class Residuals:
             stack += [y for y in call.operands if isinstance(y, Var)]
         return True
 
+    def _is_cheap(self, call: Call) -> bool:
+        """Whether a call is made again rather than that its result is kept: also a loop that is run
+        again, and an array for it that has no more than its first entry."""
+        primitive: Any = call.primitive
+        if primitive.repeats:
+            return bool(primitive.recomputed)
+        if primitive.updates:
+            array = self.made.get(call.operands[0])  # type: ignore[arg-type]
+            return array is not None and isinstance(array.primitive, Unset)
+        return isinstance(primitive, (View, Unset)) or (
+            isinstance(primitive, Elementwise) and int(primitive.cost) <= FREE
+        )
+
     def _keep(self, x: Var) -> None:
         key = self._key(x)
-        self.kept.setdefault(key, Kept(x, key if isinstance(key, int) else None))
+        if isinstance(key, int):
+            kept = Kept(x, key)
+        else:
+            of = self.leaving.get(x) if self.once else None
+            kept = Kept(x, of, self.once or x in self.steady)
+        self.kept.setdefault(key, kept)
 
     def arrays(self) -> list[Kept]:
         """What is kept, in order."""
@@ -141,7 +184,7 @@ class Residuals:
     def read(self, x: Var) -> tuple[Kept, int]:
         """Where a kept value is: the array, and its entry of round 0."""
         kept = self.kept[self._key(x)]
-        if kept.of is None:
+        if kept.of is None or kept.single:
             return kept, 0
         return kept, int((x in self.entering) == self.backwards)
 
@@ -152,27 +195,32 @@ class Residuals:
         return self.body.outputs[kept.of], int(not self.backwards)
 
 
-def _is_cheap(call: Call) -> bool:
-    primitive = call.primitive
-    return isinstance(primitive, (View, Unset)) or (
-        isinstance(primitive, Elementwise) and int(primitive.cost) <= FREE
-    )
-
-
 # ---- the forward loop, which keeps, and the backward loop
 
 
 class Backward:
     """The derivative of one loop."""
 
-    def __init__(self, call: Call, active: Collection[Operand], derive: Derive) -> None:
+    def __init__(
+        self,
+        call: Call,
+        active: Collection[Operand],
+        derive: Derive,
+        changing: Collection[Operand] = (),
+    ) -> None:
+        """Where the loop is in the body of another one, operands may be `changing` from round to
+        round of that."""
         loop: Any = call.primitive
         self.loop: Repeated = loop
         self.derive = derive
         # An array that rounds fill, and nobody has filled before: its cotangent is only read.
         given = loop.given(call.operands)
         apart = [k for k in stacked(loop) if given[k - 1] not in active]
+        if loop.instead:  # nothing is read of what it starts from
+            apart = [*range(1, 1 + loop.carried)]
         self.wrt = moving(loop, call.operands, active, apart)
+        if loop.instead:
+            self.wrt = [k for k in self.wrt if k > loop.carried]
         inside = depends_on(loop.body, self.wrt)
         self.filled = [k for k in apart if loop.body.outputs[k - 1] in inside]
         self.carried = [k for k in self.wrt if k <= loop.carried]
@@ -200,11 +248,27 @@ class Backward:
         )
         reached = set(self.round.inputs[count:])  # arrays that users' rules reached
         wanted = [x for x in wanted if x not in reached]
-        self.residuals = Residuals(self.early, loop.carried, loop.backwards, wanted)
+        lost = self._lost(call, changing) - set(wanted)
+        self.residuals = Residuals(
+            self.early, loop.carried, loop.backwards, wanted, loop.most, lost
+        )
+
+    def _lost(self, call: Call, changing: Collection[Operand]) -> set[Var]:
+        """The invariants of which less is read in all rounds than they take. Where they change from
+        round to round of the loop around, that would have to keep them whole, for each round."""
+        count = 1 + self.loop.carried
+        passed = self.loop.given(call.operands)[count - 1 :]
+        inputs = self.early.inputs[count:]
+        read = dict.fromkeys([v for v, x in zip(inputs, passed, strict=True) if x in changing], 0)
+        for inner in self.early.calls:
+            for x in {x for x in inner.operands if x in read}:
+                read[x] += self.loop.most * sum(out.aval.nbytes for out in inner.outs)  # type: ignore[index]
+        return {x for x, nbytes in read.items() if nbytes < x.aval.nbytes}
 
     def _round(self, masked: Collection[int]) -> Tape:
         onto = [self.wrt.index(k) for k in self.summed]
-        return self.derive(self.loop.body, self.wrt, masked, onto)
+        carried = range(1, 1 + self.loop.carried)
+        return self.derive(self.loop.body, self.wrt, masked, onto, carried)
 
     def _late(self) -> range:
         """The numbers of the inputs that are cotangents."""
@@ -217,6 +281,7 @@ class Backward:
         return sum(
             math.prod(kept.shape(self.loop.most)) * kept.value.dtype.itemsize
             for kept in self.residuals.arrays()
+            if not kept.is_result
         )
 
     def forward(self, builder: Builder, call: Call) -> tuple[Var, ...]:
@@ -226,13 +291,16 @@ class Backward:
         heads, given = loop.heads(operands), loop.given(operands)
         rounds = heads[0]
         start, invariants = [*given[: loop.carried]], given[loop.carried :]
-        arrays = self.residuals.arrays()
+        arrays = [kept for kept in self.residuals.arrays() if not kept.is_result]
         writer = Writer(builder)
         writer.src, writer.reason = call.src, f"kept for the derivative of {call.primitive}"
         for kept in arrays:
             shape = kept.shape(loop.most)
+            if shape == ():
+                start.append(Literal(kept.value.dtype.type(0)))
+                continue
             array = writer.apply(Empty(shape, kept.value.dtype), ())
-            if kept.of is not None:
+            if kept.of is not None and not kept.single:
                 # Counting down, the entry behind the last round's is where it starts.
                 at = rounds if loop.backwards else loop.first(operands)
                 index, moves = kept.window(0)
@@ -242,7 +310,7 @@ class Backward:
                 else:
                     array = SetWindow(index, moves)(array, first, writer.node(at))
             start.append(array.operand)
-        primitive = loop.changed(body=self._keeping(arrays), carried=len(start), recomputed=False)
+        primitive = loop.changed(body=self._keeping(arrays), carried=len(start))
         outs = builder.call(primitive, [*heads, *start, *invariants], call.src, call.reason)
         count = len(start)
         return (*outs[: loop.carried], *outs[count:], *outs[loop.carried : count])
@@ -258,6 +326,9 @@ class Backward:
         for kept in arrays:
             stack = builder.fresh(Aval(kept.shape(self.loop.most), kept.value.dtype))
             stacks.append(stack)
+            if kept.single:
+                outputs.append(kept.value)
+                continue
             value, start = self.residuals.written(kept)
             index, moves = kept.window(start)
             written = SetWindow(index, moves)(
@@ -287,13 +358,18 @@ class Backward:
         outs: Sequence[Node],
         xs: Sequence[Node],
         masks: Masks,
+        totals: Mapping[int, Node],
     ) -> list[Any]:
-        """The cotangents of the forward loop's operands, for those of its results."""
+        """The cotangents of the forward loop's operands, for those of its results. Those of the
+        inputs of the body that are numbered in `totals` are added to these."""
         loop = self.loop
+        if not self.wrt:
+            return self._contributions((), xs, cts)
         arrays = self.residuals.arrays()
         round_ = self._masked([cts[k - 1] for k in (*self.carried, *self.filled)], masks)
         rounds, given = xs[0], loop.given(xs)
-        stacks = outs[len(outs) - len(arrays) :]
+        own = iter(outs[len(outs) - sum(not kept.is_result for kept in arrays) :])
+        stacks = [outs[kept.of or 0] if kept.is_result else next(own) for kept in arrays]
         if loop.until:
             rounds = outs[loop.carried]
         invariants = given[loop.carried :]
@@ -302,18 +378,23 @@ class Backward:
         reached = [self._reached(writer, x) for x in round_.captured]
         body = self._backward_body(round_, arrays, held)
         start = [cts[k - 1] for k in self.carried]
-        start += [zeros_of(writer, given[k - 1].aval) for k in self.summed]
+        start += [
+            totals[k] if k in totals else zeros_of(writer, given[k - 1].aval) for k in self.summed
+        ]
         first = [xs[1]] if loop.later else []
-        primitive = Loop(body, len(start), loop.most, not loop.backwards, later=loop.later)
         filled = [cts[k - 1] for k in self.filled]
-        found = primitive(rounds, *first, *start, *filled, *stacks, *invariants, *reached)
-        return self._contributions(found, xs)
+        body, passed = _with_read(body, len(start), [*filled, *stacks, *invariants, *reached])
+        primitive = Loop(body, len(start), loop.most, not loop.backwards, later=loop.later)
+        found = primitive(rounds, *first, *start, *passed)
+        return self._contributions(found, xs, cts)
 
-    def _contributions(self, found: Any, xs: Sequence[Node]) -> list[Any]:
+    def _contributions(self, found: Any, xs: Sequence[Node], cts: Sequence[Node]) -> list[Any]:
         """The cotangents of the operands, in order, of what the backward loop leaves first."""
         results = iter(found if isinstance(found, tuple) else (found,))
         contributions: list[Any] = [None] * len(xs)
         place = len(xs) - len(self.loop.given(xs)) - 1
+        if self.loop.instead:
+            contributions[place + 1 : place + 1 + self.loop.carried] = cts[: self.loop.carried]
         for k in self.carried:
             contributions[place + k] = next(results)
         for k in self.summed:
@@ -385,6 +466,9 @@ class Backward:
                 return x
             if x not in env:
                 kept, start = residuals.read(known.get(x, x))
+                if kept.single:
+                    env[x] = stacks[id(kept)]
+                    return env[x]
                 index, moves = kept.window(start)
                 array = writer.node(stacks[id(kept)])
                 env[x] = Window(index, moves)(array, writer.node(env[step])).operand
@@ -398,3 +482,12 @@ class Backward:
         results = dict(zip(self.wrt, round_.outputs[left:], strict=True))
         outputs = [value(results[k]) for k in (*self.carried, *self.summed)]
         return renumbered(builder.finish(outputs))
+
+
+def _with_read(body: Tape, carried: int, passed: Sequence[Node]) -> tuple[Tape, list[Node]]:
+    """A body without the invariants that it doesn't read, and what the others are."""
+    read = {x for call in body.calls for x in call.operands} | {*body.outputs}
+    count = 1 + carried
+    kept = [k for k, var in enumerate(body.inputs[count:]) if var in read]
+    inputs = (*body.inputs[:count], *(body.inputs[count + k] for k in kept))
+    return renumbered(replace(body, inputs=inputs, names=())), [passed[k] for k in kept]

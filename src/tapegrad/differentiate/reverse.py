@@ -40,6 +40,8 @@ def reverse(
     keep: Sequence[int] | None = None,
     masked: Collection[int] = (),
     onto: Sequence[int] = (),
+    carried: Sequence[int] = (),
+    inside: bool = False,
     checkpoint: Checkpoint = "auto",
 ) -> Tape:
     """The tape of (outputs..., cotangents of the inputs numbered `wrt`...).
@@ -49,17 +51,24 @@ def reverse(
     the captured ones. `keep` numbers the outputs that stay on the tape; all, if not given. What
     loops keep is said by `checkpoint` (see `keeping`).
 
-    Of a round of a loop: the seeds numbered in `masked` have zeros that stand (see `masks`), and
-    cotangents of the `wrt` numbered in `onto` are added to further inputs, put after the seeds.
+    Of a round `inside` of a loop: the seeds numbered in `masked` have zeros that stand (see
+    `masks`), and cotangents of the `wrt` numbered in `onto` are added to further inputs, put after
+    the seeds. The inputs numbered in `carried` are other ones in each round.
     """
 
     def derive(
-        body: Tape, wrt: Sequence[int], masked: Collection[int], onto: Sequence[int]
+        body: Tape,
+        wrt: Sequence[int],
+        masked: Collection[int],
+        onto: Sequence[int],
+        carried: Sequence[int],
     ) -> Tape:
         """The derivative of a loop's round."""
-        return reverse(body, wrt, seed=True, masked=masked, onto=onto, checkpoint=checkpoint)
+        return reverse(
+            body, wrt, True, None, masked, onto, carried, inside=True, checkpoint=checkpoint
+        )
 
-    tape, loops = with_residuals(tape, wrt, derive, checkpoint)
+    tape, loops = with_residuals(tape, wrt, derive, checkpoint, carried)
     seeded = _with_seeds(tape, [tape.inputs[wrt[k]].aval for k in onto]) if seed else tape
     builder = Builder.after(seeded, f"grad_{tape.name}")
     writer = Writer(builder)
@@ -81,6 +90,8 @@ def reverse(
     active = depends_on(tape, wrt)
     for call in reversed(tape.calls):
         if cts.keys().isdisjoint(call.outs) or active.isdisjoint(call.outs):
+            continue
+        if inside and call.primitive.factors:  # kept for a derivative: their cotangents are zeros
             continue
         if call.outs[0] in loops:
             _pull_back_loop(loops[call.outs[0]], writer, cts, active, masks)
@@ -180,10 +191,28 @@ def _pull_back_loop(
     writer.reason = f"cotangent of {call.outs[0]}"
     summed = [_accumulated(writer, out.aval, cts.pop(out, None)) for out in call.outs]
     writer.reason = f"cotangent via {call.primitive}"
-    if not loop.backward.wrt:  # its rounds have no part in what is differentiated
+    if not (
+        loop.backward.wrt or loop.backward.loop.instead
+    ):  # its rounds have no part in what is differentiated
         return
     xs = [writer.node(x) for x in call.operands]
-    _add(call, loop.backward.pull(writer, summed, outs, xs, masks), writer, cts, active)
+    # What has been found of the cotangents of invariants is where the loop begins to add to them.
+    given = loop.backward.loop.given(call.operands)
+    totals: dict[int, Node] = {}
+    ends: dict[int, type] = {}
+    for k in loop.backward.summed:
+        x = given[k - 1]
+        parts = cts.pop(x, None) if x in active and isinstance(x, Var) else None
+        if parts is not None:
+            totals[k] = _accumulated(writer, x.aval, parts)
+            ends[k] = type(parts[0])
+    found = loop.backward.pull(writer, summed, outs, xs, masks, totals)
+    _add(call, found, writer, cts, active)
+    for k, kind in ends.items():
+        if kind is Total:
+            x = given[k - 1]
+            (end, *others) = cts[x]
+            cts[x] = [Total(end), *others]
 
 
 def _add(

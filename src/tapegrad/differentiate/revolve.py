@@ -18,7 +18,7 @@ how many there are, the `depth`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -201,6 +201,7 @@ class Revolved(Backward):
         outs: Sequence[Node],
         xs: Sequence[Node],
         masks: Masks,
+        totals: Mapping[int, Node],
     ) -> list[Any]:
         loop = self.loop
         given = loop.given(xs)
@@ -223,13 +224,15 @@ class Revolved(Backward):
         round_ = self._masked([cts[k - 1] for k in (*self.carried, *self.filled)], masks)
         reached = [self._reached(writer, x) for x in round_.captured]
         start = [cts[k - 1] for k in self.carried]
-        start += [zeros_of(writer, given[k - 1].aval) for k in self.summed]
+        start += [
+            totals[k] if k in totals else zeros_of(writer, given[k - 1].aval) for k in self.summed
+        ]
         start += left if self.state else []
         filled = [cts[k - 1] for k in self.filled]
         body = self._revolving(round_, [x.aval for x in invariants])
         primitive = Loop(body, len(start), loop.most, not loop.backwards)
         found = primitive(rounds, *start, *filled, rounds, *invariants, *reached)
-        return self._contributions(found, xs)
+        return self._contributions(found, xs, cts)
 
     def _revolving(self, round_: Tape, invariants: Sequence[Aval]) -> Tape:
         """A round backwards: its derivative, and then the state that the next one needs, if that

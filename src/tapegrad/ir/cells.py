@@ -22,9 +22,11 @@ _ids = itertools.count()
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """A loop's index: runs from 0 to `extent` - 1."""
+    """A loop's index: runs from 0 to `extent` - 1, and stays below `limit`, a number of rounds that
+    depends on loops around."""
 
     extent: int
+    limit: Affine | None = None
     id: int = field(default_factory=lambda: next(_ids))
 
 
@@ -64,6 +66,24 @@ class Affine:
         return self.const + sum(s for s in steps if s < 0), self.const + sum(
             s for s in steps if s > 0
         )
+
+    @property
+    def limited(self) -> tuple[int, int]:
+        """The least and the greatest value, with regard to the limits of indices."""
+        return -self.scaled(-1)._most, self._most
+
+    @property
+    def _most(self) -> int:
+        least = Affine((), self.const)
+        rest = self.terms
+        while rest:  # the innermost first: its limit is in terms of those around
+            (index, c), *others = sorted(rest, key=lambda term: -term[0].id)
+            end = Affine((), index.extent) if index.limit is None else index.limit
+            total = Affine(tuple(others), least.const)
+            if c > 0:
+                total = total.plus(end.scaled(c, -c))
+            least, rest = Affine((), total.const), total.terms
+        return min(least.const, self.range[1])
 
     @property
     def index(self) -> Index | None:

@@ -225,7 +225,7 @@ class _Check:
                 continue
             if any(i not in self.bound for i, _ in k.terms):
                 self.fail("an index is used outside its loop", cell, step)
-            least, most = k.range
+            least, most = k.limited
             if least < 0 or most >= size:
                 if any(loop.index.extent == 0 for loop in loops):
                     continue
@@ -240,7 +240,7 @@ def bounds(k: Affine, loops: Sequence[Loop]) -> tuple[int, int]:
     An index that counts from the start of its tile, or in its chunk, is that start and a small
     number. Every way to see it is true, and each is the narrowest for some index.
     """
-    least, most = k.range
+    least, most = k.limited
     for loop in reversed(loops):
         if loop.start is not None:
             start, size = Affine(((loop.start, 1),)), loop.step
@@ -249,7 +249,7 @@ def bounds(k: Affine, loops: Sequence[Loop]) -> tuple[int, int]:
         else:
             continue
         k = k.substitute({loop.index: start.plus(Affine(((Index(size), 1),)))})
-        least, most = max(least, k.range[0]), min(most, k.range[1])
+        least, most = max(least, k.limited[0]), min(most, k.limited[1])
     return least, most
 
 

@@ -46,6 +46,7 @@ class Primitive:
     name: Any  # a string, on the class or on the instance
     results: ClassVar[int] = 1
     absent: ClassVar[bool] = False  # whether `vjp` takes None for a result without cotangent
+    factors: ClassVar[bool] = False  # who reads them differentiates with respect to its operand
     is_view: ClassVar[bool] = False  # whether the result shows the memory of its operand
     owns: ClassVar[bool] = False  # whether `evaluate` makes new memory
     pointwise: ClassVar[bool] = False  # whether each element is a function of the operands' own
@@ -79,6 +80,10 @@ class Primitive:
     def evaluate(self, *xs: Any) -> Any:
         """NumPy's answer: the oracle of the tests and what `play` runs."""
         raise NotImplementedError
+
+    def showing(self, m: int) -> Sequence[int]:
+        """The results, by their numbers, that may share memory with an operand."""
+        return range(self.results)
 
     def update(self, *xs: Any) -> Any:
         """`evaluate` of what `updates`, in the memory of the first operand."""
@@ -356,6 +361,11 @@ class Builder:
         builder.calls += tape.calls
         builder._next = 1 + tape.last
         return builder
+
+    @property
+    def following(self) -> int:
+        """The number of the next variable."""
+        return self._next
 
     def fresh(self, aval: Aval) -> Var:
         """A variable that nothing defines yet."""

@@ -114,14 +114,15 @@ class _Uses:
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
         self.last: dict[Var, int] = {}
-        self.sharing: dict[Var, list[int]] = {}  # the calls whose results may share it
+        # The calls whose results may share it, and these.
+        self.sharing: dict[Var, list[tuple[int, list[Var]]]] = {}
         for position, call in enumerate(tape.calls):
-            shares = not _makes_new_memory(call)
-            for x in call.operands:
+            shares = not makes_new_memory(call)
+            for m, x in enumerate(call.operands):
                 if isinstance(x, Var):
                     self.last[x] = position
-                    if shares:
-                        self.sharing.setdefault(x, []).append(position)
+                    if shares and (outs := [call.outs[k] for k in call.primitive.showing(m)]):
+                        self.sharing.setdefault(x, []).append((position, outs))
         for y in (*tape.outputs, *(guard.operand for guard in tape.guards)):
             if isinstance(y, Var):
                 self.last[y] = len(tape.calls)
@@ -134,24 +135,24 @@ class _Uses:
             return None
         before = position - _loops(self.tape.calls[position])
         found: set[int] = set()
-        waiting = [k for k in self.sharing.get(x, ()) if k not in copied]
+        waiting = [(k, outs) for k, outs in self.sharing.get(x, ()) if k not in copied]
         while waiting:
-            k = waiting.pop()
+            k, outs = waiting.pop()
             if k >= position:  # the update itself, or what reads it at the same time
                 continue
             call = self.tape.calls[k]
-            for out in call.outs:
+            for out in outs:
                 if self.last.get(out, -1) > before:
                     part = call.primitive.is_view and out.aval.nbytes < x.aval.nbytes
                     if not part:
                         return None
                     found.add(k)
                 else:
-                    waiting += [j for j in self.sharing.get(out, ()) if j not in copied]
+                    waiting += [(j, o) for j, o in self.sharing.get(out, ()) if j not in copied]
         return found
 
 
-def _makes_new_memory(call: Call) -> bool:
+def makes_new_memory(call: Call) -> bool:
     """Whether a call's results share no memory with its operands, or take it over."""
     primitive = call.primitive
     ufunc = getattr(primitive, "ufunc", None)

@@ -6,6 +6,10 @@
         out %5, %b
 
 What is carried and read by nothing goes, as do invariants that nobody reads.
+
+Out of a loop that may make no rounds nothing is taken as long as there may be a derivative: the
+cotangent of what isn't computed is no number, but 0 times a slope that is infinite would be NaN.
+`hoist` does it then. A loop of one round at the most is a conditional, and keeps all.
 """
 
 from __future__ import annotations
@@ -22,6 +26,16 @@ from tapegrad.primitives.kinds import Library, Repeated, Unset, View
 @everywhere
 def slim_loops(tape: Tape) -> Tape:
     """Take out of loops what isn't theirs."""
+    return _slimmed(tape, final=False)
+
+
+@everywhere
+def hoist(tape: Tape) -> Tape:
+    """The same for a tape that won't be differentiated."""
+    return _slimmed(tape, final=True)
+
+
+def _slimmed(tape: Tape, final: bool) -> Tape:
     if not any(isinstance(call.primitive, Repeated) for call in tape.calls):
         return tape
     read: set[Operand] = {*tape.outputs, *(guard.operand for guard in tape.guards)}
@@ -30,7 +44,7 @@ def slim_loops(tape: Tape) -> Tape:
     rewriter = Rewriter(tape)
     for call in tape.calls:
         if isinstance(call.primitive, Repeated):
-            _Loop(rewriter, call, read).record()
+            _Loop(rewriter, call, read, final).record()
         else:
             rewriter.copy(call)
     return rewriter.finish()
@@ -39,7 +53,7 @@ def slim_loops(tape: Tape) -> Tape:
 class _Loop:
     """One loop: its body's inputs that stay, and what is known of the others."""
 
-    def __init__(self, rewriter: Rewriter, call: Call, read: set[Operand]) -> None:
+    def __init__(self, rewriter: Rewriter, call: Call, read: set[Operand], final: bool) -> None:
         self.rewriter = rewriter
         self.call = call
         loop: Any = call.primitive
@@ -56,6 +70,9 @@ class _Loop:
         self.wanted = [out in read for out in call.outs[: loop.carried]]
         self.counted = any(out in read for out in call.outs[loop.carried :])
         self.live: set[Operand] = set()
+        (rounds, *_) = self.heads
+        self.runs = isinstance(rounds, Literal) and int(rounds.value) > 0 and not loop.until
+        self.hoists = self.runs or (final and loop.most > 1)
 
     def record(self) -> None:
         kept = self._kept()
@@ -92,7 +109,7 @@ class _Loop:
     def _is_known(self, guard: Guard) -> bool:
         """Whether a guard is of what is the same in each round: then it is checked once."""
         x = guard.operand
-        if isinstance(x, Var) and x in self.outside:
+        if self.runs and isinstance(x, Var) and x in self.outside:
             outside = replace(guard, operand=self.outside[x])
             if isinstance(self.outside[x], Var):
                 self.rewriter.builder.guards.append(outside)
@@ -109,15 +126,14 @@ class _Loop:
         """The numbers of what is carried and read. What stays as it is is an invariant."""
         outputs = self.body.outputs
         for k, (x, after) in enumerate(zip(self.carried, outputs, strict=False)):
-            if x is after or x == after:
+            once = self.loop.most == 1 and not self.wanted[k]  # then nobody reads what is left
+            if x is after or x == after or once:
                 self.outside[x] = self.given[k]
         used = {x for call in self.body.calls for x in call.operands}
         used |= {*outputs, *(guard.operand for guard in self.body.guards)}
-        rounds = self.heads[0]
-        runs = len(self.heads) == 1 and isinstance(rounds, Literal) and int(rounds.value) > 0
         for k, (x, after) in enumerate(zip(self.carried, outputs, strict=False)):
             known = after if isinstance(after, Literal) else self.outside.get(after)
-            if runs and known is not None and x not in used and x not in self.outside:
+            if self.runs and known is not None and x not in used and x not in self.outside:
                 self.given[k] = known  # what each round sets anew, and none reads
                 self.wanted[k] = False
         made = {out: call for call in self.body.calls for out in call.outs}
@@ -168,8 +184,10 @@ class _Loop:
 
     def _moves_out(self, call: Call) -> bool:
         primitive = call.primitive
-        if primitive.foreign or isinstance(primitive, (Library, Repeated, Unset)):
+        if not self.hoists or primitive.foreign or isinstance(primitive, (Repeated, Unset)):
             return False
+        if isinstance(primitive, Library) and not self.runs:
+            return False  # a call of NumPy may take long
         return all(isinstance(x, Literal) or x in self.outside for x in call.operands)
 
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Guard, Operand, Tape, Var
-from tapegrad.primitives.kinds import Library, Routine, StaticIndex
+from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
+from tapegrad.primitives.kinds import Library, Repeated, Routine, StaticIndex
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import AddWindow, SetWindow, Window
@@ -71,7 +72,7 @@ class Way:
 
     `kind` is "same" (`x`, from before), "here" (the call numbered `call` in the same round, its
     result `out`), "before" (the same, `back` rounds earlier; at first, `xs`), "entries" (of `xs`,
-    one each round).
+    one each round), "linear" (an integer, at first `x`, that grows by `far` each round).
     """
 
     kind: str
@@ -80,6 +81,7 @@ class Way:
     out: int = 0
     back: int = 0
     xs: tuple[Any, ...] = ()
+    far: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,41 +103,44 @@ class Run:
 class Repetition:
     """Finds runs."""
 
-    def __init__(self, tape: Tape, constants: Mapping[Var, np.ndarray]) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        constants: Mapping[Var, np.ndarray],
+        spans: Sequence[int] = (),
+        folds: Mapping[Any, Any] | None = None,
+    ) -> None:
+        """`spans` say how many calls of the user's program each call stands for, `folds` which
+        operands of folded loops are integers that may grow from round to round."""
         self.tape = tape
         self.constants = constants
         self.calls = tape.calls
+        self.folds = folds or {}
+        self.sizes = [0, *accumulate(spans or [1] * len(tape.calls))]
         self.made: dict[int, tuple[int, int]] = {}  # a variable's number -> its call and place
         self.guards: dict[int, list[Guard]] = {}
         for guard in tape.guards:
             if isinstance(guard.operand, Var):
                 self.guards.setdefault(guard.operand.id, []).append(guard)
-        primitives, sources, avals, marks = _Numbers(), _Numbers(), _Numbers(), _Numbers()
         self.marks: list[int] = []
+        self._numbers = _Numbers(), _Numbers(), _Numbers(), _Numbers()
+        quick: dict[tuple[int, ...], int] = {}
         for position, call in enumerate(tape.calls):
-            primitive = call.primitive
-            if isinstance(primitive, INDEXED):
-                key: Any = (
-                    type(primitive),
-                    shape_of(primitive.index),
-                    getattr(primitive, "moves", ()),
-                )
-            elif isinstance(primitive, Library) and primitive.foreign:
-                key = (id(primitive),)
-            else:
-                key = primitive
-            mark = [primitives.of(primitive, key), -1 if call.src is None else sources.of(call.src)]
-            for x in call.operands:
-                if type(x) is Var:
-                    mark.append(avals.of(x.aval, (x.aval.shape, x.aval.dtype.num)))
-                else:  # a number may stand where there is a variable in the next round
-                    mark.append(avals.of_key(((), x.dtype.num)))
+            guarded = False
             for place, out in enumerate(call.outs):
                 self.made[out.id] = position, place
-                mark.append(avals.of(out.aval, (out.aval.shape, out.aval.dtype.num)))
-                for guard in self.guards.get(out.id, ()):
-                    mark.append(marks.of_key((place, guard.expected, guard.what, guard.src)))
-            self.marks.append(marks.of_key(tuple(mark)))
+                guarded = guarded or out.id in self.guards
+            # Most calls have the same objects as another one in the place of all that marks them.
+            like = (id(call.primitive), id(call.src), *[id(out.aval) for out in call.outs])
+            like += tuple(
+                [id(x.aval) if type(x) is Var else id(type(x.value)) for x in call.operands]  # type: ignore[union-attr]
+            )
+            mark = None if guarded else quick.get(like)
+            if mark is None:
+                mark = self._mark(call)
+                if not guarded:
+                    quick[like] = mark
+            self.marks.append(mark)
         self._sums = [0]
         powers = [1]
         for number in self.marks:
@@ -146,14 +151,52 @@ class Repetition:
         for position, number in enumerate(self.marks):
             self._places.setdefault(number, []).append(position)
 
+    def _mark(self, call: Call) -> int:
+        """A number that calls have which are of one primitive, from one line, of the same types,
+        and guarded alike."""
+        primitives, sources, avals, marks = self._numbers
+        primitive = call.primitive
+        if isinstance(primitive, INDEXED):
+            moves = getattr(primitive, "moves", ())
+            key: Any = (type(primitive), shape_of(primitive.index), moves)
+        elif id(primitive) in self.folds or (isinstance(primitive, Library) and primitive.foreign):
+            key = (id(primitive),)
+        else:
+            key = primitive
+        mark = [primitives.of(primitive, key), -1 if call.src is None else sources.of(call.src)]
+        for x in call.operands:
+            if type(x) is Var:
+                mark.append(avals.of(x.aval, (x.aval.shape, x.aval.dtype.num)))
+            else:  # a number may stand where there is a variable in the next round
+                mark.append(avals.of_key(((), x.dtype.num)))
+        for place, out in enumerate(call.outs):
+            mark.append(avals.of(out.aval, (out.aval.shape, out.aval.dtype.num)))
+            for guard in self.guards.get(out.id, ()):
+                mark.append(marks.of_key((place, guard.expected, guard.what, guard.src)))
+        return marks.of_key(tuple(mark))
+
+    def places(self, mark: int) -> list[int]:
+        """The calls with a mark."""
+        return self._places.get(mark, [])
+
+    def next_places(self, at: int, count: int) -> list[int]:
+        """The next calls with the mark of this one."""
+        places = self._places[self.marks[at]]
+        first = bisect_right(places, at)
+        return places[first : first + count]
+
     def _digest(self, start: int, stop: int) -> int:
         return (self._sums[stop] - self._sums[start] * self._powers[stop - start]) % _MODULUS
+
+    def size(self, start: int, stop: int) -> int:
+        """How many calls of the user's program these are."""
+        return self.sizes[stop] - self.sizes[start]
 
     def runs(self) -> Iterator[Run]:
         """The runs, in order; they don't overlap."""
         at, end = 0, len(self.calls)
         while at < end:
-            run = self._longest(at) if end - at >= CALLS else None
+            run = self._longest(at) if self.size(at, end) >= CALLS else None
             if run is None:
                 at += 1
             else:
@@ -172,14 +215,15 @@ class Repetition:
         waiting.reverse()
         while waiting:
             period = waiting.pop()
-            rounds = self._repeated(at, period)
+            rounds = self.repeated(at, period)
+            size = self.size(at, at + rounds * period)
             if (
                 rounds < ROUNDS
-                or rounds * period < CALLS
+                or size < CALLS
                 or (best and rounds * period <= best.stop - best.start)
             ):
                 continue
-            run = self._checked(at, period, rounds)
+            run = self.run(at, period, rounds)
             if run is None:
                 continue
             if best is None or run.stop > best.stop:
@@ -191,30 +235,56 @@ class Repetition:
             behind = bisect_left(places, run.stop)
             outer = [place - at for place in places[behind : behind + OUTER]]
             waiting += [k for k in reversed(outer) if k not in known and k not in waiting]
-        if best is None or best.stop - best.start < self._least(best):
+        if best is None or self.size(best.start, best.stop) < self._least(best):
             return None
         return best
 
     def _least(self, run: Run) -> int:
         """The calls that a loop has at least."""
         calls = self.calls[run.start : run.start + run.period]
-        numpys = any(
-            isinstance(c.primitive, Library) and not isinstance(c.primitive, Routine) for c in calls
-        )
-        return NUMPYS if numpys else CALLS
+        return NUMPYS if self._has_numpys(calls) else CALLS
 
-    def _repeated(self, at: int, period: int) -> int:
+    def _has_numpys(self, calls: Sequence[Call]) -> bool:
+        """Whether NumPy has to make some of these calls, or of those of folded loops."""
+        return any(
+            self._has_numpys(c.primitive.body.calls)
+            if isinstance(c.primitive, Repeated) and id(c.primitive) in self.folds
+            else isinstance(c.primitive, Library) and not isinstance(c.primitive, Routine)
+            for c in calls
+        )
+
+    def repeated(self, at: int, period: int) -> int:
         """How many rounds of equal marks there are."""
-        if at + 2 * period > len(self.calls):
+        most = len(self.calls) - at - period  # calls that the ones a period later may equal
+        if most < period or not self._equal(at, period, period):
             return 1
-        digest = self._digest(at, at + period)
-        rounds, end = 1, at + 2 * period
-        while end <= len(self.calls) and self._digest(end - period, end) == digest:
-            rounds += 1
-            end += period
-        return rounds
+        equal = step = period
+        while equal + step <= most and self._equal(at, period, equal + step):
+            equal += step
+            step *= 2
+        while step > 1:
+            step = (step + 1) // 2
+            if equal + step <= most and self._equal(at, period, equal + step):
+                equal += step
+        return equal // period + 1
+
+    def _equal(self, at: int, period: int, count: int) -> bool:
+        """Whether so many calls from here on have the marks of those a period later."""
+        later = at + period
+        return self._digest(at, at + count) == self._digest(later, later + count)
 
     # ---- operands
+
+    def run(self, start: int, period: int, rounds: int) -> Run | None:
+        """The run from here on, of so many rounds of equal marks. Where operands stand in one way
+        for a few rounds only, those behind aren't looked at."""
+        tried = ROUNDS
+        while rounds >= tried:
+            run = self._checked(start, period, tried)
+            if run is None or run.rounds < tried or tried == rounds:
+                return run
+            tried = min(4 * tried, rounds)
+        return None
 
     def _checked(self, start: int, period: int, rounds: int) -> Run | None:
         """The run as far as operands stand in one way to each other."""
@@ -231,13 +301,22 @@ class Repetition:
             here = []
             for m in range(len(self.calls[start + k].operands)):
                 calls = self.calls[start + k : start + rounds * period : period]
-                way, rounds = self._way([c.operands[m] for c in calls], start, period)
+                xs = [c.operands[m] for c in calls]
+                if self.is_integer(calls[0], m):
+                    way, rounds = _linear(xs)
+                else:
+                    way, rounds = self._way(xs, start, period)
                 if rounds < ROUNDS:
                     return None
                 here.append(way)
             ways.append(here)
         cut = [tuple([_cut(way, rounds) for way in here]) for here in ways]
         return Run(start, period, rounds, tuple(cut), tuple(moves))
+
+    def is_integer(self, call: Call, m: int) -> bool:
+        """Whether an operand of a folded loop is an integer that may grow from round to round."""
+        fold = self.folds.get(id(call.primitive))
+        return fold is not None and fold.is_integer(m)
 
     def _way(self, xs: Sequence[Operand], start: int, period: int) -> tuple[Way, int]:
         """How an operand is come by, and for how many rounds that holds."""
@@ -306,6 +385,16 @@ class Repetition:
             if starts(index) != expected:
                 return move, r
         return move, rounds
+
+
+def _linear(xs: Sequence[Any]) -> tuple[Way, int]:
+    """The way of an integer that grows, and for how many rounds it does."""
+    first = int(xs[0].value)
+    far = int(xs[1].value) - first if len(xs) > 1 else 0
+    rounds = 0
+    while rounds < len(xs) and int(xs[rounds].value) == first + rounds * far:
+        rounds += 1
+    return Way("linear", xs[0], far=far), rounds
 
 
 def _cut(way: Way, rounds: int) -> Way:

@@ -36,7 +36,11 @@ from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.optimize import repetition
 from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
+from tapegrad.optimize.folding import inner_runs, with_nests
+from tapegrad.optimize.lists import with_lists
 from tapegrad.optimize.repetition import BACK, Repetition, Run, Way
+from tapegrad.optimize.settling import settled
+from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import Concatenate, SetItem, Stack
@@ -59,10 +63,33 @@ def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rer
     from round to round become one array, and are dropped."""
     if len(tape.calls) >= repetition.CALLS:
         found = Repetition(tape, constants or {})
-        runs = list(found.runs())
+        runs: Sequence[Run] = list(found.runs())
+        covered = sum(run.stop - run.start for run in runs)
+        if len(tape.calls) - covered >= repetition.CALLS or len(runs) >= repetition.ROUNDS:
+            found, runs = _with_nests(found, runs)
         if runs:
-            return _Rolled(tape, found, runs).result()
+            return _Rolled(found.tape, found, runs).result()
     return Rerolled(renumbered(tape))
+
+
+def _left(found: Repetition, runs: Sequence[Run]) -> int:
+    """How many calls are left of a tape with these runs."""
+    rolled = sum(found.size(run.start, run.stop) for run in runs)
+    return found.size(0, len(found.calls)) - rolled + sum(run.period for run in runs)
+
+
+def _with_nests(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Sequence[Run]]:
+    """The runs with those of nests; the tape may be another one."""
+    left = _left(found, runs)
+    folded, longer = with_nests(found, runs)
+    if _left(folded, longer) >= repetition.CALLS:
+        lists = with_lists(found, inner_runs(found))
+        if lists is not None:
+            other = Repetition(lists, found.constants)
+            others = with_nests(other, list(other.runs()))
+            if 2 * _left(*others) < _left(folded, longer):
+                return others
+    return (folded, longer) if _left(folded, longer) < left else (found, runs)
 
 
 @dataclass(frozen=True)
@@ -165,6 +192,8 @@ class _Rolled:
     def _operand(self, x: Operand) -> Operand:
         if isinstance(x, Literal):
             return x
+        if x.id not in self.env:  # a table
+            self.env[x.id] = self._further(self.found.constants[x])
         known = self.env[x.id]
         if isinstance(known, Entry):
             rest = [Slice(0, n) for n in x.shape]
@@ -259,7 +288,7 @@ class _Rolled:
                 for guard in self.found.guards.get(out.id, ()):
                     builder.guards.append(replace(guard, operand=local[out.id]))
         outputs = [inner.leaving(slot, calls) for slot in body.slots]
-        inside = reroll(builder.finish(outputs))
+        inside = reroll(settled(builder.finish(outputs), self.found.folds, run.rounds))
         tape, further = inside.tape, [self._further(x) for x in inside.further]
         start = [self._start(slot, var) for slot, var in body.slots.items()]
         primitive = Loop(tape, len(start), run.rounds)
@@ -410,6 +439,8 @@ class _Inside:
             return self.body.slots[source]
         if way.kind == "same":
             return self._known(self.outer._operand(way.x))
+        if way.kind == "linear":
+            return self._integer(int(way.x.value), way.far)
         if len(source) == 2:
             dtype, column = source
             array = self.arrays[dtype]
@@ -420,6 +451,13 @@ class _Inside:
                 return self._known(array)
         given = [self._known(array), *map(self._known, steps), self.step]
         return self.builder.call(window, given)[0]
+
+    def _integer(self, first: int, far: int) -> Operand:
+        """What a folded loop is told in each round: it is settled at once."""
+        if not far:
+            return Literal(np.int64(first))
+        (value,) = self.builder.call(ew.mul, [self.step, Literal(np.int64(far))])
+        return self.builder.call(ew.add, [value, Literal(np.int64(first))])[0]
 
     def _known(self, x: Operand) -> Operand:
         return x if isinstance(x, Literal) else self.body.invariants[x]

@@ -29,6 +29,7 @@ class BandedLU(Routine):
 
     name = "banded_lu"
     kernel = "banded_lu"
+    factors = True
     overwrites = (0, None)
     results = 2
 

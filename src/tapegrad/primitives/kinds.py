@@ -290,6 +290,7 @@ class Repeated(Control):
     backwards: bool
     until: bool
     recomputed: bool
+    instead: bool
     later: bool
 
     repeats = True

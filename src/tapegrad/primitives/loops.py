@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import METHODS, Aval, Operand, Tape
-from tapegrad.ir.updates import kept_in_place
+from tapegrad.ir.updates import kept_in_place, makes_new_memory
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Repeated
 
@@ -38,6 +38,10 @@ class Loop(Repeated):
 
     One that starts `later` goes through the steps from its second operand up to the number of
     rounds. One that is `recomputed` keeps nothing for its derivative, which runs it again.
+
+    One that runs `instead` makes one round or none, and doesn't look at what it starts from, which
+    nobody has computed if it makes one: a side of a conditional. So it passes the cotangents of its
+    results on to that as they are.
     """
 
     body: Tape
@@ -47,6 +51,7 @@ class Loop(Repeated):
     until: bool = False
     recomputed: bool = False
     later: bool = False
+    instead: bool = False
 
     name = "loop"
 
@@ -96,6 +101,19 @@ class Loop(Repeated):
             carried = run(self.body, (np.int64(step), *carried, *invariants), written)
         return carried[0] if self.carried == 1 else tuple(carried)
 
+    def showing(self, m: int) -> Sequence[int]:
+        if self.instead:
+            return range(self.results)
+        changed = kept_in_place(self.body, 1, self.carried)
+        others = [k for k in range(self.carried) if k not in changed]
+        m -= len(self.heads(range(m + self.carried + 3)))
+        if m < 0:
+            return ()
+        if m < self.carried:  # what is carried is left as it is where there are no rounds
+            return others
+        new = {out for call in self.body.calls if makes_new_memory(call) for out in call.outs}
+        return [k for k in others if self.body.outputs[k] not in new]
+
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
         known = zip(self.body.inputs[1:], self.given(kept), strict=True)
         masked: set[Operand] = {x for x, flag in known if flag}
@@ -112,11 +130,8 @@ class Loop(Repeated):
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         shown = [("body", self.body), ("carried", self.carried), ("most", self.most)]
-        shown += [
-            (name, True)
-            for name in ("backwards", "until", "recomputed", "later")
-            if getattr(self, name)
-        ]
+        flags = ("backwards", "until", "recomputed", "later", "instead")
+        shown += [(name, True) for name in flags if getattr(self, name)]
         return tuple(shown)
 
 

@@ -176,6 +176,7 @@ class LU(Routine):
 
     name = "lu"
     kernel = "lu"
+    factors = True
     overwrites = (0, None)
     turned = True
     results = 2

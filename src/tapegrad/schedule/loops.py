@@ -77,7 +77,7 @@ def loop(low: Lowering, call: Call) -> None:
     going, begin = primitive.going(call.operands), primitive.first(call.operands)
     body, given = _with_views(low, primitive, primitive.given(call.operands))
     count = primitive.carried
-    index = Index(primitive.most)
+    index = Index(primitive.most, None if isinstance(rounds, Literal) else low.affine(rounds))
     affine = {body.inputs[0]: Affine.of(index)}
     for var, x in zip(body.inputs[1 + count :], given[count:], strict=True):
         if (number := low.affine(x)) is not None:
@@ -117,7 +117,7 @@ def loop(low: Lowering, call: Call) -> None:
         Recurrence(
             index,
             plan,
-            _value(low, rounds),
+            _count(low, rounds),
             tuple(reads),
             tuple(outs),
             places,
@@ -180,6 +180,14 @@ def _moves_in(low: Lowering, body: Tape, given: Sequence[Operand], k: int) -> bo
     readers = [c.primitive for c in body.calls if var in c.operands]
     kinds = (Moving, Elementwise)
     return all(isinstance(p, kinds) for p in readers) and var not in body.outputs
+
+
+def _count(low: Lowering, rounds: Operand) -> Read:
+    """A number of rounds: one that the steps around tell is no number that is computed."""
+    number = low.affine(rounds)
+    if number is None or isinstance(rounds, Literal):
+        return _value(low, rounds)
+    return Read(None, (number,))
 
 
 def _value(low: Lowering, x: Operand) -> Read:

@@ -63,8 +63,10 @@ def lower(
     low = Lowering(tape, hints, plan_round, affine or {}, carried, state, among)
     sums.find_sums(low)
     for call in tape.calls:
-        rule = _rule(low, call)
-        if rule is not None:
+        number = low.total(call)
+        if number is not None:
+            low.indices[call.out] = number
+        elif (rule := _rule(low, call)) is not None:
             rule(low, call)
         low.defined.update(call.outs)
     return low.plan()
@@ -73,6 +75,11 @@ def lower(
 def _rule(low: Lowering, call: Call) -> Rule | None:
     """What lowers this call; None for what is read through, or added in place."""
     primitive = call.primitive
+    chosen = low.chosen(call)
+    if chosen is None:
+        return dense.python_call
+    for axis, step in chosen.items():
+        scatters.check_range(low, step, axis, low.larger(call)[axis], call)
     if call.outs[0] in low.added:
         low.cells[call.out] = low.added[call.out]
         return None
@@ -80,8 +87,6 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
         return sums.sum_in_place
     if call.outs[0] in low.inside:
         return sums.inner_sum
-    if not low.is_placed(call):
-        return dense.python_call
     if call.outs[0] in low.copied and low.stays(call.operands[0]):
         return dense.copied_view
     if isinstance(primitive, View) or call.outs[0] in low.absorbed:

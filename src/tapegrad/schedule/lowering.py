@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from tapegrad.ir.plan import (
     UNBOUNDED,
     Affine,
@@ -22,7 +24,7 @@ from tapegrad.ir.plan import (
     Step,
 )
 from tapegrad.ir.relocate import with_cells
-from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
+from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import Moving, Unset, View
@@ -180,6 +182,21 @@ class Lowering:
             return Affine((), int(x.value)) if whole else None
         return self.indices.get(x)
 
+    def total(self, call: Call) -> Affine | None:
+        """The affine number that a sum or a product of such numbers is; None of other calls."""
+        if call.primitive not in (ew.add, ew.mul) or call.out.aval != _COUNT:
+            return None
+        x, y = map(self.affine, call.operands)
+        if x is None or y is None:
+            return None
+        if not (x.terms or y.terms) or (call.primitive is ew.mul and x.terms and y.terms):
+            return None
+        if call.primitive is ew.add:
+            found = x.plus(y)
+        else:
+            found = x.scaled(y.const) if x.terms else y.scaled(x.const)
+        return found if max(map(abs, found.range)) < 1 << 62 else None  # an integer wraps around
+
     def moved(self, call: Call, at: At) -> At:
         """An index of the larger array of a call, where that moves with the rounds of loops."""
         primitive = call.primitive
@@ -201,10 +218,23 @@ class Lowering:
                 found[axis] = entry.plus(number.scaled(far))
         return tuple(found)
 
-    def is_placed(self, call: Call) -> bool:
-        """Whether it is known where a call's place moves: by numbers of indices, or to an entry."""
-        known = self.indices.keys()
-        return not isinstance(call.primitive, Moving) or is_placed(call, known)
+    def chosen(self, call: Call) -> dict[int, Operand] | None:
+        """The axes along which values say where a call's place is, and these; of others it is
+        known, as a number of indices. None if a value says it in another way."""
+        primitive, known = call.primitive, self.indices.keys()
+        if not isinstance(primitive, Moving):
+            return {}
+        if not is_placed(call, known):
+            return None
+        steps = enumerate(primitive.steps(call.operands))
+        places = [(primitive.chosen(k), x) for k, x in steps if self.affine(x) is None]
+        return {axis: x for axis, x in places if axis is not None}
+
+    @staticmethod
+    def larger(call: Call) -> tuple[int, ...]:
+        """The shape of the array in which a call has its place."""
+        reads = isinstance(call.primitive, View)
+        return call.operands[0].shape if reads else call.out.shape
 
     def stays(self, x: Operand) -> bool:
         """Whether this shows memory in which a round of a loop updates what it carries."""
@@ -318,6 +348,9 @@ class Lowering:
         old = self.cells.get(x) if isinstance(x, Var) and self.uses[x] == 1 else None
         mine = old is not None and old.role == "temporary" and old.alias is None
         return old if mine else None
+
+
+_COUNT = Aval((), np.dtype(np.int64))
 
 
 def is_placed(call: Call, indices: Collection[Operand]) -> bool:

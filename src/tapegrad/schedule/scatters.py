@@ -161,23 +161,27 @@ def check_ranges(
     low: Lowering, arrays: Sequence[Operand], shape: tuple[int, ...], call: Call
 ) -> None:
     for axis, array in enumerate(arrays):
-        if not isinstance(array, Var) or (array, shape[axis]) in low.checked:
-            continue
-        low.checked.add((array, shape[axis]))
-        n = shape[axis]
-        message = f"an index is out of bounds for axis {axis} with size {n}"
-        low.failures.append(Failure("index", message, call.src))
-        flag = Cell((), np.dtype(bool), hint="bad", src=call.src)
-        indices = indices_for(array.shape)
-        at = at_indices(indices)
-        low.steps.append(store(flag, (), False, call.src))
-        least, most = (Read(None, (), Literal(np.int64(v))) for v in (-n, n))
-        entry = low.read(array, at)
-        low.steps += nest(
-            indices,
-            [
-                Compute(flag, (), ew.less, (entry, least), ANY, call.src),
-                Compute(flag, (), ew.greater_equal, (entry, most), ANY, call.src),
-            ],
-        )
-        low.steps.append(CheckRange(flag, len(low.failures), call.src))
+        check_range(low, array, axis, shape[axis], call)
+
+
+def check_range(low: Lowering, array: Operand, axis: int, n: int, call: Call) -> None:
+    """A check that the indices in an array are those of an axis of `n` elements."""
+    if not isinstance(array, Var) or (array, n) in low.checked:
+        return
+    low.checked.add((array, n))
+    message = f"an index is out of bounds for axis {axis} with size {n}"
+    low.failures.append(Failure("index", message, call.src))
+    flag = Cell((), np.dtype(bool), hint="bad", src=call.src)
+    indices = indices_for(array.shape)
+    at = at_indices(indices)
+    low.steps.append(store(flag, (), False, call.src))
+    least, most = (Read(None, (), Literal(np.int64(v))) for v in (-n, n))
+    entry = low.read(array, at)
+    low.steps += nest(
+        indices,
+        [
+            Compute(flag, (), ew.less, (entry, least), ANY, call.src),
+            Compute(flag, (), ew.greater_equal, (entry, most), ANY, call.src),
+        ],
+    )
+    low.steps.append(CheckRange(flag, len(low.failures), call.src))

@@ -25,6 +25,7 @@ from typing import Any
 from tapegrad.ir.fold import ADD
 from tapegrad.ir.plan import Cell, Compute, Read
 from tapegrad.ir.tape import Call, Var
+from tapegrad.ir.updates import updated
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import Moving, Scatter
 from tapegrad.schedule.access import at_indices, indices_for, nest
@@ -85,7 +86,7 @@ def _add_to_state(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> None:
     primitive: Any = call.primitive
     x, y = call.operands[:2]
     while isinstance(x, Var) and x in low.updates:
-        x = low.made[x].operands[0]
+        x = next(before for _, before, out in updated(low.made[x]) if out is x)
     cell = low.cells.get(x) if isinstance(x, Var) else None
     terms = found.get(y) if isinstance(y, Var) and low.uses[y] == 1 else None
     if cell is None or terms is None or terms.scatters or terms.dense:

@@ -146,6 +146,7 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
     if (
         number is None
         or not trace.alive
+        or trace.inside is not None
         or trace.src is not None
         or errors_now() is not trace.calm
         or _watching["filters"] is not filters

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError
-from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.observe.observer import note_test, unobserved
 from tapegrad.tracing.source import assigns_item, at_line, caller
 from tapegrad.tracing.texts import formats_text, tell
 
@@ -48,13 +48,22 @@ class Conversions:
     def __bool__(self: Any) -> bool:
         if self._aval.size != 1:
             return bool(np.asarray(self._concrete))  # NumPy's own error
-        found = bool(self._scalar_value("bool"))
+        found = bool(self._scalar_value("bool")) and not self._trace.presuming
         condition = self._as_scalar()
         if self._aval.dtype != np.bool_:
             condition = condition != 0
         self._trace.check_alive()
-        self._trace.guard(condition, found, "a condition")
+        self._decide("a condition")
+        note_test(self, self._trace, self._trace.guard(condition, found, "a condition"))
         return found
+
+    def _decide(self, what: str) -> None:
+        """An error if a value decides what a function does that isn't called with it."""
+        if self._trace.idle and not self._trace.presuming:
+            raise ConversionError(
+                f"a traced value decides as {what}{at_line()} in {self._trace.label}, which isn't "
+                "called with these values"
+            )
 
     @unobserved
     def _guarded(self, what: str) -> Any:
@@ -64,6 +73,7 @@ class Conversions:
             tell(self)
             return value
         self._trace.check_alive()
+        self._decide(what)
         self._trace.guard(self._as_scalar(), value, what)
         return value
 

@@ -185,7 +185,7 @@ class Rounds:
         marks = marks_of(traces_under_way())
         request = Request(body, (step, *operands, *self.arrays), names=self.words(leaves))
         with _once_more(again or done > 0):
-            traced = trace_function(request)
+            traced = trace_function(request, repeats=True, apart=True)
         found = [_leaf(traced, k) for k in range(len(traced.outputs))]
         return Round(traced, found[: self.count], found[self.count :], structures[0], marks)
 
@@ -275,15 +275,16 @@ class Rounds:
                 raise TraceError(
                     f"{self.label}: a traced integer is used as an index, a length or a range"
                     f"{at_source(guard.src)}, and it isn't {guard.expected.value} in all rounds. "
-                    "Pass the array as xs, of which each round gets its entry; or index with an "
-                    "array of integers, x[np.atleast_1d(k)][0]"
+                    "An array that is traced takes it, x[k], and a plain array as "
+                    "tapegrad.numpy.array(x); or pass the array as xs, of which each round gets "
+                    "its entry"
                 ) from error
             raise TraceError(
                 f"{self.label}: {guard.what or 'a value'} is {guard.expected.value} in the first "
                 f"round{at_source(guard.src)}, and not in all others. The function is traced once "
                 "for all rounds, so it must take the same path in each. Use np.where, which "
-                "computes both and chooses (or np.logical_and in the place of `and`); or write a "
-                "plain loop"
+                "computes both and chooses (or np.logical_and in the place of `and`), or "
+                "tapegrad.cond, which calls one of two functions; or write a plain loop"
             ) from error
 
     def check_types(self, old: Sequence[Any], new: Sequence[Any], done: int) -> None:
@@ -292,8 +293,8 @@ class Rounds:
             if _kind(a) != _kind(b):
                 name = name_of(unflatten(self.structure, range(self.count)), k, "carry")
                 raise ArgumentError(
-                    f"{self.label}: {name} is {_type_text(a)} before round {done} and "
-                    f"{_type_text(b)} after it{self.at()}. What is carried may change its shape "
+                    f"{self.label}: {name} is {type_text(a)} before round {done} and "
+                    f"{type_text(b)} after it{self.at()}. What is carried may change its shape "
                     f"and dtype in the first {FIRST} rounds, and then keeps them: let the function "
                     "return what it was given, as to shapes and dtypes"
                 )
@@ -379,7 +380,8 @@ def described(x: Any) -> str:
     return "an array" if is_array(x) else "a number" if is_traced(x) else repr(x)
 
 
-def _type_text(found: Any) -> str:
+def type_text(found: Any) -> str:
+    """What messages call a type."""
     if found[0] == "static":
         return repr(found[2])
     shape, dtype, weak = found

@@ -17,8 +17,9 @@ from tapegrad.core.trees import flatten, is_number, is_traced, notes_in, unflatt
 from tapegrad.errors import TapegradError
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
+from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
-from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
+from tapegrad.tracing.observe.observer import loops_of, note_computed, observed, unobserved
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
@@ -97,19 +98,23 @@ def trace_function(
     request: Request,
     observer: Observer | None = None,
     number: Number | None = None,
+    repeats: bool = False,
+    apart: bool = False,
+    idle: bool = False,
 ) -> Traced:
     """Make the call on tracers of the arrays and numbers among the arguments' leaves.
 
     The first inputs of the tape are those leaves, in order. With an `observer` the run is observed,
     and traced values that it leaves somewhere are an error. `number` makes the tape of what was
     recorded, and the values of its captured inputs, of those and the numbers of those that nobody
-    else has.
+    else has. What `repeats`, `apart` and `idle`
+    mean `Trace` says.
     """
     load(CALLS)
     name = "lambda" if request.name == "<lambda>" else request.name
     builder = Builder(name)
     labels = iter(request.names)
-    with Trace(builder) as trace:
+    with Trace(builder, repeats=repeats, apart=apart, idle=idle) as trace:
         tracers = []
         given: list[Any] = []
         for leaf in request.leaves:
@@ -168,20 +173,26 @@ def trace_function(
     if observer is not None:
         observer.check()
         check_leaks(trace, observer.reads, raw)
+    turnings = loops_of(trace) if number is not None else ()
     alone = _held_alone(trace) if number is not None else ()
     captured: tuple[Any, ...] = tuple([outside for _, outside in trace.captured.values()])
     fresh = [f"c{k}" for k in range(len(captured))]
     tape = with_inputs(raw, [var for var, _ in trace.captured.values()], fresh)
-    tape, used = (renumbered(tape), captured) if number is None else number(tape, captured, alone)
+    tape, used = (
+        (renumbered(tape), captured) if number is None else number(tape, captured, alone, turnings)
+    )
     weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
     written = trace.written([x for x in tracers if isinstance(x, Tracer) and x._trace is trace])
-    check_apart(name, written, tape.names[: len(given)], [*given, *captured])
+    if not repeats:  # what rounds are passed is their own
+        check_apart(name, written, tape.names[: len(given)], [*given, *captured])
     return Traced(request.name, tape, used, out_structure, outputs, values, weak, written)
 
 
-# What makes a tape of what a run recorded: of that, of the values of its captured inputs, and of
-# the numbers of those which only the trace has.
-Number = Callable[[Tape, Sequence[Any], Collection[int]], tuple[Tape, tuple[Any, ...]]]
+# What makes a tape of what a run recorded: of that, of the values of its captured inputs, of the
+# numbers of those which only the trace has, and of the turns of its loops.
+Number = Callable[
+    [Tape, Sequence[Any], Collection[int], Sequence[Turning]], tuple[Tape, tuple[Any, ...]]
+]
 
 
 def _held_alone(trace: Trace) -> list[int]:

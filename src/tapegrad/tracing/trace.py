@@ -25,7 +25,7 @@ from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.tracing.layout import note_aliased_write
-from tapegrad.tracing.observe.observer import note_captured
+from tapegrad.tracing.observe.observer import note_captured, note_written
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import at_line, at_source, user_source
 
@@ -88,9 +88,21 @@ def untraced() -> Iterator[None]:
 class Trace:
     """Records on a builder. Its tracers carry values, except in the trace of a user's derivative
     rule: that runs when only types are known, and a tracer whose value isn't known carries None.
+
+    One that `repeats` stands for other calls too, with other values: for all rounds of a loop, say.
+    One that stands `apart` also records what is computed of the values of traces around it alone:
+    what it holds may not be run. One that is `idle` is of a function that isn't called with these
+    values: they may decide nothing, and that errors don't occur is `presumed`.
     """
 
-    def __init__(self, builder: Builder, label: str = "") -> None:
+    def __init__(
+        self,
+        builder: Builder,
+        label: str = "",
+        repeats: bool = False,
+        apart: bool = False,
+        idle: bool = False,
+    ) -> None:
         self.builder = builder
         self.label = label or builder.name
         self.alive = True
@@ -105,8 +117,16 @@ class Trace:
         self._checksums: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
+        self.tests: dict[Any, Any] = {}  # where loops ask for a truth: see `observe.turns`
         self.refusal: TapegradError | None = None
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
+        self.inside: Trace | None = None  # what stands apart, and records in its place now
+        self._around: list[tuple[Trace, Trace | None]] = []
+        self._apart = apart
+        around = current_trace()
+        self.idle: bool = idle or (around is not None and around.idle)
+        self.repeats: bool = repeats or (around is not None and around.repeats)
+        self.presuming = False
         # How warnings were treated when it began, and what stands for errors of floating point that
         # nobody watches for: see `tracing.floating`
         show = vars(warnings).get("_showwarnmsg_impl")
@@ -114,6 +134,10 @@ class Trace:
         self.calm: Any = None
 
     def __enter__(self) -> Trace:
+        if self._apart:
+            self._around = [(trace, trace.inside) for trace in traces_under_way()]
+            for trace, _ in self._around:
+                trace.inside = self
         _under_way.stack.append(self)
         running[self.level] = None
         return self
@@ -122,6 +146,23 @@ class Trace:
         self.alive = False
         _under_way.stack.pop()
         running.pop(self.level, None)
+        for trace, inside in self._around:
+            trace.inside = inside
+
+    @contextlib.contextmanager
+    def presumed(self) -> Iterator[None]:
+        """In here the conditions of errors are asked for. If it is idle they don't hold, whatever
+        the values are, and are guarded."""
+        before, self.presuming = self.presuming, self.idle
+        try:
+            yield
+        finally:
+            self.presuming = before
+
+    @property
+    def is_innermost(self) -> bool:
+        """Whether it is this one that records what the program does now."""
+        return _under_way.stack[-1] is self
 
     def check_alive(self) -> None:
         if not self.alive:
@@ -181,6 +222,7 @@ class Trace:
     def note_write(self, tracer: Proxy) -> None:
         """`tracer`, which is no view, is written to in place."""
         src = user_source()
+        note_written(tracer)
         self._written.setdefault(id(tracer), (tracer, src))
         note_aliased_write(tracer, src)
 
@@ -211,17 +253,20 @@ class Trace:
             waiting += call.operands
         return True
 
-    def guard(self, tracer: Proxy, expected: Any, what: str, src: Source | None = None) -> None:
+    def guard(
+        self, tracer: Proxy, expected: Any, what: str, src: Source | None = None
+    ) -> Guard | None:
         """Record that the traced function took the value of a scalar for granted, at `src` or at
-        the line that runs now."""
+        the line that runs now; None where it is a literal."""
         operand, _ = tracer._read()
         if isinstance(operand, Literal):
-            return
+            return None
         found = Literal(operand.dtype.type(expected))
         entry = Guard(operand, found, what, src or user_source())
         if entry not in self._guarded:
             self._guarded.add(entry)
             self.builder.guards.append(entry)
+        return entry
 
 
 def _memory_of(array: np.ndarray) -> Any:
@@ -243,4 +288,4 @@ def innermost(values: Sequence[Any]) -> Trace:
             if found is None or trace.level > found.level:
                 found = trace
     assert found is not None
-    return found
+    return found if found.inside is None else found.inside

@@ -23,18 +23,10 @@ from tapegrad.core.arrays import native, plain
 from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand, one_type
 from tapegrad.primitives.kinds import Moving, View
-from tapegrad.primitives.scatter import SetItem
-from tapegrad.primitives.views import (
-    BroadcastTo,
-    Diagonal,
-    ExpandDims,
-    GetItem,
-    Reshape,
-    Squeeze,
-    Transpose,
-)
+from tapegrad.primitives.windows import Window
 from tapegrad.tracing.again import made
 from tapegrad.tracing.attributes import NumpyAttributes
+from tapegrad.tracing.chains import Chosen, unviewed, viewed
 from tapegrad.tracing.conversions import AsIndex, Conversions, Rounds
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.hashing import hash_of
@@ -97,7 +89,7 @@ class Tracer(Conversions, Proxy):
         self._value = value
         self._aval = operand.aval
         self._root: Tracer | None = None
-        self._chain: tuple[View, ...] = ()
+        self._chain: tuple[View | Chosen, ...] = ()
         self._version = 0
         self._ordered = True  # these three: see `tracing.layout`
         self._may_alias: Sequence[Any] = ()
@@ -118,7 +110,7 @@ class Tracer(Conversions, Proxy):
         if root is not None and self._version != root._version:
             current = stand_in(root._trace, root._operand, root._value)
             for view in self._chain:
-                current = record(root._trace, view, [current])
+                current = viewed(record, root._trace, view, current)
             self._operand, self._value = current._operand, current._value
             self._version = root._version
         return self._operand, self._value
@@ -158,7 +150,7 @@ class Tracer(Conversions, Proxy):
         """Make this tracer stand for `primitive(self, *operands)` from now on, and its root and
         all other views of that follow."""
         trace = innermost([self, *operands])
-        if trace is not self._trace:
+        if trace is not self._owner._trace:
             raise UnsupportedError(
                 "an array of an outer traced function is written to inside an inner one"
                 f"{at_line()}. Return the new value from the inner function instead"
@@ -173,9 +165,9 @@ class Tracer(Conversions, Proxy):
             return
         levels = [stand_in(trace, root._operand, root._value)]
         for view in self._chain[:-1]:
-            levels.append(record(trace, view, [levels[-1]]))
+            levels.append(viewed(record, trace, view, levels[-1]))
         for view, below in zip(reversed(self._chain), reversed(levels), strict=True):
-            new = _unview(trace, view, below, new)
+            new = unviewed(record, trace, view, below, new)
         root._operand, root._value = new._operand, laid_out_like(new._value, root._value)
         root._version += 1
 
@@ -454,7 +446,7 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
 
 def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:
     """Make `out` a view of `operand`, if NumPy made one: then writes to either reach the other."""
-    if not isinstance(operand, Tracer) or operand._trace is not out._trace:
+    if not isinstance(operand, Tracer):
         return
     root = operand._owner
     if is_doubtful(view, root, operand):
@@ -469,22 +461,12 @@ def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:
         out._version = root._version
 
 
-def _unview(trace: Trace, view: View, below: Tracer, new: Tracer) -> Tracer:
-    """`below` after its view `view(below)` has become `new`."""
-    if isinstance(view, GetItem):
-        return record(trace, SetItem(view.index), [below, new])
-    if isinstance(view, Transpose):
-        inverse = tuple(int(a) for a in np.argsort(view.axes))
-        return record(trace, Transpose(inverse), [new])
-    if isinstance(view, Reshape):
-        return record(trace, Reshape(below.shape), [new])
-    if isinstance(view, ExpandDims):
-        return record(trace, Squeeze(view.axes), [new])
-    if isinstance(view, Squeeze):
-        return record(trace, ExpandDims(view.axes), [new])
-    assert isinstance(view, (BroadcastTo, Diagonal))
-    instead = ". Use np.fill_diagonal" if isinstance(view, Diagonal) else ""
-    raise ValueError(f"assignment destination is read-only{at_line()}{instead}")
+def link_chosen(out: Tracer, window: Window, operand: Tracer, steps: Sequence[Tracer]) -> None:
+    """Make `out` a view of `operand` whose place these steps say now, unless it is a scalar."""
+    if out.shape or isinstance(out._value, np.ndarray):
+        held = tuple([stand_in(k._trace, *k._read()) for k in steps])
+        out._root, out._chain = operand._owner, (*operand._chain, Chosen(window, held))
+        out._version = operand._owner._version
 
 
 def unwrap(x: Any) -> Any:

@@ -34,7 +34,7 @@ from tapegrad.tracing.rounds import (
     typed,
 )
 from tapegrad.tracing.source import user_source
-from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.trace import current_trace, innermost
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 FEWEST = 16  # rounds that there is room for at the least
@@ -149,7 +149,8 @@ class While(Rounds):
             *[to_operand(trace, x) for x in (np.int64(most), going, *operands)], strict=True
         )
         avals = [leaf.aval for leaf in carried]
-        if all(value is not None for value in values):
+        known = all(value is not None for value in values)
+        if known and not trace.idle:
             found = self.explained(lambda: loop.evaluate(*values))
             made, more = int(found[-2]), bool(found[-1])
             if more:
@@ -158,8 +159,8 @@ class While(Rounds):
                 most = max(FEWEST, 1 << made.bit_length())
         elif most == UNBOUNDED:
             raise UnsupportedError(
-                f"{self.label}: in a derivative rule no values are known, nor how many rounds "
-                f"there are{self.at()}. Pass max_rounds"
+                f"{self.label}: no values are known here, nor how many rounds there are"
+                f"{self.at()}. Pass max_rounds"
             )
         else:
             found = (None,) * (len(carried) + 2)
@@ -187,9 +188,12 @@ class While(Rounds):
 
 
 def _known(going: Any) -> Any:
-    """Whether there is another round; None where that isn't known."""
+    """Whether there is another round; None where that isn't known, or doesn't matter: in a function
+    that isn't called with these values."""
     if not isinstance(going, Tracer):
         return bool(going)
+    if innermost([going]).idle:
+        return None
     value = going._read()[1]
     return None if value is None else bool(value)
 

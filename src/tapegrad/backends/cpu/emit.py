@@ -217,13 +217,17 @@ class _KernelEmitter:
         self.last_src = src if len(sources) == 1 else None
 
     def open_round(self, index: Index, steps: tuple[str, str], backwards: bool, more: str) -> str:
-        """Begin a loop over steps, from the first up to the second, as long as there is `more` to
-        do; returns its index's name."""
+        """Begin a loop over steps, or an `if` for one or none, while there is `more` to do; returns
+        its index's name."""
         begin, rounds = steps
-        name = next((n for n in self.letters if n not in self.loops.values()), None)
-        name = self.names.fresh("i0") if name is None or more else name
+        name = next((n for n in self.letters if n not in self.loops.values()), "")
+        name = self.names.fresh("i0") if more or not name else name
+        if index.extent == 1 and begin == "0" and not more and not rounds.isdigit():
+            name = "0"
         self.loops[index] = name
-        if more:
+        if name == "0":
+            self.line(f"if {rounds} > 0:")
+        elif more:
             self.line(f"{name} = 0")
             self.line(f"while {more} and {name} < {rounds}:")
         elif backwards:

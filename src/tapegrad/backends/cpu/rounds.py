@@ -9,13 +9,15 @@ for t in range(100):
     s = s1
     u, u1 = u1, u
 out1[()] = s
+
+One of a round or none is an `if`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.ir.plan import Cell, Read, Recurrence, walk
+from tapegrad.ir.plan import Affine, Cell, Read, Recurrence, walk
 
 
 def emit_recurrence(emitter: Any, step: Recurrence) -> None:
@@ -39,7 +41,12 @@ def emit_recurrence(emitter: Any, step: Recurrence) -> None:
     more = ""
     rounds = emitter.text(step.rounds)
     most = step.index.extent
-    if step.rounds.cell is not None:
+    known = [k.range[1] for k in step.rounds.at if isinstance(k, Affine)]
+    if (
+        step.rounds.literal is None
+        and most > 1
+        and (step.rounds.cell is not None or max(known) > most)
+    ):
         rounds = f"min({rounds}, {most})"
     if step.until is not None:
         more = emitter.names.fresh("more")

@@ -25,6 +25,7 @@ from tapegrad.primitives.views import (
     Transpose,
     indexed_shape,
 )
+from tapegrad.primitives.windows import Window
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.operands import (
@@ -36,7 +37,8 @@ from tapegrad.tracing.frontend.operands import (
     store,
 )
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.tracer import Tracer, stand_in, unwrap
+from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.tracer import Tracer, link_chosen, stand_in, unwrap
 
 # ---- taking an index apart
 
@@ -99,6 +101,25 @@ def _integer(k: Any, extent: int, axis: int) -> int:
     return at + extent if at < 0 else at
 
 
+def _is_chosen(k: Any, x: Tracer) -> bool:
+    """Whether an entry is an integer that calls and rounds which the trace stands for choose: it
+    stays a value, where it would be guarded otherwise."""
+    whole = isinstance(k, Tracer) and k.ndim == 0 and k.dtype.kind in "iu"
+    return whole and innermost([k, x]).repeats
+
+
+def _choice(k: Tracer, extent: int, axis: int) -> Any:
+    """Such an entry, as int64; NumPy's error if it is out of bounds. That it is at a later call
+    shows there."""
+    at = k._read()[1]
+    k = cast(k, np.int64)
+    if at is not None and not -extent <= int(at) < extent:
+        out: Any = np.logical_or(k < -extent, k >= extent)
+        out._trace.guard(out, True, "whether an index is out of bounds")
+        raise IndexError(f"index {at} is out of bounds for axis {axis} with size {extent}")
+    return k
+
+
 def _explicit(k: slice, extent: int) -> Slice:
     """The slice with its bounds written out; traced ones are guarded."""
 
@@ -152,7 +173,8 @@ class IndexParts:
     `explicit` has an integer or a slice for each axis of `x`, and `new_axes` are the positions of
     None in the result. Where index arrays take part, that is only the first step: then `axes` of
     that result are indexed by `arrays`, which have one shape, and `target` is where the axes of
-    that shape go.
+    that shape go. Of integers that are `chosen`, `steps` holds the axes and the values; the index
+    has 0 there.
     """
 
     def __init__(self, x: Tracer, index: Any) -> None:
@@ -161,6 +183,7 @@ class IndexParts:
         self.explicit: tuple[int | Slice, ...] = ()
         self.new_axes: list[int] = []
         self.axes: list[int] = []
+        self.steps: list[tuple[int, Any]] = []
         found: list[Any] = []  # index arrays, and integers that stand among them
         runs: list[int] = []  # their places, to see whether they are adjacent
         axis = 0  # of the result of the first step
@@ -174,6 +197,10 @@ class IndexParts:
             elif isinstance(k, slice):
                 self.explicit += (_explicit(k, extent),)
                 axis += 1
+            elif not _is_array(k) and not self.advanced and _is_chosen(k, x):
+                position = len(self.explicit)
+                self.steps.append((position, _choice(k, extent, position)))
+                self.explicit += (0,)
             elif not _is_array(k) and not self.advanced:
                 self.explicit += (_integer(k, extent, len(self.explicit)),)
             else:
@@ -194,6 +221,8 @@ class IndexParts:
         position = len(self.explicit)
         if not _is_array(k):
             extent = x.shape[position]
+            if _is_chosen(k, x):
+                return [_choice(k, extent, position)], [extent]
             return [_integer(k, extent, position)], [extent]
         if k.dtype == np.bool_ and k.ndim == 0:  # a new axis that is taken once, or not at all
             return [np.zeros(int(bool(k)), np.intp)], []
@@ -208,12 +237,31 @@ class IndexParts:
 
     def view(self, x: Tracer) -> Any:
         """The first step: integers, slices and None."""
+        if self.steps:
+            out = self.window(x, bool(self.new_axes))
+            return ExpandDims(tuple(self.new_axes))(out) if self.new_axes else out
         if self.new_axes and not indexed_shape(self.explicit) and x.ndim:
             # All axes are new ones: a view of one element, and not of a scalar that it is.
             return Reshape((1,) * len(self.new_axes))(GetItem(self.cell)(x))
         whole = all(k == Slice(0, n) for k, n in zip(self.explicit, x.shape, strict=True))
         out = x if whole and self.new_axes else GetItem(self.explicit)(x)
         return ExpandDims(tuple(self.new_axes))(out) if self.new_axes else out
+
+    @property
+    def moves(self) -> tuple[tuple[int, ...], ...]:
+        """How windows move with `steps`."""
+        return tuple(
+            [tuple([int(k == at) for k in range(len(self.explicit))]) for at, _ in self.steps]
+        )
+
+    def window(self, x: Tracer, array: bool) -> Any:
+        """The part of `x` that chosen integers say, a view; an `array` even if it has no axes."""
+        window, steps = Window(self.explicit, self.moves), [step for _, step in self.steps]
+        out = recorded(x, window, x, *steps)
+        if array and not out.shape:
+            out = out._revalued(None if out._value is None else np.asarray(out._value))
+        link_chosen(out, window, x, steps)
+        return out
 
     @property
     def cell(self) -> tuple[Slice, ...]:
@@ -287,6 +335,8 @@ def getitem(x: Tracer, index: Any) -> Any:
         and not x._is_scalar()
     ):
         # With an Ellipsis the result is a view even where it has no axes, and not a scalar.
+        if found.steps:
+            return found.window(x, array=True)
         return Reshape(())(GetItem(found.cell)(x) if found.cell else x)
     return found.view(x)
 

@@ -124,7 +124,8 @@ def raise_if(failed: Any, message: str) -> None:
     if value is None:
         return
     flag._trace.check_alive()
-    flag._trace.guard(flag, bool(value), f"LinAlgError({message!r})")
+    value = bool(value) and not flag._trace.idle
+    flag._trace.guard(flag, value, f"LinAlgError({message!r})")
     if value:
         raise LinAlgError(message)
 

@@ -14,6 +14,7 @@ from tapegrad.primitives import elementwise
 from tapegrad.primitives.base import Slice, broadcast_shapes
 from tapegrad.primitives.scatter import ScatterAdd, SetItem, scatter_set
 from tapegrad.primitives.views import BroadcastTo, Squeeze, indexed_shape
+from tapegrad.primitives.windows import SetWindow
 from tapegrad.tracing.floating import cast_of, watching
 from tapegrad.tracing.frontend.indexing import Flat, IndexParts, grids, is_dotted, plain_index
 from tapegrad.tracing.frontend.operands import (
@@ -64,9 +65,12 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
         element = not indexed_shape(found.explicit) and not found.new_axes
         if element and np.ndim(value) and not is_dotted(index):
             np.zeros(1)[0] = np.zeros(np.shape(value))  # NumPy's own error, if it is one
-        x._write(
-            SetItem(found.explicit), fit(x, value, indexed_shape(found.explicit), found.new_axes)
-        )
+        part = fit(x, value, indexed_shape(found.explicit), found.new_axes)
+        if found.steps:
+            steps = [step for _, step in found.steps]
+            x._write(SetWindow(found.explicit, found.moves), part, *steps)
+        else:
+            x._write(SetItem(found.explicit), part)
         return
     moved = found.move_first(x)  # a view of `x`: writing to it writes to `x`
     y = fit(x, value, found.result_shape(moved))

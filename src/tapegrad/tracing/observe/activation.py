@@ -20,7 +20,18 @@ class Activation(Follower):
     """A frame that is followed, from its first instruction or from where it goes on."""
 
     __slots__ = (
-        *("address", "direct", "frame", "function", "known", "o", "program", "then", "tops"),
+        *(
+            "address",
+            "checks",
+            "direct",
+            "frame",
+            "function",
+            "known",
+            "o",
+            "program",
+            "then",
+            "tops",
+        ),
         *("stack", "users"),
     )
 
@@ -38,6 +49,7 @@ class Activation(Follower):
         self.program, self.tops = program
         self.stack = 0  # where the topmost operand of the running instruction is
         self.known = o.known_names(frame)
+        self.checks: Any = None  # see `effects.py`
         self.users = o.is_users(frame.f_code)
         self.direct: Any = None  # the code that the running instruction calls by itself
         self.then: Then | None = None  # what is noted when the running instruction is done
@@ -46,7 +58,8 @@ class Activation(Follower):
         """Python calls this before each instruction, and when the frame ends or raises."""
         self.o.enters = False
         at = frame.f_lasti >> 1
-        if self.then is None and event == "opcode" and self.program[at] is None:
+        silent = self.then is None and event == "opcode" and self.program[at] is None
+        if silent and self.o.effects is None:
             return self.step  # as most of the time
         self.stack = self.address + self.tops[at]
         then = self.then
@@ -62,11 +75,13 @@ class Activation(Follower):
             return None
         if event == "opcode":
             instruction = self.program[at]
-            if instruction is not None:
-                try:
+            try:
+                if self.o.effects is not None:
+                    self.o.effects.step(self, at)
+                if instruction is not None:
                     self.then = instruction[0](self, instruction[1])
-                except Exception as error:
-                    self.o.fault(error)
+            except Exception as error:
+                self.o.fault(error)
         return self.step
 
     def top(self, k: int = 0) -> Any:

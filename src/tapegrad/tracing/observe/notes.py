@@ -51,6 +51,7 @@ class Notes(Uses):
         self.asked: dict[tuple[int, str], Any] = {}  # modules, by their id and what was looked up
         self.identities = Identities(self.reads, self.refuse, self.label, arguments)
         self.running: Running | None = None  # the last one that called something
+        self.effects: Any = None  # what the run changes, from the first test of a loop on
 
     def forget(self) -> None:
         """Drop what is held, so that no id of it is given away."""

@@ -24,6 +24,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegrad.core.request import describe
+from tapegrad.ir.tape import Guard
+from tapegrad.ir.turns import Turning
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
@@ -38,6 +40,7 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.programs import program_of
+from tapegrad.tracing.observe.turns import found, reached
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,7 +64,9 @@ def _kind_of(frame: FrameType) -> str:
         return known[0]
     if code.co_filename.startswith("<"):  # made of a text, by dataclasses for instance
         name = str(frame.f_globals.get("__name__", ""))
-        own = name.partition(".")[0] in ("tapegrad", "numpy")
+        module = sys.modules.get(name)  # which the text is run for, whatever it says
+        its = getattr(module, "__dict__", None) is frame.f_globals
+        own = its and name.partition(".")[0] in ("tapegrad", "numpy")
     else:
         own = is_own(code)
     found = _OWN if own else _SILENT if is_silent(code) else _FOLLOWED
@@ -332,6 +337,28 @@ def note_computed(values: Iterable[Any]) -> None:
             if isinstance(x, np.ndarray) and not isinstance(x, Value):
                 for place in here.reads.arrays_of(x):
                     here.reads.contents(place)
+
+
+def note_test(x: Any, trace: Any, guard: Guard | None) -> None:
+    """The truth of a traced value was asked for: the caller's caller is Python's call of it."""
+    here = following.observer
+    if here is not None and guard is not None:
+        try:
+            reached(here, x, trace, guard)
+        except Exception as error:
+            here.fault(error)
+
+
+def loops_of(trace: Any) -> list[Turning]:
+    """The loops of a trace that go on until a condition no longer holds."""
+    return found(following.observer, trace)
+
+
+def note_written(x: Any) -> None:
+    """A traced array is about to stand for another variable of the tape."""
+    here = following.observer
+    if here is not None and here.effects is not None:
+        here.effects.note_write(x)
 
 
 def note_captured(x: np.ndarray) -> None:

@@ -1,0 +1,60 @@
+"""Views of views of arrays: a chain of them, down from the array, and up when one is written to.
+
+Names: `record` records a call; `below` is what a view is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.primitives.kinds import View
+from tapegrad.primitives.scatter import SetItem
+from tapegrad.primitives.views import (
+    BroadcastTo,
+    Diagonal,
+    ExpandDims,
+    GetItem,
+    Reshape,
+    Squeeze,
+    Transpose,
+)
+from tapegrad.primitives.windows import SetWindow, Window
+from tapegrad.tracing.source import at_line
+
+Record = Callable[..., Any]
+
+
+class Chosen(NamedTuple):
+    """A view whose place values say: a window, and its steps, which are tracers."""
+
+    window: Window
+    steps: tuple[Any, ...]
+
+
+def viewed(record: Record, trace: Any, view: View | Chosen, below: Any) -> Any:
+    """The view of an array."""
+    window, steps = view if isinstance(view, Chosen) else (view, ())
+    return record(trace, window, [below, *steps])
+
+
+def unviewed(record: Record, trace: Any, view: View | Chosen, below: Any, new: Any) -> Any:
+    """`below` after its view `view(below)` has become `new`."""
+    if isinstance(view, Chosen):
+        write = SetWindow(view.window.index, view.window.moves)
+        return record(trace, write, [below, new, *view.steps])
+    if isinstance(view, GetItem):
+        return record(trace, SetItem(view.index), [below, new])
+    if isinstance(view, Transpose):
+        return record(trace, Transpose(tuple(map(int, np.argsort(view.axes)))), [new])
+    if isinstance(view, Reshape):
+        return record(trace, Reshape(below.shape), [new])
+    if isinstance(view, ExpandDims):
+        return record(trace, Squeeze(view.axes), [new])
+    if isinstance(view, Squeeze):
+        return record(trace, ExpandDims(view.axes), [new])
+    assert isinstance(view, (BroadcastTo, Diagonal))
+    instead = ". Use np.fill_diagonal" if isinstance(view, Diagonal) else ""
+    raise ValueError(f"assignment destination is read-only{at_line()}{instead}")

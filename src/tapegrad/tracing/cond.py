@@ -1,0 +1,371 @@
+"""Conditionals that are written as such: of two functions one is called, and both are traced.
+
+    y = f(x) if p else g(x)      -->      %y = loop(int(p), %empty, %x, f)
+                                          %z = loop(int(not p), %y, %x, g)
+
+A conditional is a loop of one round or none, and another one of none or one, on what the first one
+left. So its derivative, its plan and its code are those of loops: what isn't called takes no time,
+and no derivative comes from there, be it infinite or no number.
+
+What the functions compute of values around them, without being passed them, stands in the loops too
+(see `Trace`): it isn't computed unless the function is called. The one that isn't called is traced
+on values that it may not be meant for. They decide nothing: where the function branches on one, or
+fails, the conditional is an `if` of Python's, whose condition is guarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.handlers import let_through, quiet
+from tapegrad.core.request import Request, describe, leaf_names
+from tapegrad.core.statics import static_key
+from tapegrad.core.trees import flatten, is_array, is_traced, unflatten
+from tapegrad.errors import ArgumentError, UnsupportedError
+from tapegrad.ir.inputs import renumbered
+from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
+from tapegrad.primitives.control import CallTape
+from tapegrad.primitives.elementwise import AsType
+from tapegrad.primitives.loops import Loop
+from tapegrad.primitives.windows import Empty
+from tapegrad.tracing.floating import watched
+from tapegrad.tracing.observe.observer import observed, unobserved
+from tapegrad.tracing.rounds import check_leaves, name_of, own_copies, text_of, type_text
+from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
+from tapegrad.tracing.source import at_source, user_source
+from tapegrad.tracing.trace import innermost, traces_under_way
+from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
+
+
+@unobserved
+def cond(pred: Any, functions: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
+    """What the first function returns, if `pred` holds, else what the second one does."""
+    label = f"cond of {describe(functions[0])} and {describe(functions[1])}"
+    given = Operands(label, tuple(operands), user_source())
+    pred = _truth(label, pred, given.at())
+    if not isinstance(pred, Tracer):
+        return given.plainly(functions[0 if pred else 1])
+    return _traced(given, pred, functions)
+
+
+def _truth(label: str, pred: Any, at: str) -> Any:
+    """The condition: True or False, or a traced one of these."""
+    if not is_traced(pred) or np.size(pred) != 1:
+        if isinstance(pred, (bool, np.bool_)) or pred is None:
+            return bool(pred)
+        shape = f"an array of shape {np.shape(pred)}" if is_traced(pred) else repr(pred)
+        raise ArgumentError(
+            f"{label}: the condition is {shape}{at}, and one truth value says which of the two is "
+            "called. Use np.all or np.any; np.where chooses for each element"
+        )
+    if not isinstance(pred, Tracer):
+        return bool(pred)
+    if pred.dtype.kind != "b":
+        pred = np.not_equal(pred, 0)
+    return np.reshape(pred, ())[()] if np.ndim(pred) else pred
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """A leaf of what a traced function returned: its operand and type, which constants that aren't
+    numbers don't have, and its value, as plain Python has it."""
+
+    operand: Any
+    aval: Any
+    value: Any
+
+    @property
+    def text(self) -> str:
+        if self.aval is None:
+            return repr(self.value)
+        return type_text((self.aval.shape, self.aval.dtype, self.aval.weak))
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A function as it was traced, on the operands that are traced."""
+
+    traced: Traced
+    structure: Any
+    leaves: list[Leaf]
+
+
+@dataclass(frozen=True, eq=False)
+class Operands:
+    """What the functions of a conditional are passed."""
+
+    label: str
+    values: tuple[Any, ...]
+    src: Any
+
+    def at(self) -> str:
+        return at_source(self.src)
+
+    def called(self, f: Callable[..., Any], values: Sequence[Any]) -> tuple[list[Any], Any]:
+        """The leaves of what a function returns, and how they are put together; the values of
+        operands are its own, and it can't write to them."""
+        leaves, structure = flatten(values)
+        own = [_unwritable(x) for x in leaves]
+        with observed():
+            returned = f(*unflatten(structure, own))
+        for x in own:
+            if isinstance(x, Tracer) and x._owner._version:
+                raise UnsupportedError(
+                    f"{self.label}: {describe(f)} writes to an operand that it is passed"
+                    f"{self.at()}. Start with a copy, x = x.copy(), and return that"
+                )
+        found, structure = flatten(returned)
+        check_leaves(self.label, found, returned, "the result")
+        return found, structure
+
+    def plainly(self, f: Callable[..., Any]) -> Any:
+        """What a function returns, without a conditional on the tape."""
+        leaves, structure = self.called(f, self.values)
+        mine = [x._detached() if isinstance(x, Tracer) else x for x in own_copies(leaves)]
+        return unflatten(structure, mine)
+
+    def side(self, f: Callable[..., Any], idle: bool) -> Side:
+        """A function, traced. One that isn't called is traced without a word."""
+        structures: list[Any] = []
+        leaves, structure = flatten(self.values)
+
+        @unobserved
+        def body(*traced: Any) -> Any:
+            given = iter(traced)
+            values = [next(given) if is_traced(x) else x for x in leaves]
+            found, result = self.called(f, unflatten(structure, values))
+            structures[:] = [result]
+            return found
+
+        body.__name__ = describe(f)
+        names, _ = leaf_names(f, self.values, {})
+        request = Request(body, self.traced, names=names)
+        run = quiet(trace_function) if idle else trace_function
+        traced = run(request, repeats=True, apart=True, idle=idle)
+        found = [_leaf(traced, k) for k in range(len(traced.outputs))]
+        return Side(traced, structures[0], found)
+
+    @property
+    def traced(self) -> list[Any]:
+        """The operands that a tape has."""
+        return [x for x in flatten(self.values)[0] if is_traced(x)]
+
+    def inputs(self, side: Side) -> list[Any]:
+        """The values of the inputs of a side's tape."""
+        given = [x if isinstance(x, Tracer) else plain_value(x) for x in self.traced]
+        return [*given, *side.traced.captured]
+
+
+def _unwritable(x: Any) -> Any:
+    """An operand as a function gets it."""
+    if isinstance(x, Tracer):
+        return x._detached()
+    if is_array(x):
+        x = x.view()
+        x.flags.writeable = False
+    return x
+
+
+def _leaf(traced: Traced, k: int) -> Leaf:
+    at, value = traced.outputs[k], traced.leaves[k]
+    if at is not None:
+        operand = traced.tape.outputs[at]
+        return Leaf(operand, Aval(operand.shape, operand.dtype, traced.weak[k]), value)
+    if isinstance(value, bool):
+        return Leaf(Literal(np.bool_(value)), Aval((), np.dtype(bool), True), value)
+    if not is_traced(value):
+        return Leaf(None, None, value)
+    return Leaf(Literal(plain_value(value)), input_aval(value), value)
+
+
+# ---- on the tape
+
+
+def _traced(given: Operands, pred: Tracer, functions: Sequence[Callable[..., Any]]) -> Any:
+    """The conditional on the tape; or a guard, if the function that isn't called can't be traced
+    like this."""
+    known = pred._read()[1]
+    if known is None:  # in a derivative rule
+        sides = [given.side(f, idle=False) for f in functions]
+        return _merged(given, pred, sides, None)
+    taken = 0 if known else 1
+    side = given.side(functions[taken], idle=False)
+    around = traces_under_way()
+    refusals = [trace.refusal for trace in around]
+    try:
+        if around and watched(around[-1]):
+            raise UnsupportedError("np.errstate or a filter of warnings makes errors of it")
+        other = given.side(functions[1 - taken], idle=True)
+    except Exception as error:
+        let_through(error)
+        if innermost([pred]).idle:
+            raise
+        for trace, refusal in zip(around, refusals, strict=True):
+            trace.refusal = refusal
+        why = str(error).partition(". ")[0]
+        pred._trace.guard(
+            pred,
+            bool(known),
+            f"the condition of cond, whose other function can't be traced before it is called "
+            f"({type(error).__name__}: {why}),",
+            given.src,
+        )
+        return _in_front(given, side)
+    return _merged(given, pred, [other, side] if taken else [side, other], taken)
+
+
+def _in_front(given: Operands, side: Side) -> Any:
+    """A function by itself, as it was called."""
+    inputs = given.inputs(side)
+    tracers = [x for x in inputs if isinstance(x, Tracer)]
+    if not tracers:
+        return unflatten(side.structure, [leaf.value for leaf in side.leaves])
+    trace = innermost(tracers)
+    on_tape = [leaf for leaf in side.leaves if isinstance(leaf.operand, Var)]
+    tape = replace(side.traced.tape, outputs=tuple([leaf.operand for leaf in on_tape]))
+    outs = iter(trace.record(CallTape(tape), [to_operand(trace, x)[0] for x in inputs]))
+    found = [
+        leaf.value
+        if leaf not in on_tape
+        else stand_in(trace, next(outs), _as_result(leaf.value, leaf.aval), leaf.aval.weak)
+        for leaf in side.leaves
+    ]
+    return unflatten(side.structure, found)
+
+
+def _merged(given: Operands, pred: Tracer, sides: Sequence[Side], taken: int | None) -> Any:
+    """The conditional."""
+    first, second = sides
+    if first.structure != second.structure:
+        raise ArgumentError(
+            f"{given.label}: what the two return is put together as {text_of(first.structure)} "
+            f"and as {text_of(second.structure)}{given.at()}. Return the same keys, and as many "
+            "entries"
+        )
+    avals = []
+    for k, pair in enumerate(zip(first.leaves, second.leaves, strict=True)):
+        aval = _common(*pair)
+        if aval is _Unlike:
+            name = name_of(unflatten(first.structure, range(len(first.leaves))), k, "the result")
+            raise ArgumentError(
+                f"{given.label}: {name} is {pair[0].text} of the one and {pair[1].text} of the "
+                f"other{given.at()}. Both return the same shapes and dtypes; of numbers those of "
+                "Python take the dtype of NumPy's"
+            )
+        avals.append(aval)
+    slots = [aval for aval in avals if aval is not None]
+    ends = _recorded(given, pred, sides, avals) if slots else iter(())
+    found = []
+    for k, aval in enumerate(avals):
+        if aval is None:
+            found.append(first.leaves[k].value)
+            continue
+        trace, out = next(ends)
+        value = None if taken is None else _as_result(sides[taken].leaves[k].value, aval)
+        found.append(stand_in(trace, out, value, aval.weak))
+    return unflatten(first.structure, found)
+
+
+def _recorded(
+    given: Operands, pred: Tracer, sides: Sequence[Side], avals: Sequence[Aval | None]
+) -> Any:
+    """The results of the two loops: the trace, and what stands for them there."""
+    slots = [aval for aval in avals if aval is not None]
+    inputs = [given.inputs(side) for side in sides]
+    tracers = [x for values in inputs for x in values if isinstance(x, Tracer)]
+    trace = innermost([pred, *tracers])
+    integer = AsType(np.dtype(np.int64))
+    rounds = [record(trace, integer, [p]) for p in (pred, np.logical_not(pred))]
+    ends: list[Operand] = []
+    for aval in slots:
+        if aval.shape:
+            ends += trace.record(Empty(aval.shape, aval.dtype), [])
+        else:
+            ends.append(Literal(aval.dtype.type(0)))
+    for side, values, count in zip(sides, inputs, rounds, strict=True):
+        loop = Loop(_body(side, avals), len(slots), 1, instead=True)
+        operands = [to_operand(trace, x)[0] for x in (count, *values)]
+        ends = list(trace.record(loop, [operands[0], *ends, *operands[1:]]))
+    return iter([(trace, out) for out in ends])
+
+
+def _body(side: Side, avals: Sequence[Aval | None]) -> Tape:
+    """A side's tape as that of a round, which doesn't look at what is there before."""
+    tape = side.traced.tape
+    builder = Builder.after(tape, tape.name)
+    step = builder.fresh(Aval((), np.dtype(np.int64)))
+    outputs: list[Operand] = []
+    before = []
+    for leaf, aval in zip(side.leaves, avals, strict=True):
+        if aval is None:
+            continue
+        before.append(builder.fresh(Aval(aval.shape, aval.dtype)))
+        x = leaf.operand
+        if isinstance(x, Literal):
+            x = Literal(aval.dtype.type(x.value))
+        elif x.dtype != aval.dtype:
+            (x,) = builder.call(AsType(aval.dtype), [x])
+        outputs.append(x)
+    names = tape.names or ("",) * len(tape.inputs)
+    return renumbered(
+        replace(
+            tape,
+            inputs=(step, *before, *tape.inputs),
+            names=("step", *[""] * len(before), *names),
+            calls=tuple(builder.calls),
+            outputs=tuple(outputs),
+        )
+    )
+
+
+# ---- types
+
+
+_Unlike: Any = object()
+
+
+def _common(a: Leaf, b: Leaf) -> Aval | None:
+    """The type of a result; None of a constant that is the same in both, and `_Unlike` if there is
+    no type that both have."""
+    if a.aval is None or b.aval is None:
+        same = a.aval is b.aval and static_key(a.value) == static_key(b.value)
+        return None if same else _Unlike
+    if a.aval.shape != b.aval.shape:
+        return _Unlike
+    constant = isinstance(a.operand, Literal) and isinstance(b.operand, Literal)
+    if a.aval == b.aval:
+        if constant and static_key(a.value) == static_key(b.value):
+            return None
+        return Aval(a.aval.shape, a.aval.dtype, a.aval.weak)
+    if a.aval.weak and b.aval.weak:
+        kinds = {a.aval.dtype.kind, b.aval.dtype.kind}
+        return Aval((), np.dtype(np.float64), True) if kinds == {"i", "f"} else _Unlike
+    weak, strong = (a, b) if a.aval.weak else (b, a)
+    if strong.aval.weak or not _fits(weak, strong.aval.dtype):
+        return _Unlike
+    return Aval(strong.aval.shape, strong.aval.dtype)
+
+
+def _fits(number: Leaf, dtype: np.dtype) -> bool:
+    """Whether a number of Python's takes a dtype of NumPy's, whatever its value is."""
+    kind = number.aval.dtype.kind
+    if not number.aval.weak or (kind == "b") != (dtype.kind == "b"):
+        return False
+    if kind == "i" and dtype.kind in "iu" and dtype != np.int64:
+        bounds = np.iinfo(dtype)
+        known = isinstance(number.operand, Literal)
+        return known and bounds.min <= int(number.operand.value) <= bounds.max
+    return kind == dtype.kind or (kind == "i" and dtype.kind == "f")
+
+
+def _as_result(value: Any, aval: Aval) -> Any:
+    """A known value of a result: a row-major array of its own, or a scalar."""
+    if value is None:
+        return None
+    if is_array(value):
+        return np.array(value, aval.dtype, order="C")
+    return aval.dtype.type(value)

@@ -1,0 +1,319 @@
+"""What a stretch of a run changes, besides its own variables and what it has made itself.
+
+Where nothing was changed between two points of a run, and its variables are alike there, it will do
+the same again: that is how a loop is proven to be one (`turns.py`). So what is listed here is what
+is known to change nothing; all else counts as a change. Functions written in Python are followed,
+and count by their own instructions.
+"""
+
+from __future__ import annotations
+
+import dis
+import opcode
+import operator
+import sys
+import types
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.turns import BASE, MODULUS, Path
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.frames import MISSING, local
+from tapegrad.tracing.observe.harmless import CALM, is_own
+from tapegrad.tracing.observe.unchanging import (
+    ALONE,
+    ITERATORS,
+    changes_nothing,
+    has_attributes,
+    has_items,
+    is_known,
+    is_private,
+)
+from tapegrad.tracing.observe.watching import PREFIX_TOLD
+
+Check = Callable[[Activation, Any], bool]
+
+# They move values between variables and the stack, jump, or make something new of them.
+_NAMES = """
+    BUILD_CONST_KEY_MAP BUILD_LIST BUILD_SLICE BUILD_STRING BUILD_TUPLE CACHE COPY COPY_FREE_VARS
+    DELETE_FAST END_FOR EXTENDED_ARG GET_LEN INTRINSIC_LIST_TO_TUPLE JUMP_BACKWARD
+    JUMP_BACKWARD_NO_INTERRUPT JUMP_FORWARD KW_NAMES LIST_APPEND LIST_TO_TUPLE
+    LOAD_ASSERTION_ERROR LOAD_CLOSURE LOAD_CONST LOAD_DEREF LOAD_FAST LOAD_FAST_AND_CLEAR
+    LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_GLOBAL MAKE_CELL MAKE_FUNCTION NOP
+    POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_NONE
+    POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_TOP PRECALL PUSH_NULL
+    RESUME RETURN_CONST RETURN_VALUE SET_FUNCTION_ATTRIBUTE STORE_FAST STORE_FAST_LOAD_FAST
+    STORE_FAST_STORE_FAST SWAP
+"""
+_NOTHING = frozenset(_NAMES.split())
+
+
+class Effects:
+    """Counts what a run changes, from when it is first asked for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.advanced: dict[int, int] = {}  # iterators, by id: the time at which they last went on
+        self.written: list[tuple[int, int]] = []  # traced arrays: see `note_write`
+        self.compared = False  # whether it matters which object a traced value is
+        self.time = 0
+        self.path = Path()
+
+    def selects(self, values: Iterable[Any]) -> None:
+        """What is found depends on these values, as the way that a program takes would."""
+        for x in values:
+            if type(x) in _SELECTING:
+                self.path = self.path.then(hash(x))
+
+    def note_write(self, x: Any) -> None:
+        """A traced array is about to stand for another variable: the array's id, and the number of
+        the variable that it stood for."""
+        self.written.append((id(x), getattr(x._operand, "id", 0)))
+
+    def step(self, a: Activation, at: int) -> None:
+        """The instruction at this place of a frame's code is about to run."""
+        if a.checks is None:
+            a.checks = _checks_of(a.frame.f_code)
+        digest, length = self.path
+        number = (id(a.checks) << 20) + at
+        self.path = Path((digest * BASE + number) % MODULUS, length + 1)
+        entry = a.checks[at]
+        if entry is None:
+            return
+        check, arg = entry
+        if not check(a, arg):
+            self.count += 1
+        elif check is _goes_on:
+            self.advanced[id(a.top())] = self.time
+
+
+@lru_cache(maxsize=1024)
+def _checks_of(code: CodeType) -> list[tuple[Check, Any] | None]:
+    """For each place in a code, what tells whether the instruction there changes nothing; None
+    where it doesn't in any case."""
+    checks: list[tuple[Check, Any] | None] = [None] * (len(code.co_code) // 2 + 1)
+    names: tuple[str, ...] = ()
+    prefixed: list[int] = []
+    own = len({*code.co_varnames, *code.co_cellvars})
+    for i in dis.Bytecode(code):
+        name, arg = i.opname, i.arg or 0
+        if name == "EXTENDED_ARG":
+            prefixed += [i.offset >> 1] if PREFIX_TOLD else []
+            continue
+        if name == "KW_NAMES":
+            names = code.co_consts[arg]
+        entry: tuple[Check, Any] | None = (_changes, None)
+        if name in _NOTHING or (name == "STORE_DEREF" and arg < own):
+            entry = None
+        elif name in _CHECKS:
+            entry = _CHECKS[name], i.argval
+        elif name in ("CALL", "CALL_KW"):
+            entry = (_called if name == "CALL" else _called_by_name), (arg, names)
+            names = ()
+        elif "JUMP" in name and ("TRUE" in name or "FALSE" in name):
+            entry = _asked, None
+        for place in (*prefixed, i.offset >> 1):
+            checks[place] = entry
+        prefixed = []
+    return checks
+
+
+def _changes(a: Activation, arg: Any) -> bool:
+    return False
+
+
+# ---- values
+
+
+def _goes_on(a: Activation, arg: Any) -> bool:
+    """Whether an iterator that goes on is the frame's alone, which nobody else can look at."""
+    x = a.top()
+    kind: Any = type(x)
+    if kind is types.GeneratorType:
+        return is_own(x.gi_code) and sys.getrefcount(x) <= ALONE
+    # A comprehension is a function, up to Python 3.11, which is passed the iterator.
+    passed = a.frame.f_code.co_varnames[:1] == (".0",) and local(a.address, 0) is x
+    alone = sys.getrefcount(x) <= ALONE + passed
+    return kind in ITERATORS and alone and is_private(x)
+
+
+def _operators(a: Activation, count: int) -> bool:
+    return all(is_known(a.top(k)) for k in range(count))
+
+
+def _binary(a: Activation, arg: Any) -> bool:
+    return _operators(a, 2)
+
+
+def _in_place(a: Activation, arg: Any) -> bool:
+    """`x += y` of a number makes another; what is written to a traced array is noted there."""
+    return _operators(a, 2) and (CALM[type(a.top(1))] or type(a.top(1)) is tuple)
+
+
+def _unary(a: Activation, arg: Any) -> bool:
+    return _operators(a, 1)
+
+
+_asked = _unary
+
+
+def _operator(a: Activation, arg: Any) -> bool:
+    return (_in_place if arg in _INPLACE else _binary)(a, arg)
+
+
+_INPLACE = frozenset(
+    k for k, (_, sign) in enumerate(getattr(opcode, "_nb_ops", ())) if sign.endswith("=")
+)
+
+
+def _attribute(a: Activation, name: Any) -> bool:
+    return has_attributes(a.top())
+
+
+def _item(a: Activation, arg: Any) -> bool:
+    a.o.effects.selects([a.top()])
+    return has_items(a.top(1), a.top())
+
+
+def _slice_of(a: Activation, arg: Any) -> bool:
+    return has_items(a.top(2), a.top()) and is_known(a.top(1))
+
+
+def _of_traced(a: Activation, depth: int) -> bool:
+    """A write to a traced array is noted there."""
+    return isinstance(a.top(depth), Value)
+
+
+def _set_item(a: Activation, arg: Any) -> bool:
+    return _of_traced(a, 1)
+
+
+def _set_slice(a: Activation, arg: Any) -> bool:
+    return _of_traced(a, 2)
+
+
+def _iterated(a: Activation, arg: Any) -> bool:
+    x = a.top()
+    kind: Any = type(x)
+    if kind in ITERATORS or kind is types.GeneratorType:  # itself again; that it goes on is noted
+        return True
+    known = kind in (list, tuple, dict, set, frozenset, range, str) or isinstance(x, np.ndarray)
+    return known or isinstance(x, Value)
+
+
+def _unpacked(a: Activation, arg: Any) -> bool:
+    x = a.top()
+    known = type(x) in (list, tuple, range, str) or isinstance(x, (np.ndarray, Value))
+    return known
+
+
+def _identity(a: Activation, arg: Any) -> bool:
+    x, y = a.top(0), a.top(1)
+    _compares(a, x, y)
+    return any(v is None or type(v) is bool for v in (x, y))
+
+
+def _compares(a: Activation, *values: Any) -> None:
+    """It makes a difference which objects these are, or what they hold."""
+    if (
+        any(type(x) in (list, tuple, dict, set, frozenset) for x in values)
+        or sum(isinstance(x, Value) for x in values) == 2
+    ):
+        a.o.effects.compared = True
+
+
+def _comparison(a: Activation, arg: Any) -> bool:
+    if not isinstance(a.top(0), Value) and not isinstance(a.top(1), Value):
+        _compares(a, a.top(0), a.top(1))
+    return _operators(a, 2)
+
+
+def _contained(a: Activation, arg: Any) -> bool:
+    _compares(a, a.top(0), a.top(1))
+    held: Any = type(a.top())
+    known = held in (list, tuple, dict, set, frozenset, range, str) or CALM[held]
+    return known and is_known(a.top(1))
+
+
+def _keys(a: Activation, step: int, count: int) -> bool:
+    return all(
+        type(a.top(k)) in (str, int, tuple, bool, float)
+        for k in range(step - 1, step * count, step)
+    )
+
+
+# ---- calls
+
+
+def _called(a: Activation, arg: tuple[int, tuple[str, ...]]) -> bool:
+    count, names = arg
+    return _call(a, 0, count, names)
+
+
+def _called_by_name(a: Activation, arg: tuple[int, tuple[str, ...]]) -> bool:
+    return _call(a, 1, arg[0], a.top())
+
+
+def _call(a: Activation, above: int, count: int, names: tuple[str, ...]) -> bool:
+    first, second = a.top(above + count + 1), a.top(above + count)
+    values = [a.top(above + k) for k in range(count - 1, -1, -1)]
+    f = second if first is MISSING else first
+    if first is not MISSING and second is not MISSING:
+        values = [second, *values]
+    named = len(names)
+    kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
+    a.o.effects.selects(values)
+    if any(f is x for x in _COMPARING):
+        a.o.effects.compared = True
+    return changes_nothing(f, values[: len(values) - named] if named else values, kwargs)
+
+
+def _called_with(a: Activation, flags: int) -> bool:
+    """`f(*args, **kwargs)`."""
+    above = flags & 1
+    kwargs = a.top(0) if above else {}
+    args, f = a.top(above), a.top(above + 1)
+    f = a.top(above + 2) if f is MISSING else f
+    if type(args) not in (list, tuple) or type(kwargs) is not dict:
+        return False
+    return changes_nothing(f, args, kwargs)
+
+
+# They tell which of several equal objects, or arrays of equal contents, it is.
+_COMPARING = (id, operator.is_, operator.is_not, np.shares_memory, np.may_share_memory)
+_SELECTING = (int, bool, str, float)
+
+
+_CHECKS: dict[str, Check] = {
+    "BINARY_OP": _operator,
+    "BINARY_SLICE": _slice_of,
+    "BINARY_SUBSCR": _item,
+    "BUILD_MAP": lambda a, count: _keys(a, 2, count),
+    "BUILD_SET": lambda a, count: _keys(a, 1, count),
+    "CALL_FUNCTION_EX": _called_with,
+    "COMPARE_OP": _comparison,
+    "CONTAINS_OP": _contained,
+    "DICT_MERGE": lambda a, _: type(a.top()) is dict,
+    "DICT_UPDATE": lambda a, _: type(a.top()) is dict,
+    "FOR_ITER": _goes_on,
+    "GET_ITER": _iterated,
+    "IS_OP": _identity,
+    "LIST_EXTEND": _unpacked,
+    "LOAD_ATTR": _attribute,
+    "LOAD_METHOD": _attribute,
+    "STORE_SLICE": _set_slice,
+    "STORE_SUBSCR": _set_item,
+    "TO_BOOL": _unary,
+    "UNARY_INVERT": _unary,
+    "UNARY_NEGATIVE": _unary,
+    "UNARY_NOT": _unary,
+    "UNARY_POSITIVE": _unary,
+    "INTRINSIC_UNARY_POSITIVE": _unary,
+    "UNPACK_EX": _unpacked,
+    "UNPACK_SEQUENCE": _unpacked,
+}

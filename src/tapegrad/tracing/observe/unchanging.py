@@ -1,0 +1,219 @@
+"""What is known to change nothing that was there before: operators, look-ups and calls.
+
+Functions written in Python are followed, so what they do is seen as they do it.
+"""
+
+from __future__ import annotations
+
+import _abc  # type: ignore[import-not-found]
+import builtins
+import cmath
+import collections
+import functools
+import gc
+import math
+import operator
+import sys
+import types
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe.harmless import (
+    CALM,
+    DISPATCHER,
+    is_harmless,
+    is_own,
+    is_pythons_class,
+    is_silent,
+    module_of,
+)
+from tapegrad.tracing.observe.lookups import FIXED
+
+ALONE = 3  # references: who holds it, the name that it has here, the argument of `getrefcount`
+
+
+# ---- values
+
+
+def is_known(x: Any) -> bool:
+    """Whether operators on this value change nothing, and run no code that isn't followed."""
+    kind: Any = type(x)
+    return CALM[kind] or isinstance(x, np.ndarray) or kind in _PLAIN or is_pythons_class(kind)
+
+
+_PLAIN = frozenset(
+    [list, tuple, dict, set, frozenset, range, slice, type, types.ModuleType, types.FunctionType]
+    + [types.MethodType, types.BuiltinFunctionType, np.ufunc, DISPATCHER, type(...), np.dtype]
+    + [type(NotImplemented), types.CellType, types.CodeType, functools.partial]
+)
+
+
+def is_passive(x: Any, depth: int = 0) -> bool:
+    """Whether a function of Python's or NumPy's that reads this value changes nothing by that: it
+    is no iterator, which would go on."""
+    kind: Any = type(x)
+    if CALM[kind] or isinstance(x, np.ndarray):
+        return True
+    if kind in (list, tuple, dict, set, frozenset):
+        values = [*x, *x.values()] if kind is dict else x
+        return depth < _DEEP and all(is_passive(v, depth + 1) for v in values)
+    if kind in (range, np.ufunc, DISPATCHER, types.FunctionType) or isinstance(x, (type, np.dtype)):
+        return True
+    if kind is slice:
+        return all(is_passive(v, depth + 1) for v in (x.start, x.stop, x.step))
+    return False
+
+
+_DEEP = 8
+ITERATORS: frozenset[type] = frozenset(
+    [type(iter([])), type(iter(())), type(iter({})), type(iter("")), type(iter(range(1)))]
+    + [type(iter(np.empty(1))), type(reversed([]))]
+    + [type(iter({}.values())), type(iter({}.items())), enumerate, zip, reversed]
+)
+
+
+def is_private(x: Any) -> bool:
+    """Whether what an iterator goes through is its own, or doesn't go on with it."""
+    held: Any
+    for held in gc.get_referents(x):
+        if type(held) is tuple:  # a zip's
+            inner: Any = [y for y in held if type(y) in ITERATORS]
+            # The tuple, the list, and as above.
+            if any(sys.getrefcount(y) > ALONE + 1 or not is_private(y) for y in inner):
+                return False
+            if len(inner) < len(held) and not is_passive(held):
+                return False
+        elif type(held) in ITERATORS:
+            if sys.getrefcount(held) > ALONE + 1 or not is_private(held):
+                return False
+        elif not is_passive(held):
+            return False
+    return True
+
+
+def has_attributes(x: Any) -> bool:
+    """Whether looking up an attribute changes nothing: methods written in Python are followed."""
+    kind = type(x)
+    known = CALM[kind] or kind in FIXED or kind in _PLAIN or isinstance(x, np.ndarray)
+    return known or is_pythons_class(kind) or _is_tapegrads(module_of(kind))
+
+
+def has_items(x: Any, key: Any) -> bool:
+    kind: Any = type(x)
+    known = CALM[kind] or kind in (list, tuple, dict, range) or isinstance(x, (np.ndarray, tuple))
+    users = is_pythons_class(kind) and not isinstance(x, (dict, collections.deque))
+    return (known or users) and is_known(key)
+
+
+# ---- calls
+
+
+_NAMES = """
+    abs all any ascii bin callable chr divmod hash hex isinstance issubclass len max min oct ord pow
+    repr round sorted sum
+"""
+_BUILTINS = frozenset(getattr(builtins, name) for name in _NAMES.split())
+_ASKING = frozenset(getattr(_abc, f"_abc_{name}check") for name in ("instance", "subclass"))
+_CLASSES = (bool, int, float, complex, str, tuple, list, dict, set, frozenset, range, slice)
+_LOOKED_UP = (getattr, hasattr)
+_MODULES = (math, cmath)
+_SIGNS = """
+    abs add and_ eq floordiv ge getitem gt index inv invert le lshift lt matmul mod mul ne neg not_
+    or_ pos pow rshift sub truediv truth xor
+"""
+_OPERATORS = frozenset(getattr(operator, name) for name in _SIGNS.split())
+# Methods of what is written in C, by class: these read, and return something new.
+_METHODS: dict[type, frozenset[str]] = {
+    list: frozenset(["copy", "count", "index", "__len__", "__getitem__"]),
+    dict: frozenset(["copy", "get", "items", "keys", "values", "__len__", "__getitem__"]),
+    tuple: frozenset(["count", "index", "__new__"]),
+}
+_IN_PLACE = "byteswap dump fill itemset partition put resize setfield setflags sort tofile"
+_WRITING = frozenset(_IN_PLACE.split())
+
+
+def changes_nothing(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a call changes nothing that was there before it; what it runs that is written in
+    Python is followed."""
+    kind: Any = type(f)
+    values = (*args, *kwargs.values())
+    if kind is types.FunctionType:
+        if is_silent(f.__code__):
+            return False
+        if not is_own(f.__code__):
+            return True
+        if _is_tapegrads(f.__module__):
+            return _are_passive(values)
+        return is_harmless(f) and _reads(kwargs) and _are_passive(values)
+    if kind is types.MethodType:
+        return changes_nothing(f.__func__, [f.__self__, *args], kwargs)
+    if kind is functools.partial:
+        return changes_nothing(f.func, [*f.args, *args], {**f.keywords, **kwargs})
+    if kind is np.ufunc:
+        given = len(args) <= f.nin or all(isinstance(x, Value) for x in args[f.nin :])
+        return is_harmless(f) and given and _reads(kwargs) and _are_passive(values)
+    if kind is DISPATCHER:
+        writes = f in _WRITERS and not (args and isinstance(args[0], Value))
+        return is_harmless(f) and not writes and _reads(kwargs) and _are_passive(values)
+    if isinstance(f, type):
+        plain = any(f is x for x in _CLASSES) or issubclass(f, np.generic)
+        if f is enumerate or f is zip or f is reversed:  # what goes on later is seen then
+            return all(is_passive(x) or type(x) in ITERATORS for x in values)
+        if not plain and is_pythons_class(f) and type(f) is type:
+            return issubclass(f, tuple) or f.__new__ is object.__new__
+        return plain and _are_passive(values)
+    if _is_tapegrads(module_of(kind)):  # a derivative: its function is followed
+        return _are_passive(values)
+    if kind is types.BuiltinFunctionType or kind in _UNBOUND:
+        return _is_builtin(f, args, values)
+    return is_pythons_class(kind) and not module_of(kind).startswith("numpy")  # it is followed
+
+
+_UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
+_WRITERS = (np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal)
+
+
+def _is_tapegrads(module: Any) -> bool:
+    return isinstance(module, str) and module.startswith("tapegrad.")
+
+
+def _are_passive(values: Iterable[Any]) -> bool:
+    return all(is_passive(x) or is_pythons_class(type(x)) for x in values)
+
+
+def _reads(kwargs: dict[str, Any]) -> bool:
+    """Whether results go nowhere but into new or traced arrays."""
+    out = kwargs.get("out")
+    return all(x is None or isinstance(x, Value) for x in (out if type(out) is tuple else (out,)))
+
+
+def _is_builtin(f: Any, args: Sequence[Any], values: Sequence[Any]) -> bool:
+    held = getattr(f, "__self__", None)
+    if held is None or isinstance(held, types.ModuleType):
+        if type(f) in _UNBOUND:
+            held, args, values = (args[0], args[1:], values[1:]) if args else (None, (), ())
+            return held is not None and _is_reading(held, f.__name__) and _are_passive(values)
+        if f in _LOOKED_UP:
+            return bool(args) and has_attributes(args[0])
+        known = f in _BUILTINS or f in _OPERATORS or held in _MODULES or f in _ASKING
+        if not known and str(f.__module__).startswith("numpy"):
+            known = is_harmless(f) and f not in _WRITERS
+        return known and all(is_passive(x) for x in values)
+    return _is_reading(held, f.__name__) and _are_passive(values)
+
+
+def _is_reading(x: Any, name: str) -> bool:
+    """Whether this method of an object written in C leaves it as it is."""
+    kind: Any = type(x)
+    if isinstance(x, type):
+        return name in ("__new__", "fromkeys") and x in (object, tuple, dict)
+    if isinstance(x, (np.ndarray, np.generic)):
+        return name not in _WRITING and not name.startswith(("__i", "__set", "__del"))
+    if kind is np.ufunc:
+        return name in ("reduce", "accumulate", "outer", "reduceat")
+    if CALM[kind] or kind in (range, slice):
+        return True
+    return name in _METHODS.get(kind, ())

@@ -1,0 +1,102 @@
+"""Nests whose inner loops have another number of rounds each time are loops in loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.loops import nests
+from tests.loops.programs_test import drawn
+
+from tapegrad import grad, pipeline, trace, value_and_grad
+from tapegrad.primitives.kinds import Repeated
+
+
+def pairs(x):
+    total = 0.0
+    for i in range(len(x)):
+        for j in range(i):
+            total = total + np.cos(x[i] - x[j])
+    return total
+
+
+def ramp(n):
+    return np.linspace(0.1, 0.9, n) ** 2
+
+
+def depth(tape):
+    """How many loops stand in each other at the most."""
+    loops = [call.primitive for call in tape.calls if isinstance(call.primitive, Repeated)]
+    return max([1 + depth(loop.body) for loop in loops], default=0)
+
+
+def biggest(tape):
+    """The bytes of the largest array, in loops too."""
+    sizes = [out.aval.nbytes for call in tape.calls for out in call.outs]
+    inner = [biggest(t) for call in tape.calls for t in call.primitive.tapes]
+    return max([*sizes, *inner], default=0)
+
+
+def test_the_inner_loop_runs_as_often_as_the_step_says():
+    _, tape = trace(pairs, ramp(20))
+    assert depth(tape) == 2
+    assert "range(i + 1)" in tape.source
+
+
+def test_three_loops_stand_in_each_other():
+    program = next(p for p in nests.PROGRAMS if p.name == "gauss_elimination")
+    _, tape = trace(program.function, *drawn(program, 0, 30))
+    assert depth(tape) == 3
+
+
+def test_few_rounds_stay_unrolled():
+    _, tape = trace(pairs, ramp(5))
+    assert depth(tape) == 0
+
+
+def test_an_inner_loop_keeps_what_it_reads_of_a_table_and_not_the_table():
+    """The table changes from round to round: keeping it for each would take n**4 numbers."""
+    program = next(p for p in nests.PROGRAMS if p.name == "gauss_elimination")
+    args = drawn(program, 0, 60)
+    n = len(args[1])
+    tape = pipeline.gradient(trace(program.function, *args)[1], [0])
+    assert biggest(tape) <= 8 * n**3
+
+
+def test_nested_loops_write_in_place():
+    """No loop over a whole array stands in a loop over rounds."""
+    args = (ramp(20), np.array(0.3))
+    tape = pipeline.gradient(trace(nests.shifted_polynomial, *args)[1], [0, 1])
+    inside = [line for line in pipeline.source_of(tape).splitlines() if line.startswith(" " * 8)]
+    assert not [line for line in inside if "in range(20)" in line]
+
+
+def test_conditions_that_turn_are_traced_again():
+    def kinked(x):
+        total = 0.0
+        for i in range(len(x)):
+            for j in range(i):
+                if x[i] > x[j]:
+                    total = total + x[i] * x[j]
+                else:
+                    total = total - x[j] ** 2
+        return total
+
+    derivative = value_and_grad(kinked, compile="never")
+    for x in (ramp(14), -ramp(14), np.sin(7.0 * ramp(14))):
+        value, gradient = derivative(x)
+        assert value == pytest.approx(kinked(x))
+        h = 1e-6 * np.cos(np.arange(14.0))
+        slope = (kinked(x + h) - kinked(x - h)) / 2
+        assert gradient @ h == pytest.approx(slope, rel=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_second_derivatives(mode):
+    direction = np.cos(np.arange(14.0))
+
+    def along(x):
+        return np.sum(grad(pairs)(x) * direction)
+
+    x, h = ramp(14), 1e-5 * direction
+    expected = (np.asarray(grad(pairs)(x + h)) - grad(pairs)(x - h)) / 2e-5
+    np.testing.assert_allclose(grad(along, compile=mode)(x), expected, rtol=1e-6, atol=1e-8)
