@@ -256,9 +256,10 @@ def planned(tape: Tape) -> Planned:
 def schedule(tape: Tape) -> Program:
     """The program of an optimised tape: its plan, and the source of its kernels."""
     from tapegrad.backends.cpu.emit import emit
+    from tapegrad.schedule.lengths import lengths
 
     first, passes, plan, allocation = planned(tape)
-    program = emit(plan, allocation)
+    program = emit(plan, allocation, lengths(tape))
     if DEBUG:
         from tapegrad.backends.oracle import hold
 

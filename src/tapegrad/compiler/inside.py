@@ -15,11 +15,13 @@ import traceback
 from collections import deque
 from typing import TYPE_CHECKING
 
+from tapegrad.backends.cpu.machine_code import one_by_one
 from tapegrad.compiler import kept
 from tapegrad.compiler.executable import encoded
 from tapegrad.compiler.first import compile_first
 from tapegrad.compiler.packed import opaque_of
 from tapegrad.compiler.protocol import Answer
+from tapegrad.compiler.templates import with_templates
 from tapegrad.core.handlers import let_through
 from tapegrad.core.late import no_forks
 from tapegrad.pipeline import compile
@@ -111,7 +113,8 @@ def _answer(job: Job) -> Answer:
     """Compile a program. Nothing of it travels, so it may refer to what only this process knows."""
     times: dict[str, float] = {}
     try:
-        executable = compile(job.packed.unpack(), times=times)
+        build = with_templates(one_by_one, job.anew)
+        executable = compile(job.packed.unpack(), build, times)
     except Exception:
         return Answer(error=traceback.format_exc(), times=times)
     with contextlib.suppress(Exception):  # what can't be encoded isn't kept

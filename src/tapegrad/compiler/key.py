@@ -48,6 +48,13 @@ def program_key(packed: Packed) -> str | None:
     return digest(sources.encode(), repr(settings).encode(), b"\n", content)
 
 
+def kernel_key(identity: Any) -> str | None:
+    """The key of a kernel's code, by the identity that it has in a process; None if it can't be
+    kept."""
+    sources = _sources()
+    return digest(b"kernel\n", sources.encode(), repr(identity).encode()) if sources else None
+
+
 @cache
 def processor_key() -> str:
     """What the machine code depends on besides: LLVM, and what it knows of the processor."""

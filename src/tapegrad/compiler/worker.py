@@ -38,6 +38,7 @@ from tapegrad.compiler.protocol import (
     messages,
     settings,
 )
+from tapegrad.compiler.templates import with_templates
 from tapegrad.pipeline import compile
 
 REST = 20.0  # seconds without work after which the process ends
@@ -53,6 +54,7 @@ SIDE_BY_SIDE = 12_000  # letters of kernels from which on they are compiled on s
 def answer(request: Request, build: Build) -> Answer:
     """Compile a program, unless it is on disk or is just being put there by another process."""
     times: dict[str, float] = {}
+    compiled = kernel_cache.kernels.compiles
     try:
         opaque = opaque_of(request.packed.primitives)
         start = time.perf_counter()
@@ -61,9 +63,11 @@ def answer(request: Request, build: Build) -> Answer:
             found = content is not None
             times["disk"] = time.perf_counter() - start
             if content is None:
+                build = with_templates(build, request.anew)
                 content = encoded(compile(request.packed.unpack(), build, times), opaque)
                 kept.keep(request.kept_as, content)
-        return Answer(content, times=times, kernels=len(kernel_cache.kernels.added), found=found)
+        compiled = kernel_cache.kernels.compiles - compiled
+        return Answer(content, times=times, kernels=compiled, found=found)
     except Exception:
         return Answer(error=traceback.format_exc(), times=times)
 

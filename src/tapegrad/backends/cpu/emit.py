@@ -7,7 +7,7 @@ One function a kernel; a plan without calls of NumPy in between is one kernel. W
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +52,8 @@ LANES = 4  # of a vector; what is left over of a row is computed one by one
 LOOPS = "ijklmnpqrst"  # the names of loop indices
 
 
-def emit(plan: Plan, allocation: Allocation) -> Program:
-    """The program of a scheduled plan whose stored temporaries live where `allocation` says."""
+def emit(plan: Plan, allocation: Allocation, lengths: Collection[int] = ()) -> Program:
+    """The program of a scheduled plan: its allocation, and how long the tape's loops are."""
     names = Scope()
     given: dict[Any, str] = {}
     for cell in plan.inputs:
@@ -65,7 +65,7 @@ def emit(plan: Plan, allocation: Allocation) -> Program:
     for step in plan.steps:
         if isinstance(step, PythonCall):
             given[step] = names.fresh(str(step.primitive))
-    program = Program(plan, [], allocation, names, given)
+    program = Program(plan, [], allocation, names, given, lengths=lengths)
     letters = [n for n in LOOPS if names.is_free(n)][: _depth(plan.steps)]
     for letter in letters:  # no variable may be called like the loop that it is in
         names.fresh(letter)
@@ -120,6 +120,7 @@ class _KernelEmitter:
         # starts, and the arrays that are renamed in it; the depth at which the user's lines are
         # told; what is added to a status.
         self.numbers: dict[Cell, str] = {}
+        self.rounds: list[bool] = []  # of each `for`, whether it is over rounds
         self.starts: list[tuple[int, set[str], int]] = []
         self.commented = 1
         self.first = 0
@@ -149,7 +150,8 @@ class _KernelEmitter:
         if len(head) > LINE:
             listed = lines_of(", ".join(shown), LINE - 4)
             head = "\n".join([f"def {self.name}(", *[INDENT + line for line in listed], "):"])
-        return Kernel(self.name, parameters, shown, "\n".join([head, *self.lines]) + "\n")
+        text = "\n".join([head, *self.lines, ""])
+        return Kernel(self.name, parameters, shown, text, tuple(self.rounds))
 
     def count_accesses(self, steps: Iterable[Step]) -> list[Cell]:
         """Count how often cells are read and written; and return them."""
@@ -163,6 +165,11 @@ class _KernelEmitter:
 
     def line(self, text: str) -> None:
         self.lines.append(INDENT * self.depth + text)
+
+    def loop_line(self, name: str, bounds: str, rounds: bool = False) -> None:
+        """The first line of a loop, which may be over rounds."""
+        self.line(f"for {name} in range({bounds}):")
+        self.rounds.append(rounds)
 
     # ---- steps
 
@@ -226,9 +233,9 @@ class _KernelEmitter:
         elif backwards:
             first = str(int(rounds) - 1) if rounds.isdigit() else f"{rounds} - 1"
             last = "-1" if begin == "0" else f"{begin} - 1"
-            self.line(f"for {name} in range({first}, {last}, -1):")
+            self.loop_line(name, f"{first}, {last}, -1", True)
         else:
-            self.line(f"for {name} in range({f'{begin}, ' * (begin != '0')}{rounds}):")
+            self.loop_line(name, f"{f'{begin}, ' * (begin != '0')}{rounds}", True)
         self.depth += 1
         return name
 
@@ -238,15 +245,6 @@ class _KernelEmitter:
             self.line(f"{name} += 1")
         self.depth -= 1
         del self.loops[index]
-
-    def copy_array(self, source: str, target: str, shape: tuple[int, ...]) -> None:
-        """Copy an array to another of the same shape."""
-        letters = [n for n in self.letters if n not in self.loops.values()][: len(shape)]
-        letters += [self.names.fresh("i0") for _ in range(len(shape) - len(letters))]
-        for depth, (letter, extent) in enumerate(zip(letters, shape, strict=True)):
-            self.line(f"{INDENT * depth}for {letter} in range({extent}):")
-        at = ", ".join(letters)
-        self.line(f"{INDENT * len(shape)}{target}[{at}] = {source}[{at}]")
 
     def _loop(self, loop: Loop) -> None:
         tiles = loop.step != 1 and loop.start is None  # the rows of a tile get the short name
@@ -268,7 +266,7 @@ class _KernelEmitter:
             bounds = f"0, {extent}, {loop.step}" if loop.step != 1 else str(extent)
             if self._is_short_row(loop):
                 bounds = f"rolled({extent})"
-        self.line(f"for {name} in range({bounds}):")
+        self.loop_line(name, bounds)
         self.depth += 1
         self.body(loop.body)
         self.depth -= 1
@@ -323,7 +321,7 @@ class _KernelEmitter:
         cell = step.cell
         if not cell.in_register or self.writes.get(cell) != 1 or self.reads_left.get(cell) != 1:
             return False
-        if len(value.text) > LINE // 2:
+        if self.program.width(value.text) > LINE // 2:
             return False
         for later in after:
             if not isinstance(later, Compute):

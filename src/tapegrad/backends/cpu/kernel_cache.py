@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-Types = Sequence[tuple[str, tuple[int, ...], np.dtype]]
+Types = Sequence[tuple[str, tuple[Any, ...], np.dtype]]
 
 
 class Memo:
@@ -38,8 +38,12 @@ class Memo:
         return self._held.get(key)
 
     def add(self, codes: Mapping[Any, bytes]) -> None:
-        """Know these kernels from now on."""
-        self.compiles += len(codes)
+        """Know these kernels, which were compiled unless they are known, from now on."""
+        self.compiles += sum(key not in self._held for key in codes)
+        self.learn(codes)
+
+    def learn(self, codes: Mapping[Any, bytes]) -> None:
+        """Know these kernels, which another process has compiled."""
         self.added.update(codes)
         self._held.update(codes)
         while len(self._held) > self.most:
@@ -54,8 +58,14 @@ class Memo:
 kernels = Memo()
 
 
-def identity(function: FunctionType, types: Types, constants: Mapping[str, Any]) -> tuple[Any, ...]:
-    """All that the machine code of a kernel depends on, and no more."""
+def identity(
+    function: FunctionType,
+    types: Types,
+    constants: Mapping[str, Any],
+    numbers: Sequence[str] | None = None,
+) -> tuple[Any, ...]:
+    """All that the machine code of a kernel depends on, and no more. If it is a template, the code
+    gets its `numbers`, which are of these dtypes, later."""
     code = function.__code__
     return (
         code.co_code,
@@ -66,7 +76,13 @@ def identity(function: FunctionType, types: Types, constants: Mapping[str, Any])
         code.co_argcount,
         tuple((passed, shape, np.dtype(dtype).str) for passed, shape, dtype in types),
         tuple(sorted(x for x in os.environ.items() if x[0].startswith("NUMBA_"))),
+        None if numbers is None else tuple(numbers),
     )
+
+
+def is_template(key: tuple[Any, ...]) -> bool:
+    """Whether this is the identity of a template."""
+    return key[-1] is not None
 
 
 def _exact(value: Any) -> tuple[str, bytes]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tapegrad.backends.cpu import kernel_cache
+from tapegrad.backends.cpu.kernel_cache import Types
+from tapegrad.backends.cpu.templates import template
 from tapegrad.backends.source.program import Program
 
 # What compiles kernels: the function that gives one's machine code, and for each kernel its text's
@@ -28,24 +32,39 @@ def machine_code(program: Program, build: Build | None = None) -> dict[str, byte
     names.update({"nan": np.nan, "inf": np.inf, "empty": np.empty})
     names.update(program.constants)
     names["__name__"] = f"tapegrad.generated.{program.plan.name}"
-    keys, wanted = {}, {}
+    keys: dict[str, Any] = {}
+    sizes: dict[Any, int] = {}
+    wanted: dict[Any, tuple[Any, ...]] = {}
+    completing: dict[str, Callable[[bytes], bytes]] = {}
     for kernel in program.kernels:
-        types = [kernel.type_of(k) for k in range(len(kernel.parameters))]
-        function = kernel_function(kernel.text, kernel.name, names)
-        key = keys[kernel.name] = kernel_cache.identity(function, types, program.constants)
-        wanted[key] = function, types
+        types: Types = kernel.types()
+        source: str | ast.Module = kernel.text
+        numbers = None
+        lifted = template(kernel, program.lengths, program.constants)
+        if lifted is not None:
+            source, numbers = lifted.module, lifted.kinds
+            completing[kernel.name] = partial(
+                support.completed, numbers=lifted.numbers, parameters=types
+            )
+            types = lifted.types
+        function = kernel_function(source, kernel.name, names)
+        key = kernel_cache.identity(function, types, program.constants, numbers)
+        keys[kernel.name] = key
+        wanted[key] = function, types, numbers
+        sizes[key] = len(kernel.text)
     codes = {key: code for key in wanted if (code := kernel_cache.kernels.get(key)) is not None}
-    sizes = {key: len(function.text) for key, (function, _) in wanted.items() if key not in codes}
+    sizes = {key: size for key, size in sizes.items() if key not in codes}
     new = (build or one_by_one)(lambda key: support.object_code(*wanted[key]), sizes)
     kernel_cache.kernels.add(new)
     codes |= new
-    return {name: codes[key] for name, key in keys.items()}
+    return {name: completing.get(name, bytes)(codes[key]) for name, key in keys.items()}
 
 
-def kernel_function(text: str, name: str, names: dict[str, Any]) -> Any:
-    """The function of this name that a text defines, among the names that it uses. It carries its
-    text, for its compiler."""
-    exec(compile(text, f"<tapegrad {name}>", "exec"), names)
+def kernel_function(source: str | ast.Module, name: str, names: dict[str, Any]) -> Any:
+    """The function of this name that a text or its tree defines, among the names that it uses. It
+    carries its tree, for its compiler."""
+    module = ast.parse(source) if isinstance(source, str) else source
+    exec(compile(module, f"<tapegrad {name}>", "exec"), names)
     function = names[name]
-    function.text = text
+    (function.tree,) = module.body
     return function

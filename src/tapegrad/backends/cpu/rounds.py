@@ -72,7 +72,7 @@ def emit_recurrence(emitter: Any, step: Recurrence) -> None:
         if number and number != (target := emitter.place(out)):
             emitter.line(f"{target} = {number}")
         if home is not None and out not in step.places:
-            emitter.copy_array(names[home], emitter.array(out), out.shape)
+            _copy(emitter, names[home], emitter.array(out), out.shape)
     if more:
         emitter.line(f"{emitter.place(step.outs[count])} = {index}")
         emitter.line(f"{emitter.place(step.outs[count + 1])} = {more}")
@@ -120,6 +120,19 @@ def _known(emitter: Any, cell: Cell, read: Read) -> str:
     name: str = emitter.names.fresh(cell.hint or read.cell.hint or "x")
     emitter.line(f"{name} = {text}")
     return name
+
+
+def _copy(emitter: Any, source: str, target: str, shape: tuple[int, ...]) -> None:
+    """Copy an array to another of the same shape."""
+    taken = emitter.loops.values()
+    letters = [n for n in emitter.letters if n not in taken][: len(shape)]
+    letters += [emitter.names.fresh("i0") for _ in range(len(shape) - len(letters))]
+    for letter, extent in zip(letters, shape, strict=True):
+        emitter.loop_line(letter, str(extent))
+        emitter.depth += 1
+    at = ", ".join(letters)
+    emitter.line(f"{target}[{at}] = {source}[{at}]")
+    emitter.depth -= len(shape)
 
 
 def _hint(cell: Cell, out: Cell) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,16 +19,19 @@ from tapegrad.ir.plan import Cell, Index, Plan, PythonCall, segments
 from tapegrad.ir.tape import Literal, dtype_name
 
 LINE = 96  # the width that source is kept to
+NUMERAL = re.compile(r"\b(?:[fiu]\d+_m?)?\d[\d_.]*(?:e-?\d+)?")  # a number, or its name
 
 
 @dataclass
 class Kernel:
-    """One compiled function: its name, its parameters, and its source."""
+    """One compiled function: its name, its parameters, and its source. `rounds` tells of each `for`
+    in it, in order, whether it goes over the rounds of a loop on the tape."""
 
     name: str
     parameters: list[Cell | Slot | Index]
     names: list[str]
     text: str
+    rounds: tuple[bool, ...] = ()
 
     @property
     def chunks(self) -> int:
@@ -44,6 +48,10 @@ class Kernel:
             return "array", (p.size,), p.dtype
         return ("scalar" if p.scalar else "array"), p.shape, p.dtype
 
+    def types(self) -> list[tuple[str, tuple[int, ...], np.dtype]]:
+        """How the parameters are passed."""
+        return [self.type_of(k) for k in range(len(self.parameters))]
+
 
 @dataclass
 class Program:
@@ -51,7 +59,8 @@ class Program:
 
     `nested` are the registers that have no line of their own: their values are computed where they
     are read. All names in it are from `scope`: `names` of cells, slots and calls of NumPy, those of
-    kernels and their variables, and `constants`, which are globals of the kernels.
+    kernels and their variables, and `constants`, which are globals of the kernels. `lengths` are
+    how long the loops of the tape are.
     """
 
     plan: Plan
@@ -61,6 +70,7 @@ class Program:
     names: dict[Any, str]
     constants: dict[str, Any] = field(default_factory=dict)
     nested: set[Cell] = field(default_factory=set)
+    lengths: Collection[int] = ()
 
     @cached_property
     def status(self) -> str:
@@ -76,6 +86,11 @@ class Program:
         name = self.scope.fresh(f"{dtype_name(value.dtype)}_{text}")
         self.constants[name] = value
         return name
+
+    def width(self, text: str) -> int:
+        """How long an expression is. With loops, digits don't count: what is written for 50 rounds
+        is written for 1000."""
+        return len(NUMERAL.sub("0", text) if self.lengths else text)
 
     @property
     def slots(self) -> tuple[Slot, ...]:

@@ -24,7 +24,7 @@ from tapegrad.backends.cpu.support import (
     translation,
     unrolled,
 )
-from tapegrad.backends.cpu.support.compiling import compiled, object_code
+from tapegrad.backends.cpu.support.compiling import compiled, completed, object_code
 
 MODULES = (
     *(layout, loading, linking, arrays, scalars, unrolled, blas, lapack, outline, syntax),
@@ -52,4 +52,4 @@ def text() -> str:
     return "\n\n\n".join(parts)
 
 
-__all__ = ["compiled", "namespace", "object_code", "text"]
+__all__ = ["compiled", "completed", "namespace", "object_code", "text"]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -153,6 +155,50 @@ def part(typingctx: Any, array: Any, start: Any, shape: Any) -> Any:
     return signature(kind, array, start, shape), codegen
 
 
+# ---- what is known only when machine code is taken into use
+
+WORD_BYTES = 8
+NUMBER = "#"  # before the number of a number: the names of what is filled in
+
+
+def placeholder(module: Any, name: str, count: int) -> Any:
+    """So many words of an object file that are `filled` later. The variable can be seen from
+    outside, so LLVM takes nothing about them for granted."""
+    kind = ir.ArrayType(WORD, count)
+    symbol = f"tapegrad_{name}"
+    if symbol not in module.globals:
+        words = [int.from_bytes(x, sys.byteorder) for x in _holding(name, count)]
+        place = ir.GlobalVariable(module, kind, symbol)
+        place.initializer = ir.Constant(kind, words)
+    return module.globals[symbol]
+
+
+def number_place(builder: Any, name: str) -> Any:
+    """Where the number of a template with this name is."""
+    place = builder.module.globals["tapegrad_numbers"]
+    return builder.gep(place, [INT(0), INT(int(name.removeprefix(NUMBER)))])
+
+
+def is_open(extent: Any) -> bool:
+    """Whether the extent of an axis is a number of a template, by its name."""
+    return isinstance(extent, str) and extent.startswith(NUMBER)
+
+
+def _holding(name: str, count: int) -> list[bytes]:
+    """What stands in the words of a placeholder, and nowhere else."""
+    return [blake2b(f"{name} {k}".encode(), digest_size=WORD_BYTES).digest() for k in range(count)]
+
+
+def filled(code: bytes, name: str, words: list[bytes]) -> bytes:
+    """An object file with these words in the place of a placeholder."""
+    held = b"".join(_holding(name, len(words)))
+    if held and code.count(held) != 1:
+        raise RuntimeError(f"machine code has no place for {len(words)} {name}")
+    return code.replace(held, b"".join(words)) if held else code
+
+
+# ---- the arrays that Python passes
+
 _ANY = -1  # stands for a stride that does not matter: those that do are positive
 
 
@@ -169,27 +215,39 @@ _POINTER, _FLAG = BYTE.as_pointer(), ir.IntType(1)
 _EXPECTED = ir.LiteralStructType([INT, INT, INT, INT])
 
 
-def data_pointers(module: Any, builder: Any, args: Any, kinds: dict[int, FixedArray]) -> Any:
+def data_pointers(
+    module: Any, builder: Any, args: Any, kinds: dict[int, FixedArray], whole: bool
+) -> Any:
     """Emit that the data pointers are taken out of the arguments which are arrays, of these types.
     Returns where the pointers are, and whether all could be taken; else there is a BufferError.
 
     One loop goes over a table: to unpack each in place took longer to compile than many a kernel.
+    Where the types aren't `whole`, what shapes and strides have to be is filled in later.
     """
-    words: list[int] = []
-    rows = []
+    count, rows = 0, []
     for at, kind in kinds.items():
-        rows.append(ir.Constant(_EXPECTED, [at, _dtype(kind).num, len(kind.shape), len(words)]))
-        words += [*kind.shape, *_strides(kind)]
+        rows.append(ir.Constant(_EXPECTED, [at, _dtype(kind).num, len(kind.shape), count]))
+        count += 2 * len(kind.shape)
     table = ir.Constant(ir.ArrayType(_EXPECTED, len(rows)), rows)
-    listed = ir.Constant(ir.ArrayType(WORD, len(words)), words)
+    if whole:
+        words = [word for kind in kinds.values() for word in expected_words(kind)]
+        listed = ir.Constant(ir.ArrayType(WORD, count), words)
+        later = cgutils.global_constant(module, "tapegrad_words", listed)
+    else:
+        later = placeholder(module, "words", count)
     start = INT(0)
     expected, all_words = (
-        cgutils.global_constant(module, f"tapegrad_{name}", x).gep([start, start])
-        for name, x in (("arrays", table), ("words", listed))
+        x.gep([start, start])
+        for x in (cgutils.global_constant(module, "tapegrad_arrays", table), later)
     )
     found = builder.alloca(_POINTER, INT(len(rows)))
     function = _data_function(module)
     return found, builder.call(function, [args, expected, all_words, INT(len(rows)), found])
+
+
+def expected_words(kind: FixedArray) -> list[int]:
+    """What the dimensions and the strides of an array have to be."""
+    return [*kind.shape, *_strides(kind)]
 
 
 def _dtype(kind: FixedArray) -> np.dtype:

@@ -11,7 +11,7 @@ from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
 from tapegrad.backends.cpu.linking import FORTRAN
-from tapegrad.backends.cpu.support.arrays import BYTE, INT
+from tapegrad.backends.cpu.support.arrays import BYTE, INT, is_open, number_place
 from tapegrad.backends.cpu.support.unrolled import (
     SMALL_DEPTH,
     SMALL_PRODUCT,
@@ -34,7 +34,12 @@ class Fortran:
         self.real = context.get_data_type(dtype)
 
     def reference(self, value: Any) -> Any:
-        """A pointer to a constant: a letter, an integer or a float."""
+        """A pointer to a constant: a letter, an integer or a float; or to the extent of an axis."""
+        if is_open(value):
+            extent = self.builder.load(number_place(self.builder, value))
+            place = cgutils.alloca_once(self.builder, INT)
+            self.builder.store(self.builder.trunc(extent, INT), place)
+            return place
         if isinstance(value, str):
             constant = BYTE(ord(value))
         elif isinstance(value, int):
@@ -78,8 +83,10 @@ def add_matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
 def _product(x: Any, y: Any, out: Any, kept: float) -> Any:
     """The code of out = x @ y + kept * out; BLAS doesn't read what isn't kept."""
 
-    def flag(matrix: Any) -> tuple[str, int]:
+    def flag(matrix: Any) -> tuple[str, Any]:
         (rows, columns), (down, along) = matrix.shape, matrix.strides
+        if is_open(columns):  # the transpose of a row-major matrix
+            return "T", max(along, rows)
         if along == 1 and (rows == 1 or down >= columns):
             return "N", max(down, columns)
         return "T", max(along, rows)
@@ -87,7 +94,8 @@ def _product(x: Any, y: Any, out: Any, kept: float) -> Any:
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         # BLAS counts columns first, so it is asked for out.T = y.T @ x.T.
         (m, k), n = x.shape, y.shape[1]
-        if 0 < m * k * n <= SMALL_PRODUCT and k <= SMALL_DEPTH:
+        known = not any(map(is_open, (m, k, n)))
+        if known and 0 < m * k * n <= SMALL_PRODUCT and k <= SMALL_DEPTH:
             small_product(builder, (x, y, out), args, kept != 0)
             return context.get_dummy_value()
         (flag_x, lead_x), (flag_y, lead_y) = flag(x), flag(y)

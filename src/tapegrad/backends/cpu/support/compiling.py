@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,15 @@ from tapegrad.backends.cpu.linking import ENTRY, linked
 from tapegrad.backends.cpu.support.arrays import (
     BYTE,
     INT,
+    NUMBER,
     WORD,
+    WORD_BYTES,
     FixedArray,
     data_pointers,
+    expected_words,
+    filled,
+    number_place,
+    placeholder,
     python_object,
 )
 from tapegrad.backends.cpu.support.syntax import tree_of
@@ -55,8 +62,13 @@ def kernel_type(passed: str, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 @global_compiler_lock
-def object_code(function: Any, parameters: Any) -> bytes:
-    """The machine code of a kernel as an object file, whose entry takes exactly these types."""
+def object_code(function: Any, parameters: Any, numbers: Any = None) -> bytes:
+    """The machine code of a kernel as an object file, whose entry takes exactly these types.
+
+    If there are `numbers`, dtypes by their names, the kernel is a template, in which these are
+    called `#0`, `#1`, ..., and how many entries arrays have along their first axis isn't said. Its
+    file has to be `completed`.
+    """
     kinds = tuple(kernel_type(*p) for p in parameters)
     target = TARGET
     TYPING.refresh()
@@ -67,17 +79,38 @@ def object_code(function: Any, parameters: Any) -> bytes:
     with target.push_code_library(library):
         module = library.create_ir_module(function.__name__)
         emitted = target.declare_function(module, described)
-        Translator(function.__globals__, emitted).translate(tree_of(function), kinds)
+        translator = Translator(function.__globals__, emitted)
+        if numbers:
+            placeholder(module, "numbers", len(numbers))
+        for k, dtype in enumerate(numbers or ()):
+            name, kind = f"{NUMBER}{k}", kernel_type("scalar", (), dtype)
+            pointer = TARGET.get_value_type(kind).as_pointer()
+            place = translator.builder.bitcast(number_place(translator.builder, name), pointer)
+            translator.take(name, translator.builder.load(place), kind)
+        translator.translate(tree_of(function), kinds)
         library.add_ir_module(module)
-        _add_entry(target, library, described)
+        _add_entry(target, library, described, numbers is None)
     return library.object_code()
 
 
-def _add_entry(target: Any, library: Any, kernel: Any) -> None:
+def completed(code: bytes, numbers: Any, parameters: Any) -> bytes:
+    """The machine code of a template with these numbers and types of its parameters."""
+    arrays = [kind for p in parameters if isinstance(kind := kernel_type(*p), FixedArray)]
+    words = [word for kind in arrays for word in expected_words(kind)]
+    known = [x.tobytes().ljust(WORD_BYTES, b"\0") for x in numbers]
+    code = filled(code, "numbers", known)
+    return filled(
+        code, "words", [x.to_bytes(WORD_BYTES, sys.byteorder, signed=True) for x in words]
+    )
+
+
+def _add_entry(target: Any, library: Any, kernel: Any, whole: bool = True) -> None:
     """What Python calls: takes the arguments out of their objects, and calls the kernel without
     the global lock. A function of CPython's fast calling convention.
 
     PyObject *entry(PyObject *self, PyObject *const *args, Py_ssize_t count)
+
+    One that isn't `whole` is told later how many entries its arrays have.
     """
     module = target.create_module("entry")
     pointer = BYTE.as_pointer()
@@ -93,7 +126,7 @@ def _add_entry(target: Any, library: Any, kernel: Any) -> None:
     values: list[Any] = [None] * wanted
     arrays = {k: kind for k, kind in enumerate(kernel.argtypes) if isinstance(kind, FixedArray)}
     if arrays:
-        found, fit = data_pointers(module, builder, args, arrays)
+        found, fit = data_pointers(module, builder, args, arrays, whole)
         with builder.if_then(builder.not_(fit), likely=False):
             builder.ret(null)
         for number, (k, kind) in enumerate(arrays.items()):

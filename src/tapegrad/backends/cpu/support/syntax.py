@@ -41,8 +41,9 @@ def leaves_its_loop(x: ast.AST) -> bool:
 
 
 def tree_of(function: Any) -> ast.FunctionDef:
-    """The syntax tree of a kernel, which may carry its text."""
-    text = getattr(function, "text", None) or textwrap.dedent(inspect.getsource(function))
-    (tree,) = ast.parse(text).body
+    """The syntax tree of a kernel, which may carry it."""
+    tree = getattr(function, "tree", None)
+    if tree is None:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     assert isinstance(tree, ast.FunctionDef)
     return tree

@@ -378,8 +378,13 @@ class Translator:
     def view(self, x: Any) -> tuple[Any, int, FixedArray]:
         """`reshaped(array, shape)` and `part(array, start, shape)`."""
         array, start, kind = self.array(x.args[0])
-        *further, shape = map(ast.literal_eval, x.args[1:])
-        return array, start + sum(further), FixedArray(kind.dtype, shape)
+        *further, shape = x.args[1:]
+        for more in further:
+            if isinstance(more, ast.Constant):
+                start += ast.literal_eval(more)
+            else:
+                array = self.builder.gep(array, [self.whole(more)], inbounds=True)
+        return array, start, FixedArray(kind.dtype, ast.literal_eval(shape))
 
     def call(self, function: Any, operands: list[tuple[Any, Any]]) -> tuple[Any, Any]:
         """What a function or an operator gives for these operands."""

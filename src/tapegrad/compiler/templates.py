@@ -1,0 +1,42 @@
+"""Templates on disk: the kernels of a loop, which another process finds for another length.
+
+They are kept besides the programs, which hold the machine code of one length and are found without
+being planned. A program that isn't found is planned; then what its kernels are is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tapegrad.backends.cpu import kernel_cache
+from tapegrad.backends.cpu.machine_code import Build
+from tapegrad.compiler import disk, kept
+from tapegrad.compiler.key import kernel_key, processor_key
+
+
+def with_templates(build: Build, anew: bool = False) -> Build:
+    """What compiles kernels, but for the templates that are on disk, where it leaves the others. If
+    all is made `anew`, none are looked for."""
+
+    def found_or_built(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[Any, bytes]:
+        names = {key: _name_of(key) for key in sizes}
+        found = {}
+        for key, name in names.items():
+            if not anew and (code := kept.find(name)) is not None:
+                found[key] = code
+        kernel_cache.kernels.learn(found)
+        new = build(work, {key: size for key, size in sizes.items() if key not in found})
+        for key, code in new.items():
+            kept.keep(names[key], code)
+        return found | new
+
+    return found_or_built
+
+
+def _name_of(key: Any) -> str | None:
+    """The name under which a kernel is kept; None if it isn't."""
+    if disk.location() is None or not kernel_cache.is_template(key):
+        return None
+    known = kernel_key(key)
+    return None if known is None else f"{known}/{processor_key()}"
