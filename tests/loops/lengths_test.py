@@ -265,7 +265,7 @@ def test_the_worker_finds_it():
         job = client.client.submit(pack(derivative(filtered, of_filter(n))), None)
         assert client.client.wait(job) and not job.error
         compiled.append(job.kernels)
-    assert compiled == [1, 0, 0]
+    assert compiled[0] <= 1 and compiled[1:] == [0, 0]  # another test may have been first
 
 
 @pytest.fixture
