@@ -45,6 +45,13 @@ COMPILER = (  # what a compiler in this process takes
 )
 
 
+def is_loading(names: tuple[str, ...]) -> bool:
+    """Whether a module of a group is just being loaded: where a handler calls in the middle of
+    that, what it loads isn't whole."""
+    specs = [getattr(sys.modules.get(name), "__spec__", None) for name in names]
+    return any(getattr(spec, "_initializing", False) for spec in specs)
+
+
 def _refuse_sub_interpreters() -> None:
     """An ImportError in an interpreter that isn't the process's first: optree would hang there."""
     for name in ("_interpreters", "_xxsubinterpreters"):  # Python 3.13, and before

@@ -13,6 +13,7 @@ import numpy as np
 
 from tapegrad.backends.numpy.play import run
 from tapegrad.core.handlers import let_through
+from tapegrad.core.late import MACHINE_CODE, is_loading
 from tapegrad.core.locks import cached_property
 from tapegrad.core.request import Request, leaf_key
 from tapegrad.ir.tape import Tape
@@ -111,7 +112,9 @@ class Variant:
     # ---- machine code
 
     def _enter(self, request: Request) -> None:
-        """Use the machine code, if it is there."""
+        """Use the machine code, if it is there; in the middle of loading what links it, it isn't."""
+        if is_loading(MACHINE_CODE):
+            return
         while self.entry is None and (executable := self.tier.executable()) is not None:
             try:
                 entry = Entry(self.derivation, self.state, executable, request)
