@@ -112,7 +112,7 @@ class Variant:
     # ---- machine code
 
     def _enter(self, request: Request) -> None:
-        """Use the machine code, if it is there; in the middle of loading what links it, it isn't."""
+        """Use the machine code, if it is there. In the middle of loading its linker it isn't."""
         if is_loading(MACHINE_CODE):
             return
         while self.entry is None and (executable := self.tier.executable()) is not None:
