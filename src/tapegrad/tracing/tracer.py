@@ -15,6 +15,7 @@ import sys
 from abc import ABCMeta
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -176,7 +177,8 @@ class Tracer(Conversions, Proxy):
         may be written to. Each view holds its base, so counting tells."""
         value = self._value
         owns = type(value) is np.ndarray and value.base is None and value.flags.writeable
-        return owns and sys.getrefcount(value) == _ALONE
+        del value
+        return owns and _references(self) == _ALONE
 
     def _detached(self) -> Tracer:
         """The same value as a new row-major array: what is written to either stays there."""
@@ -197,7 +199,12 @@ class Tracer(Conversions, Proxy):
         return dir(self.__class__)
 
 
-_ALONE = 3  # references: the tracer's, the name that the method has, and the argument
+def _references(held: Any) -> int:
+    """How many references there are to a value, with those that counting takes."""
+    return sys.getrefcount(held._value)
+
+
+_ALONE = _references(SimpleNamespace(_value=np.empty(0)))  # as this Python counts
 
 # What `type(x)` is set by: `__class__` of a tracer says what the tracer stands for.
 _set_class = vars(object)["__class__"].__set__
