@@ -34,7 +34,14 @@ from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.windows import Empty
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.rounds import check_leaves, name_of, own_copies, text_of, type_text
+from tapegrad.tracing.rounds import (
+    check_leaves,
+    name_of,
+    own_copies,
+    text_of,
+    truth_of,
+    type_text,
+)
 from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
 from tapegrad.tracing.source import at_source, user_source
 from tapegrad.tracing.trace import innermost, traces_under_way
@@ -54,19 +61,13 @@ def cond(pred: Any, functions: Sequence[Callable[..., Any]], operands: Sequence[
 
 def _truth(label: str, pred: Any, at: str) -> Any:
     """The condition: True or False, or a traced one of these."""
-    if not is_traced(pred) or np.size(pred) != 1:
-        if isinstance(pred, (bool, np.bool_)) or pred is None:
-            return bool(pred)
-        shape = f"an array of shape {np.shape(pred)}" if is_traced(pred) else repr(pred)
-        raise ArgumentError(
-            f"{label}: the condition is {shape}{at}, and one truth value says which of the two is "
+    return truth_of(
+        pred,
+        lambda words: ArgumentError(
+            f"{label}: the condition is {words}{at}, and one truth value says which of the two is "
             "called. Use np.all or np.any; np.where chooses for each element"
-        )
-    if not isinstance(pred, Tracer):
-        return bool(pred)
-    if pred.dtype.kind != "b":
-        pred = np.not_equal(pred, 0)
-    return np.reshape(pred, ())[()] if np.ndim(pred) else pred
+        ),
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -307,6 +307,20 @@ def on_tape(values: Sequence[Any]) -> bool:
     return any(isinstance(x, Tracer) for x in values)
 
 
+def truth_of(x: Any, refused: Callable[[str], ArgumentError]) -> Any:
+    """A condition: True or False, or a traced one of these. `refused` makes an error of the words
+    for anything else."""
+    if not is_traced(x) or np.size(x) != 1:
+        if isinstance(x, (bool, np.bool_)) or x is None:
+            return bool(x)
+        raise refused(f"an array of shape {np.shape(x)}" if is_traced(x) else repr(x))
+    if not isinstance(x, Tracer):
+        return bool(x)
+    if x.dtype.kind != "b":
+        x = np.not_equal(x, 0)
+    return np.reshape(x, ())[()] if np.ndim(x) else x
+
+
 def own_copies(leaves: Sequence[Any]) -> list[Any]:
     """Leaves with copies of the arrays: what is written to them is seen by nobody else."""
     return [np.array(x) if is_array(x) else x for x in leaves]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.request import describe, leaf_names
-from tapegrad.core.trees import flatten, is_traced, unflatten
+from tapegrad.core.trees import flatten, unflatten
 from tapegrad.errors import ArgumentError, TraceError, UnsupportedError
 from tapegrad.primitives.loops import Loop
 from tapegrad.tracing.observe.observer import observed, unobserved
@@ -30,6 +30,7 @@ from tapegrad.tracing.rounds import (
     check_leaves,
     on_tape,
     own_copies,
+    truth_of,
     type_of,
     typed,
 )
@@ -83,18 +84,13 @@ class While(Rounds):
         given = [x._detached() if isinstance(x, Tracer) else x for x in own_copies(leaves)]
         with observed():
             found = self.cond(unflatten(self.structure, given))
-        if np.size(found) != 1 or not is_traced(found):
-            if isinstance(found, (bool, np.bool_)) or found is None:
-                return bool(found)
-            raise ArgumentError(
-                f"{self.label}: the condition is {_described(found)}{self.at()}, and one truth "
+        return truth_of(
+            found,
+            lambda words: ArgumentError(
+                f"{self.label}: the condition is {words}{self.at()}, and one truth "
                 "value says whether there is another round. Use np.all or np.any"
-            )
-        if not isinstance(found, Tracer):
-            return bool(found)
-        if found.dtype.kind != "b":
-            found = np.not_equal(found, 0)
-        return np.reshape(found, ())[()] if np.ndim(found) else found
+            ),
+        )
 
     def words(self, leaves: Sequence[Any]) -> list[str]:
         names, _ = leaf_names(self.f, [unflatten(self.structure, leaves)], {})
@@ -196,7 +192,3 @@ def _known(going: Any) -> Any:
         return None
     value = going._read()[1]
     return None if value is None else bool(value)
-
-
-def _described(x: Any) -> str:
-    return f"an array of shape {np.shape(x)}" if is_traced(x) else repr(x)
