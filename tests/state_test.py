@@ -289,7 +289,7 @@ def test_what_python_runs_by_itself_costs_no_trace(source, form):
     }[form]
 
     def f(x):
-        for t in range(100):
+        for _ in range(100):
             x = np.sin(x) + len(list(map(list, [()] * 1000)))
         return np.sum(x)
 
