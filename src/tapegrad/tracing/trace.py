@@ -144,7 +144,9 @@ class Trace:
 
     def __exit__(self, *exc: object) -> None:
         self.alive = False
-        _under_way.stack.pop()
+        stack = _under_way.stack
+        if self in stack:  # and with it those inside, which an error may have left open
+            del stack[stack.index(self) :]
         running.pop(self.level, None)
         for trace, inside in self._around:
             trace.inside = inside
