@@ -176,8 +176,9 @@ class Run:
 
     def returned(self, result: Any) -> None:
         """The function has returned this."""
-        if self.trace.refusal is not None:
-            raise self.trace.refusal
+        for refusal in (self.trace.refusal, self.trace.unfinished):
+            if refusal is not None:
+                raise refusal
         from tapegrad.tracing.leaks import check_returned
 
         observer = self.observer
@@ -236,7 +237,14 @@ class Run:
             names = tape.names[: len(self._leaves)]
             check_apart(self.name, written, names, [*self._leaves, *captured])
         return Traced(
-            self.request.name, tape, used, self._structure, self._outputs, self._values, weak, written
+            self.request.name,
+            tape,
+            used,
+            self._structure,
+            self._outputs,
+            self._values,
+            weak,
+            written,
         )
 
 
