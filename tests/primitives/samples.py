@@ -54,7 +54,7 @@ from tapegrad.primitives.solving import (
     LUSolve,
     SLogDet,
 )
-from tapegrad.primitives.sorting import ArgSort, SearchSorted
+from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
 from tapegrad.primitives.spectral import QR, SVD, EigH, Expm, PInv
 from tapegrad.primitives.triangles import Triangle, TriangularSolve
 from tapegrad.primitives.views import (
@@ -281,6 +281,27 @@ INTEGERS: dict[str, Callable[..., Any]] = {
     "bitwise_count": lambda x: x.bit_count(),
 }
 
+
+def _binary(name: str, entry: Elementwise) -> Iterator[Sample]:
+    """Exponents of 2, and neighbours: nothing of the latter shows in differences."""
+    if name == "ldexp":
+        pair = np.array([[1], [-6], [0]], np.int32), normal(2, 1, 3)
+        yield Sample(entry, pair, each(lambda n, x: x * 2.0**n))
+        far = np.int32(2000), np.array([1e-310, 0.0])
+        yield Sample(entry, far, lambda n, x: np.ldexp(x, n), smooth=False, label="far")
+        return
+    plain: dict[str, Any] = {
+        "exponent": each(lambda x: math.frexp(x)[1], np.int32),
+        "nextafter": each(math.nextafter),
+        "spacing": each(lambda x: math.copysign(math.ulp(x), x)),
+    }
+    two = name == "nextafter"
+    yield Sample(entry, (normal(2, 3), normal(3, seed=1))[: 1 + two], plain[name])
+    edge = (KINKED[:, None], KINKED) if two else (KINKED,)
+    numpys = np.nextafter if two else np.spacing if name == "spacing" else entry.ufunc
+    yield Sample(entry, edge, numpys, smooth=False, label="special")
+
+
 # Steps and copies without derivative: differences see the steps' zero slope, so these are smooth.
 KINKED = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, 2.5])
 
@@ -331,6 +352,8 @@ def _elementwise(name: str, entry: Elementwise) -> Iterator[Sample]:
         operands = pair[:1] if name in ("invert", "bitwise_count") else pair
         dtype = (np.uint8,) if name == "bitwise_count" else ()
         yield Sample(entry, operands, each(INTEGERS[name], *dtype))
+    elif name in ("exponent", "ldexp", "nextafter", "spacing"):
+        yield from _binary(name, entry)
     elif name == "where":
         mask = np.array([[True, False, True], [False, False, True]])
         reference = each(lambda c, x, y: x if c else y, float)
@@ -1561,6 +1584,10 @@ def _other() -> dict[Any, list[Sample]]:
                 smooth=False,
                 label="ties, nan",
             ),
+        ],
+        ArgPartition: [
+            Sample(ArgPartition(axis, kth), (x,), lambda x, a=axis, k=kth: np.argpartition(x, k, a))
+            for axis, kth, x in ((1, (1,), A), (0, (0, 2), A), (0, (0,), A[:0]))
         ],
         SearchSorted: [
             Sample(

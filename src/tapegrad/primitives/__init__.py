@@ -7,6 +7,7 @@ from typing import Any
 
 from tapegrad.primitives import (
     banded,
+    binary,
     contractions,
     control,
     degenerate,
@@ -34,6 +35,7 @@ _MODULES = (
     kinks,
     norms,
     kinked,
+    binary,
     special,
     reductions,
     extrema,

@@ -45,6 +45,26 @@ class ArgSort(_Order):
 
 
 @parametric
+class ArgPartition(_Order):
+    """The indices that put the elements at the places `kth` where sorting along `axis` would, with
+    smaller ones before and larger ones after; in which order those are is NumPy's affair."""
+
+    axis: int
+    kth: tuple[int, ...]
+
+    name = "argpartition"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_dtype(np.intp)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.argpartition(xs[0], self.kth, self.axis)
+
+    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
+        return [f"{outs[0]} = np.argpartition({xs[0]}, {self.kth}, {self.axis})"]
+
+
+@parametric
 class SearchSorted(_Order):
     """Where each of `v` would be put in the sorted vector `a`: before its equals, or after."""
 

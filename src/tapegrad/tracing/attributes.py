@@ -9,6 +9,7 @@ import numpy as np
 
 from tapegrad.errors import ConversionError, TraceError, UnsupportedError
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.instead import use_for
 from tapegrad.tracing.source import at_line, caller
 
 
@@ -59,12 +60,44 @@ class NumpyAttributes:
         return self._aval.dtype.itemsize
 
     @property
+    def base(self: Any) -> Any:
+        """The array that a view is of; of an argument it isn't followed."""
+        unknown = is_passed(self) or not self.size
+        if self._root is None and not self._is_scalar() and unknown:
+            raise UnsupportedError(
+                "whether an argument, or an array without elements, is a view of another one isn't "
+                f"followed{at_line()}. Use np.copy(x), which is none"
+            )
+        return self._root
+
+    @property
+    def strides(self: Any) -> Any:
+        return _laid_out(self).strides
+
+    @property
+    def flags(self: Any) -> Any:
+        return Flags(_laid_out(self).flags, self)
+
+    @property
+    def device(self: Any) -> str:
+        return "cpu"
+
+    def to_device(self: Any, device: Any, /, *, stream: Any = None) -> Any:
+        np.empty(0).to_device(device, stream=stream)  # NumPy's own errors
+        return self
+
+    @property
     def flat(self: Any) -> Any:
         return dispatch.flat(self)
 
     @flat.setter
     def flat(self: Any, value: Any) -> None:
         self.flat[:] = value
+
+    def __dlpack__(self: Any, **kwargs: Any) -> Any:
+        _refuse(self.__class__, "__dlpack__")
+
+    __dlpack_device__ = __dlpack__
 
     def __getattr__(self: Any, name: str) -> Any:
         kind = self.__class__
@@ -77,6 +110,61 @@ class NumpyAttributes:
         if not callable(found):
             raise _unsupported(kind, name)
         return partial(_refuse, kind, name)
+
+
+def _laid_out(x: Any) -> Any:
+    """An array as it lies in memory, if that is certain."""
+    value = x._read()[1]
+    if value is None or (x.ndim > 1 and not x._owner._ordered):
+        raise UnsupportedError(
+            f"how an array lies in memory isn't known here{at_line()}. Make a copy first"
+        )
+    return value
+
+
+def is_passed(x: Any) -> bool:
+    """Whether the memory of an array is, or may be, that of an argument."""
+    return x._owner._read()[0] in x._trace.builder.inputs
+
+
+_OF_LAYOUT = {"aligned", "c_contiguous", "contiguous", "f_contiguous", "fnc", "forc", "fortran"}
+_LETTERS = {
+    **{"C": "c_contiguous", "F": "f_contiguous", "O": "owndata", "W": "writeable"},
+    **{"A": "aligned", "X": "writebackifcopy", "B": "behaved", "CA": "carray", "FA": "farray"},
+}
+
+
+class Flags:
+    """The flags of a traced array, to be read."""
+
+    def __init__(self, flags: Any, x: Any) -> None:
+        self._flags, self._x = flags, x
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "owndata":
+            return self._x.base is None
+        if name not in _OF_LAYOUT and is_passed(self._x):
+            raise UnsupportedError(
+                f"whether an argument may be written to isn't followed{at_line()}. Use np.copy(x), "
+                "which may be"
+            )
+        return getattr(self._flags, name)
+
+    def __getitem__(self, name: str) -> Any:
+        self._flags[name]  # NumPy's own error
+        return getattr(self, _LETTERS.get(name, name.lower()))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+            return
+        raise UnsupportedError(
+            f"a flag of a traced array is set{at_line()}, which a trace doesn't follow. Leave it "
+            "out"
+        )
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self, name.lower(), value)
 
 
 def _refuse(kind: type, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -92,6 +180,6 @@ def _unsupported(kind: type, name: str) -> TraceError:
             "(f.py_func), or declare it with tapegrad.primitive and defvjp"
         )
     return UnsupportedError(
-        f"{kind.__name__}.{name} isn't supported on a traced array{at_line()}. Use a NumPy "
-        "function that has a rule, or declare one with tapegrad.primitive"
+        f"{kind.__name__}.{name} isn't supported on a traced array{at_line()}. {use_for(name)}, or "
+        "declare one with tapegrad.primitive"
     )

@@ -13,9 +13,21 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError
+from tapegrad.tracing.instead import called_now
 from tapegrad.tracing.observe.observer import note_test, unobserved
 from tapegrad.tracing.source import assigns_item, at_line, caller
 from tapegrad.tracing.texts import formats_text, tell
+
+
+def _advice() -> str:
+    """What to do instead of what the program is calling."""
+    name, advice = called_now()
+    if name:
+        return f"Instead of {name}, use {advice}"
+    return (
+        "For np.array([a, b]) of traced values, import tapegrad.numpy as np, or use "
+        "np.stack([a, b]); drop np.array(x) and np.asarray(x) of one"
+    )
 
 
 class Conversions:
@@ -99,17 +111,22 @@ class Conversions:
             raise self._assigned()
         scipy = caller() == "SciPy"
         if scipy:
+            by = "SciPy"
             advice = (
                 "SciPy's root finders, optimisers and integrators can't be traced: call them in a "
                 "function that is declared with tapegrad.primitive, and give its derivative with "
                 "defvjp (for a root, that of the implicit function theorem)"
             )
         else:
-            advice = (
-                "drop float(...), and use np.exp instead of math.exp. A function "
-                "that needs plain numbers can be declared with tapegrad.primitive"
+            name, instead = called_now()
+            drop = (
+                f"use {instead}" if name else "drop float(...), and use np.exp instead of math.exp"
             )
-        by = "SciPy" if scipy else "float(x) or a function of the math module"
+            advice = (
+                f"{drop}. A function that needs plain numbers can be declared with "
+                "tapegrad.primitive"
+            )
+            by = name or "float(x) or a function of the math module"
         raise self._trace.refused(
             ConversionError(
                 f"a traced number was converted to a plain Python float{at_line()}, by {by}. A "
@@ -135,10 +152,8 @@ class Conversions:
         raise self._trace.refused(
             ConversionError(
                 f"a traced array ({self._aval}) can't become a plain NumPy array{at_line()}, which "
-                "carries no derivative. For np.array([a, b]) of traced values, import "
-                "tapegrad.numpy as np, or use np.stack([a, b]); drop np.array(x) and np.asarray(x) "
-                "of one. A function that needs plain arrays can be declared with "
-                "tapegrad.primitive"
+                f"carries no derivative. {_advice()}. A function that needs plain arrays can be "
+                "declared with tapegrad.primitive"
             )
         )
 

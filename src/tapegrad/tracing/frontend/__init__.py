@@ -24,17 +24,20 @@ from tapegrad.tracing.frontend import (
     nans,
     numerics,
     padding,
+    places,
     quantiles,
     reducing,
     scattering,
     shaping,
     sorting,
+    windowing,
 )
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.methods import METHODS, call_method
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
 from tapegrad.tracing.frontend.ufuncs import call_ufunc, known_call
+from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
@@ -51,12 +54,13 @@ _NAMES: dict[Any, str] = {
     reducing: """sum prod mean var std max min any all argmax argmin count_nonzero cumsum
         cumprod""",
     nans: "nansum nanprod nanmean nanvar nanstd nanmax nanmin nancumsum nancumprod",
-    sorting: "sort argsort searchsorted digitize unique",
-    quantiles: "median quantile percentile",
+    sorting: "sort argsort partition argpartition lexsort searchsorted digitize unique",
+    quantiles: "median quantile percentile nanmedian nanquantile nanpercentile",
     numerics: """linspace ediff1d gradient interp convolve correlate bincount vander corrcoef
-        select sinc""",
+        select sinc polymul""",
     contracting: "dot vdot inner tensordot einsum kron cross",
     indexing: "take take_along_axis compress choose nonzero argwhere",
+    places: "unravel_index ravel_multi_index",
     scattering: "put_along_axis copyto put putmask place fill_diagonal",
     misc: """where clip round fix isclose isneginf isposinf array_equiv meshgrid imag isreal
         iscomplex isfortran result_type can_cast min_scalar_type may_share_memory""",
@@ -72,7 +76,10 @@ BORROWED: dict[Any, str] = {
         geomspace logspace i0 ix_ nanargmax nanargmin poly
         polyadd polysub polyder polyint polydiv polyfit trim_zeros unique_all
         unique_counts unique_inverse union1d intersect1d setdiff1d setxor1d isin
-        einsum_path""",
+        einsum_path row_stack histogram histogram2d histogramdd
+        histogram_bin_edges""",
+    np.fft: "fftshift ifftshift",
+    np.emath: "arccos arcsin arctanh log log10 log2 logn power sqrt",
     np.linalg: """vector_norm matrix_norm matrix_power multi_dot outer cross tensorinv svdvals
         matrix_rank matrix_transpose diagonal trace matmul tensordot vecdot""",
 }
@@ -90,6 +97,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
         for name in names.split()
         if implementation_of(getattr(module, name, None))  # else what NumPy has now isn't Python
     },
+    np.lib.stride_tricks.sliding_window_view: windowing.sliding_window_view,
     np.permute_dims: shaping.transpose,
     np.copy: memory.copy_of,
     np.empty_like: shaping.zeros_like,
@@ -97,11 +105,6 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.amin: reducing.min,
     np.around: misc.round,
     np.shares_memory: misc.may_share_memory,
-}
-
-INSTEAD: dict[Any, str] = {
-    np.partition: "np.sort(x), which is partitioned, too",
-    np.argpartition: "np.argsort(x)",
 }
 
 
@@ -130,7 +133,7 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
     if numbers is not None:
         return func(*numbers[0], **numbers[1])
     name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
-    instead = f"Use {INSTEAD[func]}" if func in INSTEAD else "Write it with functions that have one"
+    instead = use(func)
     raise UnsupportedError(
         f"{name} has no derivative rule in tapegrad{at_line()}. {instead}, or declare it with "
         "tapegrad.primitive and defvjp"

@@ -65,6 +65,17 @@ def _filled(function: Callable[..., Any], value: int) -> Callable[..., Any]:
     return made
 
 
+def _linspace(*args: Any, **kwargs: Any) -> Any:
+    """What traced indices may read."""
+    out, trace = np.linspace(*args, **kwargs), current_trace()
+    return out if trace is None or type(out) is not np.ndarray else from_contents(trace, out)
+
+
+def _of_arrays(function: Any) -> Callable[..., Any]:
+    """A function of arrays, of lists with traced values in them, too."""
+    return lambda *xs: function(*[as_operand(x) if has_tracer(x) else x for x in xs])
+
+
 class _Converter:
     """NumPy's `_array_converter`: arrays of arguments, and scalars of results."""
 
@@ -106,6 +117,8 @@ _OURS: dict[Any, Any] = {
     np.zeros: _filled(np.zeros, 0),
     np.empty: _filled(np.zeros, 0),
     np.ones: _filled(np.ones, 1),
+    np.linspace: _linspace,
+    **{f: _of_arrays(f) for f in (np.atleast_1d, np.atleast_2d, np.atleast_3d)},
     np.eye: np.eye,  # nothing is written to these
     np.tri: np.tri,
     _private("_core._multiarray_umath", "_array_converter"): _Converter,
@@ -117,6 +130,9 @@ _OURS: dict[Any, Any] = {
         for f in (np.concatenate, np.dot, np.where, np.copyto, np.result_type, np.empty_like)
     },
 }
+
+
+_CALLED = (FunctionType, BuiltinFunctionType, type(np.linspace), type)
 
 
 # ---- the same code with other names
@@ -139,7 +155,7 @@ def _ours(x: Any, fresh: dict[FunctionType, FunctionType] | None = None) -> Any:
     """What stands in borrowed code for what a name means to NumPy; see `_rebound` for `fresh`."""
     if isinstance(x, ModuleType):
         return _module(x) if x.__name__.startswith("numpy") else x
-    if isinstance(x, (FunctionType, BuiltinFunctionType, type)) and x in _OURS:
+    if isinstance(x, _CALLED) and x in _OURS:
         return _OURS[x]
     # A function that asks its arguments finds the front end by itself.
     return _rebound(x, fresh) if isinstance(x, FunctionType) and not implementation_of(x) else x

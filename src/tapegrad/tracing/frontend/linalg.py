@@ -21,6 +21,7 @@ from tapegrad.primitives.solving import slogdet as strict_slogdet
 from tapegrad.primitives.spectral import QR, SVD, EigH, PInv
 from tapegrad.tracing.frontend.memory import copy_of, in_rows, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
+from tapegrad.tracing.frontend.residuals import Residuals
 from tapegrad.tracing.source import at_line
 
 LinAlgError = np.linalg.LinAlgError
@@ -334,7 +335,8 @@ def _pseudoinverse(a: Any, rcond: Any, name: str, parameter: str) -> Any:
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
-    """np.linalg.lstsq, without the residuals: whether there are any depends on the rank."""
+    """np.linalg.lstsq. Whether there are residuals depends on the rank, which is guarded when they
+    are used."""
     a, b = floating(a, b)
     if a.ndim != 2 or b.ndim not in (1, 2):
         wrong = a if a.ndim != 2 else b
@@ -346,31 +348,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     x = _pseudoinverse(a, cut if cut >= 0 else eps, "lstsq", "rcond") @ b
     s = SVD()(a)[1]
     rank = cast(np.count_nonzero(s > cut * s[:1]), np.int32)
-    return x, Residuals(), rank, s
-
-
-class Residuals:
-    """Stands for the residuals of lstsq, and refuses to be used."""
-
-    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
-        raise UnsupportedError(
-            f"the residuals of np.linalg.lstsq can't be traced{at_line()}: whether there are any "
-            "depends on the rank. Compute them: np.sum((b - a @ x) ** 2, axis=0)"
-        )
-
-    def __repr__(self) -> str:
-        return "<residuals of np.linalg.lstsq, which aren't traced>"
-
-    __array__ = __array_ufunc__ = __array_function__ = __getitem__ = __iter__ = _refuse
-    __len__ = __bool__ = __float__ = __int__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
-    __truediv__ = __rtruediv__ = __pow__ = __neg__ = __abs__ = _refuse
-    __lt__ = __le__ = __gt__ = __ge__ = _refuse
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._refuse()
+    residuals: Any = Residuals
+    return x, residuals(a, b, x, rank), rank, s
 
 
 @quiet

@@ -48,7 +48,7 @@ def _compress(x: Any, condition: Any, axis: Any = None, out: Any = None) -> Any:
 # Methods by the modules that have them, under the same names
 _NAMES: dict[Any, str] = {
     reducing: "all any argmax argmin cumprod cumsum max mean min prod std sum var",
-    sorting: "argsort searchsorted",
+    sorting: "argpartition argsort searchsorted",
     shaping: "astype copy diagonal flatten ravel repeat squeeze swapaxes trace view",
     indexing: "choose nonzero take",
     misc: "clip round",
@@ -60,6 +60,7 @@ METHODS: dict[str, Any] = {
     "compress": _compress,
     "conj": shaping.copy,
     "conjugate": shaping.copy,
+    "partition": sorting.partition_in_place,
     "reshape": _reshape,
     "sort": sorting.sort_in_place,
     "transpose": _transpose,

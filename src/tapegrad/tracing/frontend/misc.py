@@ -8,6 +8,7 @@ import numpy as np
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
+from tapegrad.tracing.attributes import is_passed
 from tapegrad.tracing.frontend.indexing import nonzero
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
@@ -178,11 +179,7 @@ def min_scalar_type(a: Any) -> np.dtype:
 
 def isfortran(a: Any) -> bool:
     """np.isfortran, where it is certain how the array lies in memory."""
-    if not a._owner._ordered or a._read()[1] is None:
-        raise UnsupportedError(
-            f"how an array lies in memory isn't known here{at_line()}. Make a copy first"
-        )
-    return bool(np.isfortran(a._read()[1]))
+    return bool(a.flags.fnc)
 
 
 def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
@@ -194,17 +191,12 @@ def may_share_memory(a: Any, b: Any, max_work: Any = None) -> bool:
             f"whether two views of one array overlap isn't followed{at_line()}. Compare the "
             "indices that they were made with"
         )
-    if all(not isinstance(x, Tracer) or _is_passed(x) for x in (a, b)):
+    if all(not isinstance(x, Tracer) or is_passed(x) for x in (a, b)):
         raise UnsupportedError(
             f"whether an argument shares memory with another array isn't followed{at_line()}. Pass "
             "a flag instead"
         )
     return False
-
-
-def _is_passed(x: Tracer) -> bool:
-    """Whether the memory of an array is, or may be, that of an argument."""
-    return x._owner._read()[0] in x._trace.builder.inputs
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.norms import Known
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, cast, common_dtype
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 _MISSING = np._NoValue
@@ -152,9 +150,23 @@ def interp(
     x: Any, xp: Any, fp: Any, below: Any = None, above: Any = None, period: Any = None
 ) -> Any:
     """np.interp: piecewise linear; at a node the slope is that of the piece to its right."""
+    given = x, xp, fp, below, above, period
+    x, xp, fp = (cast(as_tracer(v, *given), np.float64) for v in given[:3])
+    if not xp.size:
+        raise ValueError("array of sample points is empty")
     if period is not None:
-        raise UnsupportedError(f"np.interp with period= isn't supported{at_line()}")
-    x, xp, fp = (cast(as_tracer(v, x, xp, fp), np.float64) for v in (x, xp, fp))
+        if period == 0:
+            raise ValueError("period must be a non-zero value")
+        if xp.ndim != 1 or fp.ndim != 1:
+            raise ValueError("Data points must be 1-D sequences")
+        if xp.shape[0] != fp.shape[0]:
+            raise ValueError("fp and xp are not of the same length")
+        period = np.abs(period)
+        x, xp, below, above = np.mod(x, period), np.mod(xp, period), None, None
+        order = np.argsort(xp)
+        xp, fp = xp[order], fp[order]
+        xp = np.concatenate([xp[-1:] - period, xp, xp[:1] + period])
+        fp = np.concatenate([fp[-1:], fp, fp[:1]])
     k = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, max(xp.size - 2, 0))
     after = np.minimum(k + 1, xp.size - 1)
     width = xp[after] - xp[k]
@@ -234,6 +246,20 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 
 # ---- polynomials
+
+
+def polymul(a1: Any, a2: Any) -> Any:
+    """np.polymul."""
+    return np.convolve(_coefficients(as_tracer(a1, a2)), _coefficients(as_tracer(a2, a1)))
+
+
+def _coefficients(a: Any) -> Any:
+    """Those of a polynomial, from the highest that isn't 0: which one that is, is guarded."""
+    a = np.atleast_1d(a)
+    if a.ndim > 1:
+        raise ValueError("Polynomial must be 1d only.")
+    trimmed = np.trim_zeros(a, trim="f")
+    return trimmed if trimmed.size else np.zeros_like(a, shape=1)
 
 
 @in_rows

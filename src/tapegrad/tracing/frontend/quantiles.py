@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from tapegrad.errors import UnsupportedError
-from tapegrad.tracing.frontend.memory import scalar
+from tapegrad.tracing.frontend.indexing import take_along_axis
+from tapegrad.tracing.frontend.memory import copy_of, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, has_tracer, is_weak, store
 from tapegrad.tracing.frontend.parameters import called_as
-from tapegrad.tracing.frontend.sorting import sort
-from tapegrad.tracing.source import at_line
+from tapegrad.tracing.frontend.sorting import argsort, sort
 
 
 def _merged(a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
@@ -46,7 +45,7 @@ def median(
 
 # The place of a quantile among n sorted elements, by the names of Hyndman and Fan: a whole number,
 # or one between two; then `_SHARES` may say how much of the upper one is taken.
-_PLACES: dict[str, Callable[[int, Any], Any]] = {
+_PLACES: dict[str, Callable[[Any, Any], Any]] = {
     "inverted_cdf": lambda n, q: _nearer(n * q - 1, lambda share, at: share == 0),
     "closest_observation": lambda n, q: _nearer(
         n * q - 1 - 0.5, lambda share, at: (share == 0) & (np.floor(at) % 2 == 1)
@@ -98,6 +97,39 @@ def _listed(q: Any, a: Any) -> Any:
     return as_tracer(q, a) if has_tracer(q) else np.asarray(q)
 
 
+@called_as(np.nanmedian)
+def nanmedian(
+    a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: Any = False
+) -> Any:
+    """np.nanmedian: the middle of what is there."""
+    a = as_tracer(a, out)
+    if a.dtype.kind != "f":
+        result = median(a, axis, None, overwrite_input, keepdims)
+        return result if out is None else store(out, result, casting="unsafe")
+    x, axes = _merged(a, axis)
+    if x.shape[-1] == 0:  # NaN, and a warning
+        return np.nanmean(a, axis, out=out, keepdims=keepdims)
+    count = np.sum(~np.isnan(x), axis=-1, keepdims=True)
+    half = np.concatenate([np.maximum(count - 1, 0) // 2, count // 2], -1)
+    middle = np.mean(take_along_axis(sort(x), np.minimum(half, x.shape[-1] - 1), -1), axis=-1)
+    result = np.expand_dims(middle, axes) if keepdims else middle
+    return scalar(result) if out is None else store(out, result, casting="unsafe")
+
+
+@called_as(np.nanquantile)
+def nanquantile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+    """np.nanquantile."""
+    message = "Quantiles must be in the range [0, 1]"
+    return _quantile(message, is_weak(q), a, q, *args, nans=True, **kwargs)
+
+
+@called_as(np.nanpercentile)
+def nanpercentile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+    """np.nanpercentile."""
+    message, share = "Percentiles must be in the range [0, 100]", np.true_divide(_listed(q, a), 100)
+    return _quantile(message, is_weak(q), a, share, *args, nans=True, **kwargs)
+
+
 def _quantile(
     message: str,
     weak: bool,
@@ -110,37 +142,112 @@ def _quantile(
     keepdims: Any = False,
     *,
     weights: Any = None,
+    nans: bool = False,
 ) -> Any:
-    if weights is not None:
-        raise UnsupportedError(
-            f"np.quantile and np.percentile with weights= aren't supported{at_line()}. Use "
-            "np.sort, np.cumsum and np.searchsorted"
-        )
     if method not in _PLACES:
         raise ValueError(f"{method!r} is not a valid method. Use one of: {list(_PLACES)}")
-    a, q = as_tracer(a, q, out), _listed(q, a)
+    a, q = as_tracer(a, q, out, weights), _listed(q, a)
     if not np.all((q >= 0) & (q <= 1)):
         raise ValueError(message)
+    if nans and not a.size:  # NaN, and a warning
+        return np.nanmean(a, axis, out=out, keepdims=keepdims)
     x, axes = _merged(a, axis)
-    n = x.shape[-1]
-    ordered = np.moveaxis(sort(x), -1, 0)
-    place = _PLACES[method](n, q)
-    if place.dtype.kind == "i":
-        found = ordered[place]
+    if weights is not None:
+        found = _weighted(x, q, _weights_of(a, weights, axis, method), nans)
+    elif nans:
+        found = _of_those_there(x, q, method, weak)
     else:
-        found = _between(ordered, place, method, weak)
+        found = _of_all(x, q, method, weak)
+    if keepdims:
+        found = np.expand_dims(found, tuple(k + np.ndim(q) for k in axes))
+    if out is not None:
+        return store(out, found)
+    return found if weights is not None else scalar(found)
+
+
+def _of_all(x: Any, q: Any, method: str, weak: bool) -> Any:
+    """Quantiles along the last axis; NaN where there is one."""
+    ordered = np.moveaxis(sort(x), -1, 0)
+    place = _PLACES[method](x.shape[-1], q)
+    whole = place.dtype.kind == "i"
+    found = ordered[place] if whole else _between(ordered, place, method, weak)
     if x.dtype.kind == "f":
         last = ordered[-1]  # NaN comes last
         found = np.where(np.isnan(last), last, found)
-    if keepdims:
-        found = np.expand_dims(found, tuple(k + np.ndim(q) for k in axes))
-    return scalar(found) if out is None else store(out, found)
+    return found
 
 
-def _between(ordered: Any, place: Any, method: str, weak: bool) -> Any:
+def _of_those_there(x: Any, q: Any, method: str, weak: bool) -> Any:
+    """Quantiles along the last axis of what is no NaN, each row with a count of its own."""
+    shape, several = x.shape[:-1], np.ndim(q)
+    rows = np.moveaxis(sort(x), -1, 0).reshape(x.shape[-1], -1)
+    count = np.sum(~np.isnan(rows), axis=0)
+    n = count.astype(q.dtype) if q.dtype.kind == "f" else count
+    each = np.arange(rows.shape[1])
+    place = _PLACES[method](n, np.reshape(q, (*np.shape(q), 1)))
+    if place.dtype.kind == "i":
+        found = rows[np.clip(place, 0, rows.shape[0] - 1), each]
+    else:
+        found = _between(rows, place, method, weak, (np.maximum(count - 1, 0), each))
+    found = found.reshape(np.shape(q) + shape)
+    if found.dtype.kind == "f":
+        found = np.where(count.reshape(shape) == 0, found.dtype.type(np.nan), found)
+    else:
+        found = copy_of(found)
+    if not (several and shape):
+        return found
+    first, last = range(several), range(-several, 0)  # NumPy goes from row to row
+    return np.moveaxis(np.copy(np.moveaxis(found, first, last), "C"), last, first)
+
+
+def _weights_of(a: Any, weights: Any, axis: Any, method: str) -> Any:
+    """Weights in the shape of the array, with the axes to reduce moved last and made one."""
+    if method != "inverted_cdf":
+        raise ValueError(f"Only method 'inverted_cdf' supports weights. Got: {method}.")
+    weights = as_tracer(weights, a)
+    if np.any(weights < 0):
+        raise ValueError("Weights must be non-negative.")
+    if weights.shape != a.shape:
+        if axis is None:
+            raise TypeError("Axis must be specified when shapes of array and weights differ.")
+        axes = normalize_axis_tuple(axis, a.ndim)
+        if weights.shape != tuple(a.shape[k] for k in axes):
+            raise ValueError(
+                "Shape of weights must be consistent with shape of a along specified axis."
+            )
+        weights = np.transpose(weights, np.argsort(axes))
+        weights = np.expand_dims(weights, tuple(k for k in range(a.ndim) if k not in axes))
+        weights = np.broadcast_to(weights, a.shape)
+    return _merged(weights, axis)[0]
+
+
+def _weighted(x: Any, q: Any, weights: Any, nans: bool) -> Any:
+    """The first of the sorted elements at which the sum of weights reaches the share `q` of all."""
+    gone = np.isnan(x) if x.dtype.kind == "f" else np.zeros_like(x, dtype=bool)
+    if nans:
+        weights = np.where(gone, weights.dtype.type(0), weights)
+    order = argsort(x)
+    sums = np.cumsum(take_along_axis(weights, order, -1), axis=-1, dtype=np.float64)
+    share = sums / sums[..., -1:]
+    if np.any(np.isnan(share[..., -1]) & ~(np.all(gone, -1) & nans)):
+        raise ValueError("Weights included NaN, inf or were all zero.")
+    if q.dtype.kind == "f":
+        share = share.astype(q.dtype)
+    share = np.where(share == 0, share.dtype.type(-1), share)  # what has no weight isn't chosen
+    at: Any = np.reshape(q, (*np.shape(q), *(1,) * x.ndim))
+    place = np.minimum(np.sum(share < at, axis=-1), x.shape[-1] - 1)
+    rows = np.broadcast_to(take_along_axis(x, order, -1), (*place.shape, x.shape[-1]))
+    found = take_along_axis(rows, place[..., None], -1)[..., 0]
+    lost = np.all(gone, -1) if nans else np.any(gone, -1)
+    found = np.where(lost, x.dtype.type(np.nan), found) if x.dtype.kind == "f" else copy_of(found)
+    return lay_out_as(found, x, "K") if nans else found
+
+
+def _between(ordered: Any, place: Any, method: str, weak: bool, of_rows: Any = None) -> Any:
     """What lies at places between elements, as NumPy interpolates: from the nearer end, so that
-    rounding doesn't leave the interval."""
-    top = ordered.shape[0] - 1
+    rounding doesn't leave the interval. `of_rows` has the last place of each row, and its number,
+    where each has places of its own."""
+    top = ordered.shape[0] - 1 if of_rows is None else of_rows[0]
     floor = np.floor(place)
     share = place - floor
     share = _SHARES[method](share, place) if method in _SHARES else share
@@ -148,7 +255,10 @@ def _between(ordered: Any, place: Any, method: str, weak: bool) -> Any:
     high = np.where(place < 0, 0, np.minimum(low + 1, top))
     if weak and ordered.dtype.kind == "f":
         share = as_tracer(share, ordered).astype(ordered.dtype)
-    share = np.reshape(share, np.shape(place) + (1,) * (ordered.ndim - 1))
-    below, above = ordered[low], ordered[high]
+    if of_rows is None:
+        share = np.reshape(share, np.shape(place) + (1,) * (ordered.ndim - 1))
+        below, above = ordered[low], ordered[high]
+    else:
+        below, above = ordered[low, of_rows[1]], ordered[high, of_rows[1]]
     step = above - below
     return np.where(share < 0.5, below + step * share, above - step * (1 - share))

@@ -148,6 +148,8 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     """np.roll."""
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
+    if not x.ndim:
+        np.roll(np.zeros(()), shift, axis)  # NumPy's own error
     axes = normalize_axis_tuple(axis, x.ndim, allow_duplicate=True)
     given = x
     for a, by in zip(*np.broadcast_arrays(axes, ints(shift, x)), strict=True):

@@ -10,10 +10,10 @@ from numpy.lib import NumpyVersion
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.primitives.sorting import ArgSort, SearchSorted
+from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
 from tapegrad.tracing.frontend.borrowing import borrowed
 from tapegrad.tracing.frontend.indexing import take_along_axis
-from tapegrad.tracing.frontend.memory import lay_out_as
+from tapegrad.tracing.frontend.memory import lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, common_dtype
 from tapegrad.tracing.frontend.parameters import called_as
 from tapegrad.tracing.frontend.shaping import ravel
@@ -74,11 +74,78 @@ def sort_in_place(x: Tracer, axis: int = -1, *args: Any, **kwargs: Any) -> None:
     x[...] = sort(x, axis, *args, **kwargs)
 
 
+def argpartition(
+    a: Any, kth: Any, axis: Any = -1, kind: Any = "introselect", order: Any = None
+) -> Any:
+    """np.argpartition."""
+    _options(None, order)
+    if kind != "introselect":
+        raise ValueError("sort kind must be 'introselect'")
+    if axis is None:
+        a, axis = ravel(a), 0
+    if a.ndim == 0:  # NumPy takes a scalar for a vector of one element
+        normalize_axis_index(axis, 1)
+        a, axis = ravel(a), 0
+    axis = normalize_axis_index(axis, a.ndim)
+    if np.ndim(kth) > 1:
+        raise ValueError("object too deep for desired array")
+    if np.asarray(kth).dtype.kind not in "iub" or np.asarray(kth).dtype == np.bool_:
+        raise TypeError("Partition index must be integer")
+    extent, places = a.shape[axis], [int(k) for k in np.atleast_1d(kth)]
+    for k in places:
+        if not -extent <= k < extent and a.size:
+            raise ValueError(f"kth(={k}) out of bounds ({extent})")
+    return ArgPartition(axis, tuple(sorted({k % extent for k in places})) if a.size else (0,))(a)
+
+
+def partition(a: Any, kth: Any, axis: Any = -1, *args: Any, **kwargs: Any) -> Any:
+    """np.partition."""
+    if axis is None:
+        a, axis = ravel(a), 0
+    normalize_axis_index(axis, a.ndim)
+    order = argpartition(a, kth, axis, *args, **kwargs)
+    return lay_out_as(take_along_axis(a, order, axis), a, "K")
+
+
+def partition_in_place(x: Tracer, kth: Any, axis: int = -1, *args: Any, **kwargs: Any) -> None:
+    """ndarray.partition."""
+    x[...] = partition(x, kth, axis, *args, **kwargs)
+
+
+def lexsort(keys: Any, axis: Any = -1) -> Any:
+    """np.lexsort: stable sorts by one key after the other, the last of which counts most."""
+    if isinstance(keys, Tracer) and keys.ndim == 0:
+        raise TypeError("need sequence of keys with len > 0 in lexsort")
+    keys = [as_tracer(key, *keys) for key in keys]
+    if not keys:
+        raise TypeError("need sequence of keys with len > 0 in lexsort")
+    if any(key.shape != keys[0].shape for key in keys):
+        raise ValueError("all keys need to be the same shape")
+    if keys[0].ndim == 0:
+        return scalar(np.zeros_like(keys[0], dtype=np.intp))
+    axis = normalize_axis_index(axis, keys[0].ndim)
+    order = ArgSort(axis, stable=True)(keys[0])
+    for key in keys[1:]:
+        again = ArgSort(axis, stable=True)(take_along_axis(key, order, axis))
+        order = take_along_axis(order, again, axis)
+    return order
+
+
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     """np.searchsorted."""
+    a, v = as_tracer(a, v, sorter), as_tracer(v, a, sorter)
+    if side not in ("left", "right"):
+        raise ValueError(f"search side must be 'left' or 'right' (got {side!r})")
     if sorter is not None:
-        raise UnsupportedError(f"np.searchsorted with sorter= isn't supported{at_line()}")
-    a, v = as_tracer(a, v), as_tracer(v, a)
+        sorter = as_tracer(sorter, a)
+        if a.ndim != 1:
+            depth = "too deep" if a.ndim else "of too small depth"
+            raise ValueError(f"object {depth} for desired array")
+        if sorter.dtype.kind not in "iu":
+            raise TypeError("sorter must only contain integers")
+        if sorter.shape != a.shape:
+            raise ValueError("sorter.size must equal a.size")
+        a = a[sorter]
     dtype = common_dtype(a, v)
     return SearchSorted(side == "right")(cast(a, dtype), cast(v, dtype))
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand, Var
+from tapegrad.primitives import binary, kinked, special
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives import kinked, special
 from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.again import made
 from tapegrad.tracing.floating import watched, watching
@@ -34,6 +34,7 @@ from tapegrad.tracing.frontend.operands import (
     promoted,
     store,
 )
+from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import is_ordered
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line, user_source
@@ -98,6 +99,18 @@ def _modf(x: Any) -> tuple[Any, Any]:
     (x,) = promoted(np.modf, x)
     whole = np.trunc(x)
     return np.copysign(np.where(np.isinf(x), 0.0, x - whole), x), whole
+
+
+def _frexp(x: Any) -> tuple[Any, Any]:
+    (x,) = promoted(np.frexp, x)
+    n = binary.exponent(x)
+    return binary.ldexp(np.negative(n), x), n
+
+
+def _ldexp(x: Any, n: Any) -> Any:
+    loop = loop_dtypes(np.ldexp, [x, n])
+    x, n = cast_all([x, n], loop)
+    return binary.ldexp(n, x)
 
 
 def _logaddexp2(x: Any, y: Any) -> Any:
@@ -186,6 +199,7 @@ _SAME: dict[Any, str] = {
         right_shift gcd lcm bitwise_count""",
     kinked: "arctan2 hypot copysign maximum minimum fmax fmin",
     special: "logaddexp",
+    binary: "nextafter spacing",
 }
 _DIRECT: dict[np.ufunc, Any] = {
     **{
@@ -224,6 +238,8 @@ _COMPOSED: dict[np.ufunc, Handler] = {
     np.trunc: _whole_already(ew.trunc, np.trunc),
     np.divmod: _divmod,
     np.modf: _modf,
+    np.frexp: _frexp,
+    np.ldexp: _ldexp,
     np.logaddexp2: _logaddexp2,
     np.deg2rad: _scaled(np.deg2rad, np.pi / 180),
     np.radians: _scaled(np.radians, np.pi / 180),
@@ -268,7 +284,13 @@ _SPECIAL_COMPOSED: dict[str, Handler] = {
 }
 
 
-def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None, **kwargs: Any) -> Any:
+def call_plain(
+    ufunc: np.ufunc,
+    xs: Sequence[Any],
+    dtype: Any = None,
+    casting: Any = "same_kind",
+    **kwargs: Any,
+) -> Any:
     """`ufunc(*xs)` on tracers, without out= and where=; `kwargs` are those of vecdot."""
     xs = [as_operand(x) for x in xs]
     if not any(isinstance(x, Tracer) for x in xs):
@@ -283,27 +305,27 @@ def call_plain(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None, **kwargs: 
         xs = xs if handler is None else promoted(ufunc, *xs)
     if primitive is not None:
         if dtype is not None:
-            xs = _of_dtype(ufunc, xs, np.dtype(dtype))
+            xs = _of_dtype(ufunc, xs, np.dtype(dtype), casting)
         return applied(primitive, ufunc, xs, dtype)
     if handler is None:
         raise UnsupportedError(
-            f"{ufunc.__name__} has no derivative rule in tapegrad{at_line()}. Write it with "
-            "functions that have one, or declare it with tapegrad.primitive and defvjp"
+            f"{ufunc.__name__} has no derivative rule in tapegrad{at_line()}. {use(ufunc)}, or "
+            "declare it with tapegrad.primitive and defvjp"
         )
     if dtype is not None:
-        xs = _of_dtype(ufunc, xs, np.dtype(dtype))
+        xs = _of_dtype(ufunc, xs, np.dtype(dtype), casting)
     out = handler(*xs, **kwargs)
     return out if dtype is None else cast(out, np.dtype(dtype))
 
 
-def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype) -> list[Any]:
+def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype, casting: Any) -> list[Any]:
     """The operands that NumPy runs `ufunc(*xs, dtype=dtype)` on."""
     for x in xs:
         given = dtype_of(x)
-        if not isinstance(given, type) and not np.can_cast(given, dtype, "same_kind"):
+        if not isinstance(given, type) and not np.can_cast(given, dtype, casting):
             raise TypeError(
                 f"Cannot cast ufunc {ufunc.__name__!r} input from {given!r} to {dtype!r} with "
-                "casting rule 'same_kind'"
+                f"casting rule {casting!r}"
             )
     cast_xs = cast_all(xs, [dtype] * len(xs))
     return [x.value if isinstance(x, Literal) else x for x in cast_xs]
@@ -425,7 +447,7 @@ def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[st
             _no_more(ufunc, kwargs)
         if casting in ("no", "equiv", "safe"):
             _check_casting(ufunc, [as_operand(x) for x in inputs], dtype, casting)
-        result = call_plain(ufunc, inputs, dtype, **kwargs)
+        result = call_plain(ufunc, inputs, dtype, casting, **kwargs)
     else:
         if where is not True:
             kwargs["where"] = where

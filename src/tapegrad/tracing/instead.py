@@ -1,0 +1,165 @@
+"""What to use instead of what can't be traced: NumPy's public names that are refused.
+
+Each public name of NumPy is in one of four classes: with a derivative; derivative zero; evaluated
+without a derivative; refused, with what to use instead. Those of the last are declared here, and
+their errors say it; docs/numpy.md shows all, and tests hold each name against its class.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+from collections.abc import Iterator
+from types import FrameType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.source import user_frames
+
+_COMPLEX = "sums with np.cos and np.sin: complex numbers can't be traced yet"
+_OUTSIDE = "it outside of the function, on what that returns"
+_BITS = "x.astype(dtype), which converts numbers: a trace doesn't follow the bits of real ones"
+
+# By the modules and classes that have the names
+REFUSED: dict[str, dict[str, str]] = {
+    "np": {
+        """array asanyarray asarray asarray_chkfinite ascontiguousarray asfortranarray
+        require""": "tapegrad.numpy's np.array, or np.stack([a, b]); np.copy(x) for an array",
+        "full": "np.full_like(x, value, shape=shape)",
+        "fromiter": "np.stack(list(xs))",
+        "c_": "np.column_stack([a, b])",
+        "r_": "np.concatenate([a, b])",
+        "array2string array_repr array_str format_float_positional format_float_scientific": (
+            "a text that is made outside of the function, of what it returns"
+        ),
+        """bool bool_ byte bytes_ cdouble clongdouble complex128 complex256 complex64 csingle double
+        float128 float16 float32 float64 half int16 int32 int64 int8 int_ intc intp long longdouble
+        longlong object_ short single str_ ubyte uint uint16 uint32 uint64 uint8 uintc uintp ulong
+        ulonglong ushort""": "x.astype(dtype); as dtypes they are fine",
+        "broadcast": "np.broadcast_arrays(x, y), or np.broadcast_shapes(x.shape, y.shape)",
+        "from_dlpack frombuffer": _BITS,
+        "frompyfunc vectorize": (
+            "the function itself on arrays, or np.stack([f(v) for v in x]) on their elements"
+        ),
+        "asmatrix bmat matrix": "arrays of two axes, with @ and np.block",
+        "ndenumerate": "np.ndindex(x.shape), and x[index]",
+        "nditer nested_iters": "loops over np.ndindex(x.shape), or functions of whole arrays",
+        "save savetxt savez savez_compressed": _OUTSIDE,
+        "packbits": "np.sum(bits << np.arange(8)[::-1], axis=-1) of rows of eight bits",
+        "unpackbits": "x[..., None] >> np.arange(8)[::-1] & 1",
+        "unique_values": "np.unique(x): the order of these elements is left open",
+        "isnat": "np.isnan: dates can't be traced",
+        "roots": "np.polyval and Newton's steps for a real root: complex numbers can't be traced",
+        "sort_complex": "np.sort: complex numbers can't be traced",
+    },
+    "np.linalg": {
+        "eig eigvals": (
+            "np.linalg.eigh and eigvalsh for symmetric matrices: the eigenvalues of others may be "
+            "complex numbers, which can't be traced"
+        ),
+    },
+    "np.fft": {
+        """fft fft2 fftn hfft ifft ifft2 ifftn ihfft irfft irfft2 irfftn rfft rfft2
+        rfftn""": _COMPLEX,
+    },
+    "np.lib.stride_tricks": {
+        "as_strided": "np.lib.stride_tricks.sliding_window_view, or x[k] with an array of indices",
+    },
+    "np.ndarray": {
+        "byteswap ctypes data getfield setfield tobytes tofile": _BITS,
+        "dump dumps": _OUTSIDE,
+        "resize": "y = np.resize(x, shape)",
+        "setflags": "np.copy(x) for an array that isn't written to",
+    },
+    "np.generic": {
+        "as_integer_ratio": _OUTSIDE,
+        "hex": "a text that is made outside of the function, of what it returns",
+    },
+}
+
+
+def declared() -> Iterator[tuple[str, str, str]]:
+    """Each refused name, what has it, and what to use instead."""
+    for home, names in REFUSED.items():
+        for several, advice in names.items():
+            for name in several.split():
+                yield home, name, advice
+
+
+def _module(home: str) -> Any:
+    return functools.reduce(getattr, home.split(".")[1:], np)
+
+
+@functools.cache
+def _by_identity() -> dict[int, tuple[str, str]]:
+    """The names and advice by functions and types, which NumPy holds for good."""
+    found: dict[int, tuple[str, str]] = {}
+    for home, name, advice in declared():
+        f = getattr(_module(home), name, None)
+        if f is None or home in ("np.ndarray", "np.generic"):
+            continue
+        if id(f) not in found or name == f.__name__:  # it may have several
+            found[id(f)] = f"{home}.{name}", advice
+    return found
+
+
+def use(f: Any) -> str:
+    """What an error says to use instead of a function of NumPy's."""
+    if getattr(f, "__name__", "").endswith(" (vectorized)"):
+        f = np.frompyfunc
+    advice = _by_identity().get(id(f), ("", ""))[1]
+    return f"Use {advice}" if advice else "Write it with functions that have one"
+
+
+def use_for(name: str) -> str:
+    """The same for a method or attribute of arrays."""
+    advice = next((a for h, n, a in declared() if h == "np.ndarray" and n == name), "")
+    return f"Use {advice}" if advice else "Use a NumPy function that has a rule"
+
+
+# ---- what doesn't ask its arguments, and converts them
+
+
+@unobserved
+def called_now() -> tuple[str, str]:
+    """The name of NumPy's that the user's program is calling, and what to use instead; empty texts
+    if that isn't known, or it isn't refused."""
+    frame = next(user_frames(), None)
+    f = None if frame is None or frame.f_lasti < 0 else _callee(frame)
+    known = _by_identity()
+    return known.get(id(f)) or known.get(id(type(f))) or ("", "")
+
+
+def _callee(frame: FrameType) -> Any:
+    """What the call or subscript that a frame is at goes to, where that is a name, or attributes of
+    modules: the instructions that begin where the call begins in the text, and fetch it."""
+    steps = [k for k in dis.get_instructions(frame.f_code) if k.offset <= frame.f_lasti]
+    now = steps.pop()
+    if now.positions is None or now.positions.col_offset is None:
+        return None
+    start = now.positions[0], now.positions[2]
+    names, made = [], False
+    for step in steps:
+        if step.positions is None or (step.positions[0], step.positions[2]) != start:
+            continue
+        if step.opname in _FILL:
+            continue
+        if made or not step.opname.startswith(("LOAD_", "CALL")):
+            return None
+        if step.opname.startswith("CALL"):
+            made = True  # `np.vectorize(f)(x)` calls what that makes
+        else:
+            names.append(str(step.argval))
+    if not names:
+        return None
+    found = frame.f_locals.get(names[0], frame.f_globals.get(names[0]))
+    for name in names[1:]:
+        if not isinstance(found, ModuleType):
+            return None
+        found = getattr(found, name, None)
+    return found if isinstance(found, type) or not made else None
+
+
+_FILL = ("PUSH_NULL", "PRECALL", "CACHE", "RESUME", "COPY_FREE_VARS", "NOP", "KW_NAMES")
