@@ -24,7 +24,7 @@ from tapegrad.tracing.tracer import Tracer
 _MISSING = np._NoValue
 
 
-def _axes(x: Any, axis: Any) -> tuple[int, ...]:
+def axes_of(x: Any, axis: Any) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(x.ndim))
     if x.ndim == 0 and axis in (0, -1):
@@ -49,7 +49,7 @@ def _finish(out: Any, axes: tuple[int, ...], keepdims: Any, target: Any) -> Any:
 
 def reduced(primitive: Any, x: Any, axis: Any, keepdims: Any) -> Any:
     """A reduction over NumPy's axes."""
-    axes = _axes(x, axis)
+    axes = axes_of(x, axis)
     return _finish(primitive(axes)(x) if axes else ew.copy(x), axes, keepdims, None)
 
 
@@ -101,7 +101,7 @@ def _fold(
     ) -> Any:
         a = as_tracer(a, where, initial, out)
         x = cast(a, whole_dtype(a, dtype, out))
-        axes = _axes(x, axis)
+        axes = axes_of(x, axis)
         x = selected(x, where, neutral)
         if x.dtype == np.bool_:
             result = of_booleans(x, axis)
@@ -128,7 +128,7 @@ def _logical(primitive: Any, neutral: bool, combine: Callable[..., Any]) -> Call
     ) -> Any:
         a = as_tracer(a, where, initial, out)
         x = a if a.dtype == np.bool_ else a != 0
-        axes = _axes(x, axis)
+        axes = axes_of(x, axis)
         x = selected(x, where, neutral)
         result = primitive(axes)(x) if axes else ew.copy(x)
         if initial is not _MISSING:  # of ufunc.reduce
@@ -158,7 +158,7 @@ def _extremum(
         where: Any = _MISSING,
     ) -> Any:
         a = as_tracer(a, where, initial, out)
-        axes = _axes(a, axis)
+        axes = axes_of(a, axis)
         if where is not _MISSING and where is not True:
             if initial is _MISSING:
                 raise ValueError(
@@ -215,7 +215,7 @@ def count_of(a: Any, axis: Any, where: Any, keepdims: Any, dtype: np.dtype) -> A
         mask = np.broadcast_to(as_tracer(where, a), a.shape)
         keep = keepdims is not _MISSING and bool(keepdims)
         return cast(np.sum(mask, axis=axis, keepdims=keep), dtype)
-    return int(np.prod([a.shape[k] for k in _axes(a, axis)], dtype=int))
+    return int(np.prod([a.shape[k] for k in axes_of(a, axis)], dtype=int))
 
 
 def var(

@@ -130,9 +130,6 @@ def check_traced(x: Any, name: str) -> None:
 
 def ufunc_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
     """`ufunc.at(x, index, values)` for add and subtract: repeated indices accumulate."""
-    check_traced(x, f"np.{ufunc.__name__}.at")
-    if ufunc not in (np.add, np.subtract):
-        raise UnsupportedError(f"np.{ufunc.__name__}.at isn't supported{at_line()}")
     (value,) = values
     found = IndexParts(x, index)
     if not found.advanced:
