@@ -164,6 +164,7 @@ OPERANDS = {
     *("rcond", "right", "rtol", "sorter", "src", "start", "stop", "to_begin", "to_end", "tol"),
     *("tup", "v", "val", "vals", "value", "values", "varargs", "weights", "where", "x", "x1", "x2"),
     *("xi", "xp", "xs", "y", "z", "ar", "ar1", "ar2", "element", "filt", "range", "seq_of_zeros"),
+    *("keys", "multi_index", "sample"),
     *("test_elements", "u", "w"),
 }
 

@@ -15,6 +15,7 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.special as sp
 
 from tapegrad.ir.tape import Aval, Builder, Literal, Tape
@@ -31,6 +32,7 @@ from tapegrad.primitives.degenerate import (
     SingularValuePullback,
 )
 from tapegrad.primitives.determinants import Cofactors, Det
+from tapegrad.primitives.eigen import Eig
 from tapegrad.primitives.extrema import LogSumExp, Max, Min, PickedOver, SharedOver
 from tapegrad.primitives.kinks import Picked, Shared, Turned
 from tapegrad.primitives.loops import Loop
@@ -55,7 +57,7 @@ from tapegrad.primitives.solving import (
     SLogDet,
 )
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
-from tapegrad.primitives.spectral import QR, SVD, EigH, Expm, PInv
+from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, Expm, PInv
 from tapegrad.primitives.triangles import Triangle, TriangularSolve
 from tapegrad.primitives.views import (
     BroadcastTo,
@@ -841,6 +843,25 @@ def _eigenvectors(a: Any, lower: bool) -> Any:
     return w, _aligned(v, np.linalg.eigh(a, "L" if lower else "U")[1]), False
 
 
+REAL_SPECTRUM = np.array([[3.0, 0.5, -0.2], [0.3, 1.0, 0.4], [0.1, -0.3, -2.0]])
+
+
+def _real_eigenvectors(a: Any) -> Any:
+    """From the null space of A - w I; LAPACK's order and signs."""
+    w, like = np.linalg.eig(a)
+    v = np.stack([np.linalg.svd(a - k * np.eye(len(a)))[2][-1] for k in w], axis=1)
+    return w, _aligned(v, like), False, False
+
+
+def _further_columns(a: Any, of: str) -> Any:
+    """The null space of the transpose, in LAPACK's basis."""
+    a = a.T if of == "right" else a
+    further = np.linalg.qr(a, "complete")[0] if of == "qr" else np.linalg.svd(a)[0]
+    further = np.linalg.svd(a.T)[2].T if of == "right" else further
+    null = scipy.linalg.null_space(a.T)
+    return null @ (null.T @ further[:, a.shape[1] :])
+
+
 def _singular_vectors(a: Any) -> Any:
     """From the eigenvectors of A^T A, or A A^T; LAPACK's signs."""
     like_u, _, like_vt = np.linalg.svd(a, full_matrices=False)
@@ -1111,6 +1132,20 @@ def _spectral() -> dict[type, list[Sample]]:
     square = [(3, 3), (1, 1), (2, 3, 3)]
     shapes = [*square, (4, 2), (2, 4), (2, 4, 3)]
     return {
+        Eig: [
+            Sample(Eig(), (a,), each_matrix(_real_eigenvectors), label=str(a.shape))
+            for a in (REAL_SPECTRUM[:1, :1], REAL_SPECTRUM, np.stack([REAL_SPECTRUM + 1] * 2))
+        ],
+        Complement: [
+            Sample(
+                Complement(of),
+                (normal(2, 4) if of == "right" else normal(4, 2),),
+                lambda a, of=of: _further_columns(a, of),
+                smooth=False,
+                label=of,
+            )
+            for of in ("left", "right", "qr")
+        ],
         EigH: [
             Sample(
                 EigH(low),

@@ -272,6 +272,47 @@ class QR(Library):
         return scaled + matmul(q, turn - along), matmul(along - turn, r)
 
 
+@parametric
+class Complement(Library):
+    """The further columns that complete an orthogonal factor to a square one, as NumPy chooses
+    them: of Q in A = Q R, or of the `left` or `right` singular vectors. No derivative: the front
+    end turns them with the others.
+    """
+
+    of: str
+
+    name = "complement"
+
+    def aval(self, *xs: Aval) -> Aval:
+        *batch, m, n = xs[0].shape
+        m, n = (n, m) if self.of == "right" else (m, n)
+        if m < n:
+            raise ValueError(f"complement: {xs[0]} has no further columns")
+        return xs[0].with_shape((*batch, m, m - n))
+
+    def evaluate(self, *xs: Any) -> Any:
+        (a,) = xs
+        if self.of == "qr":
+            return np.linalg.qr(a, mode="complete")[0][..., a.shape[-1] :]
+
+        def shapes(x: Any) -> Any:
+            m, n = sorted(x.shape, reverse=True)
+            return ((m, m - n),)
+
+        def further(x: Any) -> Any:
+            u, _, vt = np.linalg.svd(x)
+            whole = u if self.of == "left" else np.swapaxes(vt, -1, -2)
+            return (whole[..., min(x.shape[-2:]) :],)
+
+        return attempted(further, shapes, a)[0]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return (None,)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None
+
+
 # ---- functions of a matrix
 
 

@@ -51,14 +51,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "unpackbits": "x[..., None] >> np.arange(8)[::-1] & 1",
         "unique_values": "np.unique(x): the order of these elements is left open",
         "isnat": "np.isnan: dates can't be traced",
-        "roots": "np.polyval and Newton's steps for a real root: complex numbers can't be traced",
         "sort_complex": "np.sort: complex numbers can't be traced",
-    },
-    "np.linalg": {
-        "eig eigvals": (
-            "np.linalg.eigh and eigvalsh for symmetric matrices: the eigenvalues of others may be "
-            "complex numbers, which can't be traced"
-        ),
     },
     "np.fft": {
         """fft fft2 fftn hfft ifft ifft2 ifftn ihfft irfft irfft2 irfftn rfft rfft2

@@ -44,7 +44,8 @@ from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
 
 # NumPy's functions by the modules that have them, under the same names
-_LINALG = """norm cholesky solve inv det slogdet tensorsolve eigh eigvalsh svd qr pinv lstsq cond"""
+_LINALG = """norm cholesky solve inv det slogdet tensorsolve eig eigvals eigh eigvalsh svd qr pinv
+    lstsq cond"""
 _NAMES: dict[Any, str] = {
     shaping: """reshape ravel transpose swapaxes moveaxis squeeze expand_dims broadcast_to
         broadcast_arrays roll tile repeat resize apply_along_axis zeros_like ones_like
@@ -77,7 +78,7 @@ BORROWED: dict[Any, str] = {
         polyadd polysub polyder polyint polydiv polyfit trim_zeros unique_all
         unique_counts unique_inverse union1d intersect1d setdiff1d setxor1d isin
         einsum_path row_stack histogram histogram2d histogramdd
-        histogram_bin_edges""",
+        histogram_bin_edges roots""",
     np.fft: "fftshift ifftshift",
     np.emath: "arccos arcsin arctanh log log10 log2 logn power sqrt",
     np.linalg: """vector_norm matrix_norm matrix_power multi_dot outer cross tensorinv svdvals

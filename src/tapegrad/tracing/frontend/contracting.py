@@ -61,6 +61,13 @@ def matmul(x: Any, y: Any, out: Any = None) -> Any:
 def dot(a: Any, b: Any, out: Any = None) -> Any:
     """np.dot."""
     a, b = _pair(a, b)
+    if out is not None:  # unlike other functions, this one doesn't cast or broadcast
+        shape = np.dot(np.empty(a.shape, bool), np.empty(b.shape, bool)).shape
+        if (out.shape, out.dtype) != (shape, a.dtype):
+            raise ValueError(
+                "output array is not acceptable (must have the right datatype, number of "
+                "dimensions, and be a C-Array)"
+            )
     if a.ndim == 0 or b.ndim == 0:
         return _done(ew.mul(a, b), out)
     if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
@@ -75,6 +82,22 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 
 def _show(x: Any) -> str:
     return "(" + ",".join(map(str, x.shape)) + ("," if x.ndim == 1 else "") + ")"
+
+
+def matvec(a: Any, x: Any) -> Any:
+    """np.matvec."""
+    a, x = _pair(a, x)
+    if a.ndim < 2 or x.ndim < 1:
+        np.matvec(np.empty(a.shape), np.empty(x.shape))  # NumPy's own error
+    return np.matmul(a, x[..., None])[..., 0]
+
+
+def vecmat(x: Any, a: Any) -> Any:
+    """np.vecmat."""
+    x, a = _pair(x, a)
+    if a.ndim < 2 or x.ndim < 1:
+        np.vecmat(np.empty(x.shape), np.empty(a.shape))  # NumPy's own error
+    return np.matmul(x[..., None, :], a)[..., 0, :]
 
 
 def vdot(a: Any, b: Any) -> Any:

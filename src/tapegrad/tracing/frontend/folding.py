@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.extrema import LogSumExp
@@ -118,7 +118,9 @@ def _step_by_step(
             f"which gives other results than one by one{at_line()}. Use functools.reduce"
             f"(np.{ufunc.__name__}, x), which goes one by one"
         )
-    given = {} if initial is _MISSING else {"initial": None if initial is None else 1}
+    given: dict[str, Any] = (
+        {} if initial is _MISSING else {"initial": None if initial is None else 1}
+    )
     given |= {} if where is True else {"where": np.ones((1,) * x.ndim, bool)}
     dtype = _as_numpys(ufunc, "reduce", x, axis, dtype, keepdims=keepdims, **given)
     axes = reducing.axes_of(x, axis)

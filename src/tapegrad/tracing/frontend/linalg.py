@@ -16,9 +16,11 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from tapegrad.core.handlers import quiet
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.determinants import Det
+from tapegrad.primitives.eigen import Eig
 from tapegrad.primitives.solving import LU, Cholesky, LUSolve, inverse_t
 from tapegrad.primitives.solving import slogdet as strict_slogdet
-from tapegrad.primitives.spectral import QR, SVD, EigH, PInv
+from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, PInv
+from tapegrad.primitives.triangles import TriangularSolve
 from tapegrad.tracing.frontend.memory import copy_of, in_rows, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.frontend.residuals import Residuals
@@ -255,6 +257,27 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
     return _named("eigh")(w, v)
 
 
+def eig(a: Any) -> Any:
+    """np.linalg.eig, where all eigenvalues are real: that they are, is guarded."""
+    (a,) = floating(a)
+    check_square(a)
+    if not np.all(np.isfinite(a)):
+        raise LinAlgError("Array must not contain infs or NaNs")
+    w, v, is_complex, failed = Eig()(a)
+    raise_if(failed, "Eigenvalues did not converge")
+    if np.any(is_complex):
+        raise UnsupportedError(
+            f"the matrix has complex eigenvalues{at_line()}, which can't be traced yet. Use "
+            "np.linalg.eigh for symmetric matrices"
+        )
+    return _named("eig")(w, v)
+
+
+def eigvals(a: Any) -> Any:
+    """np.linalg.eigvals, where all are real."""
+    return eig(a)[0]
+
+
 def eigvalsh(a: Any, UPLO: str = "L") -> Any:
     """np.linalg.eigvalsh."""
     return eigh(a, UPLO)[0]
@@ -263,27 +286,44 @@ def eigvalsh(a: Any, UPLO: str = "L") -> Any:
 def svd(
     a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
 ) -> Any:
-    """np.linalg.svd, reduced."""
+    """np.linalg.svd."""
     (a,) = floating(a)
     check_stacked(a)
-    _refuse_hermitian("svd", hermitian)
-    if compute_uv and full_matrices and a.shape[-1] != a.shape[-2]:
-        raise UnsupportedError(
-            "np.linalg.svd with full_matrices=True has no derivative rule for matrices that aren't "
-            f"square{at_line()}: the further singular vectors are arbitrary. Pass "
-            "full_matrices=False"
-        )
+    if hermitian:
+        return _symmetric_svd(a, compute_uv)
     u, s, vt, failed = SVD()(a)
     raise_if(failed, "SVD did not converge")
-    return _named("svd")(u, s, vt) if compute_uv else s
+    if not compute_uv:
+        return s
+    m, n = a.shape[-2:]
+    if full_matrices and m > n:
+        u = _completed(u, Complement("left")(a))
+    if full_matrices and m < n:
+        vt = transposed(_completed(transposed(vt), Complement("right")(a)))
+    return _named("svd")(u, s, vt)
 
 
-def _refuse_hermitian(name: str, hermitian: bool) -> None:
-    if hermitian:
-        raise UnsupportedError(
-            f"np.linalg.{name} with hermitian=True isn't supported on traced arrays{at_line()}. "
-            "Leave it out, or use np.linalg.eigh"
-        )
+def _completed(q: Any, further: Any) -> Any:
+    """Orthonormal columns Q, and further ones F beside them. When Q turns these turn with it: they
+    are (1 - Q Q^T) F, made orthonormal again by Cholesky's factor of their products. So they are
+    right for all that doesn't depend on the basis, the projection F F^T above all.
+    """
+    rest = further - q @ (transposed(q) @ further)
+    products, _ = Cholesky()(transposed(rest) @ rest)
+    turned = transposed(TriangularSolve(True)(products, transposed(rest)))
+    return np.concatenate([q, turned], -1)
+
+
+def _symmetric_svd(a: Any, compute_uv: bool) -> Any:
+    """By the eigenvalues, whose signs go to the right."""
+    check_square(a)
+    w, v = eigh(a)
+    order = np.flip(np.argsort(np.abs(w), axis=-1), -1)
+    w = np.take_along_axis(w, order, -1)
+    if not compute_uv:
+        return np.abs(w)
+    u = np.take_along_axis(v, order[..., None, :], -1)
+    return _named("svd")(u, np.abs(w), transposed(u * np.sign(w)[..., None, :]))
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
@@ -294,16 +334,14 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     if mode not in ("reduced", "complete", "r"):
         raise UnsupportedError(
             f"np.linalg.qr with mode={mode!r} isn't supported on traced arrays{at_line()}. Use "
-            "'reduced' or 'r'"
-        )
-    if mode == "complete" and m > n:
-        raise UnsupportedError(
-            "np.linalg.qr with mode='complete' has no derivative rule for tall matrices"
-            f"{at_line()}: the further columns of Q are arbitrary. Use mode='reduced'"
+            "'reduced', 'complete' or 'r'"
         )
     q, r = QR()(a if m >= n else a[..., :m])
     if m < n:
         r = np.concatenate([r, transposed(q) @ a[..., m:]], -1)
+    if mode == "complete" and m > n:
+        q = _completed(q, Complement("qr")(a))
+        r = np.concatenate([r, np.zeros_like(r, shape=(*r.shape[:-2], m - n, n))], -2)
     return r if mode == "r" else _named("qr")(q, r)
 
 
@@ -311,7 +349,9 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, **kwargs: Any) -> A
     """np.linalg.pinv; the derivative is that at constant rank."""
     (a,) = floating(a)
     check_stacked(a)
-    _refuse_hermitian("pinv", hermitian)
+    if hermitian:
+        check_square(a)
+        a = np.tril(a) + transposed(np.tril(a, -1))
     if rcond is not None and "rtol" in kwargs:
         raise ValueError("`rtol` and `rcond` can't be both set.")
     if rcond is None:

@@ -19,6 +19,7 @@ from tapegrad.tracing.frontend.operands import (
     common_dtype,
     dtype_of,
     loop_dtypes,
+    mask_of,
     store,
 )
 from tapegrad.tracing.source import at_line
@@ -52,8 +53,13 @@ def clip(
     **kwargs: Any,
 ) -> Any:
     """np.clip: outside the bounds the derivative is 0, at a bound a half (see conventions)."""
-    if kwargs.get("where", True) is not True:
-        raise UnsupportedError(f"np.clip with where= isn't supported{at_line()}. Use np.where")
+    where = kwargs.get("where", True)
+    where = where if where is True else mask_of(where)
+    if where is not True and out is None:
+        raise UnsupportedError(
+            "np.clip(..., where=...) without out= leaves elements uninitialised"
+            f"{at_line()}. Use np.where"
+        )
     if (a_min is _MISSING) != (a_max is _MISSING):
         missing = "a_min" if a_min is _MISSING else "a_max"
         raise TypeError(f"clip() missing 1 required positional argument: {missing!r}")
@@ -75,7 +81,7 @@ def clip(
         result = np.minimum(result, high)
     if not bounds:
         result = np.positive(result)
-    return scalar(result) if out is None else store(out, result)
+    return scalar(result) if out is None else store(out, result, where)
 
 
 def round(a: Any, decimals: int = 0, out: Any = None) -> Any:

@@ -23,10 +23,10 @@ from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 _NAMES = """
     axes axis axis1 axis2 axisa axisb axisc source destination shape new_shape dims reps repeats
     kth window_shape shift pad_width indices_or_sections k n N num minlength offset decimals obj
-    ind deg ord edge_order ddof correction include_initial stat_length keepdims rowvar bias endpoint retstep
-    returned increasing upper sparse copy subok wrap equal_nan hermitian full_matrices stable
-    assume_unique return_index return_indices return_inverse return_counts sorted invert density
-    full cov trim einsum_call descending compute_uv overwrite_input optimize dtype type to
+    ind deg ord edge_order ddof correction include_initial stat_length keepdims rowvar bias endpoint
+    retstep returned increasing upper sparse copy subok writeable wrap equal_nan hermitian
+    full_matrices stable assume_unique return_index return_indices return_inverse return_counts
+    sorted invert density full cov trim einsum_call descending compute_uv overwrite_input optimize dtype type to
     device casting order kind mode side method indexing UPLO reflect_type
 """
 PARAMETERS = frozenset(_NAMES.split())

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.core.trees import is_array
-from tapegrad.errors import ConversionError, UnsupportedError
+from tapegrad.errors import ConversionError
 from tapegrad.primitives import elementwise
 from tapegrad.primitives.base import Slice, broadcast_shapes
 from tapegrad.primitives.scatter import ScatterAdd, SetItem, scatter_set
@@ -229,14 +229,11 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     check_traced(a, "np.fill_diagonal")
     if a.ndim < 2:
         np.fill_diagonal(untraced(a), 0)  # NumPy's own error
-    if wrap or (a.ndim > 2 and len(set(a.shape)) != 1):
-        raise UnsupportedError(f"np.fill_diagonal of this form isn't supported{at_line()}")
-    k = np.arange(min(a.shape))
-    values = as_tracer(val, a)
-    if values.ndim:
-        flat = values.reshape(-1)
-        values = flat[k % flat.size]
-    a[(k,) * a.ndim] = values
+    if a.ndim > 2 and len(set(a.shape)) != 1:
+        raise ValueError("All dimensions of input must be of equal length")
+    step = 1 + sum(int(np.prod(a.shape[k:], dtype=int)) for k in range(1, a.ndim))
+    end = a.shape[1] ** 2 if a.ndim == 2 and not wrap else a.size  # else below a tall matrix, too
+    Flat(a)[:end:step] = val
 
 
 def put_along_axis(x: Any, indices: Any, values: Any, axis: int | None) -> None:

@@ -44,11 +44,10 @@ def _shown(shape: Sequence[int]) -> str:
 @of_array
 def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None) -> Any:
     """np.reshape."""
+    if order == "A":
+        order = "F" if x.ndim > 1 and x.flags.fnc else "C"
     if order not in ("C", "F"):
-        raise UnsupportedError(
-            f"the order {order!r} depends on how an array lies in memory, which a trace doesn't "
-            f"follow{at_line()}. Use 'C' or 'F'"
-        )
+        np.reshape(np.empty(x.shape), shape, order)  # type: ignore[call-overload]  # NumPy's own error
     dims = list(ints(shape, x))
     if dims.count(-1) == 1:
         known = math.prod(n for n in dims if n != -1)
@@ -64,6 +63,12 @@ def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None)
 
 def ravel(x: Any, order: str = "C") -> Any:
     """np.ravel: a view of an array that lies in memory in this order, else a copy."""
+    if order == "K":  # as its elements lie, from where they are furthest apart
+        apart = x.strides if x.ndim > 1 else ()
+        x = transpose(x, sorted(range(x.ndim), key=lambda k: -abs(apart[k]))) if apart else x
+        order = "C"
+    elif order == "A":
+        order = "F" if x.ndim > 1 and x.flags.fnc else "C"
     flat = reshape(x, -1, order)
     value = x._read()[1]
     lies = "F_CONTIGUOUS" if order == "F" else "C_CONTIGUOUS"

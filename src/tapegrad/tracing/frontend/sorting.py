@@ -172,4 +172,45 @@ def unique(*args: Any, **kwargs: Any) -> Any:
             f"np.unique(sorted=False) leaves open in what order the elements come{at_line()}, so "
             "other calls may see another one. Leave it out, or pass True"
         )
-    return _sorted_unique(*args, **kwargs)
+    given = dict(zip(_UNIQUE, args, strict=False)) | kwargs
+    if given.get("axis") is None or np.ndim(given["ar"]) == 1:
+        return _sorted_unique(*args, **kwargs)
+    return _unique_parts(**{name: x for name, x in given.items() if name != "equal_nan"})
+
+
+_UNIQUE = ("ar", "return_index", "return_inverse", "return_counts", "axis")
+
+
+def _unique_parts(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: Any = None,
+    sorted: bool = True,
+) -> Any:
+    """np.unique along an axis: of the parts, in the order of their elements, the first of each
+    kind. How many there are is guarded."""
+    ar = as_tracer(ar)
+    axis = normalize_axis_index(axis, ar.ndim)
+    n = ar.shape[axis]
+    moved = np.moveaxis(ar, axis, 0)
+    rows = moved.reshape(n, -1 if ar.size else 0)
+    if not rows.size:
+        raise UnsupportedError(f"np.unique of nothing, along an axis, isn't supported{at_line()}")
+    order = lexsort([rows[:, k] for k in range(rows.shape[1])][::-1])
+    ordered = rows[order]
+    first = np.concatenate([[True], np.any(ordered[1:] != ordered[:-1], axis=1)])
+    (places,) = np.nonzero(first)
+    index = order[places]
+    results = [np.moveaxis(np.copy(moved[index], "C"), 0, axis)]
+    if return_index:
+        results.append(index)
+    if return_inverse:
+        kind = np.zeros_like(order)
+        kind[order] = np.cumsum(first) - 1
+        like = np.unique(np.zeros(ar.shape), return_inverse=True, axis=axis)[1]
+        results.append(kind.reshape(like.shape))
+    if return_counts:
+        results.append(np.diff(np.concatenate([places, [n]])))
+    return tuple(results) if len(results) > 1 else results[0]

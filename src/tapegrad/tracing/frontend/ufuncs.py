@@ -35,7 +35,7 @@ from tapegrad.tracing.frontend.operands import (
     store,
 )
 from tapegrad.tracing.instead import use
-from tapegrad.tracing.layout import is_ordered
+from tapegrad.tracing.layout import is_ordered, lay_out
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line, user_source
 from tapegrad.tracing.trace import innermost
@@ -263,8 +263,8 @@ _COMPOSED: dict[np.ufunc, Handler] = {
 }
 
 if hasattr(np, "matvec"):  # from NumPy 2.2 on
-    _COMPOSED[np.matvec] = lambda a, x: np.matmul(a, x[..., None])[..., 0]
-    _COMPOSED[np.vecmat] = lambda x, a: np.matmul(x[..., None, :], a)[..., 0, :]
+    _COMPOSED[np.matvec] = _contraction("matvec")
+    _COMPOSED[np.vecmat] = _contraction("vecmat")
 
 # Functions of scipy.special by name: SciPy need not be imported to trace without it.
 _SPECIAL: dict[str, Any] = {
@@ -438,7 +438,7 @@ def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[st
     where = where if where is True else mask_of(where)
     casting = kwargs.pop("casting", "same_kind")
     kwargs.pop("subok", None)
-    kwargs.pop("order", None)
+    order = kwargs.pop("order", "K")
     if method == "__call__":
         dtype = kwargs.pop("dtype", None)
         if isinstance(dtype, type) and issubclass(dtype, np.dtype):  # np.dtypes.Float64DType
@@ -459,13 +459,23 @@ def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[st
                 f"np.{ufunc.__name__}(..., where=...) without out= leaves elements "
                 f"uninitialised{at_line()}. Use np.where"
             )
-        return scalar(result)
+        return scalar(_ordered(result, order))
     outs = out if isinstance(out, tuple) else (out,)
     results = result if isinstance(result, tuple) else (result,)
     stored = tuple(
         r if o is None else store(o, r, where, casting) for o, r in zip(outs, results, strict=True)
     )
     return stored[0] if len(stored) == 1 else stored
+
+
+def _ordered(result: Any, order: str) -> Any:
+    """New results in this order."""
+    for x in result if isinstance(result, tuple) else (result,):
+        if order in ("C", "F"):
+            lay_out(x, order)
+        elif order == "A":
+            x._ordered = x.ndim < 2
+    return result
 
 
 def _check_casting(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any, casting: Any) -> None:
@@ -483,5 +493,5 @@ def _no_more(ufunc: np.ufunc, kwargs: dict[str, Any]) -> None:
     if kwargs:
         raise UnsupportedError(
             f"np.{ufunc.__name__} with {', '.join(kwargs)}= isn't supported on traced "
-            f"arrays{at_line()}"
+            f"arrays{at_line()}. Use np.moveaxis or astype before"
         )
