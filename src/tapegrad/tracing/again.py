@@ -175,16 +175,23 @@ def made(
     builder = trace.builder
     at = builder._next
     builder._next = at + 1
-    out, call = _new(Var), _new(Call)
+    out = _new(Var)
     tracer: Any = _new(cls)
     _set_id(out, at)
     _set_aval(out, aval)
-    _set_primitive(call, primitive)
-    _set_operands(call, operands)
-    _set_outs(call, (out,))
-    _set_src(call, src)
-    _set_reason(call, trace.reason)
-    builder.calls.append(call)
+    recorded, reason = builder.recorded, trace.reason
+    if (
+        recorded is None
+        or not recorded.expects
+        or not recorded.takes(primitive, operands, at, aval, src, reason)
+    ):
+        call = _new(Call)
+        _set_primitive(call, primitive)
+        _set_operands(call, operands)
+        _set_outs(call, (out,))
+        _set_src(call, src)
+        _set_reason(call, reason)
+        builder.calls.append(call)
     tracer._trace, tracer._operand, tracer._value = trace, out, value
     tracer._aval, tracer._root, tracer._chain, tracer._version = aval, None, (), 0
     tracer._ordered, tracer._may_alias, tracer._doubt = True, (), ""

@@ -16,6 +16,7 @@ from tapegrad.core.request import Request
 from tapegrad.core.trees import flatten, is_number, is_traced, notes_in, unflatten
 from tapegrad.errors import TapegradError
 from tapegrad.ir.inputs import renumbered, with_inputs
+from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
@@ -112,7 +113,7 @@ def trace_function(
     """
     load(CALLS)
     name = "lambda" if request.name == "<lambda>" else request.name
-    builder = Builder(name)
+    builder = Builder(name, Recorded() if number is not None else None)
     labels = iter(request.names)
     with Trace(builder, repeats=repeats, apart=apart, idle=idle) as trace:
         tracers = []
