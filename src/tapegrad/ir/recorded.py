@@ -190,6 +190,20 @@ class Rounds:
         outs = tuple([Var(first + k, aval) for k, aval in enumerate(avals)])
         return Call(primitive, operands, outs, slot.src, slot.reason)  # type: ignore[arg-type]
 
+    def operand(self, position: int, m: int) -> Operand:
+        """An operand of the call that is there."""
+        round_, k = divmod(position - self.start, self.period)
+        slot = self.slots[k]
+        spec = slot.specs[m]
+        if type(spec) is int:
+            return Var(slot.first + round_ * self.stride - spec, slot.avals[m])
+        return spec[round_] if type(spec) is Column else spec  # type: ignore[return-value]
+
+    def number(self, position: int) -> int:
+        """The number of the first variable that the call makes which is there."""
+        round_, k = divmod(position - self.start, self.period)
+        return self.slots[k].first + round_ * self.stride
+
     def where(self, number: int) -> tuple[int, int] | None:
         """The call that makes the variable of this number, and the result's place."""
         if self.made is None:
@@ -251,6 +265,22 @@ class Recorded(Sequence[Call]):
         if type(part) is list:
             return part[position - self.starts[number]]
         return part.call(position)  # type: ignore[union-attr]
+
+    def operand(self, position: int, m: int) -> Operand:
+        """An operand of the call that is there."""
+        number = self.part_at(position)
+        part = self.parts[number]
+        if isinstance(part, Rounds):
+            return part.operand(position, m)
+        return part[position - self.starts[number]].operands[m]
+
+    def number(self, position: int) -> int:
+        """The number of the first variable that the call makes which is there."""
+        number = self.part_at(position)
+        part = self.parts[number]
+        if isinstance(part, Rounds):
+            return part.number(position)
+        return part[position - self.starts[number]].outs[0].id
 
     def __iter__(self) -> Iterator[Call]:
         return self._from(0)
