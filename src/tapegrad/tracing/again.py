@@ -15,6 +15,7 @@ thing that is done is to pause that.
 
 from __future__ import annotations
 
+import operator as pythons
 import sys
 import warnings
 from collections.abc import Callable
@@ -89,6 +90,7 @@ Places = dict[tuple[int, int, int], Again]
 def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """The operator `name`, which applies `ufunc`; `numpys` goes the long way."""
     reflected = name.startswith("__r") and name != "__rshift__"
+    run = getattr(pythons, f"__{name.strip('_')[reflected:]}__")  # of scalars, quicker than `ufunc`
     places: Places = {}
 
     def operator(self: Any, other: Any) -> Any:
@@ -112,12 +114,54 @@ def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Cal
                 return found
         found = numpys(self, other)
         if found is not NotImplemented:
-            inputs = (other, self) if reflected else (self, other)
-            _learn(places, place, frame, dispatch.known(ufunc, inputs), self, other, found)
+            _learn(places, place, frame, ufunc, run, found, self, other, reflected)
         return found
 
     operator.__name__ = operator.__qualname__ = name
     return operator
+
+
+def unary(ufunc: np.ufunc, name: str, numpys: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The operator `name` of one operand, which applies `ufunc`; `numpys` goes the long way."""
+    run = getattr(pythons, name)
+    places: Places = {}
+
+    def operator(self: Any) -> Any:
+        frame = _getframe(1)
+        place = id(frame.f_code), frame.f_lasti, id(self._aval)
+        known = places.get(place)
+        if known is not None:
+            found = _applied_alone(known, self)
+            if found is not None:
+                return found
+        found = numpys(self)
+        _learn(places, place, frame, ufunc, run, found, self)
+        return found
+
+    operator.__name__ = operator.__qualname__ = name
+    return operator
+
+
+def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
+    """What NumPy calls for its universal functions; `numpys` goes the long way."""
+    places: Places = {}
+
+    def apply(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if kwargs or len(inputs) > 1 or method != "__call__":
+            return numpys(ufunc, method, inputs, kwargs)
+        frame = _getframe(1)
+        place = id(frame.f_code), frame.f_lasti, id(self._aval)
+        known = places.get(place)
+        if known is not None and known.run is ufunc:
+            found = _applied_alone(known, self)
+            if found is not None:
+                return found
+        found = numpys(ufunc, method, inputs, kwargs)
+        _learn(places, place, frame, ufunc, ufunc, found, self)
+        return found
+
+    apply.__name__ = apply.__qualname__ = name
+    return apply
 
 
 def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
@@ -142,24 +186,46 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
         _set_literal(second, number)
     else:
         return None
-    filters, were, show = trace.warned
-    if (
-        number is None
-        or not trace.alive
-        or trace.inside is not None
-        or trace.src is not None
-        or errors_now() is not trace.calm
-        or _watching["filters"] is not filters
-        or filters != were
-        or _watching["_showwarnmsg_impl"] is not show
-        or (known.deep and _is_out_of_order(self, other))
-    ):
+    if number is None or not _is_plain(trace) or (known.deep and _is_out_of_order(self, other)):
         return None
     found = known.run(number, value) if reflected else known.run(value, number)
     if type(found) is not known.result:
         return None
     operands = (second, operand) if reflected else (operand, second)
     return made(trace, known.primitive, operands, known.aval, known.src, known.cls, found)
+
+
+@unobserved
+def _applied_alone(known: Again, self: Any) -> Any:
+    """The result for an operand like that of the last time; None if it isn't."""
+    trace, root, value = self._trace, self._root, self._value
+    if (
+        value is None
+        or (self._doubt if root is None else not _is_fresh(self, root))
+        or not _is_plain(trace)
+        or (known.deep and _is_out_of_order(self))
+    ):
+        return None
+    found = known.run(value)
+    if type(found) is not known.result:
+        return None
+    operands = (self._operand,)
+    return made(trace, known.primitive, operands, known.aval, known.src, known.cls, found)
+
+
+def _is_plain(trace: Any) -> bool:
+    """Whether calls are recorded in this trace, at the lines where they are made, and nobody
+    watches for errors of floating point."""
+    filters, were, show = trace.warned
+    return (
+        trace.alive
+        and trace.inside is None
+        and trace.src is None
+        and errors_now() is trace.calm
+        and _watching["filters"] is filters
+        and filters == were
+        and _watching["_showwarnmsg_impl"] is show
+    )
 
 
 def made(
@@ -214,23 +280,29 @@ def _learn(
     places: Places,
     place: tuple[int, int, int],
     frame: FrameType,
-    known: tuple[Any, np.dtype, Aval] | None,
-    left: Any,
-    other: Any,
+    ufunc: np.ufunc,
+    run: Callable[..., Any],
     found: Any,
+    left: Any,
+    other: Any = None,
+    reflected: bool = False,
 ) -> None:
-    """Keep what an operator came to, if that is one call of a primitive."""
+    """Keep what an operator came to, if that is one call of a primitive. `run` is what computes the
+    value as `ufunc` does."""
     code = frame.f_code
-    if known is None or not is_told(code.co_filename):
+    inputs = (left,) if other is None else (other, left) if reflected else (left, other)
+    known = dispatch.known(ufunc, inputs) if is_told(code.co_filename) else None
+    if known is None:
         return
     again = Again()
     again.primitive, dtype, again.aval = known
     again.code, again.src, again.left = code, source_of(code, frame.f_lineno), left._aval
     again.kind, again.right = type(other), getattr(other, "_aval", None)
     again.dtype = dtype.type
-    again.number = other if again.right is None else None
-    again.literal = Literal(again.dtype(other)) if again.right is None else None
-    again.run = again.primitive.ufunc
+    is_number = other is not None and again.right is None
+    again.number = other if is_number else None
+    again.literal = Literal(again.dtype(other)) if is_number else None
+    again.run = run
     again.result, again.cls = type(found._value), type(found)
     again.deep = len(again.aval.shape) > 1
     if len(places) >= MOST:

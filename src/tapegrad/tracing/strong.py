@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.again import binary
+from tapegrad.tracing.again import binary, unary
 from tapegrad.tracing.dispatch import dispatch
 
 _Ufuncs = NDArrayOperatorsMixin
@@ -77,6 +77,7 @@ class _Arithmetic:
     __rtruediv__ = _again(np.true_divide, "__rtruediv__")
     __lt__, __le__ = _again(np.less, "__lt__"), _again(np.less_equal, "__le__")
     __gt__, __ge__ = _again(np.greater, "__gt__"), _again(np.greater_equal, "__ge__")
+    __neg__ = unary(np.negative, "__neg__", _Ufuncs.__neg__)
 
 
 class ArrayOperators(_Arithmetic, NDArrayOperatorsMixin):
@@ -113,7 +114,7 @@ class ScalarOperators(_Arithmetic):
 
     __eq__, __ne__ = _equality("eq"), _equality("ne")
 
-    __neg__, __pos__ = _Ufuncs.__neg__, _Ufuncs.__pos__
+    __pos__ = _Ufuncs.__pos__
     __abs__, __invert__ = _Ufuncs.__abs__, _Ufuncs.__invert__
 
     def __pow__(self: Any, other: Any) -> Any:

@@ -25,7 +25,7 @@ from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand, one_type
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.again import made
+from tapegrad.tracing.again import made, universal
 from tapegrad.tracing.attributes import NumpyAttributes
 from tapegrad.tracing.chains import Chosen, unviewed, viewed
 from tapegrad.tracing.conversions import AsIndex, Conversions, Rounds
@@ -189,8 +189,7 @@ class Tracer(Conversions, Proxy):
 
     # ---- NumPy's protocols
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return dispatch.ufunc(ufunc, method, inputs, kwargs)
+    __array_ufunc__ = universal("__array_ufunc__", lambda *args: dispatch.ufunc(*args))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return dispatch.function(func, args, kwargs)

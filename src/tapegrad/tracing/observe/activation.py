@@ -41,14 +41,15 @@ class Activation(Follower):
         frame: FrameType,
         address: int,
         function: Any,
-        program: tuple[Program, list[int]],
+        program: Program,
+        tops: list[int],
+        known: set[str],
     ) -> None:
         self.o, self.address = o, address
         self.frame: Any = frame
         self.function = function
-        self.program, self.tops = program
+        self.program, self.tops, self.known = program, tops, known
         self.stack = 0  # where the topmost operand of the running instruction is
-        self.known = o.known_names(frame)
         self.checks: Any = None  # see `effects.py`
         self.users = o.is_users(frame.f_code)
         self.direct: Any = None  # the code that the running instruction calls by itself
@@ -56,11 +57,16 @@ class Activation(Follower):
 
     def step(self, frame: FrameType, event: str, arg: Any) -> Any:
         """Python calls this before each instruction, and when the frame ends or raises."""
-        self.o.enters = False
         at = frame.f_lasti >> 1
-        silent = self.then is None and event == "opcode" and self.program[at] is None
-        if silent and self.o.effects is None:
-            return self.step  # as most of the time
+        o = self.o
+        if (
+            self.program[at] is None
+            and self.then is None
+            and event == "opcode"
+            and o.effects is None
+        ):
+            return None  # as most of the time: it goes on being called
+        o.enters = False
         self.stack = self.address + self.tops[at]
         then = self.then
         if then is not None:
@@ -82,7 +88,7 @@ class Activation(Follower):
                     self.then = instruction[0](self, instruction[1])
             except Exception as error:
                 self.o.fault(error)
-        return self.step
+        return None
 
     def top(self, k: int = 0) -> Any:
         """The operand number `k`, counted from the top of the stack."""

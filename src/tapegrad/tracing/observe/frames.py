@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 _object_at = ctypes.py_object.from_address
 _word_at = ctypes.c_size_t.from_address
-_WORD = ctypes.sizeof(ctypes.c_size_t)
-_F_FRAME = 3 * _WORD
+WORD = ctypes.sizeof(ctypes.c_size_t)
+_F_FRAME = 3 * WORD
 
 
 class Layout(NamedTuple):
@@ -45,7 +45,7 @@ def is_described() -> bool:
     """Whether this interpreter is one whose memory is described here. Objects begin with more than
     two words where several threads run at once, or where Python is built to find its own faults."""
     known = sys.implementation.name == "cpython" and sys.version_info[:2] in _LAYOUTS
-    return known and _WORD == 8 and object.__basicsize__ == 2 * _WORD
+    return known and WORD == 8 and object.__basicsize__ == 2 * WORD
 
 
 class Missing:
@@ -70,13 +70,13 @@ def function_of(address: int) -> Any:
 
 def top_of(height: int) -> int:
     """Where in a frame the topmost of so many variables and entries of the stack is."""
-    return _LOCALS + _WORD * (height - 1)
+    return _LOCALS + WORD * (height - 1)
 
 
 def operand(top: int, k: int) -> Any:
     """The operand number `k`, counted from the one on top of the stack."""
     try:
-        return _object_at(top - _WORD * k).value
+        return _object_at(top - WORD * k).value
     except ValueError:
         return MISSING
 
@@ -84,9 +84,23 @@ def operand(top: int, k: int) -> Any:
 def operands(top: int) -> tuple[Any, Any]:
     """The upper two entries of the stack, the topmost last."""
     try:
-        return _object_at(top - _WORD).value, _object_at(top).value
+        return _object_at(top - WORD).value, _object_at(top).value
     except ValueError:
         return operand(top, 1), operand(top, 0)
+
+
+def entry(top: int, k: int) -> Any:
+    """`operand`, where one may well be missing."""
+    at = top - WORD * k
+    return _object_at(at).value if _word_at(at).value else MISSING
+
+
+def upper(top: int, count: int) -> list[Any]:
+    """So many entries of the stack, the topmost last."""
+    try:
+        return [_object_at(top - WORD * k).value for k in range(count - 1, -1, -1)]
+    except ValueError:
+        return [operand(top, k) for k in range(count - 1, -1, -1)]
 
 
 def replace(top: int, x: Any) -> None:
@@ -101,7 +115,7 @@ def replace(top: int, x: Any) -> None:
 def local(address: int, k: int) -> Any:
     """The entry number `k` of the local variables: a value, or the cell that holds it."""
     try:
-        return _object_at(address + _LOCALS + _WORD * k).value
+        return _object_at(address + _LOCALS + WORD * k).value
     except ValueError:
         return MISSING
 
@@ -117,7 +131,7 @@ def version_of(kind: type) -> ctypes.c_uint32 | None:
 
 
 _version_at = ctypes.c_uint32.from_address
-_VERSION = 48 * _WORD  # tp_version_tag in PyTypeObject
+_VERSION = 48 * WORD  # tp_version_tag in PyTypeObject
 
 
 @functools.cache
