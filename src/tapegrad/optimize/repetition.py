@@ -372,12 +372,13 @@ class Repetition:
         return made if made is not None and made[0] >= start else None
 
     def _outside(self, xs: Sequence[Operand], start: int) -> tuple[Way, int]:
-        first = xs[0]
+        first = last = xs[0]
         rounds = 0
         same = True
         for x in xs:
-            if x is not first and x != first:
-                same = False
+            if x is not last and x is not first:
+                last = x
+                same = same and x == first
             if not same and self._inside(x, start) is not None:
                 break
             rounds += 1

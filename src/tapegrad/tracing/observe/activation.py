@@ -58,14 +58,16 @@ class Activation(Follower):
     def step(self, frame: FrameType, event: str, arg: Any) -> Any:
         """Python calls this before each instruction, and when the frame ends or raises."""
         at = frame.f_lasti >> 1
-        o = self.o
-        if (
-            self.program[at] is None
-            and self.then is None
-            and event == "opcode"
-            and o.effects is None
-        ):
-            return None  # as most of the time: it goes on being called
+        o, instruction = self.o, self.program[at]
+        if self.then is None and event == "opcode" and o.effects is None:  # as most of the time
+            if instruction is not None:
+                o.enters = False
+                self.stack = self.address + self.tops[at]
+                try:
+                    self.then = instruction[0](self, instruction[1])
+                except Exception as error:
+                    o.fault(error)
+            return None  # it goes on being called
         o.enters = False
         self.stack = self.address + self.tops[at]
         then = self.then
@@ -74,20 +76,19 @@ class Activation(Follower):
             try:
                 then(self.top() if event == "opcode" else MISSING)
             except Exception as error:
-                self.o.fault(error)
+                o.fault(error)
         if event == "return":
-            self.o.returned(frame, arg)
+            o.returned(frame, arg)
             self.frame = self.function = None  # which holds this activation
             return None
         if event == "opcode":
-            instruction = self.program[at]
             try:
-                if self.o.effects is not None:
-                    self.o.effects.step(self, at)
+                if o.effects is not None:
+                    o.effects.step(self, at)
                 if instruction is not None:
                     self.then = instruction[0](self, instruction[1])
             except Exception as error:
-                self.o.fault(error)
+                o.fault(error)
         return None
 
     def top(self, k: int = 0) -> Any:
