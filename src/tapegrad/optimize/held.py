@@ -11,27 +11,28 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.recorded import Column, Recorded, Rounds, starts
-from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var
+from tapegrad.ir.held import Column, Rounds, starts
+from tapegrad.ir.recorded import Recorded
+from tapegrad.ir.tape import Literal, Operand, Tape, Var
 from tapegrad.optimize.repetition import BASE, CALLS, MODULUS, ROUNDS, Repetition, Run
 
 FEW = 8  # there are so many times more calls than what is kept of them, or all are looked at
 
 
-def found_in(
-    tape: Tape, constants: Mapping[Var, np.ndarray]
-) -> tuple[Repetition, Sequence[Run]]:
+def found_in(tape: Tape, constants: Mapping[Var, np.ndarray]) -> tuple[Repetition, Sequence[Run]]:
     """The runs of a tape. If its calls aren't of a few runs, all of them have been looked at."""
-    if isinstance(tape.calls, Recorded):
-        if FEW * _kept(tape.calls) <= len(tape.calls):
+    calls: Any = tape.calls
+    if isinstance(calls, Recorded):
+        if FEW * _kept(calls) <= len(calls):
             held = _Held(tape, constants)
             runs = held.found()
             if runs is not None and held.is_done(runs):
                 return held, runs
-        tape = replace(tape, calls=tuple(tape.calls))
+        tape = replace(tape, calls=tuple(calls))
     found = Repetition(tape, constants)
     return found, list(found.runs())
 
@@ -59,7 +60,7 @@ class _Made:
 class _Held(Repetition):
     """Finds runs among calls of which some are held."""
 
-    calls: Recorded  # type: ignore[assignment]
+    calls: Recorded
 
     def found(self) -> list[Run] | None:
         """The runs; None if what is held isn't found to be of one."""
@@ -223,11 +224,14 @@ class _Held(Repetition):
             expected = tuple([a + r * far for a, far in zip(index[0], move, strict=True)])
             if starts(self.calls[position].primitive.index) != expected:  # type: ignore[attr-defined]
                 return move, r
-            part = self._part(position)
-            r += 1
-            if part is not None and part.period == period:
-                if part.slots[(position - part.start) % period].move == move:
-                    r += (part.stop - 1 - position) // period
+            part, r = self._part(position), r + 1
+            held = part is not None and part.period == period
+            if (
+                part is not None
+                and held
+                and part.slots[(position - part.start) % period].move == move
+            ):
+                r += (part.stop - 1 - position) // period
         return move, rounds
 
     def reads(self, runs: Sequence[Run]) -> Iterator[tuple[int, Operand]]:

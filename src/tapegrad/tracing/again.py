@@ -19,13 +19,14 @@ import operator as pythons
 import sys
 import warnings
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import CodeType, FrameType, NoneType
 from typing import Any
 
 import numpy as np
 from numpy._core import umath
 
 from tapegrad.ir.tape import Aval, Call, Literal, Source, Var
+from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.source import is_told, source_of
@@ -94,48 +95,27 @@ def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Cal
     places: Places = {}
 
     def operator(self: Any, other: Any) -> Any:
-        frame = _getframe(1)
-        place = id(frame.f_code), frame.f_lasti, id(self._aval)
-        known = places.get(place)
-        if known is not None and type(other) is known.kind:
-            follower = _gettrace()  # `pause`, without a call
-            if follower is not None:
-                here = following.observer
-                if here is None or follower is not here.follower or here.enters:
-                    follower = None
-                else:
-                    _settrace(None)
-            try:
+        follower = _gettrace()  # `pause`, without a call
+        if follower is not None:
+            here = following.observer
+            if here is None or follower is not here.follower or here.enters:
+                follower = None
+            else:
+                _settrace(None)
+        try:
+            frame = _getframe(1)
+            place = id(frame.f_code), frame.f_lasti, id(self._aval)
+            known = places.get(place)
+            if known is not None and type(other) is known.kind:
                 found = _applied(known, self, other, reflected)
-            finally:
-                if follower is not None:
-                    _settrace(follower)
-            if found is not None:
-                return found
+                if found is not None:
+                    return found
+        finally:
+            if follower is not None:
+                _settrace(follower)
         found = numpys(self, other)
         if found is not NotImplemented:
             _learn(places, place, frame, ufunc, run, found, self, other, reflected)
-        return found
-
-    operator.__name__ = operator.__qualname__ = name
-    return operator
-
-
-def unary(ufunc: np.ufunc, name: str, numpys: Callable[[Any], Any]) -> Callable[..., Any]:
-    """The operator `name` of one operand, which applies `ufunc`; `numpys` goes the long way."""
-    run = getattr(pythons, name)
-    places: Places = {}
-
-    def operator(self: Any) -> Any:
-        frame = _getframe(1)
-        place = id(frame.f_code), frame.f_lasti, id(self._aval)
-        known = places.get(place)
-        if known is not None:
-            found = _applied_alone(known, self)
-            if found is not None:
-                return found
-        found = numpys(self)
-        _learn(places, place, frame, ufunc, run, found, self)
         return found
 
     operator.__name__ = operator.__qualname__ = name
@@ -147,21 +127,79 @@ def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
     places: Places = {}
 
     def apply(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if kwargs or len(inputs) > 1 or method != "__call__":
-            return numpys(ufunc, method, inputs, kwargs)
-        frame = _getframe(1)
-        place = id(frame.f_code), frame.f_lasti, id(self._aval)
-        known = places.get(place)
-        if known is not None and known.run is ufunc:
-            found = _applied_alone(known, self)
-            if found is not None:
-                return found
-        found = numpys(ufunc, method, inputs, kwargs)
-        _learn(places, place, frame, ufunc, ufunc, found, self)
-        return found
+        follower = _gettrace()  # `pause`, without a call
+        if follower is not None:
+            here = following.observer
+            if here is None or follower is not here.follower or here.enters:
+                follower = None
+            else:
+                _settrace(None)
+        try:
+            if kwargs or len(inputs) > 1 or method != "__call__":
+                return numpys(ufunc, method, inputs, kwargs)
+            frame = _getframe(1)
+            place = id(frame.f_code), frame.f_lasti, id(self._aval)
+            known = places.get(place)
+            if known is not None and known.run is ufunc:
+                found = _applied_alone(known, self)
+                if found is not None:
+                    return found
+            found = numpys(ufunc, method, inputs, kwargs)
+            _learn(places, place, frame, ufunc, ufunc, found, self)
+            return found
+        finally:
+            if follower is not None:
+                _settrace(follower)
 
     apply.__name__ = apply.__qualname__ = name
     return apply
+
+
+def alone(name: str, numpys: Callable[..., Any], run: Any = None) -> Callable[..., Any]:
+    """The operator `name` of one operand, or of one and a number, which mostly comes to one call of
+    an elementwise primitive; `numpys` goes the long way. `run` computes the value, if it is known
+    to."""
+    places: Places = {}
+
+    @unobserved
+    def again(frame: FrameType, self: Any, number: Any) -> Any:
+        known = places.get((id(frame.f_code), frame.f_lasti, id(self._aval)))
+        if known is None or known.number is not number:
+            return None
+        return _applied_alone(known, self)
+
+    @unobserved
+    def learn(frame: FrameType, self: Any, number: Any, found: Any, count: int) -> None:
+        code, calls = frame.f_code, self._trace.builder.calls
+        if not is_told(code.co_filename) or len(calls) != count + 1 or not hasattr(found, "_root"):
+            return
+        last = calls[-1]
+        if (
+            isinstance(last.primitive, Elementwise)
+            and last.outs == (found._operand,)
+            and found._root is None
+            and last.operands[0] == self._operand
+            and (len(last.operands) == 1 or type(last.operands[-1]) is Literal)
+            and type(number) in (int, float, NoneType)
+        ):
+            place = id(code), frame.f_lasti, id(self._aval)
+            kept = _kept(places, place, frame, self, found)
+            kept.primitive, kept.aval = last.primitive, found._aval
+            kept.number, kept.literal = number, last.operands[-1]
+            kept.run = run or last.primitive.ufunc
+            kept.deep = len(kept.aval.shape) > 1
+
+    def operator(self: Any, number: Any = None) -> Any:
+        frame = _getframe(1)
+        found = again(frame, self, number)
+        if found is None:
+            count = len(self._trace.builder.calls)
+            found = numpys(self) if number is None else numpys(self, number)
+            learn(frame, self, number, found, count)
+        return found
+
+    operator.__name__ = operator.__qualname__ = name
+    return operator
 
 
 def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
@@ -195,7 +233,6 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
     return made(trace, known.primitive, operands, known.aval, known.src, known.cls, found)
 
 
-@unobserved
 def _applied_alone(known: Again, self: Any) -> Any:
     """The result for an operand like that of the last time; None if it isn't."""
     trace, root, value = self._trace, self._root, self._value
@@ -206,10 +243,13 @@ def _applied_alone(known: Again, self: Any) -> Any:
         or (known.deep and _is_out_of_order(self))
     ):
         return None
-    found = known.run(value)
+    operands: tuple[Any, ...]
+    if type(known.literal) is Literal:
+        found, operands = known.run(value, known.literal.value), (self._operand, known.literal)
+    else:
+        found, operands = known.run(value), (self._operand,)
     if type(found) is not known.result:
         return None
-    operands = (self._operand,)
     return made(trace, known.primitive, operands, known.aval, known.src, known.cls, found)
 
 
@@ -294,17 +334,25 @@ def _learn(
     known = dispatch.known(ufunc, inputs) if is_told(code.co_filename) else None
     if known is None:
         return
-    again = Again()
+    again = _kept(places, place, frame, left, found)
     again.primitive, dtype, again.aval = known
-    again.code, again.src, again.left = code, source_of(code, frame.f_lineno), left._aval
     again.kind, again.right = type(other), getattr(other, "_aval", None)
     again.dtype = dtype.type
     is_number = other is not None and again.right is None
     again.number = other if is_number else None
     again.literal = Literal(again.dtype(other)) if is_number else None
     again.run = run
-    again.result, again.cls = type(found._value), type(found)
     again.deep = len(again.aval.shape) > 1
+
+
+def _kept(
+    places: Places, place: tuple[int, int, int], frame: FrameType, left: Any, found: Any
+) -> Again:
+    """What is to be kept of an operator at a place."""
+    again = Again()
+    again.code, again.src = frame.f_code, source_of(frame.f_code, frame.f_lineno)
+    again.left, again.result, again.cls = left._aval, type(found._value), type(found)
     if len(places) >= MOST:
         places.clear()
     places[place] = again
+    return again

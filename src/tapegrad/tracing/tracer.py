@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from abc import ABCMeta
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from tapegrad.core.arrays import native, plain
 from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand, one_type
 from tapegrad.primitives.kinds import Moving, View
-from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.again import made, universal
 from tapegrad.tracing.attributes import NumpyAttributes
@@ -46,6 +45,7 @@ from tapegrad.tracing.numbers import (
     RealMethods,
     WholeMethods,
 )
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import asks_for, asks_itself, at_line, user_source
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
@@ -192,6 +192,7 @@ class Tracer(Conversions, Proxy):
 
     __array_ufunc__ = universal("__array_ufunc__", lambda *args: dispatch.ufunc(*args))
 
+    @unobserved
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return dispatch.function(func, args, kwargs)
 
@@ -221,7 +222,7 @@ class _Matched(metaclass=ABCMeta):  # noqa: B024
     __abc_tpflags__ = np.ndarray.__flags__ & 1 << 5
 
 
-class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):  # type: ignore[misc]
+class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):
     """A traced ndarray."""
 
     __slots__ = ()
@@ -263,6 +264,7 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):  
     def __contains__(self, x: Any) -> bool:
         return bool((self == x).any())
 
+    @unobserved
     def __setitem__(self, index: Any, value: Any) -> None:
         dispatch.setitem(self, index, value)
 
@@ -449,28 +451,6 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
         for tracer in tracers:
             tracer._ordered = False
     return tracers
-
-
-def part(x: Tracer, view: GetItem) -> Tracer:
-    """`view(x)`: what `record` comes to, of an array whose elements are known."""
-    trace, (operand, value) = x._trace, x._read()
-    if type(value) is not np.ndarray or trace.inside is not None or not trace.alive:
-        return view(x)
-    found = view.evaluate(value)
-    aval = _part_aval(found.shape, operand.aval)
-    src = trace.src or user_source()
-    out: Tracer = made(trace, view, (operand,), aval, src, kind_of(found, aval), found)
-    root = x._owner
-    if not root._ordered and value.ndim > 1:
-        out._ordered = False
-    if type(found) is np.ndarray and found.size:
-        out._root, out._chain, out._version = root, (*x._chain, view), root._version
-    return out
-
-
-@lru_cache(maxsize=4096)
-def _part_aval(shape: tuple[int, ...], whole: Aval) -> Aval:
-    return one_type(whole.with_shape(shape))
 
 
 def _link_view(out: Tracer, view: View, operand: Any, value: Any) -> None:

@@ -38,8 +38,9 @@ from tapegrad.tracing.frontend.operands import (
     store,
 )
 from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.parts import part
 from tapegrad.tracing.trace import innermost
-from tapegrad.tracing.tracer import Tracer, link_chosen, part, stand_in, unwrap
+from tapegrad.tracing.tracer import Tracer, link_chosen, stand_in, unwrap
 
 # ---- taking an index apart
 

@@ -53,7 +53,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
                 _harmless[id(f)] = f
             else:
                 o.reads.lost(name_of(f))
-        if not kwargs and all([CALM[type(x)] for x in args]):
+        if not kwargs and all(map(CALM.__getitem__, map(type, args))):
             return None
         if f.__name__ in _TEXTS:
             o.printed(args)
