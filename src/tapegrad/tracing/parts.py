@@ -13,7 +13,7 @@ from tapegrad.tracing.source import user_source
 from tapegrad.tracing.tracer import Tracer, kind_of
 
 
-def part(x: Tracer, view: GetItem) -> Tracer:
+def part(view: GetItem, x: Tracer) -> Tracer:
     """`view(x)`: what `tracer.record` comes to where the elements of an array are known."""
     trace, (operand, value) = x._trace, x._read()
     if type(value) is not np.ndarray or trace.inside is not None or not trace.alive:

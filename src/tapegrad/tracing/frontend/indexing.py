@@ -331,7 +331,7 @@ def getitem(x: Tracer, index: Any) -> Any:
     """`x[index]`."""
     plain = plain_index(x, index)
     if plain is not None:
-        return part(x, GetItem(plain))
+        return part(GetItem(plain), x)
     found = IndexParts(x, index)
     if found.advanced:
         return found.gathered(found.move_first(x))
