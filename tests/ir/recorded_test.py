@@ -130,7 +130,7 @@ def test_guards_may_differ() -> None:
 def test_results_of_any_round_are_read_later() -> None:
     def f(x: Any) -> Any:
         kept = []
-        for t in range(60):
+        for _ in range(60):
             x = np.tanh(x * 0.9) + 0.01
             kept.append(x)
         y = kept[0]
