@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 _object_at = ctypes.py_object.from_address
 _word_at = ctypes.c_size_t.from_address
-WORD = ctypes.sizeof(ctypes.c_size_t)
-_F_FRAME = 3 * WORD
+_WORD = ctypes.sizeof(ctypes.c_size_t)
+_F_FRAME = 3 * _WORD
 
 
 class Layout(NamedTuple):
@@ -45,7 +45,7 @@ def is_described() -> bool:
     """Whether this interpreter is one whose memory is described here. Objects begin with more than
     two words where several threads run at once, or where Python is built to find its own faults."""
     known = sys.implementation.name == "cpython" and sys.version_info[:2] in _LAYOUTS
-    return known and WORD == 8 and object.__basicsize__ == 2 * WORD
+    return known and _WORD == 8 and object.__basicsize__ == 2 * _WORD
 
 
 class Missing:
@@ -70,13 +70,13 @@ def function_of(address: int) -> Any:
 
 def top_of(height: int) -> int:
     """Where in a frame the topmost of so many variables and entries of the stack is."""
-    return _LOCALS + WORD * (height - 1)
+    return _LOCALS + _WORD * (height - 1)
 
 
 def operand(top: int, k: int) -> Any:
     """The operand number `k`, counted from the one on top of the stack."""
     try:
-        return _object_at(top - WORD * k).value
+        return _object_at(top - _WORD * k).value
     except ValueError:
         return MISSING
 
@@ -84,28 +84,29 @@ def operand(top: int, k: int) -> Any:
 def operands(top: int) -> tuple[Any, Any]:
     """The upper two entries of the stack, the topmost last."""
     try:
-        return _object_at(top - WORD).value, _object_at(top).value
+        return _object_at(top - _WORD).value, _object_at(top).value
     except ValueError:
         return operand(top, 1), operand(top, 0)
 
 
 def entry(top: int, k: int) -> Any:
     """`operand`, where one may well be missing."""
-    at = top - WORD * k
+    at = top - _WORD * k
     return _object_at(at).value if _word_at(at).value else MISSING
 
 
-def upper(top: int, count: int) -> list[Any]:
-    """So many entries of the stack, the topmost last."""
+def upper(top: int, count: int, above: int = 0) -> list[Any]:
+    """So many entries of the stack, the topmost last, but for those `above` them."""
+    places = range(above + count - 1, above - 1, -1)
     try:
-        return [_object_at(top - WORD * k).value for k in range(count - 1, -1, -1)]
+        return [_object_at(top - _WORD * k).value for k in places]
     except ValueError:
-        return [operand(top, k) for k in range(count - 1, -1, -1)]
+        return [operand(top, k) for k in places]
 
 
-def replace(top: int, x: Any) -> None:
-    """Put another object on top of the stack."""
-    place = _word_at(top)
+def replace(at: int, x: Any) -> None:
+    """Put another object where one is: on top of the stack, say."""
+    place = _word_at(at)
     old = ctypes.cast(place.value, ctypes.py_object)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(x))
     place.value = id(x)
@@ -115,9 +116,14 @@ def replace(top: int, x: Any) -> None:
 def local(address: int, k: int) -> Any:
     """The entry number `k` of the local variables: a value, or the cell that holds it."""
     try:
-        return _object_at(address + _LOCALS + WORD * k).value
+        return _object_at(address + _LOCALS + _WORD * k).value
     except ValueError:
         return MISSING
+
+
+def set_local(address: int, k: int, x: Any) -> None:
+    """Let a variable that holds something, and that no inner function reads, hold this."""
+    replace(address + _LOCALS + _WORD * k, x)
 
 
 def version_of(kind: type) -> ctypes.c_uint32 | None:
@@ -131,7 +137,7 @@ def version_of(kind: type) -> ctypes.c_uint32 | None:
 
 
 _version_at = ctypes.c_uint32.from_address
-_VERSION = 48 * WORD  # tp_version_tag in PyTypeObject
+_VERSION = 48 * _WORD  # tp_version_tag in PyTypeObject
 
 
 @functools.cache

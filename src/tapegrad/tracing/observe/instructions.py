@@ -18,7 +18,6 @@ from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.frames import (
     MISSING,
-    WORD,
     entry,
     local,
     operand,
@@ -349,9 +348,8 @@ def call_named(a: Activation, count: int) -> Then | None:
 def call_with(a: Activation, above: int, count: int, names: tuple[str, ...]) -> Then | None:
     """A call of what stands below its arguments. Of a method, that and the object; of others either
     entry may be empty: Python 3.11 and 3.12 leave the lower one, 3.13 the upper one."""
-    top = a.stack - WORD * above
-    first, second = entry(top, count + 1), entry(top, count)
-    values = upper(top, count)
+    first, second = entry(a.stack, above + count + 1), entry(a.stack, above + count)
+    values = upper(a.stack, count, above)
     f = second if first is MISSING else first
     if first is not MISSING and second is not MISSING:
         values = [second, *values]
