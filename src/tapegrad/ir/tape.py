@@ -392,7 +392,7 @@ class Builder:
     ) -> tuple[Var, ...]:
         """Append a call; its outputs' types come from the primitive."""
         avals = primitive.avals(*[x.aval for x in operands])
-        return self._append(primitive, operands, avals, src, reason)
+        return self.define(primitive, operands, avals, src, reason)
 
     def again(self, call: Call, operands: Sequence[Operand]) -> tuple[Var, ...]:
         """Append a call of another tape, with other operands."""
@@ -400,9 +400,9 @@ class Builder:
             if x is not y and x.aval is not y.aval:
                 return self.call(call.primitive, operands, call.src, call.reason)
         avals = [out.aval for out in call.outs]  # of the same types as before
-        return self._append(call.primitive, operands, avals, call.src, call.reason)
+        return self.define(call.primitive, operands, avals, call.src, call.reason)
 
-    def _append(
+    def define(
         self,
         primitive: Primitive,
         operands: Sequence[Operand],
@@ -410,6 +410,7 @@ class Builder:
         src: Source | None,
         reason: str,
     ) -> tuple[Var, ...]:
+        """Append a call whose outputs have these types."""
         first = self._next
         self._next = first + len(avals)
         outs = tuple([Var(first + k, one_type(aval)) for k, aval in enumerate(avals)])
