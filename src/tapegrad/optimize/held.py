@@ -171,6 +171,12 @@ class _Held(Repetition):
 
     # ---- operands
 
+    def run(self, start: int, period: int, rounds: int) -> Run | None:
+        run = self._checked(start, period, rounds)
+        if run is not None and run.rounds == rounds:  # then it is so for fewer rounds, too
+            return run
+        return super().run(start, period, rounds)
+
     def operands(self, at: int, m: int, period: int, rounds: int) -> list[Operand]:
         xs: list[Operand] = []
         while len(xs) < rounds:

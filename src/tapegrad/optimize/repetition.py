@@ -314,8 +314,9 @@ class Repetition:
         ways: list[list[Way]] = []
         for k in range(period):
             here = []
-            for m in range(len(self.calls[start + k].operands)):
-                if self.is_integer(self.calls[start + k], m):
+            call = self.calls[start + k]
+            for m in range(len(call.operands)):
+                if self.is_integer(call, m):
                     way, rounds = _linear(self.operands(start + k, m, period, rounds))
                 else:
                     way, rounds = self._way(start + k, m, start, period, rounds)

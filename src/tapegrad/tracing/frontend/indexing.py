@@ -156,8 +156,12 @@ def _bounded(start: int | None, stop: int | None, step: int | None, extent: int)
 def plain_index(x: Tracer, index: Any) -> tuple[int | Slice, ...] | None:
     """The integer or slice that Python's integers and slices say for each axis of `x`, as most
     indices do; None if there is something else, or an integer out of bounds."""
-    entries = index if type(index) is tuple else (index,)
     shape = x._aval.shape
+    if type(index) is int and len(shape) == 1:  # as in most loops
+        (extent,) = shape
+        inside = -extent <= index < extent
+        return (index + extent if index < 0 else index,) if inside else None
+    entries = index if type(index) is tuple else (index,)
     if len(entries) > len(shape):
         return None
     explicit: list[int | Slice] = []
