@@ -112,6 +112,19 @@ class Recorded(Sequence[Call]):
 
     # ---- recording
 
+    def expected(self, primitive: Primitive, operands: Sequence[Operand]) -> Any:
+        """The type of the result, or those of several, where this is the call that is expected."""
+        rounds = self._rounds
+        if rounds is None or self._slot >= len(rounds.slots):
+            return None
+        slot: Slot = rounds.slots[self._slot]
+        if len(slot.avals) != len(operands) or not slot.is_of(primitive):
+            return None
+        for x, aval in zip(operands, slot.avals, strict=True):
+            if x.aval is not aval and x.aval != aval:
+                return None
+        return slot.out
+
     def takes(
         self,
         primitive: Primitive,
