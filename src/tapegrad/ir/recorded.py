@@ -162,13 +162,13 @@ class Recorded(Sequence[Call]):
 
     def _takes_all(self, slot: Slot, operands: Sequence[Operand], first: int) -> bool:
         """Whether these are the operands that were expected."""
-        specs = slot.specs
+        specs, avals = slot.specs, slot.avals
         if len(specs) != len(operands):
             return False
         for m, x in enumerate(operands):
             spec = specs[m]
             if type(spec) is int:
-                if type(x) is not Var or first - x.id != spec:
+                if type(x) is not Var or first - x.id != spec or x.aval is not avals[m]:
                     return False
             elif x is not spec and not (type(spec) is not Column and is_same(spec, x)):
                 column = self._column(slot, m)
@@ -221,17 +221,14 @@ class Recorded(Sequence[Call]):
         self._length += rounds.count
         self._like, self._matched = -1, 0
         if not rounds.count:
-            self.parts.pop(), self.starts.pop(), self._keys.pop()
-            if type(self.parts[-1]) is list:
-                self._plain = self.parts[-1]
-                return
-        else:
-            self._keys[-1] = [slot.key for slot in rounds.slots]
-            keys = self._keys[-1]
-            for position in range(max(rounds.start, rounds.stop - rounds.period), rounds.stop):
-                key = keys[(position - rounds.start) % rounds.period]
-                self._context = (*self._context[1:], key)
-                self._last[hash(self._context)] = position
+            for ended in (self.parts, self.starts, self._keys):
+                ended.pop()
+            return  # more calls go to the part before
+        keys = self._keys[-1] = [slot.key for slot in rounds.slots]
+        for position in range(max(rounds.start, rounds.stop - rounds.period), rounds.stop):
+            key = keys[(position - rounds.start) % rounds.period]
+            self._context = (*self._context[1:], key)
+            self._last[hash(self._context)] = position
         self._plain = []
         self.parts.append(self._plain)
         self.starts.append(self._length)

@@ -20,14 +20,15 @@ from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Literal, Operand, Tape, Var
 from tapegrad.optimize.repetition import BASE, CALLS, MODULUS, ROUNDS, Repetition, Run
 
-FEW = 8  # there are so many times more calls than what is kept of them, or all are looked at
+FEW = 8  # there are so many times more calls than what is kept of them, or all are looked at,
+PARTS = 32  # and no more parts than these
 
 
 def found_in(tape: Tape, constants: Mapping[Var, np.ndarray]) -> tuple[Repetition, Sequence[Run]]:
     """The runs of a tape. If its calls aren't of a few runs, all of them have been looked at."""
     calls: Any = tape.calls
     if isinstance(calls, Recorded):
-        if FEW * _kept(calls) <= len(calls):
+        if FEW * _kept(calls) <= len(calls) and len(calls.parts) <= PARTS:
             held = _Held(tape, constants)
             runs = held.found()
             if runs is not None and held.is_done(runs):
@@ -64,7 +65,7 @@ class _Held(Repetition):
 
     def found(self) -> list[Run] | None:
         """The runs; None if what is held isn't found to be of one."""
-        if any(not self._is_regular(part) for part in self.made.rounds):
+        if not self._is_regular():
             return None
         runs = []
         at, end = 0, len(self.calls)
@@ -84,18 +85,22 @@ class _Held(Repetition):
         part = self.calls.parts[self.calls.part_at(position)]
         return part if isinstance(part, Rounds) else None
 
-    def _is_regular(self, part: Rounds) -> bool:
-        """Whether each round is guarded as the first one is."""
-        found: dict[tuple[int, int], list[object]] = {}  # by the call in a round, and the round
+    def _is_regular(self) -> bool:
+        """Whether each round that is held is guarded as the first one of its part is."""
+        found: dict[tuple[int, int], dict[int, list[object]]] = {}  # by part and call: by round
+        parts: dict[int, Rounds] = {}
         for number, guards in self.guards.items():
-            made = part.where(number)
-            if made is not None:
+            made = self.made.get(number)
+            part = None if made is None else self._part(made[0])
+            if made is not None and part is not None:
+                parts[part.start] = part
                 round_, k = divmod(made[0] - part.start, part.period)
                 facts = [(made[1], g.expected, g.what, g.src) for g in guards]
-                found.setdefault((k, round_), []).extend(facts)
-        for k in {k for k, _ in found}:
-            rounds = range((part.count - k - 1) // part.period + 1)
-            if any(found.get((k, r)) != found.get((k, 0)) for r in rounds):
+                found.setdefault((part.start, k), {}).setdefault(round_, []).extend(facts)
+        for (start, k), rounds in found.items():
+            part = parts[start]
+            count = (part.count - k - 1) // part.period + 1
+            if len(rounds) < count or any(facts != rounds[0] for facts in rounds.values()):
                 return False
         return True
 

@@ -341,7 +341,7 @@ def _learn(
     is_number = other is not None and again.right is None
     again.number = other if is_number else None
     again.literal = Literal(again.dtype(other)) if is_number else None
-    again.run = run
+    again.run = run if dtype.kind == "f" else ufunc  # of whole numbers, scalars warn and wrap
     again.deep = len(again.aval.shape) > 1
 
 
