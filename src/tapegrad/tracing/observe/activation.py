@@ -27,6 +27,7 @@ class Activation(Follower):
             "frame",
             "function",
             "known",
+            "numbers",
             "o",
             "program",
             "then",
@@ -53,6 +54,9 @@ class Activation(Follower):
         self.checks: Any = None  # see `effects.py`
         self.users = o.is_users(frame.f_code)
         self.direct: Any = None  # the code that the running instruction calls by itself
+        self.numbers = (
+            False  # whether it compares numbers and traced values, and asks for the truth
+        )
         self.then: Then | None = None  # what is noted when the running instruction is done
 
     def step(self, frame: FrameType, event: str, arg: Any) -> Any:

@@ -264,6 +264,7 @@ def binary(a: Activation, in_place: bool) -> Then | None:
 def compare(a: Activation, asks_truth: bool) -> Then | None:
     if asks_truth:  # of its result, that no other instruction sees
         a.direct = None
+        a.numbers = all(isinstance(x, (int, float, Value)) for x in (a.top(0), a.top(1)))
     return binary(a, False)
 
 
