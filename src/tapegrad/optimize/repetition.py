@@ -211,7 +211,7 @@ class Repetition:
             return None
         best: Run | None = None
         known: list[int] = []  # periods of runs
-        waiting = [place - at for place in places[first : first + TRIED]]
+        waiting = self._periods(at, places[first : first + TRIED])
         waiting.reverse()
         while waiting:
             period = waiting.pop()
@@ -238,6 +238,19 @@ class Repetition:
         if best is None or self.size(best.start, best.stop) < self._least(best):
             return None
         return best
+
+    def _periods(self, at: int, places: Sequence[int]) -> list[int]:
+        """The periods after which the call at `at` comes again at one of these places, of those in
+        which a few calls of the least number of rounds are alike. Most aren't, and are many."""
+        marks, mark, end = self.marks, self.marks[at], len(self.marks)
+        return [
+            period
+            for place in places
+            if (last := at + (ROUNDS - 1) * (period := place - at)) + period <= end
+            and marks[last] == mark
+            and marks[last + period - 1] == marks[place - 1]
+            and marks[last + 1 - period] == marks[at + 1]
+        ]
 
     def _least(self, run: Run) -> int:
         """The calls that a loop has at least."""
