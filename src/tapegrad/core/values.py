@@ -207,3 +207,19 @@ class Slice:
         if stop is not None and stop < 0:
             stop = None
         return slice(self.start, stop, self.step)
+
+
+@dataclass(frozen=True)
+class Span:
+    """The part of an axis that `count` elements from `start` on are, where that isn't always equally
+    many: they stand at the front of an axis of `extent` elements. None if the count is negative."""
+
+    start: int
+    count: int
+    step: int
+    extent: int
+
+    def __str__(self) -> str:
+        return f"Span({self.start}, {self.count}, {self.step}, {self.extent})"
+
+    __repr__ = __str__

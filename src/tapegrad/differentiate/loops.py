@@ -27,6 +27,7 @@ from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Node, Slice, Writer
 from tapegrad.primitives.kinds import Repeated, Unset, View
 from tapegrad.primitives.loops import Loop
+from tapegrad.primitives.parts import Part
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.primitives.windows import Empty, SetWindow, Window
@@ -164,7 +165,7 @@ class Residuals:
         if primitive.updates:
             array = self.made.get(call.operands[0])  # type: ignore[arg-type]
             return array is not None and isinstance(array.primitive, Unset)
-        return isinstance(primitive, (View, Unset)) or (
+        return isinstance(primitive, (View, Unset, Part)) or (
             isinstance(primitive, Elementwise) and int(primitive.cost) <= FREE
         )
 

@@ -335,6 +335,7 @@ class _Machine:
         env, index = self.env, loop.index
         env[index] = 0
         body = [self.action(step) for step in loop.body]
+        limit = None if index.limit is None else self.number(index.limit)
 
         def steps() -> Iterable[int]:
             if loop.chunk is not None:
@@ -344,7 +345,7 @@ class _Machine:
             if loop.start is not None:
                 first = env[loop.start]
                 return range(first, min(first + loop.step, index.extent))
-            return range(0, index.extent, loop.step)
+            return range(0, index.extent if limit is None else limit(), loop.step)
 
         def run() -> None:
             # Chunks are independent, so they may as well run in the other direction.

@@ -218,7 +218,8 @@ class _Text:
         return self.part(read.cell, read.at)
 
     def loop(self, loop: Loop) -> str:
-        extent = loop.index.extent
+        limit = loop.index.limit
+        extent = loop.index.extent if limit is None else self.entry(limit)
         head = f"for {self.index(loop.index)} < {extent}"
         if loop.start is not None:
             return f"{head} in tile {self.index(loop.start)} of {loop.step}:"

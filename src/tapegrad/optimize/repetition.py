@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import Span
 from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
 from tapegrad.primitives.kinds import Library, Repeated, Routine, StaticIndex
+from tapegrad.primitives.parts import AddPart, Part, SetPart, places_of
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import AddWindow, SetWindow, Window
@@ -31,20 +33,30 @@ BACK = 4  # rounds: what is older isn't carried
 TRIED = 64  # periods, from the shortest on,
 OUTER = 8  # and behind a run, whose loop may be an inner one
 SMALL = 1024  # bytes of values that are put in an array, if they aren't parts of one already
-INDEXED = (GetItem, SetItem, Window, SetWindow, AddWindow)
+PARTS = (Part, SetPart, AddPart)
+INDEXED = (GetItem, SetItem, Window, SetWindow, AddWindow, *PARTS)
 
 _MODULUS = (1 << 61) - 1
 _BASE = 1_000_003
 
 
 def starts(index: StaticIndex) -> tuple[int, ...]:
-    """Where an index starts, along each axis."""
-    return tuple([k if isinstance(k, int) else k.start for k in index])
+    """The places of an index: where it starts, along each axis; and how long its spans are."""
+    return places_of(index)
 
 
 def shape_of(index: StaticIndex) -> tuple[Any, ...]:
     """An index but for where it starts."""
-    return tuple([None if isinstance(k, int) else (k.count, k.step) for k in index])
+    return tuple(
+        [
+            None
+            if isinstance(k, int)
+            else (k.extent, k.step, None)
+            if isinstance(k, Span)
+            else (k.count, k.step)
+            for k in index
+        ]
+    )
 
 
 class _Numbers:
@@ -159,6 +171,8 @@ class Repetition:
         if isinstance(primitive, INDEXED):
             moves = getattr(primitive, "moves", ())
             key: Any = (type(primitive), shape_of(primitive.index), moves)
+            if isinstance(primitive, Part):
+                key += (primitive.fill,)
         elif id(primitive) in self.folds or (isinstance(primitive, Library) and primitive.foreign):
             key = (id(primitive),)
         else:

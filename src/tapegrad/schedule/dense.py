@@ -19,6 +19,7 @@ from tapegrad.ir.plan import (
     Cell,
     Compute,
     Gemm,
+    Index,
     PythonCall,
     Read,
     Step,
@@ -38,7 +39,7 @@ SMALL_PRODUCT, DEEP, SMALL_OF_BATCH = 512, 16, 64
 
 def elementwise(low: Lowering, call: Call) -> None:
     cell = low.result(call)
-    indices = indices_for(cell.shape)
+    indices = low.indices_of(call.out)
     at = at_indices(indices)
     reads = tuple(low.read_broadcast(x, at) for x in call.operands)
     low.steps += nest(indices, [Compute(cell, at, call.primitive, reads, src=call.src)])
@@ -48,13 +49,20 @@ def reduction(low: Lowering, call: Call) -> None:
     """Kept axes before the reduced ones accumulate in a register, others in the result."""
     (x,) = call.operands
     primitive: Any = call.primitive
-    fold(low, call, x.shape, primitive.axes, primitive.fold, ew.copy, lambda at: (low.read(x, at),))
+    identity = primitive.fold.identity(call.out.dtype)
+    rest = iter(low.fronts.of(call.out))
+    front = [
+        low.fronts.neutral(x, a, identity) if a in primitive.axes else next(rest)
+        for a in range(len(x.shape))
+    ]
+    indices = indices_for(x.shape, front)
+    fold(low, call, indices, primitive.axes, primitive.fold, ew.copy, lambda at: (low.read(x, at),))
 
 
 def fold(
     low: Lowering,
     call: Call,
-    shape: tuple[int, ...],
+    indices: Sequence[Index],
     axes: tuple[int, ...],
     combine: Fold,
     primitive: Any,
@@ -63,7 +71,7 @@ def fold(
 ) -> None:
     """Fold `primitive(reads)` over `axes` of an iteration space, looping in this order."""
     cell = low.result(call)
-    indices = indices_for(shape)
+    shape = tuple([index.extent for index in indices])
     at = at_indices(indices)
     order = list(range(len(shape)) if order is None else order)
     kept = [a for a in range(len(shape)) if a not in axes]
@@ -136,6 +144,11 @@ def is_gemm(call: Call) -> bool:
     return depth <= DEEP and (work > SMALL_OF_BATCH or math.prod(batch) == 1)
 
 
+def by_loops(call: Call) -> bool:
+    """Whether loops compute this product, and not BLAS."""
+    return not is_gemm(call) and call.operands[0].shape[-1] > 1
+
+
 def product_loops(low: Lowering, call: Call) -> None:
     """The product as a sum over (batch, i, j, k), in the order that reads memory along rows."""
     x, y = call.operands
@@ -151,7 +164,7 @@ def product_loops(low: Lowering, call: Call) -> None:
 
     if depth == 1:  # an outer product sums nothing
         cell = low.result(call)
-        indices = indices_for(cell.shape)
+        indices = low.indices_of(call.out)
         at = at_indices(indices)
         step = Compute(cell, at, ew.mul, reads((*at, Affine())), src=call.src)
         low.steps += nest(indices, [step])
@@ -165,8 +178,9 @@ def product_loops(low: Lowering, call: Call) -> None:
         order = [*range(nb), k, j, i]
     else:
         order = [*range(nb), i, j, k]
-    shape = (*batch, rows, columns, depth)
-    fold(low, call, shape, (k,), SUM, ew.mul, reads, order)
+    front = (*low.fronts.of(call.out), low.fronts.of_product(call))
+    indices = indices_for((*batch, rows, columns, depth), front)
+    fold(low, call, indices, (k,), SUM, ew.mul, reads, order)
 
 
 def gemm(low: Lowering, call: Call) -> None:
@@ -273,6 +287,21 @@ def region(low: Lowering, call: Call) -> None:
         Compute(cell, at, ew.where, chosen, src=call.src),
     ]
     low.steps += nest(indices, steps)
+
+
+def part(low: Lowering, call: Call) -> None:
+    """A part, with what is behind it filled; or just its front, if that is all that is read."""
+    primitive: Any = call.primitive
+    cell = low.new_cell(call.out, call, call.out.shape)
+    front = low.fronts.counts[call.out]
+    if call.out not in low.fronts.views:
+        whole = indices_for(cell.shape)
+        low.steps += nest(whole, [store(cell, at_indices(whole), primitive.fill, call.src)])
+    indices = indices_for(cell.shape, front)
+    at = at_indices(indices)
+    read = low.read(call.operands[0], low.in_part(call, at))
+    low.steps += nest(indices, [Compute(cell, at, ew.copy, (read,), src=call.src)])
+    low.cells[call.out] = cell
 
 
 def python_call(low: Lowering, call: Call) -> None:

@@ -140,7 +140,7 @@ def sum_in_place(low: Lowering, call: Call) -> None:
     scattered = [low.made[x] for x in terms.scatters]
     scattered.sort(key=lambda c: not c.primitive.boxes(*c.operands))  # type: ignore[attr-defined]
     if rest is not None:
-        indices = indices_for(cell.shape)
+        indices = low.indices_of(call.out)
         at = at_indices(indices)
         if total is None or total is cell:
             combine = None if total is None else ADD
@@ -168,7 +168,7 @@ def _rest(low: Lowering, call: Call) -> Reader | None:
     if len(parts) < 2:
         return parts[0] if parts else None
     cell = Cell(call.out.shape, call.out.dtype, src=call.src)
-    indices = indices_for(cell.shape)
+    indices = low.indices_of(call.out)
     at = at_indices(indices)
     reads = tuple(read(at) for read in parts)
     low.steps += nest(indices, [Compute(cell, at, ew.add, reads, src=call.src)])

@@ -264,7 +264,9 @@ class _KernelEmitter:
             bounds = f"{first}, min({first} + {loop.step}, {extent})"
         else:
             bounds = f"0, {extent}, {loop.step}" if loop.step != 1 else str(extent)
-            if self._is_short_row(loop):
+            if loop.index.limit is not None:
+                bounds = self._entry(loop.index.limit)
+            elif self._is_short_row(loop):
                 bounds = f"rolled({extent})"
         self.loop_line(name, bounds)
         self.depth += 1

@@ -1,0 +1,475 @@
+"""Arrays that grow or shrink from round to round become arrays of one shape, of which parts are used.
+
+    for i in range(n):                      for i in range(n):
+        y = x[:i] * w[:i]          -->          y = part(x, 0:i) * part(w, 0:i)      n elements each
+        s[i] = sum(y)                           s[i] = sum(part(y, 0:i))             zeros behind i
+
+Rounds that differ in shapes aren't equal calls. So axes whose extents differ among the calls of one
+line are made as long as the longest of them; the elements stand at the front (see
+`primitives.parts`). What stands behind them is never read: not by a reduction or a product, which
+gets the neutral element there; not by a write, which writes what is at the front; and not by a
+derivative, as whatever enters such an array, a slice or a number that is broadcast, enters by a
+part, too. So a 0 times infinity behind the front stays there.
+
+Which axes these are is found for all calls of a line at once: its axes are in one *class* with those
+of other lines from which they come and to which they go. An axis that isn't the same everywhere has
+the longest extent of its class. Where a call can do nothing with longer arrays it gets the front.
+
+The tape that this leaves computes the same, but for rounding: a sum has zeros in it. It is of use if
+the rounds are found then, and thrown away if not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.values import Span
+from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var, one_type
+from tapegrad.optimize.repetition import ROUNDS
+from tapegrad.primitives.base import Elementwise, Primitive, Slice
+from tapegrad.primitives.contractions import MatMul
+from tapegrad.primitives.extrema import Max, Min
+from tapegrad.primitives.kinds import Reduction
+from tapegrad.primitives.parts import Part, SetPart
+from tapegrad.primitives.reductions import All, Any_, ArgMax, ArgMin, CumProd, CumSum, Prod, Sum
+from tapegrad.primitives.scatter import Concatenate, SetItem
+from tapegrad.primitives.views import (
+    BroadcastTo,
+    ExpandDims,
+    GetItem,
+    Reshape,
+    Squeeze,
+    Transpose,
+)
+
+# An axis of an operand, or of a result, of the calls of one line.
+Node = tuple[int, int, int]  # the line, the operand's number or -1, the axis
+OUT = -1
+
+DEPTH = 2  # results of so many calls tell lines apart
+Extents = tuple[int | None, ...]  # of axes that are made longer: how long; None of others
+
+
+def with_parts(tape: Tape) -> Tape | None:
+    """The tape with arrays of one shape; None if no shapes change from round to round."""
+    lines = _Lines(tape)
+    if not lines.differ():
+        return None
+    lines.join()
+    return _Rewritten(tape, lines).result() if lines.grown else None
+
+
+# ---- which axes
+
+
+@dataclass
+class _Line:
+    """The calls of one primitive, from one line, on operands of so many axes."""
+
+    number: int
+    first: Call
+    shapes: dict[tuple[tuple[int, ...], ...], Call] = field(default_factory=dict)  # and one with these
+
+    def extents(self, operand: int, axis: int) -> list[int]:
+        return [shapes[operand][axis] for shapes in self.shapes]
+
+
+class _Lines:
+    """The lines of a tape, and the classes of their axes."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self.line_of: list[_Line] = []
+        self.made: dict[int, _Line] = {}  # variables' numbers -> the line that they are results of
+        self.grown: dict[Node, int] = {}  # classes -> their extents
+        self._above: dict[Node, Node] = {}
+        known: dict[Any, _Line] = {}
+        kinds: dict[Any, Any] = {}
+        labels: dict[Any, int] = {}
+        seen: dict[int, list[int]] = {}
+        for call in tape.calls:
+            p: Any = call.primitive
+            kind = kinds.get(id(p))
+            if kind is None:
+                kind = kinds[id(p)] = _kind(p)
+            types = tuple([(x.dtype.num, len(x.shape)) for x in (*call.operands, *call.outs)])
+            key: Any = labels.setdefault((kind, call.src, types), len(labels))
+            # Of several on one line of the program, those that read results of the same lines.
+            mine = [key]
+            for depth in range(DEPTH):
+                read = [
+                    seen[x.id][depth] if type(x) is Var and x.id in seen else -1
+                    for x in call.operands
+                ]
+                mine.append(key := labels.setdefault((mine[0], *read), len(labels)))
+            for out in call.outs:
+                seen[out.id] = mine
+            line = known.get(key)
+            if line is None:
+                line = known[key] = _Line(len(known), call)
+            line.shapes.setdefault(tuple([x.shape for x in (*call.operands, *call.outs)]), call)
+            self.line_of.append(line)
+            for out in call.outs:
+                self.made[out.id] = line
+        self.lines = list(known.values())
+
+    def differ(self) -> bool:
+        """Whether there is a line with several shapes."""
+        return any(len(line.shapes) >= ROUNDS for line in self.lines)
+
+    def find(self, node: Node) -> Node:
+        """The class of an axis."""
+        path = []
+        while (above := self._above.get(node)) is not None:
+            path.append(node)
+            node = above
+        for x in path:
+            self._above[x] = node
+        return node
+
+    def unite(self, x: Node, y: Node) -> None:
+        x, y = self.find(x), self.find(y)
+        if x != y:
+            self._above[x] = y
+
+    def join(self) -> None:
+        """Find the classes, and those that are made longer."""
+        for line in self.lines:
+            for (m, a), (out, b) in _kept_axes(line):
+                self.unite((line.number, m, a), (line.number, out, b))
+        for line, call in zip(self.line_of, self.tape.calls, strict=True):
+            for m, x in enumerate(call.operands):
+                if type(x) is Var and x.id in self.made:
+                    by = self.made[x.id]
+                    for axis in range(len(x.shape)):
+                        self.unite((by.number, OUT, axis), (line.number, m, axis))
+        extents: dict[Node, set[int]] = {}
+        for line in self.lines:
+            count = len(line.first.operands)
+            if not _is_rewritten(line.first.primitive):
+                continue
+            for m in (*range(count), OUT):
+                ndim = len((line.first.outs[0] if m == OUT else line.first.operands[m]).shape)
+                for axis in range(ndim):
+                    found = extents.setdefault(self.find((line.number, m, axis)), set())
+                    found.update(line.extents(m if m != OUT else count, axis))
+        self.grown = {c: max(found) for c, found in extents.items() if len(found) >= ROUNDS}
+
+    def counts(self, line: _Line, m: int, shape: tuple[int, ...], extents: Extents) -> Extents:
+        """How many elements stand at the front, along the axes that are longer in some calls."""
+        m = m if m != OUT else len(line.first.operands)
+        return tuple(
+            [
+                None if far is None or set(line.extents(m, a)) == {far} else n
+                for a, (n, far) in enumerate(zip(shape, extents, strict=True))
+            ]
+        )
+
+    def extents(self, line: _Line, m: int, ndim: int) -> Extents:
+        """How long the axes of an operand or a result are made."""
+        if not _is_rewritten(line.first.primitive):
+            return (None,) * ndim
+        return tuple([self.grown.get(self.find((line.number, m, a))) for a in range(ndim)])
+
+
+def _kind(p: Any) -> Any:
+    """What a primitive does, but for extents."""
+    if isinstance(p, (GetItem, SetItem)):
+        return type(p), tuple([isinstance(k, int) or k.step for k in p.index])
+    if isinstance(p, (BroadcastTo, Reshape)):
+        return type(p), len(p.shape)
+    return p
+
+
+REWRITTEN = (
+    Elementwise, Sum, Prod, Max, Min, Any_, All, ArgMax, ArgMin, CumSum, CumProd, Transpose,
+    ExpandDims, Squeeze, BroadcastTo, Reshape, GetItem, SetItem, MatMul, Concatenate,
+)  # fmt: skip
+
+
+def _is_rewritten(p: Primitive) -> bool:
+    return isinstance(p, REWRITTEN) and p.results == 1
+
+
+def _kept_axes(line: _Line) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """The axes of a line that are one, whatever their extents: of operands and results."""
+    p: Any = line.first.primitive
+    xs = line.first.operands
+    ndim = len(line.first.outs[0].shape) if line.first.outs else 0
+    if isinstance(p, (Elementwise, BroadcastTo)):
+        for m, x in enumerate(xs):
+            for a in range(len(x.shape)):
+                b = ndim - len(x.shape) + a
+                if line.extents(m, a) == line.extents(len(xs), b):
+                    yield (m, a), (OUT, b)
+    elif isinstance(p, (Reduction, ArgMax, ArgMin)):
+        axes = p.axes if isinstance(p, Reduction) else (p.axis,)
+        kept = [a for a in range(len(xs[0].shape)) if a not in axes]
+        yield from (((0, a), (OUT, b)) for b, a in enumerate(kept))
+    elif isinstance(p, (CumSum, CumProd)):
+        yield from (((0, a), (OUT, a)) for a in range(ndim))
+    elif isinstance(p, Transpose):
+        yield from (((0, a), (OUT, b)) for b, a in enumerate(p.axes))
+    elif isinstance(p, ExpandDims):
+        kept = [b for b in range(ndim) if b not in p.axes]
+        yield from (((0, a), (OUT, b)) for a, b in enumerate(kept))
+    elif isinstance(p, Squeeze):
+        kept = [a for a in range(len(xs[0].shape)) if a not in p.axes]
+        yield from (((0, a), (OUT, b)) for b, a in enumerate(kept))
+    elif isinstance(p, Reshape):
+        pairs = _same_axes(line)
+        yield from (((0, a), (OUT, b)) for a, b in pairs or ())
+    elif isinstance(p, SetItem):
+        yield from (((0, a), (OUT, a)) for a in range(ndim))
+    elif isinstance(p, MatMul):
+        yield (0, len(xs[0].shape) - 2), (OUT, ndim - 2)
+        yield (1, len(xs[1].shape) - 1), (OUT, ndim - 1)
+        yield (0, len(xs[0].shape) - 1), (1, len(xs[1].shape) - 2)
+    elif isinstance(p, Concatenate):
+        for m in range(len(xs)):
+            yield from (((m, a), (OUT, a)) for a in range(ndim) if a != p.axis)
+
+
+def _same_axes(line: _Line) -> list[tuple[int, int]] | None:
+    """The axes that a reshape leaves as they are, if all others have extent 1."""
+    (n,), m = [len(x.shape) for x in line.first.operands], len(line.first.outs[0].shape)
+    before = [a for a in range(n) if set(line.extents(0, a)) != {1}]
+    after = [b for b in range(m) if set(line.extents(1, b)) != {1}]
+    if len(before) != len(after):
+        return None
+    pairs = list(zip(before, after, strict=True))
+    return pairs if all(line.extents(0, a) == line.extents(1, b) for a, b in pairs) else None
+
+
+# ---- the calls
+
+
+class _Rewritten:
+    """The calls of a tape on longer arrays."""
+
+    def __init__(self, tape: Tape, lines: _Lines) -> None:
+        self.tape = tape
+        self.lines = lines
+        self.last = tape.last
+        self.calls: list[Call] = []
+        # What stands for the tape's variables, and how long its longer axes are.
+        self.env: dict[Var, tuple[Operand, Extents]] = {}
+        self.cut: dict[Any, Operand] = {}  # what was made of a variable, to be used again
+        self.fronts: dict[Operand, tuple[Extents, Any]] = {}  # parts: what stands behind so many
+        self.alike: dict[Any, Any] = {}
+        self.src: Any = None
+
+    def result(self) -> Tape:
+        for line, call in zip(self.lines.line_of, self.tape.calls, strict=True):
+            self.src = call.src
+            shapes = [self.lines.extents(line, m, len(x.shape)) for m, x in enumerate(call.operands)]
+            out = self.lines.extents(line, OUT, len(call.outs[0].shape)) if call.outs else ()
+            if not _is_rewritten(call.primitive) or not any(
+                n is not None for extents in (*shapes, out) for n in extents
+            ):
+                self._copy(call)
+            else:
+                operands = [self._as(x, n) for x, n in zip(call.operands, shapes, strict=True)]
+                found = self._rewritten(line, call, operands, shapes, out)
+                self.env[call.out] = found, out
+        guards = [replace(g, operand=self._plain(g.operand)) for g in self.tape.guards]
+        outputs = [self._plain(x) for x in self.tape.outputs]
+        return replace(
+            self.tape, calls=tuple(self.calls), guards=tuple(guards), outputs=tuple(outputs)
+        )
+
+    def _copy(self, call: Call) -> None:
+        operands = tuple([self._plain(x) for x in call.operands])
+        same = all(x is y for x, y in zip(operands, call.operands, strict=True))
+        self.calls.append(call if same else replace(call, operands=operands))
+        for out in call.outs:
+            self.env[out] = out, (None,) * len(out.shape)
+
+    def _one(self, primitive: Primitive) -> Primitive:
+        """One object for primitives that are equal: rounds are compared sooner."""
+        found: Primitive = self.alike.setdefault(primitive, primitive)
+        return found
+
+    def _call(self, primitive: Primitive, *operands: Operand) -> Var:
+        primitive = self._one(primitive)
+        (aval,) = primitive.avals(*[x.aval for x in operands])
+        self.last += 1
+        out = Var(self.last, one_type(aval))
+        self.calls.append(Call(primitive, operands, (out,), self.src))
+        return out
+
+    # ---- operands
+
+    def _known(self, x: Operand) -> tuple[Operand, Extents]:
+        if isinstance(x, Var) and x in self.env:
+            return self.env[x]
+        return x, (None,) * len(x.shape)
+
+    def _plain(self, x: Operand) -> Operand:
+        """The front alone."""
+        return self._as(x, (None,) * len(x.shape))
+
+    def _as(self, x: Operand, extents: Extents) -> Operand:
+        """What stands for a variable, with axes of these extents."""
+        now, mine = self._known(x)
+        sides = list(zip(x.shape, mine, extents, strict=True))
+        if all(far == to or {far, to} == {None, n} for n, far, to in sides):
+            return now
+        if (x, extents) not in self.cut:
+            if all(n is None for n in extents):
+                found = self._call(GetItem(tuple([Slice(0, n) for n in x.shape])), now)
+            else:
+                index = [Slice(0, n) if far is None else Span(0, n, 1, far) for n, _, far in sides]
+                found = self._call(Part(tuple(index), (), 0), now)
+            self.cut[x, extents] = found
+        return self.cut[x, extents]
+
+    def _front(self, x: Operand, counts: Extents, fill: Any = 0) -> Operand:
+        """An array with `fill` behind so many elements, of those axes for which they are said."""
+        if all(n is None for n in counts):
+            return x
+        known, mine = self.fronts.get(x, ((), None))
+        if mine == fill and all(n is None or n == k for n, k in zip(counts, known, strict=True)):
+            return x
+        sides = zip(counts, x.shape, strict=True)
+        index = tuple([Slice(0, far) if n is None else Span(0, n, 1, far) for n, far in sides])
+        key = x, index, fill
+        if key not in self.cut:
+            self.cut[key] = found = self._call(Part(index, (), fill), x)
+            self.fronts[found] = counts, fill
+        return self.cut[key]
+
+    # ---- what calls become
+
+    def _rewritten(
+        self,
+        line: _Line,
+        call: Call,
+        xs: list[Operand],
+        extents: list[Extents],
+        out: Extents,
+    ) -> Operand:
+        p: Any = call.primitive
+        shape = tuple(
+            [n if far is None else far for n, far in zip(call.out.shape, out, strict=True)]
+        )
+        counts = self.lines.counts(line, OUT, call.out.shape, out)
+        given = [
+            self.lines.counts(line, m, x.shape, e)
+            for m, (x, e) in enumerate(zip(call.operands, extents, strict=True))
+        ]
+        if isinstance(p, Elementwise):
+            over = [self._over(x, shape, counts, e) for x, e in zip(xs, extents, strict=True)]
+            return self._call(p, *over)
+        if isinstance(p, BroadcastTo):
+            return self._over(xs[0], shape, counts, extents[0], always=True)
+        if isinstance(p, (Reduction, ArgMax, ArgMin)):
+            axes = p.axes if isinstance(p, Reduction) else (p.axis,)
+            inside = tuple([n if a in axes else None for a, n in enumerate(given[0])])
+            return self._call(p, self._front(xs[0], inside, _neutral(p, xs[0].dtype)))
+        if isinstance(p, (CumSum, CumProd)):
+            along = tuple([n if a == p.axis else None for a, n in enumerate(counts)])
+            neutral = int(isinstance(p, CumProd))
+            return self._front(self._call(p, self._front(xs[0], along, neutral)), along)
+        if isinstance(p, MatMul):
+            fronts = [self._front(x, n) for x, n in zip(xs, given, strict=True)]
+            return self._front(self._call(p, *fronts), counts)
+        if isinstance(p, Reshape):
+            return self._call(Reshape(shape), xs[0])
+        if isinstance(p, GetItem):
+            index = self._index(p.index, out, counts)
+            if not any(isinstance(k, Span) for k in index):
+                return self._call(GetItem(index), xs[0])
+            found = self._call(Part(index, (), 0), xs[0])
+            self.fronts[found] = counts, 0
+            return found
+        if isinstance(p, SetItem):
+            index = self._index(p.index, extents[1], given[1])
+            kind = SetPart(index, ()) if any(isinstance(k, Span) for k in index) else SetItem(index)
+            return self._call(kind, *xs)
+        if isinstance(p, Concatenate):
+            return self._joined(p, xs, call, extents, shape)
+        found = self._call(p, *xs)
+        if xs[0] in self.fronts:  # axes that are put in order, or come or go with extent 1
+            self.fronts[found] = counts, self.fronts[xs[0]][1]
+        return found
+
+    @staticmethod
+    def _index(index: Sequence[Any], extents: Extents, counts: Extents) -> tuple[Any, ...]:
+        """An index that takes longer axes, or their fronts."""
+        found: list[Any] = []
+        sides = iter(zip(extents, counts, strict=True))
+        for k in index:
+            if isinstance(k, int):
+                found.append(k)
+                continue
+            far, n = next(sides)
+            if n is not None:
+                assert far is not None
+                k = Span(k.start, k.count, k.step, far)
+            found.append(k)
+        return tuple(found)
+
+    def _over(
+        self,
+        x: Operand,
+        shape: tuple[int, ...],
+        counts: Extents,
+        mine: Extents,
+        always: bool = False,
+    ) -> Operand:
+        """An operand of what is elementwise. What is repeated along longer axes is so at the front
+        alone: its cotangent is the sum over these elements."""
+        lead = len(shape) - len(mine)
+        new = tuple([None if b >= lead and mine[b - lead] else n for b, n in enumerate(counts)])
+        repeated = any(n is not None for n in new)
+        if not always and (not repeated or isinstance(x, Literal) or x.dtype.kind != "f"):
+            return x
+        key = x, shape, new
+        if key not in self.cut:
+            self.cut[key] = self._front(self._call(BroadcastTo(shape), x), new)
+        return self.cut[key]
+
+    def _joined(
+        self,
+        p: Concatenate,
+        xs: list[Operand],
+        call: Call,
+        extents: list[Extents],
+        shape: tuple[int, ...],
+    ) -> Operand:
+        """Arrays one after the other, written to zeros."""
+        total: Operand = self._call(BroadcastTo(shape), Literal(call.out.dtype.type(0)))
+        at = 0
+        for x, y, mine in zip(xs, call.operands, extents, strict=True):
+            index: list[Any] = []
+            for axis, (n, far) in enumerate(zip(y.shape, mine, strict=True)):
+                start = at if axis == p.axis else 0
+                index.append(Slice(start, n) if far is None else Span(start, n, 1, far))
+            grown = any(isinstance(k, Span) for k in index)
+            write: Any = SetPart(tuple(index), ()) if grown else SetItem(tuple(index))
+            total = self._call(write, total, x)
+            at += y.shape[p.axis]
+        return total
+
+
+def _neutral(p: Any, dtype: np.dtype) -> Any:
+    """What changes nothing where it is folded in."""
+    if isinstance(p, Prod):
+        return 1
+    if isinstance(p, All):
+        return True
+    if isinstance(p, (Max, Min, ArgMax, ArgMin)):
+        least = isinstance(p, (Max, ArgMax))
+        if dtype.kind == "f":
+            return -math.inf if least else math.inf
+        if dtype.kind == "b":
+            return not least
+        info = np.iinfo(dtype)
+        return int(info.min if least else info.max)
+    return 0

@@ -1,0 +1,220 @@
+"""Fronts: how much of each array the rounds of a loop read.
+
+Arrays that grow from round to round have one shape, and stand at the front of it (see
+`primitives.parts`). Who reads one reads a part: so many elements, by the step. Followed back, this
+tells how far each operand is read, and its loops run no further:
+
+    for j in range(20): y[j] = x[j] * w[j]          for j in range(i):
+    for j in range(20): s += part(y, 0:i)[j]   -->      s += x[j] * w[j]
+
+A part that is read at its front alone is a view: nothing is filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tapegrad.core.values import Span
+from tapegrad.ir.plan import Affine
+from tapegrad.ir.tape import Call, Operand, Tape, Var
+from tapegrad.primitives.base import Elementwise, Slice
+from tapegrad.primitives.kinds import Contraction, Reduction, Unset
+from tapegrad.primitives.parts import AddPart, Part, PlacePart, SetPart, places_of
+from tapegrad.primitives.views import BroadcastTo, ExpandDims, GetItem, Squeeze, Transpose
+from tapegrad.primitives.windows import Window
+
+Front = tuple[Affine | None, ...]  # of each axis: how many elements; None of all
+
+PARTS = (Part, PlacePart, SetPart, AddPart)
+
+
+def same(x: Affine | None, y: Affine | None) -> bool:
+    """Whether two numbers are equal, whatever the steps."""
+    if x is None or y is None:
+        return x is y
+    return x == y or x.plus(y.scaled(-1)) == Affine()
+
+
+def places(call: Call, affine: Callable[[Operand], Affine | None]) -> list[Affine] | None:
+    """The places of a call on a part, as numbers of the steps; None if they aren't."""
+    primitive: Any = call.primitive
+    found = [Affine((), place) for place in places_of(primitive.index)]
+    for step, moves in zip(primitive.steps(call.operands), primitive.moves, strict=True):
+        number = affine(step)
+        if number is None:
+            return None
+        found = [
+            place.plus(number.scaled(far)) if far else place
+            for place, far in zip(found, moves, strict=True)
+        ]
+    return found
+
+
+class Fronts:
+    """What is read of each variable of a tape."""
+
+    def __init__(
+        self,
+        tape: Tape,
+        affine: Callable[[Operand], Affine | None],
+        by_loops: Callable[[Call], bool],
+    ) -> None:
+        """`affine` are the numbers of steps that scalars are; `by_loops` are the products that
+        loops compute."""
+        self.read: dict[Var, list[Affine | None]] = {}
+        self.counts: dict[Var, Front] = {}  # of parts: how much of them isn't filled
+        self.fills: dict[Var, Any] = {}
+        self.views: set[Var] = set()
+        if not any(isinstance(call.primitive, PARTS) for call in tape.calls):
+            return
+        self.affine, self.by_loops = affine, by_loops
+        for call in tape.calls:
+            if isinstance(call.primitive, Part):
+                front = self._counts(call)
+                if front is not None:
+                    self.counts[call.out] = front
+                    self.fills[call.out] = call.primitive.fill
+        for x in (*tape.outputs, *(guard.operand for guard in tape.guards)):
+            self._whole(x)
+        for call in reversed(tape.calls):
+            self._follow(call)
+        for out, front in self.counts.items():
+            wanted = self.read.get(out, front)
+            if all(a is None or same(a, b) for a, b in zip(front, wanted, strict=True)):
+                self.views.add(out)
+
+    def of(self, x: Operand) -> Front:
+        """How far a variable is read."""
+        front = self.read.get(x) if isinstance(x, Var) else None
+        return (None,) * len(x.shape) if front is None else tuple(front)
+
+    def neutral(self, x: Operand, axis: int, fill: Any) -> Affine | None:
+        """How many elements along an axis aren't `fill`; None if that isn't known."""
+        if not isinstance(x, Var) or x not in self.counts or self.fills[x] != fill:
+            return None
+        return self.counts[x][axis]
+
+    def of_product(self, call: Call) -> Affine | None:
+        """How many terms of the sums that a product consists of aren't 0 times 0."""
+        x, y = call.operands
+        left, right = self.neutral(x, len(x.shape) - 1, 0), self.neutral(y, len(y.shape) - 2, 0)
+        return left if left is not None and same(left, right) else None
+
+    # ----
+
+    def _counts(self, call: Call) -> Front | None:
+        primitive: Any = call.primitive
+        found = places(call, self.affine)
+        if found is None:
+            return None
+        counts = iter(found[len(primitive.index) :])
+        kept = [k for k in primitive.index if not isinstance(k, int)]
+        return tuple([next(counts) if isinstance(k, Span) else None for k in kept])
+
+    def _whole(self, x: Operand) -> None:
+        self._needs(x, (None,) * len(x.shape))
+
+    def _needs(self, x: Operand, front: Sequence[Affine | None]) -> None:
+        if not isinstance(x, Var):
+            return
+        known = self.read.get(x)
+        if known is None:
+            self.read[x] = list(front)
+        else:
+            self.read[x] = [a if same(a, b) else None for a, b in zip(known, front, strict=True)]
+
+    def _follow(self, call: Call) -> None:
+        """Note what a call reads of its operands, if so much is read of its result."""
+        p: Any = call.primitive
+        if len(call.outs) != 1 or isinstance(p, Unset):
+            for x in call.operands:
+                self._whole(x)
+            return
+        xs = call.operands
+        out = self.of(call.outs[0]) if call.outs[0] in self.read else (None,) * len(call.out.shape)
+        if isinstance(p, (Elementwise, BroadcastTo)):
+            for x in xs:
+                lead = len(out) - len(x.shape)
+                ends = call.out.shape[lead:]
+                self._needs(
+                    x,
+                    [
+                        None if n == 1 != end else far
+                        for n, end, far in zip(x.shape, ends, out[lead:], strict=True)
+                    ],
+                )
+        elif isinstance(p, Transpose):
+            front: list[Affine | None] = [None] * len(out)
+            for k, axis in enumerate(p.axes):
+                front[axis] = out[k]
+            self._needs(xs[0], front)
+        elif isinstance(p, ExpandDims):
+            self._needs(xs[0], [far for b, far in enumerate(out) if b not in p.axes])
+        elif isinstance(p, Squeeze):
+            rest = iter(out)
+            sides = range(len(xs[0].shape))
+            self._needs(xs[0], [None if a in p.axes else next(rest) for a in sides])
+        elif isinstance(p, Reduction):
+            rest = iter(out)
+            identity = p.fold.identity(call.out.dtype)
+            self._needs(
+                xs[0],
+                [
+                    self.neutral(xs[0], a, identity) if a in p.axes else next(rest)
+                    for a in range(len(xs[0].shape))
+                ],
+            )
+        elif isinstance(p, Contraction) and self.by_loops(call):
+            inner = self.of_product(call)
+            x, y = xs
+            batch = [[None] * (len(z.shape) - 2) for z in xs]
+            self._needs(x, [*batch[0], out[-2], inner])
+            self._needs(y, [*batch[1], inner, out[-1]])
+        elif isinstance(p, PARTS):
+            self._of_part(call, out)
+        elif isinstance(p, (GetItem, Window)):
+            self._of_window(call, out)
+        else:
+            for x in xs:
+                self._whole(x)
+
+    def _of_window(self, call: Call, out: Front) -> None:
+        """Of whole axes a window takes as much as is read of it."""
+        p: Any = call.primitive
+        x = call.operands[0]
+        moves = getattr(p, "moves", ())
+        rest = iter(out)
+        front: list[Affine | None] = []
+        for axis, (k, n) in enumerate(zip(p.index, x.shape, strict=True)):
+            far = None if isinstance(k, int) else next(rest)
+            still = not any(move[axis] for move in moves)
+            front.append(far if k == Slice(0, n) and still else None)
+        self._needs(x, front)
+
+    def _of_part(self, call: Call, out: Front) -> None:
+        p: Any = call.primitive
+        x = call.operands[0]
+        found = places(call, self.affine)
+        if found is None:
+            for y in call.operands:
+                self._whole(y)
+            return
+        counts = iter(found[len(p.index) :])
+        inner: list[Affine | None] = []  # of the smaller array
+        outer: list[Affine | None] = []  # of the larger one
+        for k, start in zip(p.index, found, strict=False):
+            if isinstance(k, int):
+                outer.append(None)
+                continue
+            inner.append(next(counts) if isinstance(k, Span) else None)
+            front = inner[-1] is not None and not start.terms and not start.const and k.step == 1
+            outer.append(inner[-1] if front else None)
+        if isinstance(p, Part):
+            self._needs(x, outer)
+        elif isinstance(p, PlacePart):
+            self._needs(x, inner)
+        else:
+            self._needs(x, out)
+            self._needs(call.operands[1], inner)
+
