@@ -134,7 +134,16 @@ class Residuals:
                 for leaf in leaves.values():
                     self._keep(leaf)
                 return
-        self._keep(x)
+        y, views, best = x, {x}, x  # not what repeats elements, or turns them, but these
+        while isinstance((call := self.made.get(y)) and call.primitive, (View, Part)):
+            y, *steps = call.operands  # type: ignore[union-attr,assignment]
+            if not isinstance(y, Var) or not all(map(self._at_hand, steps)):
+                break
+            if y.aval.nbytes <= best.aval.nbytes:
+                best, self.again = y, self.again | views
+            views.add(y)
+        if not self._at_hand(best):
+            self._keep(best)
 
     def _traced_back(self, x: Var, leaves: dict[Any, Var], calls: set[Var]) -> bool:
         """What a value can be computed of again; False if it can't be, or that is dear."""

@@ -22,14 +22,14 @@ the rounds are found then, and thrown away if not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.values import Span
-from tapegrad.ir.tape import Call, Literal, Operand, Tape, Var, one_type
+from tapegrad.ir.tape import Aval, Call, Literal, Operand, Tape, Var, one_type
 from tapegrad.optimize.repetition import ROUNDS
 from tapegrad.primitives.base import Elementwise, Primitive, Slice
 from tapegrad.primitives.contractions import MatMul
@@ -55,13 +55,19 @@ DEPTH = 2  # results of so many calls tell lines apart
 Extents = tuple[int | None, ...]  # of axes that are made longer: how long; None of others
 
 
-def with_parts(tape: Tape) -> Tape | None:
-    """The tape with arrays of one shape; None if no shapes change from round to round."""
+def with_parts(
+    tape: Tape, constants: Mapping[Var, np.ndarray]
+) -> tuple[Tape, Mapping[Var, np.ndarray]] | None:
+    """The tape with arrays of one shape, and the values of variables that are constants; None if no
+    shapes change from round to round."""
     lines = _Lines(tape)
     if not lines.differ():
         return None
     lines.join()
-    return _Rewritten(tape, lines).result() if lines.grown else None
+    if not lines.grown:
+        return None
+    rewritten = _Rewritten(tape, lines, constants)
+    return rewritten.result(), {**constants, **rewritten.longer}
 
 
 # ---- which axes
@@ -252,8 +258,12 @@ def _same_axes(line: _Line) -> list[tuple[int, int]] | None:
 class _Rewritten:
     """The calls of a tape on longer arrays."""
 
-    def __init__(self, tape: Tape, lines: _Lines) -> None:
+    def __init__(
+        self, tape: Tape, lines: _Lines, constants: Mapping[Var, np.ndarray]
+    ) -> None:
         self.tape = tape
+        self.constants = constants
+        self.longer: dict[Var, np.ndarray] = {}  # constants that are longer now
         self.lines = lines
         self.last = tape.last
         self.calls: list[Call] = []
@@ -323,6 +333,13 @@ class _Rewritten:
         if (x, extents) not in self.cut:
             if all(n is None for n in extents):
                 found = self._call(GetItem(tuple([Slice(0, n) for n in x.shape])), now)
+            elif isinstance(x, Var) and x in self.constants:
+                ends = [n if far is None else far for n, _, far in sides]
+                array = np.zeros(ends, x.dtype)
+                array[tuple([slice(n) for n in x.shape])] = self.constants[x]
+                self.last += 1
+                found = Var(self.last, one_type(Aval(tuple(ends), x.dtype)))
+                self.longer[found] = array
             else:
                 index = [Slice(0, n) if far is None else Span(0, n, 1, far) for n, _, far in sides]
                 found = self._call(Part(tuple(index), (), 0), now)

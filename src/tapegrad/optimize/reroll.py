@@ -90,9 +90,9 @@ def _with_nests(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Seq
             others = with_nests(other, list(other.runs()))
             if 2 * _left(*others) < _left(folded, longer):
                 return others
-        grown = with_parts(found.tape)
+        grown = with_parts(found.tape, found.constants)
         if grown is not None:
-            other = Repetition(grown, found.constants)
+            other = Repetition(*grown)
             others = with_nests(other, list(other.runs()))
             if 2 * _left(*others) < _left(folded, longer):
                 return others
