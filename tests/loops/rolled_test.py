@@ -21,7 +21,6 @@ by_name = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: progr
 UNROLLED = {
     "adaptive": "a condition and a branch end each round",
     "looked_up": "what is looked up differs from round to round",
-    "attended": "arrays are stacked of more and more parts",
     "neville": "its first and last rows are shorter than a loop",
     "newton_until": "an inner loop with a condition",
     "stopped_early": "a condition",
@@ -64,12 +63,18 @@ COMPILED = [
         "matrix_chain",
         "bubble_sort",
         "option_tree",
+        "attended",
         "levinson_durbin",
         *[p.name for p in growing.PROGRAMS],
     )
 ]
 # Sums of arrays that grow have zeros in them, so that others of their terms are added first.
-SUMMED = {"levinson_durbin", "substitution_by_slices", *[p.name for p in growing.PROGRAMS]}
+SUMMED = {
+    "attended",
+    "levinson_durbin",
+    "substitution_by_slices",
+    *[p.name for p in growing.PROGRAMS],
+}
 
 
 def unrolled(monkeypatch):

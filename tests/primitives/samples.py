@@ -1559,9 +1559,7 @@ def _parts() -> dict[type, list[Sample]]:
                 (y, one),
                 lambda y, t: changed(0 * A, np.s_[:, :2], y, False),
             ),
-            Sample(
-                PlacePart((3, 4), *row), (z, one), lambda z, t: changed(0 * A, down, z, False)
-            ),
+            Sample(PlacePart((3, 4), *row), (z, one), lambda z, t: changed(0 * A, down, z, False)),
         ],
     }
     for kind in (SetPart, AddPart):

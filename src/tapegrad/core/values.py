@@ -211,8 +211,8 @@ class Slice:
 
 @dataclass(frozen=True)
 class Span:
-    """The part of an axis that `count` elements from `start` on are, where that isn't always equally
-    many: they stand at the front of an axis of `extent` elements. None if the count is negative."""
+    """`count` elements of an axis, from `start` on, where that isn't always equally many: they
+    stand at the front of an axis of `extent` elements."""
 
     start: int
     count: int

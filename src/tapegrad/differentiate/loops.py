@@ -25,9 +25,8 @@ from tapegrad.differentiate.partial_eval import halves
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Node, Slice, Writer
-from tapegrad.primitives.kinds import Repeated, Unset, View
+from tapegrad.primitives.kinds import Repeated, Taking, Unset, View
 from tapegrad.primitives.loops import Loop
-from tapegrad.primitives.parts import Part
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.primitives.windows import Empty, SetWindow, Window
@@ -135,7 +134,7 @@ class Residuals:
                     self._keep(leaf)
                 return
         y, views, best = x, {x}, x  # not what repeats elements, or turns them, but these
-        while isinstance((call := self.made.get(y)) and call.primitive, (View, Part)):
+        while isinstance((call := self.made.get(y)) and call.primitive, (View, Taking)):
             y, *steps = call.operands  # type: ignore[union-attr,assignment]
             if not isinstance(y, Var) or not all(map(self._at_hand, steps)):
                 break
@@ -174,7 +173,7 @@ class Residuals:
         if primitive.updates:
             array = self.made.get(call.operands[0])  # type: ignore[arg-type]
             return array is not None and isinstance(array.primitive, Unset)
-        return isinstance(primitive, (View, Unset, Part)) or (
+        return isinstance(primitive, (View, Unset, Taking)) or (
             isinstance(primitive, Elementwise) and int(primitive.cost) <= FREE
         )
 

@@ -1,4 +1,4 @@
-"""Arrays that grow or shrink from round to round become arrays of one shape, of which parts are used.
+"""Arrays that grow or shrink from round to round become arrays of one shape, used in parts.
 
     for i in range(n):                      for i in range(n):
         y = x[:i] * w[:i]          -->          y = part(x, 0:i) * part(w, 0:i)      n elements each
@@ -11,48 +11,38 @@ gets the neutral element there; not by a write, which writes what is at the fron
 derivative, as whatever enters such an array, a slice or a number that is broadcast, enters by a
 part, too. So a 0 times infinity behind the front stays there.
 
-Which axes these are is found for all calls of a line at once: its axes are in one *class* with those
-of other lines from which they come and to which they go. An axis that isn't the same everywhere has
-the longest extent of its class. Where a call can do nothing with longer arrays it gets the front.
+Which axes these are is found by `extents`. Where a call can do nothing with longer arrays it gets
+the front.
 
-The tape that this leaves computes the same, but for rounding: a sum has zeros in it. It is of use if
-the rounds are found then, and thrown away if not.
+The tape that this leaves computes the same, but for rounding: a sum has zeros in it. It is of use
+if the rounds are found then, and thrown away if not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.values import Span
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Tape, Var, one_type
-from tapegrad.optimize.repetition import ROUNDS
-from tapegrad.primitives.base import Elementwise, Primitive, Slice
+from tapegrad.optimize.extents import OUT, Extents, Line, Lines, is_elementwise, is_rewritten
+from tapegrad.optimize.lists import with_stacks
+from tapegrad.primitives.base import Primitive, Slice
 from tapegrad.primitives.contractions import MatMul
 from tapegrad.primitives.extrema import Max, Min
 from tapegrad.primitives.kinds import Reduction
 from tapegrad.primitives.parts import Part, SetPart
-from tapegrad.primitives.reductions import All, Any_, ArgMax, ArgMin, CumProd, CumSum, Prod, Sum
+from tapegrad.primitives.reductions import All, ArgMax, ArgMin, CumProd, CumSum, Prod
 from tapegrad.primitives.scatter import Concatenate, SetItem
 from tapegrad.primitives.views import (
     BroadcastTo,
-    ExpandDims,
     GetItem,
     Reshape,
-    Squeeze,
-    Transpose,
 )
-
-# An axis of an operand, or of a result, of the calls of one line.
-Node = tuple[int, int, int]  # the line, the operand's number or -1, the axis
-OUT = -1
-
-DEPTH = 2  # results of so many calls tell lines apart
-Extents = tuple[int | None, ...]  # of axes that are made longer: how long; None of others
 
 
 def with_parts(
@@ -60,7 +50,8 @@ def with_parts(
 ) -> tuple[Tape, Mapping[Var, np.ndarray]] | None:
     """The tape with arrays of one shape, and the values of variables that are constants; None if no
     shapes change from round to round."""
-    lines = _Lines(tape)
+    tape = with_stacks(tape)
+    lines = Lines(tape)
     if not lines.differ():
         return None
     lines.join()
@@ -70,197 +61,13 @@ def with_parts(
     return rewritten.result(), {**constants, **rewritten.longer}
 
 
-# ---- which axes
-
-
-@dataclass
-class _Line:
-    """The calls of one primitive, from one line, on operands of so many axes."""
-
-    number: int
-    first: Call
-    shapes: dict[tuple[tuple[int, ...], ...], Call] = field(default_factory=dict)  # and one with these
-
-    def extents(self, operand: int, axis: int) -> list[int]:
-        return [shapes[operand][axis] for shapes in self.shapes]
-
-
-class _Lines:
-    """The lines of a tape, and the classes of their axes."""
-
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
-        self.line_of: list[_Line] = []
-        self.made: dict[int, _Line] = {}  # variables' numbers -> the line that they are results of
-        self.grown: dict[Node, int] = {}  # classes -> their extents
-        self._above: dict[Node, Node] = {}
-        known: dict[Any, _Line] = {}
-        kinds: dict[Any, Any] = {}
-        labels: dict[Any, int] = {}
-        seen: dict[int, list[int]] = {}
-        for call in tape.calls:
-            p: Any = call.primitive
-            kind = kinds.get(id(p))
-            if kind is None:
-                kind = kinds[id(p)] = _kind(p)
-            types = tuple([(x.dtype.num, len(x.shape)) for x in (*call.operands, *call.outs)])
-            key: Any = labels.setdefault((kind, call.src, types), len(labels))
-            # Of several on one line of the program, those that read results of the same lines.
-            mine = [key]
-            for depth in range(DEPTH):
-                read = [
-                    seen[x.id][depth] if type(x) is Var and x.id in seen else -1
-                    for x in call.operands
-                ]
-                mine.append(key := labels.setdefault((mine[0], *read), len(labels)))
-            for out in call.outs:
-                seen[out.id] = mine
-            line = known.get(key)
-            if line is None:
-                line = known[key] = _Line(len(known), call)
-            line.shapes.setdefault(tuple([x.shape for x in (*call.operands, *call.outs)]), call)
-            self.line_of.append(line)
-            for out in call.outs:
-                self.made[out.id] = line
-        self.lines = list(known.values())
-
-    def differ(self) -> bool:
-        """Whether there is a line with several shapes."""
-        return any(len(line.shapes) >= ROUNDS for line in self.lines)
-
-    def find(self, node: Node) -> Node:
-        """The class of an axis."""
-        path = []
-        while (above := self._above.get(node)) is not None:
-            path.append(node)
-            node = above
-        for x in path:
-            self._above[x] = node
-        return node
-
-    def unite(self, x: Node, y: Node) -> None:
-        x, y = self.find(x), self.find(y)
-        if x != y:
-            self._above[x] = y
-
-    def join(self) -> None:
-        """Find the classes, and those that are made longer."""
-        for line in self.lines:
-            for (m, a), (out, b) in _kept_axes(line):
-                self.unite((line.number, m, a), (line.number, out, b))
-        for line, call in zip(self.line_of, self.tape.calls, strict=True):
-            for m, x in enumerate(call.operands):
-                if type(x) is Var and x.id in self.made:
-                    by = self.made[x.id]
-                    for axis in range(len(x.shape)):
-                        self.unite((by.number, OUT, axis), (line.number, m, axis))
-        extents: dict[Node, set[int]] = {}
-        for line in self.lines:
-            count = len(line.first.operands)
-            if not _is_rewritten(line.first.primitive):
-                continue
-            for m in (*range(count), OUT):
-                ndim = len((line.first.outs[0] if m == OUT else line.first.operands[m]).shape)
-                for axis in range(ndim):
-                    found = extents.setdefault(self.find((line.number, m, axis)), set())
-                    found.update(line.extents(m if m != OUT else count, axis))
-        self.grown = {c: max(found) for c, found in extents.items() if len(found) >= ROUNDS}
-
-    def counts(self, line: _Line, m: int, shape: tuple[int, ...], extents: Extents) -> Extents:
-        """How many elements stand at the front, along the axes that are longer in some calls."""
-        m = m if m != OUT else len(line.first.operands)
-        return tuple(
-            [
-                None if far is None or set(line.extents(m, a)) == {far} else n
-                for a, (n, far) in enumerate(zip(shape, extents, strict=True))
-            ]
-        )
-
-    def extents(self, line: _Line, m: int, ndim: int) -> Extents:
-        """How long the axes of an operand or a result are made."""
-        if not _is_rewritten(line.first.primitive):
-            return (None,) * ndim
-        return tuple([self.grown.get(self.find((line.number, m, a))) for a in range(ndim)])
-
-
-def _kind(p: Any) -> Any:
-    """What a primitive does, but for extents."""
-    if isinstance(p, (GetItem, SetItem)):
-        return type(p), tuple([isinstance(k, int) or k.step for k in p.index])
-    if isinstance(p, (BroadcastTo, Reshape)):
-        return type(p), len(p.shape)
-    return p
-
-
-REWRITTEN = (
-    Elementwise, Sum, Prod, Max, Min, Any_, All, ArgMax, ArgMin, CumSum, CumProd, Transpose,
-    ExpandDims, Squeeze, BroadcastTo, Reshape, GetItem, SetItem, MatMul, Concatenate,
-)  # fmt: skip
-
-
-def _is_rewritten(p: Primitive) -> bool:
-    return isinstance(p, REWRITTEN) and p.results == 1
-
-
-def _kept_axes(line: _Line) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """The axes of a line that are one, whatever their extents: of operands and results."""
-    p: Any = line.first.primitive
-    xs = line.first.operands
-    ndim = len(line.first.outs[0].shape) if line.first.outs else 0
-    if isinstance(p, (Elementwise, BroadcastTo)):
-        for m, x in enumerate(xs):
-            for a in range(len(x.shape)):
-                b = ndim - len(x.shape) + a
-                if line.extents(m, a) == line.extents(len(xs), b):
-                    yield (m, a), (OUT, b)
-    elif isinstance(p, (Reduction, ArgMax, ArgMin)):
-        axes = p.axes if isinstance(p, Reduction) else (p.axis,)
-        kept = [a for a in range(len(xs[0].shape)) if a not in axes]
-        yield from (((0, a), (OUT, b)) for b, a in enumerate(kept))
-    elif isinstance(p, (CumSum, CumProd)):
-        yield from (((0, a), (OUT, a)) for a in range(ndim))
-    elif isinstance(p, Transpose):
-        yield from (((0, a), (OUT, b)) for b, a in enumerate(p.axes))
-    elif isinstance(p, ExpandDims):
-        kept = [b for b in range(ndim) if b not in p.axes]
-        yield from (((0, a), (OUT, b)) for a, b in enumerate(kept))
-    elif isinstance(p, Squeeze):
-        kept = [a for a in range(len(xs[0].shape)) if a not in p.axes]
-        yield from (((0, a), (OUT, b)) for b, a in enumerate(kept))
-    elif isinstance(p, Reshape):
-        pairs = _same_axes(line)
-        yield from (((0, a), (OUT, b)) for a, b in pairs or ())
-    elif isinstance(p, SetItem):
-        yield from (((0, a), (OUT, a)) for a in range(ndim))
-    elif isinstance(p, MatMul):
-        yield (0, len(xs[0].shape) - 2), (OUT, ndim - 2)
-        yield (1, len(xs[1].shape) - 1), (OUT, ndim - 1)
-        yield (0, len(xs[0].shape) - 1), (1, len(xs[1].shape) - 2)
-    elif isinstance(p, Concatenate):
-        for m in range(len(xs)):
-            yield from (((m, a), (OUT, a)) for a in range(ndim) if a != p.axis)
-
-
-def _same_axes(line: _Line) -> list[tuple[int, int]] | None:
-    """The axes that a reshape leaves as they are, if all others have extent 1."""
-    (n,), m = [len(x.shape) for x in line.first.operands], len(line.first.outs[0].shape)
-    before = [a for a in range(n) if set(line.extents(0, a)) != {1}]
-    after = [b for b in range(m) if set(line.extents(1, b)) != {1}]
-    if len(before) != len(after):
-        return None
-    pairs = list(zip(before, after, strict=True))
-    return pairs if all(line.extents(0, a) == line.extents(1, b) for a, b in pairs) else None
-
-
 # ---- the calls
 
 
 class _Rewritten:
     """The calls of a tape on longer arrays."""
 
-    def __init__(
-        self, tape: Tape, lines: _Lines, constants: Mapping[Var, np.ndarray]
-    ) -> None:
+    def __init__(self, tape: Tape, lines: Lines, constants: Mapping[Var, np.ndarray]) -> None:
         self.tape = tape
         self.constants = constants
         self.longer: dict[Var, np.ndarray] = {}  # constants that are longer now
@@ -277,9 +84,11 @@ class _Rewritten:
     def result(self) -> Tape:
         for line, call in zip(self.lines.line_of, self.tape.calls, strict=True):
             self.src = call.src
-            shapes = [self.lines.extents(line, m, len(x.shape)) for m, x in enumerate(call.operands)]
+            shapes = [
+                self.lines.extents(line, m, len(x.shape)) for m, x in enumerate(call.operands)
+            ]
             out = self.lines.extents(line, OUT, len(call.outs[0].shape)) if call.outs else ()
-            if not _is_rewritten(call.primitive) or not any(
+            if not is_rewritten(call.primitive) or not any(
                 n is not None for extents in (*shapes, out) for n in extents
             ):
                 self._copy(call)
@@ -365,7 +174,7 @@ class _Rewritten:
 
     def _rewritten(
         self,
-        line: _Line,
+        line: Line,
         call: Call,
         xs: list[Operand],
         extents: list[Extents],
@@ -380,7 +189,7 @@ class _Rewritten:
             self.lines.counts(line, m, x.shape, e)
             for m, (x, e) in enumerate(zip(call.operands, extents, strict=True))
         ]
-        if isinstance(p, Elementwise):
+        if is_elementwise(p):
             over = [self._over(x, shape, counts, e) for x, e in zip(xs, extents, strict=True)]
             return self._call(p, *over)
         if isinstance(p, BroadcastTo):

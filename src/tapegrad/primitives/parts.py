@@ -9,8 +9,8 @@ there, zeros for a sum. So arrays have one shape in all rounds, and rounds are e
 
 As for windows (see `primitives.windows`) an index is static, but for where it starts and how many
 elements it takes along axes of which it takes a `Span`. These numbers are its *places*: first the
-starts along all axes, then the counts of spans. They move by `moves[k]` for each unit of the k-th of
-the last operands, the steps.
+starts along all axes, then the counts of spans. They move by `moves[k]` for each unit of the k-th
+of the last operands, the steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from tapegrad.core.values import Span
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import Slice, parametric
-from tapegrad.primitives.kinds import Moving, Scatter
+from tapegrad.primitives.kinds import Growing, Scatter, Taking
 from tapegrad.primitives.texts import dtype_text, shape_text, zeros_text
 from tapegrad.primitives.views import zeros
 from tapegrad.primitives.windows import Placed
@@ -67,7 +67,8 @@ def _moved(index: PartIndex, moves: Moves, steps: Sequence[Any]) -> tuple[Any, A
     places = list(places_of(index))
     for step, move in zip(steps, moves, strict=True):
         places = [place + int(step) * far for place, far in zip(places, move, strict=True)]
-    outer, inner = [], []
+    outer: list[Any] = []
+    inner: list[Any] = []
     for k in index_at(index, places):
         if isinstance(k, int):
             outer.append(k)
@@ -84,15 +85,16 @@ def _moved(index: PartIndex, moves: Moves, steps: Sequence[Any]) -> tuple[Any, A
 def _texts(index: PartIndex, moves: Moves, steps: Sequence[str]) -> tuple[str, str]:
     """The same as NumPy's users write it."""
     texts = []
-    for place, start in enumerate(places_of(index)):
-        text = str(start)
+    for place, first in enumerate(places_of(index)):
+        text = str(first)
         for step, move in zip(steps, moves, strict=True):
             if far := move[place]:
                 size = f"{abs(far)} * " if abs(far) != 1 else ""
                 text += f"{' - ' if far < 0 else ' + '}{size}{step}"
         texts.append(text.removeprefix("0 + "))
     counts = iter(texts[len(index) :])
-    outer, inner = [], []
+    outer: list[str] = []
+    inner: list[str] = []
     for k, start in zip(index, texts, strict=False):
         if isinstance(k, int):
             outer.append(start)
@@ -112,7 +114,7 @@ def _texts(index: PartIndex, moves: Moves, steps: Sequence[str]) -> tuple[str, s
     return f"[{', '.join(outer)}]{back}", f"[{', '.join(inner)}]"
 
 
-class _OfPart(Moving):
+class _OfPart(Growing):
     """What works on a part of an array."""
 
     index: PartIndex
@@ -134,7 +136,7 @@ class _OfPart(Moving):
 
 
 @parametric
-class Part(_OfPart):
+class Part(_OfPart, Taking):
     """`x[index]` at the front, and `fill` behind it: operands `x, *steps`."""
 
     index: PartIndex
@@ -197,7 +199,10 @@ class PlacePart(_OfPart, Scatter):
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         (out,), (outer, inner) = outs, _texts(self.index, self.moves, xs[1:])
-        return [f"{out} = {zeros_text(self.shape, call.out.dtype)}", f"{out}{outer} = {xs[0]}{inner}"]
+        return [
+            f"{out} = {zeros_text(self.shape, call.out.dtype)}",
+            f"{out}{outer} = {xs[0]}{inner}",
+        ]
 
     def onto_total(self) -> AddPart:
         """What adds to an array what this places among zeros."""

@@ -16,17 +16,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.core.values import Span
-from tapegrad.ir.plan import Affine
+from tapegrad.ir.plan import Affine, Index
 from tapegrad.ir.tape import Call, Operand, Tape, Var
-from tapegrad.primitives.base import Elementwise, Slice
-from tapegrad.primitives.kinds import Contraction, Reduction, Unset
-from tapegrad.primitives.parts import AddPart, Part, PlacePart, SetPart, places_of
-from tapegrad.primitives.views import BroadcastTo, ExpandDims, GetItem, Squeeze, Transpose
-from tapegrad.primitives.windows import Window
+from tapegrad.primitives.kinds import (
+    Composite,
+    Contraction,
+    Growing,
+    Reduction,
+    Taking,
+    Unset,
+    View,
+)
+from tapegrad.primitives.parts import places_of
 
 Front = tuple[Affine | None, ...]  # of each axis: how many elements; None of all
-
-PARTS = (Part, PlacePart, SetPart, AddPart)
 
 
 def same(x: Affine | None, y: Affine | None) -> bool:
@@ -66,11 +69,11 @@ class Fronts:
         self.counts: dict[Var, Front] = {}  # of parts: how much of them isn't filled
         self.fills: dict[Var, Any] = {}
         self.views: set[Var] = set()
-        if not any(isinstance(call.primitive, PARTS) for call in tape.calls):
+        if not any(isinstance(call.primitive, Growing) for call in tape.calls):
             return
         self.affine, self.by_loops = affine, by_loops
         for call in tape.calls:
-            if isinstance(call.primitive, Part):
+            if isinstance(call.primitive, Taking):
                 front = self._counts(call)
                 if front is not None:
                     self.counts[call.out] = front
@@ -133,29 +136,14 @@ class Fronts:
             return
         xs = call.operands
         out = self.of(call.outs[0]) if call.outs[0] in self.read else (None,) * len(call.out.shape)
-        if isinstance(p, (Elementwise, BroadcastTo)):
+        if p.scalar:
             for x in xs:
                 lead = len(out) - len(x.shape)
-                ends = call.out.shape[lead:]
-                self._needs(
-                    x,
-                    [
-                        None if n == 1 != end else far
-                        for n, end, far in zip(x.shape, ends, out[lead:], strict=True)
-                    ],
-                )
-        elif isinstance(p, Transpose):
-            front: list[Affine | None] = [None] * len(out)
-            for k, axis in enumerate(p.axes):
-                front[axis] = out[k]
-            self._needs(xs[0], front)
-        elif isinstance(p, ExpandDims):
-            self._needs(xs[0], [far for b, far in enumerate(out) if b not in p.axes])
-        elif isinstance(p, Squeeze):
-            rest = iter(out)
-            sides = range(len(xs[0].shape))
-            self._needs(xs[0], [None if a in p.axes else next(rest) for a in sides])
-        elif isinstance(p, Reduction):
+                ends = zip(x.shape, call.out.shape[lead:], out[lead:], strict=True)
+                self._needs(x, [None if n == 1 != end else far for n, end, far in ends])
+        elif isinstance(p, View):
+            self._of_view(call, out)
+        elif isinstance(p, Reduction) and not isinstance(p, Composite):
             rest = iter(out)
             identity = p.fold.identity(call.out.dtype)
             self._needs(
@@ -171,26 +159,27 @@ class Fronts:
             batch = [[None] * (len(z.shape) - 2) for z in xs]
             self._needs(x, [*batch[0], out[-2], inner])
             self._needs(y, [*batch[1], inner, out[-1]])
-        elif isinstance(p, PARTS):
+        elif isinstance(p, Growing):
             self._of_part(call, out)
-        elif isinstance(p, (GetItem, Window)):
-            self._of_window(call, out)
         else:
             for x in xs:
                 self._whole(x)
 
-    def _of_window(self, call: Call, out: Front) -> None:
-        """Of whole axes a window takes as much as is read of it."""
+    def _of_view(self, call: Call, out: Front) -> None:
+        """Of an axis that a view shows from its start on, as much is read as of the view's."""
         p: Any = call.primitive
         x = call.operands[0]
-        moves = getattr(p, "moves", ())
-        rest = iter(out)
-        front: list[Affine | None] = []
-        for axis, (k, n) in enumerate(zip(p.index, x.shape, strict=True)):
-            far = None if isinstance(k, int) else next(rest)
-            still = not any(move[axis] for move in moves)
-            front.append(far if k == Slice(0, n) and still else None)
+        indices = [Index(n) for n in call.out.shape]
+        at = p.read([Affine(((index, 1),)) for index in indices], x.shape)
+        front: list[Affine | None] = [None] * len(x.shape)
+        fronts = dict(zip(indices, out, strict=True))
+        for axis, k in enumerate(at or ()):
+            still = not any(move[axis] for move in getattr(p, "moves", ()))
+            if isinstance(k, Affine) and k.index is not None and still:
+                front[axis] = fronts[k.index]
         self._needs(x, front)
+        for step in call.operands[1:]:
+            self._whole(step)
 
     def _of_part(self, call: Call, out: Front) -> None:
         p: Any = call.primitive
@@ -210,11 +199,10 @@ class Fronts:
             inner.append(next(counts) if isinstance(k, Span) else None)
             front = inner[-1] is not None and not start.terms and not start.const and k.step == 1
             outer.append(inner[-1] if front else None)
-        if isinstance(p, Part):
+        if isinstance(p, Taking):
             self._needs(x, outer)
-        elif isinstance(p, PlacePart):
-            self._needs(x, inner)
-        else:
+        elif p.updates:
             self._needs(x, out)
             self._needs(call.operands[1], inner)
-
+        else:
+            self._needs(x, inner)

@@ -86,8 +86,8 @@ class _Item:
         """Whether `other`, a loop, may become part of this loop."""
         if not (isinstance(self.step, Loop) and isinstance(other.step, Loop)):
             return False
-        mine, theirs = self.step.index, other.step.index
-        if mine.extent != theirs.extent or not same(mine.limit, theirs.limit):
+        index, others = self.step.index, other.step.index
+        if index.extent != others.extent or not same(index.limit, others.limit):
             return False
         if self.weight + other.weight > MAX_WEIGHT:
             return False

@@ -21,10 +21,10 @@ from tapegrad.primitives.kinds import (
     Routine,
     Running,
     Scatter,
+    Taking,
     Unset,
     View,
 )
-from tapegrad.primitives.parts import Part
 from tapegrad.schedule import dense, loops, scatters, sums, systems
 from tapegrad.schedule.loops import PlanRound
 from tapegrad.schedule.lowering import Lowering
@@ -87,7 +87,7 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
         return sums.sum_in_place
     if call.outs[0] in low.inside:
         return sums.inner_sum
-    if isinstance(primitive, Part):
+    if isinstance(primitive, Taking):
         view = call.outs[0] in low.fronts.views
         copied = call.outs[0] in low.copied and low.stays(call.operands[0])
         return None if view and not copied else dense.part

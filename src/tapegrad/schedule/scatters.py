@@ -22,10 +22,10 @@ from tapegrad.ir.plan import (
 from tapegrad.ir.tape import Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.kinds import Moving
+from tapegrad.primitives.kinds import Growing, Moving
 from tapegrad.primitives.views import index_map
 from tapegrad.schedule.access import at_indices, entries, indices_for, nest, store
-from tapegrad.schedule.fronts import PARTS, places
+from tapegrad.schedule.fronts import places
 from tapegrad.schedule.lowering import Lowering
 
 
@@ -55,7 +55,7 @@ def write(low: Lowering, cell: Cell, call: Call, combine: Fold | None = None) ->
     """Write what a call scatters to a cell, or combine it with what is there."""
     primitive: Any = call.primitive
     written = call.operands[1 if primitive.onto == "first" else 0 :]
-    if isinstance(primitive, PARTS):
+    if isinstance(primitive, Growing):
         into_part(low, cell, call, written[0], combine)
         return
     if isinstance(primitive, Moving):

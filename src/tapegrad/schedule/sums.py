@@ -28,7 +28,7 @@ from tapegrad.ir.tape import Call, Var
 from tapegrad.ir.updates import updated
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import Moving, Scatter
-from tapegrad.schedule.access import at_indices, indices_for, nest
+from tapegrad.schedule.access import at_indices, nest
 from tapegrad.schedule.dense import is_gemm, swaps
 from tapegrad.schedule.lowering import Lowering, OpenSum, Reader, Total
 from tapegrad.schedule.scatters import start_scattered, write
