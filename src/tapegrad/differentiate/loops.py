@@ -152,11 +152,9 @@ class Residuals:
             if v in calls or self._at_hand(v):
                 continue
             call = self.made.get(v)
-            if call is None or (v is not x and v in self.leaving and self.leaving[v] in self.kept):
-                leaves[self._key(v)] = v
-                continue
-            if not self._is_cheap(call):
-                if v is x:
+            known = v is not x and v in self.leaving and self.leaving[v] in self.kept
+            if call is None or known or not self._is_cheap(call):
+                if v is x and call is not None:
                     return False
                 leaves[self._key(v)] = v
                 continue
