@@ -155,6 +155,8 @@ class _Parser:
             return tuple(self.parameter(e) for e in node.elts)
         if isinstance(node, ast.Name) and node.id.startswith("T_"):
             return self.tapes["@" + node.id[2:]]
+        if isinstance(node, ast.UnaryOp) or getattr(node, "id", "") in ("inf", "nan"):
+            return _number(node)
         if isinstance(node, ast.Name):
             return np.dtype(node.id)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
