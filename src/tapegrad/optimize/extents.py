@@ -58,6 +58,8 @@ class Lines:
         self.line_of: list[Line] = []
         self.made: dict[int, Line] = {}  # variables' numbers -> the line that they are results of
         self.grown: dict[Node, int] = {}  # classes -> their extents
+        self.open: set[Node] = set()  # axes that may be longer
+        self._rewrites: dict[int, bool] = {}
         self._above: dict[Node, Node] = {}
         self._extents: dict[tuple[int, int], Extents] = {}
         self._same: dict[
@@ -115,25 +117,33 @@ class Lines:
     def join(self) -> None:
         """Find the classes, and those that are made longer."""
         for line in self.lines:
+            if not self.rewrites(line):
+                continue
             for (m, a), (out, b) in _kept_axes(line):
-                self.unite((line.number, m, a), (line.number, out, b))
+                x, y = (line.number, m, a), (line.number, out, b)
+                self.unite(x, y)
+                self.open |= {x, y}
+            self.open.update((line.number, m, a) for m, a in _free_axes(line))
         for line, call in zip(self.line_of, self.tape.calls, strict=True):
             for m, x in enumerate(call.operands):
                 if type(x) is Var and x.id in self.made:
                     by = self.made[x.id]
                     for axis in range(len(x.shape)):
-                        self.unite((by.number, OUT, axis), (line.number, m, axis))
+                        made, read = (by.number, OUT, axis), (line.number, m, axis)
+                        if made in self.open and read in self.open:
+                            self.unite(made, read)
         extents: dict[Node, set[int]] = {}
-        for line in self.lines:
-            count = len(line.first.operands)
-            if not is_rewritten(line.first.primitive):
-                continue
-            for m in (*range(count), OUT):
-                ndim = len((line.first.outs[0] if m == OUT else line.first.operands[m]).shape)
-                for axis in range(ndim):
-                    found = extents.setdefault(self.find((line.number, m, axis)), set())
-                    found.update(line.extents(m if m != OUT else count, axis))
+        for number, m, axis in self.open:
+            line = self.lines[number]
+            found = extents.setdefault(self.find((number, m, axis)), set())
+            found.update(line.extents(m if m != OUT else len(line.first.operands), axis))
         self.grown = {c: max(found) for c, found in extents.items() if len(found) >= ROUNDS}
+
+    def rewrites(self, line: Line) -> bool:
+        """Whether it is known what the calls of a line do with longer arrays."""
+        if line.number not in self._rewrites:
+            self._rewrites[line.number] = is_rewritten(line.first.primitive) and not _is_mixed(line)
+        return self._rewrites[line.number]
 
     def counts(self, line: Line, m: int, shape: tuple[int, ...], extents: Extents) -> Extents:
         """How many elements stand at the front, along the axes that are longer in some calls."""
@@ -149,10 +159,9 @@ class Lines:
         """How long the axes of an operand or a result are made."""
         found = self._extents.get((line.number, m))
         if found is None:
-            found = (None,) * ndim
-            if is_rewritten(line.first.primitive):
-                nodes = [(line.number, m, a) for a in range(ndim)]
-                found = tuple([self.grown.get(self.find(node)) for node in nodes])
+            nodes = [(line.number, m, a) for a in range(ndim)]
+            grown = [self.grown.get(self.find(x)) if x in self.open else None for x in nodes]
+            found = tuple(grown)
             self._extents[line.number, m] = found
         return found
 
@@ -217,6 +226,45 @@ def _kept_axes(line: Line) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     elif isinstance(p, Concatenate):
         for m in range(len(xs)):
             yield from (((m, a), (OUT, a)) for a in range(ndim) if a != p.axis)
+
+
+def _free_axes(line: Line) -> Iterator[tuple[int, int]]:
+    """The axes that may have any extents: of which parts are taken, or which are folded."""
+    p: Any = line.first.primitive
+    shapes = [len(x.shape) for x in line.first.operands]
+    ndim = len(line.first.outs[0].shape)
+    if isinstance(p, GetItem):
+        yield from ((0, a) for a in range(shapes[0]))
+        yield from ((OUT, a) for a in range(ndim))
+    elif isinstance(p, SetItem):
+        yield from ((1, a) for a in range(shapes[1]))
+    elif isinstance(p, BroadcastTo):
+        yield from ((OUT, a) for a in range(ndim))
+    elif isinstance(p, Concatenate):
+        yield from ((m, p.axis) for m in range(len(shapes)))
+        yield OUT, p.axis
+    elif isinstance(p, Reduction):
+        yield from ((0, a) for a in p.axes)
+    elif isinstance(p, (ArgMax, ArgMin)):
+        yield 0, p.axis
+
+
+def _is_mixed(line: Line) -> bool:
+    """Whether an axis is repeated in some calls of a line, and not in others; or isn't told from
+    another by a reshape."""
+    p: Any = line.first.primitive
+    if isinstance(p, Reshape):
+        return _same_axes(line) is None
+    if not is_elementwise(p) and not isinstance(p, BroadcastTo):
+        return False
+    xs, out = line.first.operands, len(line.first.operands)
+    ndim = len(line.first.outs[0].shape)
+    for m, x in enumerate(xs):
+        for a in range(len(x.shape)):
+            mine, whole = line.extents(m, a), line.extents(out, ndim - len(x.shape) + a)
+            if mine != whole and set(mine) != {1}:
+                return True
+    return False
 
 
 def _same_axes(line: Line) -> list[tuple[int, int]] | None:

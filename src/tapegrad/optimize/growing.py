@@ -29,7 +29,7 @@ import numpy as np
 
 from tapegrad.core.values import Span
 from tapegrad.ir.tape import Aval, Call, Literal, Operand, Tape, Var, one_type
-from tapegrad.optimize.extents import OUT, Extents, Line, Lines, is_elementwise, is_rewritten
+from tapegrad.optimize.extents import OUT, Extents, Line, Lines, is_elementwise
 from tapegrad.optimize.lists import with_stacks
 from tapegrad.primitives.base import Primitive, Slice
 from tapegrad.primitives.contractions import MatMul
@@ -88,7 +88,7 @@ class _Rewritten:
                 self.lines.extents(line, m, len(x.shape)) for m, x in enumerate(call.operands)
             ]
             out = self.lines.extents(line, OUT, len(call.outs[0].shape)) if call.outs else ()
-            if not is_rewritten(call.primitive) or not any(
+            if not self.lines.rewrites(line) or not any(
                 n is not None for extents in (*shapes, out) for n in extents
             ):
                 self._copy(call)

@@ -153,8 +153,11 @@ class Part(_OfPart, Taking):
     def evaluate(self, *xs: Any) -> Any:
         x, *steps = xs
         outer, inner = _moved(self.index, self.moves, steps)
-        out = np.full(extents_of(self.index), self.fill, x.dtype)
+        out = np.empty(extents_of(self.index), x.dtype)
         out[inner] = x[outer]
+        for axis, k in enumerate(inner):
+            if k.stop is not None:
+                out[(slice(None),) * axis + (slice(k.stop, None),)] = self.fill
         return out
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:

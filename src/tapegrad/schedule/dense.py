@@ -322,5 +322,5 @@ def unset(low: Lowering, call: Call) -> None:
 def copied_view(low: Lowering, call: Call) -> None:
     """A view of what is written to before it is read."""
     cell = low.new_cell(call.out, call, call.out.shape)
-    low.copy_into(cell, partial(low.read, call.out), call.src)
+    low.copy_into(cell, partial(low.read, call.out), call.src, low.indices_of(call.out))
     low.cells[call.out] = cell
