@@ -187,3 +187,44 @@ def test_what_grows_in_another_way_stays_as_it_is(f):
     tape = trace(f, x)[1]
     assert "part" not in str(tape)
     assert tape.play(x) == f(x)
+
+
+@MODES
+def test_products_by_blas_are_of_the_fronts(mode):
+    def f(A, B):
+        total = 0.0
+        for t in range(1, len(A)):
+            C = A[:t, :t] @ B[: 2 * t, :t].T
+            total = total + np.sum(np.sin(C) * B[:t, : 2 * t])
+        return total
+
+    rng = np.random.default_rng(0)
+    A, B = rng.standard_normal((16, 16)), rng.standard_normal((32, 32))
+    tape = pipeline.gradient(trace(f, A, B)[1], [0, 1])
+    assert pipeline.source_of(tape).count("front_matmul(") == 3
+    value, slopes = value_and_grad(f, (0, 1), compile=mode)(A, B)
+    assert value == pytest.approx(f(A, B), rel=1e-12)
+    for k, x in enumerate((A, B)):
+        h = np.cos(np.arange(x.size)).reshape(x.shape)
+        ends = [
+            f(*[y + s * h if k == m else y for m, y in enumerate((A, B))]) for s in (1e-6, -1e-6)
+        ]
+        assert np.sum(slopes[k] * h) == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6)
+
+
+@MODES
+def test_arrays_that_are_repeated_in_some_rounds_and_not_in_others(mode):
+    """An axis of one element meets one of none, and of as many as it has."""
+
+    def f(x):
+        total = x[0]
+        for t in range(len(x)):
+            tail = np.concatenate([x[len(x) - t :][1:], x[:1]])
+            total = total + np.sum(x[:t] * np.tanh(tail))
+        return total
+
+    x = ramp(20)
+    value, slope = value_and_grad(f, compile=mode)(x)
+    assert value == pytest.approx(f(x), rel=1e-12)
+    h = 1e-6 * np.cos(np.arange(20.0))
+    assert slope @ h == pytest.approx((f(x + h) - f(x - h)) / 2, rel=1e-6)

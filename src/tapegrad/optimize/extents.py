@@ -120,9 +120,9 @@ class Lines:
             if not self.rewrites(line):
                 continue
             for (m, a), (out, b) in _kept_axes(line):
-                x, y = (line.number, m, a), (line.number, out, b)
-                self.unite(x, y)
-                self.open |= {x, y}
+                one, other = (line.number, m, a), (line.number, out, b)
+                self.unite(one, other)
+                self.open |= {one, other}
             self.open.update((line.number, m, a) for m, a in _free_axes(line))
         for line, call in zip(self.line_of, self.tape.calls, strict=True):
             for m, x in enumerate(call.operands):

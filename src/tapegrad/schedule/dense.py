@@ -144,11 +144,6 @@ def is_gemm(call: Call) -> bool:
     return depth <= DEEP and (work > SMALL_OF_BATCH or math.prod(batch) == 1)
 
 
-def by_loops(call: Call) -> bool:
-    """Whether loops compute this product, and not BLAS."""
-    return not is_gemm(call) and call.operands[0].shape[-1] > 1
-
-
 def product_loops(low: Lowering, call: Call) -> None:
     """The product as a sum over (batch, i, j, k), in the order that reads memory along rows."""
     x, y = call.operands
@@ -194,10 +189,19 @@ def gemm(low: Lowering, call: Call) -> None:
     y_at = (*y_first, *batch_at(at, y.shape[:-2]))
     total = low.totals.get(call.out)
     cell, adds = (total.cell, total.adds) if total else (low.result(call), False)
-    step = Gemm(cell, cell_x, cell_y, at, x_at, y_at, x_swapped, y_swapped, adds, call.src)
+    *_, rows, columns = low.fronts.of(call.out)
+    fronts = rows, columns, low.fronts.of_product(call)
+    sizes: Any = None
+    if any(far is not None for far in fronts):
+        ends = (*call.out.shape[-2:], x.shape[-1])
+        sides = zip(ends, fronts, strict=True)
+        sizes = tuple([Affine((), n) if far is None else far for n, far in sides])
+    src = call.src
+    step = Gemm(cell, cell_x, cell_y, at, x_at, y_at, x_swapped, y_swapped, adds, src, sizes)
     if total and total.swapped:  # (x @ y).T = y.T @ x.T
+        sizes = sizes and (sizes[1], sizes[0], sizes[2])
         step = Gemm(
-            cell, cell_y, cell_x, at, y_at, x_at, not y_swapped, not x_swapped, adds, call.src
+            cell, cell_y, cell_x, at, y_at, x_at, not y_swapped, not x_swapped, adds, src, sizes
         )
     low.steps += nest(indices, [step])
 

@@ -54,24 +54,33 @@ def places(call: Call, affine: Callable[[Operand], Affine | None]) -> list[Affin
     return found
 
 
+def _shown(call: Call, indices: Sequence[Index]) -> list[Index | None]:
+    """Of each axis of its operand, the index with which a view goes along it, from its start on;
+    None where it does so otherwise."""
+    p: Any = call.primitive
+    shape = call.operands[0].shape
+    at = p.read([Affine(((index, 1),)) for index in indices], shape)
+    found: list[Index | None] = [None] * len(shape)
+    for axis, k in enumerate(at or ()):
+        still = not any(move[axis] for move in getattr(p, "moves", ()))
+        found[axis] = k.index if isinstance(k, Affine) and still else None
+    return found
+
+
 class Fronts:
     """What is read of each variable of a tape."""
 
-    def __init__(
-        self,
-        tape: Tape,
-        affine: Callable[[Operand], Affine | None],
-        by_loops: Callable[[Call], bool],
-    ) -> None:
-        """`affine` are the numbers of steps that scalars are; `by_loops` are the products that
-        loops compute."""
+    def __init__(self, tape: Tape, affine: Callable[[Operand], Affine | None]) -> None:
+        """`affine` are the numbers of steps that scalars are."""
         self.read: dict[Var, list[Affine | None]] = {}
         self.counts: dict[Var, Front] = {}  # of parts: how much of them isn't filled
         self.fills: dict[Var, Any] = {}
         self.views: set[Var] = set()
+        self.made: dict[Var, Call] = {}
         if not any(isinstance(call.primitive, Growing) for call in tape.calls):
             return
-        self.affine, self.by_loops = affine, by_loops
+        self.affine = affine
+        self.made.update((out, call) for call in tape.calls for out in call.outs)
         for call in tape.calls:
             if isinstance(call.primitive, Taking):
                 front = self._counts(call)
@@ -94,15 +103,25 @@ class Fronts:
 
     def neutral(self, x: Operand, axis: int, fill: Any) -> Affine | None:
         """How many elements along an axis aren't `fill`; None if that isn't known."""
+        while isinstance(x, Var) and x not in self.counts and x in self.made:
+            call = self.made[x]
+            if not isinstance(call.primitive, View):
+                return None
+            indices = [Index(n) for n in x.shape]
+            entries = _shown(call, indices)
+            if indices[axis] not in entries:
+                return None
+            x, axis = call.operands[0], entries.index(indices[axis])
         if not isinstance(x, Var) or x not in self.counts or self.fills[x] != fill:
             return None
         return self.counts[x][axis]
 
     def of_product(self, call: Call) -> Affine | None:
-        """How many terms of the sums that a product consists of aren't 0 times 0."""
+        """How many terms the sums that a product consists of have: behind the front of an operand
+        with zeros there is nothing to be multiplied."""
         x, y = call.operands
-        left, right = self.neutral(x, len(x.shape) - 1, 0), self.neutral(y, len(y.shape) - 2, 0)
-        return left if left is not None and same(left, right) else None
+        left = self.neutral(x, len(x.shape) - 1, 0)
+        return self.neutral(y, len(y.shape) - 2, 0) if left is None else left
 
     # ----
 
@@ -153,7 +172,7 @@ class Fronts:
                     for a in range(len(xs[0].shape))
                 ],
             )
-        elif isinstance(p, Contraction) and self.by_loops(call):
+        elif isinstance(p, Contraction) and xs[0].shape[-1] > 1:
             inner = self.of_product(call)
             x, y = xs
             batch = [[None] * (len(z.shape) - 2) for z in xs]
@@ -167,16 +186,10 @@ class Fronts:
 
     def _of_view(self, call: Call, out: Front) -> None:
         """Of an axis that a view shows from its start on, as much is read as of the view's."""
-        p: Any = call.primitive
         x = call.operands[0]
         indices = [Index(n) for n in call.out.shape]
-        at = p.read([Affine(((index, 1),)) for index in indices], x.shape)
-        front: list[Affine | None] = [None] * len(x.shape)
         fronts = dict(zip(indices, out, strict=True))
-        for axis, k in enumerate(at or ()):
-            still = not any(move[axis] for move in getattr(p, "moves", ()))
-            if isinstance(k, Affine) and k.index is not None and still:
-                front[axis] = fronts[k.index]
+        front = [None if k is None else fronts[k] for k in _shown(call, indices)]
         self._needs(x, front)
         for step in call.operands[1:]:
             self._whole(step)

@@ -61,7 +61,7 @@ def lower(
     `affine` numbers of them are no cells. After the step so many of its inputs are `carried`, and
     those numbered in `state` stay in place.
     """
-    low = Lowering(tape, hints, plan_round, affine or {}, carried, state, among, dense.by_loops)
+    low = Lowering(tape, hints, plan_round, affine or {}, carried, state, among)
     sums.find_sums(low)
     for call in tape.calls:
         if call.outs and call.outs[0] in low.indices:

@@ -65,9 +65,7 @@ class Lowering:
         carried: int,
         state: Collection[int],
         among: tuple[Index, ...],
-        by_loops: Callable[[Call], bool],
     ) -> None:
-        """`by_loops` are the products that loops compute."""
         self.tape = tape
         self.hints = hints
         # Of the body of a loop: how such bodies are planned; the inputs that are indices of loops
@@ -85,7 +83,7 @@ class Lowering:
         for call in tape.calls:
             if (number := self.total(call)) is not None:
                 self.indices[call.out] = number
-        self.fronts = Fronts(tape, self.affine, by_loops)
+        self.fronts = Fronts(tape, self.affine)
         self.uses: dict[Var, int] = {}
         for call in tape.calls:
             for x in call.operands:

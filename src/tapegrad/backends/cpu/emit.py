@@ -341,8 +341,9 @@ class _KernelEmitter:
     def _gemm(self, step: Gemm) -> None:
         x = self.matrix(step.x, step.x_at, step.x_transposed)
         y = self.matrix(step.y, step.y_at, step.y_transposed)
-        name = "add_matmul" if step.adds else "matmul"
-        self.line(f"{name}({x}, {y}, {self.matrix(step.out, step.at)})")
+        name = "matmul" if step.sizes is None else "front_matmul"
+        given = [x, y, self.matrix(step.out, step.at), *map(self._entry, step.sizes or ())]
+        self.line(f"{'add_' * step.adds}{name}({', '.join(given)})")
 
     def _routine(self, step: Routine) -> None:
         given = [*(self.matrix(*x) for x in step.arrays), *map(str, step.primitive.settings)]
