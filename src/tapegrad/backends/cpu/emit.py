@@ -263,10 +263,9 @@ class _KernelEmitter:
             first = self.loops[loop.start]
             bounds = f"{first}, min({first} + {loop.step}, {extent})"
         else:
-            bounds = f"0, {extent}, {loop.step}" if loop.step != 1 else str(extent)
-            if loop.index.limit is not None:
-                bounds = self._entry(loop.index.limit)
-            elif self._is_short_row(loop):
+            end = str(extent) if loop.index.limit is None else self._entry(loop.index.limit)
+            bounds = f"0, {end}, {loop.step}" if loop.step != 1 else end
+            if self._is_short_row(loop):
                 bounds = f"rolled({extent})"
         self.loop_line(name, bounds)
         self.depth += 1
@@ -279,7 +278,7 @@ class _KernelEmitter:
         `support.rolled`. It sums into a register, or each row writes to its own memory, so that
         LLVM would prefer to take several rows at once."""
         extent = loop.index.extent
-        if len(self.loops) < 2 or extent not in ROLLED:
+        if len(self.loops) < 2 or extent not in ROLLED or loop.index.limit is not None:
             return False
         (*_, row, _) = self.loops
         folds: set[Fold | None] = set()
