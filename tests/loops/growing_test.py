@@ -134,6 +134,15 @@ def test_second_derivatives(mode):
     np.testing.assert_allclose(grad(along, compile=mode)(x), expected, rtol=1e-6, atol=1e-8)
 
 
+@MODES
+@pytest.mark.parametrize("checkpoint", ["sqrt", 3])
+def test_rounds_that_are_run_again(mode, checkpoint):
+    f, args = of("projections")
+    expected = grad(f, compile="never", checkpoint="never")(*args)
+    found = grad(f, compile=mode, checkpoint=checkpoint)(*args)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_other_dtypes(dtype):
     def f(x, k):
