@@ -78,6 +78,7 @@ class _Rewritten:
         self.env: dict[Var, tuple[Operand, Extents]] = {}
         self.cut: dict[Any, Operand] = {}  # what was made of a variable, to be used again
         self.fronts: dict[Operand, tuple[Extents, Any]] = {}  # parts: what stands behind so many
+        self.taken: dict[Operand, Any] = {}  # parts: of what, and where
         self.alike: dict[Any, Any] = {}
         self.src: Any = None
 
@@ -212,10 +213,16 @@ class _Rewritten:
             if not any(isinstance(k, Span) for k in index):
                 return self._call(GetItem(index), xs[0])
             found = self._call(Part(index, (), 0), xs[0])
+            self.taken[found] = xs[0], index
             self.fronts[found] = counts, 0
             return found
         if isinstance(p, SetItem):
             index = self._index(p.index, extents[1], given[1])
+            if self.taken.get(xs[1]) == (xs[0], index):
+                return xs[0]  # what was changed in its place is put there again
+            whole = tuple([Slice(0, n) for n in call.out.shape])
+            if p.index == whole and extents[0] == extents[1] and xs[0].aval == xs[1].aval:
+                return xs[1]
             kind = SetPart(index, ()) if any(isinstance(k, Span) for k in index) else SetItem(index)
             return self._call(kind, *xs)
         if isinstance(p, Concatenate):
