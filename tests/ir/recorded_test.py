@@ -83,6 +83,7 @@ def test_most_calls_of_a_loop_are_held() -> None:
 
 
 def test_numbers_that_change_late_are_kept() -> None:
+    steps = [0.5] * 20 + [0.25] * 3 + [0.0, -0.0, np.nan, 1.0] + [0.5] * 20
 
     def f(x: Any) -> Any:
         before = first = x
