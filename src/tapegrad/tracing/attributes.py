@@ -78,6 +78,8 @@ class NumpyAttributes:
 
     @property
     def flags(self: Any) -> Any:
+        if caller() == "numba":
+            raise _unsupported(self.__class__, "flags")
         return Flags(_laid_out(self).flags, self)
 
     @property
