@@ -42,7 +42,8 @@ class _Use:
     aligned: set[int] | None  # None until an access is seen; whole-cell accesses align nowhere
 
 
-def _uses(step: Step) -> dict[Cell, _Use]:
+def touched(step: Step) -> dict[Cell, _Use]:
+    """The cells that a step touches, and how."""
     index = step.index if isinstance(step, Loop) else None
     found: dict[Cell, _Use] = {}
     for cell, at, writes in step.accesses():
@@ -60,6 +61,22 @@ def _uses(step: Step) -> dict[Cell, _Use]:
     return found
 
 
+def _are_aligned(uses: dict[Cell, _Use], others: dict[Cell, _Use]) -> bool:
+    """Whether iteration i of one loop needs nothing of the other but its iteration i."""
+    for cell in others.keys() & uses.keys():
+        mine, theirs = uses[cell], others[cell]
+        if (mine.writes or theirs.writes) and not (
+            (mine.aligned or set()) & (theirs.aligned or set())
+        ):
+            return False
+    return True
+
+
+def are_in_step(loop: Loop, other: Loop) -> bool:
+    """Whether two loops, one after the other, may as well be a single one."""
+    return _are_aligned(touched(loop), touched(other))
+
+
 def _is_direct(step: Step) -> bool:
     """Whether where a step writes doesn't depend on values."""
     return all(isinstance(k, Affine) for _, at, _ in step.accesses() for k in at or ())
@@ -72,7 +89,7 @@ class _Item:
 
     def __init__(self, step: Step) -> None:
         self.step = step
-        self.uses = _uses(step)
+        self.uses = touched(step)
         self.weight = code_size(step)
         self.fills = all(is_fill(leaf) and _is_direct(leaf) for leaf in leaves(step))
 
@@ -89,14 +106,7 @@ class _Item:
             return False
         if self.weight + other.weight > MAX_WEIGHT:
             return False
-        shared = [c for c in other.uses if c in self.uses]
-        for cell in shared:
-            mine, theirs = self.uses[cell], other.uses[cell]
-            if (mine.writes or theirs.writes) and not (
-                (mine.aligned or set()) & (theirs.aligned or set())
-            ):
-                return False
-        return bool(shared)
+        return bool(self.uses.keys() & other.uses.keys()) and _are_aligned(self.uses, other.uses)
 
     def take(self, other: _Item) -> None:
         assert isinstance(self.step, Loop) and isinstance(other.step, Loop)

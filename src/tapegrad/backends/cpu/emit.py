@@ -275,10 +275,14 @@ class _KernelEmitter:
     def _is_short_row(self, loop: Loop) -> bool:
         """Whether this is an innermost loop that shall be vectorised along the row: see
         `support.rolled`. It sums into a register, or each row writes to its own memory, so that
-        LLVM would prefer to take several rows at once."""
+        LLVM would prefer to take several rows at once. Or it is a function's own loop, which
+        would be as many calls."""
         extent = loop.index.extent
         if len(self.loops) < 2 or extent not in ROLLED:
             return False
+        first, *further = loop.body
+        if isinstance(first, Compute) and first.primitive.cost >= FUNCTION and not further:
+            return True
         (*_, row, _) = self.loops
         folds: set[Fold | None] = set()
         stores, cost = set(), 0

@@ -1,0 +1,157 @@
+"""Costly functions get a loop of their own, where they can't be vectorised at their place.
+
+    for j:                                     for j:
+        t = 0                                      t = 0
+        for k: t += x[j, k] * w[k]                 for k: t += x[j, k] * w[k]
+        r = exp(t)                    -->          z[j] = t
+        for k: y[j, k] = r * v[k]              for i: e[i] = exp(z[i])
+                                               for j:
+                                                   r = e[j]
+                                                   for k: y[j, k] = r * v[k]
+
+Between inner loops there is one number at a time; and of a row of twelve a third is left over, where
+a vector has eight lanes. So a nest is cut in two, what its functions are computed of is kept for all
+of its iterations, and the functions run over that from one end to the other. The nest is short, so
+this stays in the cache; long ones are cut into tiles (`tile`).
+
+It can be cut if its two parts could be fused again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read, Step
+from tapegrad.primitives.elementwise import FUNCTION, copy
+from tapegrad.schedule.fuse import are_in_step, touched
+
+LEAST, MOST = 16, 16384  # iterations of a nest
+LANES = 8  # of a vector; in rows of less than ROW elements it counts what is left over
+ROW = 64
+
+Cut = tuple[Loop, list[Step], Loop]  # what stands before functions, these, and what follows them
+
+
+def set_apart(plan: Plan) -> Plan:
+    """The plan with costly functions in loops of their own."""
+    return replace(plan, steps=tuple(_apart(plan.steps)))
+
+
+def _apart(steps: Sequence[Step]) -> Iterator[Step]:
+    for step in steps:
+        if not isinstance(step, Loop):
+            yield step
+        elif (cut := _cut(step)) is not None:
+            before, functions, after = cut
+            yield from (before, *functions)
+            yield from _apart([after])
+        else:
+            yield replace(step, body=tuple(_apart(step.body)))
+
+
+def _cut(nest: Loop) -> Cut | None:
+    path = _path(nest)
+    count = math.prod([loop.index.extent for loop in path])
+    if not path or not LEAST <= count <= MOST:
+        return None
+    number = Affine()
+    for loop in path:
+        number = number.scaled(loop.index.extent).plus(Affine.of(loop.index))
+    first, functions, rest = _parts(path[-1].body)
+    before, after, alone = [*first], [], []
+    given: dict[Read, Cell] = {}
+    for step in functions:
+        at = Affine.of(Index(count))
+        reads = []
+        for read in step.reads:
+            if read.cell is not None:
+                if read not in given:
+                    kept = Cell((count,), read.cell.dtype, hint=read.cell.hint, src=step.src)
+                    before.append(Compute(kept, (number,), copy, (read,), src=step.src))
+                    given[read] = kept
+                read = Read(given[read], (at,))
+            reads.append(read)
+        found = Cell((count,), step.cell.dtype, hint=step.cell.hint, src=step.src)
+        ((index, _),) = at.terms
+        computed = replace(step, cell=found, at=(at,), reads=tuple(reads))
+        alone.append(Loop(index, (computed,)))
+        after.append(replace(step, primitive=copy, reads=(Read(found, (number,)),)))
+    after += rest
+    return _halves(path, before, alone, after)
+
+
+def _path(loop: Loop) -> list[Loop]:
+    """The loops around the first functions of a nest that are better set apart."""
+    if loop.start is not None or loop.step != 1 or loop.parallel or loop.chunk is not None:
+        return []
+    for step in loop.body:
+        if isinstance(step, Loop) and (inside := _path(step)):
+            return [loop, *inside]
+    extent = loop.index.extent
+    whole = extent >= ROW or extent % LANES == 0
+    alone = not any(isinstance(step, Loop) for step in loop.body)
+    return [loop] if any(map(_is_costly, loop.body)) and not (whole and alone) else []
+
+
+def _is_costly(step: Step) -> bool:
+    """Whether a step computes a function of numbers."""
+    return (
+        isinstance(step, Compute)
+        and step.combine is None
+        and step.primitive.cost >= FUNCTION
+        and step.cell.dtype.kind == "f"
+        and any(read.cell is not None for read in step.reads)
+        and all(read.literal is not None or read.cell is not None for read in step.reads)
+    )
+
+
+def _parts(body: Sequence[Step]) -> tuple[list[Step], list[Compute], list[Step]]:
+    """The steps that need none of the functions, these, and the others: a function of such a one
+    is among those."""
+    before: list[Step] = []
+    functions: list[Compute] = []
+    after: list[Step] = []
+    for step in body:
+        is_late = any(_conflict(step, other) for other in (*functions, *after))
+        if is_late:
+            after.append(step)
+        elif _is_costly(step):
+            assert isinstance(step, Compute)
+            functions.append(step)
+        else:
+            before.append(step)
+    return before, functions, after
+
+
+def _conflict(step: Step, other: Step) -> bool:
+    """Whether the order of two steps matters."""
+    mine, theirs = touched(step), touched(other)
+    return any(use.writes or theirs[c].writes for c, use in mine.items() if c in theirs)
+
+
+def _halves(
+    path: Sequence[Loop], before: list[Step], functions: list[Step], after: list[Step]
+) -> Cut | None:
+    """The nest cut in two, if it can be: each half has loops of its own."""
+    inner: Loop | None = None
+    for loop in reversed(path):
+        if inner is not None:
+            at = next(k for k, step in enumerate(loop.body) if step is inner)
+            before, after = [*loop.body[:at], *before], [*after, *loop.body[at + 1 :]]
+        inner = loop
+        first, second = (replace(loop, body=tuple(half)) for half in (before, after))
+        if not are_in_step(first, second):
+            return None
+        before, after = [first], [_renewed(second)]
+    (first,), (second,) = before, after
+    assert isinstance(first, Loop) and isinstance(second, Loop)
+    return first, functions, second
+
+
+def _renewed(loop: Loop) -> Loop:
+    """The loop with an index of its own."""
+    index = Index(loop.index.extent)
+    renewed = loop.substituted({loop.index: Affine.of(index)})
+    return replace(renewed, index=index)
