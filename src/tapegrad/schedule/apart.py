@@ -9,10 +9,10 @@
                                                    r = e[j]
                                                    for k: y[j, k] = r * v[k]
 
-Between inner loops there is one number at a time; and of a row of twelve a third is left over, where
-a vector has eight lanes. So a nest is cut in two, what its functions are computed of is kept for all
-of its iterations, and the functions run over that from one end to the other. The nest is short, so
-this stays in the cache; long ones are cut into tiles (`tile`).
+Between inner loops there is one number at a time; and of rows of twelve that are summed up a third
+is left over, where a vector has eight lanes. So a nest is cut in two, what its functions are
+computed of is kept for all of its iterations, and they run over that from one end to the other. The
+nest is short, so this stays in the cache; long ones are cut into tiles (`tile`).
 
 It can be cut if its two parts could be fused again.
 """
@@ -31,7 +31,9 @@ LEAST, MOST = 16, 16384  # iterations of a nest
 LANES = 8  # of a vector; in rows of less than ROW elements it counts what is left over
 ROW = 64
 
-Cut = tuple[Loop, list[Step], Loop]  # what stands before functions, these, and what follows them
+Cut = tuple[
+    Loop, Sequence[Step], Loop
+]  # what stands before functions, these, and what follows them
 
 
 def set_apart(plan: Plan) -> Plan:
@@ -60,7 +62,8 @@ def _cut(nest: Loop) -> Cut | None:
     for loop in path:
         number = number.scaled(loop.index.extent).plus(Affine.of(loop.index))
     first, functions, rest = _parts(path[-1].body)
-    before, after, alone = [*first], [], []
+    before, after = [*first], list[Step]()
+    alone: list[Step] = []
     given: dict[Read, Cell] = {}
     for step in functions:
         at = Affine.of(Index(count))
@@ -82,17 +85,31 @@ def _cut(nest: Loop) -> Cut | None:
     return _halves(path, before, alone, after)
 
 
-def _path(loop: Loop) -> list[Loop]:
+def _path(loop: Loop, around: Loop | None = None) -> list[Loop]:
     """The loops around the first functions of a nest that are better set apart."""
     if loop.start is not None or loop.step != 1 or loop.parallel or loop.chunk is not None:
         return []
     for step in loop.body:
-        if isinstance(step, Loop) and (inside := _path(step)):
+        if isinstance(step, Loop) and (inside := _path(step, loop)):
             return [loop, *inside]
+    if not any(map(_is_costly, loop.body)):
+        return []
+    mixed = any(isinstance(step, Loop) for step in loop.body)
+    return [loop] if mixed or (around is not None and _is_awkward(loop, around)) else []
+
+
+def _is_awkward(loop: Loop, around: Loop) -> bool:
+    """Whether a loop over a short row leaves much over, and rows meet in what they write: LLVM
+    takes several of them at once where they don't."""
     extent = loop.index.extent
-    whole = extent >= ROW or extent % LANES == 0
-    alone = not any(isinstance(step, Loop) for step in loop.body)
-    return [loop] if any(map(_is_costly, loop.body)) and not (whole and alone) else []
+    if extent >= ROW or extent % LANES == 0:
+        return False
+    return any(
+        isinstance(step, Compute)
+        and not step.cell.in_register
+        and not any(isinstance(k, Affine) and around.index in dict(k.terms) for k in step.at)
+        for step in loop.body
+    )
 
 
 def _is_costly(step: Step) -> bool:
@@ -132,21 +149,18 @@ def _conflict(step: Step, other: Step) -> bool:
 
 
 def _halves(
-    path: Sequence[Loop], before: list[Step], functions: list[Step], after: list[Step]
+    path: Sequence[Loop], before: list[Step], functions: Sequence[Step], after: list[Step]
 ) -> Cut | None:
     """The nest cut in two, if it can be: each half has loops of its own."""
-    inner: Loop | None = None
-    for loop in reversed(path):
+    for loop, inner in zip(reversed(path), [None, *reversed(path)], strict=False):
         if inner is not None:
             at = next(k for k, step in enumerate(loop.body) if step is inner)
             before, after = [*loop.body[:at], *before], [*after, *loop.body[at + 1 :]]
-        inner = loop
         first, second = (replace(loop, body=tuple(half)) for half in (before, after))
         if not are_in_step(first, second):
             return None
-        before, after = [first], [_renewed(second)]
-    (first,), (second,) = before, after
-    assert isinstance(first, Loop) and isinstance(second, Loop)
+        second = _renewed(second)
+        before, after = [first], [second]
     return first, functions, second
 
 
