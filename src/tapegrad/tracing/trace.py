@@ -119,6 +119,7 @@ class Trace:
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.tests: dict[Any, Any] = {}  # where loops ask for a truth: see `observe.turns`
         self.refusal: TapegradError | None = None
+        self.unfinished: TapegradError | None = None  # what its function may not return with
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
         self.inside: Trace | None = None  # what stands apart, and records in its place now
         self._around: list[tuple[Trace, Trace | None]] = []
@@ -143,11 +144,21 @@ class Trace:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.alive = False
-        _under_way.stack.pop()
-        running.pop(self.level, None)
-        for trace, inside in self._around:
-            trace.inside = inside
+        stack = _under_way.stack
+        if self in stack:
+            at = stack.index(self)
+            for trace in reversed(stack[at + 1 :]):  # which an error may have left open
+                if trace is not None:
+                    trace._end()
+            del stack[at:]
+        self._end()
+
+    def _end(self) -> None:
+        if self.alive:
+            self.alive = False
+            running.pop(self.level, None)
+            for trace, inside in self._around:
+                trace.inside = inside
 
     @contextlib.contextmanager
     def presumed(self) -> Iterator[None]:
@@ -165,12 +176,21 @@ class Trace:
         return _under_way.stack[-1] is self
 
     def check_alive(self) -> None:
-        if not self.alive:
-            raise LeakedTracerError(
-                f"a value traced in {self.label} was used after that trace had ended{at_line()}. "
-                "It was kept in a list, an attribute or a global. Return it from the function "
-                "instead, as a result or with has_aux=True"
+        if self.alive:
+            return
+        around = current_trace()
+        if around is not None and around.unfinished is not None:
+            raise around.unfinished
+        advice = "Return it from the function instead, as a result or with has_aux=True"
+        if self.repeats:
+            advice = (
+                "Rounds are traced once for all: let the function carry it, or return it as the "
+                "round's result; in a loop over tapegrad.range, keep it in a variable"
             )
+        raise LeakedTracerError(
+            f"a value traced in {self.label} was used after that trace had ended{at_line()}. "
+            f"It was kept in a list, an attribute or a global. {advice}"
+        )
 
     def capture(self, outside: Any, aval: Aval) -> Var:
         """The captured input that stands for an array or tracer from outside."""

@@ -138,13 +138,13 @@ class Tracer(Conversions, Proxy):
 
     def _as_pythons(self) -> Any:
         """This number, which was just made, as one of Python's."""
-        _set_class(self, _PYTHONS[self._aval.dtype.kind])
+        set_class(self, _PYTHONS[self._aval.dtype.kind])
         return self
 
     def _revalued(self, value: Any) -> Any:
         """This tracer, which was just made, with its value as a scalar or as an array."""
         self._value = value
-        _set_class(self, kind_of(value, self._aval))
+        set_class(self, kind_of(value, self._aval))
         return self
 
     def _write(self, primitive: Any, *operands: Any) -> None:
@@ -207,7 +207,7 @@ def _references(held: Any) -> int:
 _ALONE = _references(SimpleNamespace(_value=np.empty(0)))  # as this Python counts
 
 # What `type(x)` is set by: `__class__` of a tracer says what the tracer stands for.
-_set_class = vars(object)["__class__"].__set__
+set_class = vars(object)["__class__"].__set__
 
 
 # ---- arrays and NumPy's scalars

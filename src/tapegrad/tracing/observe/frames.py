@@ -89,9 +89,9 @@ def operands(top: int) -> tuple[Any, Any]:
         return operand(top, 1), operand(top, 0)
 
 
-def replace(top: int, x: Any) -> None:
-    """Put another object on top of the stack."""
-    place = _word_at(top)
+def replace(at: int, x: Any) -> None:
+    """Put another object where one is: on top of the stack, say."""
+    place = _word_at(at)
     old = ctypes.cast(place.value, ctypes.py_object)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(x))
     place.value = id(x)
@@ -104,6 +104,11 @@ def local(address: int, k: int) -> Any:
         return _object_at(address + _LOCALS + _WORD * k).value
     except ValueError:
         return MISSING
+
+
+def set_local(address: int, k: int, x: Any) -> None:
+    """Let a variable that holds something, and that no inner function reads, hold this."""
+    replace(address + _LOCALS + _WORD * k, x)
 
 
 def version_of(kind: type) -> ctypes.c_uint32 | None:

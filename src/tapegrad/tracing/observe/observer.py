@@ -41,6 +41,7 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.programs import program_of
 from tapegrad.tracing.observe.turns import found, reached
+from tapegrad.tracing.observe.unasked import is_unasked
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -156,8 +157,10 @@ class Observer(Notes):
 
     def _followed(self, frame: FrameType) -> Any:
         frame.f_trace_lines = False
-        watching.follow(frame, self.watched)
         address = frames.address_of(frame)
+        if is_unasked(frame, address):
+            return _muted
+        watching.follow(frame, self.watched)
         function = frames.function_of(address)
         try:
             self._entered(frame, function)
