@@ -15,7 +15,13 @@ from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read
 from tapegrad.ir.tape import Literal, Tape
 from tapegrad.pipeline import gradient, optimized, schedule
 from tapegrad.primitives import elementwise as ew
+from tapegrad.schedule import apart
 from tapegrad.schedule.apart import set_apart
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(apart, "ONCE", apart.LEAST)
 
 
 def text(tape: Tape) -> str:
@@ -92,6 +98,14 @@ def test_others_stay_where_they_are(function, shape):
     _, tape = trace(function, *values)
     assert ones_alone(tape, "exp") == []
     assert_agree(tape, values)
+
+
+def test_what_runs_once_is_set_apart_if_it_is_long(monkeypatch):
+    monkeypatch.undo()
+    for rows in (21, 22):
+        values = normal(rows, 12), normal(12)
+        heads = ones_alone(trace(summed_over_rows, *values)[1], "exp")
+        assert len(heads) == (rows == 22)
 
 
 def test_a_nest_that_could_not_be_fused_is_not_cut():

@@ -27,7 +27,8 @@ from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read, Ste
 from tapegrad.primitives.elementwise import FUNCTION, copy
 from tapegrad.schedule.fuse import are_in_step, touched
 
-LEAST, MOST = 16, 16384  # iterations of a nest
+# The iterations of a nest, in the rounds of a loop and elsewhere, where less code is worth more.
+LEAST, ONCE, MOST = 16, 256, 16384
 LANES = 8  # of a vector; in rows of less than ROW elements it counts what is left over
 ROW = 64
 
@@ -38,25 +39,25 @@ Cut = tuple[
 
 def set_apart(plan: Plan) -> Plan:
     """The plan with costly functions in loops of their own."""
-    return replace(plan, steps=tuple(_apart(plan.steps)))
+    return replace(plan, steps=tuple(_apart(plan.steps, LEAST if plan.among else ONCE)))
 
 
-def _apart(steps: Sequence[Step]) -> Iterator[Step]:
+def _apart(steps: Sequence[Step], least: int) -> Iterator[Step]:
     for step in steps:
         if not isinstance(step, Loop):
             yield step
-        elif (cut := _cut(step)) is not None:
+        elif (cut := _cut(step, least)) is not None:
             before, functions, after = cut
             yield from (before, *functions)
-            yield from _apart([after])
+            yield from _apart([after], least)
         else:
-            yield replace(step, body=tuple(_apart(step.body)))
+            yield replace(step, body=tuple(_apart(step.body, least)))
 
 
-def _cut(nest: Loop) -> Cut | None:
+def _cut(nest: Loop, least: int) -> Cut | None:
     path = _path(nest)
     count = math.prod([loop.index.extent for loop in path])
-    if not path or not LEAST <= count <= MOST:
+    if not path or not least <= count <= MOST:
         return None
     number = Affine()
     for loop in path:

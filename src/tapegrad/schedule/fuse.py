@@ -5,10 +5,10 @@
                                                b[i] = a[i] * y[i]
 
 Two loops may become one if every cell that both touch, and one of them writes, is indexed by both
-with their own loop index along some common axis: then iteration i of the second needs nothing from
-the first but its iteration i. What a loop reduces over its own index is therefore never read
-inside it. Bodies are fused in the same way, so a row-wise softmax becomes several inner loops
-under one outer loop.
+with their own loop index along some common axis, from the same entry on: then iteration i of the
+second needs nothing from the first but its iteration i. What a loop reduces over its own index is
+therefore never read inside it. Bodies are fused in the same way, so a row-wise softmax becomes
+several inner loops under one outer loop.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ MAX_WEIGHT = 400  # statements; loops are not grown beyond this: compile time an
 
 @dataclass
 class _Use:
-    """How a step touches a cell: whether it writes, and the axes indexed by the step's own loop."""
+    """How a step touches a cell: whether it writes, and the axes along which all of its accesses
+    are indexed by the step's own loop alone: by so many times its index, from so far on."""
 
     writes: bool
-    aligned: set[int] | None  # None until an access is seen; whole-cell accesses align nowhere
+    # None until an access is seen; whole-cell accesses align nowhere
+    aligned: set[tuple[int, int, int]] | None
 
 
 def touched(step: Step) -> dict[Cell, _Use]:
@@ -50,7 +52,9 @@ def touched(step: Step) -> dict[Cell, _Use]:
         aligned = set()
         if at is not None and index is not None and cell.alias is None:
             aligned = {
-                axis for axis, k in enumerate(at) if isinstance(k, Affine) and k.index is index
+                (axis, k.terms[0][1], k.const)
+                for axis, k in enumerate(at)
+                if isinstance(k, Affine) and len(k.terms) == 1 and k.terms[0][0] is index
             }
         use = found.get(cell.root)
         if use is None:
