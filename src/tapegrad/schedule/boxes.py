@@ -26,8 +26,8 @@ from tapegrad.schedule.lowering import Lowering
 
 Region = tuple[range, ...]
 
-# A core is worth the code of what is around it if it has so many elements and this part of each box,
-# at the least, and if boxes go beyond it along no more axes than that.
+# A core is worth the code of what is around it if it has so many elements, and this part of each
+# box, at the least, and if boxes go beyond it along no more axes than that.
 ELEMENTS, PART, AXES = 512, 0.75, 2
 
 
