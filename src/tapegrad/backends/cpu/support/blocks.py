@@ -214,7 +214,8 @@ class _Block:
     def _after(self, pointer: Any, step: tuple[Any, Any]) -> Any:
         """A pointer moved on by a product of two integers."""
         x, y = (k if isinstance(k, ir.Value) else WORD(k) for k in step)
-        return self.builder.gep(pointer, [self.builder.mul(x, y)], inbounds=True)
+        far = x if getattr(y, "constant", 0) == 1 else self.builder.mul(x, y)
+        return self.builder.gep(pointer, [far], inbounds=True)
 
     def _load(self, place: Any, lanes: int) -> Any:
         if lanes == 1:
