@@ -16,6 +16,7 @@ from tapegrad.core.request import Request
 from tapegrad.core.trees import flatten, is_number, is_traced, notes_in, unflatten
 from tapegrad.errors import TapegradError
 from tapegrad.ir.inputs import renumbered, with_inputs
+from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
@@ -133,7 +134,8 @@ class Run:
         load(CALLS)
         self.request, self.observer, self.number = request, observer, number
         self.name = "lambda" if request.name == "<lambda>" else request.name
-        self.trace = Trace(Builder(self.name), repeats=repeats, apart=apart, idle=idle)
+        builder = Builder(self.name, Recorded() if number is not None else None)
+        self.trace = Trace(builder, repeats=repeats, apart=apart, idle=idle)
         self.given: Any = None  # arguments, and those with names
         self._repeats = repeats
         self._leaves: list[Any] = []  # of the arguments, those that are traced

@@ -13,6 +13,7 @@ import os
 import threading
 import warnings
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 from tapegrad.core.arrays import objection
 from tapegrad.core.trees import is_array
 from tapegrad.errors import ArgumentError, LeakedTracerError, TapegradError, TraceError
-from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
+from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Source, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.tracing.layout import note_aliased_write
@@ -259,19 +260,25 @@ class Trace:
     def is_of_integers(self, operand: Operand) -> bool:
         """Whether a number comes of integers by arithmetic alone: no derivative goes through it,
         and compiled code computes the same bits, so it can be guarded."""
-        made = {out: call for call in self.builder.calls for out in call.outs}
         waiting = [operand]
         while waiting:
             x = waiting.pop()
             if isinstance(x, Literal) or x.dtype.kind != "f":
                 continue
-            call = made.get(x)
+            call = self._made_by(x)
             if call is None or not (
                 call.primitive in _ROUNDED or isinstance(call.primitive, AsType)
             ):
                 return False
             waiting += call.operands
         return True
+
+    def _made_by(self, x: Var) -> Call | None:
+        """The call that makes a variable. Later ones make variables of higher numbers."""
+        calls = self.builder.calls
+        at = bisect_right(range(len(calls)), x.id, key=lambda k: calls[k].outs[0].id) - 1
+        call: Call | None = calls[at] if at >= 0 else None
+        return call if call is not None and x in call.outs else None
 
     def guard(
         self, tracer: Proxy, expected: Any, what: str, src: Source | None = None

@@ -25,7 +25,7 @@ from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand, one_type
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.again import made
+from tapegrad.tracing.again import made, universal
 from tapegrad.tracing.attributes import NumpyAttributes
 from tapegrad.tracing.chains import Chosen, unviewed, viewed
 from tapegrad.tracing.conversions import AsIndex, Conversions, Rounds
@@ -45,6 +45,7 @@ from tapegrad.tracing.numbers import (
     RealMethods,
     WholeMethods,
 )
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import asks_for, asks_itself, at_line, user_source
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
@@ -189,9 +190,9 @@ class Tracer(Conversions, Proxy):
 
     # ---- NumPy's protocols
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return dispatch.ufunc(ufunc, method, inputs, kwargs)
+    __array_ufunc__ = universal("__array_ufunc__", lambda *args: dispatch.ufunc(*args))
 
+    @unobserved
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return dispatch.function(func, args, kwargs)
 
@@ -221,7 +222,7 @@ class _Matched(metaclass=ABCMeta):  # noqa: B024
     __abc_tpflags__ = np.ndarray.__flags__ & 1 << 5
 
 
-class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):  # type: ignore[misc]
+class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):
     """A traced ndarray."""
 
     __slots__ = ()
@@ -263,6 +264,7 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):  
     def __contains__(self, x: Any) -> bool:
         return bool((self == x).any())
 
+    @unobserved
     def __setitem__(self, index: Any, value: Any) -> None:
         dispatch.setitem(self, index, value)
 
@@ -434,7 +436,10 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
         result = (evaluate or primitive.evaluate)(*values) if known else None
         if type(result) is tuple:
             (result,) = result
-        aval = one_type(primitive.avals(*[x.aval for x in plain])[0])
+        recorded = trace.builder.recorded
+        aval = recorded.expected(primitive, plain) if recorded is not None else None
+        if aval is None:
+            aval = one_type(primitive.avals(*[x.aval for x in plain])[0])
         src = trace.src or user_source()
         out = made(trace, primitive, tuple(plain), aval, src, kind_of(result, aval), result)
         if not is_ordered(primitive, operands, values):

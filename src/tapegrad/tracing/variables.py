@@ -116,6 +116,9 @@ def place_of(frame: FrameType, iterator: Any) -> int | None:
         top = frames.address_of(frame) + frames.top_of(flow.height(at))
         if frames.operand(top, 0) is not iterator:
             return None
+        below = flow.height(at) - flow.variables > 1  # a comprehension has what it fills there
+        if below and type(frames.operand(top, 1)) in (list, set, dict):
+            return None
     return at
 
 

@@ -89,6 +89,21 @@ def operands(top: int) -> tuple[Any, Any]:
         return operand(top, 1), operand(top, 0)
 
 
+def entry(top: int, k: int) -> Any:
+    """`operand`, where one may well be missing."""
+    at = top - _WORD * k
+    return _object_at(at).value if _word_at(at).value else MISSING
+
+
+def upper(top: int, count: int, above: int = 0) -> list[Any]:
+    """So many entries of the stack, the topmost last, but for those `above` them."""
+    places = range(above + count - 1, above - 1, -1)
+    try:
+        return [_object_at(top - _WORD * k).value for k in places]
+    except ValueError:
+        return [operand(top, k) for k in places]
+
+
 def replace(at: int, x: Any) -> None:
     """Put another object where one is: on top of the stack, say."""
     place = _word_at(at)

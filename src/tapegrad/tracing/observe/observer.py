@@ -51,6 +51,7 @@ class _Following(threading.local):
 
 
 following = _Following()
+_gettrace, _settrace = sys.gettrace, sys.settrace
 _OWN, _SILENT, _FOLLOWED = "own", "silent", "followed"
 MOST = 100_000  # codes that are held
 # By the ids of codes, which are held, since hashing one takes long.
@@ -166,7 +167,8 @@ class Observer(Notes):
             self._entered(frame, function)
         except Exception as error:
             self.fault(error)
-        return Activation(self, frame, address, function, program_of(frame.f_code)).step
+        program, tops, known, _ = self.of_code(frame, program_of)
+        return Activation(self, frame, address, function, program, tops, known).step
 
     def forget(self) -> None:
         """Drop what was held so that no id is given away: it may be the user's."""
@@ -285,13 +287,17 @@ def unobserved(f: F) -> F:
 
     @functools.wraps(f)
     def paused(*args: Any, **kwargs: Any) -> Any:
-        follower = pause()
+        follower = _gettrace()  # `pause`, without a call, which would be followed
         if follower is None:
             return f(*args, **kwargs)
+        here = following.observer
+        if here is None or follower is not here.follower or here.enters:
+            return f(*args, **kwargs)
+        _settrace(None)
         try:
             return f(*args, **kwargs)
         finally:
-            sys.settrace(follower)
+            _settrace(follower)
 
     return paused  # type: ignore[return-value]
 

@@ -23,9 +23,9 @@ def is_unasked(frame: FrameType, address: int) -> bool:
     if code.co_argcount < 2 and not code.co_flags & _VARARGS:
         return False
     first, second = _last_arguments(code, address)
-    if second is frame.f_back and type(first) in (int, signal.Signals):
-        return _runs(signal.getsignal(first), code)
-    if type(second) is dict and first in ("start", "stop"):
+    if second is frame.f_back and type(first) is int:
+        return first in signal.valid_signals() and _runs(signal.getsignal(first), code)
+    if type(first) is str and first in ("start", "stop") and type(second) is dict:
         return "generation" in second and any(_runs(f, code) for f in gc.callbacks)
     return False
 
