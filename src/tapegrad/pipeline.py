@@ -233,11 +233,17 @@ def planned(tape: Tape) -> Planned:
     from tapegrad.schedule.buffers import assign
     from tapegrad.schedule.cut import cut
     from tapegrad.schedule.fuse import fuse
+    from tapegrad.schedule.lengths import lengths
     from tapegrad.schedule.parallelise import parallelise
     from tapegrad.schedule.recompute import recompute
     from tapegrad.schedule.share import store_shared
     from tapegrad.schedule.shrink import shrink
     from tapegrad.schedule.tile import tile
+
+    known = lengths(tape)
+
+    def apart(plan: Plan) -> Plan:
+        return set_apart(plan, known)
 
     passes = (
         fuse,  # nests over the same range become one
@@ -246,7 +252,7 @@ def planned(tape: Tape) -> Planned:
         recompute,  # ... so that those which are cheap to compute again aren't
         shrink,  # and what is left only where it is needed
         tile,  # registers between inner loops become rows, so it comes after shrinking
-        set_apart,  # in nests that are too short for tiles, functions get loops of their own
+        apart,  # in nests that are too short for tiles, functions get loops of their own
         shrink,
         parallelise,  # long loops in chunks, each a kernel, for several cores
         cut,  # kernels that are too long for numba are cut ...

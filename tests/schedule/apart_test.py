@@ -108,6 +108,23 @@ def test_what_runs_once_is_set_apart_if_it_is_long(monkeypatch):
         assert len(heads) == (rows == 22)
 
 
+def test_what_is_as_long_as_a_loop_is_left_alone():
+    """Another length is served by the same code, which would have to know how long the nest is."""
+
+    def decayed(x, w):
+        def step(h, v):
+            return 0.5 * h + v, None
+
+        h, _ = loops.scan(step, 0.0, np.exp(-(x @ w)))
+        return h
+
+    for rows in (30, 40):
+        values = normal(rows, 12), normal(12)
+        tape = optimized(trace(lambda x, w: decayed(x, w) * between_loops(x, w), *values)[1])
+        assert ones_alone(tape, "exp") == []
+        assert_agree(tape, values)
+
+
 def test_a_nest_that_could_not_be_fused_is_not_cut():
     """What is summed up so far is another number after the loop."""
     kind = np.dtype(float)

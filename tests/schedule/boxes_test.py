@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.emit.check import assert_agree
 
-from tapegrad import trace
+from tapegrad import loops, trace
 from tapegrad.ir.plan import Compute
 from tapegrad.ir.tape import Tape
 from tapegrad.pipeline import gradient, schedule
@@ -100,3 +100,20 @@ def test_what_is_added_is_not_kept_for_the_parts_around():
     tape, values = derivative(spread, 140, 130)
     assert not schedule(tape).slots
     assert_agree(tape, values)
+
+
+def test_an_array_that_is_as_long_as_a_loop_has_no_core():
+    """Another length is served by the same code, and a core would be shorter by more than that
+    allows for."""
+
+    def smoothed(x, w):
+        def step(h, v):
+            return 0.5 * h + v, None
+
+        return loops.scan(step, 0.0, x)[0] + np.sum(line(x) * w)
+
+    for n in (600, 700):
+        x, w = normal(n), normal(n - 2)
+        tape = gradient(trace(smoothed, x, w)[1], [0])
+        assert additions(tape) == n - 2
+        assert_agree(tape, (x, w))

@@ -20,12 +20,13 @@ It can be cut if its two parts could be fused again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read, Step
 from tapegrad.primitives.elementwise import FUNCTION, copy
 from tapegrad.schedule.fuse import are_in_step, touched
+from tapegrad.schedule.lengths import is_length
 
 # The iterations of a nest, in the rounds of a loop and elsewhere, where less code is worth more.
 LEAST, ONCE, MOST = 16, 256, 16384
@@ -37,28 +38,41 @@ Cut = tuple[
 ]  # what stands before functions, these, and what follows them
 
 
-def set_apart(plan: Plan) -> Plan:
-    """The plan with costly functions in loops of their own."""
-    return replace(plan, steps=tuple(_apart(plan.steps, LEAST if plan.among else ONCE)))
+def set_apart(plan: Plan, lengths: Collection[int] = ()) -> Plan:
+    """The plan with costly functions in loops of their own. Nests stay whole that are as long as
+    the user's loops, of these lengths: how many iterations they have would be part of the code."""
+    apart = _Apart(LEAST if plan.among else ONCE, lengths)
+    return replace(plan, steps=tuple(apart.steps(plan.steps)))
 
 
-def _apart(steps: Sequence[Step], least: int) -> Iterator[Step]:
-    for step in steps:
-        if not isinstance(step, Loop):
-            yield step
-        elif (cut := _cut(step, least)) is not None:
-            before, functions, after = cut
-            yield from (before, *functions)
-            yield from _apart([after], least)
-        else:
-            yield replace(step, body=tuple(_apart(step.body, least)))
+class _Apart:
+    """What cuts nests of so many iterations at the least."""
+
+    def __init__(self, least: int, lengths: Collection[int]) -> None:
+        self.least, self.lengths = least, lengths
+
+    def steps(self, steps: Sequence[Step]) -> Iterator[Step]:
+        for step in steps:
+            if not isinstance(step, Loop):
+                yield step
+            elif (cut := self._cut(step)) is not None:
+                before, functions, after = cut
+                yield from (before, *functions)
+                yield from self.steps([after])
+            else:
+                yield replace(step, body=tuple(self.steps(step.body)))
+
+    def _cut(self, nest: Loop) -> Cut | None:
+        path = _path(nest)
+        extents = [loop.index.extent for loop in path]
+        if not path or not self.least <= math.prod(extents) <= MOST:
+            return None
+        return None if any(is_length(n, self.lengths) for n in extents) else _cut(path)
 
 
-def _cut(nest: Loop, least: int) -> Cut | None:
-    path = _path(nest)
+def _cut(path: Sequence[Loop]) -> Cut | None:
+    """A nest cut at the first functions inside these loops of it."""
     count = math.prod([loop.index.extent for loop in path])
-    if not path or not least <= count <= MOST:
-        return None
     number = Affine()
     for loop in path:
         number = number.scaled(loop.index.extent).plus(Affine.of(loop.index))

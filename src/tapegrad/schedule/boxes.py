@@ -22,6 +22,7 @@ from tapegrad.ir.tape import Call, Operand
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
 from tapegrad.schedule.access import at_indices, indices_for, nest, store
+from tapegrad.schedule.lengths import is_length
 from tapegrad.schedule.lowering import Lowering
 
 Region = tuple[range, ...]
@@ -53,6 +54,8 @@ def add_boxes(low: Lowering, cell: Cell, calls: Sequence[Call]) -> bool:
     size = _size(core)
     larger = [k for k, r in enumerate(core) if any(len(region[k]) > len(r) for region in regions)]
     if size < max(ELEMENTS, PART * max(map(_size, regions))) or len(larger) > AXES:
+        return False
+    if any(is_length(cell.shape[k], low.lengths) for k in larger):  # the core's would be unlike it
         return False
     src = calls[-1].src
     for _, part in _around(tuple([range(n) for n in cell.shape]), core):

@@ -29,6 +29,7 @@ from tapegrad.ir.updates import in_place
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import Moving, Unset, View
 from tapegrad.schedule.access import at_indices, entries, indices_for, nest
+from tapegrad.schedule.lengths import lengths
 
 Reader = Callable[[At], Read]  # of a value, at an index of it
 
@@ -78,6 +79,7 @@ class Lowering:
         self.updates = writes.results
         self.copied = {tape.calls[position].outs[0] for position in writes.copies}
         self.among = among
+        self.lengths = lengths(tape)
         self.made: dict[Var, Call] = {out: c for c in tape.calls for out in c.outs}
         self.uses: dict[Var, int] = {}
         for call in tape.calls:
