@@ -27,9 +27,10 @@ from tapegrad.schedule.lowering import Lowering
 
 Region = tuple[range, ...]
 
-# A core is worth the code of what is around it if it has so many elements, and this part of each
-# box, at the least, and if boxes go beyond it along no more axes than that.
-ELEMENTS, PART, AXES = 512, 0.75, 2
+# A core is worth the code of what is around it if it is of so many boxes, has so many elements, and
+# this part of each box, at the least, and if boxes go beyond it along no more axes than that. Of
+# two boxes, the first is better written by the loop that computes it.
+BOXES, ELEMENTS, PART, AXES = 3, 512, 0.75, 2
 
 
 class _Boxed(NamedTuple):
@@ -47,7 +48,7 @@ class _Boxed(NamedTuple):
 def add_boxes(low: Lowering, cell: Cell, calls: Sequence[Call]) -> bool:
     """Sum up what calls place among zeros, if that has a core. Returns whether it has."""
     boxes = _boxes(calls)
-    if len(boxes) < 2:
+    if len(boxes) < BOXES:
         return False
     regions = [box.region for box in boxes]
     core = tuple([_common(ranges) for ranges in zip(*regions, strict=True)])
