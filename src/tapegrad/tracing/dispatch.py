@@ -25,6 +25,11 @@ class Dispatch:
     flat: Handler  # what `x.flat` is
     as_operand: Handler  # an operand that may be a list
     stack: Handler
+    # of branches that go both ways: see `tracing.merging`
+    refresh: Handler
+    nothing: Any
+    apart: Handler
+    merged: Handler
 
 
 dispatch = Dispatch()

@@ -118,6 +118,9 @@ class Trace:
         self._guarded: set[Guard] = set()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.tests: dict[Any, Any] = {}  # where loops ask for a truth: see `observe.turns`
+        self.asked: dict[Any, list[int]] = {}  # where branches do: which ways they go, how often
+        # The number of the first variable that may be written to: see `tracing.merging`.
+        self.writable: int | None = None
         self.refusal: TapegradError | None = None
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
         self.inside: Trace | None = None  # what stands apart, and records in its place now

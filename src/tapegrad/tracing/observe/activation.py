@@ -22,13 +22,16 @@ class Activation(Follower):
     __slots__ = (
         *(
             "address",
+            "branches",
             "checks",
             "direct",
             "frame",
             "function",
             "known",
+            "lowered",
             "o",
             "program",
+            "sides",
             "then",
             "tops",
         ),
@@ -50,6 +53,9 @@ class Activation(Follower):
         self.stack = 0  # where the topmost operand of the running instruction is
         self.known = o.known_names(frame)
         self.checks: Any = None  # see `effects.py`
+        self.branches: list[Any] = []  # see `branches.py`, as of the next two
+        self.sides: Any = None  # of the code that this one is part of, if it is a side run apart
+        self.lowered = 0  # how many entries of the stack aren't there then
         self.users = o.is_users(frame.f_code)
         self.direct: Any = None  # the code that the running instruction calls by itself
         self.then: Then | None = None  # what is noted when the running instruction is done
@@ -76,6 +82,8 @@ class Activation(Follower):
         if event == "opcode":
             instruction = self.program[at]
             try:
+                while self.branches and self.branches[-1].join.offset == frame.f_lasti:
+                    self.branches.pop().joined(self)
                 if self.o.effects is not None:
                     self.o.effects.step(self, at)
                 if instruction is not None:

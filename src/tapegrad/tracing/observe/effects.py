@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.ir.tape import Operand
 from tapegrad.ir.turns import BASE, MODULUS, Path
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.activation import Activation
@@ -53,6 +54,17 @@ _NAMES = """
 _NOTHING = frozenset(_NAMES.split())
 
 
+class Stopped(BaseException):
+    """What is run by itself was about to change something."""
+
+
+def stop_writing(operand: Operand, first: int) -> None:
+    """An array that stands for this operand is about to be written to by what runs by itself, which
+    has made those from this variable on."""
+    if getattr(operand, "id", 0) < first:
+        raise Stopped
+
+
 class Effects:
     """Counts what a run changes, from when it is first asked for."""
 
@@ -63,6 +75,7 @@ class Effects:
         self.compared = False  # whether it matters which object a traced value is
         self.time = 0
         self.path = Path()
+        self.most = 0  # instructions, while a side runs by itself
 
     def selects(self, values: Iterable[Any]) -> None:
         """What is found depends on these values, as the way that a program takes would."""
@@ -82,11 +95,15 @@ class Effects:
         digest, length = self.path
         number = (id(a.checks) << 20) + at
         self.path = Path((digest * BASE + number) % MODULUS, length + 1)
+        if a.o.apart is not None and length > self.most:
+            raise Stopped
         entry = a.checks[at]
         if entry is None:
             return
         check, arg = entry
         if not check(a, arg):
+            if a.o.apart is not None:
+                raise Stopped
             self.count += 1
         elif check is _goes_on:
             self.advanced[id(a.top())] = self.time

@@ -106,6 +106,15 @@ def local(address: int, k: int) -> Any:
         return MISSING
 
 
+def put_locals(frame: FrameType, values: dict[int, Any]) -> None:
+    """Have local variables, by their numbers, hold other values from here on."""
+    held = frame.f_locals
+    for k, x in values.items():
+        held[frame.f_code.co_varnames[k]] = x
+    if values and sys.version_info < (3, 13):  # from then on they are the variables themselves
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+
+
 def version_of(kind: type) -> ctypes.c_uint32 | None:
     """The number, in memory, that CPython gives a class anew after each change of it or of one that
     it inherits from; None where that isn't known. It is 0 until something is looked up."""

@@ -163,7 +163,10 @@ class Observer(Notes):
             self._entered(frame, function)
         except Exception as error:
             self.fault(error)
-        return Activation(self, frame, address, function, program_of(frame.f_code)).step
+        a = Activation(self, frame, address, function, program_of(frame.f_code))
+        if self.apart is not None and self.apart.code is frame.f_code:
+            self.apart.entered(a)
+        return a.step
 
     def forget(self) -> None:
         """Drop what was held so that no id is given away: it may be the user's."""

@@ -1,0 +1,198 @@
+"""Branches that go both ways: where they meet again, what both sides have found becomes one value.
+
+A test that has gone both ways in one run is likely to do so again, at other rounds in each call. So
+from then on, whenever it is reached, the side that isn't taken is run too, by itself, on the values
+that the program's variables hold (`joins.py`). Then the program takes its own side. Where the two
+meet, it is known what each has left in each variable that may be read later. What differs becomes
+the result of a conditional on the tape (`tracing.merging`), which the variable holds from there on,
+and the test needs no guard.
+
+A side may do nothing else. Before each of its instructions it is asked whether that changes what
+was there before (`effects.py`). The side that isn't taken ends there; if the one that is taken has
+done it, or if what they leave can't be one value, the test is a guard as any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+from tapegrad.ir.tape import Guard
+from tapegrad.ir.turns import Path
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.effects import Effects
+from tapegrad.tracing.observe.frames import MISSING, local, operand, put_locals, replace, top_of
+from tapegrad.tracing.observe.joins import Join, Sides
+
+FEWEST = 4  # times that a test is asked, both ways, before its sides are run apart
+TRIES = 8  # sides that can't be run, or be one value, before a test is left as a guard
+LONGEST = 20_000  # instructions of a side
+
+# Names for variables, and for entries of the stack, by their numbers
+Values = dict[int, Any]
+
+
+@dataclass
+class Recorded:
+    """What a side has recorded, and what it has left where the sides meet."""
+
+    side: Any  # see `tracing.merging`
+    values: Values
+
+
+@dataclass
+class Apart:
+    """A side that is run by itself."""
+
+    join: Join
+    code: CodeType
+    sides: Sides
+    values: Values | None = None
+
+    def entered(self, a: Activation) -> None:
+        """Its frame begins."""
+        a.sides, a.lowered = self.sides, self.join.base - self.sides.flow.variables
+        a.branches.append(self)
+
+    def joined(self, a: Activation) -> None:
+        """It has come to where the sides meet."""
+        self.values = _values(a, self.join, self.sides)
+
+
+@dataclass
+class Branch:
+    """The side of a test that is taken, and is under way."""
+
+    join: Join
+    sides: Sides
+    trace: Any
+    guard: Guard
+    truth: bool
+    calls: int  # how many there were on the tape,
+    guards: int  # and how many guards before its own
+    first: int  # the number of its next variable
+    other: Recorded
+    count: int  # of effects
+    written: int
+    time: int
+    path: Path
+
+    def joined(self, a: Activation) -> None:
+        """The program has come to where the sides meet."""
+        effects, trace, sides = a.o.effects, self.trace, self.sides
+        ours = all(number >= self.first for _, number in effects.written[self.written :])
+        merged = None
+        if trace.alive and trace.is_innermost and effects.count == self.count and ours:
+            values = _values(a, self.join, sides)
+            merged = dispatch.merged(trace, self, values)
+        if merged is None:
+            sides.failed[self.join.jump] = sides.failed.get(self.join.jump, 0) + 1
+            return
+        forget_tests(trace, self.time)
+        effects.path = self.path.then(self.join.jump)
+        _put(a, merged, sides.flow.variables)
+
+
+def goes_both_ways(trace: Any, sides: Sides, jump: int, guard: Guard) -> bool:
+    """Whether a test that was reached has gone both ways in this run, or in an earlier one."""
+    if jump in sides.both:
+        return True
+    asked = trace.asked.setdefault((sides, jump), [0, 0])
+    asked[0] |= 1 << bool(guard.expected.value)
+    asked[1] += 1
+    if asked[0] == 3 and asked[1] >= FEWEST:
+        sides.both.add(jump)
+    return jump in sides.both
+
+
+def begin(
+    a: Activation, sides: Sides, jump: int, trace: Any, guard: Guard, effects: Effects
+) -> bool:
+    """A test that goes both ways was reached: run the side that isn't taken. Whether that could be
+    done."""
+    join = sides.join(jump)
+    builder = trace.builder
+    if join is None or sides.failed.get(jump, 0) >= TRIES or builder.guards[-1] is not guard:
+        return False
+    a.branches = [b for b in a.branches if jump in b.join.region]  # others were left by errors
+    truth = bool(guard.expected.value)
+    given = [local(a.address, k) for k in range(sides.flow.code.co_nlocals)]
+    dispatch.refresh(trace, given)
+    calls, guards, first = len(builder.calls), len(builder.guards) - 1, builder.following
+    count, written, path = effects.count, len(effects.written), effects.path
+    effects.time += 1
+    time = effects.time
+    other = _apart(a, sides, join, not truth, trace, given)
+    del given
+    effects.count, effects.path = count, path
+    del effects.written[written:]
+    forget_tests(trace, time)
+    if other is None:
+        sides.failed[jump] = sides.failed.get(jump, 0) + 1
+        return False
+    a.branches.append(
+        Branch(
+            *(join, sides, trace, guard, truth),
+            *(calls, guards, first, other, count, written, time, path),
+        )
+    )
+    return True
+
+
+def _apart(
+    a: Activation, sides: Sides, join: Join, truth: bool, trace: Any, given: list[Any]
+) -> Recorded | None:
+    """What a side does that isn't taken, on these variables; None if it can't be told."""
+    flow = sides.flow
+    target = flow.branch(join.jump, truth)
+    if target == join.offset:
+        return Recorded(dispatch.nothing, _values(a, join, sides))
+    cells = a.function.__closure__ if a.function is not None else None
+    if len(cells or ()) != len(flow.code.co_freevars):
+        return None
+    if any(given[k] is MISSING for k in flow.live(target)):
+        return None
+    code = join.codes[truth]
+    function = FunctionType(code, a.frame.f_globals, code.co_name, None, cells)
+    o = a.o
+    apart = Apart(join, code, sides)
+    o.made.add(code)
+    around, o.apart = o.apart, apart
+    stopping, o.effects.most = o.effects.most, o.effects.path.length + LONGEST
+    try:
+        side = dispatch.apart(trace, function, given)
+    finally:
+        o.apart, o.effects.most = around, stopping
+    if side is None or apart.values is None:
+        return None
+    return Recorded(side, apart.values)
+
+
+def _values(a: Activation, join: Join, sides: Sides) -> Values:
+    """What a frame holds that may be read later, where the sides meet."""
+    code = sides.flow.code
+    live = sorted(sides.flow.live(join.offset))
+    found = {k: local(a.address, k) for k in live if code.co_varnames[k] not in code.co_cellvars}
+    for k in range(join.base, join.top):
+        found[k] = operand(a.address + top_of(k + 1 - a.lowered), 0)
+    return found
+
+
+def _put(a: Activation, values: Values, variables: int) -> None:
+    """Have variables and entries of the stack hold these values from here on."""
+    put_locals(a.frame, {k: x for k, x in values.items() if k < variables})
+    for k, x in values.items():
+        if k >= variables:
+            replace(a.address + top_of(k + 1 - a.lowered), x)
+
+
+def forget_tests(trace: Any, time: int) -> None:
+    """Tests of loops in what isn't on the tape any more are no part of rounds."""
+    for key, history in [*trace.tests.items()]:
+        if any(now.time > time for now in history.row):
+            history.row.clear()
+        history.done[:] = [entry for entry in history.done if entry[0][-1].time <= time]
+        if not history.row and not history.done:
+            del trace.tests[key]
