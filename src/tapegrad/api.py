@@ -296,10 +296,15 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
     from tapegrad.core.trees import array_leaves
     from tapegrad.runtime.variant import own
     from tapegrad.tracing.observe.observer import Observer
+    from tapegrad.tracing.trace import settled
 
     request = Request(f, args, kwargs).check("trace")
-    with Observer(f, args, kwargs) as observer:
-        traced = pipeline.trace(request, observer)
+
+    def run() -> Any:
+        with Observer(f, args, kwargs) as observer:
+            return pipeline.trace(request, observer)
+
+    traced = settled(run)
     tape = pipeline.run_passes(traced.bound_tape(), pipeline.TRACED)
     tape = replace(tape, form=form_of(args, kwargs))
     values = dict(zip(traced.outputs, traced.leaves, strict=True))

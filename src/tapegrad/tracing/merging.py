@@ -26,12 +26,17 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.tracing.conditional import record_conditional
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.either import EitherTracer
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.observer import observed
-from tapegrad.tracing.tracer import FloatTracer, ScalarTracer, Tracer, kind_of, stand_in
+from tapegrad.tracing.trace import Reconsidered
+from tapegrad.tracing.tracer import ArrayTracer, FloatTracer, ScalarTracer, Tracer, kind_of
 
-_HELD = 4  # references to what one variable of a frame holds, with those that looking takes
+# References to what one variable of a frame holds, with those that looking takes: the variable's
+# own, what a debugger sees of it in Python 3.11, the variables' values here, and three on the way.
+_HELD = 6 if sys.version_info < (3, 12) else 5
+_LEFT = 3  # to what nobody holds but the variable of a side that was run by itself
 
 
 class _Leaf(NamedTuple):
@@ -57,15 +62,15 @@ class Side(NamedTuple):
 def apart(trace: Any, function: Callable[..., Any], given: Sequence[Any]) -> Side | None:
     """What a function records that isn't called by the program; None if it does what it mustn't.
     Its parts of arrays stay on the tape."""
-    if trace.idle or trace.inside is not None or trace.writable is not None or watched(trace):
+    if trace.idle or trace.inside is not None or watched(trace):
         return None
     builder = trace.builder
     calls, guards, refusal = len(builder.calls), len(builder.guards), trace.refusal
-    trace.writable = builder.following
+    around, trace.writable = trace.writable, builder.following
     try:
         done = quiet(_run)(function, given) and trace.refusal is refusal
     finally:
-        trace.writable, trace.refusal = None, refusal
+        trace.writable, trace.refusal = around, refusal
         parts, rest = _split(builder.calls[calls:])
         found = Side(parts, rest, builder.guards[guards:])
         builder.calls[calls:] = parts
@@ -79,7 +84,7 @@ def _run(function: Callable[..., Any], given: Sequence[Any]) -> bool:
         follower = sys.gettrace()
         try:
             function(*given)
-        except Stopped:
+        except (Stopped, Reconsidered):
             return False
         except Exception as error:
             let_through(error)
@@ -126,16 +131,23 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     was taken, by the numbers of the variables."""
     other, others = branch.other.side, branch.other.values
     slots: dict[int, tuple[_Leaf, _Leaf]] = {}
+    kinds: dict[int, type] = {}
     for k, x in values.items():
         if x is others[k] or _is_alike(x, others[k]):
             continue
         mine, its = _leaf(trace, x), _leaf(trace, others[k])
-        if mine is None or its is None or (mine.kind, mine.aval) != (its.kind, its.aval):
+        if mine is None or its is None:
             return None
-        if mine.aval.shape or not _is_number(mine.kind):
+        kind = _common(mine, its, branch.join.jump in branch.sides.unmixed)
+        if mine.kind is ArrayTracer and mine.kind is its.kind and mine.aval == its.aval:
+            free = _is_free(x, branch.first, _HELD) and _is_free(others[k], branch.first, _LEFT)
+            kind = ArrayTracer if free else None
+        if kind is None:
             return None
-        if mine.operand != its.operand:
-            slots[k] = mine, its
+        if mine.operand != its.operand or mine.kind is not its.kind:
+            slots[k], kinds[k] = (mine, its), kind
+    if ArrayTracer in kinds.values() and not (_are_apart(values) and _are_apart(others)):
+        return None
     builder = trace.builder
     start = branch.calls + len(other.parts)
     own = Side(*_split(builder.calls[start:]), builder.guards[branch.guards + 1 :])
@@ -147,10 +159,34 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     builder.calls += _in_order(first.parts, second.parts)
     pairs = {k: pair if branch.truth else pair[::-1] for k, pair in slots.items()}
     outs = _recorded(trace, branch.guard, sides, list(pairs.values())) if slots else ()
+    trace.merged.append((branch.sides, branch.join.jump))
+    if EitherTracer in kinds.values():
+        trace.mixed.append((branch.sides, branch.join.jump))
     return {
-        k: stand_in(trace, out, mine.value, mine.aval.weak)
+        k: kinds[k](trace, out, _as_value(mine))
         for (k, (mine, _)), out in zip(slots.items(), outs, strict=True)
     }
+
+
+def _as_value(leaf: _Leaf) -> Any:
+    return leaf.value if leaf.kind is ArrayTracer else leaf.aval.dtype.type(leaf.value)
+
+
+def _is_free(x: Any, first: int, held: int) -> bool:
+    """Whether an array in row-major order is one that a side has made, or that nobody has but the
+    variable that holds it: another one may stand for it."""
+    if x._root is not None or not x._ordered or x._may_alias or x._doubt:
+        return False
+    if not x._value.flags.c_contiguous:
+        return False
+    made = getattr(x._operand, "id", 0) >= first
+    return made or sys.getrefcount(x) <= held + (id(x) in x._trace._written)
+
+
+def _are_apart(values: dict[int, Any]) -> bool:
+    """Whether no two variables hold parts of one array, as far as that can be seen."""
+    owners = [id(x._owner) for x in values.values() if isinstance(x, ArrayTracer)]
+    return len(set(owners)) == len(owners)
 
 
 def _in_order(first: list[Call], second: list[Call]) -> list[Call]:
@@ -174,17 +210,32 @@ def _leaf(trace: Any, x: Any) -> _Leaf | None:
         operand, value = x._read()
         aval = x._aval
         return _Leaf(type(x), Aval(aval.shape, aval.dtype, x._weak), operand, value)
+    if type(x) is int and abs(x) <= _EXACT:  # an integer that is a float, too
+        return _Leaf(int, _FLOAT, Literal(np.float64(x)), x)
     if type(x) is float:
-        return _Leaf(FloatTracer, Aval((), np.dtype(np.float64), True), Literal(np.float64(x)), x)
+        return _Leaf(FloatTracer, _FLOAT, Literal(np.float64(x)), x)
     if isinstance(x, np.generic) and x.dtype.kind in "fiub":
         aval = Aval((), x.dtype)
         return _Leaf(kind_of(x, aval), aval, Literal(x), x)
     return None
 
 
-def _is_number(kind: type) -> bool:
-    """Whether it is a number that nobody takes for an index or a length."""
-    return issubclass(kind, (FloatTracer, ScalarTracer))
+_FLOAT = Aval((), np.dtype(np.float64), True)
+_EXACT = 2**53
+_EITHER = {int, FloatTracer, EitherTracer, kind_of(np.float64(0), _FLOAT)}
+
+
+def _common(one: _Leaf, other: _Leaf, unmixed: bool) -> type | None:
+    """What a number is that is one of these; None where they can't be one value."""
+    if one.aval.shape or other.aval.shape:
+        return None
+    if one.kind is other.kind:
+        same = one.aval == other.aval and issubclass(one.kind, (FloatTracer, ScalarTracer))
+        return one.kind if same else None
+    kinds = {one.kind, other.kind}
+    if kinds == {FloatTracer, int}:
+        return FloatTracer if not unmixed else None
+    return EitherTracer if kinds <= _EITHER and not unmixed else None
 
 
 def _recorded(

@@ -19,6 +19,7 @@ from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
+from tapegrad.tracing.either import makes_a_difference
 from tapegrad.tracing.observe.observer import loops_of, note_computed, observed, unobserved
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
@@ -136,9 +137,11 @@ def trace_function(
         try:
             with observed():
                 result = request.f(*run_args, **run_kwargs)
-        except TapegradError:
-            raise
         except Exception as error:
+            if trace.merged:
+                raise trace.without_merging(error) from None
+            if isinstance(error, TapegradError):
+                raise
             if trace.refusal is not None:
                 raise trace.refusal from error
             # NumPy puts its own words over an error raised while it converts a tracer.
@@ -146,7 +149,7 @@ def trace_function(
                 raise error.__cause__ from None
             raise
         if trace.refusal is not None:
-            raise trace.refusal
+            raise trace.without_merging(trace.refusal)
         from tapegrad.tracing.leaks import check_leaks, check_returned
 
         returned = observer.taken([result]) if observer is not None else None
@@ -170,6 +173,8 @@ def trace_function(
         returned(result)
     trace.check_captured()
     raw = builder.finish(operands)
+    if trace.reconsidered or (trace.mixed and makes_a_difference(raw)):
+        raise trace.without_mixing()
     if observer is not None:
         observer.check()
         check_leaks(trace, observer.reads, raw)

@@ -13,14 +13,20 @@ import os
 import threading
 import warnings
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tapegrad.core.arrays import objection
 from tapegrad.core.trees import is_array
-from tapegrad.errors import ArgumentError, LeakedTracerError, TapegradError, TraceError
+from tapegrad.errors import (
+    ArgumentError,
+    InternalError,
+    LeakedTracerError,
+    TapegradError,
+    TraceError,
+)
 from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
@@ -30,11 +36,41 @@ from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import at_line, at_source, user_source
 
 
+_T = TypeVar("_T")
+
+
 class _UnderWay(threading.local):
     """The traces under way in this thread, the innermost last; None sets all before it aside."""
 
     def __init__(self) -> None:
         self.stack: list[Trace | None] = []
+
+
+class Reconsidered(BaseException):
+    """A trace is to be made again, without what has just been noted of branches: it has taken for
+    one value what can't be, or failed, maybe by that. `error` is how it failed."""
+
+    def __init__(self, notes: Sequence[tuple[set[int], int]], error: Exception | None) -> None:
+        self.notes = [(held, jump) for held, jump in notes if jump not in held]
+        self.error = error
+        for held, jump in self.notes:
+            held.add(jump)
+
+
+def settled(run: Callable[[], _T]) -> _T:
+    """What a run gives that makes a trace; that is made again where it has to be."""
+    failed: list[Reconsidered] = []
+    while True:
+        try:
+            return run()
+        except Reconsidered as found:
+            failed.append(found)
+            if found.notes:
+                continue
+            for earlier in failed:  # it wasn't by what was noted
+                for held, jump in earlier.notes if earlier.error is not None else ():
+                    held.discard(jump)
+            raise (found.error or InternalError("a trace can't be settled")) from None
 
 
 # Operations whose result IEEE 754 defines to the last bit
@@ -119,6 +155,9 @@ class Trace:
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.tests: dict[Any, Any] = {}  # where loops ask for a truth: see `observe.turns`
         self.asked: dict[Any, list[int]] = {}  # where branches do: which ways they go, how often
+        self.merged: list[Any] = []  # branches whose sides were made one, see `observe.branches`,
+        self.mixed: list[Any] = []  # and those that left numbers which may be Python's or NumPy's
+        self.reconsidered = False
         # The number of the first variable that may be written to: see `tracing.merging`.
         self.writable: int | None = None
         self.refusal: TapegradError | None = None
@@ -234,6 +273,22 @@ class Trace:
         return tuple(
             (k, self._written[id(x)][1]) for k, x in enumerate(tracers) if id(x) in self._written
         )
+
+    def reconsider(self) -> None:
+        """Give this trace up: numbers that may be Python's or NumPy's, which branches have left,
+        make a difference. When it is made again, these branches don't leave any."""
+        if self.writable is None:
+            self.reconsidered = True
+        raise self.without_mixing()
+
+    def without_mixing(self) -> Reconsidered:
+        return Reconsidered([(sides.unmixed, jump) for sides, jump in self.mixed], None)
+
+    def without_merging(self, error: Exception) -> BaseException:
+        """What is raised for an error, which it may be that branches have brought about."""
+        if not self.merged:
+            return error
+        return Reconsidered([(sides.apart, jump) for sides, jump in self.merged], error)
 
     def is_exact(self, operand: Operand) -> bool:
         """Whether played and compiled code have the same bits here."""

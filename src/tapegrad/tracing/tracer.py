@@ -84,6 +84,7 @@ class Tracer(Conversions, Proxy):
         def __ge__(self, other: Any) -> Any: ...
 
     _weak = False  # whether this is a Python number, which takes the dtype of what it meets
+    _either = False  # whether it may be one: see `tracing.either`
 
     def __init__(self, trace: Trace, operand: Operand, value: Any) -> None:
         self._trace = trace

@@ -60,6 +60,12 @@ def _is_numpys(x: Any) -> bool:
     return hasattr(kind, "__array__") or getattr(kind, "__array_ufunc__", None) is not None
 
 
+def _is_either(x: Any) -> bool:
+    """Whether this may be a Python number (see `tracing.either`), whose own operators know what that
+    gives."""
+    return isinstance(x, Value) and x._either  # type: ignore[attr-defined, no-any-return]
+
+
 _Failed = object()
 
 
@@ -409,7 +415,7 @@ def _binary(name: str) -> list[Any]:
             if number is not None:
                 return _computed(name, *((number, self) if reflected else (self, number)))
             if _is_numpys(other):
-                return numpys(self, other)
+                return NotImplemented if _is_either(other) else numpys(self, other)
             return _met(name, self, other, reflected)
 
         return operator
@@ -425,7 +431,7 @@ def _comparison(name: str) -> Any:
         if number is not None:
             return _compared(name, self, number)
         if _is_numpys(other):
-            return numpys(self, other)
+            return NotImplemented if _is_either(other) else numpys(self, other)
         return _met(name, self, other, reflected=False)
 
     return operator

@@ -114,7 +114,9 @@ def begin(
     done."""
     join = sides.join(jump)
     builder = trace.builder
-    if join is None or sides.failed.get(jump, 0) >= TRIES or builder.guards[-1] is not guard:
+    if join is None or sides.failed.get(jump, 0) >= TRIES or jump in sides.apart:
+        return False
+    if builder.guards[-1] is not guard:  # it is one from before
         return False
     a.branches = [b for b in a.branches if jump in b.join.region]  # others were left by errors
     truth = bool(guard.expected.value)

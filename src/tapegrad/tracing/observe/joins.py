@@ -44,6 +44,8 @@ class Sides:
 
     flow: Flow
     both: set[int] = field(default_factory=set)  # those that have gone both ways in one run
+    apart: set[int] = field(default_factory=set)  # those whose sides aren't made one
+    unmixed: set[int] = field(default_factory=set)  # those that leave no `tracing.either`
     failed: dict[int, int] = field(default_factory=dict)  # how often a side couldn't be run apart
     _joins: dict[int, Join | None] = field(default_factory=dict)
 
@@ -128,7 +130,7 @@ def _taken(i: dis.Instruction) -> int:
     if name in ("SWAP", "COPY", "LIST_APPEND", "LIST_EXTEND", "DICT_UPDATE", "DICT_MERGE"):
         return arg + 1
     if name in ("CALL", "CALL_KW"):
-        return arg + 3
+        return arg + 2 + (name == "CALL_KW")
     effect = dis.stack_effect(i.opcode, i.arg if i.opcode >= dis.HAVE_ARGUMENT else None)
     left = 0 if name.startswith(_LEAVES_NONE) else 1
     return max(left - effect, _TAKES.get(name, 0), 0)

@@ -19,7 +19,7 @@ _ALWAYS = frozenset(["JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUP
 _JUMPING = frozenset([*dis.hasjrel, *dis.hasjabs])
 _PASSED = frozenset(["NOP", "EXTENDED_ARG", "CACHE", "RESUME"])
 # By these a program sees all of its variables.
-_SEEING = frozenset(["locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack"])
+_SEEING = frozenset(["locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "inspect"])
 
 
 class Flow:
@@ -38,7 +38,8 @@ class Flow:
             for offset in self.at:
                 if entry.start <= offset < entry.end:
                     self.handlers[offset] = entry.target, entry.depth, entry.lasti
-        self.sees_all = not _SEEING.isdisjoint(code.co_names)
+        called = {i.argval for i in text if i.opname == "LOAD_GLOBAL" and i.argval == "stack"}
+        self.sees_all = not _SEEING.isdisjoint(code.co_names) or bool(called)
         self.variables = len({*code.co_varnames, *code.co_cellvars}) + len(code.co_freevars)
         jumps = (i for i in text if i.opcode in _JUMPING)
         self.loops = any(i.argval <= i.offset for i in jumps)
