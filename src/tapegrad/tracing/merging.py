@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,8 +34,9 @@ from tapegrad.tracing.trace import Reconsidered
 from tapegrad.tracing.tracer import ArrayTracer, FloatTracer, ScalarTracer, Tracer, kind_of
 
 # References to what one variable of a frame holds, with those that looking takes: the variable's
-# own, what a debugger sees of it in Python 3.11, the variables' values here, and three on the way.
-_HELD = 6 if sys.version_info < (3, 12) else 5
+# own, the variables' values here, and three on the way.
+_HELD = 5
+_IS_SHOWN = sys.version_info < (3, 12)  # variables to debuggers, so there is one more
 _LEFT = 3  # to what nobody holds but the variable of a side that was run by itself
 
 
@@ -67,10 +68,11 @@ def apart(trace: Any, function: Callable[..., Any], given: Sequence[Any]) -> Sid
     builder = trace.builder
     calls, guards, refusal = len(builder.calls), len(builder.guards), trace.refusal
     around, trace.writable = trace.writable, builder.following
+    bounds = dict(trace.bounds)
     try:
         done = quiet(_run)(function, given) and trace.refusal is refusal
     finally:
-        trace.writable, trace.refusal = around, refusal
+        trace.writable, trace.refusal, trace.bounds = around, refusal, bounds
         parts, rest = _split(builder.calls[calls:])
         found = Side(parts, rest, builder.guards[guards:])
         builder.calls[calls:] = parts
@@ -140,7 +142,8 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
             return None
         kind = _common(mine, its, branch.join.jump in branch.sides.unmixed)
         if mine.kind is ArrayTracer and mine.kind is its.kind and mine.aval == its.aval:
-            free = _is_free(x, branch.first, _HELD) and _is_free(others[k], branch.first, _LEFT)
+            held = _HELD + (branch.is_local(k) and _IS_SHOWN)
+            free = _is_free(x, branch.first, held) and _is_free(others[k], branch.first, _LEFT)
             kind = ArrayTracer if free else None
         if kind is None:
             return None
@@ -158,7 +161,8 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     first, second = sides = (own, other) if branch.truth else (other, own)
     builder.calls += _in_order(first.parts, second.parts)
     pairs = {k: pair if branch.truth else pair[::-1] for k, pair in slots.items()}
-    outs = _recorded(trace, branch.guard, sides, list(pairs.values())) if slots else ()
+    trace.bounds = branch.bounds
+    outs = _recorded(trace, branch, sides, list(pairs.values())) if slots else ()
     trace.merged.append((branch.sides, branch.join.jump))
     if EitherTracer in kinds.values():
         trace.mixed.append((branch.sides, branch.join.jump))
@@ -239,9 +243,10 @@ def _common(one: _Leaf, other: _Leaf, unmixed: bool) -> type | None:
 
 
 def _recorded(
-    trace: Any, guard: Guard, sides: Sequence[Side], slots: Sequence[tuple[_Leaf, _Leaf]]
+    trace: Any, branch: Any, sides: Sequence[Side], slots: Sequence[tuple[_Leaf, _Leaf]]
 ) -> Sequence[Operand]:
     """The conditional, whose results are what the sides leave in each of the slots."""
+    guard, jump = branch.guard, branch.join.jump
 
     def record(primitive: Any, operands: Sequence[Operand]) -> tuple[Var, ...]:
         found: tuple[Var, ...] = trace.builder.call(primitive, operands, guard.src, trace.reason)
@@ -250,29 +255,95 @@ def _recorded(
     if not any(side.calls or side.guards for side in sides):
         return [record(ew.where, [guard.operand, a.operand, b.operand])[0] for a, b in slots]
     bodies = []
-    for name, side, leaves in zip(("if", "else"), sides, zip(*slots, strict=True), strict=True):
-        bodies.append(_body(f"{name}_{trace.builder.name}", side, leaves))
+    for truth, side, leaves in zip((True, False), sides, zip(*slots, strict=True), strict=True):
+        name = f"{'if' if truth else 'else'}_{trace.builder.name}"
+        ends = [leaf.operand for leaf in leaves]
+        moving = _moving(branch.sides.numbers, (jump, truth), side, ends)
+        bodies.append(_body(name, side, leaves, moving))
     return record_conditional(record, guard.operand, bodies)
 
 
-def _body(name: str, side: Side, leaves: Sequence[_Leaf]) -> tuple[Tape, list[Operand]]:
-    """A side as a round of a loop, which doesn't look at what is there before; and what it reads."""
+# ---- a side as a round of a loop
+
+
+@dataclass
+class _Numbers:
+    """The numbers that a side had the last time, and which of them were others before."""
+
+    shape: list[Any]
+    found: list[Operand]
+    moving: set[int]
+
+
+def _moving(
+    known: dict[tuple[int, bool], _Numbers],
+    key: tuple[int, bool],
+    side: Side,
+    ends: Sequence[Operand],
+) -> set[int]:
+    """Which of a side's operands, in order, are numbers that differ from time to time."""
+    found = _read(side, ends)
+    shape = [call.primitive.name for call in side.calls]
+    before = known.get(key)
+    moving: set[int] = set()
+    if before is not None and before.shape == shape and len(before.found) == len(found):
+        pairs = zip(before.found, found, strict=True)
+        moving = {k for k, (x, y) in enumerate(pairs) if x != y and _are_numbers(x, y)}
+        moving |= before.moving
+    numbers: list[Operand] = [x if isinstance(x, Literal) else _NO_NUMBER for x in found]
+    known[key] = _Numbers(shape, numbers, moving)
+    return moving
+
+
+_NO_NUMBER = Literal(np.bool_(False))
+
+
+def _are_numbers(x: Operand, y: Operand) -> bool:
+    literal = isinstance(x, Literal) and isinstance(y, Literal)
+    return literal and x.aval == y.aval and x.dtype.kind == "f"
+
+
+def _read(side: Side, ends: Sequence[Operand]) -> list[Operand]:
+    """All that a side reads, in order."""
+    asked = [guard.operand for guard in side.guards]
+    return [*[x for call in side.calls for x in call.operands], *asked, *ends]
+
+
+def _body(
+    name: str, side: Side, leaves: Sequence[_Leaf], moving: set[int]
+) -> tuple[Tape, list[Operand]]:
+    """A side as a round of a loop, which doesn't look at what is there before; and what it reads:
+    variables, and numbers that are `moving`."""
     made = {out for call in side.calls for out in call.outs}
     ends = [leaf.operand for leaf in leaves]
-    asked = [guard.operand for guard in side.guards]
-    read = [*[x for call in side.calls for x in call.operands], *asked, *ends]
-    free = list(dict.fromkeys(x for x in read if isinstance(x, Var) and x not in made))
     builder = Builder(name)
     builder.input(Aval((), np.dtype(np.int64)), "step")
     for leaf in leaves:
         builder.input(Aval(leaf.aval.shape, leaf.aval.dtype))
-    env: dict[Operand, Operand] = {x: builder.input(x.aval) for x in free}
+    env: dict[Operand, Operand] = {}
+    inside: list[Operand | None] = []  # of numbers that move: their input
+    given: list[Operand] = []
+    for k, x in enumerate(_read(side, ends)):
+        moves = k in moving and isinstance(x, Literal)
+        new = moves or (isinstance(x, Var) and x not in made and x not in env)
+        if new:
+            given.append(x)
+            env[x] = var = builder.input(x.aval)
+        inside.append(var if moves else None)
+        if moves:
+            del env[x]
+    places = iter(inside)
+
+    def known(x: Operand) -> Operand:
+        moves = next(places)
+        return env.get(x, x) if moves is None else moves
+
     for call in side.calls:
-        outs = builder.again(call, [env.get(x, x) for x in call.operands])
+        outs = builder.again(call, [known(x) for x in call.operands])
         env.update(zip(call.outs, outs, strict=True))
     for guard in side.guards:
-        builder.guards.append(replace(guard, operand=env.get(guard.operand, guard.operand)))
-    return builder.finish([env.get(x, x) for x in ends]), list(free)
+        builder.guards.append(replace(guard, operand=known(guard.operand)))
+    return builder.finish([known(x) for x in ends]), given
 
 
 dispatch.nothing = Side([], [], [])

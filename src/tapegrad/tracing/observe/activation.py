@@ -31,6 +31,7 @@ class Activation(Follower):
             "lowered",
             "o",
             "program",
+            "returning",
             "sides",
             "then",
             "tops",
@@ -53,7 +54,8 @@ class Activation(Follower):
         self.stack = 0  # where the topmost operand of the running instruction is
         self.known = o.known_names(frame)
         self.checks: Any = None  # see `effects.py`
-        self.branches: list[Any] = []  # see `branches.py`, as of the next two
+        self.branches: list[Any] = []  # see `branches.py`, as of the next three
+        self.returning: Any = None
         self.sides: Any = None  # of the code that this one is part of, if it is a side run apart
         self.lowered = 0  # how many entries of the stack aren't there then
         self.users = o.is_users(frame.f_code)
@@ -76,12 +78,16 @@ class Activation(Follower):
             except Exception as error:
                 self.o.fault(error)
         if event == "return":
+            if self.branches:
+                self.branches[-1].left(self, arg)
             self.o.returned(frame, arg)
             self.frame = self.function = None  # which holds this activation
             return None
         if event == "opcode":
             instruction = self.program[at]
             try:
+                if self.returning is not None:
+                    self.returning.arrived(self)
                 while self.branches and self.branches[-1].join.offset == frame.f_lasti:
                     self.branches.pop().joined(self)
                 if self.o.effects is not None:

@@ -14,6 +14,7 @@ done it, or if what they leave can't be one value, the test is a guard as any ot
 
 from __future__ import annotations
 
+import dis
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
@@ -24,14 +25,15 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.frames import MISSING, local, operand, put_locals, replace, top_of
-from tapegrad.tracing.observe.joins import Join, Sides
+from tapegrad.tracing.observe.joins import RETURNED, Join, Sides
 
 FEWEST = 4  # times that a test is asked, both ways, before its sides are run apart
 TRIES = 8  # sides that can't be run, or be one value, before a test is left as a guard
 LONGEST = 20_000  # instructions of a side
 
-# Names for variables, and for entries of the stack, by their numbers
+# By the numbers of variables and of entries of the stack; what a function returns has one, too.
 Values = dict[int, Any]
+RESULT = -1
 
 
 @dataclass
@@ -42,8 +44,29 @@ class Recorded:
     values: Values
 
 
+class _Side:
+    """A side that is under way in a frame."""
+
+    join: Join
+
+    def left(self, a: Activation, value: Any) -> None:
+        """Its frame ends, and returns this."""
+        ended = [side for side in reversed(a.branches) if side.join.offset == RETURNED]
+        a.branches = []
+        if ended and a.sides is not None:
+            *inner, apart = ended
+            for branch in inner:
+                value = branch.merged(a, {RESULT: value}).get(RESULT, value)
+            apart.values = {RESULT: value}
+        elif ended:
+            back = a.frame.f_back
+            caller = getattr(back.f_trace, "__self__", None) if back is not None else None
+            if isinstance(caller, Activation) and caller.direct is a.frame.f_code and _calls(back):
+                caller.returning = _Returning(ended, value)
+
+
 @dataclass
-class Apart:
+class Apart(_Side):
     """A side that is run by itself."""
 
     join: Join
@@ -62,7 +85,7 @@ class Apart:
 
 
 @dataclass
-class Branch:
+class Branch(_Side):
     """The side of a test that is taken, and is under way."""
 
     join: Join
@@ -78,21 +101,56 @@ class Branch:
     written: int
     time: int
     path: Path
+    bounds: dict[Any, int]  # of integers
 
     def joined(self, a: Activation) -> None:
         """The program has come to where the sides meet."""
-        effects, trace, sides = a.o.effects, self.trace, self.sides
+        found = self.merged(a, _values(a, self.join, self.sides))
+        _put(a, found, self.sides.flow.variables)
+
+    def merged(self, a: Activation, values: Values) -> Values:
+        """What variables hold from now on, for those that hold another value then."""
+        effects, trace, jump = a.o.effects, self.trace, self.join.jump
         ours = all(number >= self.first for _, number in effects.written[self.written :])
-        merged = None
+        found: Values | None = None
         if trace.alive and trace.is_innermost and effects.count == self.count and ours:
-            values = _values(a, self.join, sides)
-            merged = dispatch.merged(trace, self, values)
-        if merged is None:
-            sides.failed[self.join.jump] = sides.failed.get(self.join.jump, 0) + 1
-            return
+            found = dispatch.merged(trace, self, values)
+        if found is None:
+            self.sides.failed[jump] = self.sides.failed.get(jump, 0) + 1
+            return {}
         forget_tests(trace, self.time)
-        effects.path = self.path.then(self.join.jump)
-        _put(a, merged, sides.flow.variables)
+        effects.path = self.path.then(jump)
+        return found
+
+    def is_local(self, k: int) -> bool:
+        """Whether this is a variable, and no entry of the stack."""
+        return 0 <= k < self.sides.flow.variables
+
+
+@dataclass
+class _Returning:
+    """Sides that have ended with a function, which has returned a value."""
+
+    ended: list[Any]
+    value: Any
+
+    def arrived(self, a: Activation) -> None:
+        """The caller goes on."""
+        a.returning, value = None, self.value
+        if a.top() is not value:
+            return
+        for branch in self.ended:
+            value = branch.merged(a, {RESULT: value}).get(RESULT, value)
+        if value is not self.value:
+            replace(a.stack, value)
+
+
+def _calls(frame: Any) -> bool:
+    """Whether it is a call that a frame is about: what that returns is on the stack next."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    while at > 0 and not code[at]:
+        at -= 2
+    return dis.opname[code[at]].startswith("CALL")
 
 
 def goes_both_ways(trace: Any, sides: Sides, jump: int, guard: Guard) -> bool:
@@ -123,6 +181,7 @@ def begin(
     given = [local(a.address, k) for k in range(sides.flow.code.co_nlocals)]
     dispatch.refresh(trace, given)
     calls, guards, first = len(builder.calls), len(builder.guards) - 1, builder.following
+    bounds = dict(trace.bounds)
     count, written, path = effects.count, len(effects.written), effects.path
     effects.time += 1
     time = effects.time
@@ -137,7 +196,7 @@ def begin(
     a.branches.append(
         Branch(
             *(join, sides, trace, guard, truth),
-            *(calls, guards, first, other, count, written, time, path),
+            *(calls, guards, first, other, count, written, time, path, bounds),
         )
     )
     return True

@@ -18,17 +18,23 @@ import dis
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
+from typing import Any
 
 from tapegrad.tracing.observe.liveness import Flow, flow_of, reads_and_writes
 
 _RESUMED = 0x20 | 0x80 | 0x100 | 0x200  # generators, coroutines: they go on in other frames
 _PACKED = 0x04 | 0x08  # *args, **kwargs
+_RETURNS = ("RETURN_VALUE", "RETURN_CONST")
 _NO_PLACE = 0x80 | 15 << 3  # in a code's table of lines
+
+
+RETURNED = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Join:
-    """Where the sides of a test meet, and what is on the stack there that neither has found."""
+    """Where the sides of a test meet, and what is on the stack there that neither has found. If
+    both end with the function, they meet where it was called, `RETURNED`."""
 
     jump: int
     offset: int
@@ -47,6 +53,8 @@ class Sides:
     apart: set[int] = field(default_factory=set)  # those whose sides aren't made one
     unmixed: set[int] = field(default_factory=set)  # those that leave no `tracing.either`
     failed: dict[int, int] = field(default_factory=dict)  # how often a side couldn't be run apart
+    # What is known of the numbers in sides, by their tests and outcomes: see `tracing.merging`.
+    numbers: dict[tuple[int, bool], Any] = field(default_factory=dict)
     _joins: dict[int, Join | None] = field(default_factory=dict)
 
     def join(self, jump: int) -> Join | None:
@@ -74,16 +82,20 @@ def _join_of(flow: Flow, jump: int) -> Join | None:
         region = _reached(flow, starts, offset)
         if all(flow.after(o) for o in region) and (found is None or len(region) < len(found[1])):
             found = offset, region
-    if found is None:
-        return None
-    offset, region = found
     base = flow.height(jump) - 1
-    if jump in region or flow.height(offset) < base or not _stands_apart(flow, jump, region, base):
+    if found is not None:
+        offset, region = found
+        top = flow.height(offset)
+    else:
+        offset, region, top = RETURNED, _reached(flow, starts, None), base
+        if not all(flow.after(o) or flow.at[o].opname in _RETURNS for o in region):
+            return None
+    if jump in region or top < base or not _stands_apart(flow, jump, region, base):
         return None
     codes = {truth: _code_of_side(flow, targets[truth], offset, region) for truth in targets}
     if None in codes.values():
         return None
-    return Join(jump, offset, base, flow.height(offset), region, codes)  # type: ignore[arg-type]
+    return Join(jump, offset, base, top, region, codes)  # type: ignore[arg-type]
 
 
 def _reached(flow: Flow, starts: list[int], but: int | None) -> frozenset[int]:
@@ -149,6 +161,8 @@ def _code_of_side(flow: Flow, target: int, join: int, region: frozenset[int]) ->
         return None
     if target == join:  # there is nothing in between
         jumps = {entry + 2: end}
+    elif join == RETURNED:
+        jumps = {entry + 2: target}
     else:
         jumps = {entry + 2: target, join: end}
     used = {o + k for o in region for k in range(0, flow.next.get(o, o + 2) - o, 2)}
