@@ -30,6 +30,7 @@ class Dispatch:
     nothing: Any
     apart: Handler
     merged: Handler
+    chosen: Handler
 
 
 dispatch = Dispatch()

@@ -163,13 +163,34 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     pairs = {k: pair if branch.truth else pair[::-1] for k, pair in slots.items()}
     trace.bounds = branch.bounds
     outs = _recorded(trace, branch, sides, list(pairs.values())) if slots else ()
-    trace.merged.append((branch.sides, branch.join.jump))
-    if EitherTracer in kinds.values():
-        trace.mixed.append((branch.sides, branch.join.jump))
+    _note_merged(trace, branch.sides, branch.join.jump, kinds.values())
     return {
         k: kinds[k](trace, out, _as_value(mine))
         for (k, (mine, _)), out in zip(slots.items(), outs, strict=True)
     }
+
+
+def chosen(trace: Any, choice: Any) -> Any:
+    """The one of two numbers that a condition chooses; None where that can't be one value."""
+    guards = trace.builder.guards
+    first, second = (_leaf(trace, x) for x in choice.numbers)
+    if first is None or second is None or guards[-1] is not choice.guard:
+        return None
+    kind = _common(first, second, choice.at in choice.sides.unmixed)
+    if kind is None:
+        return None
+    _drop_guards(trace, len(guards) - 1)
+    _note_merged(trace, choice.sides, choice.at, [kind])
+    guard = choice.guard
+    operands = [guard.operand, second.operand, first.operand]
+    (out,) = trace.builder.call(ew.where, operands, guard.src, trace.reason)
+    return kind(trace, out, _as_value(second if guard.expected.value else first))
+
+
+def _note_merged(trace: Any, sides: Any, jump: int, kinds: Iterable[type]) -> None:
+    trace.merged.append((sides, jump))
+    if EitherTracer in kinds:
+        trace.mixed.append((sides, jump))
 
 
 def _as_value(leaf: _Leaf) -> Any:
@@ -348,3 +369,4 @@ def _body(
 
 dispatch.nothing = Side([], [], [])
 dispatch.refresh, dispatch.apart, dispatch.merged = refresh, apart, merged
+dispatch.chosen = chosen

@@ -61,7 +61,9 @@ class _Side:
         elif ended:
             back = a.frame.f_back
             caller = getattr(back.f_trace, "__self__", None) if back is not None else None
-            if isinstance(caller, Activation) and caller.direct is a.frame.f_code and _calls(back):
+            if not isinstance(caller, Activation) or caller.direct is not a.frame.f_code:
+                return
+            if _call_at(back) is not None:
                 caller.returning = _Returning(ended, value)
 
 
@@ -145,12 +147,54 @@ class _Returning:
             replace(a.stack, value)
 
 
-def _calls(frame: Any) -> bool:
-    """Whether it is a call that a frame is about: what that returns is on the stack next."""
+def _call_at(frame: Any) -> int | None:
+    """Where the call is that a frame is about, whose result is on the stack next; None where it is
+    about something else."""
     code, at = frame.f_code.co_code, frame.f_lasti
     while at > 0 and not code[at]:
         at -= 2
-    return dis.opname[code[at]].startswith("CALL")
+    return at if dis.opname[code[at]].startswith("CALL") else None
+
+
+# ---- the larger one, and the smaller one
+
+
+@dataclass
+class _Chosen:
+    """One of two numbers, of which Python's `max` or `min` has asked whether it is the second."""
+
+    sides: Sides
+    at: int
+    trace: Any
+    guard: Guard
+    numbers: tuple[Any, Any]
+
+    def arrived(self, a: Activation) -> None:
+        """The program goes on."""
+        a.returning, found = None, a.top()
+        if any(found is x for x in self.numbers):
+            value = dispatch.chosen(self.trace, self)
+            if value is not None:
+                replace(a.stack, value)
+
+
+def choose(a: Activation, sides: Sides, trace: Any, guard: Guard) -> None:
+    """The truth of a value was asked for by what is no jump: by C code that was called. Where that
+    is a choice among two numbers, and it goes both ways, it needs no guard."""
+    at = _call_at(a.frame)
+    if at is None or at in sides.apart or trace.builder.guards[-1] is not guard:
+        return
+    i = sides.flow.at[at]
+    if i.opname != "CALL" or i.arg != 2 or not any(a.top(k) is f for k in (2, 3) for f in _CHOOSING):
+        return
+    if goes_both_ways(trace, sides, at, guard):
+        a.returning = _Chosen(sides, at, trace, guard, (a.top(1), a.top(0)))
+
+
+_CHOOSING = (max, min)
+
+
+# ---- the side that isn't taken
 
 
 def goes_both_ways(trace: Any, sides: Sides, jump: int, guard: Guard) -> bool:

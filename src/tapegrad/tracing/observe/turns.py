@@ -22,7 +22,7 @@ from typing import Any
 from tapegrad.ir.tape import Guard
 from tapegrad.ir.turns import Turn, Turning
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.branches import begin, goes_both_ways
+from tapegrad.tracing.observe.branches import begin, choose, goes_both_ways
 from tapegrad.tracing.observe.counters import most_rounds
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.frames import MISSING, local
@@ -87,7 +87,12 @@ def reached(o: Any, x: Any, trace: Any, guard: Guard) -> None:
     sides = sides_of(frame.f_code) if a.sides is None else a.sides
     flow = sides.flow
     jump = flow.test_at(frame.f_lasti)
-    if not trace.is_innermost or jump is None or not _asks_directly(flow, frame.f_lasti, a, x):
+    if not trace.is_innermost:
+        return
+    if jump is None:
+        choose(a, sides, trace, guard)
+        return
+    if not _asks_directly(flow, frame.f_lasti, a, x):
         return
     both = goes_both_ways(trace, sides, jump, guard)
     if not both and not flow.loops:
