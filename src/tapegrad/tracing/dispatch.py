@@ -26,7 +26,7 @@ class Dispatch:
     as_operand: Handler  # an operand that may be a list
     stack: Handler
     # of branches that go both ways: see `tracing.merging`
-    refresh: Handler
+    arrays: Handler
     nothing: Any
     apart: Handler
     merged: Handler

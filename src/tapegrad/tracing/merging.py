@@ -14,24 +14,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.statics import exact_key
-from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Tape, Var
+from tapegrad.ir.tape import Aval, Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.kinds import Moving, View
 from tapegrad.tracing.conditional import record_conditional
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.either import EitherTracer
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, split
 from tapegrad.tracing.trace import Reconsidered
 from tapegrad.tracing.tracer import ArrayTracer, FloatTracer, ScalarTracer, Tracer, kind_of
+from tapegrad.tracing.writes import writes_of
 
 # References to what one variable of a frame holds, with those that looking takes: the variable's
 # own, the variables' values here, and three on the way.
@@ -40,44 +41,89 @@ _IS_SHOWN = sys.version_info < (3, 12)  # variables to debuggers, so there is on
 _LEFT = 3  # to what nobody holds but the variable of a side that was run by itself
 
 
-class _Leaf(NamedTuple):
-    """What a variable holds: as what it is known to the program, and what it is on the tape."""
-
-    kind: type
-    aval: Aval
-    operand: Operand
-    value: Any
-
-
-class Side(NamedTuple):
-    """What a side has recorded: parts of arrays, what it has computed, and guards."""
-
-    parts: list[Call]
-    calls: list[Call]
-    guards: list[Guard]
-
-
 # ---- the side that isn't taken
 
 
-def apart(trace: Any, function: Callable[..., Any], given: Sequence[Any]) -> Side | None:
+def arrays_of(trace: Any, values: Iterable[Any]) -> dict[int, tuple[Any, Operand]]:
+    """The arrays that variables hold, or parts of them, by id, with what they stand for now. Parts
+    that have become stale are read, before either side does."""
+    found = {}
+    for x in values:
+        if isinstance(x, Tracer) and x._trace is trace and not x._owner._doubt:
+            x._read()
+            if isinstance(x, ArrayTracer):
+                found[id(x._owner)] = x._owner, x._owner._operand
+    return found
+
+
+@dataclass
+class _Apart:
+    """A side that was run by itself, on arrays that stand for those of the program's."""
+
+    side: Side
+    others: list[tuple[Any, Any]]  # these, and the program's
+    written: dict[int, Operand]  # what those that were written to hold then: by the program's ids
+
+    def real(self, values: dict[int, Any]) -> dict[int, Any]:
+        """The program's variables in the place of those that stood for them."""
+        known = {id(x): real for x, real in self.others}
+        return {k: known.get(id(x), x) for k, x in values.items()}
+
+
+def apart(
+    trace: Any,
+    function: Callable[..., Any],
+    given: Sequence[Any],
+    arrays: dict[int, tuple[Any, Operand]],
+) -> _Apart | None:
     """What a function records that isn't called by the program; None if it does what it mustn't.
-    Its parts of arrays stay on the tape."""
+    It may write to arrays that it is given, and to its own. The parts of arrays that it has taken
+    stay on the tape."""
     if trace.idle or trace.inside is not None or watched(trace):
         return None
-    builder = trace.builder
+    builder, first = trace.builder, trace.builder.following
     calls, guards, refusal = len(builder.calls), len(builder.guards), trace.refusal
-    around, trace.writable = trace.writable, builder.following
-    bounds = dict(trace.bounds)
+    bounds, written = dict(trace.bounds), set(trace._written)
+    others = _stand_ins(trace, given, arrays)
+    known = {id(real): x for x, real in others}
+    free = {id(x) for x, _ in others}
+    around = trace.writable
+    trace.writable = lambda x: id(x) in free or getattr(x._operand, "id", 0) >= first
     try:
-        done = quiet(_run)(function, given) and trace.refusal is refusal
+        done = quiet(_run)(function, [known.get(id(x), x) for x in given])
+        done = done and trace.refusal is refusal
     finally:
         trace.writable, trace.refusal, trace.bounds = around, refusal, bounds
-        parts, rest = _split(builder.calls[calls:])
-        found = Side(parts, rest, builder.guards[guards:])
+        for k in trace._written.keys() - written:
+            del trace._written[k]
+        parts, rest = split(builder.calls[calls:])
+        side = Side(parts, rest, builder.guards[guards:])
         builder.calls[calls:] = parts
         _drop_guards(trace, guards)
-    return found if done else None
+    if not done:
+        return None
+    left = {id(real): x._operand for x, real in others if x._root is None and x._version > 0}
+    return _Apart(side, others, left)
+
+
+def _stand_ins(
+    trace: Any, given: Sequence[Any], arrays: dict[int, tuple[Any, Operand]]
+) -> list[tuple[Any, Any]]:
+    """Arrays that stand for those of the program's, and for parts of them: what is written to them
+    stays there."""
+    found = {}
+    for at, (real, _) in arrays.items():
+        if not real._may_alias:
+            found[at] = x = ArrayTracer(trace, real._operand, real._value)
+            x._ordered = real._ordered
+    pairs = [(x, arrays[at][0]) for at, x in found.items()]
+    for x in given:
+        root = found.get(id(x._root)) if isinstance(x, ArrayTracer) and x._root else None
+        if root is not None:
+            part = ArrayTracer(trace, x._operand, x._value)
+            part._root, part._chain, part._ordered = root, x._chain, x._ordered
+            pairs.append((part, x))
+    return pairs
 
 
 def _run(function: Callable[..., Any], given: Sequence[Any]) -> bool:
@@ -96,32 +142,10 @@ def _run(function: Callable[..., Any], given: Sequence[Any]) -> bool:
     return True
 
 
-def refresh(trace: Any, values: Iterable[Any]) -> None:
-    """Record what views show that have become stale, before either side does."""
-    for x in values:
-        if isinstance(x, Tracer) and x._trace is trace and not x._owner._doubt:
-            x._read()
-
-
 def _drop_guards(trace: Any, start: int) -> None:
     guards = trace.builder.guards
     trace._guarded.difference_update(guards[start:])
     del guards[start:]
-
-
-def _split(calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
-    """Which calls take parts of what was there before, and the others."""
-    parts: list[Call] = []
-    rest: list[Call] = []
-    made: set[Operand] = set()
-    for call in calls:
-        of_old = made.isdisjoint(call.operands)
-        if of_old and isinstance(call.primitive, View) and not isinstance(call.primitive, Moving):
-            parts.append(call)
-        else:
-            rest.append(call)
-            made.update(call.outs)
-    return parts, rest
 
 
 # ---- where the sides meet
@@ -132,7 +156,7 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     then; None where what the sides leave can't be one value. `values` are those of the side that
     was taken, by the numbers of the variables."""
     other, others = branch.other.side, branch.other.values
-    slots: dict[int, tuple[_Leaf, _Leaf]] = {}
+    slots: dict[int, tuple[Leaf, Leaf]] = {}
     kinds: dict[int, type] = {}
     for k, x in values.items():
         if x is others[k] or _is_alike(x, others[k]):
@@ -143,31 +167,38 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
         kind = _common(mine, its, branch.join.jump in branch.sides.unmixed)
         if mine.kind is ArrayTracer and mine.kind is its.kind and mine.aval == its.aval:
             held = _HELD + (branch.is_local(k) and _IS_SHOWN)
-            free = _is_free(x, branch.first, held) and _is_free(others[k], branch.first, _LEFT)
+            free = _is_free(x, branch, held) and _is_free(others[k], branch, _LEFT)
             kind = ArrayTracer if free else None
         if kind is None:
             return None
-        if mine.operand != its.operand or mine.kind is not its.kind:
+        if mine.operand != its.operand or mine.kind is not its.kind or kind is ArrayTracer:
             slots[k], kinds[k] = (mine, its), kind
     if ArrayTracer in kinds.values() and not (_are_apart(values) and _are_apart(others)):
         return None
     builder = trace.builder
     start = branch.calls + len(other.parts)
-    own = Side(*_split(builder.calls[start:]), builder.guards[branch.guards + 1 :])
-    if not slots and (own.guards or other.guards):
+    own = Side(*split(builder.calls[start:]), builder.guards[branch.guards + 1 :])
+    both = (own, other) if branch.truth else (other, own)
+    writes = writes_of(branch, both, 0 if branch.truth else 1)
+    if writes is None or (not slots and not writes and (own.guards or other.guards)):
         return None
     del builder.calls[branch.calls :]
     _drop_guards(trace, branch.guards)
-    first, second = sides = (own, other) if branch.truth else (other, own)
+    moved = {id(call) for write in writes for call in write.calls}
+    first, second = sides = [
+        side._replace(calls=[call for call in side.calls if id(call) not in moved]) for side in both
+    ]
     builder.calls += _in_order(first.parts, second.parts)
-    pairs = {k: pair if branch.truth else pair[::-1] for k, pair in slots.items()}
+    pairs = [pair if branch.truth else pair[::-1] for pair in slots.values()]
+    written = [pair for write in writes for pair in write.leaves(trace, branch.guard.src)]
     trace.bounds = branch.bounds
-    outs = _recorded(trace, branch, sides, list(pairs.values())) if slots else ()
+    outs = _recorded(trace, branch, sides, [*pairs, *written]) if pairs or written else ()
     _note_merged(trace, branch.sides, branch.join.jump, kinds.values())
-    return {
-        k: kinds[k](trace, out, _as_value(mine))
-        for (k, (mine, _)), out in zip(slots.items(), outs, strict=True)
-    }
+    results = iter(outs)
+    found = {k: kinds[k](trace, next(results), _as_value(mine)) for k, (mine, _) in slots.items()}
+    for write in writes:
+        write.put(trace, results, branch.guard.src)
+    return found
 
 
 def chosen(trace: Any, choice: Any) -> Any:
@@ -193,19 +224,23 @@ def _note_merged(trace: Any, sides: Any, jump: int, kinds: Iterable[type]) -> No
         trace.mixed.append((sides, jump))
 
 
-def _as_value(leaf: _Leaf) -> Any:
+def _as_value(leaf: Leaf) -> Any:
     return leaf.value if leaf.kind is ArrayTracer else leaf.aval.dtype.type(leaf.value)
 
 
-def _is_free(x: Any, first: int, held: int) -> bool:
+def _is_free(x: Any, branch: Any, held: int) -> bool:
     """Whether an array in row-major order is one that a side has made, or that nobody has but the
     variable that holds it: another one may stand for it."""
     if x._root is not None or not x._ordered or x._may_alias or x._doubt:
         return False
     if not x._value.flags.c_contiguous:
         return False
-    made = getattr(x._operand, "id", 0) >= first
-    return made or sys.getrefcount(x) <= held + (id(x) in x._trace._written)
+    known = branch.arrays.get(id(x))
+    if known is not None and (x._operand != known[1] or id(x) in branch.other.written):
+        return False  # it was written to
+    made = getattr(x._operand, "id", 0) >= branch.first
+    held += (known is not None) + (id(x) in x._trace._written)
+    return made or sys.getrefcount(x) <= held
 
 
 def _are_apart(values: dict[int, Any]) -> bool:
@@ -227,21 +262,21 @@ def _is_alike(x: Any, y: Any) -> bool:
     return key is not None and key == exact_key(y)
 
 
-def _leaf(trace: Any, x: Any) -> _Leaf | None:
+def _leaf(trace: Any, x: Any) -> Leaf | None:
     """What a value of the program's is on the tape; None of what isn't a number or an array."""
     if isinstance(x, Tracer):
         if x._trace is not trace or x._doubt:
             return None
         operand, value = x._read()
         aval = x._aval
-        return _Leaf(type(x), Aval(aval.shape, aval.dtype, x._weak), operand, value)
+        return Leaf(type(x), Aval(aval.shape, aval.dtype, x._weak), operand, value)
     if type(x) is int and abs(x) <= _EXACT:  # an integer that is a float, too
-        return _Leaf(int, _FLOAT, Literal(np.float64(x)), x)
+        return Leaf(int, _FLOAT, Literal(np.float64(x)), x)
     if type(x) is float:
-        return _Leaf(FloatTracer, _FLOAT, Literal(np.float64(x)), x)
+        return Leaf(FloatTracer, _FLOAT, Literal(np.float64(x)), x)
     if isinstance(x, np.generic) and x.dtype.kind in "fiub":
         aval = Aval((), x.dtype)
-        return _Leaf(kind_of(x, aval), aval, Literal(x), x)
+        return Leaf(kind_of(x, aval), aval, Literal(x), x)
     return None
 
 
@@ -250,7 +285,7 @@ _EXACT = 2**53
 _EITHER = {int, FloatTracer, EitherTracer, kind_of(np.float64(0), _FLOAT)}
 
 
-def _common(one: _Leaf, other: _Leaf, unmixed: bool) -> type | None:
+def _common(one: Leaf, other: Leaf, unmixed: bool) -> type | None:
     """What a number is that is one of these; None where they can't be one value."""
     if one.aval.shape or other.aval.shape:
         return None
@@ -264,7 +299,7 @@ def _common(one: _Leaf, other: _Leaf, unmixed: bool) -> type | None:
 
 
 def _recorded(
-    trace: Any, branch: Any, sides: Sequence[Side], slots: Sequence[tuple[_Leaf, _Leaf]]
+    trace: Any, branch: Any, sides: Sequence[Side], slots: Sequence[tuple[Leaf, Leaf]]
 ) -> Sequence[Operand]:
     """The conditional, whose results are what the sides leave in each of the slots."""
     guard, jump = branch.guard, branch.join.jump
@@ -279,94 +314,11 @@ def _recorded(
     for truth, side, leaves in zip((True, False), sides, zip(*slots, strict=True), strict=True):
         name = f"{'if' if truth else 'else'}_{trace.builder.name}"
         ends = [leaf.operand for leaf in leaves]
-        moving = _moving(branch.sides.numbers, (jump, truth), side, ends)
-        bodies.append(_body(name, side, leaves, moving))
+        moving = moving_numbers(branch.sides.numbers, (jump, truth), side, ends)
+        bodies.append(body_of(name, side, leaves, moving))
     return record_conditional(record, guard.operand, bodies)
 
 
-# ---- a side as a round of a loop
-
-
-@dataclass
-class _Numbers:
-    """The numbers that a side had the last time, and which of them were others before."""
-
-    shape: list[Any]
-    found: list[Operand]
-    moving: set[int]
-
-
-def _moving(
-    known: dict[tuple[int, bool], _Numbers],
-    key: tuple[int, bool],
-    side: Side,
-    ends: Sequence[Operand],
-) -> set[int]:
-    """Which of a side's operands, in order, are numbers that differ from time to time."""
-    found = _read(side, ends)
-    shape = [call.primitive.name for call in side.calls]
-    before = known.get(key)
-    moving: set[int] = set()
-    if before is not None and before.shape == shape and len(before.found) == len(found):
-        pairs = zip(before.found, found, strict=True)
-        moving = {k for k, (x, y) in enumerate(pairs) if x != y and _are_numbers(x, y)}
-        moving |= before.moving
-    numbers: list[Operand] = [x if isinstance(x, Literal) else _NO_NUMBER for x in found]
-    known[key] = _Numbers(shape, numbers, moving)
-    return moving
-
-
-_NO_NUMBER = Literal(np.bool_(False))
-
-
-def _are_numbers(x: Operand, y: Operand) -> bool:
-    literal = isinstance(x, Literal) and isinstance(y, Literal)
-    return literal and x.aval == y.aval and x.dtype.kind == "f"
-
-
-def _read(side: Side, ends: Sequence[Operand]) -> list[Operand]:
-    """All that a side reads, in order."""
-    asked = [guard.operand for guard in side.guards]
-    return [*[x for call in side.calls for x in call.operands], *asked, *ends]
-
-
-def _body(
-    name: str, side: Side, leaves: Sequence[_Leaf], moving: set[int]
-) -> tuple[Tape, list[Operand]]:
-    """A side as a round of a loop, which doesn't look at what is there before; and what it reads:
-    variables, and numbers that are `moving`."""
-    made = {out for call in side.calls for out in call.outs}
-    ends = [leaf.operand for leaf in leaves]
-    builder = Builder(name)
-    builder.input(Aval((), np.dtype(np.int64)), "step")
-    for leaf in leaves:
-        builder.input(Aval(leaf.aval.shape, leaf.aval.dtype))
-    env: dict[Operand, Operand] = {}
-    inside: list[Operand | None] = []  # of numbers that move: their input
-    given: list[Operand] = []
-    for k, x in enumerate(_read(side, ends)):
-        moves = k in moving and isinstance(x, Literal)
-        new = moves or (isinstance(x, Var) and x not in made and x not in env)
-        if new:
-            given.append(x)
-            env[x] = var = builder.input(x.aval)
-        inside.append(var if moves else None)
-        if moves:
-            del env[x]
-    places = iter(inside)
-
-    def known(x: Operand) -> Operand:
-        moves = next(places)
-        return env.get(x, x) if moves is None else moves
-
-    for call in side.calls:
-        outs = builder.again(call, [known(x) for x in call.operands])
-        env.update(zip(call.outs, outs, strict=True))
-    for guard in side.guards:
-        builder.guards.append(replace(guard, operand=known(guard.operand)))
-    return builder.finish([known(x) for x in ends]), given
-
-
 dispatch.nothing = Side([], [], [])
-dispatch.refresh, dispatch.apart, dispatch.merged = refresh, apart, merged
+dispatch.arrays, dispatch.apart, dispatch.merged = arrays_of, apart, merged
 dispatch.chosen = chosen

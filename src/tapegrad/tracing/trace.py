@@ -35,7 +35,6 @@ from tapegrad.tracing.observe.observer import note_captured, note_written
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import at_line, at_source, user_source
 
-
 _T = TypeVar("_T")
 
 
@@ -158,8 +157,8 @@ class Trace:
         self.merged: list[Any] = []  # branches whose sides were made one, see `observe.branches`,
         self.mixed: list[Any] = []  # and those that left numbers which may be Python's or NumPy's
         self.reconsidered = False
-        # The number of the first variable that may be written to: see `tracing.merging`.
-        self.writable: int | None = None
+        # What may be written to, if not all: see `tracing.merging`.
+        self.writable: Callable[[Proxy], bool] | None = None
         self.refusal: TapegradError | None = None
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
         self.inside: Trace | None = None  # what stands apart, and records in its place now

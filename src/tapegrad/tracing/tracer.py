@@ -45,7 +45,7 @@ from tapegrad.tracing.numbers import (
     RealMethods,
     WholeMethods,
 )
-from tapegrad.tracing.observe.effects import stop_writing
+from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import asks_for, asks_itself, at_line, user_source
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
@@ -159,8 +159,8 @@ class Tracer(Conversions, Proxy):
                 f"{at_line()}. Return the new value from the inner function instead"
             )
         root = self._root
-        if trace.writable is not None:
-            stop_writing(self._owner._operand, trace.writable)
+        if trace.writable is not None and not trace.writable(self._owner):
+            raise Stopped
         alone = root is None and primitive.updates and self._is_alone()
         new = record(trace, primitive, [self, *operands], primitive.update if alone else None)
         trace.note_write(self._owner)

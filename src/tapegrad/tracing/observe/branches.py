@@ -15,7 +15,7 @@ done it, or if what they leave can't be one value, the test is a guard as any ot
 from __future__ import annotations
 
 import dis
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -42,6 +42,7 @@ class Recorded:
 
     side: Any  # see `tracing.merging`
     values: Values
+    written: dict[int, Any] = field(default_factory=dict)  # what arrays hold then, by their ids
 
 
 class _Side:
@@ -104,6 +105,7 @@ class Branch(_Side):
     time: int
     path: Path
     bounds: dict[Any, int]  # of integers
+    arrays: dict[int, Any]  # that the frame's variables reach, with what they held: by id
 
     def joined(self, a: Activation) -> None:
         """The program has come to where the sides meet."""
@@ -113,7 +115,8 @@ class Branch(_Side):
     def merged(self, a: Activation, values: Values) -> Values:
         """What variables hold from now on, for those that hold another value then."""
         effects, trace, jump = a.o.effects, self.trace, self.join.jump
-        ours = all(number >= self.first for _, number in effects.written[self.written :])
+        written = effects.written[self.written :]
+        ours = all(number >= self.first or at in self.arrays for at, number in written)
         found: Values | None = None
         if trace.alive and trace.is_innermost and effects.count == self.count and ours:
             found = dispatch.merged(trace, self, values)
@@ -185,7 +188,11 @@ def choose(a: Activation, sides: Sides, trace: Any, guard: Guard) -> None:
     if at is None or at in sides.apart or trace.builder.guards[-1] is not guard:
         return
     i = sides.flow.at[at]
-    if i.opname != "CALL" or i.arg != 2 or not any(a.top(k) is f for k in (2, 3) for f in _CHOOSING):
+    if (
+        i.opname != "CALL"
+        or i.arg != 2
+        or not any(a.top(k) is f for k in (2, 3) for f in _CHOOSING)
+    ):
         return
     if goes_both_ways(trace, sides, at, guard):
         a.returning = _Chosen(sides, at, trace, guard, (a.top(1), a.top(0)))
@@ -223,13 +230,13 @@ def begin(
     a.branches = [b for b in a.branches if jump in b.join.region]  # others were left by errors
     truth = bool(guard.expected.value)
     given = [local(a.address, k) for k in range(sides.flow.code.co_nlocals)]
-    dispatch.refresh(trace, given)
+    arrays = dispatch.arrays(trace, given)
     calls, guards, first = len(builder.calls), len(builder.guards) - 1, builder.following
     bounds = dict(trace.bounds)
     count, written, path = effects.count, len(effects.written), effects.path
     effects.time += 1
     time = effects.time
-    other = _apart(a, sides, join, not truth, trace, given)
+    other = _apart(a, sides, join, not truth, trace, given, arrays)
     del given
     effects.count, effects.path = count, path
     del effects.written[written:]
@@ -240,14 +247,20 @@ def begin(
     a.branches.append(
         Branch(
             *(join, sides, trace, guard, truth),
-            *(calls, guards, first, other, count, written, time, path, bounds),
+            *(calls, guards, first, other, count, written, time, path, bounds, arrays),
         )
     )
     return True
 
 
 def _apart(
-    a: Activation, sides: Sides, join: Join, truth: bool, trace: Any, given: list[Any]
+    a: Activation,
+    sides: Sides,
+    join: Join,
+    truth: bool,
+    trace: Any,
+    given: list[Any],
+    arrays: dict[int, Any],
 ) -> Recorded | None:
     """What a side does that isn't taken, on these variables; None if it can't be told."""
     flow = sides.flow
@@ -267,12 +280,12 @@ def _apart(
     around, o.apart = o.apart, apart
     stopping, o.effects.most = o.effects.most, o.effects.path.length + LONGEST
     try:
-        side = dispatch.apart(trace, function, given)
+        found = dispatch.apart(trace, function, given, arrays)
     finally:
         o.apart, o.effects.most = around, stopping
-    if side is None or apart.values is None:
+    if found is None or apart.values is None:
         return None
-    return Recorded(side, apart.values)
+    return Recorded(found.side, found.real(apart.values), found.written)
 
 
 def _values(a: Activation, join: Join, sides: Sides) -> Values:

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Operand
 from tapegrad.ir.turns import BASE, MODULUS, Path
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.activation import Activation
@@ -56,13 +55,6 @@ _NOTHING = frozenset(_NAMES.split())
 
 class Stopped(BaseException):
     """What is run by itself was about to change something."""
-
-
-def stop_writing(operand: Operand, first: int) -> None:
-    """An array that stands for this operand is about to be written to by what runs by itself, which
-    has made those from this variable on."""
-    if getattr(operand, "id", 0) < first:
-        raise Stopped
 
 
 class Effects:

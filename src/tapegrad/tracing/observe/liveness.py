@@ -19,7 +19,9 @@ _ALWAYS = frozenset(["JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUP
 _JUMPING = frozenset([*dis.hasjrel, *dis.hasjabs])
 _PASSED = frozenset(["NOP", "EXTENDED_ARG", "CACHE", "RESUME"])
 # By these a program sees all of its variables.
-_SEEING = frozenset(["locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "inspect"])
+_SEEING = frozenset(
+    ["locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "inspect"]
+)
 
 
 class Flow:
