@@ -34,5 +34,6 @@ def record_conditional(
 def _empty(record: Any, aval: Aval) -> Operand:
     if not aval.shape:
         return Literal(aval.dtype.type(0))
+    found: Operand
     (found,) = record(Empty(aval.shape, aval.dtype), [])
-    return found  # type: ignore[no-any-return]
+    return found

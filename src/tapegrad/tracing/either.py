@@ -101,7 +101,7 @@ def _apart_reflected(self: Any, other: Any) -> Any:
     return other // self, other % self
 
 
-class EitherTracer(_NUMPYS):  # type: ignore[misc]
+class EitherTracer(_NUMPYS):
     """A traced float of which only a call knows whether it is Python's or NumPy's."""
 
     __slots__ = ()

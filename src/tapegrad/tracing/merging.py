@@ -4,10 +4,10 @@
     guard %3 = True              -->      %6 = loop(int(not %3), %5, %2, else_f)
     %4 = mul(%2, 0.9)
 
-What a side has recorded is taken from the tape, and becomes the body of a loop of one round or none,
-as in `tracing.cond`. Parts of arrays are taken in front of it: which part it is may differ from round
-to round of a loop around, where the sides are to be the same. What a variable holds that differs
-between the sides is a result of both, if it is a number, or an array that nobody else has.
+What a side has recorded is taken from the tape, and becomes the body of a loop of one round or
+none, as in `tracing.cond`. Parts of arrays are taken in front of it: which part it is may differ
+from round to round of a loop around, where the sides are to be the same. What a variable holds that
+differs between the sides is a result of both, if it is a number, or an array that nobody else has.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, split
 from tapegrad.tracing.trace import Reconsidered
 from tapegrad.tracing.tracer import ArrayTracer, FloatTracer, ScalarTracer, Tracer, kind_of
-from tapegrad.tracing.writes import writes_of
+from tapegrad.tracing.writes import read_through, writes_of
 
 # References to what one variable of a frame holds, with those that looking takes: the variable's
 # own, the variables' values here, and three on the way.
@@ -87,13 +87,14 @@ def apart(
     others = _stand_ins(trace, given, arrays)
     known = {id(real): x for x, real in others}
     free = {id(x) for x, _ in others}
-    around = trace.writable
+    around, calm = trace.writable, trace.calm
     trace.writable = lambda x: id(x) in free or getattr(x._operand, "id", 0) >= first
     try:
         done = quiet(_run)(function, [known.get(id(x), x) for x in given])
         done = done and trace.refusal is refusal
     finally:
-        trace.writable, trace.refusal, trace.bounds = around, refusal, bounds
+        trace.writable, trace.refusal = around, refusal
+        trace.bounds, trace.calm = bounds, calm
         for k in trace._written.keys() - written:
             del trace._written[k]
         parts, rest = split(builder.calls[calls:])
@@ -114,16 +115,20 @@ def _stand_ins(
     found = {}
     for at, (real, _) in arrays.items():
         if not real._may_alias:
-            found[at] = x = ArrayTracer(trace, real._operand, real._value)
+            found[at] = x = _array(trace, real._operand, real._value)
             x._ordered = real._ordered
     pairs = [(x, arrays[at][0]) for at, x in found.items()]
     for x in given:
         root = found.get(id(x._root)) if isinstance(x, ArrayTracer) and x._root else None
         if root is not None:
-            part = ArrayTracer(trace, x._operand, x._value)
+            part = _array(trace, x._operand, x._value)
             part._root, part._chain, part._ordered = root, x._chain, x._ordered
             pairs.append((part, x))
     return pairs
+
+
+def _array(trace: Any, operand: Operand, value: Any) -> Any:
+    return ArrayTracer(trace, operand, value)  # type: ignore[abstract]
 
 
 def _run(function: Callable[..., Any], given: Sequence[Any]) -> bool:
@@ -176,8 +181,13 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     if ArrayTracer in kinds.values() and not (_are_apart(values) and _are_apart(others)):
         return None
     builder = trace.builder
+    if builder.guards[branch.guards] is not branch.guard:
+        return None
     start = branch.calls + len(other.parts)
     own = Side(*split(builder.calls[start:]), builder.guards[branch.guards + 1 :])
+    own, known = read_through(own)
+    other, its_known = read_through(other)
+    slots = {k: (_read_as(a, known), _read_as(b, its_known)) for k, (a, b) in slots.items()}
     both = (own, other) if branch.truth else (other, own)
     writes = writes_of(branch, both, 0 if branch.truth else 1)
     if writes is None or (not slots and not writes and (own.guards or other.guards)):
@@ -199,6 +209,10 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     for write in writes:
         write.put(trace, results, branch.guard.src)
     return found
+
+
+def _read_as(leaf: Leaf, known: dict[Operand, Operand]) -> Leaf:
+    return leaf._replace(operand=known.get(leaf.operand, leaf.operand))
 
 
 def chosen(trace: Any, choice: Any) -> Any:

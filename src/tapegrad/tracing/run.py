@@ -20,7 +20,13 @@ from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.either import makes_a_difference
-from tapegrad.tracing.observe.observer import loops_of, note_computed, observed, unobserved
+from tapegrad.tracing.observe.observer import (
+    compares,
+    loops_of,
+    note_computed,
+    observed,
+    unobserved,
+)
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
@@ -149,7 +155,7 @@ def trace_function(
                 raise error.__cause__ from None
             raise
         if trace.refusal is not None:
-            raise trace.without_merging(trace.refusal)
+            raise trace.without_merging(trace.refusal) if trace.merged else trace.refusal
         from tapegrad.tracing.leaks import check_leaks, check_returned
 
         returned = observer.taken([result]) if observer is not None else None
@@ -175,6 +181,8 @@ def trace_function(
     raw = builder.finish(operands)
     if trace.reconsidered or (trace.mixed and makes_a_difference(raw)):
         raise trace.without_mixing()
+    if trace.merged and compares():  # which of two values it is
+        raise trace.without_merging(None)
     if observer is not None:
         observer.check()
         check_leaks(trace, observer.reads, raw)

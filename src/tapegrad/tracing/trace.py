@@ -64,7 +64,7 @@ def settled(run: Callable[[], _T]) -> _T:
             return run()
         except Reconsidered as found:
             failed.append(found)
-            if found.notes:
+            if found.notes or len(failed) < 3:  # another thread may have noted the same
                 continue
             for earlier in failed:  # it wasn't by what was noted
                 for held, jump in earlier.notes if earlier.error is not None else ():
@@ -157,6 +157,7 @@ class Trace:
         self.merged: list[Any] = []  # branches whose sides were made one, see `observe.branches`,
         self.mixed: list[Any] = []  # and those that left numbers which may be Python's or NumPy's
         self.reconsidered = False
+        self.failed: dict[Any, int] = {}  # how often a side couldn't be made one with the other
         # What may be written to, if not all: see `tracing.merging`.
         self.writable: Callable[[Proxy], bool] | None = None
         self.refusal: TapegradError | None = None
@@ -283,10 +284,8 @@ class Trace:
     def without_mixing(self) -> Reconsidered:
         return Reconsidered([(sides.unmixed, jump) for sides, jump in self.mixed], None)
 
-    def without_merging(self, error: Exception) -> BaseException:
-        """What is raised for an error, which it may be that branches have brought about."""
-        if not self.merged:
-            return error
+    def without_merging(self, error: Exception | None) -> Reconsidered:
+        """Give this trace up for an error, which it may be that branches have brought about."""
         return Reconsidered([(sides.apart, jump) for sides, jump in self.merged], error)
 
     def is_exact(self, operand: Operand) -> bool:

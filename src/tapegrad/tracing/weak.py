@@ -61,9 +61,9 @@ def _is_numpys(x: Any) -> bool:
 
 
 def _is_either(x: Any) -> bool:
-    """Whether this may be a Python number (see `tracing.either`), whose own operators know what that
-    gives."""
-    return isinstance(x, Value) and x._either  # type: ignore[attr-defined, no-any-return]
+    """Whether this may be a Python number (see `tracing.either`), whose own operators know what
+    that gives."""
+    return isinstance(x, Value) and x._either  # type: ignore[attr-defined]
 
 
 _Failed = object()

@@ -5,14 +5,14 @@
     else:                    -->        y[t] = v
         y[t] = 0.1 * x[t]
 
-Where one side doesn't write there, it leaves what is there already. So the array itself is no result
-of the conditional, and nothing of it is copied.
+Where one side doesn't write there, it leaves what is there already. So the array itself is no
+result of the conditional, and nothing of it is copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tapegrad.ir.tape import Call, Operand, Source, Var
@@ -38,7 +38,8 @@ class Write:
             if None in values:
                 (there,) = trace.builder.call(GetItem(index), [self.before], src, trace.reason)
                 values = [there if x is None else x for x in values]
-            yield tuple([Leaf(ArrayTracer, x.aval, x, None) for x in values])  # type: ignore[misc]
+            first, second = (Leaf(ArrayTracer, x.aval, x, None) for x in values if x is not None)
+            yield first, second
 
     def put(self, trace: Any, results: Iterator[Operand], src: Source | None) -> None:
         """Write the results."""
@@ -50,6 +51,38 @@ class Write:
             trace.note_write(self.array)
         self.array._operand = now
         self.array._version += 1
+
+
+def read_through(side: Side) -> tuple[Side, dict[Operand, Operand]]:
+    """A side in which what was written at a place isn't read there again, and what it has read
+    there, by what it reads now."""
+    written: dict[Operand, Call] = {}
+    known: dict[Operand, Operand] = {}
+    parts, calls = list(side.parts), []
+    for call in side.calls:
+        if not known.keys().isdisjoint(call.operands):
+            call = replace(call, operands=tuple([known.get(x, x) for x in call.operands]))
+        if isinstance(call.primitive, SetItem):
+            written[call.out] = call
+        elif isinstance(call.primitive, GetItem) and call.operands[0] in written:
+            x, index = call.operands[0], call.primitive.index
+            while x in written and _is_elsewhere(written[x], index):
+                x = written[x].operands[0]
+            if x not in written:
+                parts.append(replace(call, operands=(x,)))
+                continue
+            if written[x].primitive.index == index:  # type: ignore[attr-defined]
+                known[call.out] = written[x].operands[1]
+                continue
+        calls.append(call)
+    guards = [replace(g, operand=known.get(g.operand, g.operand)) for g in side.guards]
+    return Side(parts, calls, guards), known
+
+
+def _is_elsewhere(write: Call, index: Any) -> bool:
+    """Whether a write is to another element than the one that is read."""
+    its, axes = write.primitive.index, len(write.out.shape)  # type: ignore[attr-defined]
+    return its != index and _is_one(its, axes) and _is_one(index, axes)
 
 
 def writes_of(branch: Any, sides: Sequence[Side], taken: int) -> list[Write] | None:
@@ -71,7 +104,7 @@ def writes_of(branch: Any, sides: Sequence[Side], taken: int) -> list[Write] | N
                 index = call.primitive.index  # type: ignore[attr-defined]
                 values.setdefault(index, [None, None])[k] = call.operands[1]
             calls += written
-        if len(values) > 1 and not all(type(n) is int for index in values for n in index):
+        if len(values) > 1 and not all(_is_one(index, array.ndim) for index in values):
             return None
         found.append(Write(array, before, values, calls))
     made = {out for write in found for call in write.calls for out in call.outs}
@@ -81,6 +114,11 @@ def writes_of(branch: Any, sides: Sequence[Side], taken: int) -> list[Write] | N
         if not made.isdisjoint(read):
             return None  # what was written is read
     return found
+
+
+def _is_one(index: Sequence[Any], axes: int) -> bool:
+    """Whether an index is that of one element: two of these are of one, or don't overlap."""
+    return len(index) == axes and all(type(n) is int and n >= 0 for n in index)
 
 
 def _written(side: Side, before: Operand, end: Operand) -> list[Call] | None:

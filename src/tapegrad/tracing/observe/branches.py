@@ -25,10 +25,10 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.frames import MISSING, local, operand, put_locals, replace, top_of
-from tapegrad.tracing.observe.joins import RETURNED, Join, Sides
+from tapegrad.tracing.observe.joins import RETURNED, Join, Sides, sides_of
 
 FEWEST = 4  # times that a test is asked, both ways, before its sides are run apart
-TRIES = 8  # sides that can't be run, or be one value, before a test is left as a guard
+TRIES = 8  # sides in a row that can't be run, or be one value, before a test is left as a guard
 LONGEST = 20_000  # instructions of a side
 
 # By the numbers of variables and of entries of the stack; what a function returns has one, too.
@@ -64,8 +64,10 @@ class _Side:
             caller = getattr(back.f_trace, "__self__", None) if back is not None else None
             if not isinstance(caller, Activation) or caller.direct is not a.frame.f_code:
                 return
-            if _call_at(back) is not None:
-                caller.returning = _Returning(ended, value)
+            at = _call_at(back)
+            if at is not None:
+                flow = (caller.sides or sides_of(back.f_code)).flow
+                caller.returning = _Returning(ended, value, flow.next[at])
 
 
 @dataclass
@@ -121,8 +123,9 @@ class Branch(_Side):
         if trace.alive and trace.is_innermost and effects.count == self.count and ours:
             found = dispatch.merged(trace, self, values)
         if found is None:
-            self.sides.failed[jump] = self.sides.failed.get(jump, 0) + 1
+            _note_failure(trace, self.sides, jump)
             return {}
+        trace.failed.pop((self.sides, jump), None)
         forget_tests(trace, self.time)
         effects.path = self.path.then(jump)
         return found
@@ -138,11 +141,12 @@ class _Returning:
 
     ended: list[Any]
     value: Any
+    after: int  # the instruction after the call
 
     def arrived(self, a: Activation) -> None:
         """The caller goes on."""
         a.returning, value = None, self.value
-        if a.top() is not value:
+        if a.frame.f_lasti != self.after or a.top() is not value:
             return
         for branch in self.ended:
             value = branch.merged(a, {RESULT: value}).get(RESULT, value)
@@ -171,11 +175,12 @@ class _Chosen:
     trace: Any
     guard: Guard
     numbers: tuple[Any, Any]
+    after: int  # the instruction after the call
 
     def arrived(self, a: Activation) -> None:
         """The program goes on."""
         a.returning, found = None, a.top()
-        if any(found is x for x in self.numbers):
+        if a.frame.f_lasti == self.after and any(found is x for x in self.numbers):
             value = dispatch.chosen(self.trace, self)
             if value is not None:
                 replace(a.stack, value)
@@ -195,7 +200,10 @@ def choose(a: Activation, sides: Sides, trace: Any, guard: Guard) -> None:
     ):
         return
     if goes_both_ways(trace, sides, at, guard):
-        a.returning = _Chosen(sides, at, trace, guard, (a.top(1), a.top(0)))
+        after = sides.flow.next[at]
+        a.returning = _Chosen(sides, at, trace, guard, (a.top(1), a.top(0)), after)
+        if a.o.effects is None:
+            a.o.effects = Effects()  # so that each instruction is told
 
 
 _CHOOSING = (max, min)
@@ -223,7 +231,7 @@ def begin(
     done."""
     join = sides.join(jump)
     builder = trace.builder
-    if join is None or sides.failed.get(jump, 0) >= TRIES or jump in sides.apart:
+    if join is None or jump in sides.apart or trace.failed.get((sides, jump), 0) >= TRIES:
         return False
     if builder.guards[-1] is not guard:  # it is one from before
         return False
@@ -242,13 +250,11 @@ def begin(
     del effects.written[written:]
     forget_tests(trace, time)
     if other is None:
-        sides.failed[jump] = sides.failed.get(jump, 0) + 1
+        _note_failure(trace, sides, jump)
         return False
+    marks, since = (calls, guards, first), (count, written, time)
     a.branches.append(
-        Branch(
-            *(join, sides, trace, guard, truth),
-            *(calls, guards, first, other, count, written, time, path, bounds, arrays),
-        )
+        Branch(join, sides, trace, guard, truth, *marks, other, *since, path, bounds, arrays)
     )
     return True
 
@@ -286,6 +292,10 @@ def _apart(
     if found is None or apart.values is None:
         return None
     return Recorded(found.side, found.real(apart.values), found.written)
+
+
+def _note_failure(trace: Any, sides: Sides, jump: int) -> None:
+    trace.failed[sides, jump] = trace.failed.get((sides, jump), 0) + 1
 
 
 def _values(a: Activation, join: Join, sides: Sides) -> Values:

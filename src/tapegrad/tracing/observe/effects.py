@@ -83,7 +83,10 @@ class Effects:
     def step(self, a: Activation, at: int) -> None:
         """The instruction at this place of a frame's code is about to run."""
         if a.checks is None:
-            a.checks = _checks_of(a.frame.f_code)
+            code = a.frame.f_code
+            if a.o.apart is not None and a.sides is None and code.co_exceptiontable:
+                raise Stopped  # its handlers would run after that, too
+            a.checks = _checks_of(code)
         digest, length = self.path
         number = (id(a.checks) << 20) + at
         self.path = Path((digest * BASE + number) % MODULUS, length + 1)

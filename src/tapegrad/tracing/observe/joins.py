@@ -21,6 +21,7 @@ from types import CodeType
 from typing import Any
 
 from tapegrad.tracing.observe.liveness import Flow, flow_of, reads_and_writes
+from tapegrad.tracing.observe.watching import PREFIX_TOLD
 
 _RESUMED = 0x20 | 0x80 | 0x100 | 0x200  # generators, coroutines: they go on in other frames
 _PACKED = 0x04 | 0x08  # *args, **kwargs
@@ -52,7 +53,6 @@ class Sides:
     both: set[int] = field(default_factory=set)  # those that have gone both ways in one run
     apart: set[int] = field(default_factory=set)  # those whose sides aren't made one
     unmixed: set[int] = field(default_factory=set)  # those that leave no `tracing.either`
-    failed: dict[int, int] = field(default_factory=dict)  # how often a side couldn't be run apart
     # What is known of the numbers in sides, by their tests and outcomes: see `tracing.merging`.
     numbers: dict[tuple[int, bool], Any] = field(default_factory=dict)
     _joins: dict[int, Join | None] = field(default_factory=dict)
@@ -90,6 +90,8 @@ def _join_of(flow: Flow, jump: int) -> Join | None:
         offset, region, top = RETURNED, _reached(flow, starts, None), base
         if not all(flow.after(o) or flow.at[o].opname in _RETURNS for o in region):
             return None
+    if offset in flow.at and flow.at[offset].opname == "EXTENDED_ARG" and not PREFIX_TOLD:
+        return None
     if jump in region or top < base or not _stands_apart(flow, jump, region, base):
         return None
     codes = {truth: _code_of_side(flow, targets[truth], offset, region) for truth in targets}
@@ -139,7 +141,9 @@ def _taken(i: dis.Instruction) -> int:
     name, arg = i.opname, i.arg or 0
     if name in _PASSING:
         return 0
-    if name in ("SWAP", "COPY", "LIST_APPEND", "LIST_EXTEND", "DICT_UPDATE", "DICT_MERGE"):
+    if name in ("SWAP", "COPY"):
+        return arg
+    if name in ("LIST_APPEND", "LIST_EXTEND", "DICT_UPDATE", "DICT_MERGE"):
         return arg + 1
     if name in ("CALL", "CALL_KW"):
         return arg + 2 + (name == "CALL_KW")

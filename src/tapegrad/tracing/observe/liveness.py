@@ -40,8 +40,8 @@ class Flow:
             for offset in self.at:
                 if entry.start <= offset < entry.end:
                     self.handlers[offset] = entry.target, entry.depth, entry.lasti
-        called = {i.argval for i in text if i.opname == "LOAD_GLOBAL" and i.argval == "stack"}
-        self.sees_all = not _SEEING.isdisjoint(code.co_names) or bool(called)
+        stack = any(i.opname == "LOAD_GLOBAL" and i.argval == "stack" for i in text)
+        self.sees_all = stack or not _SEEING.isdisjoint(code.co_names)
         self.variables = len({*code.co_varnames, *code.co_cellvars}) + len(code.co_freevars)
         jumps = (i for i in text if i.opcode in _JUMPING)
         self.loops = any(i.argval <= i.offset for i in jumps)

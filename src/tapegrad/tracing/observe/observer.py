@@ -357,6 +357,12 @@ def loops_of(trace: Any) -> list[Turning]:
     return found(following.observer, trace)
 
 
+def compares() -> bool:
+    """Whether the run that is observed has asked which of two traced values it is."""
+    here = following.observer
+    return here is not None and here.effects is not None and here.effects.compared
+
+
 def note_written(x: Any) -> None:
     """A traced array is about to stand for another variable of the tape."""
     here = following.observer
