@@ -29,7 +29,7 @@ from tapegrad.tracing.either import EitherTracer
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.observer import observed
-from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, split
+from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, once, reading, split
 from tapegrad.tracing.trace import Reconsidered
 from tapegrad.tracing.tracer import ArrayTracer, FloatTracer, ScalarTracer, Tracer, kind_of
 from tapegrad.tracing.writes import read_through, writes_of
@@ -195,14 +195,18 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     del builder.calls[branch.calls :]
     _drop_guards(trace, branch.guards)
     moved = {id(call) for write in writes for call in write.calls}
-    first, second = sides = [
-        side._replace(calls=[call for call in side.calls if id(call) not in moved]) for side in both
+    parts, same = once(_in_order(both[0].parts, both[1].parts))
+    builder.calls += parts
+    sides = [
+        reading(side._replace(calls=[c for c in side.calls if id(c) not in moved]), same)
+        for side in both
     ]
-    builder.calls += _in_order(first.parts, second.parts)
+    slots = {k: (_read_as(a, same), _read_as(b, same)) for k, (a, b) in slots.items()}
     pairs = [pair if branch.truth else pair[::-1] for pair in slots.values()]
-    written = [pair for write in writes for pair in write.leaves(trace, branch.guard.src)]
+    left = [pair for write in writes for pair in write.leaves(trace, branch.guard.src)]
+    pairs += [(_read_as(a, same), _read_as(b, same)) for a, b in left]
     trace.bounds = branch.bounds
-    outs = _recorded(trace, branch, sides, [*pairs, *written]) if pairs or written else ()
+    outs = _recorded(trace, branch, sides, pairs) if pairs else ()
     _note_merged(trace, branch.sides, branch.join.jump, kinds.values())
     results = iter(outs)
     found = {k: kinds[k](trace, next(results), _as_value(mine)) for k, (mine, _) in slots.items()}

@@ -181,7 +181,7 @@ def trace_function(
     raw = builder.finish(operands)
     if trace.reconsidered or (trace.mixed and makes_a_difference(raw)):
         raise trace.without_mixing()
-    if trace.merged and compares():  # which of two values it is
+    if trace.merged and (compares() or _reads_what_is_gone(trace, raw)):
         raise trace.without_merging(None)
     if observer is not None:
         observer.check()
@@ -206,6 +206,17 @@ def trace_function(
 Number = Callable[
     [Tape, Sequence[Any], Collection[int], Sequence[Turning]], tuple[Tape, tuple[Any, ...]]
 ]
+
+
+def _reads_what_is_gone(trace: Trace, raw: Tape) -> bool:
+    """Whether a value is used that sides of branches have computed, which aren't there any more."""
+    known = {*raw.inputs, *[var for var, _ in trace.captured.values()]}
+    for call in raw.calls:
+        if any(isinstance(x, Var) and x not in known for x in call.operands):
+            return True
+        known.update(call.outs)
+    read = [*raw.outputs, *[guard.operand for guard in raw.guards]]
+    return any(isinstance(x, Var) and x not in known for x in read)
 
 
 def _held_alone(trace: Trace) -> list[int]:

@@ -29,7 +29,7 @@ from tapegrad.tracing.observe.joins import RETURNED, Join, Sides, sides_of
 
 FEWEST = 4  # times that a test is asked, both ways, before its sides are run apart
 TRIES = 8  # sides in a row that can't be run, or be one value, before a test is left as a guard
-LONGEST = 20_000  # instructions of a side
+LONGEST = 10_000  # instructions of a side
 
 # By the numbers of variables and of entries of the stack; what a function returns has one, too.
 Values = dict[int, Any]
