@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
 import pytest
 from tests.loops.branching import LENGTH, ONE
+from tests.loops.staying import KEPT
 from tests.loops.explicit_test import same
 
-from tapegrad import trace, value_and_grad
+from tapegrad import grad, trace, value_and_grad
 
 by_program = pytest.mark.parametrize("program", ONE, ids=lambda program: program.name)
 RNG = np.random.default_rng(3)
@@ -79,3 +81,108 @@ def test_compiled():
     for x in CALLS:
         same(compiled(x, RATE), played(x, RATE), 1e-8)
     assert compiled.cache_info().traces == 1
+
+
+@pytest.mark.parametrize("function", KEPT, ids=lambda f: f.__name__)
+def test_what_else_a_side_does_is_done(function):
+    derivatives = [value_and_grad(anew(function), compile="never") for _ in range(2)]
+    calls = [x[:40] for x in CALLS]
+    for order, derivative in zip((calls, calls[::-1]), derivatives, strict=True):
+        for x in (*order, order[0]):
+            value, gradient = derivative(x)
+            assert value == pytest.approx(function(x), rel=1e-11, abs=1e-12)
+            along, expected = differences(lambda x, _: function(x), x, RATE)
+            assert gradient @ along == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def roots(x):
+    """Each side has no derivative where the other one is taken."""
+    s = 0.0
+    for t in range(len(x)):
+        if x[t] > 0:
+            s = 0.5 * s + np.sqrt(x[t]) * np.log(x[t])
+        else:
+            s = 0.9 * s + (1.0 - x[t]) ** 0.5
+    return s
+
+
+def test_nothing_comes_from_the_side_that_is_not_taken():
+    value_and_grad(anew(roots), compile="never")(USUAL[0])
+    for mode in ("never", "always"):
+        derivative = value_and_grad(anew(roots), compile=mode)
+        for x in CALLS:
+            value, gradient = derivative(x)
+            assert value == pytest.approx(roots(x), rel=1e-12)
+            along, expected = differences(lambda x, _: roots(x), x, RATE)
+            assert gradient @ along == pytest.approx(expected, rel=1e-4)
+        assert derivative.cache_info().traces == 1
+
+
+def test_second_derivatives():
+    f = {program.name: program.function for program in ONE}["several_cases"]
+    value_and_grad(anew(f), compile="never")(USUAL[0], RATE)
+    first = grad(f, compile="never")
+    along = np.cos(np.arange(LENGTH))
+    second = grad(lambda x: first(x, RATE) @ along, compile="never")
+    for x in CALLS[:3]:
+        expected = (first(x + 1e-6 * along, RATE) - first(x - 1e-6 * along, RATE)) / 2e-6
+        assert second(x) @ along == pytest.approx(expected @ along, rel=1e-4, abs=1e-6)
+
+
+def inverse(x):
+    """Python's zero can't be divided by, NumPy's can."""
+    s = total = 0.0
+    for t in range(len(x)):
+        s = s + x[t]
+        if s < 0:
+            s = 0.0
+        total = total + (1.0 / s if t == len(x) - 1 else s)
+    return total
+
+
+@pytest.mark.parametrize("last", [1.0, -100.0])
+def test_errors_are_those_of_python(last):
+    derivative = value_and_grad(anew(inverse), compile="never")
+    x = np.append(USUAL[0], 1.0)
+    for each in (*USUAL, USUAL[0]):
+        derivative(np.append(each, 100.0))
+    x[-1] = last
+    if last < 0:
+        with pytest.raises(ZeroDivisionError):
+            inverse(x)
+        with pytest.raises(ZeroDivisionError):
+            derivative(x)
+    else:
+        assert derivative(x)[0] == pytest.approx(inverse(x))
+
+
+def test_a_side_that_tells_somebody_does_so_once():
+    told = []
+
+    def f(x):
+        s = 0.0
+        for t in range(len(x)):
+            if x[t] > s:
+                s = 0.5 * s + x[t]
+                told.append(t)
+            else:
+                s = 0.9 * s
+        return s
+
+    value_and_grad(f, compile="never")(USUAL[0])
+    found, told = told, []
+    f(USUAL[0])
+    assert found == told
+
+
+def test_numbers_that_have_always_been_plain_stay_so_where_they_have_to(recwarn):
+    def f(x):
+        s = 0.0
+        for t in range(len(x)):
+            width = 2.0 if x[t] > 0 else 3.0
+            s = s + math.exp(-width) * x[t]
+        return s
+
+    derivative = value_and_grad(f, compile="never")
+    for x in (*CALLS, CALLS[0]):
+        assert derivative(x)[0] == pytest.approx(f(x))

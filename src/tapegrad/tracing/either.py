@@ -120,13 +120,25 @@ class EitherTracer(_NUMPYS):
     __neg__, __pos__, __abs__ = _unary("__neg__"), _unary("__pos__"), _unary("__abs__")
 
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if any(_is_single(x) for x in inputs):
+            self._trace.reconsider()
+        return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+
+
 EitherTracer.__name__ = "float64"
+
+
+def _is_single(x: Any) -> bool:
+    """Whether Python's floats adapt to this plain array or number."""
+    plain = isinstance(x, (np.ndarray, np.generic)) and not isinstance(x, Value)
+    return plain and x.dtype.kind == "f" and x.dtype != np.float64
 
 
 def makes_a_difference(tape: Tape) -> bool:
     """Whether there are floats of another size on a tape."""
     outs = [out for call in tape.calls for out in call.outs]
-    if any(v.dtype.kind == "f" and v.dtype != np.float64 for v in (*tape.inputs, *outs)):
+    if any(v.dtype.kind in "fc" and v.dtype != np.float64 for v in (*tape.inputs, *outs)):
         return True
     return any(makes_a_difference(t) for call in tape.calls for t in call.primitive.tapes)
 

@@ -119,8 +119,8 @@ def _stand_ins(
             x._ordered = real._ordered
     pairs = [(x, arrays[at][0]) for at, x in found.items()]
     for x in given:
-        root = found.get(id(x._root)) if isinstance(x, ArrayTracer) and x._root else None
-        if root is not None:
+        root = found.get(id(getattr(x, "_root", None)))
+        if isinstance(x, ArrayTracer) and root is not None:
             part = _array(trace, x._operand, x._value)
             part._root, part._chain, part._ordered = root, x._chain, x._ordered
             pairs.append((part, x))

@@ -78,6 +78,7 @@ class Apart(_Side):
     code: CodeType
     sides: Sides
     values: Values | None = None
+    is_endless: bool = False  # on these values, as it seems
 
     def entered(self, a: Activation) -> None:
         """Its frame begins."""
@@ -289,6 +290,8 @@ def _apart(
         found = dispatch.apart(trace, function, given, arrays)
     finally:
         o.apart, o.effects.most = around, stopping
+    if apart.is_endless:
+        sides.apart.add(join.jump)
     if found is None or apart.values is None:
         return None
     return Recorded(found.side, found.real(apart.values), found.written)

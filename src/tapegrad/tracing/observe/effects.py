@@ -91,6 +91,7 @@ class Effects:
         number = (id(a.checks) << 20) + at
         self.path = Path((digest * BASE + number) % MODULUS, length + 1)
         if a.o.apart is not None and length > self.most:
+            a.o.apart.is_endless = True
             raise Stopped
         entry = a.checks[at]
         if entry is None:
