@@ -283,11 +283,10 @@ def _is_alike(x: Any, y: Any) -> bool:
 def _leaf(trace: Any, x: Any) -> Leaf | None:
     """What a value of the program's is on the tape; None of what isn't a number or an array."""
     if isinstance(x, Tracer):
-        if x._trace is not trace or x._doubt:
+        if x._trace is not trace or x._doubt or x._root is not None:
             return None
-        operand, value = x._read()
-        aval = x._aval
-        return Leaf(type(x), Aval(aval.shape, aval.dtype, x._weak), operand, value)
+        aval = Aval(x._aval.shape, x._aval.dtype, x._weak)
+        return Leaf(type(x), aval, x._operand, x._value)
     if type(x) is int and abs(x) <= _EXACT:  # an integer that is a float, too
         return Leaf(int, _FLOAT, Literal(np.float64(x)), x)
     if type(x) is float:

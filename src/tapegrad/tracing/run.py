@@ -181,7 +181,7 @@ def trace_function(
     raw = builder.finish(operands)
     if trace.reconsidered or (trace.mixed and makes_a_difference(raw)):
         raise trace.without_mixing()
-    if trace.merged and (compares() or _reads_what_is_gone(trace, raw)):
+    if (trace.merged and compares()) or _reads_what_is_gone(trace, raw):
         raise trace.without_merging(None)
     if observer is not None:
         observer.check()
@@ -210,6 +210,8 @@ Number = Callable[
 
 def _reads_what_is_gone(trace: Trace, raw: Tape) -> bool:
     """Whether a value is used that sides of branches have computed, which aren't there any more."""
+    if not trace.merged and not trace.failed:
+        return False
     known = {*raw.inputs, *[var for var, _ in trace.captured.values()]}
     for call in raw.calls:
         if any(isinstance(x, Var) and x not in known for x in call.operands):

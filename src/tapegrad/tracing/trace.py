@@ -286,7 +286,7 @@ class Trace:
 
     def without_merging(self, error: Exception | None) -> Reconsidered:
         """Give this trace up for an error, which it may be that branches have brought about."""
-        return Reconsidered([(sides.apart, jump) for sides, jump in self.merged], error)
+        return Reconsidered([(sides.apart, jump) for sides, jump in [*self.merged, *self.failed]], error)
 
     def is_exact(self, operand: Operand) -> bool:
         """Whether played and compiled code have the same bits here."""
