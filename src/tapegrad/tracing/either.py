@@ -119,7 +119,6 @@ class EitherTracer(_NUMPYS):
     __divmod__, __rdivmod__ = _apart, _apart_reflected
     __neg__, __pos__, __abs__ = _unary("__neg__"), _unary("__pos__"), _unary("__abs__")
 
-
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if any(_is_single(x) for x in inputs):
             self._trace.reconsider()

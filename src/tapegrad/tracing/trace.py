@@ -153,7 +153,7 @@ class Trace:
         self._guarded: set[Guard] = set()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.tests: dict[Any, Any] = {}  # where loops ask for a truth: see `observe.turns`
-        self.asked: dict[Any, list[int]] = {}  # where branches do: which ways they go, how often
+        self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go
         self.merged: list[Any] = []  # branches whose sides were made one, see `observe.branches`,
         self.mixed: list[Any] = []  # and those that left numbers which may be Python's or NumPy's
         self.reconsidered = False
@@ -286,7 +286,9 @@ class Trace:
 
     def without_merging(self, error: Exception | None) -> Reconsidered:
         """Give this trace up for an error, which it may be that branches have brought about."""
-        return Reconsidered([(sides.apart, jump) for sides, jump in [*self.merged, *self.failed]], error)
+        return Reconsidered(
+            [(sides.apart, jump) for sides, jump in [*self.merged, *self.failed]], error
+        )
 
     def is_exact(self, operand: Operand) -> bool:
         """Whether played and compiled code have the same bits here."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
 
-from tapegrad.ir.tape import Guard
+from tapegrad.ir.tape import Guard, Var
 from tapegrad.ir.turns import Path
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
@@ -27,7 +27,7 @@ from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.frames import MISSING, local, operand, put_locals, replace, top_of
 from tapegrad.tracing.observe.joins import RETURNED, Join, Sides, sides_of
 
-FEWEST = 4  # times that a test is asked, both ways, before its sides are run apart
+FEWEST = 4  # times that a test is asked before its sides are run apart
 TRIES = 8  # sides in a row that can't be run, or be one value, before a test is left as a guard
 LONGEST = 10_000  # instructions of a side
 
@@ -187,7 +187,7 @@ class _Chosen:
                 replace(a.stack, value)
 
 
-def choose(a: Activation, sides: Sides, trace: Any, guard: Guard) -> None:
+def choose(x: Any, a: Activation, sides: Sides, trace: Any, guard: Guard) -> None:
     """The truth of a value was asked for by what is no jump: by C code that was called. Where that
     is a choice among two numbers, and it goes both ways, it needs no guard."""
     at = _call_at(a.frame)
@@ -200,7 +200,7 @@ def choose(a: Activation, sides: Sides, trace: Any, guard: Guard) -> None:
         or not any(a.top(k) is f for k in (2, 3) for f in _CHOOSING)
     ):
         return
-    if goes_both_ways(trace, sides, at, guard):
+    if goes_both_ways(x, trace, sides, at, guard):
         after = sides.flow.next[at]
         a.returning = _Chosen(sides, at, trace, guard, (a.top(1), a.top(0)), after)
         if a.o.effects is None:
@@ -213,16 +213,23 @@ _CHOOSING = (max, min)
 # ---- the side that isn't taken
 
 
-def goes_both_ways(trace: Any, sides: Sides, jump: int, guard: Guard) -> bool:
-    """Whether a test that was reached has gone both ways in this run, or in an earlier one."""
+def goes_both_ways(x: Any, trace: Any, sides: Sides, jump: int, guard: Guard) -> bool:
+    """Whether a test that was reached has gone both ways in this run, or in an earlier one. What
+    is asked of Python's integers counts rounds, as in a first or last one, and stays guarded."""
     if jump in sides.both:
         return True
     asked = trace.asked.setdefault((sides, jump), [0, 0])
-    asked[0] |= 1 << bool(guard.expected.value)
-    asked[1] += 1
-    if asked[0] == 3 and asked[1] >= FEWEST:
+    asked[bool(guard.expected.value)] += 1
+    if all(asked) and sum(asked) >= FEWEST and not _is_of_integers(x, trace, guard):
         sides.both.add(jump)
     return jump in sides.both
+
+
+def _is_of_integers(x: Any, trace: Any, guard: Guard) -> bool:
+    """Whether a condition is one of Python's integers."""
+    calls = [call for call in trace.builder.calls[-2:] if guard.operand in call.outs]
+    read = [v for call in calls for v in call.operands if isinstance(v, Var)]
+    return bool(x._weak and read) and all(v.dtype.kind in "ib" for v in read)
 
 
 def begin(

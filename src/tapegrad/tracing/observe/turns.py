@@ -90,11 +90,11 @@ def reached(o: Any, x: Any, trace: Any, guard: Guard) -> None:
     if not trace.is_innermost:
         return
     if jump is None:
-        choose(a, sides, trace, guard)
+        choose(x, a, sides, trace, guard)
         return
     if not _asks_directly(flow, frame.f_lasti, a, x):
         return
-    both = goes_both_ways(trace, sides, jump, guard)
+    both = goes_both_ways(x, trace, sides, jump, guard)
     if not both and not flow.loops:
         return
     if o.effects is None:
