@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import gc
+import signal
+import time
 import types
 
 import numpy as np
@@ -227,6 +231,74 @@ def test_what_the_function_does_not_mention_costs_no_trace(compile):
     for k in range(3):
         df(X)
         model.history.append(k)
+    assert df.cache_info().traces == 1
+
+
+class _Watcher:
+    """Something that Python calls by itself, and whose reads can't be compared."""
+
+    def __init__(self):
+        self.seen = 0
+
+    def method(self, first, second):
+        self.seen += 1
+        self.at = time.perf_counter()
+
+    def __call__(self, *args):
+        self.method(*args)
+
+
+@contextlib.contextmanager
+def _collecting(called):
+    """Python collects garbage all the time, and calls this."""
+    threshold = gc.get_threshold()
+    gc.callbacks.append(called)
+    gc.set_threshold(10)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(called)
+
+
+@contextlib.contextmanager
+def _signalling(called):
+    """Ten thousand signals a second, which this handles."""
+    before = signal.signal(signal.SIGALRM, called)
+    signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("form", ["method", "object", "function", "closure"])
+@pytest.mark.parametrize("source", ["collector", "signal"])
+def test_what_python_runs_by_itself_costs_no_trace(source, form):
+    watcher = _Watcher()
+
+    def closure(first, second):
+        return (lambda: watcher(first, second))()
+
+    called = {
+        "method": watcher.method,
+        "object": watcher,
+        "function": lambda *args: watcher(*args),
+        "closure": closure,
+    }[form]
+
+    def f(x):
+        for _ in range(100):
+            x = np.sin(x) + len(list(map(list, [()] * 1000)))
+        return np.sum(x)
+
+    df = grad(f, compile="never")
+    x = np.ones(2)
+    with _collecting(called) if source == "collector" else _signalling(called):
+        for _ in range(3):
+            df(x)
+    assert watcher.seen
     assert df.cache_info().traces == 1
 
 

@@ -22,7 +22,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         value_and_grad,
         vjp,
     )
-    from tapegrad.loops import cond, map, scan, while_loop
+    from tapegrad.loops import cond, map, range, scan, while_loop
     from tapegrad.settings import cache_info, clear_cache, set_num_threads
     from tapegrad.testing import gradcheck
     from tapegrad.tracing.custom import Function
@@ -40,6 +40,7 @@ __all__ = [
     "jit",
     "map",
     "primitive",
+    "range",
     "scan",
     "set_num_threads",
     "simplegrad",

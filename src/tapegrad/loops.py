@@ -64,6 +64,57 @@ def scan(
     return found
 
 
+def range(*numbers: Any) -> Any:
+    """Python's `range`, for a `for` statement whose round is traced once.
+
+        for t in range(n):
+            h = f(h, x[t])
+            y[t] = h
+
+    It computes what Python's loop does, and outside of `grad`, `jit` and the like it is Python's
+    range. In them the statement makes its round twice, or a few times more where types change, and
+    the tape holds a loop: what tracing takes doesn't depend on the number of rounds. What the
+    variables hold after a round is carried into the next one: traced arrays and numbers, also those
+    in lists, tuples and dicts, and arrays that are written to.
+
+        >>> def decay(x):
+        ...     for t in range(1, 1000):
+        ...         x = x - x / (10.0 * t)
+        ...     return x
+        >>> grad(decay)(1.0) == decay(1.0)
+        True
+
+    Parameters
+    ----------
+    numbers : what Python's `range` takes: a number of rounds, or start, stop and a step.
+
+    Returns
+    -------
+    In a trace, what a `for` statement goes through, by itself. The loop's variable is a traced
+    integer: it is computed with, and indexes traced arrays. What `scan` says of its function holds
+    for the round: where it branches on a traced value that must go the same way in all rounds, it
+    must not count by plain numbers or append to lists, and the loop is left at its end alone.
+
+    Raises
+    ------
+    ArgumentError : from round to round something changes that isn't traced, or its shape or dtype.
+    TraceError : the rounds don't do the same; the loop is left by `break` or `return`; the numbers
+        go elsewhere than into a `for` statement.
+    UnsupportedError : a round writes to an array of which others show a part.
+    LeakedTracerError : a value that a round kept elsewhere than in a variable is used.
+    """
+    import builtins
+
+    from tapegrad.tracing.trace import current_trace
+
+    found = builtins.range(*numbers)
+    if current_trace() is None:
+        return found
+    from tapegrad.tracing.counted import Counted
+
+    return Counted(found)
+
+
 def map(f: Callable[[Any], Any], xs: Any) -> Any:
     """The results of a function of each entry along the first axis, stacked.
 

@@ -61,6 +61,7 @@ class Primitive:
     tapes: tuple[Tape, ...] = ()  # those among its parameters: programs that a call runs
     inlined: ClassVar[bool] = False  # whether their calls will stand in the place of this one's
     checks: Any = False  # whether it has guards of its own, and stays though nobody reads it
+    indexed: ClassVar[bool] = False  # whether it has an `index` alone, which rounds may move
     updates: ClassVar[bool] = False  # whether the result is the first operand with a part changed
     repeats: ClassVar[bool] = False  # whether it is a loop, which updates what it carries
 
@@ -342,13 +343,16 @@ def one_type(aval: Aval) -> Aval:
 
 
 class Builder:
-    """Records calls and hands out variables, in order; `finish` makes the tape."""
+    """Records calls and hands out variables, in order; `finish` makes the tape.
 
-    def __init__(self, name: str) -> None:
+    Those of a run are `recorded`, if they are to be held as rounds (see `ir.recorded`)."""
+
+    def __init__(self, name: str, recorded: Any = None) -> None:
         self.name = name
         self.inputs: list[Var] = []
         self.names: list[str] = []
-        self.calls: list[Call] = []
+        self.calls: Any = [] if recorded is None else recorded
+        self.recorded = recorded
         self.guards: list[Guard] = []
         self._next = 1
 
@@ -388,7 +392,7 @@ class Builder:
     ) -> tuple[Var, ...]:
         """Append a call; its outputs' types come from the primitive."""
         avals = primitive.avals(*[x.aval for x in operands])
-        return self._append(primitive, operands, avals, src, reason)
+        return self.define(primitive, operands, avals, src, reason)
 
     def again(self, call: Call, operands: Sequence[Operand]) -> tuple[Var, ...]:
         """Append a call of another tape, with other operands."""
@@ -396,9 +400,9 @@ class Builder:
             if x is not y and x.aval is not y.aval:
                 return self.call(call.primitive, operands, call.src, call.reason)
         avals = [out.aval for out in call.outs]  # of the same types as before
-        return self._append(call.primitive, operands, avals, call.src, call.reason)
+        return self.define(call.primitive, operands, avals, call.src, call.reason)
 
-    def _append(
+    def define(
         self,
         primitive: Primitive,
         operands: Sequence[Operand],
@@ -406,11 +410,23 @@ class Builder:
         src: Source | None,
         reason: str,
     ) -> tuple[Var, ...]:
+        """Append a call whose outputs have these types."""
         first = self._next
         self._next = first + len(avals)
         outs = tuple([Var(first + k, one_type(aval)) for k, aval in enumerate(avals)])
-        self.calls.append(Call(primitive, tuple(operands), outs, src, reason))
+        self.put(Call(primitive, tuple(operands), outs, src, reason))
         return outs
+
+    def put(self, call: Call) -> None:
+        """Append a call as it is."""
+        recorded = self.recorded
+        if recorded is not None and recorded.expects:
+            types = [x.aval for x in call.outs]
+            out = types[0] if len(types) == 1 else tuple(types)
+            first = call.outs[0].id
+            if recorded.takes(call.primitive, call.operands, first, out, call.src, call.reason):
+                return
+        self.calls.append(call)
 
     def finish(
         self,
@@ -421,7 +437,7 @@ class Builder:
         return Tape(
             self.name,
             tuple(self.inputs),
-            tuple(self.calls),
+            tuple(self.calls) if self.recorded is None else self.recorded.settled(),
             tuple(outputs),
             tuple(self.guards),
             tuple(captured),

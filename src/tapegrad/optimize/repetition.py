@@ -10,7 +10,7 @@ start: whether two rounds are alike takes two subtractions.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -33,8 +33,8 @@ OUTER = 8  # and behind a run, whose loop may be an inner one
 SMALL = 1024  # bytes of values that are put in an array, if they aren't parts of one already
 INDEXED = (GetItem, SetItem, Window, SetWindow, AddWindow)
 
-_MODULUS = (1 << 61) - 1
-_BASE = 1_000_003
+MODULUS = (1 << 61) - 1
+BASE = 1_000_003
 
 
 def starts(index: StaticIndex) -> tuple[int, ...]:
@@ -114,18 +114,23 @@ class Repetition:
         operands of folded loops are integers that may grow from round to round."""
         self.tape = tape
         self.constants = constants
-        self.calls = tape.calls
+        self.calls: Sequence[Call] = tape.calls
         self.folds = folds or {}
-        self.sizes = [0, *accumulate(spans or [1] * len(tape.calls))]
-        self.made: dict[int, tuple[int, int]] = {}  # a variable's number -> its call and place
+        self._spans = spans
         self.guards: dict[int, list[Guard]] = {}
         for guard in tape.guards:
             if isinstance(guard.operand, Var):
                 self.guards.setdefault(guard.operand.id, []).append(guard)
-        self.marks: list[int] = []
         self._numbers = _Numbers(), _Numbers(), _Numbers(), _Numbers()
+        self._look()
+
+    def _look(self) -> None:
+        """Mark the calls, and note where they are."""
+        self.sizes = [0, *accumulate(self._spans or [1] * len(self.calls))]
+        self.made: Any = {}  # a variable's number -> its call and place
+        self.marks: list[int] = []
         quick: dict[tuple[int, ...], int] = {}
-        for position, call in enumerate(tape.calls):
+        for position, call in enumerate(self.calls):
             guarded = False
             for place, out in enumerate(call.outs):
                 self.made[out.id] = position, place
@@ -144,8 +149,8 @@ class Repetition:
         self._sums = [0]
         powers = [1]
         for number in self.marks:
-            self._sums.append((self._sums[-1] * _BASE + number + 1) % _MODULUS)
-            powers.append(powers[-1] * _BASE % _MODULUS)
+            self._sums.append((self._sums[-1] * BASE + number + 1) % MODULUS)
+            powers.append(powers[-1] * BASE % MODULUS)
         self._powers = powers
         self._places: dict[int, list[int]] = {}
         for position, number in enumerate(self.marks):
@@ -179,18 +184,23 @@ class Repetition:
         """The calls with a mark."""
         return self._places.get(mark, [])
 
-    def next_places(self, at: int, count: int) -> list[int]:
-        """The next calls with the mark of this one."""
+    def next_places(self, at: int, count: int, behind: int | None = None) -> list[int]:
+        """The next calls with the mark of this one, or so many of them from `behind` on."""
         places = self._places[self.marks[at]]
-        first = bisect_right(places, at)
+        first = bisect_left(places, at + 1 if behind is None else behind)
         return places[first : first + count]
 
     def _digest(self, start: int, stop: int) -> int:
-        return (self._sums[stop] - self._sums[start] * self._powers[stop - start]) % _MODULUS
+        return (self._sums[stop] - self._sums[start] * self._powers[stop - start]) % MODULUS
 
     def size(self, start: int, stop: int) -> int:
         """How many calls of the user's program these are."""
         return self.sizes[stop] - self.sizes[start]
+
+    def is_done(self, runs: Sequence[Run]) -> bool:
+        """Whether these leave few calls, and aren't many, that may be rounds of a loop around."""
+        left = len(self.calls) - sum(run.stop - run.start for run in runs)
+        return left < CALLS and len(runs) < ROUNDS
 
     def runs(self) -> Iterator[Run]:
         """The runs, in order; they don't overlap."""
@@ -205,13 +215,12 @@ class Repetition:
 
     def _longest(self, at: int) -> Run | None:
         """The run from here on that has the most calls."""
-        places = self._places[self.marks[at]]
-        first = bisect_right(places, at)
-        if len(places) - first < ROUNDS - 1:
+        places = self.next_places(at, TRIED)
+        if len(places) < ROUNDS - 1:
             return None
         best: Run | None = None
         known: list[int] = []  # periods of runs
-        waiting = [place - at for place in places[first : first + TRIED]]
+        waiting = [place - at for place in places]
         waiting.reverse()
         while waiting:
             period = waiting.pop()
@@ -232,8 +241,7 @@ class Repetition:
             # begins again behind them.
             known.append(period)
             waiting = [k for k in waiting if all(k % p for p in known)]
-            behind = bisect_left(places, run.stop)
-            outer = [place - at for place in places[behind : behind + OUTER]]
+            outer = [place - at for place in self.next_places(at, OUTER, run.stop)]
             waiting += [k for k in reversed(outer) if k not in known and k not in waiting]
         if best is None or self.size(best.start, best.stop) < self._least(best):
             return None
@@ -273,6 +281,13 @@ class Repetition:
         later = at + period
         return self._digest(at, at + count) == self._digest(later, later + count)
 
+    def reads(self, runs: Sequence[Run]) -> Iterator[tuple[int, Operand]]:
+        """Where operands are read. What calls of a run read that the same run makes may be left
+        out."""
+        for position, call in enumerate(self.calls):
+            for x in call.operands:
+                yield position, x
+
     # ---- operands
 
     def run(self, start: int, period: int, rounds: int) -> Run | None:
@@ -299,13 +314,12 @@ class Repetition:
         ways: list[list[Way]] = []
         for k in range(period):
             here = []
-            for m in range(len(self.calls[start + k].operands)):
-                calls = self.calls[start + k : start + rounds * period : period]
-                xs = [c.operands[m] for c in calls]
-                if self.is_integer(calls[0], m):
-                    way, rounds = _linear(xs)
+            call = self.calls[start + k]
+            for m in range(len(call.operands)):
+                if self.is_integer(call, m):
+                    way, rounds = _linear(self.operands(start + k, m, period, rounds))
                 else:
-                    way, rounds = self._way(xs, start, period)
+                    way, rounds = self._way(start + k, m, start, period, rounds)
                 if rounds < ROUNDS:
                     return None
                 here.append(way)
@@ -318,29 +332,40 @@ class Repetition:
         fold = self.folds.get(id(call.primitive))
         return fold is not None and fold.is_integer(m)
 
-    def _way(self, xs: Sequence[Operand], start: int, period: int) -> tuple[Way, int]:
-        """How an operand is come by, and for how many rounds that holds."""
-        inside = [self._inside(x, start) for x in xs[: BACK + 1]]
-        for r, made in enumerate(inside):
+    def operands(self, at: int, m: int, period: int, rounds: int) -> list[Operand]:
+        """The operands number `m` of a call in so many rounds."""
+        calls = self.calls[at : at + (rounds - 1) * period + 1 : period]
+        return [call.operands[m] for call in calls]
+
+    def _way(self, at: int, m: int, start: int, period: int, rounds: int) -> tuple[Way, int]:
+        """How the operand number `m` of a call is come by, and for how many rounds that holds."""
+        xs = self.operands(at, m, period, min(rounds, BACK + 1))
+        for r, x in enumerate(xs):
+            made = self._inside(x, start)
             if made is None:
                 continue
             round_, k = divmod(made[0] - start, period)
             back = r - round_
             if back != r:  # made in the first rounds, and read later
                 return self._outside(xs[:r], start)
-            out = made[1]
-            break
-        else:
-            return self._outside(xs, start)
-        kind = "before" if back else "here"
-        rounds = back
-        position = start + k
-        for x in xs[back:]:
-            if type(x) is not Var or x.id != self.calls[position].outs[out].id:
-                break
-            position += period
-            rounds += 1
-        return Way(kind, None, k, out, back, tuple(xs[:back])), rounds
+            kind = "before" if back else "here"
+            here = at + back * period, m
+            rounds = back + self._following(here, (start + k, made[1]), period, rounds - back)
+            return Way(kind, None, k, made[1], back, tuple(xs[:back])), rounds
+        return self._outside(self.operands(at, m, period, rounds), start)
+
+    def _following(
+        self, reading: tuple[int, int], made: tuple[int, int], period: int, rounds: int
+    ) -> int:
+        """For how many of these rounds an operand, a call's one of this number, is what a call
+        makes."""
+        out = made[1]
+        xs = self.operands(*reading, period, rounds)
+        calls = self.calls[made[0] : made[0] + (rounds - 1) * period + 1 : period]
+        for r, (x, call) in enumerate(zip(xs, calls, strict=True)):
+            if type(x) is not Var or x.id != call.outs[out].id:
+                return r
+        return rounds
 
     def _inside(self, x: Operand, start: int) -> tuple[int, int] | None:
         """Where a variable is made, if that isn't before the run."""
@@ -348,12 +373,13 @@ class Repetition:
         return made if made is not None and made[0] >= start else None
 
     def _outside(self, xs: Sequence[Operand], start: int) -> tuple[Way, int]:
-        first = xs[0]
+        first = last = xs[0]
         rounds = 0
         same = True
         for x in xs:
-            if x is not first and x != first:
-                same = False
+            if x is not last and x is not first:
+                last = x
+                same = same and x == first
             if not same and self._inside(x, start) is not None:
                 break
             rounds += 1

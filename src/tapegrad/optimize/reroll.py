@@ -26,6 +26,7 @@ compression of data access addresses through nested loop recognition" (CGO 2008)
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,6 +38,7 @@ from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.optimize import repetition
 from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
 from tapegrad.optimize.folding import inner_runs, with_nests
+from tapegrad.optimize.held import found_in
 from tapegrad.optimize.lists import with_lists
 from tapegrad.optimize.repetition import BACK, Repetition, Run, Way
 from tapegrad.optimize.settling import settled
@@ -62,10 +64,8 @@ def reroll(tape: Tape, constants: Mapping[Var, np.ndarray] | None = None) -> Rer
     """The tape with loops. `constants` are inputs that always have these values: those that differ
     from round to round become one array, and are dropped."""
     if len(tape.calls) >= repetition.CALLS:
-        found = Repetition(tape, constants or {})
-        runs: Sequence[Run] = list(found.runs())
-        covered = sum(run.stop - run.start for run in runs)
-        if len(tape.calls) - covered >= repetition.CALLS or len(runs) >= repetition.ROUNDS:
+        found, runs = found_in(tape, constants or {})
+        if not found.is_done(runs):
             found, runs = _with_nests(found, runs)
         if runs:
             return _Rolled(found.tape, found, runs).result()
@@ -120,6 +120,7 @@ class _Rolled:
         self.tape = tape
         self.found = found
         self.all_runs = runs
+        self.starts = [run.start for run in runs]
         self.builder = Builder(tape.name)
         names = tape.names or ("",) * len(tape.inputs)
         self.env: dict[int, Operand | Entry] = {
@@ -128,7 +129,6 @@ class _Rolled:
         }
         self.made: dict[Var, Call] = {}
         self.further: list[tuple[Var, np.ndarray]] = []
-        self.rolled_guards: set[int] = set()
         self.wanted = self._wanted()
 
     def result(self) -> Rerolled:
@@ -142,7 +142,8 @@ class _Rolled:
             self._copy(call)
         tape = self.tape
         for guard in tape.guards:
-            if isinstance(guard.operand, Literal) or guard.operand.id not in self.rolled_guards:
+            made = self.found.made.get(guard.operand.id) if type(guard.operand) is Var else None
+            if made is None or self._run_at(made[0]) is None:  # else it is the rounds'
                 self.builder.guards.append(replace(guard, operand=self._operand(guard.operand)))
         outputs = [self._operand(x) for x in tape.outputs]
         done = self.builder.finish(outputs, tape.captured, tape.output_names)
@@ -163,24 +164,25 @@ class _Rolled:
 
     def _wanted(self) -> dict[Run, dict[tuple[int, int], set[int]]]:
         """Of each run, the results that are read after it: by call and place, in which rounds."""
-        owner: list[Run | None] = [None] * len(self.found.calls)
-        for run in self.all_runs:
-            owner[run.start : run.stop] = [run] * (run.stop - run.start)
         found: dict[Run, dict[tuple[int, int], set[int]]] = {run: {} for run in self.all_runs}
 
         def read(x: Any, by: Run | None) -> None:
             made = self.found.made.get(x.id) if type(x) is Var else None
-            run = owner[made[0]] if made is not None else None
+            run = self._run_at(made[0]) if made is not None else None
             if made is not None and run is not None and run is not by:
                 round_, k = divmod(made[0] - run.start, run.period)
                 found[run].setdefault((k, made[1]), set()).add(round_)
 
-        for position, call in enumerate(self.found.calls):
-            for x in call.operands:
-                read(x, owner[position])
+        for position, x in self.found.reads(self.all_runs):
+            read(x, self._run_at(position))
         for x in self.tape.outputs:
             read(x, None)
         return found
+
+    def _run_at(self, position: int) -> Run | None:
+        """The run that a call is of."""
+        k = bisect_right(self.starts, position) - 1
+        return self.all_runs[k] if k >= 0 and position < self.all_runs[k].stop else None
 
     # ---- outside
 
@@ -300,11 +302,6 @@ class _Rolled:
             for slot, named in results.items():
                 for round_, id_ in named:
                     self.env[id_] = Entry(found[slot], round_) if slot.stacked else found[slot]
-        for r in range(run.rounds):
-            for call in self.found.calls[
-                run.start + r * run.period : run.start + (r + 1) * run.period
-            ]:
-                self.rolled_guards.update(out.id for out in call.outs)
 
     def _chain(self, body: _Body, way: Way) -> Slot:
         """The slots of a value of some rounds ago, and of those in between."""

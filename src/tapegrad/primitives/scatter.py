@@ -31,6 +31,7 @@ class SetItem(Scatter):
     index: StaticIndex
 
     name = "setitem"
+    indexed = True
     onto = "first"
     updates = True
 

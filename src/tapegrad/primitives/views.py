@@ -179,7 +179,7 @@ def diagonal_map(offset: int, at: At) -> At:
 
 def as_numpy(index: StaticIndex) -> tuple[int | slice, ...]:
     """The index as NumPy takes it."""
-    return tuple(k if isinstance(k, int) else k.as_slice() for k in index)
+    return tuple([k if isinstance(k, int) else k.as_slice() for k in index])
 
 
 def indexed_shape(index: StaticIndex) -> tuple[int, ...]:
@@ -194,6 +194,7 @@ class GetItem(Linear, View):
     index: StaticIndex
 
     name = "getitem"
+    indexed = True
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(indexed_shape(self.index))

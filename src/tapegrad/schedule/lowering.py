@@ -182,19 +182,25 @@ class Lowering:
             return Affine((), int(x.value)) if whole else None
         return self.indices.get(x)
 
+    def place(self, primitive: Any, k: int, step: Operand, shape: tuple[int, ...]) -> Affine | None:
+        """The affine number that step `k` of what moves is; None where a value says the entry. That
+        is so where it may not be one of an array of this shape: -1 is the last one to NumPy."""
+        number, axis = self.affine(step), primitive.chosen(k)
+        if number is None or axis is None:
+            return number
+        first, last = number.range
+        return number if first >= 0 and last < shape[axis] else None
+
     def total(self, call: Call) -> Affine | None:
         """The affine number that a sum or a product of such numbers is; None of other calls."""
-        if call.primitive not in (ew.add, ew.mul) or call.out.aval != _COUNT:
+        if call.primitive not in (ew.add, ew.sub, ew.mul, ew.neg) or call.out.aval != _COUNT:
             return None
-        x, y = map(self.affine, call.operands)
-        if x is None or y is None:
+        numbers = [self.affine(x) for x in call.operands]
+        if None in numbers or not any(x.terms for x in numbers if x is not None):
             return None
-        if not (x.terms or y.terms) or (call.primitive is ew.mul and x.terms and y.terms):
+        found = _TOTALS[call.primitive](*numbers)
+        if found is None:
             return None
-        if call.primitive is ew.add:
-            found = x.plus(y)
-        else:
-            found = x.scaled(y.const) if x.terms else y.scaled(x.const)
         return found if max(map(abs, found.range)) < 1 << 62 else None  # an integer wraps around
 
     def moved(self, call: Call, at: At) -> At:
@@ -206,7 +212,7 @@ class Lowering:
         larger = call.operands[0] if isinstance(primitive, View) else call.out
         steps = primitive.steps(call.operands)
         for k, (step, moves) in enumerate(zip(steps, primitive.moves, strict=True)):
-            number = self.affine(step)
+            number = self.place(primitive, k, step, larger.shape)
             if number is None:  # a value says which entry it is
                 chosen = primitive.chosen(k)
                 assert chosen is not None, call
@@ -226,9 +232,12 @@ class Lowering:
             return {}
         if not is_placed(call, known):
             return None
-        steps = enumerate(primitive.steps(call.operands))
-        places = [(primitive.chosen(k), x) for k, x in steps if self.affine(x) is None]
-        return {axis: x for axis, x in places if axis is not None}
+        shape, found = self.larger(call), {}
+        for k, x in enumerate(primitive.steps(call.operands)):
+            axis = primitive.chosen(k)
+            if axis is not None and self.place(primitive, k, x, shape) is None:
+                found[axis] = x
+        return found
 
     @staticmethod
     def larger(call: Call) -> tuple[int, ...]:
@@ -351,6 +360,20 @@ class Lowering:
 
 
 _COUNT = Aval((), np.dtype(np.int64))
+
+
+def _product(x: Affine, y: Affine) -> Affine | None:
+    if x.terms and y.terms:
+        return None
+    return x.scaled(y.const) if x.terms else y.scaled(x.const)
+
+
+_TOTALS: dict[Any, Any] = {
+    ew.add: Affine.plus,
+    ew.sub: lambda x, y: x.plus(y.scaled(-1)),
+    ew.mul: _product,
+    ew.neg: lambda x: x.scaled(-1),
+}
 
 
 def is_placed(call: Call, indices: Collection[Operand]) -> bool:

@@ -15,16 +15,18 @@ thing that is done is to pause that.
 
 from __future__ import annotations
 
+import operator as pythons
 import sys
 import warnings
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import CodeType, FrameType, NoneType
 from typing import Any
 
 import numpy as np
 from numpy._core import umath
 
 from tapegrad.ir.tape import Aval, Call, Literal, Source, Var
+from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.source import is_told, source_of
@@ -89,31 +91,111 @@ Places = dict[tuple[int, int, int], Again]
 def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """The operator `name`, which applies `ufunc`; `numpys` goes the long way."""
     reflected = name.startswith("__r") and name != "__rshift__"
+    run = getattr(pythons, f"__{name.strip('_')[reflected:]}__")  # of scalars, quicker than `ufunc`
     places: Places = {}
 
     def operator(self: Any, other: Any) -> Any:
-        frame = _getframe(1)
-        place = id(frame.f_code), frame.f_lasti, id(self._aval)
-        known = places.get(place)
-        if known is not None and type(other) is known.kind:
-            follower = _gettrace()  # `pause`, without a call
-            if follower is not None:
-                here = following.observer
-                if here is None or follower is not here.follower or here.enters:
-                    follower = None
-                else:
-                    _settrace(None)
-            try:
+        follower = _gettrace()  # `pause`, without a call
+        if follower is not None:
+            here = following.observer
+            if here is None or follower is not here.follower or here.enters:
+                follower = None
+            else:
+                _settrace(None)
+        try:
+            frame = _getframe(1)
+            place = id(frame.f_code), frame.f_lasti, id(self._aval)
+            known = places.get(place)
+            if known is not None and type(other) is known.kind:
                 found = _applied(known, self, other, reflected)
-            finally:
-                if follower is not None:
-                    _settrace(follower)
-            if found is not None:
-                return found
+                if found is not None:
+                    return found
+        finally:
+            if follower is not None:
+                _settrace(follower)
         found = numpys(self, other)
         if found is not NotImplemented:
-            inputs = (other, self) if reflected else (self, other)
-            _learn(places, place, frame, dispatch.known(ufunc, inputs), self, other, found)
+            _learn(places, place, frame, ufunc, run, found, self, other, reflected)
+        return found
+
+    operator.__name__ = operator.__qualname__ = name
+    return operator
+
+
+def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
+    """What NumPy calls for its universal functions; `numpys` goes the long way."""
+    places: Places = {}
+
+    def apply(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        follower = _gettrace()  # `pause`, without a call
+        if follower is not None:
+            here = following.observer
+            if here is None or follower is not here.follower or here.enters:
+                follower = None
+            else:
+                _settrace(None)
+        try:
+            if kwargs or len(inputs) > 1 or method != "__call__":
+                return numpys(ufunc, method, inputs, kwargs)
+            frame = _getframe(1)
+            place = id(frame.f_code), frame.f_lasti, id(self._aval)
+            known = places.get(place)
+            if known is not None and known.run is ufunc:
+                found = _applied_alone(known, self)
+                if found is not None:
+                    return found
+            found = numpys(ufunc, method, inputs, kwargs)
+            _learn(places, place, frame, ufunc, ufunc, found, self)
+            return found
+        finally:
+            if follower is not None:
+                _settrace(follower)
+
+    apply.__name__ = apply.__qualname__ = name
+    return apply
+
+
+def alone(name: str, numpys: Callable[..., Any], run: Any = None) -> Callable[..., Any]:
+    """The operator `name` of one operand, or of one and a number, which mostly comes to one call of
+    an elementwise primitive; `numpys` goes the long way. `run` computes the value, if it is known
+    to."""
+    places: Places = {}
+
+    @unobserved
+    def again(frame: FrameType, self: Any, number: Any) -> Any:
+        known = places.get((id(frame.f_code), frame.f_lasti, id(self._aval)))
+        if known is None or known.number is not number:
+            return None
+        return _applied_alone(known, self)
+
+    @unobserved
+    def learn(frame: FrameType, self: Any, number: Any, found: Any, count: int) -> None:
+        code, calls = frame.f_code, self._trace.builder.calls
+        if not is_told(code.co_filename) or len(calls) != count + 1 or not hasattr(found, "_root"):
+            return
+        last = calls[-1]
+        if (
+            isinstance(last.primitive, Elementwise)
+            and last.outs == (found._operand,)
+            and found._root is None
+            and last.operands[0] == self._operand
+            and (len(last.operands) == 1 or type(last.operands[-1]) is Literal)
+            and type(number) in (int, float, NoneType)
+        ):
+            place = id(code), frame.f_lasti, id(self._aval)
+            kept = _kept(places, place, frame, self, found)
+            kept.primitive, kept.aval = last.primitive, found._aval
+            kept.number, kept.literal = number, last.operands[-1]
+            kept.run = run or last.primitive.ufunc
+            kept.deep = len(kept.aval.shape) > 1
+
+    def operator(self: Any, number: Any = None) -> Any:
+        frame = _getframe(1)
+        found = again(frame, self, number)
+        if found is None:
+            count = len(self._trace.builder.calls)
+            found = numpys(self) if number is None else numpys(self, number)
+            learn(frame, self, number, found, count)
         return found
 
     operator.__name__ = operator.__qualname__ = name
@@ -142,24 +224,48 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
         _set_literal(second, number)
     else:
         return None
-    filters, were, show = trace.warned
-    if (
-        number is None
-        or not trace.alive
-        or trace.inside is not None
-        or trace.src is not None
-        or errors_now() is not trace.calm
-        or _watching["filters"] is not filters
-        or filters != were
-        or _watching["_showwarnmsg_impl"] is not show
-        or (known.deep and _is_out_of_order(self, other))
-    ):
+    if number is None or not _is_plain(trace) or (known.deep and _is_out_of_order(self, other)):
         return None
     found = known.run(number, value) if reflected else known.run(value, number)
     if type(found) is not known.result:
         return None
     operands = (second, operand) if reflected else (operand, second)
     return made(trace, known.primitive, operands, known.aval, known.src, known.cls, found)
+
+
+def _applied_alone(known: Again, self: Any) -> Any:
+    """The result for an operand like that of the last time; None if it isn't."""
+    trace, root, value = self._trace, self._root, self._value
+    if (
+        value is None
+        or (self._doubt if root is None else not _is_fresh(self, root))
+        or not _is_plain(trace)
+        or (known.deep and _is_out_of_order(self))
+    ):
+        return None
+    operands: tuple[Any, ...]
+    if type(known.literal) is Literal:
+        found, operands = known.run(value, known.literal.value), (self._operand, known.literal)
+    else:
+        found, operands = known.run(value), (self._operand,)
+    if type(found) is not known.result:
+        return None
+    return made(trace, known.primitive, operands, known.aval, known.src, known.cls, found)
+
+
+def _is_plain(trace: Any) -> bool:
+    """Whether calls are recorded in this trace, at the lines where they are made, and nobody
+    watches for errors of floating point."""
+    filters, were, show = trace.warned
+    return (
+        trace.alive
+        and trace.inside is None
+        and trace.src is None
+        and errors_now() is trace.calm
+        and _watching["filters"] is filters
+        and filters == were
+        and _watching["_showwarnmsg_impl"] is show
+    )
 
 
 def made(
@@ -175,16 +281,23 @@ def made(
     builder = trace.builder
     at = builder._next
     builder._next = at + 1
-    out, call = _new(Var), _new(Call)
+    out = _new(Var)
     tracer: Any = _new(cls)
     _set_id(out, at)
     _set_aval(out, aval)
-    _set_primitive(call, primitive)
-    _set_operands(call, operands)
-    _set_outs(call, (out,))
-    _set_src(call, src)
-    _set_reason(call, trace.reason)
-    builder.calls.append(call)
+    recorded, reason = builder.recorded, trace.reason
+    if (
+        recorded is None
+        or not recorded.expects
+        or not recorded.takes(primitive, operands, at, aval, src, reason)
+    ):
+        call = _new(Call)
+        _set_primitive(call, primitive)
+        _set_operands(call, operands)
+        _set_outs(call, (out,))
+        _set_src(call, src)
+        _set_reason(call, reason)
+        builder.calls.append(call)
     tracer._trace, tracer._operand, tracer._value = trace, out, value
     tracer._aval, tracer._root, tracer._chain, tracer._version = aval, None, (), 0
     tracer._ordered, tracer._may_alias, tracer._doubt = True, (), ""
@@ -207,25 +320,39 @@ def _learn(
     places: Places,
     place: tuple[int, int, int],
     frame: FrameType,
-    known: tuple[Any, np.dtype, Aval] | None,
-    left: Any,
-    other: Any,
+    ufunc: np.ufunc,
+    run: Callable[..., Any],
     found: Any,
+    left: Any,
+    other: Any = None,
+    reflected: bool = False,
 ) -> None:
-    """Keep what an operator came to, if that is one call of a primitive."""
+    """Keep what an operator came to, if that is one call of a primitive. `run` is what computes the
+    value as `ufunc` does."""
     code = frame.f_code
-    if known is None or not is_told(code.co_filename):
+    inputs = (left,) if other is None else (other, left) if reflected else (left, other)
+    known = dispatch.known(ufunc, inputs) if is_told(code.co_filename) else None
+    if known is None:
         return
-    again = Again()
+    again = _kept(places, place, frame, left, found)
     again.primitive, dtype, again.aval = known
-    again.code, again.src, again.left = code, source_of(code, frame.f_lineno), left._aval
     again.kind, again.right = type(other), getattr(other, "_aval", None)
     again.dtype = dtype.type
-    again.number = other if again.right is None else None
-    again.literal = Literal(again.dtype(other)) if again.right is None else None
-    again.run = again.primitive.ufunc
-    again.result, again.cls = type(found._value), type(found)
+    is_number = other is not None and again.right is None
+    again.number = other if is_number else None
+    again.literal = Literal(again.dtype(other)) if is_number else None
+    again.run = run if dtype.kind == "f" else ufunc  # of whole numbers, scalars warn and wrap
     again.deep = len(again.aval.shape) > 1
+
+
+def _kept(
+    places: Places, place: tuple[int, int, int], frame: FrameType, left: Any, found: Any
+) -> Again:
+    """What is to be kept of an operator at a place."""
+    again = Again()
+    again.code, again.src = frame.f_code, source_of(frame.f_code, frame.f_lineno)
+    again.left, again.result, again.cls = left._aval, type(found._value), type(found)
     if len(places) >= MOST:
         places.clear()
     places[place] = again
+    return again

@@ -9,6 +9,7 @@ import numpy as np
 
 from tapegrad.errors import ConversionError, TraceError, UnsupportedError
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line, caller
 
 
@@ -35,6 +36,7 @@ class NumpyAttributes:
     def __trunc__(self: Any) -> int:
         return int(self)
 
+    @unobserved
     def __getitem__(self: Any, index: Any) -> Any:
         return dispatch.getitem(self, index)
 

@@ -29,7 +29,7 @@ from tapegrad.tracing.either import EitherTracer
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.observer import observed
-from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, once, reading, split
+from tapegrad.tracing.sides import Leaf, Side, body_of, moving_numbers, reading, split
 from tapegrad.tracing.trace import Reconsidered
 from tapegrad.tracing.tracer import ArrayTracer, FloatTracer, ScalarTracer, Tracer, kind_of
 from tapegrad.tracing.writes import read_through, writes_of
@@ -195,8 +195,7 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     del builder.calls[branch.calls :]
     _drop_guards(trace, branch.guards)
     moved = {id(call) for write in writes for call in write.calls}
-    parts, same = once(_in_order(both[0].parts, both[1].parts))
-    builder.calls += parts
+    same = _put_once(trace, _in_order(both[0].parts, both[1].parts))
     sides = [
         reading(side._replace(calls=[c for c in side.calls if id(c) not in moved]), same)
         for side in both
@@ -213,6 +212,21 @@ def merged(trace: Any, branch: Any, values: dict[int, Any]) -> dict[int, Any] | 
     for write in writes:
         write.put(trace, results, branch.guard.src)
     return found
+
+
+def _put_once(trace: Any, parts: Sequence[Call]) -> dict[Operand, Operand]:
+    """Record each part of an array once; what there is in the place of what there was."""
+    known: dict[Any, Operand] = {}
+    same: dict[Operand, Operand] = {}
+    for call in parts:
+        operands = tuple([same.get(x, x) for x in call.operands])
+        key = call.primitive, operands
+        if key not in known:
+            avals = [call.out.aval]
+            made = trace.builder.define(call.primitive, operands, avals, call.src, call.reason)
+            (known[key],) = made
+        same[call.out] = known[key]
+    return same
 
 
 def _read_as(leaf: Leaf, known: dict[Operand, Operand]) -> Leaf:

@@ -14,14 +14,14 @@ Names: `leaves` are those of what is carried, `done` the rounds that stand in fr
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
-from tapegrad.core.request import Request, check_leaf, describe
+from tapegrad.core.request import Request, check_leaf
 from tapegrad.core.statics import static_key
 from tapegrad.core.trees import accessors, flatten, is_array, is_number, is_traced, unflatten
 from tapegrad.errors import ArgumentError, TapeError, TraceError, UnsupportedError
@@ -30,12 +30,12 @@ from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.alike import Marks, are_alike, marks_of
-from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
+from tapegrad.tracing.run import Run, Traced, input_aval, plain_value
 from tapegrad.tracing.source import at_source
 from tapegrad.tracing.trace import Trace, innermost, traces_under_way
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 
+T = TypeVar("T")
 FIRST = 4  # rounds after which what is carried has its type
 
 
@@ -103,6 +103,19 @@ class Round:
         return self.traced.tape
 
 
+class Given(NamedTuple):
+    """What a round is passed: what is carried, the entries of arrays, and its step."""
+
+    leaves: list[Any]
+    entries: list[Any]
+    step: Any
+
+
+# What traces rounds: it yields what each is passed, is sent what this one has made (see
+# `Rounds.run`), and comes to something.
+Steps = Generator[Given, tuple[list[Any], list[Any], Any], T]
+
+
 @dataclass(frozen=True)
 class Rounds:
     """The rounds of a function that carries trees of this structure. `src` is the line that asks
@@ -136,6 +149,10 @@ class Rounds:
         """What the tape calls its first inputs."""
         raise NotImplementedError
 
+    def name(self, k: int) -> str:
+        """What messages call a carried leaf."""
+        return name_of(unflatten(self.structure, range(self.count)), k, "carry")
+
     def at(self) -> str:
         return at_source(self.src)
 
@@ -158,40 +175,48 @@ class Rounds:
 
     # ---- a traced round
 
-    def round(self, leaves: Sequence[Any], done: int, again: bool = False) -> Round:
+    def driven(self, steps: Steps[T]) -> T:
+        """What steps come to, whose rounds the function makes."""
+        try:
+            given = next(steps)
+            while True:
+                try:
+                    made = self.run(given.leaves, given.entries)
+                except BaseException as error:
+                    _fail(steps, error)
+                given = steps.send(made)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+    def round(self, leaves: Sequence[Any], done: int, again: bool = False) -> Steps[Round]:
         """The next round, traced."""
         carried = [is_traced(x) for x in leaves]
         windows = self.windows(done)
-        structures: list[Any] = []
-
-        @unobserved
-        def body(step: Any, *values: Any) -> Any:
+        step = np.int64(self.first_step(done))
+        operands = [x for x, yes in zip(leaves, carried, strict=True) if yes]
+        marks = marks_of(traces_under_way())
+        request = Request(self.f, (step, *operands, *self.arrays), names=self.words(leaves))
+        with _once_more(again or done > 0), Run(request, repeats=True, apart=True) as run:
+            (step, *values), _ = run.given
             given = iter(values)
             start = [next(given) if yes else x for x, yes in zip(leaves, carried, strict=True)]
             entries = [w(x, step) for w, x in zip(windows, given, strict=True)]
-            new, ys, structure = self.run(start, entries)
+            new, ys, structure = yield Given(start, entries, step)
             for x in entries:
                 if x._owner._version:
                     raise UnsupportedError(
                         f"{self.label}: the function writes to the entry that it is passed"
                         f"{self.at()}, which would change xs. Start with a copy: x = x.copy()"
                     )
-            structures[:] = [structure]
-            return [*new, *ys]
-
-        body.__name__ = describe(self.f)
-        step = np.int64(self.first_step(done))
-        operands = [x for x, yes in zip(leaves, carried, strict=True) if yes]
-        marks = marks_of(traces_under_way())
-        request = Request(body, (step, *operands, *self.arrays), names=self.words(leaves))
-        with _once_more(again or done > 0):
-            traced = trace_function(request, repeats=True, apart=True)
+            run.returned([*new, *ys])
+        traced = run.traced()
         found = [_leaf(traced, k) for k in range(len(traced.outputs))]
-        return Round(traced, found[: self.count], found[self.count :], structures[0], marks)
+        return Round(traced, found[: len(new)], found[len(new) :], structure, marks)
 
     def settled(
         self, leaves: list[Any], round_: Round, done: int
-    ) -> tuple[list[Any], Round] | None:
+    ) -> Steps[tuple[list[Any], Round] | None]:
         """What a loop starts from, and its round, if rounds leave what they take from here on.
 
         A number of Python's may become one of NumPy's, if the function computes the same with it.
@@ -199,12 +224,13 @@ class Rounds:
         old, new = [type_of(x) for x in leaves], [leaf.type for leaf in round_.leaves]
         if old == new:
             if not _here.again:
-                self._check_again(round_, self.round(leaves, done, again=True))
+                other = yield from self.round(leaves, done, again=True)
+                self._check_again(round_, other)
             return leaves, round_
         if [_kind(x) for x in old] != [_kind(x) for x in new]:
             return None
         start = [as_weak(x, leaf) for x, leaf in zip(leaves, round_.leaves, strict=True)]
-        other = self.round(start, done, again=True)
+        other = yield from self.round(start, done, again=True)
         if new == [leaf.type for leaf in other.leaves] and are_alike(
             round_.traced, other.traced, round_.marks
         ):
@@ -237,7 +263,8 @@ class Rounds:
             else stand_in(trace, next(given), leaf.value, leaf.aval.weak)
             for leaf in (*round_.leaves, *round_.ys)
         ]
-        return found[: self.count], found[self.count :]
+        count = len(round_.leaves)
+        return found[:count], found[count:]
 
     def operands(self, leaves: Sequence[Any], round_: Round, done: int) -> list[Any]:
         """The operands of a round's tape."""
@@ -291,13 +318,23 @@ class Rounds:
         """An ArgumentError if a carried leaf has another type after a round."""
         for k, (a, b) in enumerate(zip(old, new, strict=True)):
             if _kind(a) != _kind(b):
-                name = name_of(unflatten(self.structure, range(self.count)), k, "carry")
                 raise ArgumentError(
-                    f"{self.label}: {name} is {type_text(a)} before round {done} and "
+                    f"{self.label}: {self.name(k)} is {type_text(a)} before round {done} and "
                     f"{type_text(b)} after it{self.at()}. What is carried may change its shape "
                     f"and dtype in the first {FIRST} rounds, and then keeps them: let the function "
                     "return what it was given, as to shapes and dtypes"
                 )
+
+
+def _fail(steps: Steps[Any], error: BaseException) -> NoReturn:
+    """A round has failed: so do the steps, which leave what they had begun."""
+    try:
+        steps.throw(error)
+    except RuntimeError as other:
+        if other.__cause__ is error and isinstance(error, StopIteration):
+            raise error from None  # as it was, before Python told generators apart from it
+        raise
+    raise error
 
 
 # ---- types

@@ -16,6 +16,7 @@ from tapegrad.core.request import Request
 from tapegrad.core.trees import flatten, is_number, is_traced, notes_in, unflatten
 from tapegrad.errors import TapegradError
 from tapegrad.ir.inputs import renumbered, with_inputs
+from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
@@ -109,96 +110,158 @@ def trace_function(
     apart: bool = False,
     idle: bool = False,
 ) -> Traced:
-    """Make the call on tracers of the arrays and numbers among the arguments' leaves.
+    """Make the call on tracers of the arrays and numbers among the arguments' leaves. What
+    `number`, `repeats`, `apart` and `idle` mean, `Run` and `Trace` say."""
+    with Run(request, observer, number, repeats, apart, idle) as run:
+        args, kwargs = run.given
+        with observed():
+            result = request.f(*args, **kwargs)
+        run.returned(result)
+    return run.traced()
 
-    The first inputs of the tape are those leaves, in order. With an `observer` the run is observed,
-    and traced values that it leaves somewhere are an error. `number` makes the tape of what was
-    recorded, and the values of its captured inputs, of those and the numbers of those that nobody
-    else has. What `repeats`, `apart` and `idle`
-    mean `Trace` says.
+
+class Run:
+    """A call of a function on tracers, for which the context stands.
+
+    The first inputs of the tape are the arguments' leaves that are arrays and numbers, in order.
+    With an `observer` the run is observed, and traced values that it leaves somewhere are an error.
+    `number` makes the tape of what was recorded, and the values of its captured inputs, of those
+    and the numbers of those that nobody else has.
     """
-    load(CALLS)
-    name = "lambda" if request.name == "<lambda>" else request.name
-    builder = Builder(name)
-    labels = iter(request.names)
-    with Trace(builder, repeats=repeats, apart=apart, idle=idle) as trace:
-        tracers = []
-        given: list[Any] = []
-        for leaf in request.leaves:
-            if not is_traced(leaf):
-                tracers.append(leaf)
-                continue
-            label = next(labels)
-            given.append(leaf)
-            aval = input_aval(leaf)
-            var = builder.input(aval, label)
-            tracer = stand_in(trace, var, plain_value(leaf), aval.weak)
-            tracer._ordered = leaf._owner._ordered if isinstance(leaf, Tracer) else True
-            tracers.append(tracer)
-            if observer is not None:
-                observer.identities.given(tracer, leaf, len(tracers) - 1)
-        run_args, run_kwargs = unflatten(request.structure, tracers)
-        if observer is not None:
-            observer.identities.copied((run_args, run_kwargs))
+
+    def __init__(
+        self,
+        request: Request,
+        observer: Observer | None = None,
+        number: Number | None = None,
+        repeats: bool = False,
+        apart: bool = False,
+        idle: bool = False,
+    ) -> None:
+        load(CALLS)
+        self.request, self.observer, self.number = request, observer, number
+        self.name = "lambda" if request.name == "<lambda>" else request.name
+        builder = Builder(self.name, Recorded() if number is not None else None)
+        self.trace = Trace(builder, repeats=repeats, apart=apart, idle=idle)
+        self.given: Any = None  # arguments, and those with names
+        self._repeats = repeats
+        self._leaves: list[Any] = []  # of the arguments, those that are traced
+        self._tracers: list[Any] = []
+        self._result: Any = None
+        self._structure: Any = None
+        self._taken: Any = None
+        self._results: list[Any] = []  # leaves
+        self._outputs: list[int | None] = []
+        self._operands: list[Operand] = []
+        self._values: list[Any] = []
+
+    def __enter__(self) -> Run:
+        self.trace.__enter__()
         try:
-            with observed():
-                result = request.f(*run_args, **run_kwargs)
-        except Exception as error:
-            if trace.merged:
-                raise trace.without_merging(error) from None
-            if isinstance(error, TapegradError):
-                raise
-            if trace.refusal is not None:
-                raise trace.refusal from error
+            self._give()
+        except BaseException:
+            self.trace.__exit__()
+            raise
+        return self
+
+    def _give(self) -> None:
+        """Make tracers of the arguments' leaves, and arguments of them."""
+        labels = iter(self.request.names)
+        for leaf in self.request.leaves:
+            if not is_traced(leaf):
+                self._tracers.append(leaf)
+                continue
+            self._leaves.append(leaf)
+            aval = input_aval(leaf)
+            var = self.trace.builder.input(aval, next(labels))
+            tracer = stand_in(self.trace, var, plain_value(leaf), aval.weak)
+            tracer._ordered = leaf._owner._ordered if isinstance(leaf, Tracer) else True
+            self._tracers.append(tracer)
+            if self.observer is not None:
+                self.observer.identities.given(tracer, leaf, len(self._tracers) - 1)
+        self.given = unflatten(self.request.structure, self._tracers)
+        if self.observer is not None:
+            self.observer.identities.copied(self.given)
+
+    def returned(self, result: Any) -> None:
+        """The function has returned this."""
+        for refusal in (self.trace.refusal, self.trace.unfinished):
+            if refusal is not None:
+                raise self.trace.without_merging(refusal) if self.trace.merged else refusal
+        from tapegrad.tracing.leaks import check_returned
+
+        observer = self.observer
+        self._result = result
+        self._taken = observer.taken([result]) if observer is not None else None
+        self._results, self._structure = flatten(result)
+        kept = [(f"a {type(x).__name__} with a {n!r}", v) for x, n, v in notes_in(result)]
+        for leaf in self._results:
+            if isinstance(leaf, Tracer) or (isinstance(leaf, np.ndarray) and is_known(leaf.dtype)):
+                self._outputs.append(len(self._operands))
+                self._operands.append(to_operand(self.trace, leaf)[0])
+            else:
+                self._outputs.append(None)
+                kept.append((f"a {type(leaf).__name__}", leaf))
+        for what, x in kept:
+            check_returned(self.trace, x, what)
+            if observer is not None:
+                observer.given_back(x)
+        self._values = [x._read()[1] if isinstance(x, Tracer) else x for x in self._results]
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        self.trace.__exit__()
+        if isinstance(error, Exception) and self.trace.merged:
+            raise self.trace.without_merging(error) from None
+        if isinstance(error, Exception) and not isinstance(error, TapegradError):
+            if self.trace.refusal is not None:
+                raise self.trace.refusal from error
             # NumPy puts its own words over an error raised while it converts a tracer.
             if isinstance(error.__cause__, TapegradError):
                 raise error.__cause__ from None
-            raise
-        if trace.refusal is not None:
-            raise trace.without_merging(trace.refusal) if trace.merged else trace.refusal
-        from tapegrad.tracing.leaks import check_leaks, check_returned
 
-        returned = observer.taken([result]) if observer is not None else None
-        out_leaves, out_structure = flatten(result)
-        outputs: list[int | None] = []
-        operands: list[Operand] = []
-        kept = [(f"a {type(x).__name__} with a {n!r}", v) for x, n, v in notes_in(result)]
-        for leaf in out_leaves:
-            if isinstance(leaf, Tracer) or (isinstance(leaf, np.ndarray) and is_known(leaf.dtype)):
-                outputs.append(len(operands))
-                operands.append(to_operand(trace, leaf)[0])
-            else:
-                outputs.append(None)
-                kept.append((f"a {type(leaf).__name__}", leaf))
-        for what, x in kept:
-            check_returned(trace, x, what)
-            if observer is not None:
-                observer.given_back(x)
-        values = [leaf._read()[1] if isinstance(leaf, Tracer) else leaf for leaf in out_leaves]
-    if returned is not None:
-        returned(result)
-    trace.check_captured()
-    raw = builder.finish(operands)
-    if trace.reconsidered or (trace.mixed and makes_a_difference(raw)):
-        raise trace.without_mixing()
-    if (trace.merged and compares()) or _reads_what_is_gone(trace, raw):
-        raise trace.without_merging(None)
-    if observer is not None:
-        observer.check()
-        check_leaks(trace, observer.reads, raw)
-    turnings = loops_of(trace) if number is not None else ()
-    alone = _held_alone(trace) if number is not None else ()
-    captured: tuple[Any, ...] = tuple([outside for _, outside in trace.captured.values()])
-    fresh = [f"c{k}" for k in range(len(captured))]
-    tape = with_inputs(raw, [var for var, _ in trace.captured.values()], fresh)
-    tape, used = (
-        (renumbered(tape), captured) if number is None else number(tape, captured, alone, turnings)
-    )
-    weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in out_leaves]
-    written = trace.written([x for x in tracers if isinstance(x, Tracer) and x._trace is trace])
-    if not repeats:  # what rounds are passed is their own
-        check_apart(name, written, tape.names[: len(given)], [*given, *captured])
-    return Traced(request.name, tape, used, out_structure, outputs, values, weak, written)
+    def traced(self) -> Traced:
+        """What it left, when the context has ended."""
+        from tapegrad.tracing.leaks import check_leaks
+
+        trace, observer, number = self.trace, self.observer, self.number
+        if self._taken is not None:
+            self._taken(self._result)
+        trace.check_captured()
+        trace.put_back()
+        raw = trace.builder.finish(self._operands)
+        if trace.reconsidered or (trace.mixed and makes_a_difference(raw)):
+            raise trace.without_mixing()
+        if (trace.merged and compares()) or _reads_what_is_gone(trace, raw):
+            raise trace.without_merging(None)
+        if observer is not None:
+            observer.check()
+            check_leaks(trace, observer.reads, raw)
+        turnings = loops_of(trace) if number is not None else ()
+        alone = _held_alone(trace) if number is not None else ()
+        captured: tuple[Any, ...] = tuple([outside for _, outside in trace.captured.values()])
+        fresh = [f"c{k}" for k in range(len(captured))]
+        tape = with_inputs(raw, [var for var, _ in trace.captured.values()], fresh)
+        tape, used = (
+            (renumbered(tape), captured)
+            if number is None
+            else number(tape, captured, alone, turnings)
+        )
+        weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in self._results]
+        own = [x for x in self._tracers if isinstance(x, Tracer) and x._trace is trace]
+        written = trace.written(own)
+        if not self._repeats:  # what rounds are passed is their own
+            names = tape.names[: len(self._leaves)]
+            check_apart(self.name, written, names, [*self._leaves, *captured])
+        return Traced(
+            self.request.name,
+            tape,
+            used,
+            self._structure,
+            self._outputs,
+            self._values,
+            weak,
+            written,
+        )
 
 
 # What makes a tape of what a run recorded: of that, of the values of its captured inputs, of the

@@ -204,7 +204,8 @@ class Scan(Rounds):
                 _, ys, structure = self.run(own_copies(leaves), [_entry(x, 0) for x in ones])
                 avals = [input_aval(np.bool_(y) if isinstance(y, bool) else y) for y in ys]
             else:
-                round_ = replace(self, xs=ones, length=1).round(leaves, 0)
+                one = replace(self, xs=ones, length=1)
+                round_ = one.driven(one.round(leaves, 0))
                 structure, avals = round_.structure, [typed(y).aval for y in round_.ys]
         empty = [np.zeros((0, *aval.shape), aval.dtype) for aval in avals]
         return unflatten(self.structure, leaves), unflatten(structure, empty)
@@ -217,13 +218,13 @@ class Scan(Rounds):
         first: list[list[Any]] = []
         structure: Any = None
         for done in range(self.length):
-            round_ = self.round(leaves, done)
+            round_ = self.driven(self.round(leaves, done))
             if done == 0 and not on_tape([*leaves, *self.xs, *round_.traced.captured]):
                 return self.plainly(leaves)
             if done and round_.structure != structure:
                 raise self._other_results(structure, round_.structure)
             structure = round_.structure
-            settled = self.settled(leaves, round_, done)
+            settled = self.driven(self.settled(leaves, round_, done))
             if settled is not None:
                 leaves, rest = self._loop(*settled, done)
                 ys = [self._joined([y[k] for y in first], y) for k, y in enumerate(rest)]

@@ -49,21 +49,6 @@ def split(calls: Sequence[Call]) -> tuple[list[Call], list[Call]]:
     return parts, rest
 
 
-def once(parts: Sequence[Call]) -> tuple[list[Call], dict[Operand, Operand]]:
-    """Each part of an array once; and those that are the same as others, by what these are."""
-    known: dict[Any, Var] = {}
-    same: dict[Operand, Operand] = {}
-    found = []
-    for call in parts:
-        operands = tuple([same.get(x, x) for x in call.operands])
-        first = known.setdefault((call.primitive, operands), call.out)
-        if first is call.out:
-            found.append(replace(call, operands=operands))
-        else:
-            same[call.out] = first
-    return found, same
-
-
 def reading(side: Side, known: dict[Operand, Operand]) -> Side:
     """A side that reads others in the place of some."""
     if not known:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.again import binary
+from tapegrad.tracing.again import alone, binary
 from tapegrad.tracing.dispatch import dispatch
 
 _Ufuncs = NDArrayOperatorsMixin
@@ -66,6 +67,13 @@ def _repeated(name: str) -> Any:
     return operator
 
 
+def _power(self: Any, other: Any) -> Any:
+    """A scalar's: that of a boolean is that of an integer; the ufunc's is that of an int8."""
+    if self.dtype == np.bool_ and type(other) is int:
+        self = self.astype(np.int64)
+    return _Ufuncs.__pow__(self, other)
+
+
 class _Arithmetic:
     """Mixin of the operators that loops are made of."""
 
@@ -77,6 +85,7 @@ class _Arithmetic:
     __rtruediv__ = _again(np.true_divide, "__rtruediv__")
     __lt__, __le__ = _again(np.less, "__lt__"), _again(np.less_equal, "__le__")
     __gt__, __ge__ = _again(np.greater, "__gt__"), _again(np.greater_equal, "__ge__")
+    __neg__ = alone("__neg__", _Ufuncs.__neg__, operator.neg)
 
 
 class ArrayOperators(_Arithmetic, NDArrayOperatorsMixin):
@@ -84,6 +93,7 @@ class ArrayOperators(_Arithmetic, NDArrayOperatorsMixin):
 
     __slots__ = ()
     __eq__, __ne__ = _equality("eq"), _equality("ne")
+    __pow__ = alone("__pow__", _Ufuncs.__pow__)
 
     def __imatmul__(self: Any, other: Any) -> Any:
         other = dispatch.as_operand(other)
@@ -113,11 +123,7 @@ class ScalarOperators(_Arithmetic):
 
     __eq__, __ne__ = _equality("eq"), _equality("ne")
 
-    __neg__, __pos__ = _Ufuncs.__neg__, _Ufuncs.__pos__
+    __pos__ = _Ufuncs.__pos__
     __abs__, __invert__ = _Ufuncs.__abs__, _Ufuncs.__invert__
 
-    def __pow__(self: Any, other: Any) -> Any:
-        # The power of a boolean scalar is that of an integer; the ufunc's is that of an int8.
-        if self.dtype == np.bool_ and type(other) is int:
-            self = self.astype(np.int64)
-        return _Ufuncs.__pow__(self, other)
+    __pow__ = alone("__pow__", _power)

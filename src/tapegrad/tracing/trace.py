@@ -13,6 +13,7 @@ import os
 import threading
 import warnings
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -27,9 +28,10 @@ from tapegrad.errors import (
     TapegradError,
     TraceError,
 )
-from tapegrad.ir.tape import Aval, Builder, Guard, Literal, Operand, Source, Var
+from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Source, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
+from tapegrad.tracing.aside import Aside
 from tapegrad.tracing.layout import note_aliased_write
 from tapegrad.tracing.observe.observer import note_captured, note_written
 from tapegrad.tracing.proxy import Proxy
@@ -161,6 +163,7 @@ class Trace:
         # What may be written to, if not all: see `tracing.merging`.
         self.writable: Callable[[Proxy], bool] | None = None
         self.refusal: TapegradError | None = None
+        self.unfinished: TapegradError | None = None  # what its function may not return with
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
         self.inside: Trace | None = None  # what stands apart, and records in its place now
         self._around: list[tuple[Trace, Trace | None]] = []
@@ -185,11 +188,21 @@ class Trace:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.alive = False
-        _under_way.stack.pop()
-        running.pop(self.level, None)
-        for trace, inside in self._around:
-            trace.inside = inside
+        stack = _under_way.stack
+        if self in stack:
+            at = stack.index(self)
+            for trace in reversed(stack[at + 1 :]):  # which an error may have left open
+                if trace is not None:
+                    trace._end()
+            del stack[at:]
+        self._end()
+
+    def _end(self) -> None:
+        if self.alive:
+            self.alive = False
+            running.pop(self.level, None)
+            for trace, inside in self._around:
+                trace.inside = inside
 
     @contextlib.contextmanager
     def presumed(self) -> Iterator[None]:
@@ -207,12 +220,21 @@ class Trace:
         return _under_way.stack[-1] is self
 
     def check_alive(self) -> None:
-        if not self.alive:
-            raise LeakedTracerError(
-                f"a value traced in {self.label} was used after that trace had ended{at_line()}. "
-                "It was kept in a list, an attribute or a global. Return it from the function "
-                "instead, as a result or with has_aux=True"
+        if self.alive:
+            return
+        around = current_trace()
+        if around is not None and around.unfinished is not None:
+            raise around.unfinished
+        advice = "Return it from the function instead, as a result or with has_aux=True"
+        if self.repeats:
+            advice = (
+                "Rounds are traced once for all: let the function carry it, or return it as the "
+                "round's result; in a loop over tapegrad.range, keep it in a variable"
             )
+        raise LeakedTracerError(
+            f"a value traced in {self.label} was used after that trace had ended{at_line()}. "
+            f"It was kept in a list, an attribute or a global. {advice}"
+        )
 
     def capture(self, outside: Any, aval: Aval) -> Var:
         """The captured input that stands for an array or tracer from outside."""
@@ -274,6 +296,23 @@ class Trace:
             (k, self._written[id(x)][1]) for k, x in enumerate(tracers) if id(x) in self._written
         )
 
+    def set_aside(self) -> bool:
+        """From here on calls are recorded so that they can be taken from the tape again. Whether
+        they weren't before."""
+        builder = self.builder
+        if builder.recorded is None:
+            return False
+        builder.calls, builder.recorded = Aside(builder.recorded), None
+        return True
+
+    def put_back(self) -> None:
+        """What was set aside is recorded for good."""
+        builder, aside = self.builder, self.builder.calls
+        if isinstance(aside, Aside):
+            builder.calls = builder.recorded = aside.before
+            for call in aside.own:
+                builder.put(call)
+
     def reconsider(self) -> None:
         """Give this trace up: numbers that may be Python's or NumPy's, which branches have left,
         make a difference. When it is made again, these branches don't leave any."""
@@ -297,19 +336,25 @@ class Trace:
     def is_of_integers(self, operand: Operand) -> bool:
         """Whether a number comes of integers by arithmetic alone: no derivative goes through it,
         and compiled code computes the same bits, so it can be guarded."""
-        made = {out: call for call in self.builder.calls for out in call.outs}
         waiting = [operand]
         while waiting:
             x = waiting.pop()
             if isinstance(x, Literal) or x.dtype.kind != "f":
                 continue
-            call = made.get(x)
+            call = self._made_by(x)
             if call is None or not (
                 call.primitive in _ROUNDED or isinstance(call.primitive, AsType)
             ):
                 return False
             waiting += call.operands
         return True
+
+    def _made_by(self, x: Var) -> Call | None:
+        """The call that makes a variable. Later ones make variables of higher numbers."""
+        calls = self.builder.calls
+        at = bisect_right(range(len(calls)), x.id, key=lambda k: calls[k].outs[0].id) - 1
+        call: Call | None = calls[at] if at >= 0 else None
+        return call if call is not None and x in call.outs else None
 
     def guard(
         self, tracer: Proxy, expected: Any, what: str, src: Source | None = None

@@ -25,7 +25,7 @@ from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand, one_type
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.again import made
+from tapegrad.tracing.again import made, universal
 from tapegrad.tracing.attributes import NumpyAttributes
 from tapegrad.tracing.chains import Chosen, unviewed, viewed
 from tapegrad.tracing.conversions import AsIndex, Conversions, Rounds
@@ -46,6 +46,7 @@ from tapegrad.tracing.numbers import (
     WholeMethods,
 )
 from tapegrad.tracing.observe.effects import Stopped
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import asks_for, asks_itself, at_line, user_source
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
@@ -140,13 +141,13 @@ class Tracer(Conversions, Proxy):
 
     def _as_pythons(self) -> Any:
         """This number, which was just made, as one of Python's."""
-        _set_class(self, _PYTHONS[self._aval.dtype.kind])
+        set_class(self, _PYTHONS[self._aval.dtype.kind])
         return self
 
     def _revalued(self, value: Any) -> Any:
         """This tracer, which was just made, with its value as a scalar or as an array."""
         self._value = value
-        _set_class(self, kind_of(value, self._aval))
+        set_class(self, kind_of(value, self._aval))
         return self
 
     def _write(self, primitive: Any, *operands: Any) -> None:
@@ -193,9 +194,9 @@ class Tracer(Conversions, Proxy):
 
     # ---- NumPy's protocols
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return dispatch.ufunc(ufunc, method, inputs, kwargs)
+    __array_ufunc__ = universal("__array_ufunc__", lambda *args: dispatch.ufunc(*args))
 
+    @unobserved
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return dispatch.function(func, args, kwargs)
 
@@ -211,7 +212,7 @@ def _references(held: Any) -> int:
 _ALONE = _references(SimpleNamespace(_value=np.empty(0)))  # as this Python counts
 
 # What `type(x)` is set by: `__class__` of a tracer says what the tracer stands for.
-_set_class = vars(object)["__class__"].__set__
+set_class = vars(object)["__class__"].__set__
 
 
 # ---- arrays and NumPy's scalars
@@ -225,7 +226,7 @@ class _Matched(metaclass=ABCMeta):  # noqa: B024
     __abc_tpflags__ = np.ndarray.__flags__ & 1 << 5
 
 
-class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):  # type: ignore[misc]
+class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):
     """A traced ndarray."""
 
     __slots__ = ()
@@ -267,6 +268,7 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):  
     def __contains__(self, x: Any) -> bool:
         return bool((self == x).any())
 
+    @unobserved
     def __setitem__(self, index: Any, value: Any) -> None:
         dispatch.setitem(self, index, value)
 
@@ -438,7 +440,10 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
         result = (evaluate or primitive.evaluate)(*values) if known else None
         if type(result) is tuple:
             (result,) = result
-        aval = one_type(primitive.avals(*[x.aval for x in plain])[0])
+        recorded = trace.builder.recorded
+        aval = recorded.expected(primitive, plain) if recorded is not None else None
+        if aval is None:
+            aval = one_type(primitive.avals(*[x.aval for x in plain])[0])
         src = trace.src or user_source()
         out = made(trace, primitive, tuple(plain), aval, src, kind_of(result, aval), result)
         if not is_ordered(primitive, operands, values):

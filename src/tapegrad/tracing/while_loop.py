@@ -116,10 +116,10 @@ class While(Rounds):
         while _known(going) is not False:
             if done == self.most:
                 raise self._too_long()
-            round_ = self.round(leaves, done)
+            round_ = self.driven(self.round(leaves, done))
             if not on_tape([going, *leaves, *round_.traced.captured]):
                 return self.plainly(leaves)
-            settled = self.settled(leaves, round_, done)
+            settled = self.driven(self.settled(leaves, round_, done))
             if settled is not None:
                 return unflatten(self.structure, self._loop(*settled, going, done))
             if done >= FIRST:

@@ -8,6 +8,7 @@ its indices; how many there are is guarded. Index arrays from outside are read a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from tapegrad.tracing.frontend.operands import (
     store,
 )
 from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.parts import part
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, link_chosen, stand_in, unwrap
 
@@ -146,11 +148,20 @@ def _index_arrays(k: Any, x: Tracer) -> list[Tracer]:
 _BOUNDS = (int, type(None))
 
 
+@lru_cache(maxsize=4096)
+def _bounded(start: int | None, stop: int | None, step: int | None, extent: int) -> Slice:
+    return _explicit(slice(start, stop, step), extent)
+
+
 def plain_index(x: Tracer, index: Any) -> tuple[int | Slice, ...] | None:
     """The integer or slice that Python's integers and slices say for each axis of `x`, as most
     indices do; None if there is something else, or an integer out of bounds."""
-    entries = index if type(index) is tuple else (index,)
     shape = x._aval.shape
+    if type(index) is int and len(shape) == 1:  # as in most loops
+        (extent,) = shape
+        inside = -extent <= index < extent
+        return (index + extent if index < 0 else index,) if inside else None
+    entries = index if type(index) is tuple else (index,)
     if len(entries) > len(shape):
         return None
     explicit: list[int | Slice] = []
@@ -160,10 +171,10 @@ def plain_index(x: Tracer, index: Any) -> tuple[int | Slice, ...] | None:
                 return None
             explicit.append(k + extent if k < 0 else k)
         elif type(k) is slice and all(type(b) in _BOUNDS for b in (k.start, k.stop, k.step)):
-            explicit.append(_explicit(k, extent))
+            explicit.append(_bounded(k.start, k.stop, k.step, extent))
         else:
             return None
-    explicit += [Slice(0, extent) for extent in shape[len(entries) :]]
+    explicit += [_bounded(0, None, None, extent) for extent in shape[len(entries) :]]
     return tuple(explicit) if explicit else None
 
 
@@ -324,7 +335,7 @@ def getitem(x: Tracer, index: Any) -> Any:
     """`x[index]`."""
     plain = plain_index(x, index)
     if plain is not None:
-        return GetItem(plain)(x)
+        return part(GetItem(plain), x)
     found = IndexParts(x, index)
     if found.advanced:
         return found.gathered(found.move_first(x))

@@ -27,6 +27,7 @@ from tapegrad.tracing.frontend.operands import (
     untraced,
 )
 from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.parts import put as put_part
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -46,7 +47,7 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
         )
     plain = plain_index(x, index)
     if plain is not None and len(getattr(value, "shape", ())) <= len(indexed_shape(plain)):
-        x._write(SetItem(plain), fit(x, value, indexed_shape(plain)))
+        put_part(SetItem(plain), x, fit(x, value, indexed_shape(plain)))
         return
     alone = index[0] if isinstance(index, tuple) and len(index) == 1 else index
     if _is_mask_of(x, alone):

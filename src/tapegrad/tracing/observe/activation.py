@@ -29,6 +29,7 @@ class Activation(Follower):
             "function",
             "known",
             "lowered",
+            "numbers",
             "o",
             "program",
             "returning",
@@ -45,14 +46,15 @@ class Activation(Follower):
         frame: FrameType,
         address: int,
         function: Any,
-        program: tuple[Program, list[int]],
+        program: Program,
+        tops: list[int],
+        known: set[str],
     ) -> None:
         self.o, self.address = o, address
         self.frame: Any = frame
         self.function = function
-        self.program, self.tops = program
+        self.program, self.tops, self.known = program, tops, known
         self.stack = 0  # where the topmost operand of the running instruction is
-        self.known = o.known_names(frame)
         self.checks: Any = None  # see `effects.py`
         self.branches: list[Any] = []  # see `branches.py`, as of the next three
         self.returning: Any = None
@@ -60,15 +62,25 @@ class Activation(Follower):
         self.lowered = 0  # how many entries of the stack aren't there then
         self.users = o.is_users(frame.f_code)
         self.direct: Any = None  # the code that the running instruction calls by itself
+        self.numbers = (
+            False  # whether it compares numbers and traced values, and asks for the truth
+        )
         self.then: Then | None = None  # what is noted when the running instruction is done
 
     def step(self, frame: FrameType, event: str, arg: Any) -> Any:
         """Python calls this before each instruction, and when the frame ends or raises."""
-        self.o.enters = False
         at = frame.f_lasti >> 1
-        silent = self.then is None and event == "opcode" and self.program[at] is None
-        if silent and self.o.effects is None:
-            return self.step  # as most of the time
+        o, instruction = self.o, self.program[at]
+        if self.then is None and event == "opcode" and o.effects is None:  # as most of the time
+            if instruction is not None:
+                o.enters = False
+                self.stack = self.address + self.tops[at]
+                try:
+                    self.then = instruction[0](self, instruction[1])
+                except Exception as error:
+                    o.fault(error)
+            return None  # it goes on being called
+        o.enters = False
         self.stack = self.address + self.tops[at]
         then = self.then
         if then is not None:
@@ -76,27 +88,26 @@ class Activation(Follower):
             try:
                 then(self.top() if event == "opcode" else MISSING)
             except Exception as error:
-                self.o.fault(error)
+                o.fault(error)
         if event == "return":
             if self.branches:
                 self.branches[-1].left(self, arg)
-            self.o.returned(frame, arg)
+            o.returned(frame, arg)
             self.frame = self.function = None  # which holds this activation
             return None
         if event == "opcode":
-            instruction = self.program[at]
             try:
                 if self.returning is not None:
                     self.returning.arrived(self)
                 while self.branches and self.branches[-1].join.offset == frame.f_lasti:
                     self.branches.pop().joined(self)
-                if self.o.effects is not None:
-                    self.o.effects.step(self, at)
+                if o.effects is not None:
+                    o.effects.step(self, at)
                 if instruction is not None:
                     self.then = instruction[0](self, instruction[1])
             except Exception as error:
-                self.o.fault(error)
-        return self.step
+                o.fault(error)
+        return None
 
     def top(self, k: int = 0) -> Any:
         """The operand number `k`, counted from the top of the stack."""

@@ -37,7 +37,7 @@ RESULT = -1
 
 
 @dataclass
-class Recorded:
+class Left:
     """What a side has recorded, and what it has left where the sides meet."""
 
     side: Any  # see `tracing.merging`
@@ -102,13 +102,14 @@ class Branch(_Side):
     calls: int  # how many there were on the tape,
     guards: int  # and how many guards before its own
     first: int  # the number of its next variable
-    other: Recorded
+    other: Left
     count: int  # of effects
     written: int
     time: int
     path: Path
     bounds: dict[Any, int]  # of integers
     arrays: dict[int, Any]  # that the frame's variables reach, with what they held: by id
+    is_first: bool  # of those that are under way, each within the one before
 
     def joined(self, a: Activation) -> None:
         """The program has come to where the sides meet."""
@@ -117,6 +118,12 @@ class Branch(_Side):
 
     def merged(self, a: Activation, values: Values) -> Values:
         """What variables hold from now on, for those that hold another value then."""
+        found = self._merged(a, values)
+        if self.is_first:
+            self.trace.put_back()
+        return found
+
+    def _merged(self, a: Activation, values: Values) -> Values:
         effects, trace, jump = a.o.effects, self.trace, self.join.jump
         written = effects.written[self.written :]
         ours = all(number >= self.first or at in self.arrays for at, number in written)
@@ -247,6 +254,7 @@ def begin(
     truth = bool(guard.expected.value)
     given = [local(a.address, k) for k in range(sides.flow.code.co_nlocals)]
     arrays = dispatch.arrays(trace, given)
+    is_first = trace.set_aside()
     calls, guards, first = len(builder.calls), len(builder.guards) - 1, builder.following
     bounds = dict(trace.bounds)
     count, written, path = effects.count, len(effects.written), effects.path
@@ -259,11 +267,14 @@ def begin(
     forget_tests(trace, time)
     if other is None:
         _note_failure(trace, sides, jump)
+        if is_first:
+            trace.put_back()
         return False
     marks, since = (calls, guards, first), (count, written, time)
-    a.branches.append(
-        Branch(join, sides, trace, guard, truth, *marks, other, *since, path, bounds, arrays)
+    branch = Branch(
+        join, sides, trace, guard, truth, *marks, other, *since, path, bounds, arrays, is_first
     )
+    a.branches.append(branch)
     return True
 
 
@@ -275,12 +286,12 @@ def _apart(
     trace: Any,
     given: list[Any],
     arrays: dict[int, Any],
-) -> Recorded | None:
+) -> Left | None:
     """What a side does that isn't taken, on these variables; None if it can't be told."""
     flow = sides.flow
     target = flow.branch(join.jump, truth)
     if target == join.offset:
-        return Recorded(dispatch.nothing, _values(a, join, sides))
+        return Left(dispatch.nothing, _values(a, join, sides))
     cells = a.function.__closure__ if a.function is not None else None
     if len(cells or ()) != len(flow.code.co_freevars):
         return None
@@ -301,7 +312,7 @@ def _apart(
         sides.apart.add(join.jump)
     if found is None or apart.values is None:
         return None
-    return Recorded(found.side, found.real(apart.values), found.written)
+    return Left(found.side, found.real(apart.values), found.written)
 
 
 def _note_failure(trace: Any, sides: Sides, jump: int) -> None:

@@ -48,8 +48,13 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
     """`f(*args, **kwargs)` is about to be called."""
     kind: Any = type(f)
     if kind is DISPATCHER or kind is np.ufunc:
-        if not is_harmless(f):
-            o.reads.lost(name_of(f))
+        if _harmless.get(id(f)) is not f:
+            if is_harmless(f):
+                _harmless[id(f)] = f
+            else:
+                o.reads.lost(name_of(f))
+        if not kwargs and all(map(CALM.__getitem__, map(type, args))):
+            return None
         if f.__name__ in _TEXTS:
             o.printed(args)
         for x in _written(f, args, kwargs):
@@ -125,6 +130,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
     return _method(o, f, args, kwargs)
 
 
+_harmless: dict[int, Any] = {}  # functions of NumPy's that are, by id
 _TAPEGRAD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 _UNBOUND = (

@@ -89,9 +89,24 @@ def operands(top: int) -> tuple[Any, Any]:
         return operand(top, 1), operand(top, 0)
 
 
-def replace(top: int, x: Any) -> None:
-    """Put another object on top of the stack."""
-    place = _word_at(top)
+def entry(top: int, k: int) -> Any:
+    """`operand`, where one may well be missing."""
+    at = top - _WORD * k
+    return _object_at(at).value if _word_at(at).value else MISSING
+
+
+def upper(top: int, count: int, above: int = 0) -> list[Any]:
+    """So many entries of the stack, the topmost last, but for those `above` them."""
+    places = range(above + count - 1, above - 1, -1)
+    try:
+        return [_object_at(top - _WORD * k).value for k in places]
+    except ValueError:
+        return [operand(top, k) for k in places]
+
+
+def replace(at: int, x: Any) -> None:
+    """Put another object where one is: on top of the stack, say."""
+    place = _word_at(at)
     old = ctypes.cast(place.value, ctypes.py_object)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(x))
     place.value = id(x)
@@ -113,6 +128,11 @@ def put_locals(frame: FrameType, values: dict[int, Any]) -> None:
         held[frame.f_code.co_varnames[k]] = x
     if values and sys.version_info < (3, 13):  # from then on they are the variables themselves
         ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+
+
+def set_local(address: int, k: int, x: Any) -> None:
+    """Let a variable that holds something, and that no inner function reads, hold this."""
+    replace(address + _LOCALS + _WORD * k, x)
 
 
 def version_of(kind: type) -> ctypes.c_uint32 | None:

@@ -16,7 +16,14 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
-from tapegrad.tracing.observe.frames import MISSING, local, operand, operands
+from tapegrad.tracing.observe.frames import (
+    MISSING,
+    entry,
+    local,
+    operand,
+    operands,
+    upper,
+)
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
@@ -36,6 +43,7 @@ def load_global(a: Activation, name: str) -> None:
     if name not in a.known:
         a.known.add(name)
         a.o.name(a.frame.f_globals, name)
+    a.program[a.frame.f_lasti >> 1] = None  # once is enough
 
 
 def load_name(a: Activation, name: str) -> None:
@@ -256,6 +264,7 @@ def binary(a: Activation, in_place: bool) -> Then | None:
 def compare(a: Activation, asks_truth: bool) -> Then | None:
     if asks_truth:  # of its result, that no other instruction sees
         a.direct = None
+        a.numbers = all(isinstance(x, (int, float, Value)) for x in (a.top(0), a.top(1)))
     return binary(a, False)
 
 
@@ -340,8 +349,8 @@ def call_named(a: Activation, count: int) -> Then | None:
 def call_with(a: Activation, above: int, count: int, names: tuple[str, ...]) -> Then | None:
     """A call of what stands below its arguments. Of a method, that and the object; of others either
     entry may be empty: Python 3.11 and 3.12 leave the lower one, 3.13 the upper one."""
-    first, second = a.top(above + count + 1), a.top(above + count)
-    values = [a.top(above + k) for k in range(count - 1, -1, -1)]
+    first, second = entry(a.stack, above + count + 1), entry(a.stack, above + count)
+    values = upper(a.stack, count, above)
     f = second if first is MISSING else first
     if first is not MISSING and second is not MISSING:
         values = [second, *values]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import os
+from collections.abc import Callable
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Protocol
 
@@ -47,7 +48,7 @@ class Notes(Uses):
         self.made: set[CodeType] = set()  # of functions that were made on the way
         self._users_code: dict[CodeType, bool] = {}
         self._globals: dict[int, Location] = {}  # a function of each module, by the id of its names
-        self._names: dict[tuple[CodeType, int], set[str]] = {}
+        self._codes: dict[tuple[int, int], Any] = {}
         self.asked: dict[tuple[int, str], Any] = {}  # modules, by their id and what was looked up
         self.identities = Identities(self.reads, self.refuse, self.label, arguments)
         self.running: Running | None = None  # the last one that called something
@@ -138,9 +139,16 @@ class Notes(Uses):
             place = self.reads.place(names) or self.reads.constant(names, name)
             self.reads.absent(place, name, "{}")
 
-    def known_names(self, frame: FrameType) -> set[str]:
-        """The global names that the code of a frame has read already."""
-        return self._names.setdefault((frame.f_code, id(frame.f_globals)), set())
+    def of_code(self, frame: FrameType, program_of: Callable[[CodeType], Any]) -> Any:
+        """What is noted of each instruction of a frame's code, by `program_of`, where topmost
+        operands are, and the global names that it has read. A name is read once, so that what is
+        noted of it goes from this list."""
+        key = id(frame.f_code), id(frame.f_globals)
+        known = self._codes.get(key)
+        if known is None:
+            program, tops = program_of(frame.f_code)
+            known = self._codes[key] = [*program], tops, set(), frame.f_code  # which is held
+        return known
 
     # ---- which object it is
 

@@ -41,6 +41,7 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.programs import program_of
 from tapegrad.tracing.observe.turns import found, reached
+from tapegrad.tracing.observe.unasked import is_unasked
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,6 +51,7 @@ class _Following(threading.local):
 
 
 following = _Following()
+_gettrace, _settrace = sys.gettrace, sys.settrace
 _OWN, _SILENT, _FOLLOWED = "own", "silent", "followed"
 MOST = 100_000  # codes that are held
 # By the ids of codes, which are held, since hashing one takes long.
@@ -156,14 +158,17 @@ class Observer(Notes):
 
     def _followed(self, frame: FrameType) -> Any:
         frame.f_trace_lines = False
-        watching.follow(frame, self.watched)
         address = frames.address_of(frame)
+        if is_unasked(frame, address):
+            return _muted
+        watching.follow(frame, self.watched)
         function = frames.function_of(address)
         try:
             self._entered(frame, function)
         except Exception as error:
             self.fault(error)
-        a = Activation(self, frame, address, function, program_of(frame.f_code))
+        program, tops, known, _ = self.of_code(frame, program_of)
+        a = Activation(self, frame, address, function, program, tops, known)
         if self.apart is not None and self.apart.code is frame.f_code:
             self.apart.entered(a)
         return a.step
@@ -285,13 +290,17 @@ def unobserved(f: F) -> F:
 
     @functools.wraps(f)
     def paused(*args: Any, **kwargs: Any) -> Any:
-        follower = pause()
+        follower = _gettrace()  # `pause`, without a call, which would be followed
         if follower is None:
             return f(*args, **kwargs)
+        here = following.observer
+        if here is None or follower is not here.follower or here.enters:
+            return f(*args, **kwargs)
+        _settrace(None)
         try:
             return f(*args, **kwargs)
         finally:
-            sys.settrace(follower)
+            _settrace(follower)
 
     return paused  # type: ignore[return-value]
 

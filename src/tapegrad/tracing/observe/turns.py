@@ -117,13 +117,9 @@ def reached(o: Any, x: Any, trace: Any, guard: Guard) -> None:
 
 def _asks_directly(flow: Flow, offset: int, a: Activation, x: Any) -> bool:
     """Whether it is the jump's own operand whose truth is asked for."""
-    if flow.at[offset].opname == "COMPARE_OP":  # of what these give
-        return all(_is_compared(a.top(k)) for k in (0, 1))
+    if flow.at[offset].opname == "COMPARE_OP":  # of what it gives; its operands may be gone by now
+        return bool(a.numbers)
     return a.top() is x
-
-
-def _is_compared(x: Any) -> bool:
-    return isinstance(x, (int, float)) or hasattr(x, "_aval")
 
 
 def _history(trace: Any, flow: Flow, a: Activation, jump: int) -> _History:

@@ -1,0 +1,291 @@
+"""The traced values in a frame's variables, and what tracers stand for.
+
+A loop whose round is traced once carries what its frame's variables hold. Those are looked through,
+with the lists, tuples and dicts in them, for tracers; all else must stay what it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import gc
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import CellType, FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.core.arrays import objection
+from tapegrad.errors import UnsupportedError
+from tapegrad.ir.tape import Literal
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.harmless import PLAIN_TYPES
+from tapegrad.tracing.observe.liveness import flow_of
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.tracer import Tracer, set_class, stand_in, to_operand
+
+_DEEP = 6
+_NUMBERS = (int, float, np.float64, np.float32, np.int64)
+_STATE = ("_aval", "_chain", "_doubt", "_may_alias", "_operand", "_ordered", "_root", "_trace")
+
+
+@dataclass
+class Variables:
+    """What a frame's variables hold, in the order of `paths`: `tracers`; and, by path, what all of
+    it is like but for which traced values these are."""
+
+    tracers: list[Tracer] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    shape: dict[str, Any] = field(default_factory=dict)
+    seen: dict[int, tuple[str, Any]] = field(default_factory=dict)  # objects by id, which are held
+    kept: set[int] = field(default_factory=set)  # tracers, by position, that are what they were
+    written: set[int] = field(default_factory=set)  # and those that were written to
+
+    @property
+    def words(self) -> list[str]:
+        """The paths as names."""
+        return [re.sub(r"\W+", "_", path).strip("_") for path in self.paths]
+
+    def first(self, x: Any, path: str) -> str:
+        """The path by which an object was seen first."""
+        return self.seen.setdefault(id(x), (path, x))[0]
+
+    def told(self, path: str) -> str:
+        """What is there, in words."""
+        found = self.shape.get(path, ("nothing",))
+        if found[0] == "plain":
+            return str(found[1])
+        if found[0] in (list, tuple, dict):
+            return f"a {found[0].__name__} of {found[1]}"
+        return {"traced": "traced", "nothing": "unbound"}.get(found[0], "another object")
+
+    def note_kept(self, before: Variables, given: Sequence[Any], kept: Sequence[Tracer]) -> None:
+        """Which of these are what they were `before`, when they stood for what was `given`, and
+        which were written to. What they stood for outside of the round is `kept`."""
+        for k, (x, start) in enumerate(zip(before.tracers, given, strict=True)):
+            stays = k < len(self.tracers) and self.tracers[k] is x
+            if stays and x._operand is start._operand:
+                self.kept.add(k)
+            if x._version != kept[k]._version:
+                _check_written(x, kept[k], stays, before.paths[k])
+                self.written.add(k)
+
+    def leave(self, ends: Sequence[Any], trace: Trace) -> None:
+        """The tracers stand for these values from now on, but for those that never changed."""
+        for k, (x, end) in enumerate(zip(self.tracers, ends, strict=True)):
+            if k in self.kept and x._trace.alive:
+                continue
+            become(x, end)
+            if k in self.written:
+                x._version += 1
+                trace.note_write(x)
+
+
+def _check_written(x: Tracer, kept: Tracer, stays: bool, path: str) -> None:
+    """An UnsupportedError if a round's write to an array would be seen by others."""
+    if not stays:
+        raise UnsupportedError(
+            f"a round of tapegrad.range writes to {path} and then lets it be another array"
+            f"{at_line()}. Start the round with a copy: {path} = {path}.copy()"
+        )
+    views = [y for y in gc.get_referrers(x) if isinstance(y, Tracer) and y._root is x]
+    if any(y._trace is kept._trace for y in views):
+        raise UnsupportedError(
+            f"a round of tapegrad.range writes to {path}{at_line()}, of which other arrays show a "
+            f"part that were made before the loop. Let them be copies, or write to {path}.copy()"
+        )
+
+
+# ---- where
+
+
+def place_of(frame: FrameType, iterator: Any) -> int | None:
+    """The `for` statement that asks this iterator for its next entry; None if it is none."""
+    code, at = frame.f_code, frame.f_lasti
+    if not code.co_flags & inspect.CO_OPTIMIZED or dis.opname[code.co_code[at]] != "FOR_ITER":
+        return None
+    if code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
+        return None
+    flow = flow_of(code)
+    if frames.is_described() and flow.heights is not None:
+        top = frames.address_of(frame) + frames.top_of(flow.height(at))
+        if frames.operand(top, 0) is not iterator:
+            return None
+        below = flow.height(at) - flow.variables > 1  # a comprehension has what it fills there
+        if below and type(frames.operand(top, 1)) in (list, set, dict):
+            return None
+    return at
+
+
+class _Variable(NamedTuple):
+    """A variable that holds something: its name, its number, and its cell if it has one."""
+
+    name: str
+    number: int
+    cell: Any
+    value: Any
+
+
+def _contents(frame: FrameType, place: int) -> Iterator[_Variable]:
+    """The variables that are read from this place on."""
+    code, flow = frame.f_code, flow_of(frame.f_code)
+    cells = [*code.co_cellvars, *code.co_freevars]
+    names = [*code.co_varnames, *[x for x in cells if x not in code.co_varnames]]
+    live, described = flow.live(place), frames.is_described()
+    known = {} if described else frame.f_locals
+    address = frames.address_of(frame) if described else 0
+    for k, name in enumerate(names):
+        x = frames.local(address, k) if described else known.get(name, frames.MISSING)
+        if type(x) is CellType and name in cells:
+            with contextlib.suppress(ValueError):  # nothing is in it yet
+                yield _Variable(name, k, x, x.cell_contents)
+        elif x is not frames.MISSING and (k in live or name in cells):
+            yield _Variable(name, k, None, x)
+
+
+def _own(frame: FrameType, place: int) -> Iterator[_Variable]:
+    """Those that belong to this call alone, so that they may be set."""
+    if frames.is_described():
+        free = frame.f_code.co_freevars
+        yield from (x for x in _contents(frame, place) if x.name not in free)
+
+
+def _set(frame: FrameType, variable: _Variable, x: Any) -> None:
+    if variable.cell is not None:
+        variable.cell.cell_contents = x
+    else:
+        frames.set_local(frames.address_of(frame), variable.number, x)
+
+
+def trace_numbers(frame: FrameType, place: int, found: Variables, trace: Trace) -> None:
+    """Let plain numbers be traced ones from now on that are others than were `found`: so the next
+    round carries them."""
+    for variable in _own(frame, place):
+        x, was = variable.value, found.shape.get(variable.name, ("nothing",))
+        if type(x) not in _NUMBERS or was[0] != "plain" or was[1] == repr(x) or abs(x) >= 2**63:
+            continue
+        kind: Any = np.float64 if type(x) is float else np.int64 if type(x) is int else type(x)
+        weak = type(x) in (int, float)
+        _set(frame, variable, stand_in(trace, Literal(kind(x)), kind(x), weak))
+
+
+class Lent:
+    """Plain arrays in a frame's variables, which are traced ones while it makes the rounds of a
+    loop: so the loop's number is an index of them, and they can be written to."""
+
+    def __init__(self, frame: FrameType, place: int, trace: Trace) -> None:
+        self._frame, self._place = frame, place
+        self._lent: dict[int, tuple[Tracer, np.ndarray, Any, bool]] = {}
+        for variable in [x for x in _own(frame, place) if type(x.value) is np.ndarray]:
+            alone = _references(variable) <= _ALONE and variable.value.base is None
+            x = variable.value
+            if x.dtype.kind not in "fib" or objection(x):
+                continue
+            operand, value = to_operand(trace, x)
+            tracer = stand_in(trace, operand, value)
+            tracer._ordered = x.flags.c_contiguous
+            self._lent[id(tracer)] = tracer, x, operand, alone
+            _set(frame, variable, tracer)
+
+    def give_back(self) -> None:
+        """Let those be plain again that nothing was written to."""
+        for variable in list(_own(self._frame, self._place)):
+            tracer, x, operand, alone = self._lent.get(id(variable.value), (None, None, None, True))
+            if tracer is None:
+                continue
+            if tracer._operand is operand:
+                _set(self._frame, variable, x)
+            elif not alone:
+                raise UnsupportedError(
+                    f"{variable.name} is written to in a loop over tapegrad.range{at_line()}, and "
+                    "it is an array that others hold too, or show a part of, which wouldn't see "
+                    f"it. Write to a copy: {variable.name} = {variable.name}.copy()"
+                )
+
+
+def _references(variable: _Variable) -> int:
+    """How many references there are to what a variable holds, with those that counting takes."""
+    return sys.getrefcount(variable.value)
+
+
+_ALONE = _references(_Variable("", 0, None, np.empty(0))) + 1  # and the frame's
+
+
+# ---- what
+
+
+def variables(frame: FrameType, place: int, inner: Trace | None = None) -> Variables:
+    """What the frame's variables hold that are read from this place on. In a round that `inner` has
+    traced, what it has made is carried on."""
+    found = Variables()
+    for variable in _contents(frame, place):
+        _look(found, variable.name, variable.value, inner, 0)
+    return found
+
+
+def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) -> None:
+    kind: Any = type(x)
+    if isinstance(x, Tracer):
+        if x._trace.alive and _is_apart(x):
+            found.shape[path] = "traced", found.first(x, path)
+            found.tracers.append(x)
+            found.paths.append(path)
+            return
+        if x._trace is inner:
+            raise UnsupportedError(
+                f"{path} shows a part of another array, or may do so, from round to round of "
+                f"tapegrad.range{at_line()}, and writing to either would change both. Let it hold "
+                "a copy, x.copy(); if it isn't read after the loop, `del` it there"
+            )
+    elif kind in PLAIN_TYPES:
+        found.shape[path] = "plain", repr(x)
+        return
+    elif isinstance(x, np.generic) and not isinstance(x, (np.void, np.object_)):
+        found.shape[path] = "plain", repr(x), x.tobytes()
+        return
+    elif depth < _DEEP and kind in (list, tuple):
+        found.shape[path] = kind, len(x), found.first(x, path)
+        for k, value in enumerate(x):
+            _look(found, f"{path}[{k}]", value, inner, depth + 1)
+        return
+    elif depth < _DEEP and kind is dict and all(type(key) in (str, int) for key in x):
+        found.shape[path] = kind, len(x), found.first(x, path), tuple(x)
+        for key, value in x.items():
+            _look(found, f"{path}[{key!r}]", value, inner, depth + 1)
+        return
+    found.first(x, path)
+    found.shape[path] = "object", id(x)
+
+
+def _is_apart(x: Tracer) -> bool:
+    """Whether nothing is known to share memory with it that it shows a part of."""
+    return x._root is None and not x._doubt and not x._may_alias
+
+
+# ---- what tracers stand for
+
+
+def copied(found: Variables) -> list[Any]:
+    """Other tracers that stand for the same."""
+    return [state_of(x) for x in found.tracers]
+
+
+def state_of(x: Tracer) -> Tracer:
+    """Another tracer that stands for what this one stands for now."""
+    other: Tracer = object.__new__(type(x))
+    for name in (*_STATE, "_value", "_version"):
+        setattr(other, name, getattr(x, name))
+    return other
+
+
+def become(x: Tracer, other: Tracer) -> None:
+    """`x` stands for what `other` stands for."""
+    set_class(x, type(other))
+    for name in _STATE:
+        setattr(x, name, getattr(other, name))
+    x._value = other._value

@@ -1,0 +1,497 @@
+"""tapegrad.range: what Python's loop computes, of which one round is traced for all."""
+
+import builtins
+
+import numpy as np
+import pytest
+
+import tapegrad
+from tapegrad import grad, jit, trace, value_and_grad
+from tapegrad.errors import ArgumentError, LeakedTracerError, TraceError, UnsupportedError
+from tapegrad.primitives.loops import Loop
+
+RNG = np.random.default_rng(14)
+W = RNG.normal(size=(3, 3)) * 0.4
+X = np.linspace(0.1, 1.0, 50)
+
+
+class Model:
+    def __init__(self, h):
+        self.h = h
+
+
+# ---- programs: of the range to use
+
+
+def recurrent(over):
+    def f(w, x):
+        h, total = np.zeros(3), 0.0
+        for t in over(len(x)):
+            h = np.tanh(w @ h + x[t])
+            total = total + np.sum(h * h)
+        return total
+
+    return f
+
+
+def filled(over):
+    def f(w, x):
+        y = tapegrad.numpy.zeros(50)
+        y[0] = w[0, 0]
+        for t in over(1, 50):
+            y[t] = 0.5 * y[t - 1] + x[t] * w[0, 1]
+        return np.sum(y * y) + y[-1]
+
+    return f
+
+
+def downwards(over):
+    def f(w, x):
+        a, b = w[0], w[1]
+        for t in over(49, -1, -2):
+            a, b = b + 0.1 * a * x[t], a * 0.9
+        return np.sum(a * b) * t
+
+    return f
+
+
+def containers(over):
+    def f(w, x):
+        state = {"p": w[0], "q": (w[1], 1.0 * w[0, 0])}
+        rows = [w[0], w[1]]
+        same = rows
+        for t in over(50):
+            p, (q, r) = state["p"], state["q"]
+            state = {"p": p + 0.01 * q, "q": (q * 0.9 + x[t], r * 1.01)}
+            rows[0] = rows[0] * 0.9 + rows[1] * x[t]
+        return np.sum(state["p"]) + state["q"][1] * np.sum(state["q"][0]) + np.sum(same[0])
+
+    return f
+
+
+def plain_numbers(over):
+    """Numbers that aren't traced, and change from round to round."""
+
+    def f(w, x):
+        decay, power, k = 0.9, 0.9, 0
+        m = np.zeros(3)
+        for t in over(50):
+            m = 0.9 * m + 0.1 * w[0] * x[t]
+            power = power * decay
+            k += 2
+            w = w - 0.01 * m / (1 - power) + x[k % 3]
+        return np.sum(w * w) + k * 0.1 * w[0, 0] + power
+
+    return f
+
+
+def closure(over):
+    def f(w, x):
+        h = w[0]
+
+        def step(t):
+            nonlocal h
+            h = np.tanh(h + x[t])
+
+        for t in over(50):
+            step(t)
+        return np.sum(h) + t
+
+    return f
+
+
+def aliased(over):
+    def f(w, x):
+        a = w[0] * 1.0
+        b, k = a, x[0]
+        for t in over(20):
+            a[1] = a[1] * 0.5 + x[t]
+            k = k + b[1]
+        return np.sum(a) * k
+
+    return f
+
+
+def nested(over):
+    def f(w, x):
+        total = 0.0
+        for i in over(10):
+            r = x[i]
+            for j in over(2, 7):
+                r = r * 0.9 + w[0, 0] * x[j + i]
+            for _ in builtins.range(3):
+                r = 0.5 * (r + 2.0 / (r + 1.0))
+            total = total + r * r
+        else:
+            total = total + 1.0
+        return total
+
+    return f
+
+
+def differentiated(over):
+    def f(w, x):
+        def g(u, x):
+            s = u
+            for t in over(10):
+                s = s * 0.9 + np.sin(u * x[t])
+            return s
+
+        total = 0.0
+        for i in builtins.range(3):
+            total = total + grad(g)(x[i] * w[0, 0], x)
+        return total
+
+    return f
+
+
+def the_other_end(over):
+    """Indices that are negative in some rounds, and numbers of the loop as values."""
+
+    def f(w, x):
+        s = 0.0
+        for t in over(40):
+            s = s * 0.5 + x[t - 3] * x[-t] + x[39 - t] * t * w[0, 0]
+        return s * t
+
+    return f
+
+
+def few(over):
+    def f(w, x):
+        s, y = 0.0, w[0]
+        for t in over(1):
+            s = s + x[t + 49] * w[0, 0]
+        for t in over(0):
+            y = y + x[t + 99]
+        return s * np.sum(y)
+
+    return f
+
+
+def untraced(over):
+    def f(w, x):
+        total = 0
+        for t in over(5):
+            total += t * t
+        return np.sum(w) * total
+
+    return f
+
+
+def shown_before(over):
+    """A part of an array that rounds don't write to, and an attribute that they set."""
+
+    def f(w, x):
+        v, m, s = x[1:], Model(w[0]), 0.0
+        for t in over(40):
+            m.h = v[t] * w[0] * x[t]
+            s = s + np.sum(m.h)
+        return s
+
+    return f
+
+
+PROGRAMS = [
+    recurrent,
+    filled,
+    downwards,
+    containers,
+    plain_numbers,
+    closure,
+    aliased,
+    nested,
+    differentiated,
+    the_other_end,
+    few,
+    untraced,
+    shown_before,
+]
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_it_computes_what_pythons_loop_does(program, compile):
+    f = value_and_grad(program(builtins.range), argnums=(0, 1), compile="never")
+    df = value_and_grad(program(tapegrad.range), argnums=(0, 1), compile=compile)
+    for x in (X, X[::-1] * 1.5):
+        (value, slopes), (expected, right) = df(W, x), f(W, x)
+        np.testing.assert_allclose(value, expected, rtol=1e-12)
+        for a, b in zip(slopes, right, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_outside_of_a_trace_it_is_pythons(program):
+    assert program(tapegrad.range)(W, X) == program(builtins.range)(W, X)
+
+
+def test_second_derivatives():
+    def along(over):
+        f = recurrent(over)
+        return grad(lambda s: np.sum(np.sin(grad(lambda u: f(W * u, X))(s))))(1.3)
+
+    np.testing.assert_allclose(along(tapegrad.range), along(builtins.range), rtol=1e-10)
+
+
+def test_a_tape_is_as_long_whatever_the_number_of_rounds():
+    def f(h, n):
+        for t in tapegrad.range(n):
+            h = np.sin(h) + t
+        return h
+
+    texts = [str(trace(f, 0.5, n)[1]) for n in (50, 90)]
+    assert texts[0].count("\n") == texts[1].count("\n")
+    (loop,) = [c for c in trace(f, 0.5, 50)[1].calls if isinstance(c.primitive, Loop)]
+    assert loop.primitive.most == 50
+
+
+def test_what_stays_the_same_isnt_carried():
+    _, tape = trace(recurrent(tapegrad.range), W, X)
+    (loop,) = [c for c in tape.calls if isinstance(c.primitive, Loop)]
+    assert loop.primitive.carried == 2
+
+
+def test_a_round_is_run_a_few_times():
+    counter = Counter()
+
+    def f(x):
+        for _ in tapegrad.range(1000):
+            counter.calls += 1
+            x = np.sin(x)
+        return x
+
+    jit(f)(0.3)
+    assert counter.calls <= 4
+
+
+def test_names_keep_what_they_held_before():
+    """What a variable held before the loop is still there for who else holds it."""
+
+    def f(x):
+        first = x * 1.0
+        kept, y = [first], first
+        for _ in tapegrad.range(10):
+            y = y * 0.9
+        return np.sum(kept[0]) + 2.0 * np.sum(first) + np.sum(y)
+
+    np.testing.assert_allclose(grad(f)(np.ones(2)), 3.0 + 0.9**10)
+
+
+def test_plain_arrays_are_indexed_and_filled():
+    def f(w):
+        data, y = np.arange(20.0), np.zeros(20)
+        before = data
+        for t in tapegrad.range(1, 20):
+            y[t] = 0.5 * y[t - 1] + data[t] * w
+        assert data is before and type(data) is np.ndarray
+        return np.sum(y * data)
+
+    def expected(w):
+        y = 0.0 * w
+        total = y
+        for t in builtins.range(1, 20):
+            y = 0.5 * y + t * w
+            total = total + y * t
+        return total
+
+    for compile in ("never", "always"):
+        np.testing.assert_allclose(grad(f, compile=compile)(2.0), grad(expected)(2.0), rtol=1e-12)
+
+
+def test_what_others_hold_isnt_filled():
+    def f(w):
+        y = np.zeros(20)
+        kept = [y]
+        for t in tapegrad.range(20):
+            y[t] = w
+        return np.sum(kept[0])
+
+    def part(w):
+        whole = np.zeros(20)
+        y = whole[2:]
+        for t in tapegrad.range(18):
+            y[t] = w
+        return np.sum(whole)
+
+    for g in (f, part):
+        with pytest.raises(UnsupportedError, match="others hold"):
+            grad(g)(2.0)
+
+
+# ---- what isn't followed
+
+
+def in_a_zip(x):
+    s = 0.0
+    for t, a in zip(tapegrad.range(50), x, strict=True):
+        s = s + a * t
+    return s
+
+
+def in_a_comprehension(x):
+    return sum([x[t] for t in tapegrad.range(50)])
+
+
+def in_a_generator(x):
+    return sum(x[t] for t in tapegrad.range(50))
+
+
+def broken_off(x):
+    s = 0.0
+    for t in tapegrad.range(50):
+        s = s + x[t]
+        break
+    return s
+
+
+def broken_off_unused(x):
+    for t in tapegrad.range(50):
+        x[t] + 1.0
+        break
+    return np.sum(x)
+
+
+def returned_from(x):
+    for t in tapegrad.range(50):
+        return x[t]
+
+
+def left_by_an_error(x):
+    s = x[:3]
+    try:
+        for _ in tapegrad.range(50):
+            s = s + x
+    except ValueError:
+        pass
+    return np.sum(s)
+
+
+def branching(x):
+    s = 0.0
+    for t in tapegrad.range(50):
+        s = s + (x[t] if x[t] > 0.5 else 0.0)
+    return s
+
+
+def counting(x):
+    s = 0.0
+    for t in tapegrad.range(50):
+        s = s + x[t] if t % 2 else s
+    return s
+
+
+class Counter:
+    calls = 0
+
+
+def counting_elsewhere(x):
+    s, counter = 0.0, Counter()
+    for t in tapegrad.range(50):
+        counter.calls += 1
+        s = s + x[t] * counter.calls
+    return s
+
+
+def appending(x):
+    ys = []
+    for t in tapegrad.range(50):
+        ys.append(x[t])
+    return sum(ys)
+
+
+def keeping(x):
+    model = Model(x)
+    for _ in tapegrad.range(50):
+        model.h = model.h * 0.9
+    return np.sum(model.h)
+
+
+def writing_to_what_is_shown(x):
+    y = x * 1.0
+    part = y[:2]
+    for t in tapegrad.range(50):
+        y[0] = y[0] * 0.9 + x[t]
+    return np.sum(y) + np.sum(part)
+
+
+def swapping(x):
+    a, b = x * 1.0, x * 2.0
+    for t in tapegrad.range(50):
+        a[:] = a * 0.5 + x[t]
+        a, b = b, a
+    return np.sum(a) * b[0]
+
+
+def showing(x):
+    part = x[:2]
+    for t in tapegrad.range(40):
+        part = x[t : t + 2] if t is None else x[3:5]
+    return np.sum(part)
+
+
+def growing(x):
+    h = x[:1]
+    for _ in tapegrad.range(50):
+        h = np.concatenate([h, x[:1]])
+    return np.sum(h)
+
+
+REFUSED = {
+    in_a_zip: (TraceError, "not what a for statement goes through"),
+    in_a_comprehension: (TraceError, "not what a for statement goes through"),
+    in_a_generator: (TraceError, "not what a for statement goes through"),
+    broken_off: (TraceError, "left in the middle"),
+    broken_off_unused: (TraceError, "left in the middle"),
+    returned_from: (TraceError, "left in the middle"),
+    left_by_an_error: (TraceError, "left in the middle"),
+    branching: (TraceError, "not in all others"),
+    counting: (TraceError, "not in all others"),
+    counting_elsewhere: (TraceError, "did something else"),
+    appending: (ArgumentError, "ys is a list of 4"),
+    keeping: (LeakedTracerError, "keep it in a variable"),
+    writing_to_what_is_shown: (UnsupportedError, "other arrays show a part"),
+    swapping: (UnsupportedError, "lets it be another array"),
+    showing: (UnsupportedError, "part shows a part of another array"),
+    growing: (ArgumentError, "shape"),
+}
+
+
+@pytest.mark.parametrize("f", REFUSED, ids=lambda f: f.__name__)
+def test_what_cant_be_followed_is_an_error(f):
+    kind, words = REFUSED[f]
+    with pytest.raises(kind, match=words):
+        grad(f, compile="never")(X)
+    assert grad(np.sum)(X)[0] == 1.0  # nothing is left open
+
+
+def test_an_error_of_the_round_is_the_users_own():
+    def f(x):
+        for t in tapegrad.range(50):
+            x = x + np.ones(t + 7 - t)
+        return np.sum(x)
+
+    with pytest.raises(ValueError, match="broadcast"):
+        grad(f)(X)
+
+    def g(x):
+        for t in tapegrad.range(60):
+            x[t] + 1.0
+        return np.sum(x)
+
+    with pytest.raises(IndexError, match="out of bounds"):
+        grad(g)(X)
+
+
+def test_numbers_after_their_trace():
+    kept = []
+
+    def f(x):
+        kept.append(tapegrad.range(3))
+        return x * 2.0
+
+    grad(f)(1.0)
+    assert len(kept[0]) == 3 and "range(0, 3)" in repr(kept[0])
+    with pytest.raises(TraceError, match="after the trace"):
+        for _ in kept[0]:
+            pass
