@@ -60,12 +60,6 @@ def _is_numpys(x: Any) -> bool:
     return hasattr(kind, "__array__") or getattr(kind, "__array_ufunc__", None) is not None
 
 
-def _is_either(x: Any) -> bool:
-    """Whether this may be a Python number (see `tracing.either`), whose own operators know what
-    that gives."""
-    return isinstance(x, Value) and x._either  # type: ignore[attr-defined]
-
-
 _Failed = object()
 
 
@@ -415,7 +409,8 @@ def _binary(name: str) -> list[Any]:
             if number is not None:
                 return _computed(name, *((number, self) if reflected else (self, number)))
             if _is_numpys(other):
-                return NotImplemented if _is_either(other) else numpys(self, other)
+                either = getattr(type(other), "_either", False)  # it knows what that gives
+                return NotImplemented if either else numpys(self, other)
             return _met(name, self, other, reflected)
 
         return operator
@@ -431,7 +426,8 @@ def _comparison(name: str) -> Any:
         if number is not None:
             return _compared(name, self, number)
         if _is_numpys(other):
-            return NotImplemented if _is_either(other) else numpys(self, other)
+            either = getattr(type(other), "_either", False)
+            return NotImplemented if either else numpys(self, other)
         return _met(name, self, other, reflected=False)
 
     return operator
