@@ -70,11 +70,15 @@ def test_it_is_a_loop_on_the_tape(program):
     assert len(tape) < 40  # first rounds may differ
 
 
+COMPILED = ("several_cases", "expression", "clipped", "returned", "vectors", "written", "until")
+
+
 def test_compiled():
-    """All in one program, which compiles once."""
+    """Several in one program, which compiles once."""
+    functions = [p.function for p in ONE if p.name in COMPILED]
 
     def every(x, rate):
-        return sum(np.sin(p.function(x, rate)) for p in ONE)
+        return sum(np.sin(f(x, rate)) for f in functions)
 
     for x in USUAL:
         trace(every, x, RATE)
