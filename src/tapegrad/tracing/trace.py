@@ -61,17 +61,26 @@ class Reconsidered(BaseException):
 def settled(run: Callable[[], _T]) -> _T:
     """What a run gives that makes a trace; that is made again where it has to be."""
     failed: list[Reconsidered] = []
-    while True:
+    while not failed or failed[-1].notes or len(failed) < TRIES:
         try:
             return run()
         except Reconsidered as found:
             failed.append(found)
-            if found.notes or len(failed) < 3:  # another thread may have noted the same
-                continue
-            for earlier in failed:  # it wasn't by what was noted
-                for held, jump in earlier.notes if earlier.error is not None else ():
-                    held.discard(jump)
-            raise (found.error or InternalError("a trace can't be settled")) from None
+        except Exception:
+            _take_back(failed)
+            raise
+    _take_back(failed)
+    raise failed[-1].error or InternalError("a trace can't be settled")
+
+
+def _take_back(failed: Sequence[Reconsidered]) -> None:
+    """It has failed again: that wasn't by what was noted."""
+    for found in failed:
+        for held, jump in found.notes if found.error is not None else ():
+            held.discard(jump)
+
+
+TRIES = 3  # another thread may note the same
 
 
 # Operations whose result IEEE 754 defines to the last bit
