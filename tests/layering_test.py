@@ -60,6 +60,9 @@ ASKS = {
     "optimize/reroll.py",
     "optimize/folded.py",
     "optimize/settling.py",
+    "optimize/lists.py",
+    "optimize/extents.py",  # what each primitive makes of longer axes
+    "optimize/growing.py",
     "optimize/roots.py",
     "optimize/stops.py",
     "schedule/sums.py",  # sums are calls of `add`

@@ -90,18 +90,16 @@ def range(*numbers: Any) -> Any:
 
     Returns
     -------
-    In a trace, what a `for` statement goes through, by itself. The loop's variable is a traced
-    integer: it is computed with, and indexes traced arrays. What `scan` says of its function holds
-    for the round: where it branches on a traced value that must go the same way in all rounds, it
-    must not count by plain numbers or append to lists, and the loop is left at its end alone.
+    In a trace, what a `for` statement goes through. The loop's variable is a traced integer: it is
+    computed with, and indexes traced arrays and plain ones in the function's own variables. Where a
+    round changes anything but these and traced arrays (a list, an attribute, a counter elsewhere),
+    or the rounds don't do the same, each of them is run once, as in Python's loop.
 
     Raises
     ------
-    ArgumentError : from round to round something changes that isn't traced, or its shape or dtype.
-    TraceError : the rounds don't do the same; the loop is left by `break` or `return`; the numbers
-        go elsewhere than into a `for` statement.
-    UnsupportedError : a round writes to an array of which others show a part.
-    LeakedTracerError : a value that a round kept elsewhere than in a variable is used.
+    TraceError : the loop is left in its first rounds, by `break`, `return` or an error.
+    UnsupportedError : a round writes to an array of which others show a part, or which it then
+        replaces by another.
     """
     import builtins
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.frontend.check import assert_same
 
-from tapegrad import grad, jit
+from tapegrad import grad, jit, value_and_grad
 from tapegrad.errors import ArgumentError
 
 
@@ -728,3 +728,35 @@ def test_the_second_derivative_of_norms_of_one_operand():
     steps = 1e-6 * np.eye(4).reshape(4, 2, 2)
     wanted = [(slope(x + h) - slope(x - h)) / 2e-6 for h in steps]
     np.testing.assert_allclose(found.ravel(), wanted, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_integers_wrap_around_in_machine_code():
+    """LLVM takes `k + 1 > k` for true where it is told that nothing overflows."""
+
+    def f(x, k):
+        total = np.sum(np.where(k * np.arange(1, 5) > 0, x, 2.0 * x))
+        for test in (k + 1 > k, k - 1 < k, -k < 0, 2 * k >= k, k * k >= 0):
+            total = 3.0 * total + np.where(test, x[0], x[1])
+        return total
+
+    x, df = np.linspace(0.3, 1.1, 4), jit(f, compile="always")
+    for k in (3, 2**62, 2**63 - 1, -(2**63)):
+        np.testing.assert_allclose(df(x, np.int64(k)), f(x, np.int64(k)))
+
+
+def test_a_loop_whose_guards_alone_are_read():
+    def f(x, p):
+        u = p
+        for i in range(len(x)):
+            for j in range(i):
+                if x[j] >= p:
+                    u = p + 0.3 * u
+        return u
+
+    for seed in (8, 3):
+        x = np.random.RandomState(seed).normal(size=20)
+        value, slope = value_and_grad(f, argnums=1, compile="never")(x, -0.3)
+        np.testing.assert_allclose(value, f(x, -0.3))
+        expected = (f(x, -0.3 + 1e-6) - f(x, -0.3 - 1e-6)) / 2e-6
+        np.testing.assert_allclose(slope, expected, rtol=1e-6)

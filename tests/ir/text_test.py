@@ -11,6 +11,7 @@ import pytest
 from tests.tapes import tape
 
 import tapegrad as tg
+from tapegrad.core.values import Span
 from tapegrad.errors import TapeError
 from tapegrad.ir.tape import Aval, Call, Guard, Literal, Tape, Var, literal
 from tapegrad.ir.text import parse
@@ -101,7 +102,7 @@ PARAMETERS = {
     "axes": (0, 2),
     "axis": 1,
     "shape": (3, 4),
-    "index": (Slice(0, 3), 2, Slice(4, 2, -2)),
+    "index": (Slice(0, 3), 2, Slice(4, 2, -2), Span(1, 0, 2, 5)),
     "offset": -1,
     "reverse": True,
     "dtype": np.dtype(np.float32),
@@ -121,6 +122,7 @@ PARAMETERS = {
     "pulls": True,
     "scaled": True,
     "moves": ((1, 0, -2),),
+    "fill": -np.inf,
     "body": INNER,
     "carried": 1,
     "most": 7,

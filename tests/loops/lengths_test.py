@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.loops import growing
 from tests.loops.programs import PROGRAMS
 
 from tapegrad import grad, pipeline, scan, trace
@@ -30,11 +31,7 @@ GROWS = "its state grows with the rounds, so each round goes along it"
 NEST = "its inner loops grow with the rounds: the rows of its tables lie as far apart"
 OWN = {
     "adaptive": UNROLLED,
-    "option_tree": UNROLLED,
     "looked_up": UNROLLED,
-    "attended": UNROLLED,
-    "substitution_by_slices": UNROLLED,
-    "levinson_durbin": UNROLLED,
     "neville": UNROLLED,
     "every_tenth": UNROLLED,
     "both_ways": UNROLLED,
@@ -60,6 +57,10 @@ OWN = {
     "bubble_sort": NEST,
     "sums_of_prefixes": NEST,
     "skipping": NEST,
+    **dict.fromkeys(
+        ("option_tree", "attended", "substitution_by_slices", "levinson_durbin"), GROWS
+    ),
+    **{program.name: GROWS for program in growing.PROGRAMS},
 }
 
 by_name = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

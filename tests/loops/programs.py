@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.loops import algebra, integrators, nests, networks, series, shapes, stencils, tables
+from tests.loops import (
+    algebra,
+    growing,
+    integrators,
+    nests,
+    networks,
+    series,
+    shapes,
+    stencils,
+    tables,
+)
 
 PROGRAMS = (
     *integrators.PROGRAMS,
@@ -13,4 +23,5 @@ PROGRAMS = (
     *algebra.PROGRAMS,
     *shapes.PROGRAMS,
     *nests.PROGRAMS,
+    *growing.PROGRAMS,
 )

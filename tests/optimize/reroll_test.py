@@ -368,10 +368,11 @@ def further_back(s):
     return old[-1]
 
 
-def growing(x):
+def ordered(x):
+    """Who sorts arrays that grow would sort what is behind them, too."""
     s = x[0]
     for t in range(1, 40):
-        s = np.sin(s) + np.sum(x[:t])
+        s = np.sin(s) + np.sort(x[:t])[t // 2]
     return s
 
 
@@ -389,7 +390,7 @@ def captured(x):
 
 NOT: dict[Any, tuple[Any, ...]] = {
     irregular: (S,),
-    growing: (X,),
+    ordered: (X,),
     jumping: (X, S),
     captured: (LARGE,),  # which may change before the next call
 }

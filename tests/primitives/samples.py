@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.special as sp
 
+from tapegrad.core.values import Span
 from tapegrad.ir.tape import Aval, Builder, Literal, Tape
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import primitives, special
@@ -35,6 +36,7 @@ from tapegrad.primitives.extrema import LogSumExp, Max, Min, PickedOver, SharedO
 from tapegrad.primitives.kinks import Picked, Shared, Turned
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.norms import Known, Norm, NormPullback, Path
+from tapegrad.primitives.parts import AddPart, Part, PlacePart, SetPart
 from tapegrad.primitives.reductions import All, Any_, ArgMax, ArgMin, CumProd, CumSum, Prod, Sum
 from tapegrad.primitives.scatter import (
     Concatenate,
@@ -1525,6 +1527,66 @@ def _windows() -> dict[type, list[Sample]]:
     }
 
 
+def _parts() -> dict[type, list[Sample]]:
+    one, two = np.int64(1), np.int64(2)
+    lower = ((Slice(0, 3), Span(0, 1, 1, 4)), ((0, 0, 1),))  # x[:, :t + 1]
+    row = ((0, Span(3, 3, -1, 5)), ((1, 0, -1),))  # x[t, 3:t:-1], of at most five elements
+    corner = ((Span(1, 1, 1, 3), Span(0, 4, 2, 4)), ((0, 0, 1, -2),))  # x[1:t + 2, :4 - 2 * t:2]
+    nothing = ((0, Span(1, 2, 1, 5)), ((1, 0, -1),))
+    y, z, w = normal(3, 4, seed=2), normal(5, seed=3), normal(3, 4, seed=5)
+
+    def front(x: Any, shape: tuple[int, ...], fill: float = 0.0) -> Any:
+        out = np.full(shape, fill, x.dtype)
+        out[tuple([slice(n) for n in x.shape])] = x
+        return out
+
+    def changed(x: Any, at: Any, y: Any, adds: bool) -> Any:
+        out = x.copy()
+        out[at] = out[at] * adds + y[tuple([slice(n) for n in out[at].shape])]
+        return out
+
+    down = np.s_[1, 3:1:-1]  # after one step
+    found: dict[type, list[Sample]] = {
+        Part: [
+            Sample(Part(*lower, 0), (A, one), lambda x, t: front(x[:, :2], (3, 4))),
+            Sample(Part(*row, -2.0), (A, one), lambda x, t: front(x[down], (5,), -2.0)),
+            Sample(Part(*corner, 1), (A, one), lambda x, t: front(x[1:3, :4:2], (3, 4), 1.0)),
+            Sample(Part(*nothing, 0), (A, two), lambda x, t: np.zeros(5), label="nothing"),
+        ],
+        PlacePart: [
+            Sample(
+                PlacePart((3, 4), *lower),
+                (y, one),
+                lambda y, t: changed(0 * A, np.s_[:, :2], y, False),
+            ),
+            Sample(PlacePart((3, 4), *row), (z, one), lambda z, t: changed(0 * A, down, z, False)),
+        ],
+    }
+    for kind in (SetPart, AddPart):
+        adds = kind is AddPart
+        found[kind] = [
+            Sample(
+                kind(*lower),
+                (A, y, one),
+                lambda x, y, t, adds=adds: changed(x, np.s_[:, :2], y, adds),
+            ),
+            Sample(
+                kind(*row),
+                (A, z, one),
+                lambda x, z, t, adds=adds: changed(x, down, z, adds),
+                label="a row",
+            ),
+            Sample(
+                kind(*corner),
+                (A, w, one),
+                lambda x, w, t, adds=adds: changed(x, np.s_[1:3, :4:2], w, adds),
+                label="a corner",
+            ),
+            Sample(kind(*nothing), (A, z, two), lambda x, z, t: x, label="nothing"),
+        ]
+    return found
+
+
 def _other() -> dict[Any, list[Sample]]:
     flags = np.array([True, False])
     f4 = np.dtype(np.float32)
@@ -1735,6 +1797,7 @@ def samples() -> dict[str, list[Sample]]:
         **_views(),
         **_scatters(),
         **_windows(),
+        **_parts(),
         **_calls(),
         **_loops(),
         **_other(),

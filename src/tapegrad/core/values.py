@@ -207,3 +207,19 @@ class Slice:
         if stop is not None and stop < 0:
             stop = None
         return slice(self.start, stop, self.step)
+
+
+@dataclass(frozen=True)
+class Span:
+    """`count` elements of an axis, from `start` on, where that isn't always equally many: they
+    stand at the front of an axis of `extent` elements."""
+
+    start: int
+    count: int
+    step: int
+    extent: int
+
+    def __str__(self) -> str:
+        return f"Span({self.start}, {self.count}, {self.step}, {self.extent})"
+
+    __repr__ = __str__

@@ -33,7 +33,7 @@ def stacked(loop: Repeated) -> list[int]:
         p: Any = call.primitive
         if not isinstance(p, Moving) or not p.updates or p.adds:
             continue
-        apart = any(type(at) is int and far for at, far in zip(p.index, *p.moves, strict=True))
+        apart = any(type(at) is int and far for at, far in zip(p.index, *p.moves, strict=False))
         if apart and reads.count(x) == reads.count(end) == 1:
             found.append(1 + k)
     return found

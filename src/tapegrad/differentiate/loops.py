@@ -25,7 +25,7 @@ from tapegrad.differentiate.partial_eval import halves
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Elementwise, Node, Slice, Writer
-from tapegrad.primitives.kinds import Repeated, Unset, View
+from tapegrad.primitives.kinds import Repeated, Taking, Unset, View
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import BroadcastTo
@@ -133,7 +133,16 @@ class Residuals:
                 for leaf in leaves.values():
                     self._keep(leaf)
                 return
-        self._keep(x)
+        y, views, best = x, {x}, x  # not what repeats elements, or turns them, but these
+        while isinstance((call := self.made.get(y)) and call.primitive, (View, Taking)):
+            y, *steps = call.operands  # type: ignore[union-attr,assignment]
+            if not isinstance(y, Var) or not all(map(self._at_hand, steps)):
+                break
+            if y.aval.nbytes <= best.aval.nbytes:
+                best, self.again = y, self.again | views
+            views.add(y)
+        if not self._at_hand(best):
+            self._keep(best)
 
     def _traced_back(self, x: Var, leaves: dict[Any, Var], calls: set[Var]) -> bool:
         """What a value can be computed of again; False if it can't be, or that is dear."""
@@ -143,11 +152,9 @@ class Residuals:
             if v in calls or self._at_hand(v):
                 continue
             call = self.made.get(v)
-            if call is None or (v is not x and v in self.leaving and self.leaving[v] in self.kept):
-                leaves[self._key(v)] = v
-                continue
-            if not self._is_cheap(call):
-                if v is x:
+            known = v is not x and v in self.leaving and self.leaving[v] in self.kept
+            if call is None or known or not self._is_cheap(call):
+                if v is x and call is not None:
                     return False
                 leaves[self._key(v)] = v
                 continue
@@ -164,7 +171,7 @@ class Residuals:
         if primitive.updates:
             array = self.made.get(call.operands[0])  # type: ignore[arg-type]
             return array is not None and isinstance(array.primitive, Unset)
-        return isinstance(primitive, (View, Unset)) or (
+        return isinstance(primitive, (View, Unset, Taking)) or (
             isinstance(primitive, Elementwise) and int(primitive.cost) <= FREE
         )
 

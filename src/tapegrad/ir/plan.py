@@ -118,7 +118,8 @@ class ArgUpdate(Step):
 @dataclass(frozen=True)
 class Gemm(Step):
     """`out[at] = x[x_at] @ y[y_at]`, or `+=` if it `adds`: BLAS on the last two axes, which may
-    stand transposed."""
+    stand transposed; or on their fronts, if `sizes` say how many rows, columns and terms there are.
+    """
 
     out: Cell
     x: Cell
@@ -130,6 +131,7 @@ class Gemm(Step):
     y_transposed: bool
     adds: bool = False
     src: Source | None = None
+    sizes: tuple[Affine, Affine, Affine] | None = None
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
         yield self.x, None, False

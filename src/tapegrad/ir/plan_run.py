@@ -24,7 +24,7 @@ import numpy as np
 
 from tapegrad.core.handlers import quiet
 from tapegrad.ir.allocation import Allocation, Slot, extent, left_of, strides
-from tapegrad.ir.elements import Memory, missing
+from tapegrad.ir.elements import Memory, missing, product_of_fronts
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.plan import (
     Affine,
@@ -335,6 +335,7 @@ class _Machine:
         env, index = self.env, loop.index
         env[index] = 0
         body = [self.action(step) for step in loop.body]
+        limit = None if index.limit is None else self.number(index.limit)
 
         def steps() -> Iterable[int]:
             if loop.chunk is not None:
@@ -344,7 +345,7 @@ class _Machine:
             if loop.start is not None:
                 first = env[loop.start]
                 return range(first, min(first + loop.step, index.extent))
-            return range(0, index.extent, loop.step)
+            return range(0, index.extent if limit is None else limit(), loop.step)
 
         def run() -> None:
             # Chunks are independent, so they may as well run in the other direction.
@@ -393,13 +394,12 @@ class _Machine:
         return update
 
     def gemm(self, step: Gemm) -> None:
+        if step.sizes is not None:
+            return product_of_fronts(self, step, [self.number(size)() for size in step.sizes])
         x = self.array(step.x, step.x_at, step, step.x_transposed)
         y = self.array(step.y, step.y_at, step, step.y_transposed)
-        if not step.adds:
-            self.fill(step.out, step.at, x @ y, step)
-            return
-        total = self.array(step.out, step.at, step, kept=False) + x @ y
-        self.fill(step.out, step.at, total, step)
+        total = self.array(step.out, step.at, step, kept=False) if step.adds else 0.0
+        self.fill(step.out, step.at, total + x @ y if step.adds else x @ y, step)
 
     def routine(self, step: Routine) -> Action:
         flags = [self.storing(cell, step.at, step) for cell in step.results]

@@ -173,7 +173,8 @@ class _Text:
             x = self.part(step.x, step.x_at, step.x_transposed)
             y = self.part(step.y, step.y_at, step.y_transposed)
             sign = "+=" if step.adds else "="
-            return f"{self.part(step.out, step.at)} {sign} {x} @ {y}"
+            sizes = "" if step.sizes is None else f" of {', '.join(map(self.entry, step.sizes))}"
+            return f"{self.part(step.out, step.at)} {sign} {x} @ {y}{sizes}"
         if isinstance(step, Routine):
             arrays = ", ".join(self.part(*array) for array in step.arrays)
             results = ", ".join(self.target(cell, step.at) for cell in step.results)
@@ -218,7 +219,8 @@ class _Text:
         return self.part(read.cell, read.at)
 
     def loop(self, loop: Loop) -> str:
-        extent = loop.index.extent
+        limit = loop.index.limit
+        extent = loop.index.extent if limit is None else self.entry(limit)
         head = f"for {self.index(loop.index)} < {extent}"
         if loop.start is not None:
             return f"{head} in tile {self.index(loop.start)} of {loop.step}:"

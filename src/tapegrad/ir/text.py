@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.values import Aval, Literal, Operand, Slice, Var, dtype_name, literal
+from tapegrad.core.values import Aval, Literal, Operand, Slice, Span, Var, dtype_name, literal
 from tapegrad.errors import TapeError
 from tapegrad.ir.tape import DECLARED, Call, Guard, Tape
 
@@ -155,11 +155,14 @@ class _Parser:
             return tuple(self.parameter(e) for e in node.elts)
         if isinstance(node, ast.Name) and node.id.startswith("T_"):
             return self.tapes["@" + node.id[2:]]
+        if isinstance(node, ast.UnaryOp) or getattr(node, "id", "") in ("inf", "nan"):
+            return _number(node)
         if isinstance(node, ast.Name):
             return np.dtype(node.id)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id == "Slice":
-                return Slice(*[ast.literal_eval(a) for a in node.args])
+            if node.func.id in ("Slice", "Span"):
+                kind = Slice if node.func.id == "Slice" else Span
+                return kind(*[ast.literal_eval(a) for a in node.args])
             raise TapeError(f"unknown parameter {ast.unparse(node)}")
         return ast.literal_eval(node)
 

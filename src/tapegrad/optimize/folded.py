@@ -19,6 +19,7 @@ from tapegrad.optimize.repetition import Way
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Primitive, Slice
 from tapegrad.primitives.loops import Loop
+from tapegrad.primitives.parts import index_at
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import Empty, SetWindow, Window
@@ -178,24 +179,25 @@ class LoopOf:
         self, primitive: Any, k: int, move: tuple[int, ...]
     ) -> tuple[Primitive, list[Operand]]:
         """A primitive whose index starts where operands say, and moves with the step."""
-        index: list[int | Slice] = []
+        places: list[int] = []
         moves: list[tuple[int, ...]] = []
         steps: list[Operand] = []
-        for axis, entry in enumerate(primitive.index):
-            start = self.at["index", k, axis]
-            first = int(start.value) if isinstance(start, Literal) else 0
-            index.append(first if isinstance(entry, int) else replace(entry, start=first))
+        for place in range(len(move)):
+            start = self.at["index", k, place]
+            places.append(int(start.value) if isinstance(start, Literal) else 0)
             if not isinstance(start, Literal):
-                moves.append(tuple([int(other == axis) for other in range(len(move))]))
+                moves.append(tuple([int(other == place) for other in range(len(move))]))
                 steps.append(start)
+        index = index_at(primitive.index, places)
         if any(move):
             moves.append(move)
             steps.append(self.step)
         kinds: dict[type, Any] = {GetItem: Window, SetItem: SetWindow}
         kind = kinds.get(type(primitive), type(primitive))
         if not moves:
-            return type(primitive)(**{**vars(primitive), "index": tuple(index)}), []
-        return kind(tuple(index), (*getattr(primitive, "moves", ()), *moves)), steps
+            return type(primitive)(**{**vars(primitive), "index": index}), []
+        moves = [*getattr(primitive, "moves", ()), *moves]
+        return kind(**{**vars(primitive), "index": index, "moves": tuple(moves)}), steps
 
     def _leaving(self, slot: tuple[int, int, int, Any], local: dict[int, Operand]) -> Operand:
         """What a round leaves in a slot."""

@@ -174,6 +174,9 @@ class _Held(Repetition):
     def size(self, start: int, stop: int) -> int:
         return stop - start
 
+    def _periods(self, at: int, places: Sequence[int]) -> list[int]:
+        return [place - at for place in places]  # of few calls
+
     # ---- operands
 
     def run(self, start: int, period: int, rounds: int) -> Run | None:

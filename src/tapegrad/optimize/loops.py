@@ -159,7 +159,7 @@ class _Loop:
             return [k for k in sorted(needed) if self.carried[k] not in self.outside]
 
         kept = reach()
-        if not kept and self.loop.checks:  # it stays, and carries something, whatever it is
+        if not kept and self.loop.checks and self.carried:  # it stays, and carries something
             self.outside.pop(self.carried[0], None)
             needed.add(0)
             waiting.append(outputs[0])

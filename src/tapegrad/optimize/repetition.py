@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import Span
 from tapegrad.ir.tape import Call, Guard, Operand, Tape, Var
 from tapegrad.primitives.kinds import Library, Repeated, Routine, StaticIndex
+from tapegrad.primitives.parts import AddPart, Part, SetPart, places_of
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import AddWindow, SetWindow, Window
@@ -31,20 +33,30 @@ BACK = 4  # rounds: what is older isn't carried
 TRIED = 64  # periods, from the shortest on,
 OUTER = 8  # and behind a run, whose loop may be an inner one
 SMALL = 1024  # bytes of values that are put in an array, if they aren't parts of one already
-INDEXED = (GetItem, SetItem, Window, SetWindow, AddWindow)
+PARTS = (Part, SetPart, AddPart)
+INDEXED = (GetItem, SetItem, Window, SetWindow, AddWindow, *PARTS)
 
 MODULUS = (1 << 61) - 1
 BASE = 1_000_003
 
 
 def starts(index: StaticIndex) -> tuple[int, ...]:
-    """Where an index starts, along each axis."""
-    return tuple([k if isinstance(k, int) else k.start for k in index])
+    """The places of an index: where it starts, along each axis; and how long its spans are."""
+    return places_of(index)
 
 
 def shape_of(index: StaticIndex) -> tuple[Any, ...]:
     """An index but for where it starts."""
-    return tuple([None if isinstance(k, int) else (k.count, k.step) for k in index])
+    return tuple(
+        [
+            None
+            if isinstance(k, int)
+            else (k.extent, k.step, None)
+            if isinstance(k, Span)
+            else (k.count, k.step)
+            for k in index
+        ]
+    )
 
 
 class _Numbers:
@@ -164,6 +176,8 @@ class Repetition:
         if isinstance(primitive, INDEXED):
             moves = getattr(primitive, "moves", ())
             key: Any = (type(primitive), shape_of(primitive.index), moves)
+            if isinstance(primitive, Part):
+                key += (primitive.fill,)
         elif id(primitive) in self.folds or (isinstance(primitive, Library) and primitive.foreign):
             key = (id(primitive),)
         else:
@@ -220,7 +234,7 @@ class Repetition:
             return None
         best: Run | None = None
         known: list[int] = []  # periods of runs
-        waiting = [place - at for place in places]
+        waiting = self._periods(at, places)
         waiting.reverse()
         while waiting:
             period = waiting.pop()
@@ -246,6 +260,19 @@ class Repetition:
         if best is None or self.size(best.start, best.stop) < self._least(best):
             return None
         return best
+
+    def _periods(self, at: int, places: Sequence[int]) -> list[int]:
+        """The periods after which the call at `at` comes again at one of these places, of those in
+        which a few calls of the least number of rounds are alike. Most aren't, and are many."""
+        marks, mark, end = self.marks, self.marks[at], len(self.marks)
+        return [
+            period
+            for place in places
+            if (last := at + (ROUNDS - 1) * (period := place - at)) + period <= end
+            and marks[last] == mark
+            and marks[last + period - 1] == marks[place - 1]
+            and marks[last + 1 - period] == marks[at + 1]
+        ]
 
     def _least(self, run: Run) -> int:
         """The calls that a loop has at least."""

@@ -38,6 +38,7 @@ from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.optimize import repetition
 from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
 from tapegrad.optimize.folding import inner_runs, with_nests
+from tapegrad.optimize.growing import with_parts
 from tapegrad.optimize.held import found_in
 from tapegrad.optimize.lists import with_lists
 from tapegrad.optimize.repetition import BACK, Repetition, Run, Way
@@ -86,6 +87,12 @@ def _with_nests(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Seq
         lists = with_lists(found, inner_runs(found))
         if lists is not None:
             other = Repetition(lists, found.constants)
+            others = with_nests(other, list(other.runs()))
+            if 2 * _left(*others) < _left(folded, longer):
+                return others
+        grown = with_parts(found.tape, found.constants)
+        if grown is not None:
+            other = Repetition(*grown)
             others = with_nests(other, list(other.runs()))
             if 2 * _left(*others) < _left(folded, longer):
                 return others
@@ -393,7 +400,7 @@ def _moving(primitive: Any, move: tuple[int, ...]) -> Any:
     """The primitive, moving with the loop's step too."""
     kinds: dict[type, Any] = {GetItem: Window, SetItem: SetWindow}
     kind = kinds.get(type(primitive), type(primitive))
-    return kind(primitive.index, (*getattr(primitive, "moves", ()), move))
+    return kind(**{**vars(primitive), "moves": (*getattr(primitive, "moves", ()), move)})
 
 
 class _Inside:

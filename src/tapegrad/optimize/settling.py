@@ -25,9 +25,9 @@ from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.optimize import repetition
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.base import Slice
 from tapegrad.primitives.kinds import Moving, Unset
 from tapegrad.primitives.loops import Loop
+from tapegrad.primitives.parts import index_at, places_of
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.primitives.windows import SetWindow, Window
@@ -165,7 +165,7 @@ class _Scope:
         primitive: Any = call.primitive
         steps = primitive.steps(call.operands)
         others = [self.operand(x) for x in call.operands[: len(call.operands) - len(steps)]]
-        start = [0] * len(primitive.index)
+        start = list(places_of(primitive.index))
         found: dict[Operand, list[int]] = {}
         for step, move in zip(steps, primitive.moves, strict=True):
             total = self.sum_of(step)
@@ -174,15 +174,10 @@ class _Scope:
                 terms = [(self.integer(x), c) for x, c in total.terms]
                 start = [a + total.const * far for a, far in zip(start, move, strict=True)]
             for x, c in terms:
-                row = found.setdefault(x, [0] * len(move))
+                row = found.setdefault(x, [0] * len(start))
                 row[:] = [a + c * far for a, far in zip(row, move, strict=True)]
         moves = {x: tuple(row) for x, row in found.items() if any(row)}
-        index = tuple(
-            [
-                k + far if isinstance(k, int) else Slice(k.start + far, k.count, k.step)
-                for k, far in zip(primitive.index, start, strict=True)
-            ]
-        )
+        index = index_at(primitive.index, start)
         kind = type(primitive)
         if not moves and kind in STATIC:
             new: Any = STATIC[kind](index)

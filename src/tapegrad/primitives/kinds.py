@@ -8,6 +8,8 @@
     Scatter       writes or adds its operands into a larger result
     Lookup        reads where index arrays say
     Moving        a view or a scatter whose place moves with the rounds of a loop
+    Growing       one whose extents move with them, too
+    Taking        such a part of an array, and what stands for elements behind it
     Unset         memory that others write to before it is read
     Contraction   a product that sums over a shared axis
     Routine       a call of LAPACK, or of another kernel that works in place
@@ -190,6 +192,20 @@ class Moving(Parametric):
             return None
         alone = sum(1 for moves in self.moves if moves[axes[0]]) == 1
         return axes[0] if alone else None
+
+
+class Growing(Moving):
+    """Mixin: the index takes spans, whose lengths move, too; `moves` are those of its starts along
+    all axes, and then those of the lengths of spans. The elements of a span stand at the front of
+    an axis of the smaller array."""
+
+    index: Any
+
+
+class Taking(Growing):
+    """A part of its operand, with `fill` behind the front."""
+
+    fill: Any
 
 
 class Unset(Parametric):

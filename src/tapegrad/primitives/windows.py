@@ -128,7 +128,7 @@ class Placed:
     """A cotangent that is `ct` in a window and 0 elsewhere: whoever sums up cotangents adds it in
     place, so that a loop over windows takes no time for the rest of the array."""
 
-    def __init__(self, ct: Any, place: PlaceWindow, steps: tuple[Any, ...]) -> None:
+    def __init__(self, ct: Any, place: Any, steps: tuple[Any, ...]) -> None:
         self.ct, self.place, self.steps = ct, place, steps
 
     def alone(self) -> Any:
@@ -137,7 +137,7 @@ class Placed:
 
     def onto(self, total: Any) -> Any:
         """The total with this added."""
-        return AddWindow(self.place.index, self.place.moves)(total, self.ct, *self.steps)
+        return self.place.onto_total()(total, self.ct, *self.steps)
 
 
 class Total:
@@ -184,6 +184,10 @@ class PlaceWindow(Moving, Scatter):
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         (out,), at = outs, _text(self.index, self.moves, xs[1:])
         return [f"{out} = {zeros_text(self.shape, call.out.dtype)}", f"{out}{at} = {xs[0]}"]
+
+    def onto_total(self) -> AddWindow:
+        """What adds to an array what this places among zeros."""
+        return AddWindow(self.index, self.moves)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         steps = xs[1:]

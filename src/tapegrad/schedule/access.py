@@ -18,8 +18,17 @@ def nest(indices: Sequence[Index], body: list[Step]) -> list[Step]:
     return body
 
 
-def indices_for(shape: Sequence[int]) -> list[Index]:
-    return [Index(n) for n in shape]
+def indices_for(shape: Sequence[int], front: Sequence[Affine | None] = ()) -> list[Index]:
+    """Indices over a shape, or over its front, along axes for which it says how far that goes."""
+    if not any(front):
+        return [Index(n) for n in shape]
+    found = []
+    for n, far in zip(shape, front, strict=True):
+        if far is None or far.terms:
+            found.append(Index(n, far))
+        else:
+            found.append(Index(max(0, min(n, far.const))))
+    return found
 
 
 def at_indices(indices: Sequence[Index]) -> At:

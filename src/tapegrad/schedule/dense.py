@@ -19,6 +19,7 @@ from tapegrad.ir.plan import (
     Cell,
     Compute,
     Gemm,
+    Index,
     PythonCall,
     Read,
     Step,
@@ -38,7 +39,7 @@ SMALL_PRODUCT, DEEP, SMALL_OF_BATCH = 512, 16, 64
 
 def elementwise(low: Lowering, call: Call) -> None:
     cell = low.result(call)
-    indices = indices_for(cell.shape)
+    indices = low.indices_of(call.out)
     at = at_indices(indices)
     reads = tuple(low.read_broadcast(x, at) for x in call.operands)
     low.steps += nest(indices, [Compute(cell, at, call.primitive, reads, src=call.src)])
@@ -48,13 +49,20 @@ def reduction(low: Lowering, call: Call) -> None:
     """Kept axes before the reduced ones accumulate in a register, others in the result."""
     (x,) = call.operands
     primitive: Any = call.primitive
-    fold(low, call, x.shape, primitive.axes, primitive.fold, ew.copy, lambda at: (low.read(x, at),))
+    identity = primitive.fold.identity(call.out.dtype)
+    rest = iter(low.fronts.of(call.out))
+    front = [
+        low.fronts.neutral(x, a, identity) if a in primitive.axes else next(rest)
+        for a in range(len(x.shape))
+    ]
+    indices = indices_for(x.shape, front)
+    fold(low, call, indices, primitive.axes, primitive.fold, ew.copy, lambda at: (low.read(x, at),))
 
 
 def fold(
     low: Lowering,
     call: Call,
-    shape: tuple[int, ...],
+    indices: Sequence[Index],
     axes: tuple[int, ...],
     combine: Fold,
     primitive: Any,
@@ -63,7 +71,7 @@ def fold(
 ) -> None:
     """Fold `primitive(reads)` over `axes` of an iteration space, looping in this order."""
     cell = low.result(call)
-    indices = indices_for(shape)
+    shape = tuple([index.extent for index in indices])
     at = at_indices(indices)
     order = list(range(len(shape)) if order is None else order)
     kept = [a for a in range(len(shape)) if a not in axes]
@@ -151,7 +159,7 @@ def product_loops(low: Lowering, call: Call) -> None:
 
     if depth == 1:  # an outer product sums nothing
         cell = low.result(call)
-        indices = indices_for(cell.shape)
+        indices = low.indices_of(call.out)
         at = at_indices(indices)
         step = Compute(cell, at, ew.mul, reads((*at, Affine())), src=call.src)
         low.steps += nest(indices, [step])
@@ -165,8 +173,9 @@ def product_loops(low: Lowering, call: Call) -> None:
         order = [*range(nb), k, j, i]
     else:
         order = [*range(nb), i, j, k]
-    shape = (*batch, rows, columns, depth)
-    fold(low, call, shape, (k,), SUM, ew.mul, reads, order)
+    front = (*low.fronts.of(call.out), low.fronts.of_product(call))
+    indices = indices_for((*batch, rows, columns, depth), front)
+    fold(low, call, indices, (k,), SUM, ew.mul, reads, order)
 
 
 def gemm(low: Lowering, call: Call) -> None:
@@ -180,10 +189,19 @@ def gemm(low: Lowering, call: Call) -> None:
     y_at = (*y_first, *batch_at(at, y.shape[:-2]))
     total = low.totals.get(call.out)
     cell, adds = (total.cell, total.adds) if total else (low.result(call), False)
-    step = Gemm(cell, cell_x, cell_y, at, x_at, y_at, x_swapped, y_swapped, adds, call.src)
+    *_, rows, columns = low.fronts.of(call.out)
+    fronts = rows, columns, low.fronts.of_product(call)
+    sizes: Any = None
+    if any(far is not None for far in fronts):
+        ends = (*call.out.shape[-2:], x.shape[-1])
+        sides = zip(ends, fronts, strict=True)
+        sizes = tuple([Affine((), n) if far is None else far for n, far in sides])
+    src = call.src
+    step = Gemm(cell, cell_x, cell_y, at, x_at, y_at, x_swapped, y_swapped, adds, src, sizes)
     if total and total.swapped:  # (x @ y).T = y.T @ x.T
+        sizes = sizes and (sizes[1], sizes[0], sizes[2])
         step = Gemm(
-            cell, cell_y, cell_x, at, y_at, x_at, not y_swapped, not x_swapped, adds, call.src
+            cell, cell_y, cell_x, at, y_at, x_at, not y_swapped, not x_swapped, adds, src, sizes
         )
     low.steps += nest(indices, [step])
 
@@ -275,6 +293,21 @@ def region(low: Lowering, call: Call) -> None:
     low.steps += nest(indices, steps)
 
 
+def part(low: Lowering, call: Call) -> None:
+    """A part, with what is behind it filled; or just its front, if that is all that is read."""
+    primitive: Any = call.primitive
+    cell = low.new_cell(call.out, call, call.out.shape)
+    front = low.fronts.counts[call.out]
+    if call.out not in low.fronts.views:
+        whole = indices_for(cell.shape)
+        low.steps += nest(whole, [store(cell, at_indices(whole), primitive.fill, call.src)])
+    indices = indices_for(cell.shape, front)
+    at = at_indices(indices)
+    read = low.read(call.operands[0], low.in_part(call, at))
+    low.steps += nest(indices, [Compute(cell, at, ew.copy, (read,), src=call.src)])
+    low.cells[call.out] = cell
+
+
 def python_call(low: Lowering, call: Call) -> None:
     reads = tuple(x if isinstance(x, Literal) else low.materialized(x) for x in call.operands)
     outs = []
@@ -293,5 +326,5 @@ def unset(low: Lowering, call: Call) -> None:
 def copied_view(low: Lowering, call: Call) -> None:
     """A view of what is written to before it is read."""
     cell = low.new_cell(call.out, call, call.out.shape)
-    low.copy_into(cell, partial(low.read, call.out), call.src)
+    low.copy_into(cell, partial(low.read, call.out), call.src, low.indices_of(call.out))
     low.cells[call.out] = cell

@@ -30,6 +30,7 @@ from tapegrad.ir.plan import (
     leaves,
 )
 from tapegrad.schedule.cost import code_size
+from tapegrad.schedule.fronts import same
 
 MAX_WEIGHT = 400  # statements; loops are not grown beyond this: compile time and registers
 
@@ -85,7 +86,8 @@ class _Item:
         """Whether `other`, a loop, may become part of this loop."""
         if not (isinstance(self.step, Loop) and isinstance(other.step, Loop)):
             return False
-        if self.step.index.extent != other.step.index.extent:
+        index, others = self.step.index, other.step.index
+        if index.extent != others.extent or not same(index.limit, others.limit):
             return False
         if self.weight + other.weight > MAX_WEIGHT:
             return False

@@ -21,6 +21,7 @@ from tapegrad.primitives.kinds import (
     Routine,
     Running,
     Scatter,
+    Taking,
     Unset,
     View,
 )
@@ -63,9 +64,8 @@ def lower(
     low = Lowering(tape, hints, plan_round, affine or {}, carried, state, among)
     sums.find_sums(low)
     for call in tape.calls:
-        number = low.total(call)
-        if number is not None:
-            low.indices[call.out] = number
+        if call.outs and call.outs[0] in low.indices:
+            pass  # a number of the steps around
         elif (rule := _rule(low, call)) is not None:
             rule(low, call)
         low.defined.update(call.outs)
@@ -87,6 +87,10 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
         return sums.sum_in_place
     if call.outs[0] in low.inside:
         return sums.inner_sum
+    if isinstance(primitive, Taking):
+        view = call.outs[0] in low.fronts.views
+        copied = call.outs[0] in low.copied and low.stays(call.operands[0])
+        return None if view and not copied else dense.part
     if call.outs[0] in low.copied and low.stays(call.operands[0]):
         return dense.copied_view
     if isinstance(primitive, View) or call.outs[0] in low.absorbed:

@@ -29,6 +29,7 @@ from tapegrad.ir.updates import in_place
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import Moving, Unset, View
 from tapegrad.schedule.access import at_indices, entries, indices_for, nest
+from tapegrad.schedule.fronts import Fronts, places
 
 Reader = Callable[[At], Read]  # of a value, at an index of it
 
@@ -79,6 +80,10 @@ class Lowering:
         self.copied = {tape.calls[position].outs[0] for position in writes.copies}
         self.among = among
         self.made: dict[Var, Call] = {out: c for c in tape.calls for out in c.outs}
+        for call in tape.calls:
+            if (number := self.total(call)) is not None:
+                self.indices[call.out] = number
+        self.fronts = Fronts(tape, self.affine)
         self.uses: dict[Var, int] = {}
         for call in tape.calls:
             for x in call.operands:
@@ -138,8 +143,18 @@ class Lowering:
             outputs.append(cell)
         return tuple(outputs), becomes
 
-    def copy_into(self, cell: Cell, read: Callable[[At], Read], src: Any = None) -> None:
-        indices = indices_for(cell.shape)
+    def indices_of(self, x: Operand) -> list[Index]:
+        """Indices over what is read of a value."""
+        return indices_for(x.shape, self.fronts.of(x))
+
+    def copy_into(
+        self,
+        cell: Cell,
+        read: Callable[[At], Read],
+        src: Any = None,
+        indices: list[Index] | None = None,
+    ) -> None:
+        indices = indices_for(cell.shape) if indices is None else indices
         at = at_indices(indices)
         self.steps += nest(indices, [Compute(cell, at, ew.copy, (read(at),), src=src)])
 
@@ -161,6 +176,9 @@ class Lowering:
         while isinstance(x, Var) and x not in self.cells and x not in self.indices:
             call = self.made[x]
             view = call.primitive
+            if x in self.fronts.views:
+                at, x = self.in_part(call, at), call.operands[0]
+                continue
             moved = view.read(at, call.operands[0].shape) if isinstance(view, View) else None
             if moved is None:
                 break
@@ -222,6 +240,22 @@ class Lowering:
                 entry = found[axis]
                 assert isinstance(entry, Affine)
                 found[axis] = entry.plus(number.scaled(far))
+        return tuple(found)
+
+    def in_part(self, call: Call, at: At) -> At:
+        """An index of the larger array, for one of the front of a part."""
+        primitive: Any = call.primitive
+        starts = places(call, self.affine)
+        assert starts is not None, call
+        found: list[Any] = []
+        rest = iter(at)
+        for k, start in zip(primitive.index, starts, strict=False):
+            if isinstance(k, int):
+                found.append(start)
+            else:
+                entry = next(rest)
+                assert isinstance(entry, Affine)
+                found.append(entry.scaled(k.step).plus(start))
         return tuple(found)
 
     def chosen(self, call: Call) -> dict[int, Operand] | None:
@@ -305,7 +339,7 @@ class Lowering:
         if isinstance(x, Var) and x in self.copies:
             return self.copies[x]
         cell = Cell(x.shape, x.dtype, src=self._src(x))
-        self.copy_into(cell, lambda at: self.read(x, at), cell.src)
+        self.copy_into(cell, lambda at: self.read(x, at), cell.src, self.indices_of(x))
         if isinstance(x, Var):
             self.copies[x] = cell
         return cell
@@ -338,7 +372,7 @@ class Lowering:
         cell = self.result(call)
         if self.is_unset(x):
             return cell
-        self.copy_into(cell, lambda at: self.read(x, at), call.src)
+        self.copy_into(cell, lambda at: self.read(x, at), call.src, self.indices_of(call.out))
         return cell
 
     def is_unset(self, x: Operand) -> bool:

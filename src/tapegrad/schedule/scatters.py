@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.values import Span
 from tapegrad.ir.fold import ADD, ANY, Fold
 from tapegrad.ir.plan import (
     At,
@@ -21,9 +22,10 @@ from tapegrad.ir.plan import (
 from tapegrad.ir.tape import Call, Literal, Operand, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.kinds import Moving
+from tapegrad.primitives.kinds import Growing, Moving
 from tapegrad.primitives.views import index_map
 from tapegrad.schedule.access import at_indices, entries, indices_for, nest, store
+from tapegrad.schedule.fronts import places
 from tapegrad.schedule.lowering import Lowering
 
 
@@ -53,6 +55,9 @@ def write(low: Lowering, cell: Cell, call: Call, combine: Fold | None = None) ->
     """Write what a call scatters to a cell, or combine it with what is there."""
     primitive: Any = call.primitive
     written = call.operands[1 if primitive.onto == "first" else 0 :]
+    if isinstance(primitive, Growing):
+        into_part(low, cell, call, written[0], combine)
+        return
     if isinstance(primitive, Moving):
         into(low, cell, primitive.index, written[0], combine, call.src, call)
         return
@@ -117,6 +122,18 @@ def into(
         target = low.moved(moving, target)
     body: list[Step] = [Compute(cell, target, ew.copy, (low.read(x, at),), combine, src)]
     low.steps += nest(indices, body)
+
+
+def into_part(low: Lowering, cell: Cell, call: Call, y: Operand, combine: Fold | None) -> None:
+    """The front of an operand in its place, as far as it goes."""
+    counts = iter((places(call, low.affine) or [])[len(call.primitive.index) :])  # type: ignore[attr-defined]
+    kept = [k for k in call.primitive.index if not isinstance(k, int)]  # type: ignore[attr-defined]
+    front = [next(counts) if isinstance(k, Span) else None for k in kept]
+    indices = indices_for(y.shape, front)
+    at = at_indices(indices)
+    target = low.in_part(call, at)
+    step = Compute(cell, target, ew.copy, (low.read(y, at),), combine, call.src)
+    low.steps += nest(indices, [step])
 
 
 def fill_around(low: Lowering, cell: Cell, index: Any, src: Any) -> None:

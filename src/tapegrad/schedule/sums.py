@@ -28,7 +28,7 @@ from tapegrad.ir.tape import Call, Var
 from tapegrad.ir.updates import updated
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import Moving, Scatter
-from tapegrad.schedule.access import at_indices, indices_for, nest
+from tapegrad.schedule.access import at_indices, nest
 from tapegrad.schedule.dense import is_gemm, swaps
 from tapegrad.schedule.lowering import Lowering, OpenSum, Reader, Total
 from tapegrad.schedule.scatters import start_scattered, write
@@ -140,7 +140,7 @@ def sum_in_place(low: Lowering, call: Call) -> None:
     scattered = [low.made[x] for x in terms.scatters]
     scattered.sort(key=lambda c: not c.primitive.boxes(*c.operands))  # type: ignore[attr-defined]
     if rest is not None:
-        indices = indices_for(cell.shape)
+        indices = low.indices_of(call.out)
         at = at_indices(indices)
         if total is None or total is cell:
             combine = None if total is None else ADD
@@ -168,7 +168,7 @@ def _rest(low: Lowering, call: Call) -> Reader | None:
     if len(parts) < 2:
         return parts[0] if parts else None
     cell = Cell(call.out.shape, call.out.dtype, src=call.src)
-    indices = indices_for(cell.shape)
+    indices = low.indices_of(call.out)
     at = at_indices(indices)
     reads = tuple(read(at) for read in parts)
     low.steps += nest(indices, [Compute(cell, at, ew.add, reads, src=call.src)])

@@ -45,7 +45,7 @@ def tile(plan: Plan) -> Plan:
 
 
 def _tiled(loop: Loop) -> Loop:
-    if loop.index.extent < 4 * ROWS or not _pays(loop.body):
+    if loop.index.limit is not None or loop.index.extent < 4 * ROWS or not _pays(loop.body):
         return loop
     segments = _segments(loop.body)
     if len(segments) < 2:

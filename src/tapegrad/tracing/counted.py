@@ -24,23 +24,27 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tapegrad.core.handlers import let_through
 from tapegrad.core.trees import flatten
-from tapegrad.errors import ArgumentError, TraceError
+from tapegrad.errors import TraceError
 from tapegrad.ir.inputs import renumbered, unused
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.loops import Loop
-from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.rounds import FIRST, Given, Round, Rounds, Steps, as_weak, type_of
-from tapegrad.tracing.source import at_line, at_source, user_source
+from tapegrad.tracing.observe.observer import changes, unobserved
+from tapegrad.tracing.rounds import FIRST, Given, Round, Rounds, Steps, as_weak
+from tapegrad.tracing.source import at_source, user_source
 from tapegrad.tracing.trace import Trace, current_trace
-from tapegrad.tracing.tracer import Tracer, stand_in
+from tapegrad.tracing.tracer import Tracer, record, stand_in
 from tapegrad.tracing.variables import (
     Lent,
     Variables,
+    alone,
     become,
     copied,
     place_of,
+    revive,
     state_of,
+    survivors,
     trace_numbers,
     variables,
 )
@@ -48,7 +52,7 @@ from tapegrad.tracing.variables import (
 T = TypeVar("T")
 
 
-class Counted:
+class Counted(Sequence[Any]):
     """The numbers of a range, for a loop whose rounds are traced once."""
 
     def __init__(self, numbers: range) -> None:
@@ -60,18 +64,28 @@ class Counted:
     def __len__(self) -> int:
         return len(self._numbers)
 
+    def __getitem__(self, k: Any) -> Any:
+        found = self._numbers[k]
+        return Counted(found) if isinstance(found, range) else found
+
+    def __reversed__(self) -> Iterator[Any]:
+        return _Numbers(self._numbers[::-1])
+
     def __repr__(self) -> str:
         return f"tapegrad.{self._numbers!r}"
 
 
 class _Numbers:
-    """What a `for` statement asks for its numbers."""
+    """What a `for` statement asks for its numbers. To whoever else asks they are Python's."""
 
     def __init__(self, numbers: range) -> None:
         self._numbers = numbers
-        self._rounds: Generator[Any, None, None] | None = None
+        self._rounds: Iterator[Any] | None = None
+        self.is_shared = False  # whether anybody but a statement may have it
 
     def __iter__(self) -> Iterator[Any]:
+        self.is_shared = True
+        self._rounds = self._rounds or iter(self._numbers)
         return self
 
     def __next__(self) -> Any:
@@ -80,32 +94,19 @@ class _Numbers:
     @unobserved
     def _next(self, frame: FrameType) -> Any:
         if self._rounds is None:
-            trace = current_trace()
-            if trace is None:
-                raise TraceError(
-                    f"the numbers of tapegrad.range are asked for{at_line()} after the trace that "
-                    "they were made in. Call tapegrad.range where the loop is"
-                )
-            place = place_of(frame, self)
-            if place is None:
-                raise TraceError(
-                    f"tapegrad.range is not what a for statement goes through{at_line()}, and a "
-                    "loop's round can't be told then. Write `for t in tapegrad.range(n):`, without "
-                    "zip, enumerate, list or a comprehension; range and tapegrad.map take those"
-                )
-            self._rounds = _loop(frame, place, self._numbers, trace)
+            trace, place = current_trace(), place_of(frame, self)
+            if trace is None or place is None:
+                self._rounds = iter(self._numbers)
+            else:
+                self._rounds = _loop(frame, place, self._numbers, trace)
         return next(self._rounds)
-
-    def __del__(self) -> None:
-        rounds = self._rounds
-        if rounds is not None:
-            rounds.close()
 
 
 def _loop(frame: FrameType, place: int, numbers: range, trace: Trace) -> Generator[Any, None, None]:
-    """Yields a number for each round that the frame is to make; the loop stands for the rest."""
+    """Yields a number for each round that the frame is to make; the loop stands for the rest. Where
+    one can't, the frame makes all the rounds, as in Python's loop."""
     name, src = frame.f_code.co_name, user_source()
-    lent = Lent(frame, place, trace) if numbers else None
+    lent, done = Lent(frame, place, trace), -1
     try:
         for done in range(len(numbers)):
             before = variables(frame, place)
@@ -119,29 +120,35 @@ def _loop(frame: FrameType, place: int, numbers: range, trace: Trace) -> Generat
                 place,
                 numbers,
                 done,
+                changes(frame),
                 [before],
+                [],
             )
             round_ = yield from rounds.made(rounds.round(leaves, done))
-            after = rounds.found[-1]
-            settled = None
-            if before.shape == after.shape:
-                settled = yield from rounds.made(rounds.settled(leaves, round_, done))
-            if settled is not None:
-                rounds.leave(rounds.looped(trace, *settled), trace)
+            certain, ends = done < FIRST and rounds.changes_nothing(), None
+            if certain and before.shape == rounds.found[-1].shape and done + 1 < len(numbers):
+                try:
+                    ends = yield from rounds.rest(leaves, round_)
+                except Exception as error:
+                    let_through(error)
+                    certain = False  # they don't do the same
+            if ends is not None:
+                rounds.found[-1].leave(ends, trace)
+                lent.give_back()
+                return
+            rounds.alone(leaves, round_, trace)
+            if not certain:
                 break
-            rounds.check(leaves, round_)
-            ends, _ = rounds.in_front(leaves, round_, done)
-            rounds.leave(ends, trace)
             trace_numbers(frame, place, before, trace)
-        if lent is not None:
-            lent.give_back()
+        lent.give_back()
     except GeneratorExit:
         trace.unfinished = TraceError(
-            f"the loop of {name} over tapegrad.range is left in the middle{at_source(src)}, and "
-            "its round is traced once for all. Use tapegrad.while_loop, which goes on until a "
+            f"the loop of {name} over tapegrad.range is left in its first rounds{at_source(src)}, "
+            "by which the others are traced. Use tapegrad.while_loop, which goes on until a "
             "condition says so, or Python's range"
         )
         raise
+    yield from numbers[done + 1 :]
 
 
 def _named(name: str) -> Callable[..., Any]:
@@ -156,21 +163,37 @@ def _named(name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, eq=False)
 class InFrame(Rounds):
-    """Rounds that a frame makes, behind those that are `done`. `found` are the variables before
-    and after each of them, as they were found."""
+    """Rounds that a frame makes, behind those that are `done`. `seen` tells whether they change
+    anything but variables; `found` are the variables before and after each of them, `others` the
+    tracers that the first one has left elsewhere, if it does."""
 
     frame: FrameType
     place: int
     numbers: range
     done: int
+    seen: Any
     found: list[Variables]
+    others: list[Tracer]
+
+    @property
+    def made_in(self) -> FrameType:
+        return self.frame
+
+    def trace(self, operands: Sequence[Any]) -> Trace:
+        """The trace that the rounds belong to: that of the loop, if nothing traced goes in."""
+        around = current_trace()
+        if around is not None and not any(isinstance(x, Tracer) for x in operands):
+            return around
+        return super().trace(operands)
 
     def words(self, leaves: Sequence[Any]) -> list[str]:
         names = self.found[0].words
         return ["step" if "step" not in names else "step_", *names]
 
-    def name(self, k: int) -> str:
-        return self.found[-1].paths[k]
+    def changes_nothing(self) -> bool:
+        """Whether rounds are known to have changed nothing but the frame's variables, and traced
+        arrays."""
+        return self.seen is not None and changes(self.frame) == self.seen
 
     def made(self, steps: Steps[T]) -> Generator[Any, None, T]:
         """What steps come to, whose rounds the frame makes: yields the number of each."""
@@ -183,14 +206,18 @@ class InFrame(Rounds):
                     for x, start in zip(before.tracers, given.leaves, strict=True):
                         become(x, start)
                     yield self._number(given)
-                    after = variables(self.frame, self.place, given.step._trace)
+                    trace = given.step._trace
+                    after = variables(self.frame, self.place, trace)
                     new = copied(after)
                     after.note_kept(before, given.leaves, kept)
+                    if not self.changes_nothing():
+                        self.others[:] = survivors(trace, after)
+                    others = [alone(x) for x in self.others]
                 finally:
                     for x, state in zip(before.tracers, kept, strict=True):
                         become(x, state)
                 self.found.append(after)
-                given = steps.send((new, [], None))
+                given = steps.send((new, others, None))
         except StopIteration as end:
             found: T = end.value
             return found
@@ -209,26 +236,23 @@ class InFrame(Rounds):
         trace.bounds[operand] = max(abs(self.numbers[0]), abs(self.numbers[-1]))
         return stand_in(trace, operand, value, weak=True)
 
-    def check(self, leaves: Sequence[Any], round_: Round) -> None:
-        """An ArgumentError if rounds keep changing what they take."""
-        if self.done < FIRST:
-            return
-        before, after = self.found[0], self.found[-1]
-        for path, was in before.shape.items():
-            now = after.shape.get(path)
-            if now != was:
-                raise ArgumentError(
-                    f"{self.label}: {path} is {before.told(path)} before round {self.done} and "
-                    f"{after.told(path)} after it{self.at()}. One round is traced for all, so what "
-                    "it changes must be traced: carry numbers in variables of their own, and write "
-                    "to ys[t] in the place of ys.append(...)"
-                )
-        if len(leaves) != len(round_.leaves):
-            return
-        types = [type_of(x) for x in leaves], [leaf.type for leaf in round_.leaves]
-        self.check_types(*types, self.done)
+    def alone(self, leaves: Sequence[Any], round_: Round, trace: Trace) -> None:
+        """The round stands by itself, and what was traced in it stands for what it gives."""
+        ends, others = self.in_front(leaves, round_, self.done)
+        self.found[-1].leave(ends, trace)
+        for x, end in zip(self.others, others, strict=True):
+            revive(x, end)
 
-    def looped(self, trace: Trace, leaves: Sequence[Any], round_: Round) -> list[Any]:
+    def rest(self, leaves: list[Any], round_: Round) -> Generator[Any, None, list[Any] | None]:
+        """What the variables hold behind the loop; None if a round must stand in front of it. An
+        error if the rounds don't do the same."""
+        after = self.found[-1]
+        settled = yield from self.made(self.settled(leaves, round_, self.done))
+        if self.found[-1].shape != after.shape:
+            raise TraceError("the round did something else when it was made again")
+        return None if settled is None else self.looped(*settled)
+
+    def looped(self, leaves: Sequence[Any], round_: Round) -> list[Any]:
         """What the variables hold behind the loop, which is recorded. It carries those that the
         round changes; where it changes none, a number for whose sake it is held to its guards."""
         tape, ends = round_.tape, list(leaves)
@@ -243,16 +267,12 @@ class InFrame(Rounds):
             outputs=(*idle, *[round_.leaves[k].operand for k in changed]),
         )
         _, *operands = self.operands(leaves, round_, self.done)
-        if any(isinstance(x, Tracer) for x in operands):
-            trace = self.trace(operands)
+        trace = self.trace(operands)
         rounds = np.int64(len(self.numbers) - self.done)
         given = [rounds, *[np.int64(0)] * len(idle), *[operands[k] for k in order]]
         loop = Loop(renumbered(body), len(body.outputs), int(rounds))
-        outs = self.recorded(trace, loop, given)
+        found = record(trace, loop, given)
+        outs = found if isinstance(found, tuple) else (found,)
         for k, out in zip(changed, outs, strict=not idle):
             ends[k] = as_weak(out, round_.leaves[k])
         return ends
-
-    def leave(self, ends: Sequence[Any], trace: Trace) -> None:
-        """The variables' tracers stand for these values from now on."""
-        self.found[-1].leave(ends, trace)

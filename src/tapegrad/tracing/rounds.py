@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -133,6 +134,11 @@ class Rounds:
         raise NotImplementedError
 
     @property
+    def made_in(self) -> FrameType | None:
+        """The frame that makes the rounds, if it isn't the one that traces them."""
+        return None
+
+    @property
     def arrays(self) -> list[Any]:
         """What rounds take their entries of."""
         return []
@@ -197,7 +203,8 @@ class Rounds:
         operands = [x for x, yes in zip(leaves, carried, strict=True) if yes]
         marks = marks_of(traces_under_way())
         request = Request(self.f, (step, *operands, *self.arrays), names=self.words(leaves))
-        with _once_more(again or done > 0), Run(request, repeats=True, apart=True) as run:
+        run = Run(request, repeats=True, apart=True, frame=self.made_in)
+        with _once_more(again or done > 0), run:
             (step, *values), _ = run.given
             given = iter(values)
             start = [next(given) if yes else x for x, yes in zip(leaves, carried, strict=True)]
@@ -279,7 +286,11 @@ class Rounds:
 
     def recorded(self, trace: Trace, loop: Loop, operands: Sequence[Any]) -> tuple[Any, ...]:
         """The results of a loop, recorded."""
-        found = self.explained(lambda: record(trace, loop, operands))
+        try:
+            found = self.explained(lambda: record(trace, loop, operands))
+        except Exception:
+            Run.failed()
+            raise
         return found if isinstance(found, tuple) else (found,)
 
     def explained(self, run: Callable[[], Any]) -> Any:

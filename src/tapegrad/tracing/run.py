@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tapegrad.core.handlers import quiet
 from tapegrad.core.late import CALLS, load
 from tapegrad.core.request import Request
 from tapegrad.core.trees import flatten, is_number, is_traced, notes_in, unflatten
-from tapegrad.errors import TapegradError
+from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
@@ -25,10 +26,12 @@ from tapegrad.tracing.observe.observer import (
     compares,
     loops_of,
     note_computed,
+    note_failed,
     observed,
     unobserved,
 )
-from tapegrad.tracing.trace import Trace
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import Trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 if TYPE_CHECKING:
@@ -126,7 +129,7 @@ class Run:
     The first inputs of the tape are the arguments' leaves that are arrays and numbers, in order.
     With an `observer` the run is observed, and traced values that it leaves somewhere are an error.
     `number` makes the tape of what was recorded, and the values of its captured inputs, of those
-    and the numbers of those that nobody else has.
+    and the numbers of those that nobody else has. What leaves `frame` leaves the context.
     """
 
     def __init__(
@@ -137,14 +140,15 @@ class Run:
         repeats: bool = False,
         apart: bool = False,
         idle: bool = False,
+        frame: FrameType | None = None,
     ) -> None:
         load(CALLS)
         self.request, self.observer, self.number = request, observer, number
         self.name = "lambda" if request.name == "<lambda>" else request.name
         builder = Builder(self.name, Recorded() if number is not None else None)
-        self.trace = Trace(builder, repeats=repeats, apart=apart, idle=idle)
+        self.trace = Trace(builder, repeats=repeats, apart=apart, idle=idle, frame=frame)
         self.given: Any = None  # arguments, and those with names
-        self._repeats = repeats
+        self._repeats, self._apart = repeats, apart and not idle
         self._leaves: list[Any] = []  # of the arguments, those that are traced
         self._tracers: list[Any] = []
         self._result: Any = None
@@ -156,8 +160,8 @@ class Run:
         self._values: list[Any] = []
 
     def __enter__(self) -> Run:
-        self.trace.__enter__()
         try:
+            self.trace.__enter__()
             self._give()
         except BaseException:
             self.trace.__exit__()
@@ -212,12 +216,25 @@ class Run:
         self.trace.__exit__()
         if isinstance(error, Exception) and self.trace.merged:
             raise self.trace.without_merging(error) from None
+        if error is not None and self._apart and not isinstance(error, GeneratorExit):
+            self.failed()
         if isinstance(error, Exception) and not isinstance(error, TapegradError):
             if self.trace.refusal is not None:
                 raise self.trace.refusal from error
             # NumPy puts its own words over an error raised while it converts a tracer.
             if isinstance(error.__cause__, TapegradError):
                 raise error.__cause__ from None
+
+    @staticmethod
+    def failed() -> None:
+        """What it took for granted is lost; who catches the error may not go on as if it held."""
+        if not note_failed():
+            for trace in traces_under_way():
+                trace.unfinished = trace.unfinished or TraceError(
+                    f"an error that a loop's round raised was caught{at_line()}, and with it what "
+                    "the round took for granted before is lost. Let it compute something that can "
+                    "be told from a result, such as NaN, in the place of the error"
+                )
 
     def traced(self) -> Traced:
         """What it left, when the context has ended."""

@@ -8,13 +8,16 @@ the inner one, so no trace ever mixes its calls into another.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import os
+import sys
 import threading
 import warnings
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,10 +44,11 @@ _T = TypeVar("_T")
 
 
 class _UnderWay(threading.local):
-    """The traces under way in this thread, the innermost last; None sets all before it aside."""
+    """The traces under way in this thread, the innermost last; None sets all before it aside. With
+    each stands the frame that will end it."""
 
     def __init__(self) -> None:
-        self.stack: list[Trace | None] = []
+        self.stack: list[tuple[Trace | None, FrameType]] = []
 
 
 class Reconsidered(BaseException):
@@ -96,7 +100,7 @@ running: dict[int, None] = {}
 def _forked() -> None:
     """In the child of a fork: the traces of other threads aren't under way."""
     running.clear()
-    running.update((trace.level, None) for trace in _under_way.stack if trace is not None)
+    running.update((trace.level, None) for trace, _ in _under_way.stack if trace is not None)
 
 
 if hasattr(os, "register_at_fork"):
@@ -105,18 +109,19 @@ if hasattr(os, "register_at_fork"):
 
 def tracing_depth() -> int:
     """How many traces are running in this thread."""
+    _drop_ended()
     return len(_under_way.stack)
 
 
 def current_trace() -> Trace | None:
     """The innermost trace that is running in this thread."""
-    return _under_way.stack[-1] if _under_way.stack else None
+    return _under_way.stack[-1][0] if _under_way.stack else None
 
 
 def traces_under_way() -> list[Trace]:
     """The traces that are running in this thread, and not set aside."""
     found: list[Trace] = []
-    for trace in _under_way.stack:
+    for trace, _ in _under_way.stack:
         found = [] if trace is None else [*found, trace]
     return found
 
@@ -124,11 +129,47 @@ def traces_under_way() -> list[Trace]:
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
     """What runs in here works on plain arrays, whatever trace is under way around it."""
-    _under_way.stack.append(None)
+    level = None, _owner()
+    _under_way.stack.append(level)
     try:
         yield
     finally:
-        _under_way.stack.pop()
+        _drop(next((k for k, x in enumerate(_under_way.stack) if x is level), None))
+
+
+def _owner() -> FrameType:
+    """The frame whose `with` statement enters a context now, or that runs the generator which does
+    so."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_back is not None:
+        code = frame.f_code
+        if code.co_name != "__enter__" and not code.co_flags & inspect.CO_GENERATOR:
+            break
+        frame = frame.f_back
+    assert frame is not None
+    return frame
+
+
+def _drop_ended() -> None:
+    """Drop the traces whose frames are left. A signal's handler may raise an error anywhere, and so
+    in the very line that would have dropped them."""
+    if not _under_way.stack:
+        return
+    alive: set[int] = set()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        alive.add(id(frame))
+        frame = frame.f_back
+    _drop(next((k for k, (_, x) in enumerate(_under_way.stack) if id(x) not in alive), None))
+
+
+def _drop(at: int | None) -> None:
+    """End the traces from this one on."""
+    if at is not None:
+        for trace, _ in reversed(_under_way.stack[at:]):
+            if trace is not None:
+                trace._end()
+        del _under_way.stack[at:]
 
 
 class Trace:
@@ -148,6 +189,7 @@ class Trace:
         repeats: bool = False,
         apart: bool = False,
         idle: bool = False,
+        frame: FrameType | None = None,
     ) -> None:
         self.builder = builder
         self.label = label or builder.name
@@ -177,6 +219,7 @@ class Trace:
         self.inside: Trace | None = None  # what stands apart, and records in its place now
         self._around: list[tuple[Trace, Trace | None]] = []
         self._apart = apart
+        self._frame = frame
         around = current_trace()
         self.idle: bool = idle or (around is not None and around.idle)
         self.repeats: bool = repeats or (around is not None and around.repeats)
@@ -188,22 +231,18 @@ class Trace:
         self.calm: Any = None
 
     def __enter__(self) -> Trace:
+        _drop_ended()
         if self._apart:
             self._around = [(trace, trace.inside) for trace in traces_under_way()]
             for trace, _ in self._around:
                 trace.inside = self
-        _under_way.stack.append(self)
+        _under_way.stack.append((self, self._frame or _owner()))
+        self._frame = None
         running[self.level] = None
         return self
 
     def __exit__(self, *exc: object) -> None:
-        stack = _under_way.stack
-        if self in stack:
-            at = stack.index(self)
-            for trace in reversed(stack[at + 1 :]):  # which an error may have left open
-                if trace is not None:
-                    trace._end()
-            del stack[at:]
+        _drop(next((k for k, (x, _) in enumerate(_under_way.stack) if x is self), None))
         self._end()
 
     def _end(self) -> None:
@@ -226,7 +265,7 @@ class Trace:
     @property
     def is_innermost(self) -> bool:
         """Whether it is this one that records what the program does now."""
-        return _under_way.stack[-1] is self
+        return _under_way.stack[-1][0] is self
 
     def check_alive(self) -> None:
         if self.alive:

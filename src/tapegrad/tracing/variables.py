@@ -55,25 +55,18 @@ class Variables:
         """The path by which an object was seen first."""
         return self.seen.setdefault(id(x), (path, x))[0]
 
-    def told(self, path: str) -> str:
-        """What is there, in words."""
-        found = self.shape.get(path, ("nothing",))
-        if found[0] == "plain":
-            return str(found[1])
-        if found[0] in (list, tuple, dict):
-            return f"a {found[0].__name__} of {found[1]}"
-        return {"traced": "traced", "nothing": "unbound"}.get(found[0], "another object")
-
     def note_kept(self, before: Variables, given: Sequence[Any], kept: Sequence[Tracer]) -> None:
         """Which of these are what they were `before`, when they stood for what was `given`, and
         which were written to. What they stood for outside of the round is `kept`."""
-        for k, (x, start) in enumerate(zip(before.tracers, given, strict=True)):
-            stays = k < len(self.tracers) and self.tracers[k] is x
-            if stays and x._operand is start._operand:
+        now = {path: k for k, path in enumerate(self.paths)}
+        for x, start, was, path in zip(before.tracers, given, kept, before.paths, strict=True):
+            k = now.get(path)
+            stays = k is not None and self.tracers[k] is x
+            if stays and k is not None and x._operand is start._operand:
                 self.kept.add(k)
-            if x._version != kept[k]._version:
-                _check_written(x, kept[k], stays, before.paths[k])
-                self.written.add(k)
+            if x._version != was._version:
+                _check_written(x, was, stays, path)
+                self.written.add(k or 0)
 
     def leave(self, ends: Sequence[Any], trace: Trace) -> None:
         """The tracers stand for these values from now on, but for those that never changed."""
@@ -91,13 +84,13 @@ def _check_written(x: Tracer, kept: Tracer, stays: bool, path: str) -> None:
     if not stays:
         raise UnsupportedError(
             f"a round of tapegrad.range writes to {path} and then lets it be another array"
-            f"{at_line()}. Start the round with a copy: {path} = {path}.copy()"
+            f"{at_line()}. Start with a copy, {path} = {path}.copy(), or use Python's range"
         )
     views = [y for y in gc.get_referrers(x) if isinstance(y, Tracer) and y._root is x]
     if any(y._trace is kept._trace for y in views):
         raise UnsupportedError(
             f"a round of tapegrad.range writes to {path}{at_line()}, of which other arrays show a "
-            f"part that were made before the loop. Let them be copies, or write to {path}.copy()"
+            f"part that were made before the loop. Let them be copies, or use Python's range"
         )
 
 
@@ -184,7 +177,7 @@ class Lent:
         for variable in [x for x in _own(frame, place) if type(x.value) is np.ndarray]:
             alone = _references(variable) <= _ALONE and variable.value.base is None
             x = variable.value
-            if x.dtype.kind not in "fib" or objection(x):
+            if x.dtype.kind not in "fib" or objection(x) or not x.flags.writeable:
                 continue
             operand, value = to_operand(trace, x)
             tracer = stand_in(trace, operand, value)
@@ -270,6 +263,21 @@ def _is_apart(x: Tracer) -> bool:
 # ---- what tracers stand for
 
 
+def survivors(trace: Trace, found: Variables) -> list[Tracer]:
+    """The tracers of a trace that somebody still holds, but for those in variables."""
+    known = {id(x) for x in found.tracers}
+    every = [x for x in gc.get_objects() if isinstance(x, Tracer)]
+    return [x for x in every if x._trace is trace and id(x) not in known]
+
+
+def revive(x: Tracer, other: Tracer) -> None:
+    """`x`, whose trace has ended, stands for what `other` does; if it is a view it stays one."""
+    if x._root is None:
+        become(x, other)
+    else:
+        x._trace, x._operand = other._trace, other._operand
+
+
 def copied(found: Variables) -> list[Any]:
     """Other tracers that stand for the same."""
     return [state_of(x) for x in found.tracers]
@@ -280,6 +288,14 @@ def state_of(x: Tracer) -> Tracer:
     other: Tracer = object.__new__(type(x))
     for name in (*_STATE, "_value", "_version"):
         setattr(other, name, getattr(x, name))
+    return other
+
+
+def alone(x: Tracer) -> Tracer:
+    """Another tracer that stands for what this one, which may be a view, shows now."""
+    x._read()
+    other = state_of(x)
+    other._root, other._chain = None, ()
     return other
 
 

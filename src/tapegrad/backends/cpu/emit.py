@@ -263,7 +263,8 @@ class _KernelEmitter:
             first = self.loops[loop.start]
             bounds = f"{first}, min({first} + {loop.step}, {extent})"
         else:
-            bounds = f"0, {extent}, {loop.step}" if loop.step != 1 else str(extent)
+            end = str(extent) if loop.index.limit is None else self._entry(loop.index.limit)
+            bounds = f"0, {end}, {loop.step}" if loop.step != 1 else end
             if self._is_short_row(loop):
                 bounds = f"rolled({extent})"
         self.loop_line(name, bounds)
@@ -277,7 +278,7 @@ class _KernelEmitter:
         `support.rolled`. It sums into a register, or each row writes to its own memory, so that
         LLVM would prefer to take several rows at once."""
         extent = loop.index.extent
-        if len(self.loops) < 2 or extent not in ROLLED:
+        if len(self.loops) < 2 or extent not in ROLLED or loop.index.limit is not None:
             return False
         (*_, row, _) = self.loops
         folds: set[Fold | None] = set()
@@ -339,8 +340,9 @@ class _KernelEmitter:
     def _gemm(self, step: Gemm) -> None:
         x = self.matrix(step.x, step.x_at, step.x_transposed)
         y = self.matrix(step.y, step.y_at, step.y_transposed)
-        name = "add_matmul" if step.adds else "matmul"
-        self.line(f"{name}({x}, {y}, {self.matrix(step.out, step.at)})")
+        name = "matmul" if step.sizes is None else "front_matmul"
+        given = [x, y, self.matrix(step.out, step.at), *map(self._entry, step.sizes or ())]
+        self.line(f"{'add_' * step.adds}{name}({', '.join(given)})")
 
     def _routine(self, step: Routine) -> None:
         given = [*(self.matrix(*x) for x in step.arrays), *map(str, step.primitive.settings)]

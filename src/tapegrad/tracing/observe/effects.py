@@ -36,6 +36,8 @@ from tapegrad.tracing.observe.unchanging import (
 )
 from tapegrad.tracing.observe.watching import PREFIX_TOLD
 
+_COUNTED = "tapegrad.tracing.counted"  # the numbers of a loop that is traced in its frame
+
 Check = Callable[[Activation, Any], bool]
 
 # They move values between variables and the stack, jump, or make something new of them.
@@ -147,6 +149,8 @@ def _goes_on(a: Activation, arg: Any) -> bool:
     """Whether an iterator that goes on is the frame's alone, which nobody else can look at."""
     x = a.top()
     kind: Any = type(x)
+    if kind.__module__ == _COUNTED:
+        return not getattr(x, "is_shared", True)
     if kind is types.GeneratorType:
         return is_own(x.gi_code) and sys.getrefcount(x) <= ALONE
     # A comprehension is a function, up to Python 3.11, which is passed the iterator.
@@ -216,7 +220,7 @@ def _iterated(a: Activation, arg: Any) -> bool:
     if kind in ITERATORS or kind is types.GeneratorType:  # itself again; that it goes on is noted
         return True
     known = kind in (list, tuple, dict, set, frozenset, range, str) or isinstance(x, np.ndarray)
-    return known or isinstance(x, Value)
+    return known or isinstance(x, Value) or kind.__module__ == _COUNTED
 
 
 def _unpacked(a: Activation, arg: Any) -> bool:

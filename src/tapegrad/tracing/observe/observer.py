@@ -30,6 +30,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import name_of, root_called
+from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.harmless import (
     CALM,
     PLAIN,
@@ -370,6 +371,26 @@ def compares() -> bool:
     """Whether the run that is observed has asked which of two traced values it is."""
     here = following.observer
     return here is not None and here.effects is not None and here.effects.compared
+
+
+def changes(frame: FrameType) -> Any:
+    """What tells, when it is asked again, whether anything has been changed in between but this
+    frame's variables and traced arrays; None where nobody looks."""
+    here, a = following.observer, getattr(frame.f_trace, "__self__", None)
+    if here is None or not isinstance(a, Activation) or a.o is not here:
+        return None
+    if here.effects is None:
+        here.effects = Effects()
+    return here.effects.count, here.effects.compared
+
+
+def note_failed() -> bool:
+    """A round that is traced once for all has failed, and with it goes what it took for granted:
+    no later call may use the tape. Returns whether anybody sees to that."""
+    here = following.observer
+    if here is not None:
+        here.reads.lost("what is computed in a loop's round that raised an error")
+    return here is not None
 
 
 def note_written(x: Any) -> None:

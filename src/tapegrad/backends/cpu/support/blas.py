@@ -80,8 +80,25 @@ def add_matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
     return _product(x, y, out, 1.0)
 
 
-def _product(x: Any, y: Any, out: Any, kept: float) -> Any:
-    """The code of out = x @ y + kept * out; BLAS doesn't read what isn't kept."""
+@intrinsic
+def front_matmul(
+    typingctx: Any, x: Any, y: Any, out: Any, rows: Any, columns: Any, depth: Any
+) -> Any:
+    """out = x @ y, of so many rows and columns at the front of out, with so many terms."""
+    return _product(x, y, out, 0.0, sized=True)
+
+
+@intrinsic
+def add_front_matmul(
+    typingctx: Any, x: Any, y: Any, out: Any, rows: Any, columns: Any, depth: Any
+) -> Any:
+    """out += x @ y, of so many rows and columns at the front of out, with so many terms."""
+    return _product(x, y, out, 1.0, sized=True)
+
+
+def _product(x: Any, y: Any, out: Any, kept: float, sized: bool = False) -> Any:
+    """The code of out = x @ y + kept * out; BLAS doesn't read what isn't kept. If it is `sized`
+    three integers say of how many rows, columns and terms."""
 
     def flag(matrix: Any) -> tuple[str, Any]:
         (rows, columns), (down, along) = matrix.shape, matrix.strides
@@ -94,15 +111,25 @@ def _product(x: Any, y: Any, out: Any, kept: float) -> Any:
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         # BLAS counts columns first, so it is asked for out.T = y.T @ x.T.
         (m, k), n = x.shape, y.shape[1]
-        known = not any(map(is_open, (m, k, n)))
+        known = not sized and not any(map(is_open, (m, k, n)))
         if known and 0 < m * k * n <= SMALL_PRODUCT and k <= SMALL_DEPTH:
             small_product(builder, (x, y, out), args, kept != 0)
             return context.get_dummy_value()
         (flag_x, lead_x), (flag_y, lead_y) = flag(x), flag(y)
+        if sized:
+            m, n, k = [_place(builder, size) for size in args[3:]]
         Fortran(context, builder, out.dtype).call(
             "gemm", flag_y, flag_x, n, m, k, 1.0, args[1], lead_y, args[0], lead_x, kept, args[2],
             out.strides[0],
         )  # fmt: skip
         return context.get_dummy_value()
 
-    return signature(types.none, x, y, out), codegen
+    given = (x, y, out, *[types.int64] * (3 * sized))
+    return signature(types.none, *given), codegen
+
+
+def _place(builder: Any, value: Any) -> Any:
+    """A pointer to a number, as BLAS takes it."""
+    place = cgutils.alloca_once(builder, INT)
+    builder.store(builder.trunc(value, INT), place)
+    return place

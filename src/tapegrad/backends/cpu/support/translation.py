@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import operator
 from collections import Counter
 from typing import Any
 
@@ -39,7 +40,18 @@ def _implementation(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
     found = TYPING.resolve_function_type(known, kinds, {})
     if found is None:
         raise TypeError(f"{function} doesn't take {kinds}")
+    if function in _WRAPPING and isinstance(found.return_type, types.Integer):
+        return _WRAPPING[function], found
     return TARGET.get_function(known, found), found
+
+
+# Integers wrap around, as NumPy's do. numba's promise to LLVM that they don't.
+_WRAPPING: dict[Any, Any] = {
+    operator.add: lambda builder, args: builder.add(*args),
+    operator.sub: lambda builder, args: builder.sub(*args),
+    operator.mul: lambda builder, args: builder.mul(*args),
+    operator.neg: lambda builder, args: builder.neg(*args),
+}
 
 
 class Translator:
@@ -389,8 +401,9 @@ class Translator:
     def call(self, function: Any, operands: list[tuple[Any, Any]]) -> tuple[Any, Any]:
         """What a function or an operator gives for these operands."""
         emit, signature = _implementation(function, tuple(kind for _, kind in operands))
+        wraps = isinstance(signature.return_type, types.Integer) and function in _WRAPPING
         args = [
-            TARGET.cast(self.builder, value, kind, wanted)
+            TARGET.cast(self.builder, value, kind, signature.return_type if wraps else wanted)
             for (value, kind), wanted in zip(operands, signature.args, strict=True)
         ]
         return emit(self.builder, args), signature.return_type

@@ -1,0 +1,221 @@
+"""Fronts: how much of each array the rounds of a loop read.
+
+Arrays that grow from round to round have one shape, and stand at the front of it (see
+`primitives.parts`). Who reads one reads a part: so many elements, by the step. Followed back, this
+tells how far each operand is read, and its loops run no further:
+
+    for j in range(20): y[j] = x[j] * w[j]          for j in range(i):
+    for j in range(20): s += part(y, 0:i)[j]   -->      s += x[j] * w[j]
+
+A part that is read at its front alone is a view: nothing is filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tapegrad.core.values import Span
+from tapegrad.ir.plan import Affine, Index
+from tapegrad.ir.tape import Call, Operand, Tape, Var
+from tapegrad.primitives.kinds import (
+    Composite,
+    Contraction,
+    Growing,
+    Reduction,
+    Taking,
+    Unset,
+    View,
+)
+from tapegrad.primitives.parts import places_of
+
+Front = tuple[Affine | None, ...]  # of each axis: how many elements; None of all
+
+
+def same(x: Affine | None, y: Affine | None) -> bool:
+    """Whether two numbers are equal, whatever the steps."""
+    if x is None or y is None:
+        return x is y
+    return x == y or x.plus(y.scaled(-1)) == Affine()
+
+
+def places(call: Call, affine: Callable[[Operand], Affine | None]) -> list[Affine] | None:
+    """The places of a call on a part, as numbers of the steps; None if they aren't."""
+    primitive: Any = call.primitive
+    found = [Affine((), place) for place in places_of(primitive.index)]
+    for step, moves in zip(primitive.steps(call.operands), primitive.moves, strict=True):
+        number = affine(step)
+        if number is None:
+            return None
+        found = [
+            place.plus(number.scaled(far)) if far else place
+            for place, far in zip(found, moves, strict=True)
+        ]
+    return found
+
+
+def _shown(call: Call, indices: Sequence[Index]) -> list[Index | None]:
+    """Of each axis of its operand, the index with which a view goes along it, from its start on;
+    None where it does so otherwise."""
+    p: Any = call.primitive
+    shape = call.operands[0].shape
+    at = p.read([Affine(((index, 1),)) for index in indices], shape)
+    found: list[Index | None] = [None] * len(shape)
+    for axis, k in enumerate(at or ()):
+        still = not any(move[axis] for move in getattr(p, "moves", ()))
+        found[axis] = k.index if isinstance(k, Affine) and still else None
+    return found
+
+
+class Fronts:
+    """What is read of each variable of a tape."""
+
+    def __init__(self, tape: Tape, affine: Callable[[Operand], Affine | None]) -> None:
+        """`affine` are the numbers of steps that scalars are."""
+        self.read: dict[Var, list[Affine | None]] = {}
+        self.counts: dict[Var, Front] = {}  # of parts: how much of them isn't filled
+        self.fills: dict[Var, Any] = {}
+        self.views: set[Var] = set()
+        self.made: dict[Var, Call] = {}
+        if not any(isinstance(call.primitive, Growing) for call in tape.calls):
+            return
+        self.affine = affine
+        self.made.update((out, call) for call in tape.calls for out in call.outs)
+        for call in tape.calls:
+            if isinstance(call.primitive, Taking):
+                front = self._counts(call)
+                if front is not None:
+                    self.counts[call.out] = front
+                    self.fills[call.out] = call.primitive.fill
+        for x in (*tape.outputs, *(guard.operand for guard in tape.guards)):
+            self._whole(x)
+        for call in reversed(tape.calls):
+            self._follow(call)
+        for out, front in self.counts.items():
+            wanted = self.read.get(out, front)
+            if all(a is None or same(a, b) for a, b in zip(front, wanted, strict=True)):
+                self.views.add(out)
+
+    def of(self, x: Operand) -> Front:
+        """How far a variable is read."""
+        front = self.read.get(x) if isinstance(x, Var) else None
+        return (None,) * len(x.shape) if front is None else tuple(front)
+
+    def neutral(self, x: Operand, axis: int, fill: Any) -> Affine | None:
+        """How many elements along an axis aren't `fill`; None if that isn't known."""
+        while isinstance(x, Var) and x not in self.counts and x in self.made:
+            call = self.made[x]
+            if not isinstance(call.primitive, View):
+                return None
+            indices = [Index(n) for n in x.shape]
+            entries = _shown(call, indices)
+            if indices[axis] not in entries:
+                return None
+            x, axis = call.operands[0], entries.index(indices[axis])
+        if not isinstance(x, Var) or x not in self.counts or self.fills[x] != fill:
+            return None
+        return self.counts[x][axis]
+
+    def of_product(self, call: Call) -> Affine | None:
+        """How many terms the sums that a product consists of have: behind the front of an operand
+        with zeros there is nothing to be multiplied."""
+        x, y = call.operands
+        left = self.neutral(x, len(x.shape) - 1, 0)
+        return self.neutral(y, len(y.shape) - 2, 0) if left is None else left
+
+    # ----
+
+    def _counts(self, call: Call) -> Front | None:
+        primitive: Any = call.primitive
+        found = places(call, self.affine)
+        if found is None:
+            return None
+        counts = iter(found[len(primitive.index) :])
+        kept = [k for k in primitive.index if not isinstance(k, int)]
+        return tuple([next(counts) if isinstance(k, Span) else None for k in kept])
+
+    def _whole(self, x: Operand) -> None:
+        self._needs(x, (None,) * len(x.shape))
+
+    def _needs(self, x: Operand, front: Sequence[Affine | None]) -> None:
+        if not isinstance(x, Var):
+            return
+        known = self.read.get(x)
+        if known is None:
+            self.read[x] = list(front)
+        else:
+            self.read[x] = [a if same(a, b) else None for a, b in zip(known, front, strict=True)]
+
+    def _follow(self, call: Call) -> None:
+        """Note what a call reads of its operands, if so much is read of its result."""
+        p: Any = call.primitive
+        if len(call.outs) != 1 or isinstance(p, Unset):
+            for x in call.operands:
+                self._whole(x)
+            return
+        xs = call.operands
+        out = self.of(call.outs[0]) if call.outs[0] in self.read else (None,) * len(call.out.shape)
+        if p.scalar:
+            for x in xs:
+                lead = len(out) - len(x.shape)
+                ends = zip(x.shape, call.out.shape[lead:], out[lead:], strict=True)
+                self._needs(x, [None if n == 1 != end else far for n, end, far in ends])
+        elif isinstance(p, View):
+            self._of_view(call, out)
+        elif isinstance(p, Reduction) and not isinstance(p, Composite):
+            rest = iter(out)
+            identity = p.fold.identity(call.out.dtype)
+            self._needs(
+                xs[0],
+                [
+                    self.neutral(xs[0], a, identity) if a in p.axes else next(rest)
+                    for a in range(len(xs[0].shape))
+                ],
+            )
+        elif isinstance(p, Contraction) and xs[0].shape[-1] > 1:
+            inner = self.of_product(call)
+            x, y = xs
+            batch = [[None] * (len(z.shape) - 2) for z in xs]
+            self._needs(x, [*batch[0], out[-2], inner])
+            self._needs(y, [*batch[1], inner, out[-1]])
+        elif isinstance(p, Growing):
+            self._of_part(call, out)
+        else:
+            for x in xs:
+                self._whole(x)
+
+    def _of_view(self, call: Call, out: Front) -> None:
+        """Of an axis that a view shows from its start on, as much is read as of the view's."""
+        x = call.operands[0]
+        indices = [Index(n) for n in call.out.shape]
+        fronts = dict(zip(indices, out, strict=True))
+        front = [None if k is None else fronts[k] for k in _shown(call, indices)]
+        self._needs(x, front)
+        for step in call.operands[1:]:
+            self._whole(step)
+
+    def _of_part(self, call: Call, out: Front) -> None:
+        p: Any = call.primitive
+        x = call.operands[0]
+        found = places(call, self.affine)
+        if found is None:
+            for y in call.operands:
+                self._whole(y)
+            return
+        counts = iter(found[len(p.index) :])
+        inner: list[Affine | None] = []  # of the smaller array
+        outer: list[Affine | None] = []  # of the larger one
+        for k, start in zip(p.index, found, strict=False):
+            if isinstance(k, int):
+                outer.append(None)
+                continue
+            inner.append(next(counts) if isinstance(k, Span) else None)
+            front = inner[-1] is not None and not start.terms and not start.const and k.step == 1
+            outer.append(inner[-1] if front else None)
+        if isinstance(p, Taking):
+            self._needs(x, outer)
+        elif p.updates:
+            self._needs(x, out)
+            self._needs(call.operands[1], inner)
+        else:
+            self._needs(x, inner)
