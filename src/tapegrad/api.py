@@ -296,12 +296,16 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
     from tapegrad.core.trees import array_leaves
     from tapegrad.runtime.variant import own
     from tapegrad.tracing.observe.observer import Observer
+    from tapegrad.tracing.trace import settled
+
+    def run() -> Any:
+        with Observer(f, args, kwargs) as observer:
+            return pipeline.trace(request, observer)
 
     request = Request(f, args, kwargs).check("trace")
-    with Observer(f, args, kwargs) as observer:
-        traced = pipeline.trace(request, observer)
-    tape = pipeline.run_passes(traced.bound_tape(), pipeline.TRACED)
-    tape = replace(tape, form=form_of(args, kwargs))
+    traced = settled(run)
+    bound, form = traced.bound_tape(), form_of(args, kwargs)
+    tape = replace(pipeline.run_passes(bound, pipeline.TRACED), form=form)
     values = dict(zip(traced.outputs, traced.leaves, strict=True))
     found = [values[at] for at in range(len(tape.outputs))]
     return traced.rebuild(own(found, [*array_leaves((args, kwargs)), *traced.captured])), tape

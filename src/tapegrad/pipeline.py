@@ -202,6 +202,7 @@ class Planned(NamedTuple):
 def lowered(tape: Tape) -> Plan:
     """The first plan of an optimised tape: one nest a call; views are indices."""
     from tapegrad.backends.source.names import user_names
+    from tapegrad.schedule.apart import set_apart
     from tapegrad.schedule.fuse import fuse
     from tapegrad.schedule.lower import lower
     from tapegrad.schedule.recompute import recompute
@@ -215,7 +216,7 @@ def lowered(tape: Tape) -> Plan:
         plan = lower(body, user_names(body), plan_round, affine, carried, state, among)
         if DEBUG:
             _verify(plan, "lower")
-        return run_passes(plan, (fuse, shrink, recompute, shrink, tile))
+        return run_passes(plan, (fuse, shrink, recompute, shrink, tile, set_apart, shrink))
 
     plan = lower(tape, user_names(tape), plan_round)
     if DEBUG:
@@ -228,14 +229,21 @@ def planned(tape: Tape) -> Planned:
 
     What does it is imported here: a process whose code is on disk needs none of it.
     """
+    from tapegrad.schedule.apart import set_apart
     from tapegrad.schedule.buffers import assign
     from tapegrad.schedule.cut import cut
     from tapegrad.schedule.fuse import fuse
+    from tapegrad.schedule.lengths import lengths
     from tapegrad.schedule.parallelise import parallelise
     from tapegrad.schedule.recompute import recompute
     from tapegrad.schedule.share import store_shared
     from tapegrad.schedule.shrink import shrink
     from tapegrad.schedule.tile import tile
+
+    known = lengths(tape)
+
+    def apart(plan: Plan) -> Plan:
+        return set_apart(plan, known)
 
     passes = (
         fuse,  # nests over the same range become one
@@ -244,6 +252,8 @@ def planned(tape: Tape) -> Planned:
         recompute,  # ... so that those which are cheap to compute again aren't
         shrink,  # and what is left only where it is needed
         tile,  # registers between inner loops become rows, so it comes after shrinking
+        apart,  # in nests that are too short for tiles, functions get loops of their own
+        shrink,
         parallelise,  # long loops in chunks, each a kernel, for several cores
         cut,  # kernels that are too long for numba are cut ...
         store_shared,  # ... and between kernels registers are in memory

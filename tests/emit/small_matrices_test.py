@@ -203,4 +203,4 @@ def test_who_is_called(n):
         del calls["cholesky_pullback(a, b)"]  # LAPACK has none, and BLAS works on blocks
     for text, shapes in calls.items():
         found = FORTRAN.encode() in machine_code(text, *shapes)
-        assert found == (n > SMALL_MATRIX), text
+        assert found == (n > SMALL_MATRIX and "matmul" not in text), text

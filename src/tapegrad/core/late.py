@@ -25,6 +25,7 @@ CALLS = (  # what a first call takes
     "tapegrad.tracing.floating",
     "tapegrad.tracing.leaks",
     "tapegrad.tracing.frontend",
+    "tapegrad.tracing.merging",
 )
 MACHINE_CODE = (  # what machine code takes: its compiler's other side, and what links it
     "select",

@@ -414,14 +414,19 @@ class Builder:
         first = self._next
         self._next = first + len(avals)
         outs = tuple([Var(first + k, one_type(aval)) for k, aval in enumerate(avals)])
+        self.put(Call(primitive, tuple(operands), outs, src, reason))
+        return outs
+
+    def put(self, call: Call) -> None:
+        """Append a call as it is."""
         recorded = self.recorded
         if recorded is not None and recorded.expects:
-            types = [x.aval for x in outs]
+            types = [x.aval for x in call.outs]
             out = types[0] if len(types) == 1 else tuple(types)
-            if recorded.takes(primitive, operands, first, out, src, reason):
-                return outs
-        self.calls.append(Call(primitive, tuple(operands), outs, src, reason))
-        return outs
+            first = call.outs[0].id
+            if recorded.takes(call.primitive, call.operands, first, out, call.src, call.reason):
+                return
+        self.calls.append(call)
 
     def finish(
         self,

@@ -111,7 +111,7 @@ class Derived:
         """The result of a new variant; `known` are those that don't answer these arguments."""
         if disk.is_empty():
             foresee(self.compile)
-        variant = self._derive(request)
+        variant = traces.settled(lambda: self._derive(request))
         if variant.traced.has_tracers:  # called in a thread of a traced function's own
             return self._nested(request)
         self.cache.count("traces")

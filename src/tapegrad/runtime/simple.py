@@ -24,6 +24,7 @@ from tapegrad.pipeline import gradient, schedule, trace
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.transformations import with_captured, with_loss
 from tapegrad.tracing.observe.observer import Observer
+from tapegrad.tracing.trace import settled
 
 _numbers = count()
 
@@ -80,8 +81,12 @@ def simplegrad(
     request = Request(f, args).check("simplegrad")
     for name, arg in zip(argument_names(f, len(args)), args, strict=True):
         check_parts(arg, f"simplegrad: argument {name!r}")
-    with Observer(f, args, {}) as observer:
-        traced = trace(request, observer)
+
+    def run() -> Any:
+        with Observer(f, args, {}) as observer:
+            return trace(request, observer)
+
+    traced = settled(run)
     check_scalar_result(traced)
     inputs = request.inputs
     wrt = [k for k, x in enumerate(inputs) if is_float_leaf(x)]

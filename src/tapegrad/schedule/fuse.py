@@ -5,10 +5,10 @@
                                                b[i] = a[i] * y[i]
 
 Two loops may become one if every cell that both touch, and one of them writes, is indexed by both
-with their own loop index along some common axis: then iteration i of the second needs nothing from
-the first but its iteration i. What a loop reduces over its own index is therefore never read
-inside it. Bodies are fused in the same way, so a row-wise softmax becomes several inner loops
-under one outer loop.
+with their own loop index along some common axis, from the same entry on: then iteration i of the
+second needs nothing from the first but its iteration i. What a loop reduces over its own index is
+therefore never read inside it. Bodies are fused in the same way, so a row-wise softmax becomes
+several inner loops under one outer loop.
 """
 
 from __future__ import annotations
@@ -37,20 +37,25 @@ MAX_WEIGHT = 400  # statements; loops are not grown beyond this: compile time an
 
 @dataclass
 class _Use:
-    """How a step touches a cell: whether it writes, and the axes indexed by the step's own loop."""
+    """How a step touches a cell: whether it writes, and the axes along which all of its accesses
+    are indexed by the step's own loop alone: by so many times its index, from so far on."""
 
     writes: bool
-    aligned: set[int] | None  # None until an access is seen; whole-cell accesses align nowhere
+    # None until an access is seen; whole-cell accesses align nowhere
+    aligned: set[tuple[int, int, int]] | None
 
 
-def _uses(step: Step) -> dict[Cell, _Use]:
+def touched(step: Step) -> dict[Cell, _Use]:
+    """The cells that a step touches, and how."""
     index = step.index if isinstance(step, Loop) else None
     found: dict[Cell, _Use] = {}
     for cell, at, writes in step.accesses():
         aligned = set()
         if at is not None and index is not None and cell.alias is None:
             aligned = {
-                axis for axis, k in enumerate(at) if isinstance(k, Affine) and k.index is index
+                (axis, k.terms[0][1], k.const)
+                for axis, k in enumerate(at)
+                if isinstance(k, Affine) and len(k.terms) == 1 and k.terms[0][0] is index
             }
         use = found.get(cell.root)
         if use is None:
@@ -59,6 +64,22 @@ def _uses(step: Step) -> dict[Cell, _Use]:
             use.writes = use.writes or writes
             use.aligned = aligned if use.aligned is None else use.aligned & aligned
     return found
+
+
+def _are_aligned(uses: dict[Cell, _Use], others: dict[Cell, _Use]) -> bool:
+    """Whether iteration i of one loop needs nothing of the other but its iteration i."""
+    for cell in others.keys() & uses.keys():
+        mine, theirs = uses[cell], others[cell]
+        if (mine.writes or theirs.writes) and not (
+            (mine.aligned or set()) & (theirs.aligned or set())
+        ):
+            return False
+    return True
+
+
+def are_in_step(loop: Loop, other: Loop) -> bool:
+    """Whether two loops, one after the other, may as well be a single one."""
+    return _are_aligned(touched(loop), touched(other))
 
 
 def _is_direct(step: Step) -> bool:
@@ -73,7 +94,7 @@ class _Item:
 
     def __init__(self, step: Step) -> None:
         self.step = step
-        self.uses = _uses(step)
+        self.uses = touched(step)
         self.weight = code_size(step)
         self.fills = all(is_fill(leaf) and _is_direct(leaf) for leaf in leaves(step))
 
@@ -91,14 +112,7 @@ class _Item:
             return False
         if self.weight + other.weight > MAX_WEIGHT:
             return False
-        shared = [c for c in other.uses if c in self.uses]
-        for cell in shared:
-            mine, theirs = self.uses[cell], other.uses[cell]
-            if (mine.writes or theirs.writes) and not (
-                (mine.aligned or set()) & (theirs.aligned or set())
-            ):
-                return False
-        return bool(shared)
+        return bool(self.uses.keys() & other.uses.keys()) and _are_aligned(self.uses, other.uses)
 
     def take(self, other: _Item) -> None:
         assert isinstance(self.step, Loop) and isinstance(other.step, Loop)

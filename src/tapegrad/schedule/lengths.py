@@ -15,6 +15,13 @@ from collections.abc import Collection
 from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.primitives.kinds import Moving, Repeated
 
+NEAR = 2  # how far from a length a number may be, as in templates: `range(n - 1)`, `x[n]`
+
+
+def is_length(n: int, lengths: Collection[int]) -> bool:
+    """Whether a number may be another one where loops have other lengths."""
+    return any(n + k in lengths for k in range(-NEAR, NEAR + 1))
+
 
 def lengths(tape: Tape) -> frozenset[int]:
     """The rounds of the loops on a tape, and how long the arrays are along the axes on which these

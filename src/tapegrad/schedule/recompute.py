@@ -268,7 +268,9 @@ class _Network:
         if not cell.in_register and cell not in self.crossing:  # in memory anyhow
             late = max((site.nest for site in sites), default=0)
             kept = cell.role == "temporary" and late > max(own, default=0)
-            return width * value.size * (len({s.nest for s in sites} - own) + kept)
+            nests = {s.nest for s in sites} - own
+            read = [sum(s.times for s in sites if s.nest == nest) for nest in nests]
+            return width * (sum(min(value.size, n) for n in read) + kept * value.size)
         times = math.prod(i.extent for i in value.path)
         return width * (WRITE * times + value.size + sum(s.times for s in self._apart(cell)))
 

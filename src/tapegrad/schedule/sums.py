@@ -29,6 +29,7 @@ from tapegrad.ir.updates import updated
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.kinds import Moving, Scatter
 from tapegrad.schedule.access import at_indices, nest
+from tapegrad.schedule.boxes import add_boxes
 from tapegrad.schedule.dense import is_gemm, swaps
 from tapegrad.schedule.lowering import Lowering, OpenSum, Reader, Total
 from tapegrad.schedule.scatters import start_scattered, write
@@ -148,8 +149,11 @@ def sum_in_place(low: Lowering, call: Call) -> None:
         else:
             step = Compute(cell, at, ew.add, (Read(total, at), rest(at)), src=call.src)
         low.steps += nest(indices, [step])
-    elif total is None and start_scattered(low, cell, scattered[0]):
-        del scattered[0]
+    elif total is None:
+        if add_boxes(low, cell, scattered):
+            return
+        if start_scattered(low, cell, scattered[0]):
+            del scattered[0]
     for scatter in scattered:
         write(low, cell, scatter, ADD)
 

@@ -30,8 +30,7 @@ from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.elementwise import AsType
-from tapegrad.primitives.loops import Loop
-from tapegrad.primitives.windows import Empty
+from tapegrad.tracing.conditional import record_conditional
 from tapegrad.tracing.floating import watched
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.rounds import (
@@ -45,7 +44,7 @@ from tapegrad.tracing.rounds import (
 from tapegrad.tracing.run import Traced, input_aval, plain_value, trace_function
 from tapegrad.tracing.source import at_source, user_source
 from tapegrad.tracing.trace import innermost, traces_under_way
-from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
+from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 
 @unobserved
@@ -275,22 +274,13 @@ def _recorded(
     given: Operands, pred: Tracer, sides: Sequence[Side], avals: Sequence[Aval | None]
 ) -> Any:
     """The results of the two loops: the trace, and what stands for them there."""
-    slots = [aval for aval in avals if aval is not None]
     inputs = [given.inputs(side) for side in sides]
     tracers = [x for values in inputs for x in values if isinstance(x, Tracer)]
     trace = innermost([pred, *tracers])
-    integer = AsType(np.dtype(np.int64))
-    rounds = [record(trace, integer, [p]) for p in (pred, np.logical_not(pred))]
-    ends: list[Operand] = []
-    for aval in slots:
-        if aval.shape:
-            ends += trace.record(Empty(aval.shape, aval.dtype), [])
-        else:
-            ends.append(Literal(aval.dtype.type(0)))
-    for side, values, count in zip(sides, inputs, rounds, strict=True):
-        loop = Loop(_body(side, avals), len(slots), 1, instead=True)
-        operands = [to_operand(trace, x)[0] for x in (count, *values)]
-        ends = list(trace.record(loop, [operands[0], *ends, *operands[1:]]))
+    read = [[to_operand(trace, x)[0] for x in values] for values in inputs]
+    bodies = [_body(side, avals) for side in sides]
+    condition = to_operand(trace, pred)[0]
+    ends = record_conditional(trace.record, condition, list(zip(bodies, read, strict=True)))
     return iter([(trace, out) for out in ends])
 
 

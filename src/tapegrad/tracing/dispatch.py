@@ -25,6 +25,12 @@ class Dispatch:
     flat: Handler  # what `x.flat` is
     as_operand: Handler  # an operand that may be a list
     stack: Handler
+    # of branches that go both ways: see `tracing.merging`
+    arrays: Handler
+    nothing: Any
+    apart: Handler
+    merged: Handler
+    chosen: Handler
 
 
 dispatch = Dispatch()

@@ -21,7 +21,9 @@ from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
+from tapegrad.tracing.either import makes_a_difference
 from tapegrad.tracing.observe.observer import (
+    compares,
     loops_of,
     note_computed,
     note_failed,
@@ -189,7 +191,7 @@ class Run:
         """The function has returned this."""
         for refusal in (self.trace.refusal, self.trace.unfinished):
             if refusal is not None:
-                raise refusal
+                raise self.trace.without_merging(refusal) if self.trace.merged else refusal
         from tapegrad.tracing.leaks import check_returned
 
         observer = self.observer
@@ -212,6 +214,8 @@ class Run:
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         self.trace.__exit__()
+        if isinstance(error, Exception) and self.trace.merged:
+            raise self.trace.without_merging(error) from None
         if error is not None and self._apart and not isinstance(error, GeneratorExit):
             self.failed()
         if isinstance(error, Exception) and not isinstance(error, TapegradError):
@@ -240,7 +244,12 @@ class Run:
         if self._taken is not None:
             self._taken(self._result)
         trace.check_captured()
+        trace.put_back()
         raw = trace.builder.finish(self._operands)
+        if trace.reconsidered or (trace.mixed and makes_a_difference(raw)):
+            raise trace.without_mixing()
+        if (trace.merged and compares()) or _reads_what_is_gone(trace, raw):
+            raise trace.without_merging(None)
         if observer is not None:
             observer.check()
             check_leaks(trace, observer.reads, raw)
@@ -277,6 +286,19 @@ class Run:
 Number = Callable[
     [Tape, Sequence[Any], Collection[int], Sequence[Turning]], tuple[Tape, tuple[Any, ...]]
 ]
+
+
+def _reads_what_is_gone(trace: Trace, raw: Tape) -> bool:
+    """Whether a value is used that sides of branches have computed, which aren't there any more."""
+    if not trace.merged and not trace.failed:
+        return False
+    known = {*raw.inputs, *[var for var, _ in trace.captured.values()]}
+    for call in raw.calls:
+        if any(isinstance(x, Var) and x not in known for x in call.operands):
+            return True
+        known.update(call.outs)
+    read = [*raw.outputs, *[guard.operand for guard in raw.guards]]
+    return any(isinstance(x, Var) and x not in known for x in read)
 
 
 def _held_alone(trace: Trace) -> list[int]:

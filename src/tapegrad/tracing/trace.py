@@ -16,22 +16,31 @@ import threading
 import warnings
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tapegrad.core.arrays import objection
 from tapegrad.core.trees import is_array
-from tapegrad.errors import ArgumentError, LeakedTracerError, TapegradError, TraceError
+from tapegrad.errors import (
+    ArgumentError,
+    InternalError,
+    LeakedTracerError,
+    TapegradError,
+    TraceError,
+)
 from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Source, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
+from tapegrad.tracing.aside import Aside
 from tapegrad.tracing.layout import note_aliased_write
 from tapegrad.tracing.observe.observer import note_captured, note_written
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import at_line, at_source, user_source
+
+_T = TypeVar("_T")
 
 
 class _UnderWay(threading.local):
@@ -40,6 +49,42 @@ class _UnderWay(threading.local):
 
     def __init__(self) -> None:
         self.stack: list[tuple[Trace | None, FrameType]] = []
+
+
+class Reconsidered(BaseException):
+    """A trace is to be made again, without what has just been noted of branches: it has taken for
+    one value what can't be, or failed, maybe by that. `error` is how it failed."""
+
+    def __init__(self, notes: Sequence[tuple[set[int], int]], error: Exception | None) -> None:
+        self.notes = [(held, jump) for held, jump in notes if jump not in held]
+        self.error = error
+        for held, jump in self.notes:
+            held.add(jump)
+
+
+def settled(run: Callable[[], _T]) -> _T:
+    """What a run gives that makes a trace; that is made again where it has to be."""
+    failed: list[Reconsidered] = []
+    while not failed or failed[-1].notes or len(failed) < TRIES:
+        try:
+            return run()
+        except Reconsidered as found:
+            failed.append(found)
+        except Exception:
+            _take_back(failed)
+            raise
+    _take_back(failed)
+    raise failed[-1].error or InternalError("a trace can't be settled")
+
+
+def _take_back(failed: Sequence[Reconsidered]) -> None:
+    """It has failed again: that wasn't by what was noted."""
+    for found in failed:
+        for held, jump in found.notes if found.error is not None else ():
+            held.discard(jump)
+
+
+TRIES = 3  # another thread may note the same
 
 
 # Operations whose result IEEE 754 defines to the last bit
@@ -161,6 +206,13 @@ class Trace:
         self._guarded: set[Guard] = set()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.tests: dict[Any, Any] = {}  # where loops ask for a truth: see `observe.turns`
+        self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go
+        self.merged: list[Any] = []  # branches whose sides were made one, see `observe.branches`,
+        self.mixed: list[Any] = []  # and those that left numbers which may be Python's or NumPy's
+        self.reconsidered = False
+        self.failed: dict[Any, int] = {}  # how often a side couldn't be made one with the other
+        # What may be written to, if not all: see `tracing.merging`.
+        self.writable: Callable[[Proxy], bool] | None = None
         self.refusal: TapegradError | None = None
         self.unfinished: TapegradError | None = None  # what its function may not return with
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
@@ -290,6 +342,39 @@ class Trace:
         """Which of these tracers were written to, and where that was done first."""
         return tuple(
             (k, self._written[id(x)][1]) for k, x in enumerate(tracers) if id(x) in self._written
+        )
+
+    def set_aside(self) -> bool:
+        """From here on calls are recorded so that they can be taken from the tape again. Whether
+        they weren't before."""
+        builder = self.builder
+        if builder.recorded is None:
+            return False
+        builder.calls, builder.recorded = Aside(builder.recorded), None
+        return True
+
+    def put_back(self) -> None:
+        """What was set aside is recorded for good."""
+        builder, aside = self.builder, self.builder.calls
+        if isinstance(aside, Aside):
+            builder.calls = builder.recorded = aside.before
+            for call in aside.own:
+                builder.put(call)
+
+    def reconsider(self) -> None:
+        """Give this trace up: numbers that may be Python's or NumPy's, which branches have left,
+        make a difference. When it is made again, these branches don't leave any."""
+        if self.writable is None:
+            self.reconsidered = True
+        raise self.without_mixing()
+
+    def without_mixing(self) -> Reconsidered:
+        return Reconsidered([(sides.unmixed, jump) for sides, jump in self.mixed], None)
+
+    def without_merging(self, error: Exception | None) -> Reconsidered:
+        """Give this trace up for an error, which it may be that branches have brought about."""
+        return Reconsidered(
+            [(sides.apart, jump) for sides, jump in [*self.merged, *self.failed]], error
         )
 
     def is_exact(self, operand: Operand) -> bool:

@@ -45,6 +45,7 @@ from tapegrad.tracing.numbers import (
     RealMethods,
     WholeMethods,
 )
+from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import asks_for, asks_itself, at_line, user_source
@@ -84,6 +85,7 @@ class Tracer(Conversions, Proxy):
         def __ge__(self, other: Any) -> Any: ...
 
     _weak = False  # whether this is a Python number, which takes the dtype of what it meets
+    _either = False  # whether it may be one: see `tracing.either`
 
     def __init__(self, trace: Trace, operand: Operand, value: Any) -> None:
         self._trace = trace
@@ -158,6 +160,8 @@ class Tracer(Conversions, Proxy):
                 f"{at_line()}. Return the new value from the inner function instead"
             )
         root = self._root
+        if trace.writable is not None and not trace.writable(self._owner):
+            raise Stopped
         alone = root is None and primitive.updates and self._is_alone()
         new = record(trace, primitive, [self, *operands], primitive.update if alone else None)
         trace.note_write(self._owner)

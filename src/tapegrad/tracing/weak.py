@@ -409,7 +409,8 @@ def _binary(name: str) -> list[Any]:
             if number is not None:
                 return _computed(name, *((number, self) if reflected else (self, number)))
             if _is_numpys(other):
-                return numpys(self, other)
+                either = getattr(type(other), "_either", False)  # it knows what that gives
+                return NotImplemented if either else numpys(self, other)
             return _met(name, self, other, reflected)
 
         return operator
@@ -425,7 +426,8 @@ def _comparison(name: str) -> Any:
         if number is not None:
             return _compared(name, self, number)
         if _is_numpys(other):
-            return numpys(self, other)
+            either = getattr(type(other), "_either", False)
+            return NotImplemented if either else numpys(self, other)
         return _met(name, self, other, reflected=False)
 
     return operator

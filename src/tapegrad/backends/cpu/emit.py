@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.cpu.rounds import emit_recurrence
+from tapegrad.backends.cpu.rows import is_short_row
 from tapegrad.backends.source.driver import INDENT
 from tapegrad.backends.source.names import Scope
 from tapegrad.backends.source.program import LINE, Kernel, Program, lines_of
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
-from tapegrad.ir.fold import Fold
 from tapegrad.ir.plan import (
     Affine,
     ArgUpdate,
@@ -44,10 +44,6 @@ from tapegrad.ir.plan import (
     walk,
 )
 from tapegrad.ir.tape import Literal, Source
-from tapegrad.primitives.elementwise import FUNCTION
-
-ROLLED = range(8, 257)  # extents of inner loops that LLVM must not unroll
-LANES = 4  # of a vector; what is left over of a row is computed one by one
 
 LOOPS = "ijklmnpqrst"  # the names of loop indices
 
@@ -265,37 +261,13 @@ class _KernelEmitter:
         else:
             end = str(extent) if loop.index.limit is None else self._entry(loop.index.limit)
             bounds = f"0, {end}, {loop.step}" if loop.step != 1 else end
-            if self._is_short_row(loop):
+            if is_short_row(loop, list(self.loops)):
                 bounds = f"rolled({extent})"
         self.loop_line(name, bounds)
         self.depth += 1
         self.body(loop.body)
         self.depth -= 1
         del self.loops[loop.index]
-
-    def _is_short_row(self, loop: Loop) -> bool:
-        """Whether this is an innermost loop that shall be vectorised along the row: see
-        `support.rolled`. It sums into a register, or each row writes to its own memory, so that
-        LLVM would prefer to take several rows at once."""
-        extent = loop.index.extent
-        if len(self.loops) < 2 or extent not in ROLLED or loop.index.limit is not None:
-            return False
-        (*_, row, _) = self.loops
-        folds: set[Fold | None] = set()
-        stores, cost = set(), 0
-        for step in loop.body:
-            if not isinstance(step, Compute):
-                return False
-            cost = max(cost, step.primitive.cost)
-            if step.cell.in_register:
-                folds.add(step.combine)
-            else:
-                stores.add(any(isinstance(k, Affine) and row in dict(k.terms) for k in step.at))
-        folds.discard(None)
-        if folds:
-            return any(fold is not None and fold.loose for fold in folds)
-        left_over = extent % LANES / extent
-        return all(stores) and not (cost >= FUNCTION and left_over > 0.1)
 
     def _compute(self, step: Compute, after: Sequence[Step]) -> None:
         cell = step.cell

@@ -22,14 +22,18 @@ class Activation(Follower):
     __slots__ = (
         *(
             "address",
+            "branches",
             "checks",
             "direct",
             "frame",
             "function",
             "known",
+            "lowered",
             "numbers",
             "o",
             "program",
+            "returning",
+            "sides",
             "then",
             "tops",
         ),
@@ -52,6 +56,10 @@ class Activation(Follower):
         self.program, self.tops, self.known = program, tops, known
         self.stack = 0  # where the topmost operand of the running instruction is
         self.checks: Any = None  # see `effects.py`
+        self.branches: list[Any] = []  # see `branches.py`, as of the next three
+        self.returning: Any = None
+        self.sides: Any = None  # of the code that this one is part of, if it is a side run apart
+        self.lowered = 0  # how many entries of the stack aren't there then
         self.users = o.is_users(frame.f_code)
         self.direct: Any = None  # the code that the running instruction calls by itself
         self.numbers = (
@@ -82,11 +90,17 @@ class Activation(Follower):
             except Exception as error:
                 o.fault(error)
         if event == "return":
+            if self.branches:
+                self.branches[-1].left(self, arg)
             o.returned(frame, arg)
             self.frame = self.function = None  # which holds this activation
             return None
         if event == "opcode":
             try:
+                if self.returning is not None:
+                    self.returning.arrived(self)
+                while self.branches and self.branches[-1].join.offset == frame.f_lasti:
+                    self.branches.pop().joined(self)
                 if o.effects is not None:
                     o.effects.step(self, at)
                 if instruction is not None:

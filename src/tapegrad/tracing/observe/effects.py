@@ -55,6 +55,10 @@ _NAMES = """
 _NOTHING = frozenset(_NAMES.split())
 
 
+class Stopped(BaseException):
+    """What is run by itself was about to change something."""
+
+
 class Effects:
     """Counts what a run changes, from when it is first asked for."""
 
@@ -65,6 +69,7 @@ class Effects:
         self.compared = False  # whether it matters which object a traced value is
         self.time = 0
         self.path = Path()
+        self.most = 0  # instructions, while a side runs by itself
 
     def selects(self, values: Iterable[Any]) -> None:
         """What is found depends on these values, as the way that a program takes would."""
@@ -80,15 +85,23 @@ class Effects:
     def step(self, a: Activation, at: int) -> None:
         """The instruction at this place of a frame's code is about to run."""
         if a.checks is None:
-            a.checks = _checks_of(a.frame.f_code)
+            code = a.frame.f_code
+            if a.o.apart is not None and a.sides is None and code.co_exceptiontable:
+                raise Stopped  # its handlers would run after that, too
+            a.checks = _checks_of(code)
         digest, length = self.path
         number = (id(a.checks) << 20) + at
         self.path = Path((digest * BASE + number) % MODULUS, length + 1)
+        if a.o.apart is not None and length > self.most:
+            a.o.apart.is_endless = True
+            raise Stopped
         entry = a.checks[at]
         if entry is None:
             return
         check, arg = entry
         if not check(a, arg):
+            if a.o.apart is not None:
+                raise Stopped
             self.count += 1
         elif check is _goes_on:
             self.advanced[id(a.top())] = self.time

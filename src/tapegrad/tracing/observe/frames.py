@@ -121,6 +121,15 @@ def local(address: int, k: int) -> Any:
         return MISSING
 
 
+def put_locals(frame: FrameType, values: dict[int, Any]) -> None:
+    """Have local variables, by their numbers, hold other values from here on."""
+    held = frame.f_locals
+    for k, x in values.items():
+        held[frame.f_code.co_varnames[k]] = x
+    if values and sys.version_info < (3, 13):  # from then on they are the variables themselves
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+
+
 def set_local(address: int, k: int, x: Any) -> None:
     """Let a variable that holds something, and that no inner function reads, hold this."""
     replace(address + _LOCALS + _WORD * k, x)

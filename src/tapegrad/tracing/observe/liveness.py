@@ -19,7 +19,9 @@ _ALWAYS = frozenset(["JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUP
 _JUMPING = frozenset([*dis.hasjrel, *dis.hasjabs])
 _PASSED = frozenset(["NOP", "EXTENDED_ARG", "CACHE", "RESUME"])
 # By these a program sees all of its variables.
-_SEEING = frozenset(["locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack"])
+_SEEING = frozenset(
+    ["locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "inspect"]
+)
 
 
 class Flow:
@@ -38,7 +40,8 @@ class Flow:
             for offset in self.at:
                 if entry.start <= offset < entry.end:
                     self.handlers[offset] = entry.target, entry.depth, entry.lasti
-        self.sees_all = not _SEEING.isdisjoint(code.co_names)
+        stack = any(i.opname == "LOAD_GLOBAL" and i.argval == "stack" for i in text)
+        self.sees_all = stack or not _SEEING.isdisjoint(code.co_names)
         self.variables = len({*code.co_varnames, *code.co_cellvars}) + len(code.co_freevars)
         jumps = (i for i in text if i.opcode in _JUMPING)
         self.loops = any(i.argval <= i.offset for i in jumps)

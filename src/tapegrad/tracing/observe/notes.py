@@ -52,6 +52,7 @@ class Notes(Uses):
         self.asked: dict[tuple[int, str], Any] = {}  # modules, by their id and what was looked up
         self.identities = Identities(self.reads, self.refuse, self.label, arguments)
         self.running: Running | None = None  # the last one that called something
+        self.apart: Any = None  # a side of a branch that is run by itself: see `branches.py`
         self.effects: Any = None  # what the run changes, from the first test of a loop on
 
     def forget(self) -> None:

@@ -169,7 +169,10 @@ class Observer(Notes):
         except Exception as error:
             self.fault(error)
         program, tops, known, _ = self.of_code(frame, program_of)
-        return Activation(self, frame, address, function, program, tops, known).step
+        a = Activation(self, frame, address, function, program, tops, known)
+        if self.apart is not None and self.apart.code is frame.f_code:
+            self.apart.entered(a)
+        return a.step
 
     def forget(self) -> None:
         """Drop what was held so that no id is given away: it may be the user's."""
@@ -362,6 +365,12 @@ def note_test(x: Any, trace: Any, guard: Guard | None) -> None:
 def loops_of(trace: Any) -> list[Turning]:
     """The loops of a trace that go on until a condition no longer holds."""
     return found(following.observer, trace)
+
+
+def compares() -> bool:
+    """Whether the run that is observed has asked which of two traced values it is."""
+    here = following.observer
+    return here is not None and here.effects is not None and here.effects.compared
 
 
 def changes(frame: FrameType) -> Any:

@@ -22,10 +22,12 @@ from typing import Any
 from tapegrad.ir.tape import Guard
 from tapegrad.ir.turns import Turn, Turning
 from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.branches import begin, choose, goes_both_ways
 from tapegrad.tracing.observe.counters import most_rounds
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.frames import MISSING, local
-from tapegrad.tracing.observe.liveness import Flow, flow_of
+from tapegrad.tracing.observe.joins import sides_of
+from tapegrad.tracing.observe.liveness import Flow
 from tapegrad.tracing.observe.snapshots import Described, Pairing, are_alike, described
 
 FEWEST = 2  # turns, with a round between them
@@ -82,18 +84,24 @@ def reached(o: Any, x: Any, trace: Any, guard: Guard) -> None:
     a = getattr(frame.f_trace, "__self__", None)
     if not isinstance(a, Activation) or a.o is not o or a.frame is not frame:
         return
-    flow = flow_of(frame.f_code)
+    sides = sides_of(frame.f_code) if a.sides is None else a.sides
+    flow = sides.flow
     jump = flow.test_at(frame.f_lasti)
-    if (
-        not trace.is_innermost
-        or jump is None
-        or not flow.loops
-        or not _asks_directly(flow, frame.f_lasti, a, x)
-    ):
+    if not trace.is_innermost:
+        return
+    if jump is None:
+        choose(x, a, sides, trace, guard)
+        return
+    if not _asks_directly(flow, frame.f_lasti, a, x):
+        return
+    both = goes_both_ways(x, trace, sides, jump, guard)
+    if not both and not flow.loops:
         return
     if o.effects is None:
         o.effects = Effects()
     effects = o.effects
+    if (both and begin(a, sides, jump, trace, guard, effects)) or a.sides is not None:
+        return
     history = _history(trace, flow, a, jump)
     effects.time += 1
     now = _look(a, flow, jump, trace, guard, effects)

@@ -15,6 +15,7 @@ from tapegrad.backends.cpu import layout, linking, loading, threads
 from tapegrad.backends.cpu.support import (
     arrays,
     blas,
+    blocks,
     compiling,
     composed,
     lapack,
@@ -27,7 +28,7 @@ from tapegrad.backends.cpu.support import (
 from tapegrad.backends.cpu.support.compiling import compiled, completed, object_code
 
 MODULES = (
-    *(layout, loading, linking, arrays, scalars, unrolled, blas, lapack, outline, syntax),
+    *(layout, loading, linking, arrays, scalars, unrolled, blocks, blas, lapack, outline, syntax),
     translation,
     composed,
     compiling,

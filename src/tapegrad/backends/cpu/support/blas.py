@@ -12,6 +12,7 @@ from numba.extending import intrinsic
 
 from tapegrad.backends.cpu.linking import FORTRAN
 from tapegrad.backends.cpu.support.arrays import BYTE, INT, is_open, number_place
+from tapegrad.backends.cpu.support.blocks import blocked_product, fits_blocks
 from tapegrad.backends.cpu.support.unrolled import (
     SMALL_DEPTH,
     SMALL_PRODUCT,
@@ -114,6 +115,9 @@ def _product(x: Any, y: Any, out: Any, kept: float, sized: bool = False) -> Any:
         known = not sized and not any(map(is_open, (m, k, n)))
         if known and 0 < m * k * n <= SMALL_PRODUCT and k <= SMALL_DEPTH:
             small_product(builder, (x, y, out), args, kept != 0)
+            return context.get_dummy_value()
+        if known and fits_blocks(x, y, out):
+            blocked_product(builder, (x, y, out), args, kept != 0)
             return context.get_dummy_value()
         (flag_x, lead_x), (flag_y, lead_y) = flag(x), flag(y)
         if sized:

@@ -1,0 +1,124 @@
+"""Sums of arrays that stand in boxes of a larger one: a stencil's derivative.
+
+    y = 0                                  y[2:n - 2] = a[2:] + b[1:-1] + c[:-2]
+    y[:-2] += a                            y[:2] = y[n - 2:] = 0
+    y[1:-1] += b           -->             y[:2] += a[:2]
+    y[2:] += c                             y[1:2] += b[:1]
+                                           ...
+
+In the *core*, which all boxes have in common, they are added up in a register, and each element is
+written once. What they hold around it is added to zeros, part by part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tapegrad.ir.fold import ADD
+from tapegrad.ir.plan import Affine, Cell, Compute, Index, Read, Step
+from tapegrad.ir.tape import Call, Operand
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.base import Slice
+from tapegrad.schedule.access import at_indices, indices_for, nest, store
+from tapegrad.schedule.lengths import is_length
+from tapegrad.schedule.lowering import Lowering
+
+Region = tuple[range, ...]
+
+# A core is worth the code of what is around it if it is of so many boxes, has so many elements, and
+# this part of each box, at the least, and if boxes go beyond it along no more axes than that. Of
+# two boxes, the first is better written by the loop that computes it.
+BOXES, ELEMENTS, PART, AXES = 3, 512, 0.75, 2
+
+
+class _Boxed(NamedTuple):
+    """An array in a box, along some of whose axes it has one entry, and no axis."""
+
+    region: Region
+    axes: Sequence[int]
+    x: Operand
+
+    def read(self, low: Lowering, at: Sequence[Affine]) -> Read:
+        """What is to be added at an index of the whole."""
+        return low.read(self.x, tuple([at[k].scaled(1, -self.region[k].start) for k in self.axes]))
+
+
+def add_boxes(low: Lowering, cell: Cell, calls: Sequence[Call]) -> bool:
+    """Sum up what calls place among zeros, if that has a core. Returns whether it has."""
+    boxes = _boxes(calls)
+    if len(boxes) < BOXES:
+        return False
+    regions = [box.region for box in boxes]
+    core = tuple([_common(ranges) for ranges in zip(*regions, strict=True)])
+    size = _size(core)
+    larger = [k for k, r in enumerate(core) if any(len(region[k]) > len(r) for region in regions)]
+    if size < max(ELEMENTS, PART * max(map(_size, regions))) or len(larger) > AXES:
+        return False
+    if any(is_length(cell.shape[k], low.lengths) for k in larger):  # the core's would be unlike it
+        return False
+    src = calls[-1].src
+    for _, part in _around(tuple([range(n) for n in cell.shape]), core):
+        indices, at = _elements(part)
+        low.steps += nest(indices, [store(cell, at, cell.dtype.type(0), src)])
+    _add_up(low, cell, core, boxes, src)
+    parts = [(axis, part, box) for box in boxes for axis, part in _around(box.region, core)]
+    for _, part, box in sorted(parts, key=lambda found: -found[0]):  # rows of the core first
+        indices, at = _elements(part)
+        step = Compute(cell, at, ew.copy, (box.read(low, at),), ADD, src)
+        low.steps += nest(indices, [step])
+    return True
+
+
+def _add_up(low: Lowering, cell: Cell, core: Region, boxes: Sequence[_Boxed], src: Any) -> None:
+    """Write the sums of all boxes to the core."""
+    indices, at = _elements(core)
+    total, *reads = (box.read(low, at) for box in boxes)
+    body: list[Step] = []
+    for read in reads:
+        last = read is reads[-1]
+        kept = cell if last else Cell(tuple(map(len, core)), cell.dtype, src=src)
+        place = at if last else at_indices(indices)
+        body.append(Compute(kept, place, ew.add, (total, read), src=src))
+        total = Read(kept, place)
+    low.steps += nest(indices, body)
+
+
+def _boxes(calls: Sequence[Call]) -> list[_Boxed]:
+    """The arrays that are placed; none if one of them isn't in a box, or in one with gaps."""
+    found = []
+    for call in calls:
+        primitive: Any = call.primitive
+        indices = primitive.boxes(*call.operands)
+        if not indices or any(isinstance(k, Slice) and k.step != 1 for i in indices for k in i):
+            return []
+        for index, x in zip(indices, call.operands, strict=True):
+            slices = [k if isinstance(k, Slice) else Slice(k, 1) for k in index]
+            region = tuple([range(k.start, k.start + k.count) for k in slices])
+            axes = [axis for axis, k in enumerate(index) if isinstance(k, Slice)]
+            found.append(_Boxed(region, axes, x))
+    return found
+
+
+def _common(ranges: Sequence[range]) -> range:
+    return range(max(r.start for r in ranges), min(r.stop for r in ranges))
+
+
+def _size(region: Region) -> int:
+    return math.prod(map(len, region))
+
+
+def _around(region: Region, core: Region) -> Iterator[tuple[int, Region]]:
+    """The parts of a region that aren't in the core, each with the axis along which it isn't."""
+    for axis, (whole, inner) in enumerate(zip(region, core, strict=True)):
+        for part in (range(whole.start, inner.start), range(inner.stop, whole.stop)):
+            if part:
+                yield axis, (*core[:axis], part, *region[axis + 1 :])
+
+
+def _elements(region: Region) -> tuple[list[Index], tuple[Affine, ...]]:
+    """Loops over a region, and the element that they are at."""
+    indices = indices_for([len(r) for r in region])
+    starts = zip(indices, region, strict=True)
+    return indices, tuple([Affine.of(index).scaled(1, r.start) for index, r in starts])

@@ -1,0 +1,147 @@
+"""Numbers that are Python's on one side of a branch and NumPy's on the other.
+
+    if s < 0:
+        s = 0.0        # Python's
+    else:
+        s = s + x[t]   # NumPy's: x is an array
+
+What such a number is, is known at each call alone. In nearly everything it makes no difference: one
+of these has the methods of NumPy's, and with Python's numbers it gives another one of these. Where
+it does make one, the trace is made again, and that branch is a guard: where Python would raise an
+error, as in a division by zero, and wherever there are floats of other sizes, to which Python's
+adapt and NumPy's don't.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from tapegrad.ir.tape import Aval, Tape
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.again import binary
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.tracer import Tracer, kind_of
+
+_NUMPYS: Any = kind_of(None, Aval((), np.dtype(np.float64)))
+_PYTHONS = (float, int, bool)
+_set_class = vars(object)["__class__"].__set__
+
+
+def _may_be_pythons(x: Any) -> bool:
+    kind = type(x)
+    return kind in _PYTHONS or (issubclass(kind, Value) and (x._weak or x._either))
+
+
+def _long(name: str) -> Any:
+    """The operator, as NumPy finds its result."""
+    numpys = getattr(NDArrayOperatorsMixin, name)
+
+    def operator(self: Any, other: Any) -> Any:
+        known = _may_be_pythons(other)
+        if not known and not isinstance(other, (Value, np.ndarray, np.generic)):
+            self._trace.reconsider()  # an object decides by types
+        found = numpys(self, other)
+        if known:
+            _set_class(found, EitherTracer)
+        return found
+
+    return operator
+
+
+def _again(ufunc: np.ufunc, name: str) -> Any:
+    return binary(ufunc, name, _long(name))
+
+
+def _checked(name: str) -> Any:
+    """An operator by which Python raises errors, where NumPy doesn't."""
+    numpys, reflected = _long(name), name.startswith("__r")
+
+    @unobserved
+    def operator(self: Any, other: Any) -> Any:
+        if _may_be_pythons(other):
+            x, y = (other, self) if reflected else (self, other)
+            bad = _is_complex_or_infinite(x, y) if "pow" in name else y == 0
+            if bad:
+                self._trace.reconsider()
+        found = numpys(self, other)
+        if "pow" in name and _may_be_pythons(other) and not np.isfinite(found):
+            self._trace.reconsider()
+        return found
+
+    return operator
+
+
+def _is_complex_or_infinite(x: Any, y: Any) -> bool:
+    if type(y) not in _PYTHONS:
+        return True
+    return bool(y < 0 and x == 0) or bool(y % 1 != 0 and x < 0)
+
+
+def _unary(name: str) -> Any:
+    numpys = getattr(NDArrayOperatorsMixin, name)
+
+    @unobserved
+    def operator(self: Any) -> Any:
+        found = numpys(self)
+        _set_class(found, EitherTracer)
+        return found
+
+    return operator
+
+
+def _apart(self: Any, other: Any) -> Any:
+    """`divmod`."""
+    return self // other, self % other
+
+
+def _apart_reflected(self: Any, other: Any) -> Any:
+    return other // self, other % self
+
+
+class EitherTracer(_NUMPYS):
+    """A traced float of which only a call knows whether it is Python's or NumPy's."""
+
+    __slots__ = ()
+    _either = True
+    __class__ = property(lambda self: np.float64)
+    __hash__ = _NUMPYS.__hash__
+
+    __add__, __radd__ = _again(np.add, "__add__"), _again(np.add, "__radd__")
+    __sub__, __rsub__ = _again(np.subtract, "__sub__"), _again(np.subtract, "__rsub__")
+    __mul__, __rmul__ = _again(np.multiply, "__mul__"), _again(np.multiply, "__rmul__")
+    __truediv__, __rtruediv__ = _checked("__truediv__"), _checked("__rtruediv__")
+    __floordiv__, __rfloordiv__ = _checked("__floordiv__"), _checked("__rfloordiv__")
+    __mod__, __rmod__ = _checked("__mod__"), _checked("__rmod__")
+    __pow__, __rpow__ = _checked("__pow__"), _checked("__rpow__")
+    __divmod__, __rdivmod__ = _apart, _apart_reflected
+    __neg__, __pos__, __abs__ = _unary("__neg__"), _unary("__pos__"), _unary("__abs__")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if any(_is_single(x) for x in inputs):
+            self._trace.reconsider()
+        return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+
+
+EitherTracer.__name__ = "float64"
+
+
+def _is_single(x: Any) -> bool:
+    """Whether Python's floats adapt to this plain array or number."""
+    plain = isinstance(x, (np.ndarray, np.generic)) and not isinstance(x, Value)
+    return plain and x.dtype.kind == "f" and x.dtype != np.float64
+
+
+def makes_a_difference(tape: Tape) -> bool:
+    """Whether there are floats of another size on a tape."""
+    outs = [out for call in tape.calls for out in call.outs]
+    if any(v.dtype.kind in "fc" and v.dtype != np.float64 for v in (*tape.inputs, *outs)):
+        return True
+    return any(makes_a_difference(t) for call in tape.calls for t in call.primitive.tapes)
+
+
+def is_float(kind: type[Tracer]) -> bool:
+    """Whether a number of this kind is a float64, Python's or NumPy's."""
+    return kind in (_NUMPYS, EitherTracer)

@@ -1,0 +1,347 @@
+"""Branches that go both ways: where they meet again, what both sides have found becomes one value.
+
+A test that has gone both ways in one run is likely to do so again, at other rounds in each call. So
+from then on, whenever it is reached, the side that isn't taken is run too, by itself, on the values
+that the program's variables hold (`joins.py`). Then the program takes its own side. Where the two
+meet, it is known what each has left in each variable that may be read later. What differs becomes
+the result of a conditional on the tape (`tracing.merging`), which the variable holds from there on,
+and the test needs no guard.
+
+A side may do nothing else. Before each of its instructions it is asked whether that changes what
+was there before (`effects.py`). The side that isn't taken ends there; if the one that is taken has
+done it, or if what they leave can't be one value, the test is a guard as any other.
+"""
+
+from __future__ import annotations
+
+import dis
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from typing import Any
+
+from tapegrad.ir.tape import Guard, Var
+from tapegrad.ir.turns import Path
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.effects import Effects
+from tapegrad.tracing.observe.frames import MISSING, local, operand, put_locals, replace, top_of
+from tapegrad.tracing.observe.joins import RETURNED, Join, Sides, sides_of
+
+FEWEST = 4  # times that a test is asked before its sides are run apart
+TRIES = 8  # sides in a row that can't be run, or be one value, before a test is left as a guard
+LONGEST = 10_000  # instructions of a side
+
+# By the numbers of variables and of entries of the stack; what a function returns has one, too.
+Values = dict[int, Any]
+RESULT = -1
+
+
+@dataclass
+class Left:
+    """What a side has recorded, and what it has left where the sides meet."""
+
+    side: Any  # see `tracing.merging`
+    values: Values
+    written: dict[int, Any] = field(default_factory=dict)  # what arrays hold then, by their ids
+
+
+class _Side:
+    """A side that is under way in a frame."""
+
+    join: Join
+
+    def left(self, a: Activation, value: Any) -> None:
+        """Its frame ends, and returns this."""
+        ended = [side for side in reversed(a.branches) if side.join.offset == RETURNED]
+        a.branches = []
+        if ended and a.sides is not None:
+            *inner, apart = ended
+            for branch in inner:
+                value = branch.merged(a, {RESULT: value}).get(RESULT, value)
+            apart.values = {RESULT: value}
+        elif ended:
+            back = a.frame.f_back
+            caller = getattr(back.f_trace, "__self__", None) if back is not None else None
+            if not isinstance(caller, Activation) or caller.direct is not a.frame.f_code:
+                return
+            at = _call_at(back)
+            if at is not None:
+                flow = (caller.sides or sides_of(back.f_code)).flow
+                caller.returning = _Returning(ended, value, flow.next[at])
+
+
+@dataclass
+class Apart(_Side):
+    """A side that is run by itself."""
+
+    join: Join
+    code: CodeType
+    sides: Sides
+    values: Values | None = None
+    is_endless: bool = False  # on these values, as it seems
+
+    def entered(self, a: Activation) -> None:
+        """Its frame begins."""
+        a.sides, a.lowered = self.sides, self.join.base - self.sides.flow.variables
+        a.branches.append(self)
+
+    def joined(self, a: Activation) -> None:
+        """It has come to where the sides meet."""
+        self.values = _values(a, self.join, self.sides)
+
+
+@dataclass
+class Branch(_Side):
+    """The side of a test that is taken, and is under way."""
+
+    join: Join
+    sides: Sides
+    trace: Any
+    guard: Guard
+    truth: bool
+    calls: int  # how many there were on the tape,
+    guards: int  # and how many guards before its own
+    first: int  # the number of its next variable
+    other: Left
+    count: int  # of effects
+    written: int
+    time: int
+    path: Path
+    bounds: dict[Any, int]  # of integers
+    arrays: dict[int, Any]  # that the frame's variables reach, with what they held: by id
+    is_first: bool  # of those that are under way, each within the one before
+
+    def joined(self, a: Activation) -> None:
+        """The program has come to where the sides meet."""
+        found = self.merged(a, _values(a, self.join, self.sides))
+        _put(a, found, self.sides.flow.variables)
+
+    def merged(self, a: Activation, values: Values) -> Values:
+        """What variables hold from now on, for those that hold another value then."""
+        found = self._merged(a, values)
+        if self.is_first:
+            self.trace.put_back()
+        return found
+
+    def _merged(self, a: Activation, values: Values) -> Values:
+        effects, trace, jump = a.o.effects, self.trace, self.join.jump
+        written = effects.written[self.written :]
+        ours = all(number >= self.first or at in self.arrays for at, number in written)
+        found: Values | None = None
+        if trace.alive and trace.is_innermost and effects.count == self.count and ours:
+            found = dispatch.merged(trace, self, values)
+        if found is None:
+            _note_failure(trace, self.sides, jump)
+            return {}
+        trace.failed.pop((self.sides, jump), None)
+        forget_tests(trace, self.time)
+        effects.path = self.path.then(jump)
+        return found
+
+    def is_local(self, k: int) -> bool:
+        """Whether this is a variable, and no entry of the stack."""
+        return 0 <= k < self.sides.flow.variables
+
+
+@dataclass
+class _Returning:
+    """Sides that have ended with a function, which has returned a value."""
+
+    ended: list[Any]
+    value: Any
+    after: int  # the instruction after the call
+
+    def arrived(self, a: Activation) -> None:
+        """The caller goes on."""
+        a.returning, value = None, self.value
+        if a.frame.f_lasti != self.after or a.top() is not value:
+            return
+        for branch in self.ended:
+            value = branch.merged(a, {RESULT: value}).get(RESULT, value)
+        if value is not self.value:
+            replace(a.stack, value)
+
+
+def _call_at(frame: Any) -> int | None:
+    """Where the call is that a frame is about, whose result is on the stack next; None where it is
+    about something else."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    while at > 0 and not code[at]:
+        at -= 2
+    return at if dis.opname[code[at]].startswith("CALL") else None
+
+
+# ---- the larger one, and the smaller one
+
+
+@dataclass
+class _Chosen:
+    """One of two numbers, of which Python's `max` or `min` has asked whether it is the second."""
+
+    sides: Sides
+    at: int
+    trace: Any
+    guard: Guard
+    numbers: tuple[Any, Any]
+    after: int  # the instruction after the call
+
+    def arrived(self, a: Activation) -> None:
+        """The program goes on."""
+        a.returning, found = None, a.top()
+        if a.frame.f_lasti == self.after and any(found is x for x in self.numbers):
+            value = dispatch.chosen(self.trace, self)
+            if value is not None:
+                replace(a.stack, value)
+
+
+def choose(x: Any, a: Activation, sides: Sides, trace: Any, guard: Guard) -> None:
+    """The truth of a value was asked for by what is no jump: by C code that was called. Where that
+    is a choice among two numbers, and it goes both ways, it needs no guard."""
+    at = _call_at(a.frame)
+    if at is None or at in sides.apart or trace.builder.guards[-1] is not guard:
+        return
+    i = sides.flow.at[at]
+    if (
+        i.opname != "CALL"
+        or i.arg != 2
+        or not any(a.top(k) is f for k in (2, 3) for f in _CHOOSING)
+    ):
+        return
+    if goes_both_ways(x, trace, sides, at, guard):
+        after = sides.flow.next[at]
+        a.returning = _Chosen(sides, at, trace, guard, (a.top(1), a.top(0)), after)
+        if a.o.effects is None:
+            a.o.effects = Effects()  # so that each instruction is told
+
+
+_CHOOSING = (max, min)
+
+
+# ---- the side that isn't taken
+
+
+def goes_both_ways(x: Any, trace: Any, sides: Sides, jump: int, guard: Guard) -> bool:
+    """Whether a test that was reached has gone both ways in this run, or in an earlier one. What
+    is asked of Python's integers counts rounds, as in a first or last one, and stays guarded."""
+    if jump in sides.both:
+        return True
+    asked = trace.asked.setdefault((sides, jump), [0, 0])
+    asked[bool(guard.expected.value)] += 1
+    if all(asked) and sum(asked) >= FEWEST and not _is_of_integers(x, trace, guard):
+        sides.both.add(jump)
+    return jump in sides.both
+
+
+def _is_of_integers(x: Any, trace: Any, guard: Guard) -> bool:
+    """Whether a condition is one of Python's integers."""
+    calls = [call for call in trace.builder.calls[-2:] if guard.operand in call.outs]
+    read = [v for call in calls for v in call.operands if isinstance(v, Var)]
+    return bool(x._weak and read) and all(v.dtype.kind in "ib" for v in read)
+
+
+def begin(
+    a: Activation, sides: Sides, jump: int, trace: Any, guard: Guard, effects: Effects
+) -> bool:
+    """A test that goes both ways was reached: run the side that isn't taken. Whether that could be
+    done."""
+    join = sides.join(jump)
+    builder = trace.builder
+    if join is None or jump in sides.apart or trace.failed.get((sides, jump), 0) >= TRIES:
+        return False
+    if builder.guards[-1] is not guard:  # it is one from before
+        return False
+    a.branches = [b for b in a.branches if jump in b.join.region]  # others were left by errors
+    truth = bool(guard.expected.value)
+    given = [local(a.address, k) for k in range(sides.flow.code.co_nlocals)]
+    arrays = dispatch.arrays(trace, given)
+    is_first = trace.set_aside()
+    calls, guards, first = len(builder.calls), len(builder.guards) - 1, builder.following
+    bounds = dict(trace.bounds)
+    count, written, path = effects.count, len(effects.written), effects.path
+    effects.time += 1
+    time = effects.time
+    other = _apart(a, sides, join, not truth, trace, given, arrays)
+    del given
+    effects.count, effects.path = count, path
+    del effects.written[written:]
+    forget_tests(trace, time)
+    if other is None:
+        _note_failure(trace, sides, jump)
+        if is_first:
+            trace.put_back()
+        return False
+    marks, since = (calls, guards, first), (count, written, time)
+    branch = Branch(
+        join, sides, trace, guard, truth, *marks, other, *since, path, bounds, arrays, is_first
+    )
+    a.branches.append(branch)
+    return True
+
+
+def _apart(
+    a: Activation,
+    sides: Sides,
+    join: Join,
+    truth: bool,
+    trace: Any,
+    given: list[Any],
+    arrays: dict[int, Any],
+) -> Left | None:
+    """What a side does that isn't taken, on these variables; None if it can't be told."""
+    flow = sides.flow
+    target = flow.branch(join.jump, truth)
+    if target == join.offset:
+        return Left(dispatch.nothing, _values(a, join, sides))
+    cells = a.function.__closure__ if a.function is not None else None
+    if len(cells or ()) != len(flow.code.co_freevars):
+        return None
+    if any(given[k] is MISSING for k in flow.live(target)):
+        return None
+    code = join.codes[truth]
+    function = FunctionType(code, a.frame.f_globals, code.co_name, None, cells)
+    o = a.o
+    apart = Apart(join, code, sides)
+    o.made.add(code)
+    around, o.apart = o.apart, apart
+    stopping, o.effects.most = o.effects.most, o.effects.path.length + LONGEST
+    try:
+        found = dispatch.apart(trace, function, given, arrays)
+    finally:
+        o.apart, o.effects.most = around, stopping
+    if apart.is_endless:
+        sides.apart.add(join.jump)
+    if found is None or apart.values is None:
+        return None
+    return Left(found.side, found.real(apart.values), found.written)
+
+
+def _note_failure(trace: Any, sides: Sides, jump: int) -> None:
+    trace.failed[sides, jump] = trace.failed.get((sides, jump), 0) + 1
+
+
+def _values(a: Activation, join: Join, sides: Sides) -> Values:
+    """What a frame holds that may be read later, where the sides meet."""
+    code = sides.flow.code
+    live = sorted(sides.flow.live(join.offset))
+    found = {k: local(a.address, k) for k in live if code.co_varnames[k] not in code.co_cellvars}
+    for k in range(join.base, join.top):
+        found[k] = operand(a.address + top_of(k + 1 - a.lowered), 0)
+    return found
+
+
+def _put(a: Activation, values: Values, variables: int) -> None:
+    """Have variables and entries of the stack hold these values from here on."""
+    put_locals(a.frame, {k: x for k, x in values.items() if k < variables})
+    for k, x in values.items():
+        if k >= variables:
+            replace(a.address + top_of(k + 1 - a.lowered), x)
+
+
+def forget_tests(trace: Any, time: int) -> None:
+    """Tests of loops in what isn't on the tape any more are no part of rounds."""
+    for key, history in [*trace.tests.items()]:
+        if any(now.time > time for now in history.row):
+            history.row.clear()
+        history.done[:] = [entry for entry in history.done if entry[0][-1].time <= time]
+        if not history.row and not history.done:
+            del trace.tests[key]

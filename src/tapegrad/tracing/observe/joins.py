@@ -1,0 +1,207 @@
+"""Where the two ways from a test meet again, and what runs one of them by itself.
+
+    if x[t] > h:          the test
+        h = 0.9 * h       one side
+    else:
+        h = 0.5 * h       the other one
+    total += h            the join
+
+The join is what every way from the test to the end of the function comes by first: the immediate
+post-dominator of the test. A side is run by itself by a code that is the function's, but for a jump
+at its beginning that leads to the side, and one at the join that leads out. All other instructions
+stay where they are, so lines, names and places are the same. All variables are parameters.
+"""
+
+from __future__ import annotations
+
+import dis
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+from tapegrad.tracing.observe.liveness import Flow, flow_of, reads_and_writes
+from tapegrad.tracing.observe.watching import PREFIX_TOLD
+
+_RESUMED = 0x20 | 0x80 | 0x100 | 0x200  # generators, coroutines: they go on in other frames
+_PACKED = 0x04 | 0x08  # *args, **kwargs
+_RETURNS = ("RETURN_VALUE", "RETURN_CONST")
+_NO_PLACE = 0x80 | 15 << 3  # in a code's table of lines
+
+
+RETURNED = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Join:
+    """Where the sides of a test meet, and what is on the stack there that neither has found. If
+    both end with the function, they meet where it was called, `RETURNED`."""
+
+    jump: int
+    offset: int
+    base: int  # how many variables, and entries of the stack, neither side looks below
+    top: int  # how many there are at the join
+    region: frozenset[int]  # the instructions of both sides
+    codes: dict[bool, CodeType]  # what runs a side by itself, by the outcome that leads to it
+
+
+@dataclass(eq=False)
+class Sides:
+    """What is known of the tests of a code: what they have come to, and where their sides meet."""
+
+    flow: Flow
+    both: set[int] = field(default_factory=set)  # those that have gone both ways in one run
+    apart: set[int] = field(default_factory=set)  # those whose sides aren't made one
+    unmixed: set[int] = field(default_factory=set)  # those that leave no `tracing.either`
+    # What is known of the numbers in sides, by their tests and outcomes: see `tracing.merging`.
+    numbers: dict[tuple[int, bool], Any] = field(default_factory=dict)
+    _joins: dict[int, Join | None] = field(default_factory=dict)
+
+    def join(self, jump: int) -> Join | None:
+        """Where the sides of a test meet; None where they can't be told apart."""
+        if jump not in self._joins:
+            self._joins[jump] = _join_of(self.flow, jump)
+        return self._joins[jump]
+
+
+@lru_cache(maxsize=256)
+def sides_of(code: CodeType) -> Sides:
+    return Sides(flow_of(code))
+
+
+def _join_of(flow: Flow, jump: int) -> Join | None:
+    code = flow.code
+    if flow.heights is None or flow.sees_all or code.co_flags & _RESUMED:
+        return None
+    targets = {truth: flow.branch(jump, truth) for truth in (True, False)}
+    starts = list(targets.values())
+    common = _reached(flow, starts[:1], None) & _reached(flow, starts[1:], None)
+    ends = {o for o in common if not flow.after(o)}
+    found: tuple[int, frozenset[int]] | None = None
+    for offset in common - ends:
+        region = _reached(flow, starts, offset)
+        if all(flow.after(o) for o in region) and (found is None or len(region) < len(found[1])):
+            found = offset, region
+    base = flow.height(jump) - 1
+    if found is not None:
+        offset, region = found
+        top = flow.height(offset)
+    else:
+        offset, region, top = RETURNED, _reached(flow, starts, None), base
+        if not all(flow.after(o) or flow.at[o].opname in _RETURNS for o in region):
+            return None
+    if offset in flow.at and flow.at[offset].opname == "EXTENDED_ARG" and not PREFIX_TOLD:
+        return None
+    if jump in region or top < base or not _stands_apart(flow, jump, region, base):
+        return None
+    codes = {truth: _code_of_side(flow, targets[truth], offset, region) for truth in targets}
+    if None in codes.values():
+        return None
+    return Join(jump, offset, base, top, region, codes)  # type: ignore[arg-type]
+
+
+def _reached(flow: Flow, starts: list[int], but: int | None) -> frozenset[int]:
+    """The instructions that are reached from some, without one of them."""
+    seen: set[int] = set()
+    todo = [o for o in starts if o != but]
+    while todo:
+        offset = todo.pop()
+        if offset not in seen:
+            seen.add(offset)
+            todo += [o for o in flow.after(offset) if o != but]
+    return frozenset(seen)
+
+
+def _stands_apart(flow: Flow, jump: int, region: frozenset[int], base: int) -> bool:
+    """Whether sides have nothing to do with the variables of inner functions, with handlers of
+    errors, and with what is on the stack around them."""
+    code = flow.code
+    own = {*code.co_varnames, *code.co_cellvars}
+    cells = {k for k, name in enumerate(code.co_varnames) if name in code.co_cellvars}
+    for offset in region:
+        i = flow.at[offset]
+        if flow.handlers.get(offset) != flow.handlers.get(jump):
+            return False
+        if i.opname.endswith(("_DEREF", "_CLOSURE")) and (i.arg or 0) < len(own):
+            return False
+        reads, writes = reads_and_writes(i)
+        if not cells.isdisjoint(reads | writes) or flow.height(offset) - _taken(i) < base:
+            return False
+    return True
+
+
+_LEAVES_NONE = ("STORE_", "POP_", "DELETE_", "JUMP_", "RETURN_", "RAISE_", "LIST_APPEND")
+_TAKES = dict.fromkeys(["LOAD_METHOD", "LOAD_ATTR", "FOR_ITER", "GET_LEN", "END_FOR"], 1)
+_TAKES |= dict.fromkeys(["UNPACK_SEQUENCE", "UNPACK_EX", "STORE_FAST_LOAD_FAST"], 1)
+_PASSING = ("PRECALL", "EXTENDED_ARG", "CACHE", "NOP", "RESUME", "KW_NAMES")
+
+
+def _taken(i: dis.Instruction) -> int:
+    """How many entries of the stack an instruction looks at, at the most."""
+    name, arg = i.opname, i.arg or 0
+    if name in _PASSING:
+        return 0
+    if name in ("SWAP", "COPY"):
+        return arg
+    if name in ("LIST_APPEND", "LIST_EXTEND", "DICT_UPDATE", "DICT_MERGE"):
+        return arg + 1
+    if name in ("CALL", "CALL_KW"):
+        return arg + 2 + (name == "CALL_KW")
+    effect = dis.stack_effect(i.opcode, i.arg if i.opcode >= dis.HAVE_ARGUMENT else None)
+    left = 0 if name.startswith(_LEAVES_NONE) else 1
+    return max(left - effect, _TAKES.get(name, 0), 0)
+
+
+# ---- codes
+
+
+def _code_of_side(flow: Flow, target: int, join: int, region: frozenset[int]) -> CodeType | None:
+    """A code that runs from one place to another; None where there is no room for the jumps."""
+    code = flow.code
+    text = bytearray(code.co_code)
+    end = len(text)
+    entry = next((o for o, i in flow.at.items() if i.opname == "RESUME"), None)
+    if entry is None:
+        return None
+    if target == join:  # there is nothing in between
+        jumps = {entry + 2: end}
+    elif join == RETURNED:
+        jumps = {entry + 2: target}
+    else:
+        jumps = {entry + 2: target, join: end}
+    used = {o + k for o in region for k in range(0, flow.next.get(o, o + 2) - o, 2)}
+    for at, to in jumps.items():
+        put = _jump(at, to)
+        if put is None or not used.isdisjoint(range(at, at + len(put), 2)):
+            return None
+        text[at : at + len(put)] = put
+    rest = _op("LOAD_CONST", 0) + _op("RETURN_VALUE", 0)
+    names = code.co_varnames
+    return code.replace(
+        co_code=bytes(text) + rest,
+        co_consts=code.co_consts or (None,),
+        co_argcount=len(names),
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_flags=code.co_flags & ~_PACKED,
+        co_stacksize=code.co_stacksize + 1,
+        co_exceptiontable=b"",
+        co_linetable=code.co_linetable + bytes([_NO_PLACE | len(rest) // 2 - 1]),
+    )
+
+
+def _op(name: str, arg: int) -> bytes:
+    return bytes([dis.opmap[name], arg])
+
+
+def _jump(at: int, to: int) -> bytes | None:
+    """A jump ahead, put at one place."""
+    for prefixes in range(3):
+        by = (to - at) // 2 - 1 - prefixes
+        if by < 0:
+            return None
+        if by < 1 << 8 * (prefixes + 1):
+            digits = by.to_bytes(prefixes + 1, "big")
+            ahead = b"".join(_op("EXTENDED_ARG", digit) for digit in digits[:-1])
+            return ahead + _op("JUMP_FORWARD", digits[-1])
+    return None

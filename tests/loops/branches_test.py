@@ -1,0 +1,193 @@
+"""A branch that goes both ways from round to round is a conditional in the loop's body."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from tests.loops.branching import LENGTH, ONE
+from tests.loops.explicit_test import same
+from tests.loops.staying import KEPT
+
+from tapegrad import grad, trace, value_and_grad
+
+by_program = pytest.mark.parametrize("program", ONE, ids=lambda program: program.name)
+RNG = np.random.default_rng(3)
+USUAL = RNG.normal(size=(3, LENGTH))
+CALLS = [*USUAL, abs(USUAL[0]), -abs(USUAL[1])]
+RATE = 0.7
+
+
+@pytest.fixture(autouse=True)
+def quietly():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+
+
+def differences(f, x, rate):
+    """The derivative along a direction."""
+    along, eps = np.cos(np.arange(len(x))), 1e-6
+    return along, (f(x + eps * along, rate) - f(x - eps * along, rate)) / (2 * eps)
+
+
+def held(f, derivative, x):
+    """Value and gradient are those of plain NumPy, and of differences."""
+    value, (gradient, slope) = derivative(x, RATE)
+    assert value == pytest.approx(f(x, RATE), rel=1e-11, abs=1e-12)
+    along, expected = differences(f, x, RATE)
+    assert gradient @ along == pytest.approx(expected, rel=1e-5, abs=1e-7)
+    expected = (f(x, RATE + 1e-6) - f(x, RATE - 1e-6)) / 2e-6
+    assert slope == pytest.approx(expected, rel=1e-5, abs=1e-7)
+
+
+def anew(f):
+    """The same function, with tapes of its own."""
+    return lambda *args: f(*args)
+
+
+@by_program
+def test_flips_are_no_new_trace(program):
+    """A first call finds that they occur, and has them as guards up to there."""
+    f = program.function
+    for x in USUAL:
+        trace(f, x, RATE)
+    derivative = value_and_grad(anew(f), (0, 1), compile="never")
+    for x in CALLS:
+        held(f, derivative, x)
+    assert derivative.cache_info().traces == 1
+
+
+@by_program
+def test_it_is_a_loop_on_the_tape(program):
+    for x in USUAL:
+        _, tape = trace(program.function, x, RATE)
+    loops = [line for line in str(tape).splitlines() if " = loop(" in line]
+    assert sum("instead=True" not in line for line in loops) == program.loops
+    assert any("instead=True" in line for line in loops) == program.sides
+    assert len(tape) < 40  # first rounds may differ
+
+
+COMPILED = ("several_cases", "expression", "clipped", "returned", "vectors", "written", "until")
+
+
+def test_compiled():
+    """Several in one program, which compiles once."""
+    functions = [p.function for p in ONE if p.name in COMPILED]
+
+    def every(x, rate):
+        return sum(np.sin(f(x, rate)) for f in functions)
+
+    for x in USUAL:
+        trace(every, x, RATE)
+    compiled = value_and_grad(anew(every), (0, 1), compile="always")
+    played = value_and_grad(anew(every), (0, 1), compile="never")
+    for x in CALLS:
+        same(compiled(x, RATE), played(x, RATE), 1e-8)
+    assert compiled.cache_info().traces == 1
+
+
+@pytest.mark.parametrize("function", KEPT, ids=lambda f: f.__name__)
+def test_what_else_a_side_does_is_done(function):
+    derivative = value_and_grad(anew(function), compile="never")
+    for x in (*CALLS, CALLS[0]):
+        x = x[:40]
+        value, gradient = derivative(x)
+        assert value == pytest.approx(function(x), rel=1e-11, abs=1e-12)
+        along, expected = differences(lambda x, _: function(x), x, RATE)
+        assert gradient @ along == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def roots(x):
+    """Each side has no derivative where the other one is taken."""
+    s = 0.0
+    for t in range(len(x)):
+        if x[t] > 0:
+            s = 0.5 * s + np.sqrt(x[t]) * np.log(x[t])
+        else:
+            s = 0.9 * s + (1.0 - x[t]) ** 0.5
+    return s
+
+
+def test_nothing_comes_from_the_side_that_is_not_taken():
+    trace(roots, USUAL[0])
+    for mode in ("never", "always"):
+        derivative = value_and_grad(anew(roots), compile=mode)
+        for x in CALLS:
+            value, gradient = derivative(x)
+            assert value == pytest.approx(roots(x), rel=1e-12)
+            along, expected = differences(lambda x, _: roots(x), x, RATE)
+            assert gradient @ along == pytest.approx(expected, rel=1e-4)
+        assert derivative.cache_info().traces == 1
+
+
+def test_second_derivatives():
+    f = {program.name: program.function for program in ONE}["several_cases"]
+    trace(f, USUAL[0], RATE)
+    first = grad(f, compile="never")
+    along = np.cos(np.arange(LENGTH))
+    second = grad(lambda x: first(x, RATE) @ along, compile="never")
+    for x in CALLS[:3]:
+        expected = (first(x + 1e-6 * along, RATE) - first(x - 1e-6 * along, RATE)) / 2e-6
+        assert second(x) @ along == pytest.approx(expected @ along, rel=1e-4, abs=1e-6)
+
+
+def inverse(x):
+    """Python's zero can't be divided by, NumPy's can."""
+    s = total = 0.0
+    for t in range(len(x)):
+        s = s + x[t]
+        if s < 0:
+            s = 0.0
+        total = total + (1.0 / s if t == len(x) - 1 else s)
+    return total
+
+
+@pytest.mark.parametrize("last", [1.0, -100.0])
+def test_errors_are_those_of_python(last):
+    derivative = value_and_grad(anew(inverse), compile="never")
+    x = np.append(USUAL[0], 1.0)
+    for each in (*USUAL, USUAL[0]):
+        derivative(np.append(each, 100.0))
+    x[-1] = last
+    if last < 0:
+        with pytest.raises(ZeroDivisionError):
+            inverse(x)
+        with pytest.raises(ZeroDivisionError):
+            derivative(x)
+    else:
+        assert derivative(x)[0] == pytest.approx(inverse(x))
+
+
+def test_a_side_that_tells_somebody_does_so_once():
+    told = []
+
+    def f(x):
+        s = 0.0
+        for t in range(len(x)):
+            if x[t] > s:
+                s = 0.5 * s + x[t]
+                told.append(t)
+            else:
+                s = 0.9 * s
+        return s
+
+    value_and_grad(f, compile="never")(USUAL[0])
+    found, told = told, []
+    f(USUAL[0])
+    assert found == told
+
+
+def test_numbers_that_have_always_been_plain_stay_so_where_they_have_to(recwarn):
+    def f(x):
+        s = 0.0
+        for t in range(len(x)):
+            width = 2.0 if x[t] > 0 else 3.0
+            s = s + math.exp(-width) * x[t]
+        return s
+
+    derivative = value_and_grad(f, compile="never")
+    for x in (*CALLS, CALLS[0]):
+        assert derivative(x)[0] == pytest.approx(f(x))
