@@ -30,6 +30,7 @@ from tapegrad.tracing.observe.joins import RETURNED, Join, Sides, sides_of
 FEWEST = 4  # times that a test is asked before its sides are run apart
 TRIES = 8  # sides in a row that can't be run, or be one value, before a test is left as a guard
 LONGEST = 10_000  # instructions of a side
+DEEPEST = 5  # conditionals in each other: each takes twice as long to differentiate
 
 # By the numbers of variables and of entries of the stack; what a function returns has one, too.
 Values = dict[int, Any]
@@ -251,6 +252,8 @@ def begin(
     if builder.guards[-1] is not guard:  # it is one from before
         return False
     a.branches = [b for b in a.branches if jump in b.join.region]  # others were left by errors
+    if _depth(a) >= DEEPEST:
+        return False
     truth = bool(guard.expected.value)
     given = [local(a.address, k) for k in range(sides.flow.code.co_nlocals)]
     arrays = dispatch.arrays(trace, given)
@@ -276,6 +279,18 @@ def begin(
     )
     a.branches.append(branch)
     return True
+
+
+def _depth(a: Activation) -> int:
+    """In how many sides this frame runs, those of its callers included."""
+    depth, frame = 0, a.frame
+    while frame is not None:
+        if frame.f_code is _apart.__code__:
+            depth += 1
+        elif isinstance(follower := getattr(frame.f_trace, "__self__", None), Activation):
+            depth += len(follower.branches)
+        frame = frame.f_back
+    return depth
 
 
 def _apart(
