@@ -85,8 +85,10 @@ def numbers(tape: Tape, seed: int, spoilt: str = "") -> list[np.ndarray]:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("batch", [(), (0,), (3,), (2, 3)], ids=str)
 def test_they_are_what_lapack_makes_of_them(batch, dtype):
+    """In single precision OpenBLAS multiplies by reciprocals on some processors: what it makes of
+    infinity, and of a division by 0, is NaN there and a number elsewhere."""
     tape = systems(batch, dtype)
-    kinds = "", "singular", "inf"
+    kinds = ("", "singular", "inf") if dtype is np.float64 else ("",)
     assert_agree(tape, *[numbers(tape, seed, spoilt) for seed in range(3) for spoilt in kinds])
 
 
