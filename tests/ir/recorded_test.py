@@ -53,6 +53,8 @@ def recording(matched: int) -> Iterator[list[tuple[Tape, Tape, int]]]:
 def same(f: Callable[..., Any], *args: Any, matched: int = 6) -> int:
     """Hold what is recorded, and the loops of it, against those where nothing is held; how many
     calls are held."""
+    with recording(10**9):
+        trace(f, *args)  # which of its branches go both ways is remembered
     with recording(matched) as some:
         out, _ = trace(f, *args)
     with recording(10**9) as none:

@@ -99,6 +99,8 @@ def test_sub_tapes_print_below():
 
 # An example of each kind of parameter, by its name.
 PARAMETERS = {
+    "kth": (0, 2),
+    "of": "q",
     "axes": (0, 2),
     "axis": 1,
     "shape": (3, 4),

@@ -18,10 +18,11 @@ CASES = {
 
 
 def both_ways(x):
-    total = 0.0
+    total, large = 0.0, []
     for value in x:
         if value > 0.3:
             total = total + np.sin(value)
+            large.append(value)
         else:
             total = total - value
     return total

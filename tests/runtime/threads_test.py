@@ -124,11 +124,12 @@ def test_chunks_write_apart():
     f = value_and_grad(lambda w: np.sum(np.tanh(X * w) ** 2 @ W[:, None]), compile="never")
     f(W)
     plan = schedule(f.tapes[0]).plan
-    loops = [step for step in plan.steps if is_parallel(step)]
     rows = {
         cell: at
-        for cell, at, writes in loops[0].accesses()
-        if writes and len(cell.shape) > 1 and cell.shape[0] == loops[0].index.extent
+        for loop in plan.steps
+        if is_parallel(loop)
+        for cell, at, writes in loop.accesses()
+        if writes and len(cell.shape) > 1 and cell.shape[0] == loop.index.extent
     }
     assert rows
     for cell, at in rows.items():

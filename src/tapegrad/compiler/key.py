@@ -21,6 +21,7 @@ import numpy as np
 from tapegrad.compiler import LOADED
 from tapegrad.compiler.disk import digest
 from tapegrad.compiler.packed import Packed, pack
+from tapegrad.core.values import Span
 from tapegrad.ir.tape import Aval, Literal, Tape
 from tapegrad.primitives.base import Elementwise, Parametric, Primitive, Slice
 from tapegrad.primitives.control import ForeignCall
@@ -174,7 +175,7 @@ def _value(x: Any) -> str:
         return f"dtype:{x.str}"
     if type(x) is tuple:
         return f"({','.join(map(_value, x))})"
-    if isinstance(x, Slice):
+    if isinstance(x, (Slice, Span)):
         return str(x)
     if isinstance(x, Tape):
         return f"tape[{exact(pack(x)).hex()}]"

@@ -86,7 +86,8 @@ def _check_written(x: Tracer, kept: Tracer, stays: bool, path: str) -> None:
             f"a round of tapegrad.range writes to {path} and then lets it be another array"
             f"{at_line()}. Start with a copy, {path} = {path}.copy(), or use Python's range"
         )
-    views = [y for y in gc.get_referrers(x) if isinstance(y, Tracer) and y._root is x]
+    held = [y for y in gc.get_referrers(x) if issubclass(type(y), Tracer)]
+    views = [y for y in held if y._root is x]
     if any(y._trace is kept._trace for y in views):
         raise UnsupportedError(
             f"a round of tapegrad.range writes to {path}{at_line()}, of which other arrays show a "
@@ -266,7 +267,7 @@ def _is_apart(x: Tracer) -> bool:
 def survivors(trace: Trace, found: Variables) -> list[Tracer]:
     """The tracers of a trace that somebody still holds, but for those in variables."""
     known = {id(x) for x in found.tracers}
-    every = [x for x in gc.get_objects() if isinstance(x, Tracer)]
+    every = [x for x in gc.get_objects() if issubclass(type(x), Tracer)]
     return [x for x in every if x._trace is trace and id(x) not in known]
 
 
