@@ -9,9 +9,11 @@ When the statement asks for its next number, what the traced variables hold is w
 `variables.py` finds it. The tracers there become the inputs of a trace of one round, and the frame
 goes on; when it comes back, what the variables hold is what the round carries on. A second round is
 held against that. Then the loop is recorded, the tracers stand for what it gives, and the statement
-is told that there are no more numbers. So whoever else holds such a tracer sees what it would see;
-one that was made in a round and is kept elsewhere is an error where it is used. A plain number that
-the first round changes becomes a traced one.
+is told that there are no more numbers. So whoever else holds such a tracer sees what it would. A
+plain number that the first round changes becomes a traced one.
+
+That holds where a round changes nothing but variables and traced arrays (`observe/effects.py`).
+Elsewhere the round that was traced stands by itself, and the statement gets Python's numbers.
 """
 
 from __future__ import annotations
