@@ -2,6 +2,7 @@
 
 import builtins
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import tapegrad
 from tapegrad import grad, jit, trace, value_and_grad
 from tapegrad.errors import TraceError, UnsupportedError
 from tapegrad.primitives.loops import Loop
+from tapegrad.tracing import counted
 
 RNG = np.random.default_rng(14)
 W = RNG.normal(size=(3, 3)) * 0.4
@@ -579,6 +581,19 @@ def test_an_error_of_the_round_is_the_users_own():
 
     with pytest.raises(IndexError, match="out of bounds"):
         grad(g)(X)
+
+
+def test_a_round_that_does_more_the_second_time(monkeypatch):
+    seen = itertools.chain([0, 0, 0], itertools.repeat(1))
+    monkeypatch.setattr(counted, "changes", lambda frame: next(seen))
+
+    def f(x):
+        for _ in tapegrad.range(50):
+            x = x * 0.9
+        return np.sum(x)
+
+    with pytest.raises(TraceError, match="did more when it was made again"):
+        grad(f, compile="never")(X)
 
 
 def test_numbers_after_their_trace():

@@ -134,6 +134,12 @@ def _loop(frame: FrameType, place: int, numbers: range, trace: Trace) -> Generat
                 except Exception as error:
                     let_through(error)
                     certain = False  # they don't do the same
+                if not rounds.changes_nothing():
+                    raise TraceError(
+                        f"{rounds.label}: the round did more when it was made again{rounds.at()}, "
+                        "which can't be taken back: it depends on something else than its "
+                        "variables. Use Python's range"
+                    )
             if ends is not None:
                 rounds.found[-1].leave(ends, trace)
                 lent.give_back()

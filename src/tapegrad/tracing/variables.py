@@ -60,13 +60,13 @@ class Variables:
         which were written to. What they stood for outside of the round is `kept`."""
         now = {path: k for k, path in enumerate(self.paths)}
         for x, start, was, path in zip(before.tracers, given, kept, before.paths, strict=True):
-            k = now.get(path)
-            stays = k is not None and self.tracers[k] is x
-            if stays and k is not None and x._operand is start._operand:
+            k = now.get(path, -1)
+            stays = k >= 0 and self.tracers[k] is x
+            if stays and x._operand is start._operand:
                 self.kept.add(k)
             if x._version != was._version:
                 _check_written(x, was, stays, path)
-                self.written.add(k or 0)
+                self.written.add(k)
 
     def leave(self, ends: Sequence[Any], trace: Trace) -> None:
         """The tracers stand for these values from now on, but for those that never changed."""
