@@ -76,7 +76,7 @@ def _with_contents(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def made(*args: Any, **kwargs: Any) -> Any:
         plain, trace = function(*args, **kwargs), current_trace()
-        if trace is None or not is_array(plain) or plain.dtype.kind != "f":
+        if trace is None or not is_array(plain) or plain.dtype.kind not in "fc":
             return plain
         return from_contents(trace, plain)
 

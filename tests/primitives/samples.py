@@ -106,7 +106,7 @@ class Sample:
     @property
     def floats(self) -> list[int]:
         """The numbers of the operands that have derivatives."""
-        found = [k for k, x in enumerate(self.operands) if x.dtype.kind == "f"]
+        found = [k for k, x in enumerate(self.operands) if x.dtype.kind in "fc"]
         return [k for k in found if not (self.factored and k == 1)]
 
     def stepped(self, xs: Sequence[Any], k: int, step: Any) -> list[Any]:
@@ -1869,8 +1869,10 @@ def samples() -> dict[str, list[Sample]]:
         **_norms(),
         **_spectral(),
     }
-    found = {}
+    found: dict[str, list[Sample]] = {}
     for name, entry in primitives().items():
+        if name in ("real", "imag", "conj", "cartesian"):
+            continue  # these are of complex numbers: see `complexes`
         if isinstance(entry, Elementwise):
             found[name] = list(_elementwise(name, entry))
         else:

@@ -8,6 +8,7 @@ from typing import Any
 from tapegrad.primitives import (
     banded,
     binary,
+    complexes,
     contractions,
     control,
     degenerate,
@@ -38,6 +39,7 @@ _MODULES = (
     norms,
     kinked,
     binary,
+    complexes,
     special,
     reductions,
     extrema,

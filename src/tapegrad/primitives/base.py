@@ -251,6 +251,8 @@ class Elementwise(Primitive):
         selects: bool = False,
         linear: tuple[int, ...] = (),
         zeros: Callable[..., bool] | None = None,
+        of_complex: bool = False,
+        numpys: bool = False,
     ) -> None:
         self.name = name
         self.ufunc = ufunc
@@ -270,6 +272,8 @@ class Elementwise(Primitive):
         self.selects = selects
         self.linear = linear
         self._zeros = zeros
+        self.of_complex = of_complex
+        self.numpys = numpys
         DECLARED.setdefault(name, self)
 
     def aval(self, *xs: Aval) -> Aval:

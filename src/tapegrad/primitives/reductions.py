@@ -37,6 +37,7 @@ class Sum(Linear, Reduction):
     axes: tuple[int, ...]
 
     name = "sum"
+    of_complex = True
     fold = SUM
     typed = True
 
@@ -83,6 +84,7 @@ class Prod(Reduction):
     axes: tuple[int, ...]
 
     name = "prod"
+    of_complex = True
     fold = PRODUCT
     typed = True
 
@@ -245,6 +247,7 @@ class CumSum(Linear, Running):
     reverse: bool = False
 
     name = "cumsum"
+    of_complex = True
     fold = ADD
 
     def aval(self, *xs: Aval) -> Aval:
@@ -271,6 +274,7 @@ class CumProd(Running):
     axis: int
 
     name = "cumprod"
+    of_complex = True
     fold = PRODUCT
 
     def aval(self, *xs: Aval) -> Aval:

@@ -95,6 +95,6 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
         return dense.copied_view
     if isinstance(primitive, View) or call.outs[0] in low.absorbed:
         return None
-    if primitive.scalar:
+    if primitive.scalar and not (primitive.numpys and call.outs[0].dtype.kind == "c"):
         return dense.elementwise
     return next((rule for kind, rule in RULES if isinstance(primitive, kind)), dense.python_call)

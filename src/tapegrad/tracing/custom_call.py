@@ -79,7 +79,7 @@ def call(operation: Operation, args: Any, kwargs: Any) -> Any:
 
 def _is_operand(x: Any) -> bool:
     """Whether an argument's leaf goes onto the tape; complex arrays and such are static."""
-    if not is_array(x):
+    if not is_array(x) or x.dtype.kind == "c":
         return isinstance(x, Tracer)
     try:
         check_leaf(x, "")

@@ -33,6 +33,7 @@ from tapegrad.tracing.frontend import (
     windowing,
 )
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
+from tapegrad.tracing.frontend.complexes import check_function
 from tapegrad.tracing.frontend.methods import METHODS, call_method
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
@@ -108,6 +109,8 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.shares_memory: misc.may_share_memory,
 }
 
+_BY_NUMPYS_CODE = {getattr(m, n, None) for m, names in BORROWED.items() for n in names.split()}
+
 
 @unobserved
 def call_function(func: Any, args: Any, kwargs: Any) -> Any:
@@ -124,6 +127,8 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
         given, named, found = taken(form, args, kwargs)
         if found and not has_tracers(given, named):
             return func(*given, **named)
+        if func not in _BY_NUMPYS_CODE:
+            check_function(func, given, named)
         # How an einsum lies in memory follows from its operands' strides.
         result = implementation(*given, **form.own(named))
         return settle(result, given, certain=func is not np.einsum)

@@ -23,6 +23,7 @@ from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, PInv
 from tapegrad.primitives.triangles import TriangularSolve
 from tapegrad.tracing.frontend.memory import copy_of, in_rows, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
+from tapegrad.tracing.frontend.reducing import squared_size
 from tapegrad.tracing.frontend.residuals import Residuals
 from tapegrad.tracing.source import at_line
 
@@ -31,7 +32,7 @@ LinAlgError = np.linalg.LinAlgError
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """np.linalg.norm of vectors and matrices; the derivative at 0 is 0."""
-    if x.dtype.kind != "f":
+    if x.dtype.kind not in "fc":
         x = cast(x, np.float64)
     if axis is None:
         if isinstance(ord, str):
@@ -39,7 +40,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         else:
             euclidean = ord is None or (x.ndim == 1 and bool(ord == 2))
         if euclidean:
-            return np.sqrt(np.sum(np.square(x), axis=None, keepdims=keepdims))
+            return np.sqrt(np.sum(squared_size(x), axis=None, keepdims=keepdims))
         axes = tuple(range(x.ndim))
     else:
         axes = normalize_axis_tuple(axis, x.ndim)
@@ -54,7 +55,7 @@ def _vector_norm(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
     if isinstance(ord, str):
         raise ValueError(f"Invalid norm order '{ord}' for vectors")
     if ord == 2:
-        return np.sqrt(np.sum(np.square(x), axis=axes, keepdims=keepdims))
+        return np.sqrt(np.sum(squared_size(x), axis=axes, keepdims=keepdims))
     size = np.abs(x)
     if ord == np.inf:
         return _largest(size, axes, keepdims)
@@ -63,7 +64,7 @@ def _vector_norm(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
     if ord == 1:
         return np.sum(size, axis=axes, keepdims=keepdims)
     if ord == 0:
-        return cast(np.sum(x != 0, axis=axes, keepdims=keepdims), x.dtype)
+        return cast(np.sum(x != 0, axis=axes, keepdims=keepdims), size.dtype)
     return np.power(np.sum(np.power(size, ord), axis=axes, keepdims=keepdims), 1.0 / ord)
 
 
@@ -76,7 +77,7 @@ def _largest(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
 def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     rows, columns = axes
     if ord in (None, "f", "fro"):
-        return np.sqrt(np.sum(np.square(x), axis=axes, keepdims=keepdims))
+        return np.sqrt(np.sum(squared_size(x), axis=axes, keepdims=keepdims))
     if ord in (1, -1, np.inf, -np.inf):
         summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
         sums = np.sum(np.abs(x), axis=summed, keepdims=True)

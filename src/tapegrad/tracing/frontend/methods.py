@@ -16,6 +16,7 @@ from tapegrad.tracing.frontend import (
     shaping,
     sorting,
 )
+from tapegrad.tracing.frontend.complexes import check_method
 from tapegrad.tracing.frontend.parameters import form_of, running, taken
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import unobserved
@@ -35,6 +36,7 @@ def _transpose(x: Any, *axes: Any) -> Any:
 def call_method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     """The method of this name, of the table below."""
     given, named, _ = taken(form_of(METHODS[name]), (x, *args), kwargs)
+    check_method(name, given, named)
     if running.numpys:  # what called that is watched
         return settle(METHODS[name](*given, **named), given, certain=True)
     result = watching(method(name), given, named, lambda: METHODS[name](*given, **named))
@@ -43,6 +45,10 @@ def call_method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _compress(x: Any, condition: Any, axis: Any = None, out: Any = None) -> Any:
     return indexing.compress(condition, x, axis, out)
+
+
+def _conjugate(x: Any) -> Any:
+    return np.conjugate(x) if x.dtype.kind == "c" else shaping.copy(x)
 
 
 # Methods by the modules that have them, under the same names
@@ -58,8 +64,8 @@ _NAMES: dict[Any, str] = {
 METHODS: dict[str, Any] = {
     **{name: getattr(m, name) for m, names in _NAMES.items() for name in names.split()},
     "compress": _compress,
-    "conj": shaping.copy,
-    "conjugate": shaping.copy,
+    "conj": _conjugate,
+    "conjugate": _conjugate,
     "partition": sorting.partition_in_place,
     "reshape": _reshape,
     "sort": sorting.sort_in_place,

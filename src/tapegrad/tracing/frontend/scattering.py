@@ -40,7 +40,12 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
     if x._is_scalar():
         raise TypeError("a traced scalar does not support item assignment")
     value = as_operand(value)
-    if isinstance(value, Tracer) and value.dtype.kind == "f" and x.dtype.kind != "f":
+    if isinstance(value, Tracer) and value.dtype.kind == "c" != x.dtype.kind:
+        raise ConversionError(
+            f"a traced complex number is assigned into an array of dtype {x.dtype}{at_line()}: it "
+            "would lose its imaginary part. Assign z.real, or make the array with dtype=complex"
+        )
+    if isinstance(value, Tracer) and value.dtype.kind == "f" and x.dtype.kind not in "fc":
         raise ConversionError(
             f"a traced float is assigned into an array of dtype {x.dtype}{at_line()}: it would be "
             "truncated and lose its derivative. Make the array with a float dtype"

@@ -1,0 +1,284 @@
+"""Complex numbers in the emitted loops: pairs of real ones.
+
+Functions are those of C's library, which NumPy's go to as well. What is arithmetic is written here
+as NumPy computes it: a quotient by Smith's algorithm (R. L. Smith, "Algorithm 116", Communications
+of the ACM 5 (1962)), a product without asking for infinities.
+"""
+
+# mypy: disable-error-code="call-arg,var-annotated,unreachable,no-any-return"
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import signature
+from numba.extending import intrinsic
+
+from tapegrad.backends.cpu.support import scalars
+from tapegrad.backends.cpu.support.syntax import tree_of
+from tapegrad.backends.cpu.support.translation import OF_COMPLEX, TARGET, Translator
+
+WIDE = types.complex128
+LN2, LOG2E, LOG10E = 0.6931471805599453, 1.4426950408889634, 0.4342944819032518
+
+
+def _parts(builder: Any, z: Any) -> list[Any]:
+    return [builder.extract_value(z, k) for k in (0, 1)]
+
+
+def _pair(builder: Any, kind: Any, x: Any, y: Any) -> Any:
+    z = TARGET.make_complex(builder, kind)
+    z.real, z.imag = x, y
+    return z._getvalue()
+
+
+def _whole(*kinds: Any) -> Any:
+    """The complex type of all operands."""
+    narrow = all(k in (types.complex64, types.float32) for k in kinds)
+    return types.complex64 if narrow else WIDE
+
+
+# ---- parts
+
+
+@intrinsic
+def real(typingctx: Any, z: Any) -> Any:
+    """The real part."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.extract_value(args[0], 0)
+
+    return signature(z.underlying_float, z), codegen
+
+
+@intrinsic
+def imag(typingctx: Any, z: Any) -> Any:
+    """The imaginary part."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.extract_value(args[0], 1)
+
+    return signature(z.underlying_float, z), codegen
+
+
+@intrinsic
+def conj(typingctx: Any, z: Any) -> Any:
+    """The conjugate."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        x, y = _parts(builder, args[0])
+        return _pair(builder, z, x, builder.fneg(y))
+
+    return signature(z, z), codegen
+
+
+@intrinsic
+def cartesian(typingctx: Any, x: Any, y: Any) -> Any:
+    """x + iy."""
+    part = types.float32 if x == y == types.float32 else types.float64
+    kind = types.complex64 if part == types.float32 else WIDE
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _pair(builder, kind, *args)
+
+    return signature(kind, part, part), codegen
+
+
+# ---- functions of C's library
+
+
+def _of_library(name: str) -> Any:
+    """A function of one double complex. Its parts are passed, and returned, in two registers."""
+
+    def emit(typingctx: Any, z: Any) -> Any:
+        kind = _whole(z)
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            double = ir.DoubleType()
+            both = ir.LiteralStructType([double, double])
+            function_type = ir.FunctionType(both, [double, double])
+            function = cgutils.get_or_insert_function(builder.module, function_type, name)
+            function.attributes.add("nounwind")
+            wide = context.cast(builder, args[0], kind, WIDE)
+            call = builder.call(function, _parts(builder, wide))
+            call.attributes.add("nounwind")
+            for attribute in ("readnone", "willreturn"):
+                set.add(call.attributes, attribute)
+            return context.cast(builder, _pair(builder, WIDE, *_parts(builder, call)), WIDE, kind)
+
+        return signature(kind, kind), codegen
+
+    emit.__name__ = name
+    return intrinsic(emit)
+
+
+_NAMES = "exp log sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"
+OF_COMPLEX.update({getattr(scalars, name): _of_library(f"c{name}") for name in _NAMES.split()})
+
+
+# ---- what is made of real functions
+
+
+def pairwise(function: Any) -> Any:
+    """A function of the parts of one or two complex numbers, whose body is assignments and a return
+    of both parts of the result."""
+    arity = function.__code__.co_argcount // 2
+
+    def emit_one(typingctx: Any, z: Any) -> Any:
+        return emit(z)
+
+    def emit_two(typingctx: Any, z: Any, w: Any) -> Any:
+        return emit(z, w)
+
+    def emit(*kinds: Any) -> Any:
+        kind = _whole(*kinds)
+        part = kind.underlying_float
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            given = [x for z in args for x in _parts(builder, z)]
+            found = builder.call(_translated(builder.module, function, part), given)
+            return _pair(builder, kind, *_parts(builder, found))
+
+        return signature(kind, *[kind] * arity), codegen
+
+    made: Any = emit_one if arity == 1 else emit_two
+    made.__name__ = function.__name__
+    return intrinsic(made)
+
+
+def _translated(module: Any, function: Any, part: Any) -> Any:
+    """The function in a module, where LLVM puts its body in the place of calls."""
+    name = f"pairwise {function.__name__} {part}"
+    if name not in module.globals:
+        lltype = TARGET.get_value_type(part)
+        tree = tree_of(function)
+        both = ir.LiteralStructType([lltype, lltype])
+        made = ir.Function(module, ir.FunctionType(both, [lltype] * len(tree.args.args)), name)
+        made.linkage = "internal"
+        made.attributes.add("alwaysinline")
+        translator = Translator(function.__globals__, made)
+        for parameter, argument in zip(tree.args.args, made.args, strict=True):
+            translator.take(parameter.arg, argument, part)
+        _, *statements, last = tree.body  # after what it says of itself
+        translator.body(statements)
+        result = ir.Constant(both, ir.Undefined)
+        for k, x in enumerate(last.value.elts):  # type: ignore[attr-defined]
+            value, kind = translator.expression(x)
+            value = TARGET.cast(translator.builder, value, kind, part)
+            result = translator.builder.insert_value(result, value, k)
+        translator.builder.ret(result)
+        translator.finish()
+    return module.globals[name]
+
+
+# The functions below see the real ones of `scalars` under their names.
+atan2, cos, exp, expm1 = scalars.atan2, scalars.cos, scalars.exp, scalars.expm1
+hypot, log, plus, sin, where = (
+    *(scalars.hypot, scalars.log, scalars.plus, scalars.sin, scalars.where),
+)
+
+
+@pairwise
+def divided(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """(a + ib) / (c + id)."""
+    flat = abs(c) >= abs(d)
+    p = where(flat, c, d)
+    q = where(flat, d, c)
+    ratio = q / p
+    scale = 1.0 / (p + q * ratio)
+    x = where(flat, a + b * ratio, a * ratio + b) * scale
+    y = where(flat, b - a * ratio, b * ratio - a) * scale
+    nothing = (c == 0.0) & (d == 0.0)
+    return where(nothing, a / abs(c), x), where(nothing, b / abs(d), y)
+
+
+@pairwise
+def reciprocal(c: Any, d: Any) -> Any:
+    """1 / (c + id)."""
+    flat = abs(d) <= abs(c)
+    ratio = where(flat, d / c, c / d)
+    size = where(flat, c + d * ratio, c * ratio + d)
+    return where(flat, 1.0, ratio) / size, where(flat, -ratio, -1.0) / size
+
+
+@pairwise
+def complex_expm1(x: Any, y: Any) -> Any:
+    """exp(z) - 1, as NumPy has it."""
+    half = sin(y * 0.5)
+    return expm1(x) * cos(y) - 2.0 * half * half, exp(x) * sin(y)
+
+
+@pairwise
+def complex_log1p(x: Any, y: Any) -> Any:
+    """log(1 + z), as NumPy has it."""
+    return log(hypot(x + 1.0, y)), atan2(y, x + 1.0)
+
+
+@pairwise
+def complex_sum(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """A sum whose order is free."""
+    return plus(a, c), plus(b, d)
+
+
+def _scaled(name: str, function: Any, before: float, after: float) -> Any:
+    """function(z * before) * after."""
+
+    def emit(typingctx: Any, z: Any) -> Any:
+        kind = _whole(z)
+        wide = OF_COMPLEX[function]
+
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            def times(value: Any, factor: float) -> Any:
+                number = ir.Constant(ir.DoubleType(), factor)
+                return _pair(
+                    builder, WIDE, *(builder.fmul(x, number) for x in _parts(builder, value))
+                )
+
+            value = times(context.cast(builder, args[0], kind, WIDE), before)
+            known = context.typing_context.resolve_value_type(wide)
+            found = context.typing_context.resolve_function_type(known, (WIDE,), {})
+            value = context.get_function(known, found)(builder, [value])
+            return context.cast(builder, times(value, after), WIDE, kind)
+
+        return signature(kind, kind), codegen
+
+    emit.__name__ = name
+    return intrinsic(emit)
+
+
+def _tested(name: str, joined: str) -> Any:
+    """Whether a test holds for either part, or for both."""
+    test = getattr(scalars, name)
+
+    def emit(typingctx: Any, z: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            part = z.underlying_float
+            known = context.typing_context.resolve_value_type(test)
+            found = context.typing_context.resolve_function_type(known, (part,), {})
+            run = context.get_function(known, found)
+            flags = [run(builder, [x]) for x in _parts(builder, args[0])]
+            return getattr(builder, joined)(*flags)
+
+        return signature(types.boolean, z), codegen
+
+    emit.__name__ = name
+    return intrinsic(emit)
+
+
+OF_COMPLEX.update(
+    {
+        operator.truediv: divided,
+        scalars.expm1: complex_expm1,
+        scalars.log1p: complex_log1p,
+        scalars.plus: complex_sum,
+        scalars.exp2: _scaled("complex_exp2", scalars.exp, LN2, 1.0),
+        scalars.log2: _scaled("complex_log2", scalars.log, 1.0, LOG2E),
+        scalars.log10: _scaled("complex_log10", scalars.log, 1.0, LOG10E),
+        scalars.isnan: _tested("isnan", "or_"),
+        scalars.isinf: _tested("isinf", "or_"),
+        scalars.isfinite: _tested("isfinite", "and_"),
+    }
+)
