@@ -16,6 +16,8 @@ from tests.primitives.samples import Sample, all_samples, each, normal, samples
 
 from tapegrad.primitives import complexes
 from tapegrad.primitives.base import Elementwise
+from tapegrad.primitives.elementwise import AsType
+from tapegrad.primitives.fourier import FFT, IRFFT, RFFT, TURNED
 
 # What holds tapes is declared for the types of these: programs test it.
 HOLDING = {"call", "loop"}
@@ -114,17 +116,58 @@ def _own() -> Iterator[Sample]:
     for part in (complexes.real, complexes.imag, complexes.conj):
         yield Sample(part, (INFINITE,), part.ufunc, smooth=False, label="special")
         yield Sample(part, (z[:0],), part.ufunc, label="empty")
-    from tapegrad.primitives.elementwise import AsType
-
     wide, narrow = np.dtype(complex), np.dtype(np.complex64)
     yield Sample(AsType(wide), (x,), lambda x: x + 0j, narrow=AsType(narrow))
     yield Sample(AsType(wide), (np.arange(3),), lambda x: x + 0j, label="integers")
     yield Sample(AsType(wide), (z,), lambda z: z, label="of complex", narrow=AsType(narrow))
 
 
+def _matrix(n: int, inverse: bool = False) -> Any:
+    """That of a transform."""
+    k = np.arange(n)
+    return np.exp((2j if inverse else -2j) * np.pi * k[:, None] * k / n)
+
+
+def _divisor(n: int, norm: str, inverse: bool) -> float:
+    return {"ortho": n**0.5, "backward": n if inverse else 1, "forward": 1 if inverse else n}[norm]
+
+
+def _transforms() -> Iterator[Sample]:
+    z = normal(3, 4) + 1j * normal(3, 4, seed=1)
+    for inverse in (False, True):
+        for norm in TURNED:
+
+            def along_last(z: Any, inverse: bool = inverse, norm: str = norm) -> Any:
+                return z @ _matrix(4, inverse) / _divisor(4, norm, inverse)
+
+            for x in (z, z.real):
+                name = f"{norm} {inverse} {x.dtype}"
+                yield Sample(FFT((1,), inverse, norm), (x,), along_last, label=name)
+    both = FFT((0, 1), False, "backward")
+    yield Sample(both, (z,), lambda z: _matrix(3) @ z @ _matrix(4), label="both axes")
+    for n in (1, 2, 5, 6):
+        for norm in TURNED:
+            x, half = normal(2, n), n // 2 + 1
+
+            def real(x: Any, n: int = n, norm: str = norm) -> Any:
+                return (x @ _matrix(n))[:, : n // 2 + 1] / _divisor(n, norm, False)
+
+            def back(z: Any, n: int = n, norm: str = norm) -> Any:
+                rest = np.conj(z[:, 1 : n - n // 2][:, ::-1])  # the first and the last are real
+                whole = np.concatenate([z, rest], 1)
+                whole[:, 0] = whole[:, 0].real
+                whole[:, n // 2] = whole[:, n // 2].real if n % 2 == 0 else whole[:, n // 2]
+                return (whole @ _matrix(n, True)).real / _divisor(n, norm, True)
+
+            yield Sample(RFFT(1, norm), (x,), real, label=f"{n} {norm}")
+            y = normal(2, half, seed=3) + 1j * normal(2, half, seed=4)
+            yield Sample(IRFFT(1, n, norm), (y,), back, label=f"{n} {norm}")
+    yield Sample(RFFT(0, "ortho"), (normal(4, 3),), lambda x: np.fft.rfft(x, axis=0, norm="ortho"))
+
+
 def complex_samples() -> list[Sample]:
     """Samples with complex operands, or results."""
-    found = list(_own())
+    found = [*_own(), *_transforms()]
     for name, several in samples().items():
         for sample in several:
             takes = sample.primitive.of_complex and name not in HOLDING and sample.factored is None
@@ -135,4 +178,8 @@ def complex_samples() -> list[Sample]:
 
 def taking_complex() -> set[str]:
     """The primitives that say that they take complex numbers."""
-    return {str(s.primitive.name) for s in [*all_samples(), *_own()] if s.primitive.of_complex}
+    return {
+        str(s.primitive.name)
+        for s in [*all_samples(), *complex_samples()]
+        if s.primitive.of_complex
+    }

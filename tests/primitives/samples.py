@@ -1852,6 +1852,10 @@ def _picked(larger: bool) -> Reference:
     return lambda *xs: part(*xs[:-3]) * xs[-2] + (1 - part(*xs[:-3])) * xs[-1]
 
 
+# These are of complex numbers, or give some: their samples are in `complexes`.
+OF_COMPLEX = {"real", "imag", "conj", "cartesian", "fft", "rfft", "irfft"}
+
+
 @cache
 def samples() -> dict[str, list[Sample]]:
     """The samples of each primitive, by its name; an empty list for one that has none."""
@@ -1871,8 +1875,8 @@ def samples() -> dict[str, list[Sample]]:
     }
     found: dict[str, list[Sample]] = {}
     for name, entry in primitives().items():
-        if name in ("real", "imag", "conj", "cartesian"):
-            continue  # these are of complex numbers: see `complexes`
+        if name in OF_COMPLEX:
+            continue
         if isinstance(entry, Elementwise):
             found[name] = list(_elementwise(name, entry))
         else:

@@ -75,6 +75,8 @@ def lower(
 def _rule(low: Lowering, call: Call) -> Rule | None:
     """What lowers this call; None for what is read through, or added in place."""
     primitive = call.primitive
+    if _is_numpys(call):
+        return dense.python_call
     chosen = low.chosen(call)
     if chosen is None:
         return dense.python_call
@@ -95,6 +97,15 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
         return dense.copied_view
     if isinstance(primitive, View) or call.outs[0] in low.absorbed:
         return None
-    if primitive.scalar and not (primitive.numpys and call.outs[0].dtype.kind == "c"):
+    if primitive.scalar:
         return dense.elementwise
     return next((rule for kind, rule in RULES if isinstance(primitive, kind)), dense.python_call)
+
+
+def _is_numpys(call: Call) -> bool:
+    """Whether a call on complex numbers is left to NumPy: kernels have no BLAS or LAPACK for them,
+    and not all functions."""
+    if not call.outs or call.outs[0].dtype.kind != "c":
+        return False
+    primitive = call.primitive
+    return primitive.numpys or isinstance(primitive, Routine) or dense.is_large_product(call)

@@ -16,6 +16,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     contracting,
+    fourier,
     indexing,
     joining,
     linalg,
@@ -47,6 +48,7 @@ from tapegrad.tracing.texts import tell
 # NumPy's functions by the modules that have them, under the same names
 _LINALG = """norm cholesky solve inv det slogdet tensorsolve eig eigvals eigh eigvalsh svd qr pinv
     lstsq cond"""
+_FOURIER = "fft ifft rfft irfft hfft ihfft fft2 ifft2 fftn ifftn rfft2 irfft2 rfftn irfftn"
 _NAMES: dict[Any, str] = {
     shaping: """reshape ravel transpose swapaxes moveaxis squeeze expand_dims broadcast_to
         broadcast_arrays roll tile repeat resize apply_along_axis zeros_like ones_like
@@ -93,6 +95,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
         if hasattr(np, name)
     },
     **{getattr(np.linalg, name): getattr(linalg, name) for name in _LINALG.split()},
+    **{getattr(np.fft, name): getattr(fourier, name) for name in _FOURIER.split()},
     **{
         getattr(module, name): borrowed(getattr(module, name))
         for module, names in BORROWED.items()

@@ -27,7 +27,9 @@ _FUNCTIONS = """
     dot vdot inner tensordot einsum kron cross take take_along_axis compress choose nonzero argwhere
     put_along_axis copyto put putmask place fill_diagonal where isclose array_equiv meshgrid imag
     isreal iscomplex isfortran result_type can_cast min_scalar_type may_share_memory shares_memory
-    sliding_window_view permute_dims copy empty_like norm
+    sliding_window_view permute_dims copy empty_like norm fft ifft rfft irfft hfft ihfft fft2 ifft2
+    fftn ifftn rfft2 irfft2 rfftn irfftn cholesky solve inv det slogdet tensorsolve eig eigvals eigh
+    eigvalsh svd qr pinv cond
 """
 _METHODS = """
     all any cumprod cumsum mean prod std sum var astype copy diagonal flatten ravel repeat squeeze

@@ -182,6 +182,30 @@ hypot, log, plus, sin, where = (
 
 
 @pairwise
+def added(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """(a + ib) + (c + id)."""
+    return a + c, b + d
+
+
+@pairwise
+def subtracted(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """(a + ib) - (c + id)."""
+    return a - c, b - d
+
+
+@pairwise
+def multiplied(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """(a + ib) (c + id)."""
+    return a * c - b * d, a * d + b * c
+
+
+@pairwise
+def negative(a: Any, b: Any) -> Any:
+    """-(a + ib)."""
+    return -a, -b
+
+
+@pairwise
 def divided(a: Any, b: Any, c: Any, d: Any) -> Any:
     """(a + ib) / (c + id)."""
     flat = abs(c) >= abs(d)
@@ -270,6 +294,10 @@ def _tested(name: str, joined: str) -> Any:
 
 OF_COMPLEX.update(
     {
+        operator.add: added,
+        operator.sub: subtracted,
+        operator.mul: multiplied,
+        operator.neg: negative,
         operator.truediv: divided,
         scalars.expm1: complex_expm1,
         scalars.log1p: complex_log1p,
