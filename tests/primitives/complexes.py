@@ -18,6 +18,15 @@ from tapegrad.primitives import complexes
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.fourier import FFT, IRFFT, RFFT, TURNED
+from tapegrad.primitives.hermitian import (
+    ComplexEig,
+    ComplexSLogDet,
+    ComplexSVD,
+    HermitianCholesky,
+    HermitianEigH,
+)
+from tapegrad.primitives.solving import LU, InverseT, LUSolve
+from tapegrad.primitives.spectral import QR, PInv
 
 # What holds tapes is declared for the types of these: programs test it.
 HOLDING = {"call", "loop"}
@@ -56,10 +65,16 @@ MULTIPLIED: dict[str, Callable[..., Any]] = {
     "prod": lambda p, z: np.prod(z, p.axes),
     "cumprod": lambda p, z: np.cumprod(z, p.axis),
     "matmul": lambda p, z, w: np.einsum("...ij,...jk->...ik", z, w),
+    "triangular_solve": lambda p, t, b: np.linalg.inv(_triangle(p, t)) @ b,
 }
 SPECIAL = np.array([0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan])
 INFINITE = SPECIAL[:, None] + 1j * np.zeros(7)
 INFINITE.imag = SPECIAL
+
+
+def _triangle(p: Any, t: Any) -> Any:
+    t = (np.tril if p.lower else np.triu)(t)
+    return t - t * np.eye(t.shape[-1]) + np.eye(t.shape[-1]) if p.unit else t
 
 
 def with_imaginary_parts(xs: Sequence[Any]) -> list[Any]:
@@ -122,6 +137,86 @@ def _own() -> Iterator[Sample]:
     yield Sample(AsType(wide), (z,), lambda z: z, label="of complex", narrow=AsType(narrow))
 
 
+def _decompositions() -> Iterator[Sample]:
+    """Vectors that have a phase of their own have no differences: programs test those."""
+    for shape in ((3, 3), (1, 1), (2, 3, 3)):
+        a = normal(*shape) + 1j * normal(*shape, seed=1) + 2 * np.eye(shape[-1])
+        b = normal(*shape, seed=2) + 1j * normal(*shape, seed=3)
+        definite = a @ np.conj(np.swapaxes(a, -1, -2)) + np.eye(shape[-1])
+        factors, failed = LU().evaluate(a), np.zeros(shape[:-2], bool)
+        known: dict[str, Any] = {"factored": LU(), "label": f"complex {shape}"}
+        yield Sample(LU(), (a,), _factors, reverse=False, label=known["label"])
+        for turned in (False, True):
+
+            def solved(a: Any, lu: Any, pivots: Any, b: Any, turned: bool = turned) -> Any:
+                return b @ np.linalg.inv(a if turned else np.swapaxes(a, -1, -2))
+
+            yield Sample(LUSolve(turned), (a, *factors, b), solved, **known)
+        inverse = Sample(InverseT(), (a, *factors), lambda a, *_: _inverse_t(a), **known)
+        yield inverse
+        yield replace(inverse, primitive=ComplexSLogDet(), reference=_slogdet, forward=False)
+        yield Sample(
+            HermitianCholesky(),
+            (definite,),
+            lambda a, failed=failed: (np.linalg.cholesky(a), failed),
+            label=f"complex {shape}",
+        )
+        for low in (True, False):
+
+            def values(a: Any, low: bool = low, failed: Any = failed) -> Any:
+                w, v = np.linalg.eigh(a, "L" if low else "U")
+                return w, v, failed
+
+            yield Sample(
+                HermitianEigH(low), (definite,), values, smooth=False, label=f"{shape}{low}"
+            )
+        for x in (a, a.real):
+            yield Sample(
+                ComplexEig(),
+                (x,),
+                lambda x, failed=failed: (*(part + 0j for part in np.linalg.eig(x)), failed),
+                smooth=False,
+                label=f"{x.dtype} {shape}",
+            )
+    for shape in ((3, 3), (4, 2), (2, 4), (2, 4, 3)):
+        a = normal(*shape) + 1j * normal(*shape, seed=1)
+        failed = np.zeros(shape[:-2], bool)
+        yield Sample(
+            ComplexSVD(),
+            (a,),
+            lambda a, failed=failed: (*np.linalg.svd(a, False), failed),
+            smooth=False,
+            forward=False,
+            label=f"complex {shape}",
+        )
+        yield Sample(
+            PInv(1e-12),
+            (a,),
+            lambda a, failed=failed: (np.linalg.pinv(a), failed),
+            label=f"{shape}",
+        )
+        if shape[-2] >= shape[-1]:
+            yield Sample(QR(), (a,), lambda a: tuple(np.linalg.qr(a)), label=f"complex {shape}")
+
+
+def _factors(a: Any) -> Any:
+    """By SciPy's other function, a matrix at a time."""
+    from scipy.linalg import lu_factor
+
+    parts = [lu_factor(x) for x in a.reshape(-1, *a.shape[-2:])]
+    rows = np.stack([x.T for x, _ in parts]).reshape(a.shape)
+    return rows, np.stack([p + 1 for _, p in parts]).reshape(a.shape[:-1]).astype(np.int32)
+
+
+def _inverse_t(a: Any) -> Any:
+    return np.swapaxes(np.linalg.inv(a), -1, -2)
+
+
+def _slogdet(a: Any, *factors: Any) -> Any:
+    d = np.linalg.det(a)
+    return d / np.abs(d), np.log(np.abs(d))
+
+
 def _matrix(n: int, inverse: bool = False) -> Any:
     """That of a transform."""
     k = np.arange(n)
@@ -167,10 +262,11 @@ def _transforms() -> Iterator[Sample]:
 
 def complex_samples() -> list[Sample]:
     """Samples with complex operands, or results."""
-    found = [*_own(), *_transforms()]
+    found = [*_own(), *_transforms(), *_decompositions()]
     for name, several in samples().items():
         for sample in several:
-            takes = sample.primitive.of_complex and name not in HOLDING and sample.factored is None
+            own = name in HOLDING or name in ("lu", "pinv", "qr") or sample.factored is not None
+            takes = sample.primitive.of_complex and not own
             if takes and any(x.dtype.kind == "f" for x in sample.operands):
                 found += _of(sample)
     return found

@@ -1854,6 +1854,8 @@ def _picked(larger: bool) -> Reference:
 
 # These are of complex numbers, or give some: their samples are in `complexes`.
 OF_COMPLEX = {"real", "imag", "conj", "cartesian", "fft", "rfft", "irfft"}
+OF_COMPLEX |= {"hermitian_cholesky", "hermitian_eigh", "complex_eig", "complex_svd"}
+OF_COMPLEX |= {"complex_slogdet"}
 
 
 @cache

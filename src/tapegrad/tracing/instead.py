@@ -18,7 +18,6 @@ import numpy as np
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import user_frames
 
-_COMPLEX = "sums with np.cos and np.sin: complex numbers can't be traced yet"
 _OUTSIDE = "it outside of the function, on what that returns"
 _BITS = "x.astype(dtype), which converts numbers: a trace doesn't follow the bits of real ones"
 
@@ -51,11 +50,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "unpackbits": "x[..., None] >> np.arange(8)[::-1] & 1",
         "unique_values": "np.unique(x): the order of these elements is left open",
         "isnat": "np.isnan: dates can't be traced",
-        "sort_complex": "np.sort: complex numbers can't be traced",
-    },
-    "np.fft": {
-        """fft fft2 fftn hfft ifft ifft2 ifftn ihfft irfft irfft2 irfftn rfft rfft2
-        rfftn""": _COMPLEX,
+        "sort_complex": "np.sort, of real numbers",
     },
     "np.lib.stride_tricks": {
         "as_strided": "np.lib.stride_tricks.sliding_window_view, or x[k] with an array of indices",
