@@ -29,7 +29,7 @@ from tapegrad.primitives.solving import LU, InverseT, LUSolve
 from tapegrad.primitives.spectral import QR, PInv
 
 # What holds tapes is declared for the types of these: programs test it.
-HOLDING = {"call", "loop"}
+HOLDING = {"call", "loop", "empty"}
 SCALAR: dict[str, Callable[..., Any]] = {
     "add": lambda z, w: z + w,
     "sub": lambda z, w: z - w,
@@ -154,7 +154,7 @@ def _decompositions() -> Iterator[Sample]:
             yield Sample(LUSolve(turned), (a, *factors, b), solved, **known)
         inverse = Sample(InverseT(), (a, *factors), lambda a, *_: _inverse_t(a), **known)
         yield inverse
-        yield replace(inverse, primitive=ComplexSLogDet(), reference=_slogdet, forward=False)
+        yield replace(inverse, primitive=ComplexSLogDet(), reference=_slogdet)
         yield Sample(
             HermitianCholesky(),
             (definite,),

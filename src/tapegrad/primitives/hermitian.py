@@ -34,6 +34,7 @@ from tapegrad.primitives.degenerate import (
 from tapegrad.primitives.elementwise import AsType, logical_and, logical_or, not_equal, where
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.kinked import hypot
+from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.solving import LU, Factored, inverse_t
 from tapegrad.primitives.spectral import FLAG, TIE, attempted
 from tapegrad.primitives.triangles import (
@@ -350,3 +351,10 @@ class ComplexSLogDet(Factored, Library):
         turned = nothing if ct_sign is None else imag(ct_sign * sign)
         factor = cartesian(nothing if ct_log is None else ct_log, turned)
         return ExpandDims((factor.ndim, factor.ndim + 1))(factor) * inverse_t(*xs), None, None
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        if ts[0] is None:
+            return None
+        products, sign = inverse_t(*xs) * ts[0], out[0]
+        t = Sum((products.ndim - 2, products.ndim - 1))(products)
+        return cartesian(out[1].constant(0), imag(t)) * sign, real(t)

@@ -216,6 +216,8 @@ class Taking(Growing):
 class Unset(Parametric):
     """An array whose elements are all set before they are read: no operands."""
 
+    of_complex = True
+
 
 class Contraction(Parametric):
     """The product of matrices, of whatever batch."""
