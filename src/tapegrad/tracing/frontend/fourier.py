@@ -87,7 +87,7 @@ def _back_along(a: Any, n: Any, axis: int, norm: Any) -> Any:
 def _one(inverse: bool) -> Callable[..., Any]:
     def transform(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
         a = _floating(a)
-        n = a.shape[normalize_axis_index(axis, a.ndim)] if n is None else n
+        n = a.shape[axis] if n is None else n
         return _stored(_along(a, [n], [axis], norm, inverse), out)
 
     return transform
@@ -99,14 +99,14 @@ fft, ifft = _one(False), _one(True)
 def rfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
     """np.fft.rfft."""
     a = _floating(a)
-    n = a.shape[normalize_axis_index(axis, a.ndim)] if n is None else n
+    n = a.shape[axis] if n is None else n
     return _stored(_real_along(a, n, axis, norm), out)
 
 
 def irfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
     """np.fft.irfft."""
     a = _floating(a)
-    n = (a.shape[normalize_axis_index(axis, a.ndim)] - 1) * 2 if n is None else n
+    n = (a.shape[axis] - 1) * 2 if n is None else n
     return _stored(_back_along(a, n, axis, norm), out)
 
 

@@ -17,7 +17,35 @@ from numba.core import cgutils
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
-from tapegrad.backends.cpu.support import scalars
+from tapegrad.backends.cpu.support.scalars import (
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    cos,
+    cosh,
+    exp,
+    exp2,
+    expm1,
+    hypot,
+    isfinite,
+    isinf,
+    isnan,
+    log,
+    log1p,
+    log2,
+    log10,
+    plus,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+    where,
+)
 from tapegrad.backends.cpu.support.syntax import tree_of
 from tapegrad.backends.cpu.support.translation import OF_COMPLEX, TARGET, Translator
 
@@ -25,17 +53,17 @@ WIDE = types.complex128
 LN2, LOG2E, LOG10E = 0.6931471805599453, 1.4426950408889634, 0.4342944819032518
 
 
-def _parts(builder: Any, z: Any) -> list[Any]:
+def _parts_of(builder: Any, z: Any) -> list[Any]:
     return [builder.extract_value(z, k) for k in (0, 1)]
 
 
-def _pair(builder: Any, kind: Any, x: Any, y: Any) -> Any:
+def _paired(builder: Any, kind: Any, x: Any, y: Any) -> Any:
     z = TARGET.make_complex(builder, kind)
     z.real, z.imag = x, y
     return z._getvalue()
 
 
-def _whole(*kinds: Any) -> Any:
+def _complex_type(*kinds: Any) -> Any:
     """The complex type of all operands."""
     narrow = all(k in (types.complex64, types.float32) for k in kinds)
     return types.complex64 if narrow else WIDE
@@ -69,8 +97,8 @@ def conj(typingctx: Any, z: Any) -> Any:
     """The conjugate."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        x, y = _parts(builder, args[0])
-        return _pair(builder, z, x, builder.fneg(y))
+        x, y = _parts_of(builder, args[0])
+        return _paired(builder, z, x, builder.fneg(y))
 
     return signature(z, z), codegen
 
@@ -82,7 +110,7 @@ def cartesian(typingctx: Any, x: Any, y: Any) -> Any:
     kind = types.complex64 if part == types.float32 else WIDE
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _pair(builder, kind, *args)
+        return _paired(builder, kind, *args)
 
     return signature(kind, part, part), codegen
 
@@ -94,7 +122,7 @@ def _of_library(name: str) -> Any:
     """A function of one double complex. Its parts are passed, and returned, in two registers."""
 
     def emit(typingctx: Any, z: Any) -> Any:
-        kind = _whole(z)
+        kind = _complex_type(z)
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             double = ir.DoubleType()
@@ -103,11 +131,13 @@ def _of_library(name: str) -> Any:
             function = cgutils.get_or_insert_function(builder.module, function_type, name)
             function.attributes.add("nounwind")
             wide = context.cast(builder, args[0], kind, WIDE)
-            call = builder.call(function, _parts(builder, wide))
+            call = builder.call(function, _parts_of(builder, wide))
             call.attributes.add("nounwind")
             for attribute in ("readnone", "willreturn"):
                 set.add(call.attributes, attribute)
-            return context.cast(builder, _pair(builder, WIDE, *_parts(builder, call)), WIDE, kind)
+            return context.cast(
+                builder, _paired(builder, WIDE, *_parts_of(builder, call)), WIDE, kind
+            )
 
         return signature(kind, kind), codegen
 
@@ -115,8 +145,11 @@ def _of_library(name: str) -> Any:
     return intrinsic(emit)
 
 
-_NAMES = "exp log sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"
-OF_COMPLEX.update({getattr(scalars, name): _of_library(f"c{name}") for name in _NAMES.split()})
+_OF_LIBRARY = (
+    *(exp, log, sqrt, sin, cos, tan, asin, acos, atan),
+    *(sinh, cosh, tanh, asinh, acosh, atanh),
+)
+OF_COMPLEX.update({function: _of_library(f"c{function.__name__}") for function in _OF_LIBRARY})
 
 
 # ---- what is made of real functions
@@ -134,13 +167,13 @@ def pairwise(function: Any) -> Any:
         return emit(z, w)
 
     def emit(*kinds: Any) -> Any:
-        kind = _whole(*kinds)
+        kind = _complex_type(*kinds)
         part = kind.underlying_float
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            given = [x for z in args for x in _parts(builder, z)]
-            found = builder.call(_translated(builder.module, function, part), given)
-            return _pair(builder, kind, *_parts(builder, found))
+            given = [x for z in args for x in _parts_of(builder, z)]
+            found = builder.call(_translated_pair(builder.module, function, part), given)
+            return _paired(builder, kind, *_parts_of(builder, found))
 
         return signature(kind, *[kind] * arity), codegen
 
@@ -149,7 +182,7 @@ def pairwise(function: Any) -> Any:
     return intrinsic(made)
 
 
-def _translated(module: Any, function: Any, part: Any) -> Any:
+def _translated_pair(module: Any, function: Any, part: Any) -> Any:
     """The function in a module, where LLVM puts its body in the place of calls."""
     name = f"pairwise {function.__name__} {part}"
     if name not in module.globals:
@@ -172,13 +205,6 @@ def _translated(module: Any, function: Any, part: Any) -> Any:
         translator.builder.ret(result)
         translator.finish()
     return module.globals[name]
-
-
-# The functions below see the real ones of `scalars` under their names.
-atan2, cos, exp, expm1 = scalars.atan2, scalars.cos, scalars.exp, scalars.expm1
-hypot, log, plus, sin, where = (
-    *(scalars.hypot, scalars.log, scalars.plus, scalars.sin, scalars.where),
-)
 
 
 @pairwise
@@ -251,14 +277,14 @@ def _scaled(name: str, function: Any, before: float, after: float) -> Any:
     """function(z * before) * after."""
 
     def emit(typingctx: Any, z: Any) -> Any:
-        kind = _whole(z)
+        kind = _complex_type(z)
         wide = OF_COMPLEX[function]
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             def times(value: Any, factor: float) -> Any:
                 number = ir.Constant(ir.DoubleType(), factor)
-                return _pair(
-                    builder, WIDE, *(builder.fmul(x, number) for x in _parts(builder, value))
+                return _paired(
+                    builder, WIDE, *(builder.fmul(x, number) for x in _parts_of(builder, value))
                 )
 
             value = times(context.cast(builder, args[0], kind, WIDE), before)
@@ -273,9 +299,8 @@ def _scaled(name: str, function: Any, before: float, after: float) -> Any:
     return intrinsic(emit)
 
 
-def _tested(name: str, joined: str) -> Any:
+def _tested(test: Any, joined: str) -> Any:
     """Whether a test holds for either part, or for both."""
-    test = getattr(scalars, name)
 
     def emit(typingctx: Any, z: Any) -> Any:
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -283,12 +308,12 @@ def _tested(name: str, joined: str) -> Any:
             known = context.typing_context.resolve_value_type(test)
             found = context.typing_context.resolve_function_type(known, (part,), {})
             run = context.get_function(known, found)
-            flags = [run(builder, [x]) for x in _parts(builder, args[0])]
+            flags = [run(builder, [x]) for x in _parts_of(builder, args[0])]
             return getattr(builder, joined)(*flags)
 
         return signature(types.boolean, z), codegen
 
-    emit.__name__ = name
+    emit.__name__ = f"complex_{test.__name__}"
     return intrinsic(emit)
 
 
@@ -299,14 +324,14 @@ OF_COMPLEX.update(
         operator.mul: multiplied,
         operator.neg: negative,
         operator.truediv: divided,
-        scalars.expm1: complex_expm1,
-        scalars.log1p: complex_log1p,
-        scalars.plus: complex_sum,
-        scalars.exp2: _scaled("complex_exp2", scalars.exp, LN2, 1.0),
-        scalars.log2: _scaled("complex_log2", scalars.log, 1.0, LOG2E),
-        scalars.log10: _scaled("complex_log10", scalars.log, 1.0, LOG10E),
-        scalars.isnan: _tested("isnan", "or_"),
-        scalars.isinf: _tested("isinf", "or_"),
-        scalars.isfinite: _tested("isfinite", "and_"),
+        expm1: complex_expm1,
+        log1p: complex_log1p,
+        plus: complex_sum,
+        exp2: _scaled("complex_exp2", exp, LN2, 1.0),
+        log2: _scaled("complex_log2", log, 1.0, LOG2E),
+        log10: _scaled("complex_log10", log, 1.0, LOG10E),
+        isnan: _tested(isnan, "or_"),
+        isinf: _tested(isinf, "or_"),
+        isfinite: _tested(isfinite, "and_"),
     }
 )
