@@ -110,6 +110,8 @@ def floats(result: Any) -> list[Any]:
     """The arrays and numbers of a result that may have a derivative."""
     if isinstance(result, (tuple, list)):
         return [r for part in result for r in floats(part)]
+    if isinstance(result, type):
+        return []
     kind = getattr(result, "dtype", np.dtype(int)).kind
     real = isinstance(result, (float, complex)) or kind in ("f", "c")
     return [result] if real and not isinstance(result, type) and not hasattr(result, "eps") else []

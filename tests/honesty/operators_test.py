@@ -28,7 +28,6 @@ def applied(make, other):
 
 
 # To NumPy these are what others are that are tried.
-ORDERED = {f"{a} {n} {b}" for n in ("lt", "le", "gt", "ge") for a, b in ("xy", "yx")}
 LIKE_OTHERS = {"frozenset", "slice", "ellipsis", "type", "timedelta", "set", "bytes", "np.float32"}
 
 # What is refused, by what a traced value meets: the operators, or "all" that NumPy asks.
@@ -46,7 +45,7 @@ OF_NUMPYS = dict.fromkeys(
     ["None", "str", "bytes", "bytearray", "set", "frozenset", "dict", "array.array", "slice"]
     + ["ellipsis", "type", "Fraction", "Decimal", "timedelta", "user's"],
     ANY_SIDE,
-) | {"complex": ORDERED | {"y truediv x", "y itruediv x", "y pow x", "y ipow x"}}
+) | {"complex": {"y truediv x", "y itruediv x", "y pow x", "y ipow x"}}
 INTO_PLAIN = dict.fromkeys(["np.array", "np.array of integers", "0-d"], WRITES)
 
 

@@ -54,6 +54,10 @@ SCALAR: dict[str, Callable[..., Any]] = {
     "conj": lambda z: z.conjugate(),
 }
 TESTS: dict[str, Callable[..., Any]] = {
+    "less": lambda z, w: (z.real, z.imag) < (w.real, w.imag),
+    "less_equal": lambda z, w: (z.real, z.imag) <= (w.real, w.imag),
+    "greater": lambda z, w: (z.real, z.imag) > (w.real, w.imag),
+    "greater_equal": lambda z, w: (z.real, z.imag) >= (w.real, w.imag),
     "equal": lambda z, w: z == w,
     "not_equal": lambda z, w: z != w,
     "isnan": cmath.isnan,

@@ -344,11 +344,29 @@ where: Elementwise = Elementwise(
 
 # ---- comparison and logic: no derivative
 
-less = Elementwise("less", np.less, "{0} < {1}", dtype=bool, numpy="{0} < {1}")
-less_equal = Elementwise("less_equal", np.less_equal, "{0} <= {1}", dtype=bool, numpy="{0} <= {1}")
-greater = Elementwise("greater", np.greater, "{0} > {1}", dtype=bool, numpy="{0} > {1}")
+less = Elementwise(
+    "less", np.less, "{0} < {1}", dtype=bool, of_complex=True, numpys=True, numpy="{0} < {1}"
+)
+less_equal = Elementwise(
+    "less_equal",
+    np.less_equal,
+    "{0} <= {1}",
+    dtype=bool,
+    of_complex=True,
+    numpys=True,
+    numpy="{0} <= {1}",
+)
+greater = Elementwise(
+    "greater", np.greater, "{0} > {1}", dtype=bool, of_complex=True, numpys=True, numpy="{0} > {1}"
+)
 greater_equal = Elementwise(
-    "greater_equal", np.greater_equal, "{0} >= {1}", dtype=bool, numpy="{0} >= {1}"
+    "greater_equal",
+    np.greater_equal,
+    "{0} >= {1}",
+    dtype=bool,
+    of_complex=True,
+    numpys=True,
+    numpy="{0} >= {1}",
 )
 equal = Elementwise(
     "equal",

@@ -105,7 +105,7 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
 def _is_numpys(call: Call) -> bool:
     """Whether a call on complex numbers is left to NumPy: kernels have no BLAS or LAPACK for them,
     and not all functions."""
-    if not call.outs or call.outs[0].dtype.kind != "c":
+    if not any(x.dtype.kind == "c" for x in (*call.outs, *call.operands)):
         return False
     primitive = call.primitive
     return primitive.numpys or isinstance(primitive, Routine) or dense.is_large_product(call)

@@ -358,6 +358,8 @@ def is_dotted(index: Any) -> bool:
 
 def as_python(x: Tracer) -> Any:
     """A traced Python number of a scalar's value."""
+    if x.dtype.kind == "c":
+        raise x._trace.refused(x._of_complex("item or tolist"))
     if x.dtype == np.uint64:
         return int(x)  # guarded: it may be beyond what a traced integer can be
     x = x._as_scalar()

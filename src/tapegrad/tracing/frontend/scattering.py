@@ -40,11 +40,6 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
     if x._is_scalar():
         raise TypeError("a traced scalar does not support item assignment")
     value = as_operand(value)
-    if isinstance(value, Tracer) and value.dtype.kind == "c" != x.dtype.kind:
-        raise ConversionError(
-            f"a traced complex number is assigned into an array of dtype {x.dtype}{at_line()}: it "
-            "would lose its imaginary part. Assign z.real, or make the array with dtype=complex"
-        )
     if isinstance(value, Tracer) and value.dtype.kind == "f" and x.dtype.kind not in "fc":
         raise ConversionError(
             f"a traced float is assigned into an array of dtype {x.dtype}{at_line()}: it would be "
@@ -93,6 +88,11 @@ def fit(x: Tracer, value: Any, shape: tuple[int, ...], new_axes: Sequence[int] =
 
     `new_axes` are axes of extent 1 that the index has and the place to write to has not.
     """
+    if isinstance(value, Tracer) and value.dtype.kind == "c" != x.dtype.kind:
+        raise ConversionError(
+            f"a traced complex number is assigned into an array of dtype {x.dtype}{at_line()}: it "
+            "would lose its imaginary part. Assign z.real, or make the array with dtype=complex"
+        )
     if is_array(value):
         check_dtype(value.dtype)
         given = value
