@@ -31,6 +31,12 @@ def test_heat_control_ends_as_a_ring(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_hologram_puts_the_light_where_it_is_wanted(tmp_path):
+    picture = tmp_path / "hologram.png"
+    assert example("hologram").main(picture, steps=150) < 0.12
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_kalman_likelihood_finds_the_noises(tmp_path):
     picture = tmp_path / "track.png"
     (push, sensor), slope = example("kalman_likelihood").main(picture, steps=60, grid=3)
