@@ -1,4 +1,5 @@
-"""What tracers hand on to the front end. That is built on tracers, and puts itself in here."""
+"""What tracers hand on to the front end. That is built on tracers, and puts itself in here; so does
+what says which trace is running."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ class Dispatch:
     """The front end, as tracers see it: `tracing.frontend` fills it in when it is imported, which
     is before the first tracer is made."""
 
+    trace: Handler  # the innermost trace that is running in this thread, or None
     ufunc: Handler  # of a universal function, its method, inputs and keywords
     known: Handler  # what a universal function came to on operands like these
     function: Handler  # of another function of NumPy's, its arguments and keywords

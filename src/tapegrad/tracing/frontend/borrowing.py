@@ -220,6 +220,12 @@ def borrowed(function: Any) -> Callable[..., Any]:
     return run
 
 
+@cache
+def borrowed_method(kind: type, name: str) -> Callable[..., Any]:
+    """NumPy's own code of a method of one of its classes, for traced arrays."""
+    return _rebound(getattr(kind, name))
+
+
 def _taken(x: Any, given: Any) -> Any:
     """An argument: arrays in it are traced, and functions are the user's."""
     if isinstance(x, Tracer):

@@ -6,7 +6,10 @@ the instruction's argument. What is returned is called with the result.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import sys
+from collections.abc import Sequence
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -14,6 +17,8 @@ import numpy as np
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.answers import Answer, answer_of, is_answered
+from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.frames import (
@@ -21,6 +26,7 @@ from tapegrad.tracing.observe.frames import (
     entry,
     local,
     operand,
+    operand_at,
     operands,
     upper,
 )
@@ -174,7 +180,11 @@ def delete_attribute(a: Activation, name: str) -> None:
 
 
 def subscript(a: Activation, _: Any) -> Then | None:
-    return look_up_item(a, *operands(a.stack))
+    x, key = operands(a.stack)
+    answer = answer_of(x)
+    if answer is not None and answer.looked_up:
+        put_answer(a, 1, answer, ())
+    return look_up_item(a, x, key)
 
 
 def subscript_slice(a: Activation, _: Any) -> Then | None:
@@ -356,16 +366,54 @@ def call_with(a: Activation, above: int, count: int, names: tuple[str, ...]) -> 
         values = [second, *values]
     named = len(names)
     kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
+    answer = answer_of(f)
+    if answer is not None:
+        put_answer(a, above + count + (first is not MISSING), answer, values)
+    elif type(f) is functools.partial or any(f is x for x in _CALLERS):
+        put_answers(a, above + count + (first is not MISSING), f, [above + k for k in range(count)])
     a.o.running = a
     a.direct = _code_of(f)
     return called(a.o, f, values[: len(values) - named] if named else values, kwargs)
+
+
+def put_answer(a: Activation, k: int, answer: Answer, args: Sequence[Any]) -> None:
+    """Put what answers a call in the place of what is called, the operand number `k`. What is noted
+    is what the program says: the original."""
+    if is_answered(answer, a.frame.f_code, args):
+        frames.replace(operand_at(a.stack, k), answer.by)
+
+
+# They call what they are passed, and are written in C.
+_CALLERS = (
+    *(map, filter, sorted, min, max, functools.partial, functools.reduce),
+    *(itertools.starmap, itertools.accumulate, itertools.takewhile, itertools.dropwhile),
+)
+
+
+def put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
+    """The same where what is called goes on to what is answered: a partial function, and what calls
+    an argument."""
+    if type(f) is functools.partial:
+        answer = answer_of(f.func)
+        if answer is not None and is_answered(answer, a.frame.f_code, (*f.args, [])):
+            other = functools.partial(answer.by, *f.args, **f.keywords)
+            frames.replace(operand_at(a.stack, k), other)
+        return
+    for at in places:
+        answer = answer_of(a.top(at))
+        if answer is not None and is_answered(answer, a.frame.f_code, ([],)):
+            frames.replace(operand_at(a.stack, at), answer.by)
 
 
 def call_ex(a: Activation, flags: int) -> Then | None:
     above = flags & 1
     kwargs = a.top(0) if above else {}
     args, f = a.top(above), a.top(above + 1)
-    f = a.top(above + 2) if f is MISSING else f  # Python 3.13 leaves the upper entry empty
+    lower = f is MISSING  # Python 3.13 leaves the upper entry empty
+    f = a.top(above + 2) if lower else f
+    answer = answer_of(f)
+    if answer is not None:
+        put_answer(a, above + 1 + lower, answer, args if type(args) in (list, tuple) else ())
     o = a.o
     o.running = a
     a.direct = _code_of(f)

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.answers import Swapped, answer_of, stand_in
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.comparing import ClassRecord, is_equal
 from tapegrad.tracing.observe.harmless import (
@@ -168,8 +169,19 @@ class Reads:
 
     def found(self, text: str, x: Any, word: str, like: bool = False) -> None:
         """The guard that an expression gives this value, and its place if it is an object."""
+        row = x.answer if type(x) is Swapped else answer_of(x)
+        if row is not None and not isinstance(row.original, type):
+            # A trace in another thread may have put its stand-in there, for a while.
+            name, original = self._assigned(text), row.original
+            either = f"{name} is {self._value(original)} or {name} is {self._value(stand_in(row))}"
+            self._fact(either, word)
+            if self.place(original) is None:
+                self._place(original, name, word)
+            return
         kind: Any = type(x)
         if isinstance(x, Value) and hasattr(x, "_trace"):  # of another trace, which watches too
+            if not x._trace.alive:  # an array that it has made, and that may be written to since
+                self.lost(word)
             return
         self._held.append(x)
         if kind in PLAIN_TYPES:
@@ -415,12 +427,12 @@ class Reads:
     def left(self) -> Iterator[tuple[str, Any]]:
         """What the run has written to: for each place the user's word for it, and its value."""
         for (_, at), (holder, _, word) in self.written.items():
-            yield word, _value_at(holder.x, at)
+            yield word, value_at(holder.x, at)
         for place in self.mutated.values():
             yield place.word, place.x
 
     def _check_written(self, holder: Location, at: Hashable, text: str, word: str) -> None:
-        now = _value_at(holder.x, at)
+        now = value_at(holder.x, at)
         if (id(holder.x), at) in self._first:
             if not _same(self._first[id(holder.x), at], now):
                 self.lost(word)
@@ -441,7 +453,7 @@ def _holds(x: Any) -> bool:
     return x.__self__ is not None and not isinstance(x.__self__, types.ModuleType)
 
 
-def _value_at(x: Any, at: Any) -> Any:
+def value_at(x: Any, at: Any) -> Any:
     """What a place that was written to holds now."""
     what, key = at
     if what == "item":
