@@ -162,6 +162,9 @@ class Tracer(Conversions, Proxy):
         root = self._root
         if trace.writable is not None and not trace.writable(self._owner):
             raise Stopped
+        if root is not None and not self._chain:  # it shows all of a made array
+            root._write(primitive, *operands)
+            return
         self._owner._let_be_written()
         alone = root is None and primitive.updates and self._is_alone()
         new = record(trace, primitive, [self, *operands], primitive.update if alone else None)

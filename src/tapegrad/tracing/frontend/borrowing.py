@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.trees import is_array
+from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, has_tracer
@@ -153,6 +154,7 @@ _module = cache(_Module)
 
 def _ours(x: Any, fresh: dict[FunctionType, FunctionType] | None = None) -> Any:
     """What stands in borrowed code for what a name means to NumPy; see `_rebound` for `fresh`."""
+    x = original_of(x)
     if isinstance(x, ModuleType):
         return _module(x) if x.__name__.startswith("numpy") else x
     if isinstance(x, _CALLED) and x in _OURS:

@@ -18,6 +18,7 @@ import numpy as np
 from tapegrad.core.trees import is_array
 from tapegrad.ir.tape import Builder
 from tapegrad.primitives.views import GetItem
+from tapegrad.tracing.chains import Chosen
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.indexing import getitem, plain_index
 from tapegrad.tracing.frontend.methods import METHODS, call_method
@@ -163,6 +164,31 @@ def _shown(x: Any) -> Any:
     return x
 
 
+def _leaving(x: Any) -> Any:
+    """What the front end made of shown arrays, as the program gets it: its views of made arrays are
+    made ones too. Where a traced value says of which part, the array is traced from here on."""
+    kind = type(x)
+    if isinstance(x, (list, tuple)):
+        parts = list(map(_leaving, x))
+        if all(part is old for part, old in zip(parts, x, strict=True)):
+            return x
+        return kind(*parts) if hasattr(x, "_fields") else kind(parts)
+    if not isinstance(x, Tracer) or kind is MadeTracer or not is_made(x._root):
+        return x
+    root: Any = x._root
+    if not x._chain:
+        return root
+    value = x._read()[1]
+    if any(type(view) is Chosen for view in x._chain) or not _shares(value, root._value):
+        root._let_be_written()
+        return x
+    return part_of(root, x._chain, value)
+
+
+def _shares(x: Any, y: np.ndarray) -> bool:
+    return isinstance(x, np.ndarray) and (x.size == 0 or np.may_share_memory(x, y))
+
+
 class _Apart:
     """A trace that nobody keeps, on which a call shows by which views its result comes."""
 
@@ -231,7 +257,7 @@ def _met(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any])
     if method == "at":
         rest[0] = inputs[0]
     named = {name: x if name == "out" else _shown(x) for name, x in kwargs.items()}
-    return call_ufunc(ufunc, method, rest, named)
+    return _leaving(call_ufunc(ufunc, method, rest, named))
 
 
 def door(call_function: Callable[..., Any]) -> Callable[..., Any]:
@@ -256,7 +282,7 @@ def door(call_function: Callable[..., Any]) -> Callable[..., Any]:
             return found
         rest = [x if func in _WRITERS and k == 0 else _shown(x) for k, x in enumerate(args)]
         named = {name: x if name == "out" else _shown(x) for name, x in kwargs.items()}
-        return call_function(func, tuple(rest), named)
+        return _leaving(call_function(func, tuple(rest), named))
 
     return function
 
@@ -279,7 +305,7 @@ def _method_met(name: str, x: Any, args: Any, kwargs: Any) -> Any:
             return found
     named = {key: y if key == "out" else _shown(y) for key, y in kwargs.items()}
     target = x if name in _CHANGING else _shown(x)
-    return _own(name, target, [_shown(y) for y in args], named)
+    return _leaving(_own(name, target, [_shown(y) for y in args], named))
 
 
 def _own(name: str, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -308,7 +334,7 @@ def _item(x: Any, index: Any) -> Any:
     try:
         key = given.plain(index)
     except _Traced:
-        return getitem(shown(x), _shown(index))
+        return _leaving(getitem(shown(x), _shown(index)))
     note_computed(given.outside)
     found = x._value[key]
     if type(found) is not np.ndarray:
