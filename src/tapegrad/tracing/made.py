@@ -237,6 +237,13 @@ class MadeTracer(ArrayTracer):
         return dispatch.ufunc(ufunc, method, inputs, kwargs)
 
 
+def _plain(x: Any) -> np.ndarray | None:
+    return x.__array__() if is_made(x) else None
+
+
+dispatch.plain = _plain
+
+
 # What comes of operators isn't kept at their place: NumPy computes it.
 for _name, _operator in vars(NDArrayOperatorsMixin).items():
     if callable(_operator) and _name not in ("__eq__", "__ne__", "__imatmul__"):

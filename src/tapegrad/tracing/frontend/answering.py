@@ -20,6 +20,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.borrowing import borrowed_method
 from tapegrad.tracing.frontend.making import from_contents
 from tapegrad.tracing.frontend.memory import copy_of
+from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.frontend.parameters import form_of
 from tapegrad.tracing.frontend.shaping import reshape
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
@@ -204,6 +205,35 @@ class Joining:
         return borrowed_method(kind, "__getitem__")(self._numpys, tuple(parts))
 
 
+_PLACES = (int, slice, type(None), type(Ellipsis), np.ndarray, np.integer, Tracer)
+
+
+def _gathered(x: np.ndarray, key: Any) -> Tracer | None:
+    """A plain array, as a traced one, that traced integers index: which elements that gives is
+    followed, and not taken for granted. Which are asked for by a mask says how many, so it is."""
+    places = key if type(key) is tuple else (key,)
+    traced = [k for k in places if isinstance(k, Tracer) and not is_made(k)]
+    if not traced or not is_traceable(x.dtype) or not all(isinstance(k, _PLACES) for k in places):
+        return None
+    if not all(k._trace.alive and k.dtype.kind in "iu" for k in traced):
+        return None
+    return as_tracer(x, *traced)
+
+
+dispatch.gathered = _gathered
+
+
+@functools.wraps(np.take)
+@unobserved
+def take(a: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
+    """It asks its first argument alone."""
+    a, indices = (dispatch.as_operand(x) if has_traced(x) else x for x in (a, indices))
+    if isinstance(indices, Tracer) and not isinstance(a, Tracer):
+        traced = _gathered(np.asarray(a), indices)
+        a = a if traced is None else traced
+    return np.take(a, indices, *args, **kwargs)
+
+
 def _flat(x: Any) -> list[Any]:
     return [e for part in x for e in _flat(part)] if isinstance(x, (list, tuple)) else [x]
 
@@ -261,6 +291,7 @@ def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
     for name in ("r_", "c_"):
         declare(np, name, Joining(getattr(np, name)), looked_up=True)
     declare(np, "ndarray", ndarray)
+    declare(np, "take", take)
 
 
 _MAKERS = """

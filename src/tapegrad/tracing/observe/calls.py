@@ -44,6 +44,30 @@ from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 
 
+@functools.lru_cache(maxsize=1024)
+def _is_foreign_module(name: str) -> bool:
+    root = name.partition(".")[0]
+    return root not in sys.stdlib_module_names and root not in ("numpy", "tapegrad")
+
+
+def is_foreign(f: Any) -> bool:
+    """Whether what is called is written in C, and neither Python's nor NumPy's."""
+    kind: Any = type(f)
+    if kind is types.FunctionType or kind is types.MethodType or isinstance(f, Value):
+        return False
+    if isinstance(f, type):
+        return not f.__flags__ & _MADE_BY_A_CLASS_STATEMENT and _is_foreign_module(module_of(f))
+    if kind in _BOUND:
+        held = f.__self__
+        if held is None or isinstance(held, types.ModuleType):
+            return _is_foreign_module(f.__module__ or "builtins")
+        return _is_foreign_module(module_of(type(held)))
+    return type(kind.__call__) is not types.FunctionType and _is_foreign_module(module_of(kind))
+
+
+_MADE_BY_A_CLASS_STATEMENT = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
 def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """`f(*args, **kwargs)` is about to be called."""
     kind: Any = type(f)

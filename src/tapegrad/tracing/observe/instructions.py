@@ -18,9 +18,10 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.answers import Answer, answer_of, is_answered
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.calls import called
+from tapegrad.tracing.observe.calls import called, is_foreign
 from tapegrad.tracing.observe.frames import (
     MISSING,
     entry,
@@ -184,6 +185,11 @@ def subscript(a: Activation, _: Any) -> Then | None:
     answer = answer_of(x)
     if answer is not None and answer.looked_up:
         put_answer(a, 1, answer, ())
+    if type(x) is np.ndarray and (type(key) is tuple or isinstance(key, Value)):
+        traced = dispatch.gathered(x, key)
+        if traced is not None:
+            frames.replace(operand_at(a.stack, 1), traced)
+            x = traced
     return look_up_item(a, x, key)
 
 
@@ -371,6 +377,8 @@ def call_with(a: Activation, above: int, count: int, names: tuple[str, ...]) -> 
         put_answer(a, above + count + (first is not MISSING), answer, values)
     elif type(f) is functools.partial or any(f is x for x in _CALLERS):
         put_answers(a, above + count + (first is not MISSING), f, [above + k for k in range(count)])
+    elif is_foreign(f):
+        put_plain(a, [above + k for k in range(count)])
     a.o.running = a
     a.direct = _code_of(f)
     return called(a.o, f, values[: len(values) - named] if named else values, kwargs)
@@ -405,6 +413,15 @@ def put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
             frames.replace(operand_at(a.stack, at), answer.by)
 
 
+def put_plain(a: Activation, places: Sequence[int]) -> None:
+    """Put plain arrays in the place of made ones, for code that reads the memory of its arguments:
+    a function that numba or Cython has compiled doesn't ask for it."""
+    for k in places:
+        plain = dispatch.plain(a.top(k))
+        if plain is not None:
+            frames.replace(operand_at(a.stack, k), plain)
+
+
 def call_ex(a: Activation, flags: int) -> Then | None:
     above = flags & 1
     kwargs = a.top(0) if above else {}
@@ -414,6 +431,10 @@ def call_ex(a: Activation, flags: int) -> Then | None:
     answer = answer_of(f)
     if answer is not None:
         put_answer(a, above + 1 + lower, answer, args if type(args) in (list, tuple) else ())
+    elif is_foreign(f) and type(args) is tuple:
+        plain = [dispatch.plain(x) for x in args]
+        given_plain = [x if p is None else p for x, p in zip(args, plain, strict=True)]
+        frames.replace(operand_at(a.stack, above), tuple(given_plain))
     o = a.o
     o.running = a
     a.direct = _code_of(f)
