@@ -21,6 +21,7 @@ from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
+from tapegrad.tracing.draws import Draws
 from tapegrad.tracing.either import makes_a_difference
 from tapegrad.tracing.observe.observer import (
     compares,
@@ -46,7 +47,8 @@ class Traced:
     being passed them, or tracers of an outer trace. `outputs` has an entry for each leaf of the
     result: the position of a tape output, or None for a leaf that isn't traced, whose value
     `leaves` then holds. The leaves are those of this very run; `weak` tells which are Python
-    numbers, and `written` which inputs the function wrote to.
+    numbers, and `written` which inputs the function wrote to. `draws` are the random numbers among
+    the captured inputs, which later calls draw anew.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Traced:
     leaves: list[Any]
     weak: list[bool]
     written: Written = ()
+    draws: Draws | None = None
 
     def rebuild(self, values: Sequence[Any]) -> Any:
         """The function's result, of the values of the tape's outputs."""
@@ -252,11 +255,15 @@ class Run:
             raise trace.without_merging(None)
         if observer is not None:
             observer.check()
+            generators = {id(d.generator): d.generator for d in observer.drawn}
+            observer.reads.follow([*generators.values()], "random numbers")
             check_leaks(trace, observer.reads, raw)
         turnings = loops_of(trace) if number is not None else ()
-        alone = _held_alone(trace) if number is not None else ()
         captured: tuple[Any, ...] = tuple([outside for _, outside in trace.captured.values()])
-        fresh = [f"c{k}" for k in range(len(captured))]
+        drawn = observer.drawn if observer is not None else []
+        random = {id(d.value) for d in drawn}
+        alone = [k for k in _held_alone(trace) if id(captured[k]) not in random]
+        fresh = [f"{'d' if id(x) in random else 'c'}{k}" for k, x in enumerate(captured)]
         tape = with_inputs(raw, [var for var, _ in trace.captured.values()], fresh)
         tape, used = (
             (renumbered(tape), captured)
@@ -278,6 +285,7 @@ class Run:
             self._values,
             weak,
             written,
+            Draws(drawn, used) if drawn else None,
         )
 
 

@@ -21,7 +21,7 @@ from tapegrad.tracing.answers import Answer, answer_of, is_answered
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.calls import called, is_foreign
+from tapegrad.tracing.observe.calls import called, generator_of, is_foreign
 from tapegrad.tracing.observe.frames import (
     MISSING,
     entry,
@@ -377,6 +377,8 @@ def call_with(a: Activation, above: int, count: int, names: tuple[str, ...]) -> 
         put_answer(a, above + count + (first is not MISSING), answer, values)
     elif type(f) is functools.partial or any(f is x for x in _CALLERS):
         put_answers(a, above + count + (first is not MISSING), f, [above + k for k in range(count)])
+    elif generator_of(f, values) is not None:
+        put_draw(a, above + count + (first is not MISSING), f, values)
     elif is_foreign(f):
         put_plain(a, [above + k for k in range(count)])
     a.o.running = a
@@ -413,6 +415,14 @@ def put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
             frames.replace(operand_at(a.stack, at), answer.by)
 
 
+def put_draw(a: Activation, k: int, f: Any, args: Sequence[Any]) -> None:
+    """Put what records a draw in the place of a generator's method that the user's code calls."""
+    generator = generator_of(f, args)
+    if a.users and a.o.is_outside(generator) and dispatch.is_drawn(generator):
+        frames.replace(operand_at(a.stack, k), functools.partial(dispatch.draw, a.o, generator, f))
+        a.o.drawing = generator
+
+
 def put_plain(a: Activation, places: Sequence[int]) -> None:
     """Put plain arrays in the place of made ones, for code that reads the memory of its arguments:
     a function that numba or Cython has compiled doesn't ask for it."""
@@ -431,6 +441,8 @@ def call_ex(a: Activation, flags: int) -> Then | None:
     answer = answer_of(f)
     if answer is not None:
         put_answer(a, above + 1 + lower, answer, args if type(args) in (list, tuple) else ())
+    elif generator_of(f, args if type(args) is tuple else ()) is not None:
+        put_draw(a, above + 1 + lower, f, args if type(args) is tuple else ())
     elif is_foreign(f) and type(args) is tuple:
         plain = [dispatch.plain(x) for x in args]
         given_plain = [x if p is None else p for x, p in zip(args, plain, strict=True)]

@@ -19,10 +19,11 @@ from __future__ import annotations
 import collections
 import copy
 import inspect
+import itertools
 import marshal
 import types
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.primitives.base import Value
+from tapegrad.tracing import randomness
 from tapegrad.tracing.answers import Swapped, answer_of, stand_in
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.comparing import ClassRecord, is_equal
@@ -83,6 +85,8 @@ class Reads:
         self._whole: set[int] = set()
         self._plain_content: set[int] = set()
         self._held: list[Any] = []  # so that no id is given away meanwhile
+        # What later calls ask for: the expressions of generators of random numbers
+        self.followed: list[str] = []
         self.placed: Callable[[Location], None] = lambda place: None  # notes what its class is
 
     def lost(self, word: str) -> None:
@@ -214,7 +218,7 @@ class Reads:
             known = self.places.get(id(x))
             if known is not None:
                 self._fact(f"{name} is {self.named(known)}", word)
-            elif kind in CONTAINERS or (like and _may_be_another(x)):
+            elif kind in CONTAINERS or (like and _may_be_another(x)) or isinstance(x, randomness.kinds()):
                 self._same_type(name, x, word)
                 self._place(x, name, word, like=True)
             else:
@@ -290,6 +294,15 @@ class Reads:
         except TypeError:
             same = self._value(x)
         self._fact(f"{name} is {same}", word)
+
+    def follow(self, objects: Sequence[Any], word: str) -> None:
+        """Later calls ask for what is in the places of these objects, which differ."""
+        for x in objects:
+            place = self.place(x) or self.constant(x, word)
+            self.followed.append(f"drawn{len(self.followed)}")
+            self.guards.append((f"{self.followed[-1]} = {self.named(place)}", ""))
+        for first, second in itertools.combinations(self.followed, 2):
+            self.differ(first, second)
 
     def differ(self, first: str, second: str) -> None:
         """Two expressions gave different objects."""
