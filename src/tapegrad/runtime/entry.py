@@ -195,8 +195,10 @@ class Entry:
     def _generate_flat(self, text: Text) -> Callable[..., Any]:
         places = self.driver.inputs
         count = len(places) - len(self.derivation.traced.captured)
-        call = text.flat(places[:count], self._prologue, self.taken)
-        return call if self._draws is not None else debug.watched(call, self.derivation.tape, self._inputs, _by_number)
+        if self._draws is not None:
+            return text.flat(places[:count], self._prologue, self.taken)
+        call = text.flat(places[:count], self._prologue)
+        return debug.watched(call, self.derivation.tape, self._inputs, _by_number)
 
     def _inputs(self, *leaves: Any) -> list[Any]:
         """The values of the tape's inputs."""
@@ -210,7 +212,8 @@ class Entry:
             for leaf, var in zip(leaves, self.derivation.tape.inputs, strict=False)
         ]
         try:
-            return self.derivation.assemble(self._flat(*values, taken))
+            further = () if self._draws is None else (taken,)
+            return self.derivation.assemble(self._flat(*values, *further))
         except BufferError:  # an array from outside has got another shape
             raise Miss from None
 
