@@ -20,6 +20,7 @@ from tapegrad.backends.source.driver import INDENT, NUMBERS, Executable, Variabl
 from tapegrad.backends.source.names import Scope
 from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request, leaf_key
+from tapegrad.core.statics import is_generator
 from tapegrad.core.trees import array_leaves, is_number, is_traced
 from tapegrad.errors import InternalError, TapeError
 from tapegrad.ir.tape import Tape, Var
@@ -383,6 +384,8 @@ class _Unpacker:
         elif type(x) in (bool, str, bytes):
             kind = f"{self._said(type)}({place}) is not {self._said(type(x))}"
             self._miss_if(f"{kind} or {place} != {x!r}")
+        elif is_generator(x):
+            self._miss_if(f"{self._said(type)}({place}) is not {self._said(type(x))}")
         else:
             raise _NotSimple
         return None

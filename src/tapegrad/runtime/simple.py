@@ -20,8 +20,8 @@ from tapegrad.backends.source.standalone import (
 )
 from tapegrad.core.request import Request, argument_names, describe
 from tapegrad.core.trees import flatten, is_traced
-from tapegrad.pipeline import gradient, schedule, trace
 from tapegrad.errors import RandomnessError
+from tapegrad.pipeline import gradient, schedule, trace
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.transformations import with_captured, with_loss
 from tapegrad.tracing.observe.observer import Observer

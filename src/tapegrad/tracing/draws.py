@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.errors import RandomnessError
 from tapegrad.ir.tape import Aval
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
@@ -30,7 +29,6 @@ from tapegrad.tracing.made import is_made, is_traceable
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import Trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer, stand_in
 
@@ -54,15 +52,6 @@ class Drawn:
         return getattr(generator, self.method)(*self.args, **self.kwargs)
 
 
-def is_followed(generator: Any) -> bool:
-    """Whether what a generator draws can be an input. One of a class of the user's may do more."""
-    kind: Any = type(generator)
-    return kind.__module__ in _MODULES and kind.__name__ in ("Generator", "RandomState", "Random")
-
-
-_MODULES = ("numpy.random._generator", "numpy.random.mtrand", "random")
-
-
 # ---- while a program is traced
 
 
@@ -74,6 +63,10 @@ def draw(
     given = args[1:] if args and args[0] is generator else args
     name = method.__name__
     traces = traces_under_way()
+    if not traces or traces[0] is not observer.trace:  # in a rule, say
+        observer.before_draw(generator)
+        observer.reads.lost(type(generator).__name__)
+        return method(*args, **kwargs)
     refused = [t for t in traces if t.repeats and not t.in_frame]
     if refused:
         raise traces[0].refused(randomness.drawn_once(refused[0].label, generator))
@@ -137,7 +130,9 @@ class _Calls:
         aval = Aval(value.shape, value.dtype, weak=weak)
         var = self.trace.builder.fresh(aval)
         self.trace.captured[id(value)] = var, value
-        return stand_in(self.trace, var, value if isinstance(found, np.ndarray) else value[()], weak)
+        return stand_in(
+            self.trace, var, value if isinstance(found, np.ndarray) else value[()], weak
+        )
 
     def _note(self, name: str, args: Any, kwargs: Any, value: Any) -> None:
         self.observer.drawn.append(Drawn(self.generator, name, args, kwargs, value))
@@ -147,8 +142,10 @@ class _Calls:
     def _of_standard(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         python = not type(self.generator).__module__.startswith("numpy")
         form = (_PYTHONS if python else _NUMPYS).get(name)
-        if form is None and name in _followed(self.generator) and all(
-            x.dtype.kind in "iub" for x in (*args, *kwargs.values()) if _is_traced(x)
+        if (
+            form is None
+            and name in _followed(self.generator)
+            and all(x.dtype.kind in "iub" for x in (*args, *kwargs.values()) if _is_traced(x))
         ):
             return self.number(name, *args, **kwargs)  # how many, and of how many, is guarded
         if form is None:
@@ -306,32 +303,33 @@ _PYTHONS: dict[str, _Form] = {
 }
 
 # Their results are new arrays or numbers, which their arguments and the state decide.
-_OF_NUMPYS = frozenset(
-    """
+_OF_NUMPYS = """
     beta binomial chisquare choice dirichlet exponential f gamma geometric gumbel hypergeometric
     integers laplace logistic lognormal logseries multinomial multivariate_hypergeometric
-    multivariate_normal negative_binomial noncentral_chisquare noncentral_f normal pareto permutation
-    permuted poisson power rand randint randn random random_integers random_raw random_sample ranf
-    rayleigh sample standard_cauchy standard_exponential standard_gamma standard_normal standard_t
-    tomaxint triangular uniform vonmises wald weibull zipf
-    """.split()
-)
-_OF_PYTHONS = frozenset(
-    """
+    multivariate_normal negative_binomial noncentral_chisquare noncentral_f normal pareto
+    permutation permuted poisson power rand randint randn random random_integers random_sample
+    ranf rayleigh sample standard_cauchy standard_exponential standard_gamma standard_normal
+    standard_t tomaxint triangular uniform vonmises wald weibull zipf
+"""
+_OF_PYTHONS = """
     betavariate binomialvariate expovariate gammavariate gauss getrandbits lognormvariate
     normalvariate paretovariate randint random randrange triangular uniform vonmisesvariate
     weibullvariate
-    """.split()
-)
+"""
 _STATES = frozenset(["seed", "set_state", "setstate"])  # these give nothing
 
 
+_FOLLOWED = {
+    "numpy": frozenset([*_OF_NUMPYS.split(), *_STATES]),
+    "random": frozenset([*_OF_PYTHONS.split(), *_STATES]),
+}
+
+
 def _followed(generator: Any) -> frozenset[str]:
-    numpys = type(generator).__module__.startswith("numpy")
-    return (_OF_NUMPYS if numpys else _OF_PYTHONS) | _STATES
+    return _FOLLOWED[type(generator).__module__.partition(".")[0]]
 
 
-dispatch.draw, dispatch.is_drawn = draw, is_followed
+dispatch.draw = draw
 
 
 # ---- at later calls

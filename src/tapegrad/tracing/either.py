@@ -131,7 +131,7 @@ EitherTracer.__name__ = "float64"
 def _is_single(x: Any) -> bool:
     """Whether Python's floats adapt to this plain array or number."""
     plain = isinstance(x, (np.ndarray, np.generic))
-    plain = plain and (not isinstance(x, Value) or x._is_constant())
+    plain = plain and (not isinstance(x, Tracer) or x._is_constant())
     return plain and x.dtype.kind == "f" and x.dtype != np.float64
 
 

@@ -127,8 +127,8 @@ def drawn_once(label: str, generator: Any) -> RandomnessError:
     what = _global_name(generator) or f"a {type(generator).__name__}"
     return RandomnessError(
         f"{label} draws random numbers from {what}{at_line()}, and is traced once for all rounds, "
-        "which would all get the same. Draw for all of them before, as rng.normal(size=(n, 3)), and "
-        "pass that in; or use a plain loop"
+        "which would all get the same. Draw for all of them before, as rng.normal(size=(n, 3)), "
+        "and pass that in; or use a plain loop"
     )
 
 

@@ -165,6 +165,8 @@ class Run:
     def __enter__(self) -> Run:
         try:
             self.trace.__enter__()
+            if self.observer is not None:
+                self.observer.trace = self.trace
             self._give()
         except BaseException:
             self.trace.__exit__()
@@ -259,10 +261,11 @@ class Run:
             observer.reads.follow([*generators.values()], "random numbers")
             check_leaks(trace, observer.reads, raw)
         turnings = loops_of(trace) if number is not None else ()
+        alone = _held_alone(trace) if number is not None else []
         captured: tuple[Any, ...] = tuple([outside for _, outside in trace.captured.values()])
         drawn = observer.drawn if observer is not None else []
         random = {id(d.value) for d in drawn}
-        alone = [k for k in _held_alone(trace) if id(captured[k]) not in random]
+        alone = [k for k in alone if id(captured[k]) not in random]
         fresh = [f"{'d' if id(x) in random else 'c'}{k}" for k, x in enumerate(captured)]
         tape = with_inputs(raw, [var for var, _ in trace.captured.values()], fresh)
         tape, used = (

@@ -104,9 +104,7 @@ class State:
         return ""
 
 
-def in_place(
-    guards: list[tuple[str, str]], kept: Collection[str] = ()
-) -> list[tuple[str, str]]:
+def in_place(guards: list[tuple[str, str]], kept: Collection[str] = ()) -> list[tuple[str, str]]:
     """The guards, with places that are named for one use put where they are used, and without those
     that no guard uses, but for the names that are `kept`."""
     guards = list(dict.fromkeys(guards))
@@ -116,7 +114,9 @@ def in_place(
     for line, word in guards:
         line = _PLACE.sub(lambda m: texts.get(m[0], m[0]), line)
         name, equals, text = line.partition(" = ")
-        if equals and not word and uses[name] <= 2 and name not in kept:  # where it is made, and once more
+        if (
+            equals and not word and uses[name] <= 2 and name not in kept
+        ):  # where it is made, and once more
             texts[name] = text
         else:
             found.append((line, word))

@@ -43,36 +43,39 @@ def unmade(x: Any) -> Any:
     return type(x)(map(unmade, x)) if type(x) in (list, tuple) else x
 
 
-def _kept(x: Any, kinds: str) -> Any:
+def _kept(x: Any, kinds: str, filled: bool = False) -> Any:
     trace = current_trace()
     if trace is None or type(x) is not np.ndarray or x.dtype.kind not in kinds:
         return x
-    return make(trace, x) if is_traceable(x.dtype) and x.flags.writeable else x
+    return make(trace, x, filled) if is_traceable(x.dtype) and x.flags.writeable else x
 
 
 # ---- what makes arrays
 
 
-def _making(function: Callable[..., Any], kinds: str = "fiub") -> Callable[..., Any]:
-    """A function whose result may be filled with traced values, if it is of one of these kinds."""
+def _making(
+    function: Callable[..., Any], kinds: str = "fiub", filled: bool = False
+) -> Callable[..., Any]:
+    """A function whose result may be filled with traced values, if it is of one of these kinds; it
+    may be `filled` with one number."""
 
     @functools.wraps(function)
     @unobserved
     def made(*args: Any, **kwargs: Any) -> Any:
-        return _kept(function(*args, **kwargs), kinds)
+        return _kept(function(*args, **kwargs), kinds, filled)
 
     return made
 
 
-zeros, ones = _making(np.zeros), _making(np.ones)
-empty = _making(np.zeros)  # what an empty array holds is anyone's guess: zeros will do
-zeros_like, ones_like = _making(np.zeros_like), _making(np.ones_like)
-empty_like, full_like = _making(np.zeros_like), _making(np.full_like)
+zeros, ones = _making(np.zeros, filled=True), _making(np.ones, filled=True)
+empty = zeros  # what an empty array holds is anyone's guess: zeros will do
+zeros_like, ones_like = _making(np.zeros_like, filled=True), _making(np.ones_like, filled=True)
+empty_like, full_like = zeros_like, _making(np.full_like)
 eye, identity, tri = _making(np.eye, "f"), _making(np.identity, "f"), _making(np.tri, "f")
 linspace, logspace = _making(np.linspace, "f"), _making(np.logspace, "f")
 geomspace, copy = _making(np.geomspace, "f"), _making(np.copy, "f")
 diag = _making(np.diag, "f")
-_full, _arange = _making(np.full), _making(np.arange, "f")
+_arange = _making(np.arange, "f")
 
 
 @functools.wraps(np.full)
@@ -80,7 +83,8 @@ _full, _arange = _making(np.full), _making(np.arange, "f")
 def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     if isinstance(fill_value, Tracer) and not is_made(fill_value):
         return np.full_like(fill_value, fill_value, dtype, shape=shape)
-    return _full(shape, unmade(fill_value), dtype, *args, **kwargs)
+    value = unmade(fill_value)
+    return _kept(np.full(shape, value, dtype, *args, **kwargs), "fiub", np.ndim(value) == 0)
 
 
 @functools.wraps(np.arange)
@@ -275,13 +279,11 @@ def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
     """Fill the table; `functions` are the front end's, by NumPy's."""
     places = (np, np.linalg)
     of_lists = {getattr(p, n) for n in _OF_LISTS.split() for p in places if hasattr(p, n)}
-    for name in dir(np):
-        found = getattr(np, name)
+    for name, found in [*vars(np).items()]:  # `dir` has modules that load when they are asked for
         if isinstance(found, np.ufunc):
             declare(np, name, _stacking(found, lambda: None), lists=True)
     for module in places[::-1]:
-        for name in dir(module):
-            found = getattr(module, name)
+        for name, found in [*vars(module).items()]:
             if type(found) is not type(np.sum) or found not in functions or found in of_lists:
                 continue
             form = functools.partial(form_of, functions[found], found)

@@ -58,6 +58,7 @@ class Notes(Uses):
         # it has drawn that becomes inputs: see `tracing.draws`
         self.states: dict[int, tuple[Any, Any]] = {}
         self.drawn: list[Any] = []
+        self.trace: Any = None  # that of the run
         self.drawing: Any = None  # the generator of the draw that is about to be made
         self.effects: Any = None  # what the run changes, from the first test of a loop on
 
@@ -66,7 +67,7 @@ class Notes(Uses):
         self._globals.clear()
         self.asked.clear()
         self.cells.clear()
-        self.running = None
+        self.running = self.trace = None
 
     def fault(self, error: Exception) -> None:
         """An error of the observer's own: the tape is used once."""

@@ -24,9 +24,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegrad.core.request import describe
+from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard
 from tapegrad.ir.turns import Turning
-from tapegrad.errors import TapegradError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch

@@ -85,8 +85,7 @@ class Reads:
         self._whole: set[int] = set()
         self._plain_content: set[int] = set()
         self._held: list[Any] = []  # so that no id is given away meanwhile
-        # What later calls ask for: the expressions of generators of random numbers
-        self.followed: list[str] = []
+        self.followed: list[str] = []  # what later calls ask for: see `follow`
         self.placed: Callable[[Location], None] = lambda place: None  # notes what its class is
 
     def lost(self, word: str) -> None:
@@ -176,11 +175,10 @@ class Reads:
         row = x.answer if type(x) is Swapped else answer_of(x)
         if row is not None and not isinstance(row.original, type):
             # A trace in another thread may have put its stand-in there, for a while.
-            name, original = self._assigned(text), row.original
-            either = f"{name} is {self._value(original)} or {name} is {self._value(stand_in(row))}"
+            name, own = self._assigned(text), row.original
+            either = f"{name} is {self._value(own)} or {name} is {self._value(stand_in(row))}"
             self._fact(either, word)
-            if self.place(original) is None:
-                self._place(original, name, word)
+            self.place(own) or self._place(own, name, word)
             return
         kind: Any = type(x)
         if isinstance(x, Value) and hasattr(x, "_trace"):  # of another trace, which watches too
@@ -218,7 +216,11 @@ class Reads:
             known = self.places.get(id(x))
             if known is not None:
                 self._fact(f"{name} is {self.named(known)}", word)
-            elif kind in CONTAINERS or (like and _may_be_another(x)) or isinstance(x, randomness.kinds()):
+            elif (
+                kind in CONTAINERS
+                or (like and _may_be_another(x))
+                or isinstance(x, randomness.kinds())
+            ):
                 self._same_type(name, x, word)
                 self._place(x, name, word, like=True)
             else:
@@ -297,8 +299,7 @@ class Reads:
 
     def follow(self, objects: Sequence[Any], word: str) -> None:
         """Later calls ask for what is in the places of these objects, which differ."""
-        for x in objects:
-            place = self.place(x) or self.constant(x, word)
+        for place in [self.place(x) or self.constant(x, word) for x in objects]:
             self.followed.append(f"drawn{len(self.followed)}")
             self.guards.append((f"{self.followed[-1]} = {self.named(place)}", ""))
         for first, second in itertools.combinations(self.followed, 2):
@@ -396,7 +397,7 @@ class Reads:
     # ---- writing
 
     def write(self, holder: Location, at: Hashable, text: str, word: str) -> None:
-        """The run wrote to a place that others can read."""
+        """The run wrote there."""
         self.written.setdefault((id(holder.x), at), (holder, text, word or holder.word))
 
     def before_change(self, place: Location) -> None:
@@ -408,13 +409,12 @@ class Reads:
         if isinstance(place.x, np.ndarray):
             flag = "{}.flags.writeable"
             self.read(place, "writeable", flag, place.x.flags.writeable, place.word)
-        else:  # what is one object now may be two later, and the other way
-            for each in list(self.places.values()):
-                if type(each.x) in CONTAINERS:
-                    self.pin(each.x)
-        if isinstance(place.x, np.ndarray):
             self.contents(place)
-        elif isinstance(place.x, bytearray):
+            return
+        for each in list(self.places.values()):  # what is one object now may be two later
+            if type(each.x) in CONTAINERS:
+                self.pin(each.x)
+        if isinstance(place.x, bytearray):
             self.lost(place.word)  # whether it can be resized depends on who looks at its memory
         else:
             for _ in self.items(place):
