@@ -172,7 +172,7 @@ class Entry:
         """Lines that make captured arrays what the kernels take; most are so already. What no
         kernel checks is checked here: an array's type and layout can be changed in place."""
         lines = []
-        drawn = () if self._draws is None else self._draws.inputs
+        drawn = () if self._draws is None else self._draws.numbers
         count = len(self.derivation.traced.captured)
         places = self.driver.inputs[len(self.driver.inputs) - count :]
         keys = self.derivation.outside

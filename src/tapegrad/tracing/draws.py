@@ -16,13 +16,16 @@ at each call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval
+from tapegrad.ir.inputs import renumbered
+from tapegrad.ir.tape import Aval, Tape
+from tapegrad.primitives.scatter import Stack
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.made import is_made, is_traceable
@@ -111,15 +114,16 @@ class _Calls:
         """The input that a draw of plain parameters gives."""
         given = tuple(map(_plain, args))
         named = {key: _plain(x) for key, x in kwargs.items()}
+        if any(type(x) is int and abs(x) > _LARGE for x in (*given, *named.values())) or (
+            name == "getrandbits" and given and given[0] > 62
+        ):
+            raise _Plain  # what it draws may be more than 64 bits hold
         self.observer.before_draw(self.generator)
         found = getattr(self.generator, name)(*given, **named)
         if name in _STATES:
             self._note(name, given, named, None)
             return found
         if type(found) in (int, float):
-            if type(found) is int and not -(2**63) <= found < 2**63:
-                self.observer.reads.lost(type(self.generator).__name__)
-                return found
             value, weak = np.asarray(found), True
         elif isinstance(found, (np.ndarray, np.generic)) and is_traceable(found.dtype):
             value, weak = np.array(found, order="C"), False
@@ -218,6 +222,7 @@ def _real(x: Any) -> Any:
     return np.asarray(x, float)[()] if isinstance(x, (np.ndarray, np.generic)) else x
 
 
+_LARGE = 2**62
 _REQUIRED = object()
 
 
@@ -371,28 +376,82 @@ def _input(x: Any) -> Any:
     return x if isinstance(x, np.ndarray) and x.ndim else np.asarray(x)[()]
 
 
-class Draws:
-    """The draws of a tape, in order; `inputs` are the positions of what they give among the tape's
-    captured inputs, None for what nothing reads. `sources` number their generators."""
+def joined(
+    tape: Tape, captured: Sequence[Any], drawn: Sequence[Drawn]
+) -> tuple[Tape, tuple[Any, ...], Mapping[int, tuple[int, int | None]]]:
+    """The tape with one input for draws that a loop reads in turn, and the values of its last
+    inputs. For draws, by the ids of what they gave: the number of the captured input that holds it,
+    and where in that; None if it is that."""
+    first = len(tape.inputs) - len(captured)
+    values = {id(d.value): d.value for d in drawn if d.value is not None}
+    inputs = zip(tape.inputs[first:], captured, strict=True)
+    own: dict[Any, Any] = {var: value for var, value in inputs if id(value) in values}
+    uses = Counter(x for call in tape.calls for x in call.operands if x in own)
+    uses.update(x for x in (*tape.outputs, *[g.operand for g in tape.guards]) if x in own)
+    calls, further = [], []
+    where: dict[int, tuple[int, int | None]] = {}
+    gone: set[Any] = set()
+    for call in tape.calls:
+        xs = call.operands
+        once = isinstance(call.primitive, Stack) and call.primitive.axis == 0
+        if not once or not all(x in own and uses[x] == 1 for x in xs):
+            calls.append(call)
+            continue
+        gone.update(xs)
+        where.update({id(own[x]): (len(further), k) for k, x in enumerate(xs)})
+        further.append((call.out, np.stack([own[x] for x in xs])))
+    kept = [k for k, var in enumerate(tape.inputs) if var not in gone]
+    rest = [captured[k - first] for k in kept if k >= first]
+    found = {key: (len(rest) + n, row) for key, (n, row) in where.items()}
+    found.update({id(x): (k, None) for k, x in enumerate(rest) if id(x) in values})
+    tape = replace(
+        tape,
+        calls=tuple(calls),
+        inputs=(*[tape.inputs[k] for k in kept], *[var for var, _ in further]),
+        names=(*[tape.names[k] for k in kept], *[f"d{k}s" for k in range(len(further))]),
+    )
+    return renumbered(tape), (*rest, *[value for _, value in further]), found
 
-    def __init__(self, drawn: Sequence[Drawn], captured: Sequence[Any]) -> None:
-        at = {id(x): k for k, x in enumerate(captured)}
+
+class Draws:
+    """The draws of a tape, in order. `inputs` says where among the captured inputs what they give
+    goes, None for what nothing reads; `whole` are the shapes and dtypes of those that hold several.
+    `sources` number the generators."""
+
+    def __init__(
+        self,
+        drawn: Sequence[Drawn],
+        captured: Sequence[Any],
+        where: Mapping[int, tuple[int, int | None]],
+    ) -> None:
         self.drawn = drawn
-        self.inputs = [None if d.value is None else at.get(id(d.value)) for d in drawn]
+        self.inputs = [None if d.value is None else where.get(id(d.value)) for d in drawn]
+        several = {at[0] for at in self.inputs if at is not None and at[1] is not None}
+        self.whole = {k: (captured[k].shape, captured[k].dtype) for k in several}
         self.generators = list({id(d.generator): d.generator for d in drawn}.values())
         order = {id(g): k for k, g in enumerate(self.generators)}
         self.sources = [order[id(d.generator)] for d in drawn]
 
     def first(self, captured: Sequence[Any]) -> Taken:
         """What the trace itself has drawn."""
-        return Taken((), {k: _input(captured[k]) for k in self.inputs if k is not None})
+        return Taken((), {at[0]: _input(captured[at[0]]) for at in self.inputs if at is not None})
+
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of the captured inputs that are drawn."""
+        return {at[0] for at in self.inputs if at is not None}
 
     def take(self, *generators: Any) -> Taken:
         """Draw from generators that stand in the places of `generators`."""
         states = [(g, randomness.state_of(g)) for g in generators]
-        found: dict[int, Any] = {}
+        found: dict[int, Any] = {k: np.empty(*of) for k, of in self.whole.items()}
         for drawn, source, at in zip(self.drawn, self.sources, self.inputs, strict=True):
             value = drawn.again(generators[source])
-            if at is not None:
-                found[at] = _input(value)
+            if at is None:
+                continue
+            number, row = at
+            if row is None:
+                found[number] = _input(value)
+            else:
+                found[number][row] = value
         return Taken(states, found)

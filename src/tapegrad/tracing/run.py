@@ -21,7 +21,7 @@ from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
-from tapegrad.tracing.draws import Draws
+from tapegrad.tracing.draws import Draws, joined
 from tapegrad.tracing.either import makes_a_difference
 from tapegrad.tracing.observe.observer import (
     compares,
@@ -273,6 +273,10 @@ class Run:
             if number is None
             else number(tape, captured, alone, turnings)
         )
+        draws = None
+        if drawn:
+            tape, used, where = joined(tape, used, drawn)
+            draws = Draws(drawn, used, where)
         weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in self._results]
         own = [x for x in self._tracers if isinstance(x, Tracer) and x._trace is trace]
         written = trace.written(own)
@@ -288,7 +292,7 @@ class Run:
             self._values,
             weak,
             written,
-            Draws(drawn, used) if drawn else None,
+            draws,
         )
 
 
