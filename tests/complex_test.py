@@ -87,6 +87,15 @@ def filled(z):
     return np.sum(np.abs(y + z) ** 2)
 
 
+def filled_numpys(z):
+    y, m = np.zeros(5, dtype=complex), np.eye(5, dtype=complex)
+    for k in range(5):
+        y[k] = z[k] * 1j**k
+    m[0] = z
+    y[2:4] += np.array([z[0] * 2j, 1.0])
+    return np.sum(np.abs(m @ y) ** 2)
+
+
 def unrolled_loop(z):
     a = z
     for k in range(60):
@@ -170,7 +179,10 @@ def of_roots(x):
 
 
 PROGRAMS = [
-    *[(f, (Z,)) for f in (parts, functions, written, filled, unrolled_loop, traced_loop)],
+    *[
+        (f, (Z,))
+        for f in (parts, functions, written, filled, unrolled_loop, filled_numpys, traced_loop)
+    ],
     *[(f, (Z,)) for f in (until, branching, convolved)],
     *[(f, (M,)) for f in (folded, products, systems, factors, hermitian_eigenvalues)],
     *[(f, (M,)) for f in (eigenvalues, singular_values)],
@@ -388,8 +400,14 @@ def test_writing_to_a_part_leaves_the_array_unknown():
         y.real[0] = 5.0
         return np.sum(np.abs(y) ** 2)
 
-    with pytest.raises(UnsupportedError, match="after a write"):
-        grad(f)(Z)
+    def of_made(z):
+        c = np.zeros(3, complex)
+        np.real(c)[1] = 3.0
+        return np.sum(np.abs(c) ** 2) + np.abs(z[0])
+
+    for g in (f, of_made):
+        with pytest.raises(UnsupportedError, match="after a write"):
+            grad(g)(Z)
 
 
 def test_pythons_complex_numbers_are_refused_as_arguments():

@@ -64,7 +64,7 @@ class Primitive:
     checks: Any = False  # whether it has guards of its own, and stays though nobody reads it
     of_complex: Any = False  # whether its rules and results are right for complex numbers
     numpys: Any = False  # whether complex numbers are left to NumPy, though it is elementwise
-    indexed: ClassVar[bool] = False  # whether it has an `index` alone, which rounds may move
+    movable: ClassVar[bool] = False  # whether it has an `index` alone, which rounds may move
     updates: ClassVar[bool] = False  # whether the result is the first operand with a part changed
     repeats: ClassVar[bool] = False  # whether it is a loop, which updates what it carries
 

@@ -131,6 +131,9 @@ class NumpyAttributes:
 def _part_of(z: Any, part: Any) -> Any:
     """A real part of a complex array. It is a view in NumPy and none here, so what is written to
     either leaves the other unknown."""
+    become_traced = getattr(z._owner, "_become_traced", None)
+    if become_traced is not None:  # an array that the trace has made
+        become_traced()
     out = part(z)
     if isinstance(out._value, np.ndarray) or (out._value is None and out.shape):
         note_may_alias(out, z._owner)
