@@ -224,7 +224,7 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
         _set_literal(second, number)
     else:
         return None
-    if number is None or not _is_plain(trace) or (known.deep and _is_out_of_order(self, other)):
+    if number is None or not is_plain(trace) or (known.deep and _is_out_of_order(self, other)):
         return None
     found = known.run(number, value) if reflected else known.run(value, number)
     if type(found) is not known.result:
@@ -239,7 +239,7 @@ def _applied_alone(known: Again, self: Any) -> Any:
     if (
         value is None
         or (self._doubt if root is None else not _is_fresh(self, root))
-        or not _is_plain(trace)
+        or not is_plain(trace)
         or (known.deep and _is_out_of_order(self))
     ):
         return None
@@ -253,7 +253,7 @@ def _applied_alone(known: Again, self: Any) -> Any:
     return made(trace, known.primitive, operands, known.aval, known.src, known.cls, found)
 
 
-def _is_plain(trace: Any) -> bool:
+def is_plain(trace: Any) -> bool:
     """Whether calls are recorded in this trace, at the lines where they are made, and nobody
     watches for errors of floating point."""
     filters, were, show = trace.warned

@@ -229,6 +229,10 @@ class Trace:
         show = vars(warnings).get("_showwarnmsg_impl")
         self.warned = (warnings.filters, list(warnings.filters), show)
         self.calm: Any = None
+        # What is known of calls at places in the user's code, and what is noted of one that becomes
+        # known: see `tracing.recipes`
+        self.places: dict[Any, Any] = {}
+        self.learning: Any = None
 
     def __enter__(self) -> Trace:
         _drop_ended()
@@ -344,6 +348,11 @@ class Trace:
             (k, self._written[id(x)][1]) for k, x in enumerate(tracers) if id(x) in self._written
         )
 
+    def spoil(self) -> None:
+        """The call under way does what a recipe doesn't tell."""
+        if self.learning is not None:
+            self.learning.spoiled = True
+
     def set_aside(self) -> bool:
         """From here on calls are recorded so that they can be taken from the tape again. Whether
         they weren't before."""
@@ -409,6 +418,7 @@ class Trace:
     ) -> Guard | None:
         """Record that the traced function took the value of a scalar for granted, at `src` or at
         the line that runs now; None where it is a literal."""
+        self.spoil()
         operand, _ = tracer._read()
         if isinstance(operand, Literal):
             return None

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.tracing import recipes
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
@@ -114,7 +115,9 @@ def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     """What NumPy calls for a function of its own with a tracer among the arguments."""
     if running.numpys:  # what called that is watched
         return _called(func, args, kwargs)
-    return watching(func, args, kwargs, lambda: _called(func, args, kwargs))
+    return recipes.applied(
+        func, args, kwargs, lambda: watching(func, args, kwargs, lambda: _called(func, args, kwargs))
+    )
 
 
 def _called(func: Any, args: Any, kwargs: Any) -> Any:

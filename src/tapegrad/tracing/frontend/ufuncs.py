@@ -17,6 +17,7 @@ from tapegrad.ir.tape import Aval, Literal, Operand, Var
 from tapegrad.primitives import binary, kinked, special
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise
+from tapegrad.tracing import recipes
 from tapegrad.tracing.again import made
 from tapegrad.tracing.floating import watched, watching
 from tapegrad.tracing.frontend import contracting
@@ -334,6 +335,12 @@ def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype, casting: Any)
 @unobserved
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What NumPy calls for a ufunc, or a method of it, with a tracer among its arguments."""
+    given = inputs if method == "__call__" else (method, *inputs)
+    return recipes.applied(ufunc, given, kwargs, lambda: _recorded(ufunc, method, inputs, kwargs))
+
+
+def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The same without a recipe."""
     if method != "__call__" or kwargs:
         func = ufunc if method == "__call__" else getattr(ufunc, method)
         return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
