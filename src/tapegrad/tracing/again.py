@@ -67,7 +67,7 @@ class Again:
 
     __slots__ = (
         *("aval", "code", "cls", "deep", "dtype", "kind", "left", "literal", "number"),
-        *("primitive", "result", "right", "run", "src"),
+        *("primitive", "reflected", "result", "right", "run", "src"),
     )
     code: CodeType  # held, so that no other code has its id
     src: Source
@@ -78,6 +78,7 @@ class Again:
     literal: Any
     dtype: Any  # of numbers, as operands
     primitive: Any
+    reflected: bool  # whether it is the second operand
     run: Callable[..., Any]
     aval: Aval
     result: type
@@ -135,17 +136,30 @@ def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
             else:
                 _settrace(None)
         try:
-            if kwargs or len(inputs) > 1 or method != "__call__":
+            if kwargs or len(inputs) > 2 or method != "__call__":
                 return numpys(ufunc, method, inputs, kwargs)
             frame = _getframe(1)
             place = id(frame.f_code), frame.f_lasti, id(self._aval)
             known = places.get(place)
-            if known is not None and known.run is ufunc:
-                found = _applied_alone(known, self)
-                if found is not None:
-                    return found
+            if len(inputs) == 1:
+                if known is not None and known.run is ufunc and known.kind is NoneType:
+                    found = _applied_alone(known, self)
+                    if found is not None:
+                        return found
+                found = numpys(ufunc, method, inputs, kwargs)
+                _learn(places, place, frame, ufunc, ufunc, found, self)
+                return found
+            first, second = inputs
+            reflected = first is not self
+            other = first if reflected else second
+            if known is not None and known.run is ufunc and type(other) is known.kind:
+                if known.reflected is reflected:
+                    found = _applied(known, self, other, reflected)
+                    if found is not None:
+                        return found
             found = numpys(ufunc, method, inputs, kwargs)
-            _learn(places, place, frame, ufunc, ufunc, found, self)
+            if self is first or self is second:
+                _learn(places, place, frame, ufunc, ufunc, found, self, other, reflected)
             return found
         finally:
             if follower is not None:
@@ -337,6 +351,7 @@ def _learn(
     again = _kept(places, place, frame, left, found)
     again.primitive, dtype, again.aval = known
     again.kind, again.right = type(other), getattr(other, "_aval", None)
+    again.reflected = reflected
     again.dtype = dtype.type
     is_number = other is not None and again.right is None
     again.number = other if is_number else None

@@ -14,6 +14,14 @@ from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line, caller
 
 
+def _method(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return dispatch.method(name, self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = name
+    return method
+
+
 class NumpyAttributes:
     """Mixin of what NumPy's arrays and scalars have in common."""
 
@@ -40,6 +48,13 @@ class NumpyAttributes:
     @unobserved
     def __getitem__(self: Any, index: Any) -> Any:
         return dispatch.getitem(self, index)
+
+    # Those that loops call; the others are found by `__getattr__`.
+    all, any, argmax, argmin = map(_method, ("all", "any", "argmax", "argmin"))
+    astype, clip, copy, cumsum, dot = map(_method, ("astype", "clip", "copy", "cumsum", "dot"))
+    max, mean, min, prod, std = map(_method, ("max", "mean", "min", "prod", "std"))
+    ravel, reshape, sum = map(_method, ("ravel", "reshape", "sum"))
+    swapaxes, transpose, var = map(_method, ("swapaxes", "transpose", "var"))
 
     @property
     def T(self: Any) -> Any:

@@ -172,8 +172,8 @@ class Recipe:
 
     Variables and values stand in lists: the sources first, then numbers, then the calls' results.
     `steps` are primitives, what picks their operands from there, and the types of their results.
-    Of a tracer, `writes` has which owner stands for which variable since, after how many writes;
-    `read` which views have been read anew. `held` keeps what the key knows by its identity.
+    Of tracers, `writes` has those whose arrays were written to, and which variable these stand for
+    since; `read` those that have been read anew, which, and how many writes ago. `held` keeps what the key knows by its identity.
     """
 
     __slots__ = (
@@ -278,13 +278,12 @@ def _replayed(recipe: Recipe, given: Given, src: Source) -> tuple[Any] | None:
         else:
             last = made(trace, primitive, pick(operands), outs, src, recipe.cls, value)
             operands.append(last._operand)
-    for k, var, count in recipe.writes:
+    for k, var in recipe.writes:
         owner = tracers[k]._owner
-        for _ in range(count):
-            trace.note_write(owner)
+        trace.note_write(owner, src)
         owner._operand = operands[var]
         owner._value = laid_out_like(values[var], owner._value)
-        owner._version += count
+        owner._version += 1
     for k, var, lag in recipe.read:
         view = tracers[k]
         view._operand, view._value = operands[var], values[var]
@@ -458,9 +457,9 @@ def _tell_writes(
         count = owner._version - whole
         if id(owner) not in told and count:
             told.add(id(owner))
-            if owner._operand.id not in numbers:
+            if count != 1 or owner._operand.id not in numbers:
                 return False
-            recipe.writes.append((k, numbers[owner._operand.id], count))
+            recipe.writes.append((k, numbers[owner._operand.id]))
         if owner is not x and x._version != version:
             if x._operand.id not in numbers:
                 return False
@@ -475,7 +474,7 @@ def _in_place(recipe: Recipe, given: Given, first: int) -> tuple[int, int] | Non
     last one that reads it, and none before has made a view of it."""
     if len(recipe.writes) != 1:
         return None
-    k, var, _ = recipe.writes[0]
+    k, var = recipe.writes[0]
     if given.tracers[k]._root is not None:
         return None
     numbers = list(range(first + len(recipe.steps)))

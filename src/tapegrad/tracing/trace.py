@@ -335,12 +335,13 @@ class Trace:
         src = self.src or user_source()
         return self.builder.call(primitive, operands, src, self.reason)
 
-    def note_write(self, tracer: Proxy) -> None:
-        """`tracer`, which is no view, is written to in place."""
-        src = user_source()
+    def note_write(self, tracer: Proxy, src: Source | None = None) -> None:
+        """`tracer`, which is no view, is written to in place, at `src` or at the line that runs."""
+        src = src or user_source()
         note_written(tracer)
         self._written.setdefault(id(tracer), (tracer, src))
-        note_aliased_write(tracer, src)
+        if tracer._may_alias:
+            note_aliased_write(tracer, src)
 
     def written(self, tracers: Sequence[Proxy]) -> tuple[tuple[int, Source | None], ...]:
         """Which of these tracers were written to, and where that was done first."""

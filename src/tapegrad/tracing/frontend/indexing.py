@@ -37,7 +37,8 @@ from tapegrad.tracing.frontend.operands import (
     recorded,
     store,
 )
-from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing import recipes
+from tapegrad.tracing.parts import element as element_of
 from tapegrad.tracing.parts import part
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, link_chosen, stand_in, unwrap
@@ -330,12 +331,21 @@ def _index_array(array: Any, shape: tuple[int, ...], x: Tracer) -> Any:
 # ---- reading
 
 
-@unobserved
 def getitem(x: Tracer, index: Any) -> Any:
     """`x[index]`."""
+    shape = x._aval.shape
+    if type(index) is int and len(shape) == 1:  # as in most loops
+        extent = shape[0]
+        if -extent <= index < extent:
+            return element_of(index + extent if index < 0 else index, x)
     plain = plain_index(x, index)
     if plain is not None:
         return part(GetItem(plain), x)
+    return recipes.applied("getitem", (x, index), {}, lambda: _taken(x, index))
+
+
+def _taken(x: Tracer, index: Any) -> Any:
+    """`x[index]`, where that isn't integers and slices."""
     found = IndexParts(x, index)
     if found.advanced:
         return found.gathered(found.move_first(x))

@@ -335,25 +335,37 @@ def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype, casting: Any)
 @unobserved
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What NumPy calls for a ufunc, or a method of it, with a tracer among its arguments."""
-    given = inputs if method == "__call__" else (method, *inputs)
-    return recipes.applied(ufunc, given, kwargs, lambda: _recorded(ufunc, method, inputs, kwargs))
+    if method != "__call__":
+        func, given = getattr(ufunc, method), (method, *inputs)
+    elif kwargs:
+        func, given = ufunc, inputs
+    else:
+        return _call_plainly(ufunc, inputs)
 
-
-def _recorded(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The same without a recipe."""
-    if method != "__call__" or kwargs:
-        func = ufunc if method == "__call__" else getattr(ufunc, method)
+    def run() -> Any:
         return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
+
+    return recipes.applied(ufunc, given, kwargs, run)
+
+
+def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
+    """`ufunc(*inputs)`."""
     kinds = _kinds(inputs)
     known = _KNOWN.get((ufunc, kinds)) if kinds else None
     if known is not None:
         found = _again(known, inputs)
         if found is not None:
             return found
-    result = watching(ufunc, inputs, kwargs, lambda: _called(ufunc, method, inputs, {}))
-    if kinds and known is None:
-        _learn(ufunc, kinds, inputs, result)
-    return result
+
+    def run() -> Any:
+        return watching(ufunc, inputs, {}, lambda: _called(ufunc, "__call__", inputs, {}))
+
+    if kinds and ufunc in _DIRECT:
+        result = run()
+        if known is None:
+            _learn(ufunc, kinds, inputs, result)
+        return result
+    return recipes.applied(ufunc, inputs, {}, run)
 
 
 # ---- calls that are like earlier ones
