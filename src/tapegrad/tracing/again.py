@@ -86,7 +86,8 @@ class Again:
     deep: bool  # whether there are several axes, of which the order in memory matters
 
 
-Places = dict[tuple[int, int, int], Again]
+Places = dict[tuple[int, int, int], Any]
+_VAIN = Again()  # stands at a place where there is nothing to be kept
 
 
 def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -107,7 +108,7 @@ def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Cal
             frame = _getframe(1)
             place = id(frame.f_code), frame.f_lasti, id(self._aval)
             known = places.get(place)
-            if known is not None and type(other) is known.kind:
+            if known is not None and known is not _VAIN and type(other) is known.kind:
                 found = _applied(known, self, other, reflected)
                 if found is not None:
                     return found
@@ -115,7 +116,7 @@ def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Cal
             if follower is not None:
                 _settrace(follower)
         found = numpys(self, other)
-        if found is not NotImplemented:
+        if found is not NotImplemented and known is not _VAIN:
             _learn(places, place, frame, ufunc, run, found, self, other, reflected)
         return found
 
@@ -141,6 +142,8 @@ def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
             frame = _getframe(1)
             place = id(frame.f_code), frame.f_lasti, id(self._aval)
             known = places.get(place)
+            if known is _VAIN:
+                return numpys(ufunc, method, inputs, kwargs)
             if len(inputs) == 1:
                 if known is not None and known.run is ufunc and known.kind is NoneType:
                     found = _applied_alone(known, self)
@@ -347,6 +350,8 @@ def _learn(
     inputs = (left,) if other is None else (other, left) if reflected else (left, other)
     known = dispatch.known(ufunc, inputs) if is_told(code.co_filename) else None
     if known is None:
+        if len(places) < MOST:
+            places[place] = _VAIN
         return
     again = _kept(places, place, frame, left, found)
     again.primitive, dtype, again.aval = known

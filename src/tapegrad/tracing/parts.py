@@ -24,15 +24,15 @@ def element(k: int, x: Tracer) -> Tracer:
         if len(_ELEMENTS) >= MOST:
             _ELEMENTS.clear()
         view = _ELEMENTS[k] = GetItem((k,))
-    return part(view, x, k)
+    return part(view, x)
 
 
 MOST = 10_000
 _ELEMENTS: dict[int, GetItem] = {}
 
 
-def part(view: GetItem, x: Tracer, k: int | None = None) -> Tracer:
-    """`view(x)`, which is `x[k]` if that is a number."""
+def part(view: GetItem, x: Tracer) -> Tracer:
+    """`view(x)`."""
     trace, root = x._trace, x._root
     if root is None and not x._doubt:
         operand, value, owner = x._operand, x._value, x
@@ -40,7 +40,9 @@ def part(view: GetItem, x: Tracer, k: int | None = None) -> Tracer:
         (operand, value), owner = x._read(), x._owner
     if type(value) is not np.ndarray or trace.inside is not None or not trace.alive:
         return view(x)
-    found = view.evaluate(value) if k is None else value[k]
+    index = view.index
+    single = len(index) == 1 and type(index[0]) is int
+    found = value[index[0]] if single else view.evaluate(value)
     src = trace.src or user_source()
     if type(found) is not np.ndarray:
         aval = _aval((), operand.aval)

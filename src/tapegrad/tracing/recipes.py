@@ -26,13 +26,14 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.arrays import plain
+from tapegrad.core.handlers import quiet
 from tapegrad.ir.tape import Call, Literal, Source, Var, one_type
 from tapegrad.primitives.kinds import View
 from tapegrad.tracing.again import errors_now, is_plain, made
 from tapegrad.tracing.layout import laid_out_like
 from tapegrad.tracing.source import is_told, source_of
 from tapegrad.tracing.trace import Trace, current_trace
-from tapegrad.tracing.tracer import ArrayTracer, Tracer
+from tapegrad.tracing.tracer import ArrayTracer, IntTracer, Tracer
 
 MOST_LEAVES = 16  # of a call's arguments
 MOST_STEPS = 32
@@ -47,8 +48,14 @@ _KINDS: dict[type, int] = {
 }
 
 
+_FLOATS = frozenset((float, np.float64, np.float32))
+
+
 def _kind_of(kind: type) -> int:
-    found = _KINDS[kind] = _TRACER if issubclass(kind, Tracer) else _OTHER
+    """How arguments of this type are told. Of Python's integers it is known how large they may be,
+    and of some numbers it isn't known whose they are: that decides on what is recorded, too."""
+    traced = issubclass(kind, Tracer) and not issubclass(kind, IntTracer) and not kind._either
+    found = _KINDS[kind] = _TRACER if traced else _OTHER
     return found
 
 
@@ -132,7 +139,7 @@ class Given:
                 self.values += (value, below)
             elif kind == _STATIC:
                 key.append(x)
-                if x == 0.0:  # which has a sign
+                if cls in _FLOATS and x == 0.0:  # which has a sign
                     key.append(str(x))
             elif kind == _LIST:
                 key.append(len(x))
@@ -246,9 +253,12 @@ def _replayed(recipe: Recipe, given: Given, src: Source) -> tuple[Any] | None:
     in_place = recipe.in_place
     if in_place is not None:
         k, at = in_place
-        given.values[2 * k] = None
+        own = [2 * n for n, x in enumerate(tracers) if x is tracers[k]]
+        for n in own:
+            given.values[n] = None
         alone = tracers[k]._is_alone()
-        given.values[2 * k] = tracers[k]._value
+        for n in own:
+            given.values[n] = tracers[k]._value
     else:
         alone, at = False, -1
     values = given.values
@@ -491,6 +501,7 @@ def _in_place(recipe: Recipe, given: Given, first: int) -> tuple[int, int] | Non
     return (k, last) if fits and not views else None
 
 
+@quiet
 def _tell_outcome(
     recipe: Recipe, given: Given, numbers: dict[int, int], result: Any
 ) -> bool:
