@@ -16,7 +16,7 @@ from tests.loops.programs_test import drawn
 import tapegrad
 from tapegrad import grad, trace
 from tapegrad.errors import LeakedTracerError, UnsupportedError
-from tapegrad.tracing import again, parts, recipes, weak
+from tapegrad.tracing import again, elements, recipes, weak
 from tapegrad.tracing.frontend import indexing, ufuncs
 
 
@@ -27,7 +27,8 @@ def the_long_way() -> Iterator[None]:
         patch.setattr(again, "_applied", lambda *_: None)
         patch.setattr(again, "_applied_alone", lambda *_: None)
         patch.setattr(indexing, "part", operator.call)
-        patch.setattr(parts, "part", operator.call)
+        patch.setattr(elements, "_read", lambda *_: None)
+        patch.setattr(elements, "_written", lambda *_: False)
         patch.setattr(ufuncs, "_again", lambda *_: None)
         patch.setattr(weak, "_OF_FLOATS", {})
         patch.setattr(recipes, "TRIES", 0)

@@ -62,6 +62,9 @@ class BroadcastTo(Linear, View):
     def evaluate(self, *xs: Any) -> Any:
         return np.broadcast_to(xs[0], self.shape)
 
+    def scalar_text(self, xs: Sequence[str]) -> str:
+        return f"{xs[0]}[()]"
+
     def read(self, at: At, shape: tuple[int, ...]) -> At:
         mine = at[len(at) - len(shape) :]
         return [0 if n == 1 else k for k, n in zip(mine, shape, strict=True)]
@@ -198,6 +201,7 @@ class GetItem(Linear, View):
 
     name = "getitem"
     indexed = True
+    picks = True
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(indexed_shape(self.index))

@@ -9,8 +9,8 @@ import numpy as np
 
 from tapegrad.errors import ConversionError, TraceError, UnsupportedError
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.elements import reading
 from tapegrad.tracing.instead import use_for
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line, caller
 
 
@@ -45,9 +45,7 @@ class NumpyAttributes:
     def __trunc__(self: Any) -> int:
         return int(self)
 
-    @unobserved
-    def __getitem__(self: Any, index: Any) -> Any:
-        return dispatch.getitem(self, index)
+    __getitem__ = reading(lambda self, index: dispatch.getitem(self, index))
 
     # Those that loops call; the others are found by `__getattr__`.
     all, any, argmax, argmin = map(_method, ("all", "any", "argmax", "argmin"))

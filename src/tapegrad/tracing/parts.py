@@ -12,23 +12,10 @@ from tapegrad.ir.tape import Aval, Literal, one_type
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.again import made
+from tapegrad.tracing.elements import note_element
 from tapegrad.tracing.layout import laid_out_like
 from tapegrad.tracing.source import user_source
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, kind_of
-
-
-def element(k: int, x: Tracer) -> Tracer:
-    """`x[k]` of an array of one axis, for a number that is in its bounds."""
-    view = _ELEMENTS.get(k)
-    if view is None:
-        if len(_ELEMENTS) >= MOST:
-            _ELEMENTS.clear()
-        view = _ELEMENTS[k] = GetItem((k,))
-    return part(view, x)
-
-
-MOST = 10_000
-_ELEMENTS: dict[int, GetItem] = {}
 
 
 def part(view: GetItem, x: Tracer) -> Tracer:
@@ -40,14 +27,14 @@ def part(view: GetItem, x: Tracer) -> Tracer:
         (operand, value), owner = x._read(), x._owner
     if type(value) is not np.ndarray or trace.inside is not None or not trace.alive:
         return view(x)
-    index = view.index
-    single = len(index) == 1 and type(index[0]) is int
-    found = value[index[0]] if single else view.evaluate(value)
+    found = view.evaluate(value)
     src = trace.src or user_source()
     if type(found) is not np.ndarray:
         aval = _aval((), operand.aval)
         out: Tracer = made(trace, view, (operand,), aval, src, kind_of(found, aval), found)
         out._ordered = owner._ordered or value.ndim < 2
+        if value.ndim == 1 and aval.dtype.kind == "f":
+            note_element(operand.aval, aval, type(out))
         return out
     aval = _aval(found.shape, operand.aval)
     out = made(trace, view, (operand,), aval, src, kind_of(found, aval), found)

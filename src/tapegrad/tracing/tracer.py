@@ -30,6 +30,7 @@ from tapegrad.tracing.attributes import NumpyAttributes
 from tapegrad.tracing.chains import Chosen, unviewed, viewed
 from tapegrad.tracing.conversions import AsIndex, Conversions, Rounds
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.elements import writing
 from tapegrad.tracing.hashing import hash_of
 from tapegrad.tracing.layout import (
     is_doubtful,
@@ -269,9 +270,7 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):
     def __contains__(self, x: Any) -> bool:
         return bool((self == x).any())
 
-    @unobserved
-    def __setitem__(self, index: Any, value: Any) -> None:
-        dispatch.setitem(self, index, value)
+    __setitem__ = writing(lambda self, index, value: dispatch.setitem(self, index, value))
 
     def __delitem__(self, index: Any) -> None:
         raise ValueError("cannot delete array elements")

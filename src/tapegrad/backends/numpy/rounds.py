@@ -27,8 +27,6 @@ from tapegrad.ir.tape import Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place, kept_in_place
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.kinds import Moving, Repeated
-from tapegrad.primitives.views import GetItem
-from tapegrad.primitives.windows import Window
 
 INDENT = "    "
 DEEPEST = 12  # loops in loops; Python has room for 20
@@ -220,9 +218,12 @@ class _Text:
         primitive: Any = call.primitive
         operands = [self._name(x, names) for x in call.operands]
         # An element of an array is a copy of what stands there.
-        is_copied = is_copied and not (isinstance(primitive, (GetItem, Window)) and _is_element(call))
+        is_copied = is_copied and not (primitive.picks and call.out.aval.shape == ())
         called = place or is_copied or primitive.updates
-        quick = "" if called else _of_scalars(call, operands) or primitive.quick_text(operands)
+        quick = ""
+        if not called and not any(x.aval.shape for x in (*call.operands, *call.outs)):
+            quick = primitive.scalar_text(operands)
+        quick = "" if called else quick or primitive.quick_text(operands)
         if quick:
             return str(quick)
         function = primitive.evaluate
@@ -236,30 +237,6 @@ class _Text:
             function = partial(copied, primitive.evaluate)
         operands += [f"out={place}"] * bool(place)
         return f"{self._global(function)}({', '.join(operands)})"
-
-
-# What NumPy's scalars are quicker at than its functions: expressions by primitives, and the kind of
-# their first operand
-_QUICK = {
-    ("isnan", "f"): "{0} != {0}",
-    ("logical_and", "b"): "{0} & {1}",
-    ("logical_or", "b"): "{0} | {1}",
-    ("where", "b"): "({1} if {0} else {2})[()]",
-    ("broadcast_to", "f"): "{0}[()]",
-}
-
-
-def _of_scalars(call: Call, operands: Sequence[str]) -> str:
-    """An expression for a call where neither its operands nor its result have axes, if there is one
-    that is quicker than others."""
-    if any(x.aval.shape for x in (*call.operands, *call.outs)) or not call.operands:
-        return ""
-    text = _QUICK.get((str(call.primitive.name), call.operands[0].aval.dtype.kind), "")
-    return text.format(*operands)
-
-
-def _is_element(call: Call) -> bool:
-    return not call.out.aval.shape and call.operands[0].aval.shape != ()
 
 
 def _values(call: Call) -> Sequence[Operand]:

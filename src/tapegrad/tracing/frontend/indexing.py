@@ -38,7 +38,6 @@ from tapegrad.tracing.frontend.operands import (
     store,
 )
 from tapegrad.tracing import recipes
-from tapegrad.tracing.parts import element as element_of
 from tapegrad.tracing.parts import part
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, link_chosen, stand_in, unwrap
@@ -333,11 +332,6 @@ def _index_array(array: Any, shape: tuple[int, ...], x: Tracer) -> Any:
 
 def getitem(x: Tracer, index: Any) -> Any:
     """`x[index]`."""
-    shape = x._aval.shape
-    if type(index) is int and len(shape) == 1:  # as in most loops
-        extent = shape[0]
-        if -extent <= index < extent:
-            return element_of(index + extent if index < 0 else index, x)
     plain = plain_index(x, index)
     if plain is not None:
         return part(GetItem(plain), x)
