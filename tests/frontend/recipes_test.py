@@ -50,10 +50,11 @@ def test_programs_with_loops(program: Any) -> None:
 CALLS = """
     np.sum(v) ; v.sum() ; np.sum(M, axis=0) ; M.sum(1) ; np.max(M, axis=1) ; np.mean(v) ; v.std()
     np.where(c, w, v) ; np.where(c, w, 0.0) ; np.where(c, -0.0, v) ; np.abs(v) ; np.clip(v, -1.0, 1)
-    M @ v ; v @ v ; M @ M ; v @ M ; np.dot(M, v) ; M.dot(v) ; np.outer(v, w) ; np.einsum("ij,j", M, v)
-    M.reshape(2, -1) ; M.ravel() ; M.T ; np.transpose(M)[0] ; v[None] ; v[:, None] * w ; M[..., 0]
-    np.concatenate([v, w]) ; np.stack([v, w]) ; np.stack([v, w], axis=1) ; np.pad(v, 1) ; np.roll(v, 1)
-    np.zeros_like(v) ; v.copy() ; M.T.copy() ; np.cumsum(v) ; np.linalg.norm(v) ; v.astype(np.float32)
+    M @ v ; v @ v ; M @ M ; v @ M ; np.dot(M, v) ; M.dot(v) ; np.outer(v, w) ; M.T
+    np.einsum("ij,j", M, v) ; M.reshape(2, -1) ; M.ravel() ; np.transpose(M)[0] ; v[None]
+    v[:, None] * w ;    M.T ; M[..., 0] ; np.roll(v, 1) ; v.astype(np.float32)
+    np.concatenate([v, w]) ; np.stack([v, w]) ; np.stack([v, w], axis=1) ; np.pad(v, 1)
+    np.zeros_like(v) ; v.copy() ; M.T.copy() ; np.cumsum(v) ; np.linalg.norm(v)
     K @ v ; K * v ; np.add(v, w, dtype=np.float32) ; np.maximum.reduce(M) ; c & c ; np.hypot(v, w)
     v.mean(keepdims=True) ; np.broadcast_to(v, (2, 4)) ; np.expand_dims(v, 0) ; M.swapaxes(0, 1)
 """.replace("\n", ";").split(";")
@@ -82,7 +83,7 @@ def test_writes() -> None:
     def f(v: Any, w: Any, M: Any) -> Any:
         w, M, u = w * 1.0, M * 1.0, v * 2.0
         kept, part = [], u[1:3]
-        for t in range(6):
+        for _ in range(6):
             w += v
             w[1:] += v[1:]
             w[2] *= 0.5
@@ -103,7 +104,7 @@ def test_writes() -> None:
 def test_an_array_that_others_have_keeps_what_it_holds() -> None:
     def f(v: Any) -> Any:
         w, held = v * 1.0, []
-        for t in range(6):
+        for _ in range(6):
             other = w
             view = w[:2]
             w += v
@@ -119,7 +120,7 @@ def test_one_place_sees_operands_of_all_kinds() -> None:
     def f(v: Any, M: Any) -> Any:
         total = 0.0
         x32, F = v.astype(np.float32), M.T.copy()
-        for t in range(3):
+        for _t in range(3):
             for x in (v, v[::-1], M, M.T, M[:, ::2], F, x32, v[0], v[:0], M[0], v > 0.0):
                 for y in (x, v[0], 2.0, np.float32(2), 0.0, -0.0, 0, False):
                     z = np.where(x > 0, x, y)
@@ -132,7 +133,7 @@ def test_one_place_sees_operands_of_all_kinds() -> None:
 def test_an_axis_isnt_a_flag_and_zeros_have_signs() -> None:
     def f(v: Any, M: Any) -> Any:
         kept = []
-        for t in range(4):
+        for _t in range(4):
             for axis in (0, 1, (0, 1), None):
                 kept.append(np.sum(np.sum(M, axis=axis) * v[0]))
             for zero in (0.0, -0.0, 0, False):
@@ -145,7 +146,7 @@ def test_an_axis_isnt_a_flag_and_zeros_have_signs() -> None:
 def test_which_operands_are_the_same_counts() -> None:
     def f(v: Any, w: Any) -> Any:
         total = 0.0
-        for t in range(4):
+        for _ in range(4):
             for x, y in ((v, v), (v, w), (w, v), (v[1:], v[:-1]), (v, v * 1.0)):
                 total = total + np.dot(x, y) + np.outer(x, y)[0, 1]
         return total
@@ -228,7 +229,7 @@ def test_errors_that_are_watched_for_are_branches() -> None:
 
 def test_numpys_warnings_come_as_without_a_trace() -> None:
     def f(x: Any) -> Any:
-        for t in range(5):
+        for _ in range(5):
             y = np.mean(np.reciprocal(x)) + np.sum(np.where(x > 0.0, 1.0 / x, 0.0))
         return y
 

@@ -223,9 +223,9 @@ class Elementwise(Primitive):
     expression: `{0}` stands for the first operand, names are those of the emitter's vocabulary. It
     is another for `integer` operands, or where some are given: `special(dtype, given)`, unless that
     is empty. `quotient`: it makes floats of integers. `numpy` is NumPy's expression, if that isn't
-    a call of `ufunc` by its name, `quick` one that scalars are quicker at. `zeros(xs, kept)` is `keeps_zeros`; the other parameters are
-    attributes of `Primitive`. Operands have one dtype, which is the result's, unless `dtype` says
-    otherwise.
+    a call of `ufunc` by its name, `quick` one that scalars are quicker at. `zeros(xs, kept)` is
+    `keeps_zeros`; the other parameters are attributes of `Primitive`. Operands have one dtype,
+    which is the result's, unless `dtype` says otherwise.
     """
 
     pointwise = True

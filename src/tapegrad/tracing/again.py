@@ -155,11 +155,15 @@ def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
             first, second = inputs
             reflected = first is not self
             other = first if reflected else second
-            if known is not None and known.run is ufunc and type(other) is known.kind:
-                if known.reflected is reflected:
-                    found = _applied(known, self, other, reflected)
-                    if found is not None:
-                        return found
+            if (
+                known is not None
+                and known.run is ufunc
+                and known.kind is type(other)
+                and known.reflected is reflected
+            ):
+                found = _applied(known, self, other, reflected)
+                if found is not None:
+                    return found
             found = numpys(ufunc, method, inputs, kwargs)
             if self is first or self is second:
                 _learn(places, place, frame, ufunc, ufunc, found, self, other, reflected)

@@ -1,8 +1,8 @@
 """Elements of arrays of one axis, read and written: what most loops do most of the time.
 
-`x[k]` and `x[k] = y`, for a number k of Python's, are recorded here where nothing else is to be
-thought of: the array is its own, elements are known, and `y` is a scalar of its dtype. All else goes
-the long way (`frontend.indexing`, `frontend.scattering`), which comes to the same calls.
+`x[k]` and `x[k] = y`, for a number k of Python's, are recorded here where there is nothing else to
+think of: elements are known, what is written to is no view, and `y` is a scalar of its dtype. All
+else goes the long way (`frontend.indexing`, `frontend.scattering`), which comes to the same calls.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def _read(x: Any, k: int, frame: Any) -> Any:
     return made(trace, view, (x._operand,), aval, source_at(frame), cls, value[k])
 
 
-def _written(x: Any, k: int, y: Any, frame: Any) -> bool:
-    """`x[k] = y`, if that is plain."""
+def _written(x: Any, k: int, given: Any, frame: Any) -> bool:
+    """`x[k] = given`, if that is plain."""
     trace, value, whole = x._trace, x._value, x._aval
     known = _ELEMENTS.get(id(whole))
     if (
@@ -137,12 +137,13 @@ def _written(x: Any, k: int, y: Any, frame: Any) -> bool:
     if not 0 <= k < extent:
         return False
     _, aval, cls = known
+    y: Any = given
     operand: Any
-    if type(y) is cls:
+    if type(given) is cls:
         if y._trace is not trace or y._aval is not aval or y._value is None or y._doubt:
             return False
         operand, element = y._operand, y._value
-    elif type(y) is float:
+    elif type(given) is float:
         element = aval.dtype.type(y)
         operand = Literal(element)
     else:

@@ -110,13 +110,13 @@ class ArrayOperators(_Arithmetic, NDArrayOperatorsMixin):
     __slots__ = ()
     __eq__, __ne__ = _equality("eq"), _equality("ne")
     __pow__ = alone("__pow__", _Ufuncs.__pow__)
-    __matmul__ = _direct(np.matmul, "__matmul__")
+    __matmul__: Any = _direct(np.matmul, "__matmul__")
     __iadd__ = _direct(np.add, "__iadd__", in_place=True)
     __isub__ = _direct(np.subtract, "__isub__", in_place=True)
     __imul__ = _direct(np.multiply, "__imul__", in_place=True)
     __itruediv__ = _direct(np.true_divide, "__itruediv__", in_place=True)
 
-    def __imatmul__(self: Any, other: Any) -> Any:
+    def __imatmul__(self: Any, other: Any) -> Any:  # type: ignore[misc]
         other = dispatch.as_operand(other)
         if self.ndim < 1 or np.ndim(other) < 2:
             if not np.can_cast(np.result_type(other), self.dtype, "same_kind"):

@@ -34,10 +34,11 @@ from tapegrad.tracing.frontend import (
     windowing,
 )
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
+from tapegrad.tracing.frontend.known import known_call
 from tapegrad.tracing.frontend.methods import METHODS, call_method
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
-from tapegrad.tracing.frontend.ufuncs import call_ufunc, known_call
+from tapegrad.tracing.frontend.ufuncs import call_ufunc
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import unobserved
@@ -116,7 +117,10 @@ def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     if running.numpys:  # what called that is watched
         return _called(func, args, kwargs)
     return recipes.applied(
-        func, args, kwargs, lambda: watching(func, args, kwargs, lambda: _called(func, args, kwargs))
+        func,
+        args,
+        kwargs,
+        lambda: watching(func, args, kwargs, lambda: _called(func, args, kwargs)),
     )
 
 

@@ -27,6 +27,7 @@ from tapegrad.primitives.views import (
     indexed_shape,
 )
 from tapegrad.primitives.windows import Window
+from tapegrad.tracing import recipes
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.operands import (
@@ -37,7 +38,6 @@ from tapegrad.tracing.frontend.operands import (
     recorded,
     store,
 )
-from tapegrad.tracing import recipes
 from tapegrad.tracing.parts import part
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, link_chosen, stand_in, unwrap

@@ -21,7 +21,6 @@ leave on the stack, as one of the kinds below.
 from __future__ import annotations
 
 import dis
-import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from types import CodeType, GeneratorType
@@ -38,10 +37,27 @@ VALUE, NEW, NUMPY, FUNCTION, EMPTY = "value", "new", "numpy", "function", "empty
 
 # NumPy's functions, and methods, that give arrays and numbers alone
 _NUMPYS = frozenset(
-    """sum prod mean max min where dot clip outer concatenate stack zeros_like ones_like cumsum roll
-    reshape transpose""".split()
+    [
+        "sum",
+        "prod",
+        "mean",
+        "max",
+        "min",
+        "where",
+        "dot",
+        "clip",
+        "outer",
+        "concatenate",
+        "stack",
+        "zeros_like",
+        "ones_like",
+        "cumsum",
+        "roll",
+        "reshape",
+        "transpose",
+    ]
 )
-_METHODS = frozenset("sum prod mean max min std var dot copy".split())
+_METHODS = frozenset(["sum", "prod", "mean", "max", "min", "std", "var", "dot", "copy"])
 _NOTHING = frozenset(["NOP", "CACHE", "EXTENDED_ARG", "PRECALL", "RESUME"])
 _UNARY = frozenset(["UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT"])
 
@@ -92,7 +108,7 @@ def closed_loops(code: CodeType) -> dict[int, Closed]:
             after += 1
         ends = lines[end] != lines[k] or text[after].opname == "JUMP_BACKWARD"
         if jumps and ends and not inside:
-            loop = _Round(code).told(text[k + 1 : end - 1], i.offset >> 1, back.offset >> 1)
+            loop = _Round().told(text[k + 1 : end - 1], i.offset >> 1, back.offset >> 1)
             if loop is not None:
                 found[i.offset >> 1] = loop
     return found
@@ -101,15 +117,13 @@ def closed_loops(code: CodeType) -> dict[int, Closed]:
 class _Round:
     """The instructions of a round, one after the other."""
 
-    def __init__(self, code: CodeType) -> None:
-        self.code = code
+    def __init__(self) -> None:
         self.stack: list[Any] = [VALUE]  # what the iterator gives
         self.stored: set[str] = set()
         self.reads: dict[int, None] = {}
         self.cells: dict[int, None] = {}
         self.names: dict[str, None] = {}
         self.functions: dict[tuple[str, str], None] = {}
-        self.named: tuple[str, ...] = ()
 
     def told(self, text: Sequence[dis.Instruction], first: int, last: int) -> Closed | None:
         """The loop of this round, if all of it is known."""
@@ -128,9 +142,18 @@ class _Round:
             tuple(self.functions),
         )
 
-    def _take(self, count: int, *kinds: str) -> bool:
-        """Take so many entries from the stack, which are all of these kinds."""
-        return all([self.stack.pop() in kinds for _ in range(count)])
+    def _pop(self, count: int) -> list[Any]:
+        return [self.stack.pop() for _ in range(count)]
+
+    def _are_values(self, taken: Sequence[Any], *others: str) -> bool:
+        """Whether these are values, or of the other kinds. What a global name stands for is one if
+        it isn't NumPy."""
+        for x in taken:
+            if type(x) is tuple:
+                self.names[x[1]] = None
+            elif x != VALUE and x not in others:
+                return False
+        return True
 
     def _step(self, i: dis.Instruction) -> bool:
         name, arg, stack = i.opname, i.arg or 0, self.stack
@@ -142,7 +165,7 @@ class _Round:
             stack.append(VALUE)
         elif name == "STORE_FAST":
             self.stored.add(i.argval)
-            return self._take(1, VALUE)
+            return self._are_values(self._pop(1))
         elif name == "LOAD_CONST":
             stack.append(VALUE)
             return CALM[type(i.argval)]
@@ -150,65 +173,52 @@ class _Round:
             self.cells[arg] = None
             stack.append(VALUE)
         elif name == "LOAD_GLOBAL":
-            stack.append((NUMPY, i.argval))
-            return not arg & 1  # else it is called
-        elif name == "BINARY_OP" or name == "COMPARE_OP":
-            return self._operator(2)
+            stack += [EMPTY] * (arg & 1) + [(NUMPY, i.argval)]
+        elif name in ("BINARY_OP", "COMPARE_OP"):
+            return self._made(VALUE, self._pop(2))
         elif name in _UNARY:
-            return self._operator(1)
+            return self._made(VALUE, self._pop(1))
         elif name == "BINARY_SUBSCR":
-            fits = self._take(1, VALUE, NEW)
-            return fits and self._operator(1)
+            return self._are_values(self._pop(1), NEW) and self._made(VALUE, self._pop(1))
         elif name == "STORE_SUBSCR":
-            return self._take(1, VALUE, NEW) and self._values(2)
+            return self._are_values(self._pop(1), NEW) and self._are_values(self._pop(2))
         elif name in ("BUILD_SLICE", "BUILD_TUPLE", "BUILD_LIST"):
-            fits = arg <= 8 and all([self._value(NEW) for _ in range(arg)])
-            stack.append(NEW)
-            return fits
+            return arg <= 8 and self._made(NEW, self._pop(arg), NEW)
         elif name == "COPY":
             stack.append(stack[-arg])
         elif name == "SWAP":
             stack[-1], stack[-arg] = stack[-arg], stack[-1]
         elif name == "POP_TOP":
-            return self._values(1)
-        elif name in ("LOAD_METHOD", "LOAD_ATTR"):
-            return self._attribute(i.argval, name == "LOAD_METHOD")
-        elif name == "KW_NAMES":
-            self.named = self.code.co_consts[arg]
+            return self._are_values(self._pop(1))
+        elif name == "LOAD_METHOD":
+            return self._method(i.argval)
+        elif name == "LOAD_ATTR":
+            (x,) = self._pop(1)
+            return type(x) is tuple and self._function(x[1], i.argval)
         elif name == "CALL":
-            self.named = ()
-            fits = all([self._value(NEW) for _ in range(arg)])
-            callee, below = stack.pop(), stack.pop()
-            stack.append(VALUE)
-            return fits and callee == FUNCTION and below == EMPTY
+            given, (callee, below) = self._pop(arg), self._pop(2)
+            return callee == FUNCTION and below == EMPTY and self._made(VALUE, given, NEW)
         else:
-            return False
+            return name == "KW_NAMES"
         return True
 
-    def _value(self, *others: str) -> bool:
-        """Take a value from the stack. That of a global name is one if it isn't NumPy."""
-        top = self.stack.pop()
-        if type(top) is tuple:
-            self.names[top[1]] = None
-            return True
-        return top == VALUE or top in others
+    def _made(self, kind: str, taken: Sequence[Any], *others: str) -> bool:
+        self.stack.append(kind)
+        return self._are_values(taken, *others)
 
-    def _values(self, count: int) -> bool:
-        return all([self._value() for _ in range(count)])
-
-    def _operator(self, count: int) -> bool:
-        fits = self._values(count)
-        self.stack.append(VALUE)
-        return fits
-
-    def _attribute(self, name: str, is_called: bool) -> bool:
+    def _method(self, name: str) -> bool:
         """`np.exp` or `x.sum`, to be called."""
-        x = self.stack.pop()
-        self.stack += (EMPTY, FUNCTION)
+        (x,) = self._pop(1)
+        self.stack.append(EMPTY)
         if type(x) is tuple:
-            self.functions[x[1], name] = None
-            return is_called
-        return is_called and x == VALUE and name in _METHODS
+            return self._function(x[1], name)
+        self.stack.append(FUNCTION)
+        return x == VALUE and name in _METHODS
+
+    def _function(self, module: str, name: str) -> bool:
+        self.functions[module, name] = None
+        self.stack.append(FUNCTION)
+        return True
 
 
 def rest(a: Activation, at: int) -> None:

@@ -104,8 +104,8 @@ class Uses:
         return then
 
     def _is_made_here(self, x: Any) -> bool:
-        """Whether this is a slice, a tuple or a list that nobody outside has, of values that nothing
-        is to be noted of, as most indices are."""
+        """Whether this is a slice, a tuple or a list that nobody outside has, of values of which
+        nothing is to be noted, as most indices are."""
         kind = type(x)
         if kind is slice:
             held: Any = x.start, x.stop, x.step
