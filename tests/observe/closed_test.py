@@ -172,7 +172,7 @@ def test_what_comes_after_a_loop_in_the_same_frame_is_followed() -> None:
     def f(x: Any) -> Any:
         for _ in range(3):
             for i in range(4):
-                x = x * 0.5 + x[i]  # noqa: E701
+                x = x * 0.5 + x[i]
             x = x * settings.scale
         return np.sum(x)
 
