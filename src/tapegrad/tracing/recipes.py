@@ -33,6 +33,7 @@ from tapegrad.tracing.source import is_told, source_of
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import stand_in
 
+MOST = 10_000  # places that a trace holds
 TRIES = 8  # at a place, to keep a recipe
 
 
@@ -69,6 +70,8 @@ def applied(what: Any, args: Sequence[Any], kwargs: Any, run: Callable[[], Any])
     at = id(code), frame.f_lasti, id(what)
     place = trace.places.get(at)
     if place is None:
+        if len(trace.places) >= MOST:
+            trace.places.clear()
         trace.places[at] = Place(code, frame.f_lineno, what)
         return run()
     if place.tries >= TRIES and not place.recipes:

@@ -41,7 +41,6 @@ from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_t
 from tapegrad.tracing.frontend.ufuncs import call_ufunc
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import settle
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
 
@@ -111,7 +110,6 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 }
 
 
-@unobserved
 def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     """What NumPy calls for a function of its own with a tracer among the arguments."""
     if running.numpys:  # what called that is watched

@@ -37,7 +37,6 @@ from tapegrad.tracing.frontend.operands import (
 )
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import lay_out
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -331,7 +330,6 @@ def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype, casting: Any)
     return [x.value if isinstance(x, Literal) else x for x in cast_xs]
 
 
-@unobserved
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What NumPy calls for a ufunc, or a method of it, with a tracer among its arguments."""
     if method != "__call__":
