@@ -256,6 +256,29 @@ def test_orders_in_memory_decide_what_is_a_view() -> None:
     assert np.allclose(grad(f)(M), numerical(f, M), rtol=1e-4, atol=1e-3)
 
 
+def test_errors_of_linear_algebra_are_guarded_each_time() -> None:
+    def f(A: Any, b: Any, scales: Any) -> Any:
+        total = 0.0
+        for t in range(6):
+            try:
+                total = total + np.sum(np.linalg.solve(A * scales[t], b))
+                total = total + np.linalg.inv(A * scales[t])[0, 1] + np.linalg.det(A)
+            except np.linalg.LinAlgError:
+                total = total - 1.0
+        return total
+
+    A, ones = M + 4.0 * np.eye(4), np.ones(6)
+    assert replayed(f, A, V, ones) >= 8
+    g = jit(f)
+    for k in range(6):
+        scales = ones.copy()
+        scales[k] = 0.0
+        assert np.allclose(g(A, V, ones), f(A, V, ones))
+        assert np.allclose(g(A, V, scales), f(A, V, scales))
+    scales[2] = 0.0
+    same(f, A, V, scales)
+
+
 def test_what_may_share_memory_stays_refused() -> None:
     def f(x: Any) -> Any:
         for _ in range(5):

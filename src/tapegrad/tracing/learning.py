@@ -31,6 +31,7 @@ class Recipe:
 
     Variables and values stand in lists: the sources first, then numbers, then the calls' results.
     `steps` are primitives, what picks their operands from there, and the types of their results.
+    `guards` are flags that none of these values may be, and what errors they say.
 
     Of the tracers among the arguments, `writes` has those whose arrays were written to, and which
     variable these stand for since; `read` views that have been read anew, which variable they
@@ -47,6 +48,7 @@ class Recipe:
     literals: list[Literal] = field(default_factory=list)
     numbers: list[Any] = field(default_factory=list)
     steps: list[tuple[Any, Any, Any]] = field(default_factory=list)
+    guards: list[tuple[int, str]] = field(default_factory=list)
     writes: list[tuple[int, int]] = field(default_factory=list)
     read: list[tuple[int, int, int]] = field(default_factory=list)
     chains: list[tuple[int, tuple[Any, ...]]] = field(default_factory=list)
@@ -64,10 +66,19 @@ class Recipe:
 class Learning:
     """What is noted of a call while it goes the long way."""
 
-    __slots__ = ("spoiled", "state")
+    __slots__ = ("guards", "spoiled", "state")
 
     def __init__(self) -> None:
         self.state, self.spoiled = errors_now(), False
+        self.guards: list[tuple[Any, str]] = []  # operands, and errors that they don't say
+
+    def note_guard(self, operand: Any, expected: Any, what: str) -> None:
+        """A value is taken for granted. That an error of NumPy's doesn't occur can be seen again;
+        what else is decided by a value isn't known."""
+        if what.startswith("LinAlgError(") and not expected and type(operand) is Var:
+            self.guards.append((operand, what))
+        else:
+            self.spoiled = True
 
     def look(self) -> None:
         """A call is recorded, which warns where a recipe wouldn't, or the other way round."""
@@ -82,15 +93,16 @@ class _Before:
         trace = given.trace
         self.trace = trace
         self.count, self.following = len(trace.builder.calls), trace.builder.following
+        self.guards = len(trace.builder.guards)
         self.sizes = self._sizes()
         self.owners = [x._owner for x in given.tracers]
         self.states = [(_state(x), _state(x._owner)) for x in given.tracers]
         self.versions = [(x._version, x._owner._version) for x in given.tracers]
 
     def _sizes(self) -> list[int]:
-        """Of all that a trace gathers, but for its calls and writes."""
+        """Of all that a trace gathers, but for its calls, guards and writes."""
         t = self.trace
-        gathered: Any = (t.builder.guards, t.captured, t.bounds, t.pins, t.tests, t.asked)
+        gathered: Any = (t.captured, t.bounds, t.pins, t.tests, t.asked)
         gathered += (t.merged, t.mixed, t.failed, t.builder.inputs)
         return [len(x) for x in gathered]
 
@@ -121,12 +133,15 @@ def learned(given: Given, src: Source, run: Callable[[], Any]) -> tuple[Any, Rec
         result = run()
     finally:
         trace.learning = None
-    if learning.spoiled or not before.is_undisturbed(given):
+    told = len(trace.builder.guards) - before.guards == len(learning.guards)
+    if learning.spoiled or not told or not before.is_undisturbed(given):
         return result, None
-    return result, _recipe(given, before, src, result)
+    return result, _recipe(given, before, learning, src, result)
 
 
-def _recipe(given: Given, before: _Before, src: Source, result: Any) -> Recipe | None:
+def _recipe(
+    given: Given, before: _Before, learning: Learning, src: Source, result: Any
+) -> Recipe | None:
     """What a call has recorded; None if that can't be told."""
     trace, tracers = given.trace, given.tracers
     calls = trace.builder.calls[before.count :]
@@ -139,9 +154,13 @@ def _recipe(given: Given, before: _Before, src: Source, result: Any) -> Recipe |
     numbers = {x.id: first + k for k, x in enumerate([x for c in calls for x in c.outs])}
     if not _tell_writes(recipe, given, before, numbers):
         return None
+    for flag, error in learning.guards:
+        if flag.id not in numbers:
+            return None
+        recipe.guards.append((numbers[flag.id], error))
     if recipe.writes or recipe.read:
         recipe.chains = [(k, x._chain) for k, x in enumerate(tracers) if x._root is not None]
-        recipe.in_place = _in_place(recipe, given, first)
+        recipe.in_place = None if recipe.guards else _in_place(recipe, given, first)
         own = [k for k, x in enumerate(tracers) if x is result]
         if own:
             recipe.outcome = own[0]

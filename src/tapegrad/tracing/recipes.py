@@ -59,6 +59,7 @@ def applied(what: Any, args: Sequence[Any], kwargs: Any, run: Callable[[], Any])
         or not is_plain(trace)
         or trace.writable is not None
         or trace.presuming
+        or trace.idle
     ):
         return run()
     frame: Any = sys._getframe(2)
@@ -135,6 +136,9 @@ def _replayed(recipe: Recipe, given: Given, src: Source) -> tuple[Any] | None:
         else:
             values.append(found[0] if type(found) is tuple else found)
     outcome, value = recipe.outcome, None
+    for var, _ in recipe.guards:
+        if values[var]:
+            return None  # the long way raises NumPy's error
     if outcome is MADE:
         value = values[recipe.value]
         if type(value) is not recipe.kind:
@@ -150,6 +154,8 @@ def _replayed(recipe: Recipe, given: Given, src: Source) -> tuple[Any] | None:
         else:
             last = made(trace, primitive, pick(operands), outs, src, recipe.cls, value)
             operands.append(last._operand)
+    for var, error in recipe.guards:
+        trace.guard(stand_in(trace, operands[var], values[var]), False, error, src)
     for k, var in recipe.writes:
         owner = tracers[k]._owner
         trace.note_write(owner, src)

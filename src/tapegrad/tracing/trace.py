@@ -419,8 +419,9 @@ class Trace:
     ) -> Guard | None:
         """Record that the traced function took the value of a scalar for granted, at `src` or at
         the line that runs now; None where it is a literal."""
-        self.spoil()
         operand, _ = tracer._read()
+        if self.learning is not None:
+            self.learning.note_guard(operand, expected, what)
         if isinstance(operand, Literal):
             return None
         found = Literal(operand.dtype.type(expected))
