@@ -147,7 +147,7 @@ def test_which_operands_are_the_same_counts() -> None:
     def f(v: Any, w: Any) -> Any:
         total = 0.0
         for _ in range(4):
-            for x, y in ((v, v), (v, w), (w, v), (v[1:], v[:-1]), (v, v * 1.0)):
+            for x, y in ((v, w), (v, v), (w, v), (v[1:], v[:-1]), (v, v * 1.0)):
                 total = total + np.dot(x, y) + np.outer(x, y)[0, 1]
         return total
 
@@ -169,6 +169,18 @@ def test_what_is_guarded_is_guarded_each_time() -> None:
         changed[k] = 0
         assert np.allclose(g(V, changed), f(V, changed))
     same(f, V, ns)
+
+
+def test_a_guard_that_there_is_already_is_none_of_another_value() -> None:
+    def f(x: Any, first: Any, second: Any) -> Any:
+        total = 0.0
+        for t in range(6):
+            total = total + np.roll(x, first if t < 4 else second)[0] * (t + 1.0)
+        return total
+
+    g = jit(f)
+    for n in (1, 2, 3):
+        assert np.allclose(g(V, np.int64(1), np.int64(n)), f(V, np.int64(1), np.int64(n)))
 
 
 def test_a_value_that_is_read_is_a_branch() -> None:
