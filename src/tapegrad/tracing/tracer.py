@@ -252,7 +252,6 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):
 
     shape = property(lambda self: self._aval.shape, _in_place)
     dtype = property(lambda self: self._aval.dtype, _in_place)
-
     mT = property(lambda self: np.swapaxes(self, -1, -2))
 
     def __copy__(self, memo: Any = None) -> Any:
