@@ -56,10 +56,17 @@ class Conversions:
 
         return self if self._aval.shape == () else Reshape(())(self)
 
+    def _as_real_scalar(self: Any) -> Any:
+        """What is to be a number of Python's, of which there are no complex ones."""
+        if self._aval.dtype.kind == "c":
+            raise self._trace.refused(self._of_complex("item or tolist"))
+        return self._as_scalar()
+
     @unobserved
     def __bool__(self: Any) -> bool:
         if self._aval.size != 1:
             return bool(np.asarray(self._concrete))  # NumPy's own error
+        self._trace.spoil()
         found = bool(self._scalar_value("bool")) and not self._trace.presuming
         condition = self._as_scalar()
         if self._aval.dtype != np.bool_:
@@ -80,6 +87,7 @@ class Conversions:
     @unobserved
     def _guarded(self, what: str) -> Any:
         """The value of a number without a derivative, which is taken for granted from here on."""
+        self._trace.spoil()
         value = self._scalar_value(what)
         if formats_text():
             tell(self)

@@ -27,6 +27,7 @@ from tapegrad.primitives.views import (
     indexed_shape,
 )
 from tapegrad.primitives.windows import Window
+from tapegrad.tracing import recipes
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.operands import (
@@ -37,7 +38,6 @@ from tapegrad.tracing.frontend.operands import (
     recorded,
     store,
 )
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.parts import part
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, link_chosen, stand_in, unwrap
@@ -330,12 +330,16 @@ def _index_array(array: Any, shape: tuple[int, ...], x: Tracer) -> Any:
 # ---- reading
 
 
-@unobserved
 def getitem(x: Tracer, index: Any) -> Any:
     """`x[index]`."""
     plain = plain_index(x, index)
     if plain is not None:
         return part(GetItem(plain), x)
+    return recipes.applied("getitem", (x, index), {}, lambda: _taken(x, index))
+
+
+def _taken(x: Tracer, index: Any) -> Any:
+    """`x[index]`, where that isn't integers and slices."""
     found = IndexParts(x, index)
     if found.advanced:
         return found.gathered(found.move_first(x))
@@ -358,11 +362,9 @@ def is_dotted(index: Any) -> bool:
 
 def as_python(x: Tracer) -> Any:
     """A traced Python number of a scalar's value."""
-    if x.dtype.kind == "c":
-        raise x._trace.refused(x._of_complex("item or tolist"))
     if x.dtype == np.uint64:
         return int(x)  # guarded: it may be beyond what a traced integer can be
-    x = x._as_scalar()
+    x = x._as_real_scalar()
     x = cast(x, {"f": np.float64, "b": np.bool_}.get(x.dtype.kind, np.int64))
     operand, value = x._read()
     return stand_in(x._trace, operand, value if value is None else np.asarray(value)[()], True)
