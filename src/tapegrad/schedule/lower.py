@@ -108,4 +108,5 @@ def _is_numpys(call: Call) -> bool:
     if not any(x.dtype.kind == "c" for x in (*call.outs, *call.operands)):
         return False
     primitive = call.primitive
-    return primitive.numpys or isinstance(primitive, Routine) or dense.is_large_product(call)
+    own = getattr(primitive, "numpys", False) or isinstance(primitive, Routine)
+    return own or dense.is_large_product(call)

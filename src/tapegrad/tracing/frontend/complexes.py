@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.ir.tape import ON_PARTS
 from tapegrad.primitives.complexes import imag, real
 from tapegrad.primitives.kinked import hypot
 from tapegrad.tracing.source import at_line
@@ -71,6 +70,6 @@ def check_method(name: str, args: Any, kwargs: Any) -> None:
 
 def _refused(name: str) -> UnsupportedError:
     return UnsupportedError(
-        f"{name} of complex numbers isn't supported{at_line()}. {ON_PARTS}, or write it with "
-        "functions that are"
+        f"{name} of complex numbers isn't supported{at_line()}. Use it on z.real and z.imag, or "
+        "write it with functions that are"
     )
