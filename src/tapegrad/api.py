@@ -126,7 +126,8 @@ def grad(
 
     Parameters
     ----------
-    f : a function written with NumPy that returns a real scalar. Works as a decorator too.
+    f : a function written with NumPy that returns a real scalar, or an array of one element. Works
+        as a decorator too.
     argnums : the positional argument to differentiate with respect to; a tuple of them gives a
         tuple of gradients.
     has_aux : `f` returns `(value, aux)`; the result is then `(gradient, aux)`.
@@ -220,7 +221,7 @@ def value_and_grad(
 
     Parameters
     ----------
-    f : a function written with NumPy that returns a real scalar. Works as a decorator too.
+    f : a function as `grad` takes it; its value is returned as it is. Works as a decorator too.
     argnums : the positional argument to differentiate with respect to; a tuple of them gives a
         tuple of gradients.
     has_aux : `f` returns `(value, aux)`; the result is then `((value, aux), gradient)`.
@@ -452,7 +453,7 @@ def simplegrad(
 
     Parameters
     ----------
-    f : a function written with NumPy that returns a real scalar.
+    f : a function as `grad` takes it.
     args : its positional arguments. The function is for their structure, shapes and dtypes, and for
         the path that they take through `f`.
     checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.

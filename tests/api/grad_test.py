@@ -69,6 +69,43 @@ def test_argnums_must_be_there(argnums):
 # ---- value and aux
 
 
+def one_element(x):
+    """x0 x1, as an array of shape (1, 1)."""
+    return x[None, :1] * x[1]
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_an_array_of_one_element_is_a_loss_and_comes_back_as_it_was(compile):
+    value, gradient = tg.value_and_grad(one_element, compile=compile)(X)
+    equal(value, [[2.0]])
+    assert value.shape == (1, 1)
+    equal(gradient, [2.0, 1.0, 0.0])
+    (value, aux), gradient = tg.value_and_grad(
+        lambda x: (one_element(x), x[:1]), has_aux=True, compile=compile
+    )(X)
+    assert (value.shape, aux.shape) == ((1, 1), (1,))
+    equal(gradient, [2.0, 1.0, 0.0])
+    equal(tg.grad(tg.grad(lambda w: w**3, compile=compile), compile=compile)(X[1:2]), [12.0])
+
+
+def test_other_shapes_at_later_calls_are_other_losses():
+    square = grad(lambda x: x * x)
+    for x in (np.array([3.0]), 3.0, np.array([[3.0]]), np.float32(3.0), np.array([3.0])):
+        assert np.shape(square(x)) == np.shape(x)
+        assert square(x) == 6.0
+    for x in (np.ones(2), np.ones(0), np.ones((1, 0))):
+        with pytest.raises(GradientError, match="needs a scalar"):
+            square(x)
+
+
+def test_one_element_of_another_kind_or_in_a_container_is_no_loss():
+    for f in (lambda x: [x[:1]], lambda x: (x[:1],), lambda x: {"loss": x[:1]}):
+        with pytest.raises(GradientError, match="needs the scalar itself"):
+            grad(f)(X)
+    with pytest.raises(GradientError, match="dtype bool"):
+        grad(lambda x: x[:1] > 0)(X)
+
+
 def test_value_and_grad_gives_both():
     value, gradient = tg.value_and_grad(product, compile="never")(X, Y)
     assert value == 32.0

@@ -13,7 +13,8 @@ from tapegrad.tracing.run import Traced
 
 
 def check_scalar_result(traced: Traced, has_aux: bool = False) -> None:
-    """A GradientError unless the function that was traced returned a real scalar first."""
+    """A GradientError unless the function that was traced returned a real scalar first, or an
+    array of one real element."""
     name = traced.name
     if has_aux:
         result = unflatten(traced.structure, list(range(len(traced.outputs))))
@@ -49,7 +50,7 @@ def check_scalar_result(traced: Traced, has_aux: bool = False) -> None:
         return
     aval = traced.tape.outputs[at].aval
     src = _source_of(traced.tape, at)
-    if aval.shape != ():
+    if aval.size != 1:
         raise GradientError(
             f"grad: {name} returned {aval}, but grad needs a scalar{src}. Sum it, or use vjp "
             "with a cotangent of that shape"

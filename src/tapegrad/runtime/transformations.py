@@ -16,7 +16,8 @@ import numpy as np
 from tapegrad.core.request import Request, check_differentiable, leaf_key
 from tapegrad.core.trees import flatten, is_traced, unflatten
 from tapegrad.errors import ArgumentError
-from tapegrad.ir.tape import Literal, Tape
+from tapegrad.ir.tape import Builder, Literal, Tape
+from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.tracing.run import Traced
 
@@ -140,10 +141,8 @@ class Gradient(Transformation):
 
         check_scalar_result(traced, self.has_aux)
         kept = sorted({at for at in self._wanted(traced.outputs) if at is not None})
-        if traced.outputs[0] is None:  # a constant: no argument matters
-            loss, kept_there = with_loss(traced), [k + 1 for k in kept]
-        else:
-            loss, kept_there = traced.tape, kept
+        loss, before = with_loss(traced)
+        kept_there = [k + before for k in kept]
         tape = derive(loss, selection.wrt, keep=kept_there, checkpoint=self.checkpoint)
         tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
@@ -177,10 +176,22 @@ class ValueAndGradient(Gradient):
         return result, self._gradient(derivation, values)
 
 
-def with_loss(traced: Traced) -> Tape:
-    """The tape of a function that returned a number, with that number as its first output."""
-    value = Literal(np.float64(traced.leaves[0]))
-    return replace(traced.tape, outputs=(value, *traced.tape.outputs))
+def with_loss(traced: Traced) -> tuple[Tape, int]:
+    """The tape of a function that returned a loss first, with that loss as a scalar for its first
+    output, and how many outputs come before the function's own.
+
+    A number that the function returned is a constant, on which no argument has an influence; an
+    array of one element is a loss as the scalar in it is.
+    """
+    tape, at = traced.tape, traced.outputs[0]
+    if at is None:
+        return replace(tape, outputs=(Literal(np.float64(traced.leaves[0])), *tape.outputs)), 1
+    if tape.outputs[at].aval.shape == ():
+        return tape, 0
+    builder = Builder.after(tape, tape.name)
+    builder.guards += tape.guards
+    (loss,) = builder.call(Reshape(()), [tape.outputs[at]])
+    return builder.finish([loss, *tape.outputs], tape.captured), 1
 
 
 def with_captured(tape: Tape, traced: Traced) -> tuple[Tape, Traced]:
