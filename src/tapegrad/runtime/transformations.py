@@ -7,7 +7,7 @@ The pipeline is loaded with the first call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,10 +15,10 @@ import numpy as np
 
 from tapegrad.core.request import Request, check_differentiable, leaf_key
 from tapegrad.core.trees import flatten, is_traced, unflatten
-from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Builder, Literal, Tape
 from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
+from tapegrad.runtime.chosen import Argnum, Chosen
 from tapegrad.tracing.run import Traced
 
 
@@ -35,6 +35,15 @@ class Transformation:
     """A kind of function to be made of another one. Its instances are keys of caches."""
 
     name: ClassVar[str]
+
+    def check(self, f: Callable[..., Any]) -> None:
+        """An `ArgumentError` if it can't be made of this function."""
+
+    def completed(
+        self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A call's arguments, with those that it concerns among the defaults of the function."""
+        return args, kwargs
 
     def select(self, request: Request) -> Selection:
         """What of the arguments it concerns; an `ArgumentError` if that can't be."""
@@ -107,26 +116,30 @@ class Gradient(Transformation):
     returns besides its value."""
 
     name = "grad"
-    argnums: int | tuple[int, ...] = 0
+    argnums: Argnum | tuple[Argnum, ...] = 0
     has_aux: bool = False
     checkpoint: str | int = "auto"
 
+    @property
+    def _chosen(self) -> Chosen:
+        return Chosen(self.name, self.argnums)
+
+    def check(self, f: Callable[..., Any]) -> None:
+        self._chosen.check(f)
+
+    def completed(
+        self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return self._chosen.completed(f, args, kwargs)
+
     def select(self, request: Request) -> Selection:
-        positions = self.argnums if isinstance(self.argnums, tuple) else (self.argnums,)
-        count = len(request.args)
-        trees = list(map(flatten, request.args))
+        named = [request.kwargs[name] for name in sorted(request.kwargs)]
+        trees = list(map(flatten, [*request.args, *named]))
         sizes = [len(leaves) for leaves, _ in trees]
         inputs = [sum(map(is_traced, leaves)) for leaves, _ in trees]
         wrt: list[int] = []
         structures = []
-        for p in positions:
-            if not -count <= p < count:
-                raise ArgumentError(
-                    f"{self.name} of {request.name}: argnums is {self.argnums}, and {count} "
-                    "positional arguments were passed. Arguments to differentiate are passed by "
-                    "position"
-                )
-            p %= count
+        for p in self._chosen.places(request):
             leaves, structure = trees[p]
             words = request.words[sum(sizes[:p]) :]
             for leaf, word in zip(leaves, words, strict=False):
