@@ -169,7 +169,7 @@ def test_argnums():
     f = np.sum
     assert says(message(ArgumentError, f, X, argnums=2), "argnums is 2", "1 positional arguments")
     with pytest.raises(
-        ArgumentError, match="is an argument's number or name, or a tuple of .* 1.5"
+        ArgumentError, match=r"is an argument's number or name, or a tuple of .* 1\.5"
     ):
         grad(f, argnums=1.5)
 

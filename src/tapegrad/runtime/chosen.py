@@ -16,7 +16,7 @@ Argnums = Argnum | Sequence[Argnum]
 
 _KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_MANY = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+_MANY: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
 def checked_argnums(argnums: Any) -> Argnum | tuple[Argnum, ...]:
@@ -63,8 +63,8 @@ class Chosen:
         self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """A call's arguments, with the defaults of those that are named and weren't passed."""
-        known = _parameters(f) if self.names else None
-        for name in () if known is None else self.names:
+        known = (_parameters(f) if self.names else None) or {}
+        for name in self.names:
             p = known.get(name)
             if p is None or name in kwargs or p.default is p.empty:
                 continue
