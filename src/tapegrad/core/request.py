@@ -4,7 +4,6 @@ which calls one tape answers."""
 from __future__ import annotations
 
 import collections
-import dataclasses
 import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,14 @@ import numpy as np
 from tapegrad.core.arrays import is_foreign, objection
 from tapegrad.core.locks import cached_property
 from tapegrad.core.statics import exact_key, static_key
-from tapegrad.core.trees import flatten, flatten_with_paths, is_number, is_traced, path_name
+from tapegrad.core.trees import (
+    children,
+    flatten,
+    flatten_with_paths,
+    is_number,
+    is_traced,
+    path_name,
+)
 from tapegrad.errors import ArgumentError
 
 
@@ -122,16 +128,11 @@ def leaf_key(x: Any) -> Any:
 def key_orders(tree: Any) -> tuple[Any, ...]:
     """The keys of a tree's dicts, in their order. The structure doesn't tell orders apart, for the
     leaves come sorted by key, nor 1 from True; but a function may go through a dict and see."""
-    if isinstance(tree, dict):
-        children: Any = list(tree.values())
-    elif isinstance(tree, (list, tuple, collections.deque)):
-        children = tree
-    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        children = [getattr(tree, f.name, None) for f in dataclasses.fields(tree)]
-    else:
+    parts = children(tree)
+    if parts is None:
         return ()
     own = (tuple(map(static_key, tree)),) if isinstance(tree, dict) and tree else ()
-    return sum(map(key_orders, children), own)
+    return sum(map(key_orders, parts), own)
 
 
 # What holds others that nobody watches, unless `trees` takes it apart or it has an exact key.
