@@ -42,15 +42,37 @@ class Fields:
 class Functions:
     """A tree by functions: `flatten` returns the branches of an instance, and the rest; `unflatten`
     makes one of the rest and branches. Instances whose rests have the same `key` are alike but for
-    their branches."""
+    their branches. What branches are called, `names` says of the rest, if they aren't numbered. A
+    library's instances are replaced by what `stand_in` makes of them before they are taken apart.
+    """
 
     flatten: Callable[[Any], tuple[Sequence[Any], Any]]
     unflatten: Callable[[Any, Sequence[Any]], Any]
     key: Callable[[type, Any], Any]
+    names: Callable[[Any], Sequence[str]] | None = None
+    stand_in: Callable[[Any], Any] | None = None
 
 
 _declared: dict[type, Fields | Functions] = {}
 _slots: dict[type, list[str]] = {}
+_adopted: dict[str, Callable[[type], Functions | None]] = {}  # by the name of a library
+
+
+class Named(str):
+    """What a branch with a number is called."""
+
+    number: int
+
+    @staticmethod
+    def of(name: str, number: int) -> Named:
+        made = Named(name)
+        made.number = number
+        return made
+
+
+def adopt(library: str, how: Callable[[type], Functions | None]) -> None:
+    """Let `how` say which of a library's classes are trees."""
+    _adopted[library] = how
 
 
 def declare(cls: type, how: Fields | Functions) -> None:
@@ -74,7 +96,10 @@ def tree_of(cls: Any) -> Fields | Functions | None:
         elif _is_named_tuple_of_ones_own(cls):
             known = Fields(cls._fields)
         else:
-            return None
+            how = _adopted.get(cls.__module__.partition(".")[0])
+            known = None if how is None else how(cls)
+            if known is None:
+                return None
         declare(cls, known)
     return known
 
@@ -138,7 +163,10 @@ def take_apart(x: Any) -> tuple[list[Any], Any, Sequence[Any]]:
     how = _declared[type(x)]
     if isinstance(how, Functions):
         branches, rest = _parts(x, how)
-        return branches, _Note("", rest, how.key(type(x), rest)), range(len(branches))
+        entries: Sequence[Any] = range(len(branches))
+        if how.names is not None:
+            entries = [Named.of(name, k) for k, name in enumerate(how.names(rest))]
+        return branches, _Note("", rest, how.key(type(x), rest)), entries
     noted = notes_of(x)
     notes = tuple(_Note(*note) for note in noted.items())
     if isinstance(x, tuple):

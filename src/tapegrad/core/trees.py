@@ -18,6 +18,7 @@ import numpy as np
 
 from tapegrad.core.instances import (
     Functions,
+    Named,
     branches,
     is_instance,
     noted,
@@ -42,7 +43,7 @@ def _register(cls: type) -> None:
         """How a branch of a tree by functions is reached."""
 
         def codify(self, node: str = "*") -> str:
-            return f"branch_of({node}, {self.entry})"
+            return f"branch_of({node}, {getattr(self.entry, 'number', self.entry)})"
 
     with _lock:
         if cls not in _registered:
@@ -67,10 +68,16 @@ class _Reordered(Exception):
     pass
 
 
+class _Foreign(Exception):
+    pass
+
+
 def _check(x: Any) -> bool:
     """The `is_leaf` hook of optree: nothing is made a leaf, unknown dataclasses are noticed."""
     cls = type(x)
     if cls not in _registered and is_instance(x):
+        if _stood_in(x) is not None:
+            raise _Foreign
         _register(cls)
         raise _Unregistered
     if cls is OrderedDict and vars(x):
@@ -98,6 +105,31 @@ def _in_order(tree: Any) -> Any:
     return optree.tree_map(copied, tree, is_leaf=_is_reordered, namespace=NAMESPACE)
 
 
+def _stood_in(x: Any) -> Any:
+    """What makes that which stands for an object of a library's, if there is such."""
+    how = tree_of(type(x))
+    return how.stand_in if isinstance(how, Functions) else None
+
+
+def _with_stand_ins(tree: Any) -> Any:
+    """The tree with what stands for a library's objects in their places."""
+    import optree
+
+    def is_foreign(x: Any) -> bool:
+        return _stood_in(x) is not None
+
+    def replaced(x: Any) -> Any:
+        made = _stood_in(x)
+        return x if made is None else made(x)
+
+    return optree.tree_map(replaced, tree, is_leaf=is_foreign, namespace=NAMESPACE)
+
+
+def flatten_up_to(structure: Any, tree: Any) -> list[Any]:
+    """The parts of a tree at the leaves of a structure."""
+    return list(structure.flatten_up_to(_with_stand_ins(tree)))
+
+
 def flatten(tree: Any) -> tuple[list[Any], Any]:
     """The leaves of a tree, and its structure."""
     return _walked("tree_flatten", tree)
@@ -114,6 +146,8 @@ def _walked(how: str, tree: Any) -> Any:
             continue
         except _Reordered:
             tree = _in_order(tree)
+        except _Foreign:
+            tree = _with_stand_ins(tree)
 
 
 def flatten_with_paths(tree: Any) -> tuple[list[tuple[Any, ...]], list[Any], Any]:
@@ -189,8 +223,13 @@ def takes_functions(structure: Any) -> bool:
     return own or any(map(takes_functions, structure.children()))
 
 
+def is_whole(part: Any) -> bool:
+    """Whether a part of a path leads to all of what it leads into, and has no name."""
+    return isinstance(part, Named) and not part
+
+
 def path_name(path: tuple[Any, ...]) -> str:
     """A name for the leaf at this path: `params["W1"]` is `params_W1`."""
-    text = "_".join(str(p) for p in path)
+    text = "_".join(str(p) for p in path if not is_whole(p))
     clean = "".join(c if c.isalnum() else "_" for c in text)
     return clean if clean and not clean[0].isdigit() else f"x{clean}"

@@ -23,6 +23,10 @@ class Dispatch:
     setitem: Handler
     put: Handler
     flat: Handler  # what `x.flat` is
+    # of what has pandas' labels: see `frontend.labelled`
+    labelled: Handler  # an operation on it
+    frame: Any  # what stands for a DataFrame
+    has_labels: Handler  # whether something is, or stands for, a Series or DataFrame
     as_operand: Handler  # an operand that may be a list
     stack: Handler
     # of branches that go both ways: see `tracing.merging`

@@ -194,10 +194,13 @@ class Tracer(Conversions, Proxy):
 
     # ---- NumPy's protocols
 
+    __pandas_priority__ = 9000  # pandas' operators leave it to those here
     __array_ufunc__ = universal("__array_ufunc__", lambda *args: dispatch.ufunc(*args))
 
     @unobserved
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if len(types) > 1 and any(hasattr(t, "_labels_first") for t in types):
+            return NotImplemented
         return dispatch.function(func, args, kwargs)
 
     def __dir__(self) -> list[str]:

@@ -16,6 +16,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     contracting,
+    frames,
     indexing,
     joining,
     linalg,
@@ -142,6 +143,7 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 dispatch.ufunc, dispatch.known, dispatch.function = call_ufunc, known_call, call_function
+dispatch.labelled, dispatch.has_labels = frames.labelled, frames.has_labels
 dispatch.method, dispatch.methods = call_method, METHODS
 dispatch.element, dispatch.number, dispatch.flat = (
     indexing.element,

@@ -18,6 +18,7 @@ from tapegrad.primitives import binary, kinked, special
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.again import made
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watched, watching
 from tapegrad.tracing.frontend import contracting
 from tapegrad.tracing.frontend.folding import ufunc_method
@@ -338,6 +339,8 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
         func = ufunc if method == "__call__" else getattr(ufunc, method)
         return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
     kinds = _kinds(inputs)
+    if not kinds and any(map(dispatch.has_labels, inputs)):
+        return dispatch.labelled(ufunc, inputs)
     known = _KNOWN.get((ufunc, kinds)) if kinds else None
     if known is not None:
         found = _again(known, inputs)
