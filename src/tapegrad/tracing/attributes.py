@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
 
@@ -40,6 +41,9 @@ class NumpyAttributes:
     @unobserved
     def __getitem__(self: Any, index: Any) -> Any:
         return dispatch.getitem(self, index)
+
+    def __array_namespace__(self: Any, *, api_version: Any = None) -> Any:
+        return dispatch.namespace(api_version, sys._getframe(1).f_globals.get("__name__", ""))
 
     @property
     def T(self: Any) -> Any:

@@ -27,6 +27,7 @@ class Dispatch:
     labelled: Handler  # an operation on it
     frame: Any  # what stands for a DataFrame
     has_labels: Handler  # whether something is, or stands for, a Series or DataFrame
+    namespace: Handler  # the array API's, for a module that asks
     as_operand: Handler  # an operand that may be a list
     stack: Handler
     # of branches that go both ways: see `tracing.merging`

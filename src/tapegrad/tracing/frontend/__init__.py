@@ -35,6 +35,7 @@ from tapegrad.tracing.frontend import (
 )
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.methods import METHODS, call_method
+from tapegrad.tracing.frontend.namespaces import namespace
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
 from tapegrad.tracing.frontend.ufuncs import call_ufunc, known_call
@@ -143,6 +144,7 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 dispatch.ufunc, dispatch.known, dispatch.function = call_ufunc, known_call, call_function
+dispatch.namespace = namespace
 dispatch.labelled, dispatch.has_labels = frames.labelled, frames.has_labels
 dispatch.method, dispatch.methods = call_method, METHODS
 dispatch.element, dispatch.number, dispatch.flat = (
