@@ -53,6 +53,8 @@ class Functions:
     stand_in: Callable[[Any], Any] | None = None
 
 
+# What is none of these, as nearly always
+PLAIN = {np.ndarray, np.float64, np.float32, float, int, bool, str, type(None), dict, list, tuple}
 _declared: dict[type, Fields | Functions] = {}
 _slots: dict[type, list[str]] = {}
 _adopted: dict[str, Callable[[type], Functions | None]] = {}  # by the name of a library
@@ -106,7 +108,8 @@ def tree_of(cls: Any) -> Fields | Functions | None:
 
 def is_instance(x: Any) -> bool:
     """Whether this is an instance that is a tree."""
-    return tree_of(type(x)) is not None
+    kind = type(x)
+    return kind not in PLAIN and tree_of(kind) is not None
 
 
 def fields_of(cls: Any, static: Sequence[str] = ()) -> Fields:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.instances import (
+    PLAIN,
     Functions,
     Named,
     branches,
@@ -75,6 +76,8 @@ class _Foreign(Exception):
 def _check(x: Any) -> bool:
     """The `is_leaf` hook of optree: nothing is made a leaf, unknown dataclasses are noticed."""
     cls = type(x)
+    if cls in PLAIN:
+        return False
     if cls not in _registered and is_instance(x):
         if _stood_in(x) is not None:
             raise _Foreign
