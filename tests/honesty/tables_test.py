@@ -88,4 +88,4 @@ def test_other_labels_meet():
         lambda s, t: np.maximum(s, t),
     ):
         with pytest.raises(UnsupportedError, match="with different labels isn't followed"):
-            grad(lambda s, t: np.sum(f(s, t)), compile="never")(pd.Series(X), pd.Series(X, X))
+            grad(lambda s, t, f=f: np.sum(f(s, t)), compile="never")(pd.Series(X), pd.Series(X, X))
