@@ -26,7 +26,7 @@ def test_labels(compile):
         expected.iloc[0, list(x.columns).index("a")] = x.loc[1, "b"]
         expected.loc[1, "b"] += x["a"].iloc[0]
         pd.testing.assert_frame_equal(df(x), expected)
-    assert df.cache_info().traces == 4
+    assert df.cache_info().traces <= 4
 
 
 @pytest.mark.parametrize("compile", ["never", "always"])

@@ -77,7 +77,8 @@ def taken_apart(x: Any) -> tuple[list[Any], Labels]:
         return [_numbers(x)], Labels(x.index, name=x.name)
     dtypes = list(x.dtypes)
     whole = bool(dtypes) and is_of_numbers(dtypes[0]) and all(d == dtypes[0] for d in dtypes)
-    columns = [x.to_numpy()] if whole else [_numbers(x.iloc[:, k]) for k in range(len(dtypes))]
+    # pandas has columns one after the other in memory.
+    columns = [x.to_numpy().T] if whole else [_numbers(x.iloc[:, k]) for k in range(len(dtypes))]
     return columns, Labels(x.index, x.columns, whole=whole)
 
 
@@ -92,13 +93,20 @@ def built(labels: Labels, branches: Sequence[Any]) -> Any:
         return None
     values = [x.series.array if isinstance(x, Column) else x for x in branches]
     if labels.columns is None:
-        return pd.Series(values[0], index=labels.index, name=labels.name)
+        return pd.Series(values[0], index=labels.index, name=labels.name, copy=False)
     if labels.whole:
-        return pd.DataFrame(values[0], index=labels.index, columns=labels.columns)
+        return pd.DataFrame(values[0].T, labels.index, labels.columns, copy=False)
     there = [k for k, x in enumerate(values) if x is not None]
     frame = pd.DataFrame({k: values[k] for k in there}, index=labels.index)
     frame.columns = labels.columns[there]
     return frame
+
+
+def turned(labels: Labels, branches: Sequence[Any]) -> list[Any]:
+    """The arrays of the branches, whose rows are those of the table; and back."""
+    if labels.columns is None or not labels.whole:
+        return list(branches)
+    return [getattr(x, "T", x) for x in branches]
 
 
 def names_of(labels: Labels) -> list[str]:
@@ -109,28 +117,33 @@ def names_of(labels: Labels) -> list[str]:
 
 
 def as_trees(stand_in: type, made: Any) -> None:
-    """Let `made(labels, branches)` make what stands for a Series or DataFrame while a function is
+    """Let `made(labels, arrays)` make what stands for a Series or DataFrame while a function is
     traced: instances of `stand_in`, which hold both."""
     from tapegrad.core import instances
 
     def unflatten(labels: Labels, branches: Sequence[Any]) -> Any:
         plain = all(isinstance(x, (np.ndarray, np.generic, Column, type(None))) for x in branches)
         traced = any(isinstance(x, Value) for x in branches)
-        return built(labels, branches) if plain and not traced else made(labels, branches)
+        if plain and not traced:
+            return built(labels, branches)
+        return made(labels, turned(labels, branches))
 
     def key(cls: type, labels: Labels) -> Any:
         return labels.key
 
     def stood_in(x: Any) -> Any:
         branches, labels = taken_apart(x)
-        return made(labels, branches)
+        return made(labels, turned(labels, branches))
+
+    def held(x: Any) -> tuple[list[Any], Labels]:
+        return turned(x._labels, x._branches), x._labels
 
     def adopted(cls: type) -> Functions | None:
         if cls in (getattr(pandas(), "Series", None), getattr(pandas(), "DataFrame", None)):
             return Functions(taken_apart, unflatten, key, names_of, stood_in)
         return None
 
-    own = Functions(lambda x: (x._branches, x._labels), unflatten, key, names_of)
+    own = Functions(held, unflatten, key, names_of)
     instances.declare(stand_in, own)
     instances.adopt("pandas", adopted)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Column, Labels, is_frame, is_series, pandas, taken_apart
+from tapegrad.core.tables import Column, Labels, is_frame, is_series, pandas, taken_apart, turned
 from tapegrad.errors import UnsupportedError
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.observer import unobserved
@@ -40,7 +40,7 @@ def stood_in(x: Any) -> Any:
     if not (is_series(x) or is_frame(x)):
         return x
     branches, labels = taken_apart(x)
-    return made(labels, branches)
+    return made(labels, turned(labels, branches))
 
 
 def same_index(x: Any, y: Any) -> bool:
@@ -405,6 +405,8 @@ def places(index: Any, key: Any, kind: str) -> Any:
             f"entries of a {kind} by a {type(key).__name__}",
             "Choose by one label or a list of them, by x.iloc, or among x.to_numpy()",
         )
+    if isinstance(key, (int, np.integer)) and index.dtype.kind not in "iu" and key not in index:
+        raise refused(f"an entry of a {kind} by a number that is no label", "Use x.iloc")
     found = index.get_loc(key)
     if not isinstance(found, int):
         raise refused(f"entries of a {kind} by a label that there are several of")
