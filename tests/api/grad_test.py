@@ -184,6 +184,18 @@ def test_an_array_of_one_element_is_a_loss_and_comes_back_as_it_was(compile):
     equal(gradient, [2.0, 1.0, 0.0])
     equal(tg.grad(tg.grad(lambda w: w**3, compile=compile), compile=compile)(X[1:2]), [12.0])
 
+    def written(x):
+        y = np.zeros_like(x[:1])
+        y[0] = x @ x
+        return y
+
+    def carried(x):
+        return tg.scan(lambda y, e: (y + e * e, None), np.zeros(1), x)[0]
+
+    for f in (lambda x: x[None] @ x[:, None], written, carried):
+        equal(tg.grad(f, compile=compile)(X), 2 * X)
+    equal(tg.grad(lambda x: np.cumsum(x[2:] ** 2), compile=compile)(X), [0.0, 0.0, 6.0])
+
 
 def test_other_shapes_at_later_calls_are_other_losses():
     square = grad(lambda x: x * x)

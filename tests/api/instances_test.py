@@ -178,6 +178,28 @@ def test_a_class_that_is_registered_anew():
     register_tree(Pair, fields=("a", "b"))
     assert (df(Pair()).a, df(Pair()).b) == (3.0, 2.0)
 
+    for factor in (2.0, 3.0):  # the same branches, put together in another way
+        register_tree(
+            Pair, lambda p: ([p.a], None), lambda _, b, k=factor: scaled(Pair(), k * b[0])
+        )
+        assert df(Pair()).a == factor * 3 * factor
+
+
+def scaled(pair: Any, a: Any) -> Any:
+    pair.a = a
+    return pair
+
+
+def test_functions_that_look_into_the_branches():
+    class Flat:
+        def __init__(self, w: Any) -> None:
+            self.w = w
+
+    register_tree(Flat, lambda f: ([f.w], None), lambda _, b: Flat(b[0].reshape(-1)))
+    made = tg.jit(lambda x: Flat(np.stack([x, 2 * x])), compile="always")
+    for _ in range(2):
+        np.testing.assert_array_equal(made(X).w, [1.0, 2.0, 2.0, 4.0])
+
 
 def test_classes_of_attrs():
     attrs = pytest.importorskip("attrs")
