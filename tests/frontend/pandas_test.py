@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 import warnings
@@ -293,6 +294,56 @@ def test_cotangents_loops_and_trees():
     g = tg.grad(lambda p: (p["s"] * p["w"]).sum(), compile="never")({"s": s, "w": 2.0})
     assert (g["s"].name, g["w"]) == ("k", 6.0)
     assert tg.gradcheck(lambda s: (np.sin(s) * s.mean()).sum(), s)
+
+
+def ranged(s):
+    d, total = s * 2.0, 0.0
+    for k in tg.range(5):
+        d = d * 0.5 + s * k
+        total = total + (d * d).sum()
+    return total
+
+
+def reordered(s):
+    for _ in tg.range(4):
+        s = (s * s.mean()).iloc[[2, 1, 0]]  # other labels in each round
+    return (s * s["u"]).sum()
+
+
+def waited(s):
+    while s.sum() < 100:
+        s = s * 2
+    return s.sum() * s["u"]
+
+
+def branched(s):
+    for _ in range(20):
+        if s.sum() < 50:
+            s = s * 1.5
+        else:
+            s = s - s.mean() * 0.1
+    return (s * s).sum()
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize("f", [ranged, reordered, waited, branched])
+def test_loops_and_branches(f, compile):
+    df = tg.grad(f, compile=compile)
+    for numbers in ([1.0, 2.0, 3.0], [3.0, 3.0, 1.0], [0.1, 0.2, 0.3]):
+        s = pd.Series(numbers, index=UVW)
+        steps = [pd.Series(np.eye(3)[k] * 1e-6, index=UVW) for k in range(3)]
+        slopes = [(f(s + d) - f(s - d)) / 2e-6 for d in steps]
+        np.testing.assert_allclose(df(s), slopes, rtol=1e-6)
+    assert f is not ranged or df.cache_info().traces == 1
+
+
+def test_copies_and_texts(capsys):
+    s = pd.Series(X)
+    assert tg.jit(lambda s: copy.copy(s).sum() + copy.deepcopy(s).sum(), compile="never")(s) == 12.0
+    tg.jit(lambda s: print(s) or s.sum(), compile="never")(s)
+    assert capsys.readouterr().out == f"{s}\n"
+    with pytest.raises(TapegradError, match="a text is made of a traced value"):
+        tg.jit(lambda s: f"{s}", compile="never")(s)
 
 
 kept: list[Any] = []

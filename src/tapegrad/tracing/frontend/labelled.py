@@ -14,11 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.tables import Column, Labels, is_frame, is_series, pandas, taken_apart, turned
+from tapegrad.core.tables import (
+    Column,
+    Labels,
+    built,
+    is_frame,
+    is_series,
+    pandas,
+    taken_apart,
+    turned,
+)
 from tapegrad.errors import UnsupportedError
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.texts import tell
 from tapegrad.tracing.tracer import Tracer
 
 
@@ -172,7 +182,15 @@ class Labelled:
             f"writing to a {self._kind}", "Write to a copy of its numbers: y = x.to_numpy().copy()"
         )
 
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.copy()
+
     def __getattr__(self, name: str) -> Any:
+        if name in ("_labels", "_branches"):  # of an object that is just being made
+            raise AttributeError(name)
         real = getattr(pandas(), self._kind)
         if name.startswith("__") or not hasattr(real, name):
             raise AttributeError(f"{self._kind!r} object has no attribute {name!r}")
@@ -181,7 +199,12 @@ class Labelled:
         raise refused(f"{self._kind}.{name}")
 
     def __repr__(self) -> str:
-        return f"<traced {self._labels!r}>"
+        """pandas' text, of the values that the trace sees."""
+        plain = [x._concrete if isinstance(x, Tracer) else x for x in self._branches]
+        for x in self._branches:
+            if isinstance(x, Tracer):
+                tell(x)
+        return repr(built(self._labels, turned(self._labels, plain)))
 
 
 def _as_array(x: Any) -> Any:
