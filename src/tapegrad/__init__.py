@@ -26,6 +26,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.registering import register_tree
     from tapegrad.settings import cache_info, clear_cache, set_num_threads
     from tapegrad.testing import gradcheck
+    from tapegrad.tracing.answers import while_traced
     from tapegrad.tracing.custom import Function
 
 __version__ = "0.1.0"
@@ -51,6 +52,7 @@ __all__ = [
     "value_and_grad",
     "vjp",
     "while_loop",
+    "while_traced",
 ]
 
 if _typing.TYPE_CHECKING:

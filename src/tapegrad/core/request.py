@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegrad.core.arrays import is_foreign, objection
 from tapegrad.core.locks import cached_property
-from tapegrad.core.statics import exact_key, static_key
+from tapegrad.core.statics import exact_key, is_generator, static_key
 from tapegrad.core.tables import Column
 from tapegrad.core.trees import (
     children,
@@ -124,7 +124,7 @@ def leaf_key(x: Any) -> Any:
                 return int if -(2**63) < x < 2**63 else "an integer beyond 64 bits"  # refused
             return type(x)
         return type(x), x.shape, x.dtype
-    return static_key(x)
+    return type(x) if is_generator(x) else static_key(x)
 
 
 def key_orders(tree: Any) -> tuple[Any, ...]:

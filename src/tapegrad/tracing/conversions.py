@@ -34,6 +34,7 @@ class Conversions:
     """Mixin of all tracers."""
 
     __slots__ = ()
+    __pandas_priority__ = 9000  # pandas' operators leave it to those of tracers
     _trace: Any
     _value: Any
     _aval: Any
@@ -89,6 +90,17 @@ class Conversions:
         self._trace.guard(self._as_scalar(), value, what)
         return value
 
+    @unobserved
+    def _guarded_array(self: Any) -> np.ndarray:
+        """Integers or booleans, which are taken for granted from here on."""
+        if self._aval.shape == ():
+            return np.array(self._guarded("an integer or a boolean in a plain array"))
+        found = np.array(self._concrete)
+        self._decide("integers or booleans in a plain array")
+        same: Any = np.all(np.equal(self, found.copy()))
+        self._trace.guard(same, True, "integers or booleans in a plain array")
+        return found
+
     def _guarded_int(self, what: str) -> int:
         if self._aval.dtype.kind != "f":
             return int(self._guarded(what))
@@ -119,9 +131,7 @@ class Conversions:
             )
         else:
             name, instead = called_now()
-            drop = (
-                f"use {instead}" if name else "drop float(...), and use np.exp instead of math.exp"
-            )
+            drop = f"use {instead}" if name else "drop float(...), and use NumPy's functions"
             advice = (
                 f"{drop}. A function that needs plain numbers can be declared with "
                 "tapegrad.primitive"
@@ -136,8 +146,8 @@ class Conversions:
 
     def __array__(self: Any, *args: Any, **kwargs: Any) -> Any:
         self._trace.check_alive()
-        if self._aval.shape == () and self._aval.dtype.kind in "iub":
-            return np.array(self._guarded("an integer or a boolean in a plain array"))
+        if self._aval.dtype.kind in "iub" and not (self._aval.shape and self._trace.opaque):
+            return np.array(self._guarded_array(), *args[:1])
         if assigns_item():
             raise self._assigned()
         if caller() == "SciPy":
@@ -162,9 +172,9 @@ class Conversions:
         return self._trace.refused(
             ConversionError(
                 f"a traced value ({self._aval}) is assigned into a plain NumPy array{at_line()}, "
-                "which carries no derivative. Import tapegrad.numpy as np, whose np.zeros can hold "
-                "it, make the array with np.zeros_like(x, shape=...) of a traced x, or put the "
-                "parts together with np.stack or np.concatenate"
+                "that the function hasn't made, or that code has which isn't traced; it carries no "
+                "derivative. Make the array in the function, with np.zeros(n) or np.array(a), or "
+                "put the parts together with np.stack or np.concatenate"
             )
         )
 

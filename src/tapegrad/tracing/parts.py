@@ -37,6 +37,8 @@ def part(view: GetItem, x: Tracer) -> Tracer:
 def put(view: SetItem, x: Tracer, y: Any) -> None:
     """`x` gets the elements of `y`, a tracer or a number that fits."""
     trace = x._trace
+    if x._root is None:
+        x._let_be_written()
     if isinstance(y, Tracer):
         known = y._trace is trace and y._value is not None
     else:

@@ -35,6 +35,7 @@ from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Sourc
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.tracing.aside import Aside
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.layout import note_aliased_write
 from tapegrad.tracing.observe.observer import note_captured, note_written
 from tapegrad.tracing.proxy import Proxy
@@ -116,6 +117,9 @@ def tracing_depth() -> int:
 def current_trace() -> Trace | None:
     """The innermost trace that is running in this thread."""
     return _under_way.stack[-1][0] if _under_way.stack else None
+
+
+dispatch.trace = current_trace
 
 
 def traces_under_way() -> list[Trace]:
@@ -202,6 +206,10 @@ class Trace:
         self.captured: dict[int, tuple[Var, Any]] = {}
         self._memories: dict[Any, tuple[Var, Any]] = {}
         self.pins: dict[Var, Proxy] = {}  # see `tracer.to_operand`
+        # Of made arrays: those that untraced code has, and what variables of them hold
+        self.handed: list[tuple[Any, Any]] = []
+        self.contents: dict[Var, np.ndarray] = {}
+        self.opaque = False  # whether NumPy runs its function where that can't be traced
         self._checksums: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
@@ -223,6 +231,10 @@ class Trace:
         around = current_trace()
         self.idle: bool = idle or (around is not None and around.idle)
         self.repeats: bool = repeats or (around is not None and around.repeats)
+        # Whether a frame of the user's makes the rounds, which each are made if they do more
+        self.in_frame: bool = frame is not None or (
+            around is not None and around.in_frame and not repeats
+        )
         self.presuming = False
         # How warnings were treated when it began, and what stands for errors of floating point that
         # nobody watches for: see `tracing.floating`

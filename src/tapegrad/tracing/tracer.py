@@ -46,7 +46,7 @@ from tapegrad.tracing.numbers import (
     WholeMethods,
 )
 from tapegrad.tracing.observe.effects import Stopped
-from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.observe.observer import note_remembered, unobserved
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import asks_for, asks_itself, at_line, user_source
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
@@ -162,6 +162,10 @@ class Tracer(Conversions, Proxy):
         root = self._root
         if trace.writable is not None and not trace.writable(self._owner):
             raise Stopped
+        if root is not None and not self._chain:  # it shows all of a made array
+            root._write(primitive, *operands)
+            return
+        self._owner._let_be_written()
         alone = root is None and primitive.updates and self._is_alone()
         new = record(trace, primitive, [self, *operands], primitive.update if alone else None)
         trace.note_write(self._owner)
@@ -176,6 +180,11 @@ class Tracer(Conversions, Proxy):
             new = unviewed(record, trace, view, below, new)
         root._operand, root._value = new._operand, laid_out_like(new._value, root._value)
         root._version += 1
+
+    def _is_constant(self) -> bool:
+        return False  # see `made`
+
+    def _let_be_written(self) -> None: ...
 
     def _is_alone(self) -> bool:
         """Whether the value is an array that nobody has but this tracer, nor a view of it: then it
@@ -194,14 +203,12 @@ class Tracer(Conversions, Proxy):
 
     # ---- NumPy's protocols
 
-    __pandas_priority__ = 9000  # pandas' operators leave it to those here
     __array_ufunc__ = universal("__array_ufunc__", lambda *args: dispatch.ufunc(*args))
 
     @unobserved
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if len(types) > 1 and any(hasattr(t, "_labels_first") for t in types):
-            return NotImplemented
-        return dispatch.function(func, args, kwargs)
+        others = len(types) > 1 and any(hasattr(t, "_labels_first") for t in types)
+        return NotImplemented if others else dispatch.function(func, args, kwargs)
 
     def __dir__(self) -> list[str]:
         return dir(self.__class__)
@@ -245,15 +252,12 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):
     shape = property(lambda self: self._aval.shape, _in_place)
     dtype = property(lambda self: self._aval.dtype, _in_place)
 
-    @property
-    def mT(self) -> Any:
-        return np.swapaxes(self, -1, -2)
+    mT = property(lambda self: np.swapaxes(self, -1, -2))
 
-    def __deepcopy__(self, memo: Any) -> Any:
+    def __copy__(self, memo: Any = None) -> Any:
         return np.copy(self)
 
-    def __copy__(self) -> Any:
-        return np.copy(self)
+    __deepcopy__ = __copy__
 
     def __complex__(self) -> complex:
         raise ConversionError(f"complex numbers can't be traced yet{at_line()}")
@@ -414,6 +418,9 @@ def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
     if isinstance(x, Tracer):
         if x._trace is trace:
             return x._read()
+        if not x._trace.alive and x._is_constant():
+            note_remembered(x._value)
+            return to_operand(trace, x._value)
         x._trace.check_alive()
         operand, value = x._read()
         if isinstance(operand, Literal):

@@ -476,7 +476,7 @@ class Flat:
 
     def __getitem__(self, index: Any) -> Any:
         found = self._x.reshape(-1)[self._index(index)]
-        return found if found._is_scalar() else found.copy()
+        return found.copy() if np.ndim(found) else found
 
     def __setitem__(self, index: Any, value: Any) -> None:
         # Reshaping may have to copy, so the write goes to the places of `x` themselves.

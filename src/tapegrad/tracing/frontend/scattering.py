@@ -124,8 +124,7 @@ def check_traced(x: Any, name: str) -> None:
     if not isinstance(x, Tracer):
         raise ConversionError(
             f"{name} of a traced value into a plain NumPy array{at_line()}, which carries no "
-            "derivative. Import tapegrad.numpy as np, whose np.zeros can hold it, or make the "
-            "array with np.zeros_like(x) of a traced x"
+            "derivative. Make the array in the function, with np.zeros(n) or np.array(a)"
         )
 
 

@@ -18,7 +18,7 @@ from tapegrad.primitives import binary, kinked, special
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.again import made
-from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.floating import watched, watching
 from tapegrad.tracing.frontend import contracting
 from tapegrad.tracing.frontend.folding import ufunc_method
@@ -181,12 +181,15 @@ def _scaled(ufunc: np.ufunc, factor: float) -> Handler:
     return lambda x: applied(ew.mul, np.multiply, [*promoted(ufunc, x), factor])
 
 
+_ABSOLUTE, _VECDOT = np.absolute, np.vecdot
+
+
 def _whole_already(primitive: Any, ufunc: np.ufunc) -> Handler:
     """floor, ceil, trunc of integers and abs of unsigned ones: nothing is left to do."""
 
     def handler(x: Any) -> Any:
         kind = loop_dtypes(ufunc, [x])[0].kind
-        done = kind in "bu" or (kind == "i" and ufunc is not np.absolute)
+        done = kind in "bu" or (kind == "i" and ufunc is not _ABSOLUTE)
         return applied(ew.copy if done else primitive, ufunc, [x])
 
     return handler
@@ -298,9 +301,8 @@ def call_plain(
         return ufunc(*xs, dtype=dtype)  # only out= is traced
     if dtype is not None and np.dtype(dtype) == np.bool_ == loop_dtypes(ufunc, xs)[-1]:
         dtype = None  # that of the result, which it has anyway; operands aren't cast to it
-    primitive = _DIRECT.get(ufunc)
-    handler = _COMPOSED.get(ufunc)
-    if getattr(np, ufunc.__name__, None) is not ufunc:  # NumPy's own are known by identity
+    primitive, handler = _DIRECT.get(ufunc), _COMPOSED.get(ufunc)
+    if original_of(getattr(np, ufunc.__name__, None)) is not ufunc:  # NumPy's own
         primitive = _SPECIAL.get(ufunc.__name__)
         handler = _SPECIAL_COMPOSED.get(ufunc.__name__)
         xs = xs if handler is None else promoted(ufunc, *xs)
@@ -339,8 +341,6 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
         func = ufunc if method == "__call__" else getattr(ufunc, method)
         return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
     kinds = _kinds(inputs)
-    if not kinds and any(map(dispatch.has_labels, inputs)):
-        return dispatch.labelled(ufunc, inputs)
     known = _KNOWN.get((ufunc, kinds)) if kinds else None
     if known is not None:
         found = _again(known, inputs)
@@ -446,7 +446,7 @@ def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[st
         dtype = kwargs.pop("dtype", None)
         if isinstance(dtype, type) and issubclass(dtype, np.dtype):  # np.dtypes.Float64DType
             dtype = dtype.type
-        if ufunc is not np.vecdot or set(kwargs) != {"axis"}:
+        if ufunc is not _VECDOT or set(kwargs) != {"axis"}:
             _no_more(ufunc, kwargs)
         if casting in ("no", "equiv", "safe"):
             _check_casting(ufunc, [as_operand(x) for x in inputs], dtype, casting)
