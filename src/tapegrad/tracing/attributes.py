@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
 
@@ -53,6 +54,9 @@ class NumpyAttributes:
     max, mean, min, prod, std = map(_method, ("max", "mean", "min", "prod", "std"))
     ravel, reshape, sum = map(_method, ("ravel", "reshape", "sum"))
     swapaxes, transpose, var = map(_method, ("swapaxes", "transpose", "var"))
+
+    def __array_namespace__(self: Any, *, api_version: Any = None) -> Any:
+        return dispatch.namespace(api_version, sys._getframe(1).f_globals.get("__name__", ""))
 
     @property
     def T(self: Any) -> Any:

@@ -209,7 +209,8 @@ class Tracer(Conversions, Proxy):
 
     @unobserved
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return dispatch.function(func, args, kwargs)
+        others = len(types) > 1 and any(hasattr(t, "_labels_first") for t in types)
+        return NotImplemented if others else dispatch.function(func, args, kwargs)
 
     def __dir__(self) -> list[str]:
         return dir(self.__class__)
