@@ -50,7 +50,7 @@ class NumpyAttributes:
 
     # Those that loops call; the others are found by `__getattr__`.
     all, any, argmax, argmin = map(_method, ("all", "any", "argmax", "argmin"))
-    astype, clip, copy, cumsum, dot = map(_method, ("astype", "clip", "copy", "cumsum", "dot"))
+    astype, clip, copy, cumsum = map(_method, ("astype", "clip", "copy", "cumsum"))
     max, mean, min, prod, std = map(_method, ("max", "mean", "min", "prod", "std"))
     ravel, reshape, sum = map(_method, ("ravel", "reshape", "sum"))
     swapaxes, transpose, var = map(_method, ("swapaxes", "transpose", "var"))

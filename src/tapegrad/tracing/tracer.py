@@ -1,8 +1,7 @@
 """The tracer: a stand-in for an ndarray that carries its value and records what is done with it.
 
-NumPy calls it back through both its protocols, and it has ndarray's operators, methods and
-attributes. Because it carries the value, Python's control flow works as in plain NumPy; where
-Python takes a value for granted (`if x > 0`, `range(n)`), the tape gets a guard.
+NumPy calls it back through both its protocols, and it has what an ndarray has. As it carries the
+value, Python's control flow works; where that takes it for granted (`if x > 0`), there is a guard.
 
 In-place writes are made functional here. A tracer is a *root*, which owns a variable, or a *view*,
 which knows its root and the chain of views from it. Writing to either gives the root a new
