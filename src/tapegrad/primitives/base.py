@@ -224,8 +224,9 @@ class Elementwise(Primitive):
     is another for `integer` operands, or where some are given: `special(dtype, given)`, unless that
     is empty. `quotient`: it makes floats of integers. `numpy` is NumPy's expression, if that isn't
     a call of `ufunc` by its name, `quick` one that scalars are quicker at. `zeros(xs, kept)` is
-    `keeps_zeros`; the other parameters are attributes of `Primitive`. Operands have one dtype, which is the result's, unless `dtype` says
-    otherwise. Complex numbers are left to NumPy where that is `numpys`.
+    `keeps_zeros`; the other parameters are attributes of `Primitive`. Operands have one dtype,
+    which is the result's, unless `dtype` says otherwise. Complex ones are left to NumPy by what is
+    `numpys`.
     """
 
     pointwise = True
