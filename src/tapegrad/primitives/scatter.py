@@ -184,7 +184,7 @@ class ScatterAdd(Scatter):
     shape: tuple[int, ...]
 
     name = "scatter_add"
-    indexed = True
+    by_arrays = True
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(self.shape)
@@ -212,7 +212,7 @@ class ScatterSet(Scatter):
 
     name = "scatter_set"
     onto = "first"
-    indexed = True
+    by_arrays = True
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)
