@@ -211,10 +211,10 @@ def test_attributes_that_arrays_do_not_have():
     assert says(found, "'shpae'")
 
 
-def test_functions_of_the_math_module():
-    found = message(ConversionError, lambda x: math.exp(x[0]), X)
-    assert says(found, "plain Python float", "errors_test.py", "math.exp(x[0])")
-    assert says(found, "carries no derivative", "use np.exp instead of math.exp")
+def test_functions_of_the_math_module_without_a_rule():
+    found = message(ConversionError, lambda x: math.fsum(x), X)
+    assert says(found, "plain Python float", "errors_test.py", "math.fsum(x)")
+    assert says(found, "carries no derivative", "drop float(...)")
 
 
 @pytest.mark.parametrize("convert", [lambda x: float(x[0]), lambda x: float(x[0].item())])
@@ -223,48 +223,40 @@ def test_conversion_to_float(convert):
     assert says(found, "plain Python float", "carries no derivative", "drop float(...)")
 
 
-@pytest.mark.parametrize(
-    "convert",
-    [
-        lambda x: np.array([x[0], x[1]]),
-        lambda x: np.array([x, x]),
-        lambda x: np.asarray(x),
-        lambda x: np.zeros(3) + np.array(x),
-    ],
-)
-def test_arrays_made_of_traced_values(convert):
-    found = message(ConversionError, lambda x: np.sum(convert(x)), X)
+def test_arrays_made_of_traced_values():
+    found = message(ConversionError, lambda x: np.ma.array(x).sum(), X)
     assert says(
-        found, "a traced array (f8[", "plain NumPy array", "errors_test.py", "lambda x: np."
+        found, "a traced array (f8[3])", "plain NumPy array", "errors_test.py", "np.ma.array(x)"
     )
     assert says(found, "carries no derivative", "np.stack([a, b])", "tapegrad.primitive")
 
 
+OUTSIDE = np.zeros(4)
+
+
 def test_assignment_of_an_element_into_a_plain_array():
     def loss(x):
-        out = np.zeros(3)
         for k in range(3):
-            out[k] = x[k] ** 2
-        return np.sum(out)
+            OUTSIDE[k] = x[k] ** 2
+        return np.sum(OUTSIDE)
 
     found = message(ConversionError, loss, X)
     assert says(found, "a traced value (f8[]) is assigned into a plain NumPy array")
-    assert says(found, "errors_test.py", "out[k] = x[k] ** 2", "np.zeros_like(x, shape=...)")
+    assert says(found, "errors_test.py", "OUTSIDE[k] = x[k] ** 2", "np.zeros(n) or np.array(a)")
 
 
 def test_assignment_of_a_slice_into_a_plain_array():
     def loss(x):
-        out = np.zeros(4)
-        out[1:] = x
-        return np.sum(out)
+        OUTSIDE[1:] = x
+        return np.sum(OUTSIDE)
 
     found = message(ConversionError, loss, X)
-    assert says(found, "a traced value (f8[3]) is assigned", "out[1:] = x", "np.concatenate")
+    assert says(found, "a traced value (f8[3]) is assigned", "OUTSIDE[1:] = x", "np.concatenate")
 
 
 def test_the_advice_for_assignments_works():
     def loss(x):
-        out = np.zeros_like(x, shape=4)
+        out = np.array(OUTSIDE)
         for k in range(3):
             out[k] = x[k] ** 2
         return np.sum(out)
@@ -274,7 +266,7 @@ def test_the_advice_for_assignments_works():
 
 def test_in_place_operators_on_a_plain_array():
     def loss(x):
-        out = np.zeros(3)
+        out = OUTSIDE[:3]
         out += x
         return np.sum(out)
 

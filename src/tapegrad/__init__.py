@@ -25,6 +25,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
     from tapegrad.loops import cond, map, range, scan, while_loop
     from tapegrad.settings import cache_info, clear_cache, set_num_threads
     from tapegrad.testing import gradcheck
+    from tapegrad.tracing.answers import while_traced
     from tapegrad.tracing.custom import Function
 
 __version__ = "0.1.0"
@@ -49,6 +50,7 @@ __all__ = [
     "value_and_grad",
     "vjp",
     "while_loop",
+    "while_traced",
 ]
 
 if _typing.TYPE_CHECKING:

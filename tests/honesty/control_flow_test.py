@@ -359,10 +359,27 @@ def test_a_table_of_results(derivative):
 
 
 def test_a_float_of_a_traced_number():
-    """`float(x)` and `math.exp(x)` of a traced real -> error with the line"""
-    for f in (lambda x: float(x) ** 2, lambda x: math.exp(x)):
-        with refused(TypeError, "plain Python float", "lambda x:", "np.exp"):
+    """`float(x)` of a traced real -> error with the line"""
+    for f in (lambda x: float(x) ** 2, lambda x: math.fsum([x])):
+        with refused(TypeError, "plain Python float", "lambda x:", "NumPy's functions"):
             grad(f)(np.float64(2.0))
+
+
+def test_functions_of_the_math_module(derivative):
+    """`math.exp(x)`, `math.log(x)` of a traced real -> traced; their errors are branches"""
+
+    def f(x):
+        try:
+            return math.log(x) * math.hypot(x, 2.0) + math.sin(x) ** 2
+        except ValueError:
+            return math.exp(x) * 2
+
+    df = derivative(f)
+    df.at(2.0)
+    df.at(0.5)
+    df.at(-1.0)
+    df.at(-0.5)
+    df.at(3.0)
 
 
 def test_errors_of_floating_point(derivative):

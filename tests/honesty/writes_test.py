@@ -482,9 +482,9 @@ def test_a_write_to_a_captured_array():
         np.exp(x, out=buffer)
         return np.sum(buffer)
 
-    with refused(TypeError, "buffer[:] = x**2", "tapegrad.numpy"):
+    with refused(TypeError, "buffer[:] = x**2", "np.zeros(n)"):
         grad(f)(X)
-    with refused(TypeError, "np.exp(x, out=buffer)", "tapegrad.numpy"):
+    with refused(TypeError, "np.exp(x, out=buffer)", "np.zeros(n)"):
         grad(g)(X)
     np.testing.assert_array_equal(buffer, 0.0)
 
@@ -707,34 +707,47 @@ def test_a_stand_alone_gradient():
 
 
 def test_a_plain_array_cannot_hold_traced_values():
-    """`np.zeros(n)` filled with traced values, `np.array([a, b])` -> error that says how to"""
+    """an array from outside is filled with traced values -> error that says how to"""
+    outside = np.zeros(4)
 
     def filled(x):
-        y = np.zeros(4)
-        y[0] = x[0] ** 2
-        return np.sum(y)
+        outside[0] = x[0] ** 2
+        return np.sum(outside)
 
     def added(x):
-        y = np.zeros(4)
+        y = outside
         y += x
         return np.sum(y)
 
     def put(x):
-        y = np.zeros(4)
-        np.put(y, [0], x[0])
-        return np.sum(y)
-
-    def stacked(x):
-        return np.sum(np.array([x[0], x[1]]))
+        np.put(outside, [0], x[0])
+        return np.sum(outside)
 
     for f, line in [
-        (filled, "y[0] = x[0] ** 2"),
+        (filled, "outside[0] = x[0] ** 2"),
         (added, "y += x"),
-        (put, "np.put(y, [0], x[0])"),
-        (stacked, "np.array([x[0], x[1]])"),
+        (put, "np.put(outside, [0], x[0])"),
     ]:
-        with refused(TypeError, line, "tapegrad.numpy"):
+        with refused(TypeError, line, "np.zeros(n)"):
             grad(f)(X)
+
+
+def test_numpys_arrays_hold_traced_values(derivative):
+    """`np.zeros(n)` filled with traced values, `np.array([a, b])`, lists for arrays -> right"""
+
+    def f(x):
+        y, t = np.zeros(len(x)), np.ones((2, len(x)))[1]
+        for k in range(len(x)):
+            y[k] = x[k] ** 2 + y[k - 1]
+            t[k:] += y[k]
+        np.put(t, [0], x[1])
+        turned = np.array([[x[0], -x[1]], [x[1], x[0]]]) @ y[:2]
+        return np.sum(y * t) + np.sum(turned) + np.dot([x[0], 2.0], y[:2]) * np.max([x[0], x[1]])
+
+    df = derivative(f)
+    df.at(X)
+    df.at(X[:3])
+    df.at(-X)
 
 
 def test_arrays_to_be_filled(derivative):

@@ -135,7 +135,7 @@ def test_indices_may_be_arrays(write: str) -> None:
     assert same(f, np.arange(5.0) / 5, np.array([1, 2, 1])) > 50
 
 
-@pytest.mark.parametrize("name", [name for name, kind in DECLARED.items() if kind.indexed])
+@pytest.mark.parametrize("name", [name for name, kind in DECLARED.items() if kind.movable])
 def test_what_rounds_may_move_is_an_index_alone(name: str) -> None:
     assert [field.name for field in fields(DECLARED[name])] == ["index"]
 

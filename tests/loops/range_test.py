@@ -290,12 +290,13 @@ def test_plain_arrays_are_indexed_and_filled():
 
 
 def test_what_others_hold_isnt_filled():
+    outside = np.zeros(20)
+
     def f(w):
-        y = np.zeros(20)
-        kept = [y]
+        y = outside
         for t in tapegrad.range(20):
             y[t] = w
-        return np.sum(kept[0])
+        return np.sum(outside)
 
     def part(w):
         whole = np.zeros(20)
@@ -304,9 +305,20 @@ def test_what_others_hold_isnt_filled():
             y[t] = w
         return np.sum(whole)
 
-    for g in (f, part):
-        with pytest.raises(UnsupportedError, match="others hold"):
+    for g, words in ((f, "others hold"), (part, "other arrays show a part")):
+        with pytest.raises(UnsupportedError, match=words):
             grad(g)(2.0)
+
+
+def test_what_the_function_has_made_is_filled_for_all_who_hold_it():
+    def f(w):
+        y = np.zeros(20)
+        kept = [y]
+        for t in tapegrad.range(20):
+            y[t] = w * t
+        return np.sum(kept[0])
+
+    assert grad(f, compile="never")(2.0) == 190.0
 
 
 # ---- rounds that do more, or don't do the same: the frame makes them all

@@ -149,11 +149,11 @@ class Region(Parametric):
 
 class Scatter(Parametric):
     """Writes operands into a larger result, or adds them to it: after the first one, if the result
-    starts as that, and else all of them. They stand in boxes, or where `write` says; or
-    `by_arrays`, the operands after the first written are index arrays."""
+    starts as that, and else all of them. They stand in boxes, or where `write` says, or the
+    operands after the first written are `indexed`, index arrays of where it stands."""
 
     onto: ClassVar[str] = "zeros"  # what is there before: "zeros", "first" or "nothing"
-    by_arrays: ClassVar[bool] = False
+    indexed: ClassVar[bool] = False
 
     def boxes(self, *xs: Any) -> Sequence[StaticIndex]:
         """Where each operand that is written stands; nothing if that isn't a box."""

@@ -31,7 +31,7 @@ class SetItem(Scatter):
     index: StaticIndex
 
     name = "setitem"
-    indexed = True
+    movable = True
     onto = "first"
     updates = True
 
@@ -184,7 +184,7 @@ class ScatterAdd(Scatter):
     shape: tuple[int, ...]
 
     name = "scatter_add"
-    by_arrays = True
+    indexed = True
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(self.shape)
@@ -212,7 +212,7 @@ class ScatterSet(Scatter):
 
     name = "scatter_set"
     onto = "first"
-    by_arrays = True
+    indexed = True
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)

@@ -33,7 +33,7 @@ def scatter(low: Lowering, call: Call) -> None:
     primitive: Any = call.primitive
     if primitive.onto == "first":
         x = call.operands[0]
-        if primitive.by_arrays:
+        if primitive.indexed:
             check_ranges(low, call.operands[2:], x.shape, call)
         adds = isinstance(primitive, Moving) and primitive.adds
         cell = low.writable(call, x)
@@ -48,7 +48,7 @@ def scatter(low: Lowering, call: Call) -> None:
     if primitive.onto == "zeros":
         fill_zeros(low, cell, call)
     # Among index arrays a place may come twice.
-    write(low, cell, call, ADD if primitive.by_arrays else None)
+    write(low, cell, call, ADD if primitive.indexed else None)
 
 
 def write(low: Lowering, cell: Cell, call: Call, combine: Fold | None = None) -> None:
@@ -67,11 +67,11 @@ def write(low: Lowering, cell: Cell, call: Call, combine: Fold | None = None) ->
             into(low, cell, index, x, combine, call.src)
         return
     y, *arrays = written
-    if primitive.by_arrays:
+    if primitive.indexed:
         check_ranges(low, arrays, cell.shape, call)
     indices = indices_for(y.shape)
     at = at_indices(indices)
-    if primitive.by_arrays:
+    if primitive.indexed:
         target = indirect(low, arrays, cell.shape, at)
     else:
         target = entries(primitive.write(at))

@@ -60,6 +60,7 @@ class Conversions:
     def __bool__(self: Any) -> bool:
         if self._aval.size != 1:
             return bool(np.asarray(self._concrete))  # NumPy's own error
+        self._trace.spoil()
         found = bool(self._scalar_value("bool")) and not self._trace.presuming
         condition = self._as_scalar()
         if self._aval.dtype != np.bool_:
@@ -80,6 +81,7 @@ class Conversions:
     @unobserved
     def _guarded(self, what: str) -> Any:
         """The value of a number without a derivative, which is taken for granted from here on."""
+        self._trace.spoil()
         value = self._scalar_value(what)
         if formats_text():
             tell(self)
@@ -88,6 +90,17 @@ class Conversions:
         self._decide(what)
         self._trace.guard(self._as_scalar(), value, what)
         return value
+
+    @unobserved
+    def _guarded_array(self: Any) -> np.ndarray:
+        """Integers or booleans, which are taken for granted from here on."""
+        if self._aval.shape == ():
+            return np.array(self._guarded("an integer or a boolean in a plain array"))
+        found = np.array(self._concrete)
+        self._decide("integers or booleans in a plain array")
+        same: Any = np.all(np.equal(self, found.copy()))
+        self._trace.guard(same, True, "integers or booleans in a plain array")
+        return found
 
     def _guarded_int(self, what: str) -> int:
         if self._aval.dtype.kind != "f":
@@ -119,9 +132,7 @@ class Conversions:
             )
         else:
             name, instead = called_now()
-            drop = (
-                f"use {instead}" if name else "drop float(...), and use np.exp instead of math.exp"
-            )
+            drop = f"use {instead}" if name else "drop float(...), and use NumPy's functions"
             advice = (
                 f"{drop}. A function that needs plain numbers can be declared with "
                 "tapegrad.primitive"
@@ -136,8 +147,8 @@ class Conversions:
 
     def __array__(self: Any, *args: Any, **kwargs: Any) -> Any:
         self._trace.check_alive()
-        if self._aval.shape == () and self._aval.dtype.kind in "iub":
-            return np.array(self._guarded("an integer or a boolean in a plain array"))
+        if self._aval.dtype.kind in "iub" and not (self._aval.shape and self._trace.opaque):
+            return np.array(self._guarded_array(), *args[:1])
         if assigns_item():
             raise self._assigned()
         if caller() == "SciPy":
@@ -162,9 +173,9 @@ class Conversions:
         return self._trace.refused(
             ConversionError(
                 f"a traced value ({self._aval}) is assigned into a plain NumPy array{at_line()}, "
-                "which carries no derivative. Import tapegrad.numpy as np, whose np.zeros can hold "
-                "it, make the array with np.zeros_like(x, shape=...) of a traced x, or put the "
-                "parts together with np.stack or np.concatenate"
+                "that the function hasn't made, or that code has which isn't traced; it carries no "
+                "derivative. Make the array in the function, with np.zeros(n) or np.array(a), or "
+                "put the parts together with np.stack or np.concatenate"
             )
         )
 

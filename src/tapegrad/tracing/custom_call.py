@@ -40,7 +40,7 @@ from tapegrad.tracing.mixed import (
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import Traced, input_aval, trace_function
 from tapegrad.tracing.source import at_line, at_source, user_source
-from tapegrad.tracing.trace import innermost, tracing_depth, untraced
+from tapegrad.tracing.trace import current_trace, innermost, tracing_depth, untraced
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 # ---- calling
@@ -107,6 +107,9 @@ class CustomCall(Applied):
         """The body, traced as a function of the operands that returns (result, saved)."""
 
         def body(*values: Any) -> Any:
+            trace = current_trace()
+            if trace is not None:
+                trace.opaque = True
             args, kwargs = self.arguments.fill(values)
             returned = self.operation.run(args, kwargs)
             for value, word in zip(values, self.words, strict=True):

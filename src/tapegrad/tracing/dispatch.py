@@ -1,4 +1,5 @@
-"""What tracers hand on to the front end. That is built on tracers, and puts itself in here."""
+"""What tracers hand on to the front end. That is built on tracers, and puts itself in here; so does
+what says which trace is running."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ class Dispatch:
     """The front end, as tracers see it: `tracing.frontend` fills it in when it is imported, which
     is before the first tracer is made."""
 
+    trace: Handler  # the innermost trace that is running in this thread, or None
     ufunc: Handler  # of a universal function, its method, inputs and keywords
     known: Handler  # what a universal function came to on operands like these
     function: Handler  # of another function of NumPy's, its arguments and keywords
@@ -23,6 +25,9 @@ class Dispatch:
     setitem: Handler
     put: Handler
     flat: Handler  # what `x.flat` is
+    draw: Handler  # what a method of a generator of random numbers gives
+    plain: Handler  # the plain array of one that the function made; None for all else
+    gathered: Handler  # a plain array as a traced one, if what it is indexed with asks for that
     as_operand: Handler  # an operand that may be a list
     stack: Handler
     # of branches that go both ways: see `tracing.merging`

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import user_frames
 
@@ -25,12 +26,7 @@ _BITS = "x.astype(dtype), which converts numbers: a trace doesn't follow the bit
 # By the modules and classes that have the names
 REFUSED: dict[str, dict[str, str]] = {
     "np": {
-        """array asanyarray asarray asarray_chkfinite ascontiguousarray asfortranarray
-        require""": "tapegrad.numpy's np.array, or np.stack([a, b]); np.copy(x) for an array",
-        "full": "np.full_like(x, value, shape=shape)",
-        "fromiter": "np.stack(list(xs))",
-        "c_": "np.column_stack([a, b])",
-        "r_": "np.concatenate([a, b])",
+        "asarray_chkfinite require": "np.array(x)",
         "array2string array_repr array_str format_float_positional format_float_scientific": (
             "a text that is made outside of the function, of what it returns"
         ),
@@ -90,7 +86,7 @@ def _by_identity() -> dict[int, tuple[str, str]]:
     """The names and advice by functions and types, which NumPy holds for good."""
     found: dict[int, tuple[str, str]] = {}
     for home, name, advice in declared():
-        f = getattr(_module(home), name, None)
+        f = original_of(getattr(_module(home), name, None))
         if f is None or home in ("np.ndarray", "np.generic"):
             continue
         if id(f) not in found or name == f.__name__:  # it may have several
@@ -120,7 +116,7 @@ def called_now() -> tuple[str, str]:
     """The name of NumPy's that the user's program is calling, and what to use instead; empty texts
     if that isn't known, or it isn't refused."""
     frame = next(user_frames(), None)
-    f = None if frame is None or frame.f_lasti < 0 else _callee(frame)
+    f = None if frame is None or frame.f_lasti < 0 else original_of(_callee(frame))
     known = _by_identity()
     return known.get(id(f)) or known.get(id(type(f))) or ("", "")
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from tapegrad.errors import LeakedTracerError
 from tapegrad.ir.tape import Source, Tape, Var
 from tapegrad.tracing.observe.harmless import is_pythons_class
-from tapegrad.tracing.observe.reads import Reads
+from tapegrad.tracing.observe.reads import Reads, value_at
 from tapegrad.tracing.source import at_source
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer
@@ -23,9 +23,10 @@ _DEEPEST = 4  # of containers in containers
 
 def check_leaks(trace: Trace, reads: Reads, tape: Tape) -> None:
     """A LeakedTracerError if one of the trace's values is where the function has written."""
+    _make_plain(trace, reads)
     for word, value in reads.left():
         for found in _tracers(value, _DEEPEST):
-            if found._trace is trace:
+            if found._trace is trace and not found._is_constant():
                 raise LeakedTracerError(
                     f"{trace.label} left a traced value{at_source(_source(found, tape))} in "
                     f"{word!r}, which outlives the trace. Later calls don't run the function again "
@@ -34,10 +35,40 @@ def check_leaks(trace: Trace, reads: Reads, tape: Tape) -> None:
                 )
 
 
+def _make_plain(trace: Trace, reads: Reads) -> None:
+    """Arrays that the function made, that hold no traced value and that it has left somewhere are
+    plain ones from here on."""
+
+    def plain(x: Any, depth: int) -> Any:
+        if isinstance(x, Tracer):
+            return x._value if x._trace is trace and x._is_constant() else x
+        if depth and type(x) in (list, dict):
+            for key, value in list(x.items() if type(x) is dict else enumerate(x)):
+                found = plain(value, depth - 1)
+                if found is not value:
+                    x[key] = found
+        return x
+
+    for (_, at), (holder, _, _) in list(reads.written.items()):
+        what, key = cast(Any, at)
+        value = value_at(holder.x, at)
+        found = plain(value, _DEEPEST)
+        if found is value:
+            continue
+        if what == "item":
+            holder.x[key.key] = found
+        elif what == "cell":
+            holder.x.__closure__[key].cell_contents = found
+        else:
+            object.__setattr__(holder.x, key, found)
+    for place in reads.mutated.values():
+        plain(place.x, _DEEPEST)
+
+
 def check_returned(trace: Trace, x: Any, what: str) -> None:
     """A LeakedTracerError if a result that isn't taken apart holds one of the trace's values."""
     for found in _tracers(x, _DEEPEST, inside=True):
-        if found._trace is trace:
+        if found._trace is trace and not found._is_constant():
             raise LeakedTracerError(
                 f"{trace.label} returns {what}, which holds a traced value. Later calls don't "
                 "run the function again and would find this one there. Return arrays, numbers, and "

@@ -314,7 +314,7 @@ class Rounds:
                     f"{self.label}: a traced integer is used as an index, a length or a range"
                     f"{at_source(guard.src)}, and it isn't {guard.expected.value} in all rounds. "
                     "An array that is traced takes it, x[k], and a plain array as "
-                    "tapegrad.numpy.array(x); or pass the array as xs, of which each round gets "
+                    "np.array(x); or pass the array as xs, of which each round gets "
                     "its entry"
                 ) from error
             raise TraceError(

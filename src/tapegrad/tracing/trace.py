@@ -35,6 +35,7 @@ from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Sourc
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.tracing.aside import Aside
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.layout import note_aliased_write
 from tapegrad.tracing.observe.observer import note_captured, note_written
 from tapegrad.tracing.proxy import Proxy
@@ -116,6 +117,9 @@ def tracing_depth() -> int:
 def current_trace() -> Trace | None:
     """The innermost trace that is running in this thread."""
     return _under_way.stack[-1][0] if _under_way.stack else None
+
+
+dispatch.trace = current_trace
 
 
 def traces_under_way() -> list[Trace]:
@@ -202,6 +206,10 @@ class Trace:
         self.captured: dict[int, tuple[Var, Any]] = {}
         self._memories: dict[Any, tuple[Var, Any]] = {}
         self.pins: dict[Var, Proxy] = {}  # see `tracer.to_operand`
+        # Of made arrays: those that untraced code has, and what variables of them hold
+        self.handed: list[tuple[Any, Any]] = []
+        self.contents: dict[Var, np.ndarray] = {}
+        self.opaque = False  # whether NumPy runs its function where that can't be traced
         self._checksums: list[tuple[np.ndarray, int, Source | None]] = []
         self._guarded: set[Guard] = set()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
@@ -223,12 +231,20 @@ class Trace:
         around = current_trace()
         self.idle: bool = idle or (around is not None and around.idle)
         self.repeats: bool = repeats or (around is not None and around.repeats)
+        # Whether a frame of the user's makes the rounds, which each are made if they do more
+        self.in_frame: bool = frame is not None or (
+            around is not None and around.in_frame and not repeats
+        )
         self.presuming = False
         # How warnings were treated when it began, and what stands for errors of floating point that
         # nobody watches for: see `tracing.floating`
         show = vars(warnings).get("_showwarnmsg_impl")
         self.warned = (warnings.filters, list(warnings.filters), show)
         self.calm: Any = None
+        # What is known of calls at places in the user's code, and what is noted of one that becomes
+        # known: see `tracing.recipes`
+        self.places: dict[Any, Any] = {}
+        self.learning: Any = None
 
     def __enter__(self) -> Trace:
         _drop_ended()
@@ -331,18 +347,24 @@ class Trace:
         src = self.src or user_source()
         return self.builder.call(primitive, operands, src, self.reason)
 
-    def note_write(self, tracer: Proxy) -> None:
-        """`tracer`, which is no view, is written to in place."""
-        src = user_source()
+    def note_write(self, tracer: Proxy, src: Source | None = None) -> None:
+        """`tracer`, which is no view, is written to in place, at `src` or at the line that runs."""
+        src = src or user_source()
         note_written(tracer)
         self._written.setdefault(id(tracer), (tracer, src))
-        note_aliased_write(tracer, src)
+        if tracer._may_alias:
+            note_aliased_write(tracer, src)
 
     def written(self, tracers: Sequence[Proxy]) -> tuple[tuple[int, Source | None], ...]:
         """Which of these tracers were written to, and where that was done first."""
         return tuple(
             (k, self._written[id(x)][1]) for k, x in enumerate(tracers) if id(x) in self._written
         )
+
+    def spoil(self) -> None:
+        """The call under way does what a recipe doesn't tell."""
+        if self.learning is not None:
+            self.learning.spoiled = True
 
     def set_aside(self) -> bool:
         """From here on calls are recorded so that they can be taken from the tape again. Whether
@@ -410,6 +432,8 @@ class Trace:
         """Record that the traced function took the value of a scalar for granted, at `src` or at
         the line that runs now; None where it is a literal."""
         operand, _ = tracer._read()
+        if self.learning is not None:
+            self.learning.note_guard(operand, expected, what)
         if isinstance(operand, Literal):
             return None
         found = Literal(operand.dtype.type(expected))

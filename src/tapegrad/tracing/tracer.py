@@ -30,6 +30,7 @@ from tapegrad.tracing.attributes import NumpyAttributes
 from tapegrad.tracing.chains import Chosen, unviewed, viewed
 from tapegrad.tracing.conversions import AsIndex, Conversions, Rounds
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.elements import writing
 from tapegrad.tracing.hashing import hash_of
 from tapegrad.tracing.layout import (
     is_doubtful,
@@ -46,7 +47,7 @@ from tapegrad.tracing.numbers import (
     WholeMethods,
 )
 from tapegrad.tracing.observe.effects import Stopped
-from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.observe.observer import note_remembered, unobserved
 from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import asks_for, asks_itself, at_line, user_source
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
@@ -122,6 +123,7 @@ class Tracer(Conversions, Proxy):
     @property
     def _concrete(self) -> Any:
         """The NumPy value; an error in an abstract trace, which has none."""
+        self._trace.spoil()
         value = self._read()[1]
         if value is None:
             raise ConversionError(
@@ -162,6 +164,10 @@ class Tracer(Conversions, Proxy):
         root = self._root
         if trace.writable is not None and not trace.writable(self._owner):
             raise Stopped
+        if root is not None and not self._chain:  # it shows all of a made array
+            root._write(primitive, *operands)
+            return
+        self._owner._let_be_written()
         alone = root is None and primitive.updates and self._is_alone()
         new = record(trace, primitive, [self, *operands], primitive.update if alone else None)
         trace.note_write(self._owner)
@@ -176,6 +182,11 @@ class Tracer(Conversions, Proxy):
             new = unviewed(record, trace, view, below, new)
         root._operand, root._value = new._operand, laid_out_like(new._value, root._value)
         root._version += 1
+
+    def _is_constant(self) -> bool:
+        return False  # see `made`
+
+    def _let_be_written(self) -> None: ...
 
     def _is_alone(self) -> bool:
         """Whether the value is an array that nobody has but this tracer, nor a view of it: then it
@@ -241,16 +252,12 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):
 
     shape = property(lambda self: self._aval.shape, _in_place)
     dtype = property(lambda self: self._aval.dtype, _in_place)
+    mT = property(lambda self: np.swapaxes(self, -1, -2))
 
-    @property
-    def mT(self) -> Any:
-        return np.swapaxes(self, -1, -2)
-
-    def __deepcopy__(self, memo: Any) -> Any:
+    def __copy__(self, memo: Any = None) -> Any:
         return np.copy(self)
 
-    def __copy__(self) -> Any:
-        return np.copy(self)
+    __deepcopy__ = __copy__
 
     def __complex__(self) -> complex:
         raise ConversionError(f"complex numbers can't be traced yet{at_line()}")
@@ -268,9 +275,7 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):
     def __contains__(self, x: Any) -> bool:
         return bool((self == x).any())
 
-    @unobserved
-    def __setitem__(self, index: Any, value: Any) -> None:
-        dispatch.setitem(self, index, value)
+    __setitem__ = writing(lambda self, index, value: dispatch.setitem(self, index, value))
 
     def __delitem__(self, index: Any) -> None:
         raise ValueError("cannot delete array elements")
@@ -411,6 +416,9 @@ def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
     if isinstance(x, Tracer):
         if x._trace is trace:
             return x._read()
+        if not x._trace.alive and x._is_constant():
+            note_remembered(x._value)
+            return to_operand(trace, x._value)
         x._trace.check_alive()
         operand, value = x._read()
         if isinstance(operand, Literal):
@@ -431,6 +439,8 @@ def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
 def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) -> Any:
     """Record one call, evaluate it if the operands have values, and wrap the results."""
     plain, values, known = [], [], True
+    if trace.learning is not None:
+        trace.learning.look()
     for x in operands:
         operand, value = to_operand(trace, x)
         plain.append(operand)

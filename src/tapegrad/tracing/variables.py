@@ -22,6 +22,7 @@ import numpy as np
 from tapegrad.core.arrays import objection
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Literal
+from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES
 from tapegrad.tracing.observe.liveness import flow_of
@@ -225,6 +226,9 @@ def variables(frame: FrameType, place: int, inner: Trace | None = None) -> Varia
 def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) -> None:
     kind: Any = type(x)
     if isinstance(x, Tracer):
+        if is_made(x) and x._trace.alive:  # the round may write to it
+            x._owner._let_be_written()
+            is_made(x)
         if x._trace.alive and _is_apart(x):
             found.shape[path] = "traced", found.first(x, path)
             found.tracers.append(x)

@@ -12,13 +12,17 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.tracing import recipes
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
+    answering,
+    constants,
     contracting,
     indexing,
     joining,
     linalg,
+    mathematics,
     memory,
     misc,
     nans,
@@ -33,13 +37,12 @@ from tapegrad.tracing.frontend import (
     windowing,
 )
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
-from tapegrad.tracing.frontend.methods import METHODS, call_method
+from tapegrad.tracing.frontend.known import known_call
+from tapegrad.tracing.frontend.methods import METHODS
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
-from tapegrad.tracing.frontend.ufuncs import call_ufunc, known_call
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import settle
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
 
@@ -109,12 +112,19 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 }
 
 
-@unobserved
+_EINSUM, _TEXTS = np.einsum, (np.array2string, np.array_repr, np.array_str)
+
+
 def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     """What NumPy calls for a function of its own with a tracer among the arguments."""
     if running.numpys:  # what called that is watched
         return _called(func, args, kwargs)
-    return watching(func, args, kwargs, lambda: _called(func, args, kwargs))
+    return recipes.applied(
+        func,
+        args,
+        kwargs,
+        lambda: watching(func, args, kwargs, lambda: _called(func, args, kwargs)),
+    )
 
 
 def _called(func: Any, args: Any, kwargs: Any) -> Any:
@@ -126,8 +136,8 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
             return func(*given, **named)
         # How an einsum lies in memory follows from its operands' strides.
         result = implementation(*given, **form.own(named))
-        return settle(result, given, certain=func is not np.einsum)
-    if func in (np.array2string, np.array_repr, np.array_str):
+        return settle(result, given, certain=func is not _EINSUM)
+    if func in _TEXTS:
         tell(args[0])
         return func(args[0]._concrete, *args[1:], **kwargs)
     numbers = numbers_taken(args, kwargs)
@@ -141,16 +151,14 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
     )
 
 
-dispatch.ufunc, dispatch.known, dispatch.function = call_ufunc, known_call, call_function
-dispatch.method, dispatch.methods = call_method, METHODS
+dispatch.known, dispatch.function = known_call, constants.door(call_function)
+dispatch.methods = METHODS
 dispatch.element, dispatch.number, dispatch.flat = (
     indexing.element,
     indexing.as_python,
     indexing.Flat,
 )
-dispatch.getitem, dispatch.setitem, dispatch.put = (
-    indexing.getitem,
-    scattering.setitem,
-    scattering.put,
-)
+dispatch.put = scattering.put
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
+answering.declare_all(FUNCTIONS)
+mathematics.declare_all()

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.trees import is_array
+from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, has_tracer
@@ -153,6 +154,7 @@ _module = cache(_Module)
 
 def _ours(x: Any, fresh: dict[FunctionType, FunctionType] | None = None) -> Any:
     """What stands in borrowed code for what a name means to NumPy; see `_rebound` for `fresh`."""
+    x = original_of(x)
     if isinstance(x, ModuleType):
         return _module(x) if x.__name__.startswith("numpy") else x
     if isinstance(x, _CALLED) and x in _OURS:
@@ -218,6 +220,12 @@ def borrowed(function: Any) -> Callable[..., Any]:
             running.numpys = before
 
     return run
+
+
+@cache
+def borrowed_method(kind: type, name: str) -> Callable[..., Any]:
+    """NumPy's own code of a method of one of its classes, for traced arrays."""
+    return _rebound(getattr(kind, name))
 
 
 def _taken(x: Any, given: Any) -> Any:

@@ -212,8 +212,8 @@ def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") 
     if not isinstance(out, Tracer):
         raise ConversionError(
             f"a traced value can't be written into a plain NumPy array{at_line()}, by out= or an "
-            "in-place operator. Import tapegrad.numpy as np, whose np.zeros can hold it, make the "
-            "array with np.zeros_like(x) of a traced x, or write y = y + x instead of y += x"
+            "in-place operator. Make the array in the function, with np.zeros(n) or np.array(a), "
+            "or write y = y + x instead of y += x"
         )
     if out._is_scalar():  # a NumPy scalar or a Python number, not an array of no axes
         raise TypeError("return arrays must be of ArrayType")

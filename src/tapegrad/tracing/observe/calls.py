@@ -6,6 +6,7 @@ array that goes to a traced call is an input of the tape, and isn't read.
 
 from __future__ import annotations
 
+import collections
 import contextvars
 import functools
 import inspect
@@ -44,16 +45,57 @@ from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 
 
+def generator_of(f: Any, args: Sequence[Any]) -> Any:
+    """The generator of random numbers of which a method is called; None if it is none."""
+    if f is randomness.seed():
+        return randomness.numpys()
+    held = getattr(f, "__self__", None) if type(f) in (types.MethodType, *_BOUND) else None
+    kinds = randomness.kinds()
+    if isinstance(held, kinds):
+        return held
+    if args and isinstance(args[0], kinds):
+        own = getattr(type(args[0]), getattr(f, "__name__", ""), None)
+        return args[0] if own is f else None
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_foreign_module(name: str) -> bool:
+    root = name.partition(".")[0]
+    return root not in sys.stdlib_module_names and root not in ("numpy", "tapegrad")
+
+
+def is_foreign(f: Any) -> bool:
+    """Whether what is called is written in C, and neither Python's nor NumPy's."""
+    kind: Any = type(f)
+    if kind is types.FunctionType or kind is types.MethodType or isinstance(f, Value):
+        return False
+    if isinstance(f, type):
+        return not f.__flags__ & _MADE_BY_A_CLASS_STATEMENT and _is_foreign_module(module_of(f))
+    if kind in _BOUND:
+        held = f.__self__
+        if held is None or isinstance(held, types.ModuleType):
+            return _is_foreign_module(f.__module__ or "builtins")
+        return _is_foreign_module(module_of(type(held)))
+    return type(kind.__call__) is not types.FunctionType and _is_foreign_module(module_of(kind))
+
+
+_MADE_BY_A_CLASS_STATEMENT = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+
+
 def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """`f(*args, **kwargs)` is about to be called."""
     kind: Any = type(f)
+    if o.drawing is not None:  # `draw` stands in its place
+        given, o.drawing = [x for x in args if x is not o.drawing], None
+        return o.taken([*given, *kwargs.values()])
     if kind is DISPATCHER or kind is np.ufunc:
         if _harmless.get(id(f)) is not f:
             if is_harmless(f):
-                _harmless[id(f)] = f
+                _note_harmless(f)
             else:
                 o.reads.lost(name_of(f))
-        if not kwargs and all(map(CALM.__getitem__, map(type, args))):
+        if _are_calm(args, kwargs) and "out" not in kwargs:
             return None
         if f.__name__ in _TEXTS:
             o.printed(args)
@@ -61,11 +103,20 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
             o.changes(x)
         return o.taken([*args, *kwargs.values()] if kwargs else args)
     if kind is types.FunctionType:
-        if not is_own(f.__code__):
-            return _told(o, f) if is_silent(f.__code__) else None  # it is followed
-        if not f.__code__.co_filename.startswith(_TAPEGRAD) and not is_harmless(f):
-            o.reads.lost(name_of(f))
+        if _harmless.get(id(f)) is not f:
+            if not is_own(f.__code__):
+                return _told(o, f) if is_silent(f.__code__) else None  # it is followed
+            if f.__code__.co_filename.startswith(_TAPEGRAD) or is_harmless(f):
+                _note_harmless(f)
+            else:
+                o.reads.lost(name_of(f))
+        if _are_calm(args, kwargs):
+            return None
         return o.taken([*args, *kwargs.values()], whole=True)
+    if f is randomness.seed():
+        return _of_generator(o, f, (randomness.numpys(), *args), kwargs)
+    if _harmless.get(id(f)) is f and _are_calm(args, kwargs):
+        return None
     seeded = randomness.is_seeded(f, args, kwargs)
     if seeded is not None:
         if not seeded:
@@ -127,10 +178,30 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
             o.refuse(randomness.drawn_by(o.label, "os.urandom"))
         o.reads.lost(name_of(f))
         return None
+    if kind is types.BuiltinFunctionType and f in _OF_NUMBERS:
+        _note_harmless(f)
     return _method(o, f, args, kwargs)
 
 
-_harmless: dict[int, Any] = {}  # functions of NumPy's that are, by id
+MOST = 10_000  # functions that are held
+_harmless: dict[int, Any] = {}  # functions of C's and NumPy's that are, by id
+_OF_NUMBERS = {abs, divmod, len, max, min, pow, round, sum}  # and tell nothing else of them
+
+
+def _note_harmless(f: Any) -> None:
+    if len(_harmless) >= MOST:
+        _harmless.clear()
+    _harmless[id(f)] = f
+
+
+def _are_calm(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether there is nothing to be noted of any argument."""
+    for x in args:
+        if not CALM[type(x)]:
+            return False
+    return not kwargs or all(CALM[type(x)] for x in kwargs.values())
+
+
 _TAPEGRAD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 _UNBOUND = (
@@ -298,7 +369,8 @@ def _of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any])
         if all(x is None for x in (*args[1:], *kwargs.values())):
             o.refuse(randomness.unseeded(o.label))
         return None
-    return o.draws(args[0])
+    note = o.taken([*args[1:], *kwargs.values()])  # what is drawn is drawn of these again
+    return both(note, o.draws(args[0]))
 
 
 _CHANGING = {
@@ -310,6 +382,7 @@ _CHANGING = {
     *("byteswap", "__init__", "move_to_end", "__setstate__", "__setattr__", "__delattr__"),
     "__imatmul__",
 }
+_PUTTING, _ENDED = ("append", "appendleft"), (list, collections.deque)
 _FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _TEXTS = {
     *("str", "repr", "ascii", "format", "format_map", "__str__", "__repr__", "__format__"),
@@ -345,7 +418,9 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
     texts = name in ("format", "format_map") and args and isinstance(args[0], str)
     if texts and not all(CALM[type(x)] for x in (*args[1:], *kwargs.values())):
         o.reads.lost("str.format")  # which may read attributes
-    note = o.taken([*args, *kwargs.values()])
+    # What puts one more value at an end doesn't look at those that are there.
+    puts = name in _PUTTING and args and type(args[0]) in _ENDED
+    note = o.taken([*(args[1:] if puts else args), *kwargs.values()])
     if args and name in _CHANGING:
         o.changes(args[0])
     elif len(args) > 1 and name == "at" and type(args[0]) is np.ufunc:

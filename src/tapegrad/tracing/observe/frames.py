@@ -81,6 +81,11 @@ def operand(top: int, k: int) -> Any:
         return MISSING
 
 
+def operand_at(top: int, k: int) -> int:
+    """Where that operand is."""
+    return top - _WORD * k
+
+
 def operands(top: int) -> tuple[Any, Any]:
     """The upper two entries of the stack, the topmost last."""
     try:

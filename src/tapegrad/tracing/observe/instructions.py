@@ -16,6 +16,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
+from tapegrad.tracing.observe.closed import rest
 from tapegrad.tracing.observe.frames import (
     MISSING,
     entry,
@@ -33,6 +34,7 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
+from tapegrad.tracing.observe.replacing import put, put_traced
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 
@@ -174,7 +176,8 @@ def delete_attribute(a: Activation, name: str) -> None:
 
 
 def subscript(a: Activation, _: Any) -> Then | None:
-    return look_up_item(a, *operands(a.stack))
+    x, key = operands(a.stack)
+    return look_up_item(a, put_traced(a, 1, x, key), key)
 
 
 def subscript_slice(a: Activation, _: Any) -> Then | None:
@@ -325,6 +328,8 @@ def step_iterator(a: Activation, depth: int) -> None:
     place = a.o.reads.places.get(id(operand(a.stack, depth)))
     if place is not None:
         a.o.reads.lost(place.word)
+    elif a.loops:
+        rest(a, a.frame.f_lasti >> 1)
 
 
 # ---- calls
@@ -356,6 +361,8 @@ def call_with(a: Activation, above: int, count: int, names: tuple[str, ...]) -> 
         values = [second, *values]
     named = len(names)
     kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
+    places = [above + k for k in range(count)]
+    put(a, f, above + count + (first is not MISSING), values, places)
     a.o.running = a
     a.direct = _code_of(f)
     return called(a.o, f, values[: len(values) - named] if named else values, kwargs)
@@ -365,7 +372,9 @@ def call_ex(a: Activation, flags: int) -> Then | None:
     above = flags & 1
     kwargs = a.top(0) if above else {}
     args, f = a.top(above), a.top(above + 1)
-    f = a.top(above + 2) if f is MISSING else f  # Python 3.13 leaves the upper entry empty
+    lower = f is MISSING  # Python 3.13 leaves the upper entry empty
+    f = a.top(above + 2) if lower else f
+    put(a, f, above + 1 + lower, args if type(args) in (list, tuple) else (), together=above)
     o = a.o
     o.running = a
     a.direct = _code_of(f)

@@ -24,12 +24,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegrad.core.request import describe
+from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard
 from tapegrad.ir.turns import Turning
 from tapegrad.primitives.base import Value
+from tapegrad.tracing import randomness
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import name_of, root_called
+from tapegrad.tracing.observe.closed import closed_loops
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.harmless import (
     CALM,
@@ -43,6 +47,7 @@ from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.programs import program_of
 from tapegrad.tracing.observe.turns import found, reached
 from tapegrad.tracing.observe.unasked import is_unasked
+from tapegrad.tracing.swapping import Names
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,8 +115,12 @@ class Observer(Notes):
         self._outer, following.observer = following.observer, self
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         following.observer = self._outer
+        raised = isinstance(error, Exception) and not isinstance(error, TapegradError)
+        if error is not None and not raised:  # it goes for nothing, and so does what it drew
+            for generator, state in self.states.values():
+                randomness.put_back(generator, state)
         self.follower = None
         watching.release(self.watched)
 
@@ -170,6 +179,7 @@ class Observer(Notes):
             self.fault(error)
         program, tops, known, _ = self.of_code(frame, program_of)
         a = Activation(self, frame, address, function, program, tops, known)
+        a.loops = closed_loops(frame.f_code)
         if self.apart is not None and self.apart.code is frame.f_code:
             self.apart.entered(a)
         return a.step
@@ -319,20 +329,27 @@ def pause() -> Any:
 
 
 class observed:
-    """The user's code runs in this context, called by tapegrad's: it is followed."""
+    """The user's code runs in this context, called by tapegrad's: it is followed. Where it isn't,
+    names are swapped in the place of that."""
 
     def __enter__(self) -> None:
-        self._starts = False
+        self._starts, self._names = False, None
         here = following.observer
-        if here is None or sys.gettrace() is here.follower:
+        if here is not None and sys.gettrace() is here.follower:
             return
-        if sys.gettrace() is not None or not watching.can_watch():
-            here.reads.lost("what a debugger or a coverage tool keeps from being observed")
+        if here is None or sys.gettrace() is not None or not watching.can_watch():
+            if dispatch.trace() is not None:
+                self._names = Names()
+                self._names.__enter__()
+            if here is not None:
+                here.reads.lost("what a debugger or a coverage tool keeps from being observed")
             return
         self._starts = True
         sys.settrace(here.follower)
 
     def __exit__(self, *exc: object) -> None:
+        if self._names is not None:
+            self._names.__exit__()
         if self._starts:
             here = following.observer
             ours = here is None or sys.gettrace() is here.follower
@@ -350,6 +367,19 @@ def note_computed(values: Iterable[Any]) -> None:
             if isinstance(x, np.ndarray) and not isinstance(x, Value):
                 for place in here.reads.arrays_of(x):
                     here.reads.contents(place)
+
+
+def note_printed(x: np.ndarray) -> None:
+    """The text of an array is made, which NumPy's options decide."""
+    if following.observer is not None:
+        following.observer.printed([x])
+
+
+def note_remembered(x: np.ndarray) -> None:
+    """An array that an earlier trace has made is used: it is one of the outside."""
+    here = following.observer
+    if here is not None and here.reads.place(x) is None:
+        here.reads.constant(x, "an array that was made in an earlier trace")
 
 
 def note_test(x: Any, trace: Any, guard: Guard | None) -> None:

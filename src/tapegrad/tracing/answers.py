@@ -1,0 +1,186 @@
+"""What stands for a function of another module while a program is traced.
+
+NumPy hands a traced argument on to us; `np.zeros(n)`, `np.array([a, b])` and `math.exp(x)` don't.
+So there is a table: a module, a name in it, and what answers the user's calls of that. A call is
+answered where it is made. Of a run that is observed each call is seen before it is made, and ours
+is put in the place of what is called (`observe.instructions`): no name is changed, whichever way
+the program came by the function. Where a run isn't observed the names are (`swapping.py`).
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType, FrameType, ModuleType
+from typing import Any, TypeVar
+
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.heights import heights_of
+from tapegrad.tracing.source import is_users
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A row: `by` answers the user's calls of `original`, the attribute `name` of `module`; with
+    `lists`, only of those that are passed a list or tuple. `looked_up` is what stands for an object
+    that isn't called but indexed."""
+
+    module: ModuleType
+    name: str
+    original: Any
+    by: Any
+    lists: bool = False
+    looked_up: bool = False
+
+
+_rows: dict[int, Answer] = {}  # by the id of the original, which is held
+_declared: list[None] = []  # one for each time that one was added
+
+
+def declare(
+    module: ModuleType, name: str, by: Any, lists: bool = False, looked_up: bool = False
+) -> None:
+    """Add a row to the table, in the place of one for the same."""
+    original = getattr(module, name)
+    known = getattr(original, "answer", None)
+    if type(known) is Answer:  # it is swapped just now
+        original = known.original
+    _declared.append(None)
+    _rows[id(original)] = Answer(module, name, original, by, lists, looked_up)
+
+
+def while_traced(module: ModuleType, name: str) -> Callable[[F], F]:
+    """Declare what answers calls of `module.name` while a function is traced.
+
+        @tapegrad.while_traced(scipy.special, "expit")
+        def expit(x):
+            return 1 / (1 + np.exp(-x))
+
+    Parameters
+    ----------
+    module : the module.
+    name : the name of a function there.
+
+    Returns
+    -------
+    A decorator. What it is applied to is called in the place of `module.name` where the traced
+    program calls that, and nowhere else: outside of a trace, in other threads, and in the code of
+    NumPy and SciPy, `module.name` stays what it is. The answer is traced as the program's own code
+    is, and may itself call `module.name`.
+
+    Raises
+    ------
+    TypeError : `module` is not a module.
+    AttributeError : it has no such name.
+    """
+    if not isinstance(module, ModuleType):
+        raise TypeError(f"while_traced: {module!r} is not a module")
+    if not hasattr(module, name):
+        raise AttributeError(f"while_traced: module {module.__name__!r} has no attribute {name!r}")
+
+    def declared(function: F) -> F:
+        declare(module, name, function)
+        return function
+
+    return declared
+
+
+def version() -> int:
+    """How often the table was added to."""
+    return len(_declared)
+
+
+def rows() -> list[Answer]:
+    return list(_rows.values())
+
+
+def answer_of(x: Any) -> Answer | None:
+    """The row for what a program is about to call, if there is one."""
+    return _rows.get(id(x))
+
+
+def is_answered(answer: Answer, code: CodeType, args: Sequence[Any]) -> bool:
+    """Whether a call that this code makes is answered: it is the user's, and a trace is running."""
+    if dispatch.trace() is None or not is_users(code) or code.co_name == "__array__":
+        return False  # NumPy takes what `__array__` returns for a plain array
+    if answer.lists:
+        return any(type(x) in (list, tuple) for x in args)
+    return getattr(answer.by, "__code__", None) is not code  # it calls what it stands for itself
+
+
+@lru_cache(maxsize=1024)
+def _heights(code: CodeType) -> list[int] | None:
+    return heights_of(code, dis.Bytecode(code))
+
+
+class Swapped:
+    """Stands for what a row is about in its module. The user's calls in a trace are answered; all
+    others get the original, at the cost of one look."""
+
+    __slots__ = ("__weakref__", "answer")
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        answer = self.answer
+        if dispatch.trace() is not None and self._is_called(sys._getframe(1), args):
+            return answer.by(*args, **kwargs)
+        return answer.original(*args, **kwargs)
+
+    def __getitem__(self, key: Any) -> Any:
+        answer = self.answer
+        if dispatch.trace() is not None and self._is_called(sys._getframe(1), ()):
+            return answer.by[key]
+        return answer.original[key]
+
+    def _is_called(self, frame: FrameType, args: Sequence[Any]) -> bool:
+        """Whether it is the user's code that calls this. Code in C, which has no frame of its own,
+        may as well: a generator's `rng.normal` calls `np.empty`, and takes for granted what comes
+        of it. So it must be among the operands of the instruction that runs."""
+        code = frame.f_code
+        if not is_answered(self.answer, code, args) or not frames.is_described():
+            return False
+        heights, at = _heights(code), frame.f_lasti >> 1
+        if heights is None:
+            return False
+        top = frames.address_of(frame) + frames.top_of(heights[at])
+        count = code.co_code[2 * at + 1] + 2
+        return any(frames.operand(top, k) is self for k in range(min(count, heights[at])))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.answer.original, name)
+
+    def __repr__(self) -> str:
+        return repr(self.answer.original)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self.answer.original
+
+    def __hash__(self) -> int:
+        return hash(self.answer.original)
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.answer.module, self.answer.name)
+
+    def __dir__(self) -> list[str]:
+        return dir(self.answer.original)
+
+
+_stand_ins: dict[int, Swapped] = {}  # by the id of a row, which they hold
+
+
+def stand_in(row: Answer) -> Swapped:
+    """What stands for a row's original where names are swapped."""
+    return _stand_ins.setdefault(id(row), Swapped(row))
+
+
+def original_of(x: Any) -> Any:
+    """What `x` stands for, if it is swapped; else itself."""
+    return x.answer.original if type(x) is Swapped else x

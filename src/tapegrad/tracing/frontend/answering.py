@@ -1,0 +1,303 @@
+"""NumPy's functions that don't ask their arguments, as the user's code calls them in a trace.
+
+What makes arrays makes them as NumPy does, and what comes of it can be filled with traced values
+(`tracing/made.py`): arrays of all kinds that hold one number, and of the others those of reals.
+Integers and booleans that come with their contents, which index and choose, stay plain. Lists of
+traced values are stacked, for every function that takes an array in their place.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.trees import is_array
+from tapegrad.tracing.answers import declare
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.borrowing import borrowed_method
+from tapegrad.tracing.frontend.making import from_contents
+from tapegrad.tracing.frontend.memory import copy_of
+from tapegrad.tracing.frontend.operands import as_tracer
+from tapegrad.tracing.frontend.parameters import form_of
+from tapegrad.tracing.frontend.shaping import reshape
+from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
+from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
+from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.tracer import Tracer
+
+
+def has_traced(x: Any) -> bool:
+    """Whether a traced value is in nested lists, besides made arrays."""
+    if isinstance(x, (list, tuple)):
+        return any(map(has_traced, x))
+    return isinstance(x, Tracer) and not is_made(x)
+
+
+def unmade(x: Any) -> Any:
+    """Nested lists with plain arrays for made ones."""
+    if type(x) is MadeTracer:
+        return x._value if is_made(x) else x
+    return type(x)(map(unmade, x)) if type(x) in (list, tuple) else x
+
+
+def _kept(x: Any, kinds: str, filled: bool = False) -> Any:
+    trace = current_trace()
+    if trace is None or type(x) is not np.ndarray or x.dtype.kind not in kinds:
+        return x
+    return make(trace, x, filled) if is_traceable(x.dtype) and x.flags.writeable else x
+
+
+# ---- what makes arrays
+
+
+def _making(
+    function: Callable[..., Any], kinds: str = "fiub", filled: bool = False
+) -> Callable[..., Any]:
+    """A function whose result may be filled with traced values, if it is of one of these kinds; it
+    may be `filled` with one number."""
+
+    @functools.wraps(function)
+    @unobserved
+    def made(*args: Any, **kwargs: Any) -> Any:
+        return _kept(function(*args, **kwargs), kinds, filled)
+
+    return made
+
+
+zeros, ones = _making(np.zeros, filled=True), _making(np.ones, filled=True)
+empty = zeros  # what an empty array holds is anyone's guess: zeros will do
+zeros_like, ones_like = _making(np.zeros_like, filled=True), _making(np.ones_like, filled=True)
+empty_like, full_like = zeros_like, _making(np.full_like)
+eye, identity, tri = _making(np.eye, "f"), _making(np.identity, "f"), _making(np.tri, "f")
+linspace, logspace = _making(np.linspace, "f"), _making(np.logspace, "f")
+geomspace, copy = _making(np.geomspace, "f"), _making(np.copy, "f")
+diag = _making(np.diag, "f")
+_arange = _making(np.arange, "f")
+
+
+@functools.wraps(np.full)
+@unobserved
+def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+    if isinstance(fill_value, Tracer) and not is_made(fill_value):
+        return np.full_like(fill_value, fill_value, dtype, shape=shape)
+    value = unmade(fill_value)
+    return _kept(np.full(shape, value, dtype, *args, **kwargs), "fiub", np.ndim(value) == 0)
+
+
+@functools.wraps(np.arange)
+@unobserved
+def arange(*bounds: Any, **kwargs: Any) -> Any:
+    whole = [isinstance(x, Tracer) and x.dtype.kind in "iu" for x in bounds]
+    return _arange(*[int(x) if yes else x for x, yes in zip(bounds, whole, strict=True)], **kwargs)
+
+
+@unobserved
+def ndarray(shape: Any, dtype: Any = float, buffer: Any = None, *args: Any, **kwargs: Any) -> Any:
+    if buffer is not None:
+        return np.ndarray(shape, dtype, buffer, *args, **kwargs)
+    return _kept(np.zeros(shape, dtype, kwargs.get("order") or "C"), "fiub")
+
+
+# ---- arrays of what isn't one yet
+
+
+@functools.wraps(np.array)
+@unobserved
+def array(
+    object: Any, dtype: Any = None, *, copy: bool | None = True, ndmin: int = 0, **kwargs: Any
+) -> Any:
+    trace = current_trace()
+    if trace is None or kwargs.get("like") is not None:
+        return np.array(object, dtype, copy=copy, ndmin=ndmin, **kwargs)
+    if not has_traced(object):
+        if not copy and isinstance(object, Tracer):
+            made = np.array(unmade(object), dtype, copy=copy, ndmin=ndmin, **kwargs)
+            return object if made is unmade(object) else _kept(made, "fiub")
+        plain = unmade(object)
+        kinds = "fiub" if plain is not object else "f"
+        with observed():  # objects are asked for what they hold
+            new = np.array(plain, dtype, copy=copy, ndmin=ndmin, **kwargs)
+        return _kept(new, kinds)
+    made = from_contents(trace, object, dtype)
+    if copy is False and made is not object:
+        np.array([0.0], copy=False)  # NumPy's own error
+    if made is object and copy:
+        made = np.copy(made)
+    return reshape(made, (1,) * (ndmin - made.ndim) + made.shape) if ndmin > made.ndim else made
+
+
+def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes an array of what isn't one yet."""
+
+    @functools.wraps(function)
+    @unobserved
+    def converted(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        trace = current_trace()
+        if trace is None or (type(a) is np.ndarray and not kwargs):
+            found = function(a, dtype, *args, **kwargs)
+            return found if found is a else _kept(found, "f")
+        if has_traced(a):
+            return from_contents(trace, a, dtype)
+        plain = unmade(a)
+        with observed():
+            found = function(plain, dtype, *args, **kwargs)
+        if found is plain:
+            return a
+        return _kept(found, "f" if plain is a else "fiub")
+
+    return converted
+
+
+asarray, asanyarray = _converting(np.asarray), _converting(np.asanyarray)
+asfarray = _converting(np.asarray)
+
+
+def _in_order(function: Callable[..., Any], order: str) -> Callable[..., Any]:
+    """np.ascontiguousarray, np.asfortranarray: itself, if it lies so; else a copy."""
+
+    @functools.wraps(function)
+    @unobserved
+    def arranged(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not has_traced(a):
+            plain = unmade(a)
+            found = function(plain, dtype, *args, **kwargs)
+            return a if found is plain else _kept(found, "f" if plain is a else "fiub")
+        x: Any = asarray(a, dtype)
+        x = reshape(x, (1,)) if not x.ndim else x
+        value = x._read()[1]
+        flag = f"{order}_CONTIGUOUS"
+        lies = x.ndim == 1 or (value is not None and value.flags[flag] and x._owner._ordered)
+        return x if lies else copy_of(x, order)
+
+    return arranged
+
+
+ascontiguousarray = _in_order(np.ascontiguousarray, "C")
+asfortranarray = _in_order(np.asfortranarray, "F")
+
+
+@functools.wraps(np.fromiter)
+@unobserved
+def fromiter(iter: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
+    if args or kwargs:
+        return np.fromiter(iter, dtype, *args, **kwargs)
+    entries = list(iter)
+    if has_traced(entries):
+        return array(entries, dtype)
+    return _kept(np.fromiter(unmade(entries), dtype), "f")
+
+
+class Joining:
+    """np.r_ and np.c_."""
+
+    def __init__(self, numpys: Any) -> None:
+        self._numpys = numpys
+
+    def __getitem__(self, key: Any) -> Any:
+        if not has_traced(key if isinstance(key, tuple) else (key,)):
+            plain = tuple(map(unmade, key)) if isinstance(key, tuple) else unmade(key)
+            note_computed([x for x in _flat(plain) if is_array(x)])
+            return _kept(self._numpys[plain], "f")
+        parts = [
+            dispatch.as_operand(x) if isinstance(x, list) and has_traced(x) else x
+            for x in (key if isinstance(key, tuple) else (key,))
+        ]
+        kind: Any = type(self._numpys)
+        return borrowed_method(kind, "__getitem__")(self._numpys, tuple(parts))
+
+
+_PLACES = (int, slice, type(None), type(Ellipsis), np.ndarray, np.integer, Tracer)
+
+
+def _gathered(x: np.ndarray, key: Any) -> Tracer | None:
+    """A plain array, as a traced one, that traced integers index: which elements that gives is
+    followed, and not taken for granted. Which are asked for by a mask says how many, so it is."""
+    places = key if type(key) is tuple else (key,)
+    traced = [k for k in places if isinstance(k, Tracer) and not is_made(k)]
+    if not traced or not is_traceable(x.dtype) or not all(isinstance(k, _PLACES) for k in places):
+        return None
+    if not all(k._trace.alive and k.dtype.kind in "iu" for k in traced):
+        return None
+    return as_tracer(x, *traced)
+
+
+dispatch.gathered = _gathered
+
+
+@functools.wraps(np.take)
+@unobserved
+def take(a: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
+    """It asks its first argument alone."""
+    a, indices = (dispatch.as_operand(x) if has_traced(x) else x for x in (a, indices))
+    if isinstance(indices, Tracer) and not isinstance(a, Tracer):
+        traced = _gathered(np.asarray(a), indices)
+        a = a if traced is None else traced
+    return np.take(a, indices, *args, **kwargs)
+
+
+def _flat(x: Any) -> list[Any]:
+    return [e for part in x for e in _flat(part)] if isinstance(x, (list, tuple)) else [x]
+
+
+# ---- lists of traced values
+
+# These take lists of arrays, and look for traced ones themselves.
+_OF_LISTS = """
+    concatenate stack vstack hstack dstack column_stack block select choose piecewise einsum
+    broadcast_arrays meshgrid ix_ array_split insert delete einsum_path unstack
+    copyto put place putmask fill_diagonal put_along_axis result_type can_cast
+    may_share_memory shares_memory zeros_like ones_like full_like empty_like multi_dot
+"""
+
+
+def _stacking(function: Any, parameters: Callable[[], Any]) -> Callable[..., Any]:
+    """A function of NumPy's that takes lists of traced values for arrays."""
+
+    @functools.wraps(function)
+    @unobserved
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if not any(type(x) in (list, tuple) and has_traced(x) for x in args):
+            return function(*args, **kwargs)
+        form = parameters()
+        skipped = () if form is None else form.positions
+        more = len(args) if form is None or form.after is None else form.after
+        given = [
+            dispatch.as_operand(x)
+            if type(x) in (list, tuple) and k not in skipped and k < more and has_traced(x)
+            else x
+            for k, x in enumerate(args)
+        ]
+        return function(*given, **kwargs)
+
+    return called
+
+
+def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
+    """Fill the table; `functions` are the front end's, by NumPy's."""
+    places = (np, np.linalg)
+    of_lists = {getattr(p, n) for n in _OF_LISTS.split() for p in places if hasattr(p, n)}
+    for name, found in [*vars(np).items()]:  # `dir` has modules that load when they are asked for
+        if isinstance(found, np.ufunc):
+            declare(np, name, _stacking(found, lambda: None), lists=True)
+    for module in places[::-1]:
+        for name, found in [*vars(module).items()]:
+            if type(found) is not type(np.sum) or found not in functions or found in of_lists:
+                continue
+            form = functools.partial(form_of, functions[found], found)
+            declare(module, name, _stacking(found, form), lists=True)
+    for name in _MAKERS.split():
+        declare(np, name, globals()[name])
+    for name in ("r_", "c_"):
+        declare(np, name, Joining(getattr(np, name)), looked_up=True)
+    declare(np, "ndarray", ndarray)
+    declare(np, "take", take)
+
+
+_MAKERS = """
+    zeros ones empty full zeros_like ones_like empty_like full_like arange eye identity tri
+    linspace logspace geomspace array asarray asanyarray ascontiguousarray asfortranarray
+    fromiter copy diag
+"""

@@ -1,0 +1,378 @@
+"""What is done with made arrays: NumPy does it at once, where nothing traced takes part.
+
+These are the doors to the front end. A call whose arguments are made arrays, numbers and arrays
+from outside is NumPy's own, on the plain arrays; what it makes is a made array again, and scalars
+are plain. So every function of NumPy's works there, with its own errors. If the result shows a part
+of an argument, the call is made once more on tracers of a trace that nobody keeps: they say which
+views lead from one to the other. Where a traced value takes part the front end gets tracers that
+show the made arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.trees import is_array
+from tapegrad.ir.tape import Builder
+from tapegrad.primitives.views import GetItem
+from tapegrad.tracing.chains import Chosen
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.indexing import getitem, plain_index
+from tapegrad.tracing.frontend.methods import METHODS, call_method
+from tapegrad.tracing.frontend.scattering import setitem
+from tapegrad.tracing.frontend.ufuncs import call_ufunc
+from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make, part_of, shown
+from tapegrad.tracing.observe.observer import (
+    note_computed,
+    note_printed,
+    note_remembered,
+    unobserved,
+)
+from tapegrad.tracing.trace import Trace, current_trace
+from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in
+
+_WRITERS = (np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal)
+_TEXTS = (np.array2string, np.array_repr, np.array_str)
+_CHANGING = frozenset(
+    ["fill", "put", "sort", "partition", "itemset", "resize", "byteswap", "setfield", "setflags"]
+)
+
+
+class _Traced(Exception):
+    """Something traced takes part, or a function of the user's that may bring it in."""
+
+
+class _Shows(Exception):
+    """The result shows a part of a made array."""
+
+
+# ---- what is plain
+
+
+class _Given:
+    """The arguments of a call, with plain arrays for the made ones, which are noted."""
+
+    def __init__(self) -> None:
+        self.made: list[MadeTracer] = []
+        self.outside: list[np.ndarray] = []
+
+    def plain(self, x: Any) -> Any:
+        kind = type(x)
+        if isinstance(x, Tracer):
+            if not is_made(x):
+                raise _Traced
+            if not x._trace.alive:
+                return self.plain(remembered(x))
+            self.made.append(x)  # type: ignore[arg-type]
+            return x._value
+        if kind is list or kind is tuple:
+            return kind([self.plain(part) for part in x])
+        if kind is dict:
+            return {key: self.plain(part) for key, part in x.items()}
+        if kind is slice:
+            return slice(self.plain(x.start), self.plain(x.stop), self.plain(x.step))
+        if is_array(x):
+            self.outside.append(x)
+        elif callable(x) and not (isinstance(x, (type, np.ufunc)) or _is_numpys(x)):
+            raise _Traced
+        return x
+
+    def wrapped(self, x: Any) -> Any:
+        """A result, as the program gets it."""
+        kind = type(x)
+        if kind is tuple or kind is list:
+            return kind([self.wrapped(part) for part in x])
+        if kind is not np.ndarray:
+            return x
+        for known in self.made:
+            if x is known._value:
+                return known
+            if np.may_share_memory(x, known._value):
+                raise _Shows
+        return self.kept(x)
+
+    def kept(self, x: np.ndarray) -> Any:
+        """A new array: it may be filled with traced values if it is of reals, or of what it was
+        made of."""
+        trace = current_trace()
+        if trace is None or not is_traceable(x.dtype):
+            return x
+        if x.dtype.kind != "f" and all(x.dtype != known.dtype for known in self.made):
+            return x
+        return make(trace, x)
+
+
+def remembered(x: Any) -> np.ndarray:
+    """The plain array of one that an earlier trace has made, which somebody has kept."""
+    note_remembered(x._value)
+    value: np.ndarray = x._value
+    return value
+
+
+def _is_numpys(x: Any) -> bool:
+    return (getattr(x, "__module__", None) or "").partition(".")[0] == "numpy"
+
+
+_NOT = object()
+
+
+def _plainly(
+    func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], written: Sequence[Any]
+) -> Any:
+    """What NumPy makes of made and plain arrays; `_NOT` if something traced takes part."""
+    given = _Given()
+    try:
+        plain = [given.plain(x) for x in args]
+        named = {name: given.plain(x) for name, x in kwargs.items()}
+    except _Traced:
+        return _NOT
+    targets = [x for x in written if type(x) is MadeTracer]
+    for x in targets:
+        x._check_rounds()
+    note_computed(given.outside)
+    if func in _TEXTS and given.made:
+        note_printed(given.made[0]._value)
+    try:
+        found = func(*plain, **named)
+    finally:
+        for x in targets:
+            x._changed()
+    return given.wrapped(found)
+
+
+def _is_among(args: Sequence[Any]) -> bool:
+    """Whether made arrays are among some arguments, or in lists there."""
+    for x in args:
+        kind = type(x)
+        if kind is MadeTracer or ((kind is list or kind is tuple) and _is_among(x)):
+            return True
+    return False
+
+
+def _shown(x: Any) -> Any:
+    """An argument for the front end."""
+    kind = type(x)
+    if kind is MadeTracer:
+        if not is_made(x):
+            return x
+        return shown(x) if x._trace.alive else remembered(x)
+    if (kind is list or kind is tuple) and _is_among(x):
+        return kind([_shown(part) for part in x])
+    return x
+
+
+def _leaving(x: Any) -> Any:
+    """What the front end made of shown arrays, as the program gets it: its views of made arrays are
+    made ones too. Where a traced value says of which part, the array is traced from here on."""
+    kind = type(x)
+    if isinstance(x, (list, tuple)):
+        parts = list(map(_leaving, x))
+        if all(part is old for part, old in zip(parts, x, strict=True)):
+            return x
+        return kind(*parts) if hasattr(x, "_fields") else kind(parts)
+    if not isinstance(x, Tracer) or kind is MadeTracer or not is_made(x._root):
+        return x
+    root: Any = x._root
+    if not x._chain:
+        return root
+    value = x._read()[1]
+    if any(type(view) is Chosen for view in x._chain) or not _shares(value, root._value):
+        root._let_be_written()
+        return x
+    return part_of(root, x._chain, value)
+
+
+def _shares(x: Any, y: np.ndarray) -> bool:
+    return isinstance(x, np.ndarray) and (x.size == 0 or np.may_share_memory(x, y))
+
+
+class _Apart:
+    """A trace that nobody keeps, on which a call shows by which views its result comes."""
+
+    def __init__(self) -> None:
+        self.trace = Trace(Builder("views"))
+        self.given: list[tuple[Tracer, MadeTracer]] = []
+
+    def taken(self, x: Any) -> Any:
+        kind = type(x)
+        if kind is MadeTracer:
+            tracer = stand_in(self.trace, self.trace.builder.fresh(x._aval), x._value)
+            self.given.append((tracer, x))
+            return tracer
+        return kind([self.taken(part) for part in x]) if kind in (list, tuple) else x
+
+    def back(self, x: Any) -> Any:
+        kind = type(x)
+        if kind is list or kind is tuple:
+            return kind([self.back(part) for part in x])
+        if not isinstance(x, Tracer):
+            return x
+        for tracer, made in self.given:
+            if x is tracer:
+                return made
+            if x._root is tracer:
+                return part_of(made, x._chain, x._value)
+        if not isinstance(x._value, np.ndarray) or not self.given:
+            return x._value
+        return make(self.given[0][1]._trace, x._value.copy(order="K"))
+
+
+def _views(handler: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    apart = _Apart()
+    given = [apart.taken(x) for x in args]
+    named = {name: apart.taken(x) for name, x in kwargs.items()}
+    return apart.back(handler(*given, **named))
+
+
+# ---- the doors
+
+
+def _ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    if not kwargs:
+        for x in inputs:
+            kind = type(x)
+            if kind is MadeTracer or kind is list or kind is tuple:
+                break
+        else:
+            return call_ufunc(ufunc, method, inputs, kwargs)
+    elif not _is_among([*inputs, *kwargs.values()]):
+        return call_ufunc(ufunc, method, inputs, kwargs)
+    return _met(ufunc, method, inputs, kwargs)
+
+
+@unobserved
+def _met(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    out = kwargs.get("out", ())
+    written = list(out) if isinstance(out, tuple) else [out]
+    if method == "at":
+        written.append(inputs[0])
+    func = ufunc if method == "__call__" else getattr(ufunc, method)
+    found = _plainly(func, inputs, kwargs, written)
+    if found is not _NOT:
+        return found
+    rest = [_shown(x) for x in inputs]
+    if method == "at":
+        rest[0] = inputs[0]
+    named = {name: x if name == "out" else _shown(x) for name, x in kwargs.items()}
+    return _leaving(call_ufunc(ufunc, method, rest, named))
+
+
+def door(call_function: Callable[..., Any]) -> Callable[..., Any]:
+    """The door of NumPy's other functions, which `call_function` knows."""
+
+    def function(func: Any, args: Any, kwargs: Any) -> Any:
+        if not _is_among(args) and not (kwargs and _is_among([*kwargs.values()])):
+            return call_function(func, args, kwargs)
+        return met(func, args, kwargs)
+
+    @unobserved
+    def met(func: Any, args: Any, kwargs: Any) -> Any:
+        out = kwargs.get("out")
+        written = list(out) if isinstance(out, tuple) else [out]
+        if func in _WRITERS:
+            written.append(args[0] if args else None)
+        try:
+            found = _plainly(func, args, kwargs, written)
+        except _Shows:
+            return _views(lambda *given, **named: call_function(func, given, named), args, kwargs)
+        if found is not _NOT:
+            return found
+        rest = [x if func in _WRITERS and k == 0 else _shown(x) for k, x in enumerate(args)]
+        named = {name: x if name == "out" else _shown(x) for name, x in kwargs.items()}
+        return _leaving(call_function(func, tuple(rest), named))
+
+    return function
+
+
+def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
+    if type(x) is not MadeTracer and not _is_among(args) and not _is_among([*kwargs.values()]):
+        return call_method(name, x, *args, **kwargs)
+    return _method_met(name, x, args, kwargs)
+
+
+@unobserved
+def _method_met(name: str, x: Any, args: Any, kwargs: Any) -> Any:
+    if is_made(x):
+        written = [kwargs.get("out"), x if name in _CHANGING else None]
+        try:
+            found = _plainly(getattr(np.ndarray, name), (x, *args), kwargs, written)
+        except _Shows:
+            return _views(lambda y, *more, **named: _own(name, y, more, named), (x, *args), kwargs)
+        if found is not _NOT:
+            return found
+    named = {key: y if key == "out" else _shown(y) for key, y in kwargs.items()}
+    target = x if name in _CHANGING else _shown(x)
+    return _leaving(_own(name, target, [_shown(y) for y in args], named))
+
+
+def _own(name: str, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The front end's method."""
+    if name in METHODS:
+        return call_method(name, x, *args, **kwargs)
+    return ArrayTracer.__getattr__(x, name)(*args, **kwargs)
+
+
+def _getitem(x: Any, index: Any) -> Any:
+    kind = type(index)
+    if type(x) is not MadeTracer and kind is not MadeTracer and kind is not tuple:
+        return getitem(x, index)
+    return _item(x, index)
+
+
+@unobserved
+def _item(x: Any, index: Any) -> Any:
+    if is_made(x) and not x._trace.alive:
+        x = remembered(x)
+        note_computed([x])
+        return x[index]
+    if not is_made(x):
+        return getitem(x, _shown(index))
+    given = _Given()
+    try:
+        key = given.plain(index)
+    except _Traced:
+        return _leaving(getitem(shown(x), _shown(index)))
+    note_computed(given.outside)
+    found = x._value[key]
+    if type(found) is not np.ndarray:
+        return found
+    if not np.may_share_memory(found, x._value):
+        given.made.append(x)
+        return given.kept(found)
+    explicit = plain_index(x, key)
+    if explicit is not None:
+        return part_of(x, (GetItem(explicit),), found)
+    return _views(getitem, (x, key), {})
+
+
+def _setitem(x: Any, index: Any, value: Any) -> None:
+    if type(x) is MadeTracer:
+        _set(x, index, value)
+    else:
+        setitem(x, _shown(index), _shown(value))
+
+
+@unobserved
+def _set(x: Any, index: Any, value: Any) -> None:
+    if is_made(x):
+        given = _Given()
+        try:
+            key, new = given.plain(index), given.plain(value)
+        except _Traced:
+            pass
+        else:
+            x._check_rounds()
+            note_computed(given.outside)
+            try:
+                x._value[key] = new
+            finally:
+                x._changed()
+            return
+    setitem(x, _shown(index), _shown(value))
+
+
+dispatch.ufunc, dispatch.method = _ufunc, _method
+dispatch.getitem, dispatch.setitem = _getitem, _setitem

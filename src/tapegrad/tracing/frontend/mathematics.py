@@ -1,0 +1,157 @@
+"""The functions of Python's `math` on traced numbers: NumPy's, with a Python float as the result,
+and with the errors that `math` has.
+
+`math` raises where the result of finite numbers isn't finite: for a domain error or a range error.
+So that the result is finite is guarded, and where it isn't, which arguments are.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.handlers import quiet
+from tapegrad.primitives import special
+from tapegrad.tracing.answers import declare
+from tapegrad.tracing.frontend.indexing import as_python
+from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.made import is_made
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.tracer import Tracer
+
+
+def _is_traced(x: Any) -> bool:
+    return isinstance(x, Tracer) and not is_made(x)
+
+
+def _is_followed(xs: Sequence[Any]) -> bool:
+    """Whether something traced is among arguments, besides what comes of integers alone: those are
+    guarded, so that what comes of them is a plain number."""
+    traced = [x for x in xs if _is_traced(x)]
+    if not traced or innermost(traced).repeats:
+        return bool(traced)
+    return not all(x._trace.is_of_integers(x._read()[0]) for x in traced)
+
+
+def _number(x: Any) -> Any:
+    """An argument as `math` takes it: a float."""
+    if not isinstance(x, Tracer):
+        return float(x)
+    if x.size != 1 or x.dtype.kind not in "fiub":
+        raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
+    return cast(x._as_scalar(), np.float64)
+
+
+def _as_float(x: Any) -> Any:
+    return as_python(x) if isinstance(x, Tracer) else float(x)
+
+
+def _answered(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    @unobserved
+    def called(*args: Any) -> Any:
+        if not _is_followed(args):
+            return original(*args)
+        numbers = [_number(x) for x in args]
+        result = quiet(function)(*numbers)
+        if not isinstance(result, Tracer) or result._value is None:
+            return _as_float(result)
+        if not np.isfinite(result):
+            for x in numbers:
+                if not np.isfinite(x) and not np.isnan(x):
+                    bool(x > 0)
+            original(*[x._concrete if isinstance(x, Tracer) else x for x in numbers])
+        return _as_float(result)
+
+    return called
+
+
+def _asked(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that answers yes or no."""
+
+    @functools.wraps(original)
+    @unobserved
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if not any(map(_is_traced, (*args, *kwargs.values()))):
+            return original(*args, **kwargs)
+        return bool(function(*[_number(x) for x in args], **kwargs))
+
+    return called
+
+
+def _log(x: Any, base: Any = None) -> Any:
+    return np.log(x) if base is None else np.log(x) / np.log(base)
+
+
+def _hypot(*xs: Any) -> Any:
+    return functools.reduce(np.hypot, xs) if xs else 0.0
+
+
+def _is_close(a: Any, b: Any, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> Any:
+    near = abs(a - b) <= np.maximum(rel_tol * np.maximum(abs(a), abs(b)), abs_tol)
+    return np.logical_or(a == b, np.logical_and(near, np.isfinite(a) & np.isfinite(b)))
+
+
+def _modf(x: Any) -> Any:
+    if not _is_followed([x]):
+        return math.modf(x)
+    part, whole = np.modf(_number(x))
+    return _as_float(part), _as_float(whole)
+
+
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "acos": np.arccos,
+    "acosh": np.arccosh,
+    "asin": np.arcsin,
+    "asinh": np.arcsinh,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "atanh": np.arctanh,
+    "cbrt": np.cbrt,
+    "copysign": np.copysign,
+    "cos": np.cos,
+    "cosh": np.cosh,
+    "degrees": np.degrees,
+    "erf": special.erf,
+    "erfc": special.erfc,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "fabs": np.fabs,
+    "fmod": np.fmod,
+    "gamma": special.gamma,
+    "hypot": _hypot,
+    "lgamma": special.gammaln,
+    "log": _log,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "log2": np.log2,
+    "pow": np.power,
+    "radians": np.radians,
+    "sin": np.sin,
+    "sinh": np.sinh,
+    "sqrt": np.sqrt,
+    "tan": np.tan,
+    "tanh": np.tanh,
+}
+_QUESTIONS: dict[str, Callable[..., Any]] = {
+    "isclose": _is_close,
+    "isfinite": np.isfinite,
+    "isinf": np.isinf,
+    "isnan": np.isnan,
+}
+
+
+def declare_all() -> None:
+    """Fill the table."""
+    for name, function in _UFUNCS.items():
+        if hasattr(math, name):
+            declare(math, name, _answered(getattr(math, name), function))
+    for name, function in _QUESTIONS.items():
+        declare(math, name, _asked(getattr(math, name), function))
+    declare(math, "modf", functools.wraps(math.modf)(unobserved(_modf)))

@@ -1,0 +1,280 @@
+"""Arrays that a traced function has made, and that hold no traced value yet.
+
+What `np.zeros(n)` gives in a trace may be an index table, a mask, or what the results are filled
+into; nobody knows when it is made. So it is a tracer with a plain array behind it, and nothing is
+recorded. What is done with such arrays alone NumPy does, at once (`frontend/constants.py`); Python
+and C code get the plain array where they ask for one, without a guard, since what it holds is a
+constant of the tape. Where it meets a traced value, a copy of what it holds goes on the tape; the
+first traced value that is written to it makes it a traced array like any other, and its views with
+it, which know the way from it to them.
+
+Code that isn't traced may keep the plain array that it got, and wouldn't see what is written to the
+traced one. As long as somebody has it, a traced value can't be written to it.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.ir.tape import Aval, Var, literal, one_type
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.views import BroadcastTo
+from tapegrad.tracing.chains import viewed
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.layout import note_aliased_write
+from tapegrad.tracing.observe.observer import note_printed, note_written, unobserved
+from tapegrad.tracing.source import at_line, user_source
+from tapegrad.tracing.trace import Trace, current_trace
+from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, set_class, stand_in
+
+_slot = Tracer.__dict__["_operand"]  # where an ordinary tracer has its operand
+
+
+def is_traceable(dtype: np.dtype) -> bool:
+    """Whether arrays of a dtype can be on a tape."""
+    known = dtype.kind in "fiub" and dtype.itemsize in (1, 2, 4, 8) and dtype != np.float16
+    return known and dtype.isnative
+
+
+_FILLED: Any = object()  # in the place of the operand of an array that holds one number everywhere
+
+
+def make(trace: Trace, value: np.ndarray, filled: bool = False) -> MadeTracer:
+    """A tracer of an array that is the trace's own, and may be `filled` with one number."""
+    kind: Any = MadeTracer
+    x: MadeTracer = object.__new__(kind)
+    x._trace, x._value = trace, value
+    x._aval = one_type(Aval(value.shape, value.dtype))
+    x._root, x._chain, x._version = None, (), 0
+    x._ordered, x._may_alias, x._doubt = True, (), ""
+    _slot.__set__(x, _FILLED if filled else None)
+    return x
+
+
+def part_of(x: MadeTracer, chain: tuple[Any, ...], value: np.ndarray) -> MadeTracer:
+    """A view of a made array."""
+    out = make(x._trace, value)
+    out._root, out._chain = x._owner, (*x._chain, *chain)
+    out._version = x._owner._version
+    return out
+
+
+def is_made(x: Any) -> bool:
+    """Whether this is a made array, or a view of one, that holds no traced value."""
+    return type(x) is MadeTracer and x._is_plain()
+
+
+def shown(x: MadeTracer) -> Tracer:
+    """An ordinary tracer that shows a made array, for what computes with traced ones."""
+    out = stand_in(x._trace, x._operand, x._value)
+    out._root, out._chain = x._owner, x._chain
+    out._version = x._owner._version
+    return out
+
+
+def _forwarded(name: str) -> Callable[..., Any]:
+    """A method that is the plain array's."""
+    own = getattr(np.ndarray, name)
+
+    def method(self: Any, *args: Any) -> Any:
+        if not self._is_plain():
+            return getattr(self, name)(*args)
+        if name in ("__repr__", "__str__", "__format__"):
+            note_printed(self._value)
+        return own(self._value, *args)
+
+    method.__name__ = name
+    return method
+
+
+class _Memory:
+    """Shows an array's memory, so that arrays made of it are known from others."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.__array_interface__ = array.__array_interface__
+
+
+class MadeTracer(ArrayTracer):
+    """A made array, or a view of one. `_value` is the memory that it and its views share; the
+    operand is None until it is on the tape, and again when it has been written to."""
+
+    __slots__ = ()
+
+    def _is_plain(self) -> bool:
+        root = self._root
+        if root is None or type(root) is MadeTracer:
+            return True
+        self._version = -1  # what it shows a part of holds traced values by now
+        set_class(self, ArrayTracer)
+        return False
+
+    _is_constant = _is_plain
+
+    # ---- on the tape
+
+    @property
+    def _operand(self) -> Any:
+        if not self._is_plain():
+            return self._read()[0]
+        root, found = self._root, _slot.__get__(self)
+        if root is None:
+            if found is None or found is _FILLED or self._is_stale(found):
+                found = _on_tape(self._trace, self._value, found is _FILLED)
+                _slot.__set__(self, found)
+            return found
+        before = _slot.__get__(root)
+        above = root._operand
+        if found is None or self._version != root._version or above is not before:
+            current: Any = stand_in(root._trace, above, root._value)
+            for view in self._chain:
+                current = viewed(record, root._trace, view, current)
+            found = current._operand
+            _slot.__set__(self, found)
+            self._version = root._version
+        return found
+
+    @_operand.setter
+    def _operand(self, operand: Any) -> None:
+        _slot.__set__(self, operand)
+
+    def _is_stale(self, found: Any) -> bool:
+        """Whether somebody who has the plain array has written to it since it is on the tape."""
+        if not self._trace.handed:
+            return False
+        now = self._trace.contents.get(found)
+        return now is not None and now.tobytes() != self._value.tobytes()
+
+    def _read(self) -> tuple[Any, Any]:
+        if not self._is_plain():
+            return self._read()
+        return self._operand, self._value
+
+    def _write(self, primitive: Any, *operands: Any) -> None:
+        self._owner._let_be_written()
+        is_made(self)  # not any more
+        self._write(primitive, *operands)
+
+    def _let_be_written(self) -> None:
+        """From here on it is a traced array like any other."""
+        for root, array in self._trace.handed:
+            if root() is self and array() is not None:
+                raise self._assigned()
+        _ = self._operand
+        set_class(self, ArrayTracer)
+
+    # ---- as a plain array
+
+    def _reshaped(self, shape: Any) -> None:
+        """`x.shape = ...`, of an array that no other shows a part of."""
+        views = any(isinstance(y, Tracer) and y._root is self for y in gc.get_referrers(self))
+        if not self._is_plain() or self._root is not None or views:
+            self._in_place(shape)
+        self._check_rounds()
+        self._value.shape = shape
+        self._aval = one_type(Aval(self._value.shape, self._value.dtype))
+        self._changed()
+
+    shape = property(lambda self: self._aval.shape, _reshaped)
+
+    def _check_rounds(self) -> None:
+        here = current_trace()
+        if here is not None and here.repeats and here is not self._trace:
+            raise UnsupportedError(
+                "an array that was made before is written to in what is traced once for all "
+                f"rounds{at_line()}. Let the rounds carry it, and return it"
+            )
+
+    def _changed(self) -> None:
+        """Its memory was written to."""
+        root = self._owner
+        note_written(root)
+        if root._may_alias:
+            note_aliased_write(root, user_source())
+        _slot.__set__(root, None)
+        root._version += 1
+
+    @property
+    def _concrete(self) -> Any:
+        return self._value if self._is_plain() else self._concrete
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if not self._is_plain():
+            return self.__array__(dtype)
+        if copy or (dtype is not None and np.dtype(dtype) != self.dtype):
+            return np.array(self._value, dtype)
+        array = np.asarray(_Memory(self._value))
+        root = self._owner
+        _slot.__set__(root, None)  # what is on the tape is compared from now on
+        root._version += 1
+        self._trace.handed.append((weakref.ref(self._owner), weakref.ref(array)))
+        return array
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._value.__reduce_ex__(protocol)
+
+    def __getattr__(self, name: str) -> Any:
+        if not self._is_plain() or name.startswith("__"):
+            return super().__getattr__(name)
+        found = getattr(self._value, name)
+        if not callable(found):
+            return found
+        return lambda *args, **kwargs: dispatch.method(name, self, *args, **kwargs)
+
+    def item(self, *args: Any) -> Any:
+        return self._value.item(*args) if self._is_plain() else self.item(*args)
+
+    __bool__, __int__, __float__ = map(_forwarded, ("__bool__", "__int__", "__float__"))
+    __complex__, __index__ = _forwarded("__complex__"), _forwarded("__index__")
+    __repr__, __str__, __format__ = map(_forwarded, ("__repr__", "__str__", "__format__"))
+    tolist = _forwarded("tolist")
+
+    @unobserved
+    def __getitem__(self, index: Any) -> Any:
+        return dispatch.getitem(self, index)
+
+    @unobserved
+    def __setitem__(self, index: Any, value: Any) -> None:
+        dispatch.setitem(self, index, value)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return dispatch.ufunc(ufunc, method, inputs, kwargs)
+
+
+def _plain(x: Any) -> np.ndarray | None:
+    return x.__array__() if is_made(x) else None
+
+
+dispatch.plain = _plain
+
+
+# What comes of operators isn't kept at their place: NumPy computes it.
+for _name, _operator in vars(NDArrayOperatorsMixin).items():
+    if callable(_operator) and _name not in ("__eq__", "__ne__", "__imatmul__"):
+        setattr(MadeTracer, _name, _operator)
+MadeTracer.__name__ = "ndarray"
+
+
+def _on_tape(trace: Trace, value: np.ndarray, filled: bool) -> Var:
+    """A variable that holds what an array holds now: one number, if it is `filled` with that, or a
+    captured array that only the trace has."""
+    builder, aval = trace.builder, Aval(value.shape, value.dtype)
+    kept = np.array(value, order="C")
+    if filled or not kept.size:
+        number = literal(kept.flat[0] if kept.size else 0, kept.dtype)
+        src = trace.src or user_source()
+        (spread,) = builder.call(BroadcastTo(value.shape), [number], src, trace.reason)
+        (var,) = builder.call(ew.copy, [spread], src, trace.reason)
+    else:
+        var = builder.fresh(aval)
+        trace.captured[id(kept)] = var, kept
+    if trace.handed:
+        trace.contents[var] = kept
+    return var

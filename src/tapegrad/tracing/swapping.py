@@ -1,0 +1,149 @@
+"""Names of modules that stand for something else while a traced function runs.
+
+Where a run isn't observed, because a debugger or a coverage tool has `sys.settrace`, because
+Python's frames aren't described, or because nobody needs to know what it reads, as in `vjp`, what
+the program calls isn't seen. Then the names in the table (`answers.py`) are swapped: as attributes
+of their modules, and where the user's modules hold them, from the first such run in any thread to
+the end of the last one. Who isn't meant gets the original: another thread, and code of NumPy's,
+SciPy's and tapegrad's.
+
+A name that somebody else has put another thing behind is left alone, before and after. Names are
+set for a whole module at once, in C, so an interrupt finds all of them swapped or none. A run that
+an interrupt has kept from its end is over when the object that stands for it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from tapegrad.core.locks import new_lock
+from tapegrad.tracing.answers import Answer, Swapped, rows, stand_in, version
+from tapegrad.tracing.observe.harmless import is_users_file
+
+_lock = new_lock()
+_open: dict[int, int] = {}  # the runs under way, and their threads, by the ids of their `Names`
+
+
+class Swap(NamedTuple):
+    """Names of a module that mean something in the table: by name the original and its stand-in."""
+
+    names: dict[str, Any]
+    pairs: dict[str, tuple[Any, Swapped]]
+
+
+_changed: list[Swap] = []
+
+
+class Names:
+    """The names are swapped from when this is entered until it is left, or gone."""
+
+    __slots__ = ("__weakref__",)
+
+    def __enter__(self) -> Names:
+        with _lock:
+            first = not _open
+            _open[id(self)] = threading.get_ident()
+            if first:
+                _swap()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _close(id(self))
+
+    def __del__(self) -> None:
+        _close(id(self))
+
+
+def _close(number: int) -> None:
+    with _lock:
+        if _open.pop(number, None) is not None and not _open:
+            _put_back()
+
+
+class _Seen(NamedTuple):
+    """The table, and modules as they were last looked through."""
+
+    state: tuple[int, int]
+    table: dict[int, Answer]
+    tables: list[Swap]  # of the modules in the table
+    users: list[dict[str, Any]]
+
+
+def _meant(names: dict[str, Any], table: dict[int, Answer]) -> Swap:
+    found = [(name, table.get(id(x))) for name, x in [*names.items()]]
+    pairs = {name: (row.original, stand_in(row)) for name, row in found if row is not None}
+    return Swap(names, pairs)
+
+
+def _looked_through() -> _Seen:
+    """As it was, where nothing was declared and no module loaded since."""
+    global _seen
+    state = version(), len(sys.modules)
+    if _seen is None or _seen.state != state:
+        table = {id(row.original): row for row in rows() if not isinstance(row.original, type)}
+        held = [vars(module) for module in {id(row.module): row.module for row in rows()}.values()]
+        main = sys.modules.get("__main__")
+        users = [vars(x) for x in [*sys.modules.values()] if _is_users(x) or x is main]
+        tables = [_meant(names, table) for names in held]
+        for row in table.values():  # also where a name means another thing now
+            for swap in tables:
+                if swap.names is vars(row.module):
+                    swap.pairs.setdefault(row.name, (row.original, stand_in(row)))
+        _seen = _Seen(state, table, tables, users)
+    return _seen
+
+
+_seen: _Seen | None = None
+
+
+def _is_users(module: Any) -> bool:
+    return type(module) is ModuleType and is_users_file(vars(module).get("__file__"))
+
+
+def _set(swap: Swap, stand_ins: bool) -> None:
+    """Put the stand-ins behind the names that mean the originals, or the other way."""
+    names, put = swap.names, {}
+    for name, (original, swapped) in swap.pairs.items():
+        old, new = (original, swapped) if stand_ins else (swapped, original)
+        if names.get(name) is old:
+            put[name] = new
+    names.update(put)
+
+
+def _swap() -> None:
+    seen = _looked_through()
+    for swap in _with_users(seen):
+        _changed.append(swap)
+        _set(swap, True)
+
+
+def _with_users(seen: _Seen) -> Iterable[Swap]:
+    yield from seen.tables
+    for names in seen.users:
+        swap = _meant(names, seen.table)
+        if swap.pairs:
+            yield swap
+
+
+def _put_back() -> None:
+    while _changed:
+        _set(_changed[-1], False)
+        _changed.pop()
+
+
+def _forked() -> None:
+    """In the child of a fork there is one thread: what others have begun is over there."""
+    here = threading.get_ident()
+    for number in [n for n, thread in _open.items() if thread != here]:
+        del _open[number]
+    if not _open:
+        _put_back()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
