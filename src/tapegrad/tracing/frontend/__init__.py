@@ -16,6 +16,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     answering,
+    casting,
     constants,
     contracting,
     indexing,
@@ -33,6 +34,7 @@ from tapegrad.tracing.frontend import (
     scattering,
     shaping,
     sorting,
+    vectorizing,
     windowing,
 )
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
@@ -158,3 +160,5 @@ dispatch.put = scattering.put
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
 answering.declare_all(FUNCTIONS)
 mathematics.declare_all()
+casting.declare_all()
+vectorizing.declare_all()

@@ -39,7 +39,7 @@ def from_contents(trace: Trace, x: Any, dtype: Any = None) -> Any:
         made = reshape(x, ()) if x._is_scalar() else x
         return made if dtype is None else made.astype(dtype, copy=False)
     if has_tracer(x) or _holds_arrays(x):
-        made = stack([_strong(from_contents(trace, part)) for part in x])
+        made = stack([strong(from_contents(trace, part)) for part in x])
         return made if dtype is None else made.astype(dtype, copy=False)
     plain = np.array(x, dtype)
     if plain.dtype.kind != "f" or not is_traceable(plain.dtype):
@@ -57,7 +57,7 @@ def _holds_arrays(x: Any) -> bool:
     return False
 
 
-def _strong(x: Any) -> Any:
+def strong(x: Any) -> Any:
     """An entry of a list, whose dtype counts in full: there are no weak numbers in np.array."""
     if isinstance(x, Tracer) and x._weak:
         return stand_in(x._trace, *x._read())

@@ -20,7 +20,7 @@ from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.again import made
 from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.floating import watched, watching
-from tapegrad.tracing.frontend import contracting
+from tapegrad.tracing.frontend import contracting, vectorizing
 from tapegrad.tracing.frontend.folding import ufunc_method
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
@@ -436,6 +436,8 @@ def _learn(ufunc: np.ufunc, kinds: tuple[Any, ...], inputs: Sequence[Any], resul
 
 
 def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    if vectorizing.is_of_function(ufunc):
+        return vectorizing.call(ufunc, method, inputs, kwargs)
     out = kwargs.pop("out", None)
     where = kwargs.pop("where", True)
     where = where if where is True else mask_of(where)

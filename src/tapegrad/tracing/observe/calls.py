@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import gc
 import inspect
 import operator
 import os
@@ -76,7 +77,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
             if is_harmless(f):
                 _harmless[id(f)] = f
             else:
-                o.reads.lost(name_of(f))
+                _of_function(o, f)
         if not kwargs and all(map(CALM.__getitem__, map(type, args))):
             return None
         if f.__name__ in _TEXTS:
@@ -152,6 +153,14 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         o.reads.lost(name_of(f))
         return None
     return _method(o, f, args, kwargs)
+
+
+def _of_function(o: Notes, f: np.ufunc) -> None:
+    """A ufunc that np.frompyfunc has made of a function, which it goes on to."""
+    if o.reads.place(f) is not None:
+        for held in gc.get_referents(f):
+            if callable(held) and o.reads.place(held) is None:
+                o.reads.constant(held, name_of(held))
 
 
 _harmless: dict[int, Any] = {}  # functions of NumPy's that are, by id
