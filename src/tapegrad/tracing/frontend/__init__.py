@@ -20,6 +20,7 @@ from tapegrad.tracing.frontend import (
     constants,
     contracting,
     indexing,
+    iterating,
     joining,
     linalg,
     mathematics,
@@ -162,3 +163,4 @@ answering.declare_all(FUNCTIONS)
 mathematics.declare_all()
 casting.declare_all()
 vectorizing.declare_all()
+iterating.declare_all()
