@@ -67,7 +67,7 @@ _NAMES: dict[Any, str] = {
         select sinc polymul""",
     contracting: "dot vdot inner tensordot einsum kron cross",
     indexing: "take take_along_axis compress choose nonzero argwhere",
-    places: "unravel_index ravel_multi_index",
+    places: "unravel_index ravel_multi_index packbits unpackbits",
     scattering: "put_along_axis copyto put putmask place fill_diagonal",
     misc: """where clip round fix isclose isneginf isposinf array_equiv meshgrid imag isreal
         iscomplex isfortran result_type can_cast min_scalar_type may_share_memory""",
@@ -82,7 +82,7 @@ BORROWED: dict[Any, str] = {
         nan_to_num outer extract flatnonzero angle cumulative_sum cumulative_prod
         geomspace logspace i0 ix_ nanargmax nanargmin poly
         polyadd polysub polyder polyint polydiv polyfit trim_zeros unique_all
-        unique_counts unique_inverse union1d intersect1d setdiff1d setxor1d isin
+        unique_counts unique_inverse unique_values union1d intersect1d setdiff1d setxor1d isin
         einsum_path row_stack histogram histogram2d histogramdd
         histogram_bin_edges roots""",
     np.fft: "fftshift ifftshift",
@@ -164,3 +164,4 @@ mathematics.declare_all()
 casting.declare_all()
 vectorizing.declare_all()
 iterating.declare_all()
+windowing.declare_all()

@@ -175,6 +175,31 @@ ascontiguousarray = _in_order(np.ascontiguousarray, "C")
 asfortranarray = _in_order(np.asfortranarray, "F")
 
 
+@functools.wraps(np.asarray_chkfinite)
+@unobserved
+def asarray_chkfinite(a: Any, dtype: Any = None, order: Any = None) -> Any:
+    if not has_traced(a):
+        return asarray(a, np.asarray_chkfinite(unmade(a), dtype, order).dtype, order)
+    x: Any = asarray(a, dtype, order)
+    if x.dtype.kind == "f" and not np.all(np.isfinite(x)):
+        raise ValueError("array must not contain infs or NaNs")
+    return x
+
+
+@functools.wraps(np.require)
+@unobserved
+def require(a: Any, dtype: Any = None, requirements: Any = None, **kwargs: Any) -> Any:
+    if kwargs or not has_traced(a):
+        return np.require(unmade(a), dtype, requirements, **kwargs)
+    np.require(0.0, None, requirements)  # NumPy's own error
+    wanted = {name.upper()[0] for name in requirements or ()}
+    x: Any = asarray(a, dtype)
+    for order in wanted & {"C", "F"}:
+        x = (ascontiguousarray if order == "C" else asfortranarray)(x) if x.ndim else x
+    mine = "O" in wanted and not x.flags.owndata
+    return copy_of(x) if mine or ("W" in wanted and not x.flags.writeable) else x
+
+
 @functools.wraps(np.fromiter)
 @unobserved
 def fromiter(iter: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
@@ -297,5 +322,5 @@ def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
 _MAKERS = """
     zeros ones empty full zeros_like ones_like empty_like full_like arange eye identity tri
     linspace logspace geomspace array asarray asanyarray ascontiguousarray asfortranarray
-    fromiter copy diag
+    asarray_chkfinite require fromiter copy diag
 """
