@@ -32,7 +32,7 @@ class Answer:
     `lists`, only of those that are passed a list or tuple, with `traced` a traced value or a list.
     `looked_up` is what stands for an object that isn't called but indexed."""
 
-    module: ModuleType
+    module: ModuleType | type
     name: str
     original: Any
     by: Any
@@ -47,7 +47,7 @@ _declared: list[None] = []  # one for each time that one was added
 
 
 def declare(
-    module: ModuleType,
+    module: ModuleType | type,
     name: str,
     by: Any,
     lists: bool = False,
@@ -119,7 +119,7 @@ def answer_of(x: Any) -> Answer | None:
     row = _rows.get(id(x))
     if row is None and type(x) in _of_kinds:
         by = functools.partial(_of_kinds[type(x)], x)
-        return Answer(sys, type(x).__name__, x, by)  # 
+        return Answer(sys, type(x).__name__, x, by)  #
     return row
 
 

@@ -85,8 +85,9 @@ def _looked_through() -> _Seen:
     global _seen
     state = version(), len(sys.modules)
     if _seen is None or _seen.state != state:
-        table = {id(row.original): row for row in rows() if not isinstance(row.original, type)}
-        held = [vars(module) for module in {id(row.module): row.module for row in rows()}.values()]
+        known = [row for row in rows() if isinstance(row.module, ModuleType)]
+        table = {id(row.original): row for row in known if not isinstance(row.original, type)}
+        held = [vars(module) for module in {id(row.module): row.module for row in known}.values()]
         main = sys.modules.get("__main__")
         users = [vars(x) for x in [*sys.modules.values()] if _is_users(x) or x is main]
         tables = [_meant(names, table) for names in held]

@@ -79,7 +79,9 @@ _full, _arange = _making(np.full), _making(np.arange, "f")
 @unobserved
 def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     if isinstance(fill_value, Tracer) and not is_made(fill_value):
-        return np.full_like(fill_value, fill_value, dtype, shape=shape)
+        order = kwargs.get("order", args[0] if args else "C")
+        np.empty(0, order=order)  # NumPy's own error
+        return np.full_like(fill_value, fill_value, dtype, order, shape=shape)
     return _full(shape, unmade(fill_value), dtype, *args, **kwargs)
 
 
@@ -118,10 +120,11 @@ def array(
             new = np.array(plain, dtype, copy=copy, ndmin=ndmin, **kwargs)
         return _kept(new, kinds)
     made = from_contents(trace, object, dtype)
+    order = kwargs.get("order") or "K"
+    own = made is not object
+    made = copy_of(made, order_of(made, order)) if copy and not own else in_order(made, order)
     if copy is False and made is not object:
         np.array([0.0], copy=False)  # NumPy's own error
-    if made is object and copy:
-        made = np.copy(made)
     return reshape(made, (1,) * (ndmin - made.ndim) + made.shape) if ndmin > made.ndim else made
 
 
@@ -136,7 +139,8 @@ def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
             found = function(a, dtype, *args, **kwargs)
             return found if found is a else _kept(found, "f")
         if has_traced(a):
-            return from_contents(trace, a, dtype)
+            order = kwargs.get("order", args[0] if args else None)
+            return in_order(from_contents(trace, a, dtype), order or "K")
         plain = unmade(a)
         with observed():
             found = function(plain, dtype, *args, **kwargs)
@@ -145,6 +149,25 @@ def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
         return _kept(found, "f" if plain is a else "fiub")
 
     return converted
+
+
+def in_order(x: Any, order: str) -> Any:
+    """An array that lies in this order: itself, if it does so."""
+    if not isinstance(x, Tracer) or order == "K":
+        return x
+    asked = order_of(x, order)
+    return x if x.ndim < 2 or _lies(x, asked) else copy_of(x, asked)
+
+
+def order_of(x: Any, order: str) -> str:
+    """The order that this means for an array: "A" is the one in which it lies."""
+    np.empty(0, order="C" if order in ("K", "A") else order)  # type: ignore[arg-type] # NumPy's error
+    return ("F" if _lies(x, "F") and not _lies(x, "C") else "C") if order == "A" else order
+
+
+def _lies(x: Any, order: str) -> bool:
+    value = x._read()[1]
+    return value is not None and x._owner._ordered and bool(value.flags[f"{order}_CONTIGUOUS"])
 
 
 asarray, asanyarray = _converting(np.asarray), _converting(np.asanyarray)
@@ -189,7 +212,7 @@ def asarray_chkfinite(a: Any, dtype: Any = None, order: Any = None) -> Any:
 @functools.wraps(np.require)
 @unobserved
 def require(a: Any, dtype: Any = None, requirements: Any = None, **kwargs: Any) -> Any:
-    if kwargs or not has_traced(a):
+    if kwargs.get("like") is not None or not has_traced(a):
         return np.require(unmade(a), dtype, requirements, **kwargs)
     np.require(0.0, None, requirements)  # NumPy's own error
     wanted = {name.upper()[0] for name in requirements or ()}
@@ -203,7 +226,7 @@ def require(a: Any, dtype: Any = None, requirements: Any = None, **kwargs: Any) 
 @functools.wraps(np.fromiter)
 @unobserved
 def fromiter(iter: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
-    if args or kwargs:
+    if args or any(x is not None for name, x in kwargs.items() if (name, x) != ("count", -1)):
         return np.fromiter(iter, dtype, *args, **kwargs)
     entries = list(iter)
     if has_traced(entries):
@@ -296,6 +319,24 @@ def _stacking(function: Any, parameters: Callable[[], Any]) -> Callable[..., Any
     return called
 
 
+def _of_lists(name: str) -> Callable[..., Any]:
+    """A method of ufuncs that takes lists of traced values for arrays."""
+    own = getattr(np.ufunc, name)
+
+    @unobserved
+    def called(ufunc: np.ufunc, *args: Any, **kwargs: Any) -> Any:
+        arrays = len(args) if name in ("outer", "at") else 1
+        given = [
+            dispatch.as_operand(x)
+            if k < arrays and has_traced(x) and type(x) in (list, tuple)
+            else x
+            for k, x in enumerate(args)
+        ]
+        return own(ufunc, *given, **kwargs)
+
+    return called
+
+
 def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
     """Fill the table; `functions` are the front end's, by NumPy's."""
     places = (np, np.linalg)
@@ -313,6 +354,8 @@ def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
             declare(module, name, _stacking(found, form), lists=True)
     for name in _MAKERS.split():
         declare(np, name, globals()[name])
+    for name in ("reduce", "accumulate", "reduceat", "outer", "at"):
+        declare(np.ufunc, name, _of_lists(name), lists=True)
     for name in ("r_", "c_"):
         declare(np, name, Joining(getattr(np, name)), looked_up=True)
     declare(np, "ndarray", ndarray)

@@ -207,6 +207,11 @@ def mask_of(where: Any) -> Any:
     )
 
 
+def chosen(where: Any, result: Any) -> Any:
+    """What `where=` chooses of a result. Nobody knows what NumPy leaves elsewhere: zeros will do."""
+    return result if where is True else np.where(where, result, result.dtype.type(0))
+
+
 def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") -> Any:
     """Write a result into `out`, as out= does; a plain array can't hold a traced value."""
     if not isinstance(out, Tracer):

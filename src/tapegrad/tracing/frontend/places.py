@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
@@ -69,6 +70,7 @@ def packbits(a: Any, axis: Any = None, bitorder: str = "big") -> Any:
         raise TypeError("Expected an input array of integer or boolean data type")
     weights = _weights(bitorder)
     a, axis = (a.reshape(-1), 0) if axis is None or not a.ndim else (a, axis)
+    axis = normalize_axis_index(axis.__index__(), a.ndim)
     bits = np.moveaxis(a != 0, axis, -1)
     count = bits.shape[-1]
     if count % 8:
@@ -84,6 +86,7 @@ def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big
         raise TypeError("Expected an input array of unsigned byte data type")
     weights = _weights(bitorder)
     a, axis = (a.reshape(-1), 0) if axis is None or not a.ndim else (a, axis)
+    axis = normalize_axis_index(axis.__index__(), a.ndim)
     rows = np.moveaxis(a, axis, -1)
     bits = ((rows[..., None] >> weights) & np.uint8(1)).reshape(*rows.shape[:-1], -1)
     whole = bits.shape[-1]

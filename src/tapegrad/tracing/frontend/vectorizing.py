@@ -127,9 +127,7 @@ class _Vectorized(np.vectorize):
         dtypes: list[Any] = list(self.otypes or ())
         if self.otypes is None:
             if any(x.size == 0 for x in arrays):
-                raise ValueError(
-                    "cannot call `vectorize` on size 0 inputs unless `otypes` is set"
-                )
+                raise ValueError("cannot call `vectorize` on size 0 inputs unless `otypes` is set")
             first = func(*[x.reshape(-1)[0] for x in arrays])
             outputs = first if isinstance(first, tuple) else (first,)
             dtypes = [_dtype_of(x) for x in outputs]
@@ -137,9 +135,7 @@ class _Vectorized(np.vectorize):
         ufunc = np.frompyfunc(func, len(arrays), len(dtypes))
         found = ufunc(*[objects_of(x) for x in arrays])
         found = found if isinstance(found, tuple) and len(dtypes) > 1 else (found,)
-        results = [
-            numbers_of(_array_of(x), dtype) for x, dtype in zip(found, dtypes, strict=True)
-        ]
+        results = [numbers_of(_array_of(x), dtype) for x, dtype in zip(found, dtypes, strict=True)]
         return results[0] if len(results) == 1 else tuple(results)
 
 
