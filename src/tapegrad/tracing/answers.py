@@ -42,7 +42,7 @@ class Answer:
 
 
 _rows: dict[int, Answer] = {}  # by the id of the original, which is held
-_of_kinds: dict[type, Callable[..., Any]] = {}  # what answers calls of a type's instances
+_of_kinds: dict[type, tuple[Callable[..., Any], bool]] = {}  # for calls of a type's instances
 _declared: list[None] = []  # one for each time that one was added
 
 
@@ -63,10 +63,10 @@ def declare(
     _rows[id(original)] = Answer(module, name, original, by, lists, looked_up, traced)
 
 
-def declare_calls(kind: type, by: Callable[..., Any]) -> None:
+def declare_calls(kind: type, by: Callable[..., Any], lists: bool = False) -> None:
     """`by(x, *args)` answers the user's calls `x(*args)` of what is of this type, where a run is
-    observed."""
-    _of_kinds[kind] = by
+    observed; with `lists` as above."""
+    _of_kinds[kind] = by, lists
 
 
 def while_traced(module: ModuleType, name: str) -> Callable[[F], F]:
@@ -118,8 +118,8 @@ def answer_of(x: Any) -> Answer | None:
     """The row for what a program is about to call, if there is one."""
     row = _rows.get(id(x))
     if row is None and type(x) in _of_kinds:
-        by = functools.partial(_of_kinds[type(x)], x)
-        return Answer(sys, type(x).__name__, x, by)  #
+        by, lists = _of_kinds[type(x)]
+        return Answer(type(x), "__call__", x, functools.partial(by, x), lists)
     return row
 
 

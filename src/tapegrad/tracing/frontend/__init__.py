@@ -23,6 +23,7 @@ from tapegrad.tracing.frontend import (
     iterating,
     joining,
     linalg,
+    lists,
     mathematics,
     memory,
     misc,
@@ -159,7 +160,8 @@ dispatch.element, dispatch.number, dispatch.flat = (
 )
 dispatch.put = scattering.put
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
-answering.declare_all(FUNCTIONS)
+answering.declare_all()
+lists.declare_all(FUNCTIONS)
 mathematics.declare_all()
 casting.declare_all()
 vectorizing.declare_all()

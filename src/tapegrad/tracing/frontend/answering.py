@@ -21,7 +21,6 @@ from tapegrad.tracing.frontend.borrowing import borrowed_method
 from tapegrad.tracing.frontend.making import from_contents
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import as_tracer
-from tapegrad.tracing.frontend.parameters import form_of
 from tapegrad.tracing.frontend.shaping import reshape
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
@@ -43,6 +42,11 @@ def unmade(x: Any) -> Any:
     return type(x)(map(unmade, x)) if type(x) in (list, tuple) else x
 
 
+def stacked(x: Any) -> Any:
+    """A list with traced values as an array."""
+    return dispatch.as_operand(x) if type(x) in (list, tuple) and has_traced(x) else x
+
+
 def _kept(x: Any, kinds: str) -> Any:
     trace = current_trace()
     if trace is None or type(x) is not np.ndarray or x.dtype.kind not in kinds:
@@ -53,12 +57,17 @@ def _kept(x: Any, kinds: str) -> Any:
 # ---- what makes arrays
 
 
-def _making(function: Callable[..., Any], kinds: str = "fiub") -> Callable[..., Any]:
-    """A function whose result may be filled with traced values, if it is of one of these kinds."""
+def _making(
+    function: Callable[..., Any], kinds: str = "fiub", arrays: int = 0
+) -> Callable[..., Any]:
+    """A function whose result may be filled with traced values, if it is of one of these kinds; its
+    first so many arguments are arrays."""
 
     @functools.wraps(function)
     @unobserved
     def made(*args: Any, **kwargs: Any) -> Any:
+        if arrays:
+            args = (*map(stacked, args[:arrays]), *args[arrays:])
         return _kept(function(*args, **kwargs), kinds)
 
     return made
@@ -66,12 +75,12 @@ def _making(function: Callable[..., Any], kinds: str = "fiub") -> Callable[..., 
 
 zeros, ones = _making(np.zeros), _making(np.ones)
 empty = _making(np.zeros)  # what an empty array holds is anyone's guess: zeros will do
-zeros_like, ones_like = _making(np.zeros_like), _making(np.ones_like)
-empty_like, full_like = _making(np.zeros_like), _making(np.full_like)
+zeros_like, ones_like = _making(np.zeros_like, arrays=1), _making(np.ones_like, arrays=1)
+empty_like, full_like = _making(np.zeros_like, arrays=1), _making(np.full_like, arrays=2)
 eye, identity, tri = _making(np.eye, "f"), _making(np.identity, "f"), _making(np.tri, "f")
-linspace, logspace = _making(np.linspace, "f"), _making(np.logspace, "f")
-geomspace, copy = _making(np.geomspace, "f"), _making(np.copy, "f")
-diag = _making(np.diag, "f")
+linspace, logspace = _making(np.linspace, "f", 2), _making(np.logspace, "f", 2)
+geomspace, copy = _making(np.geomspace, "f", 2), _making(np.copy, "f", 1)
+diag = _making(np.diag, "f", 1)
 _full, _arange = _making(np.full), _making(np.arange, "f")
 
 
@@ -286,76 +295,10 @@ def _flat(x: Any) -> list[Any]:
     return [e for part in x for e in _flat(part)] if isinstance(x, (list, tuple)) else [x]
 
 
-# ---- lists of traced values
-
-# These take lists of arrays, and look for traced ones themselves.
-_OF_LISTS = """
-    concatenate stack vstack hstack dstack column_stack block select choose piecewise einsum
-    broadcast_arrays meshgrid ix_ array_split insert delete einsum_path unstack
-    copyto put place putmask fill_diagonal put_along_axis result_type can_cast
-    may_share_memory shares_memory zeros_like ones_like full_like empty_like multi_dot
-"""
-
-
-def _stacking(function: Any, parameters: Callable[[], Any]) -> Callable[..., Any]:
-    """A function of NumPy's that takes lists of traced values for arrays."""
-
-    @functools.wraps(function)
-    @unobserved
-    def called(*args: Any, **kwargs: Any) -> Any:
-        if not any(type(x) in (list, tuple) and has_traced(x) for x in args):
-            return function(*args, **kwargs)
-        form = parameters()
-        skipped = () if form is None else form.positions
-        more = len(args) if form is None or form.after is None else form.after
-        given = [
-            dispatch.as_operand(x)
-            if type(x) in (list, tuple) and k not in skipped and k < more and has_traced(x)
-            else x
-            for k, x in enumerate(args)
-        ]
-        return function(*given, **kwargs)
-
-    return called
-
-
-def _of_lists(name: str) -> Callable[..., Any]:
-    """A method of ufuncs that takes lists of traced values for arrays."""
-    own = getattr(np.ufunc, name)
-
-    @unobserved
-    def called(ufunc: np.ufunc, *args: Any, **kwargs: Any) -> Any:
-        arrays = len(args) if name in ("outer", "at") else 1
-        given = [
-            dispatch.as_operand(x)
-            if k < arrays and has_traced(x) and type(x) in (list, tuple)
-            else x
-            for k, x in enumerate(args)
-        ]
-        return own(ufunc, *given, **kwargs)
-
-    return called
-
-
-def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
-    """Fill the table; `functions` are the front end's, by NumPy's."""
-    places = (np, np.linalg)
-    of_lists = {getattr(p, n) for n in _OF_LISTS.split() for p in places if hasattr(p, n)}
-    for name in dir(np):
-        found = getattr(np, name)
-        if isinstance(found, np.ufunc):
-            declare(np, name, _stacking(found, lambda: None), lists=True)
-    for module in places[::-1]:
-        for name in dir(module):
-            found = getattr(module, name)
-            if type(found) is not type(np.sum) or found not in functions or found in of_lists:
-                continue
-            form = functools.partial(form_of, functions[found], found)
-            declare(module, name, _stacking(found, form), lists=True)
+def declare_all() -> None:
+    """Fill the table."""
     for name in _MAKERS.split():
         declare(np, name, globals()[name])
-    for name in ("reduce", "accumulate", "reduceat", "outer", "at"):
-        declare(np.ufunc, name, _of_lists(name), lists=True)
     for name in ("r_", "c_"):
         declare(np, name, Joining(getattr(np, name)), looked_up=True)
     declare(np, "ndarray", ndarray)

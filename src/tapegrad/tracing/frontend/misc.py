@@ -24,6 +24,7 @@ from tapegrad.tracing.frontend.operands import (
     store,
 )
 from tapegrad.tracing.layout import lay_out
+from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 _MISSING = np._NoValue

@@ -208,7 +208,7 @@ def mask_of(where: Any) -> Any:
 
 
 def chosen(where: Any, result: Any) -> Any:
-    """What `where=` chooses of a result. Nobody knows what NumPy leaves elsewhere: zeros will do."""
+    """What `where=` chooses of a result. Elsewhere NumPy leaves anything: zeros will do."""
     return result if where is True else np.where(where, result, result.dtype.type(0))
 
 

@@ -40,15 +40,15 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
 
 
 _OPTIONS = {
-    **{"constant": ["constant_values"], "linear_ramp": ["end_values"]},
-    **dict.fromkeys(("edge", "wrap", "empty"), []),
-    **dict.fromkeys(("reflect", "symmetric"), ["reflect_type"]),
-    **dict.fromkeys(("maximum", "mean", "median", "minimum"), ["stat_length"]),
+    **{"constant": "constant_values", "linear_ramp": "end_values"},
+    **dict.fromkeys(("edge", "wrap", "empty"), ""),
+    **dict.fromkeys(("reflect", "symmetric"), "reflect_type"),
+    **dict.fromkeys(("maximum", "mean", "median", "minimum"), "stat_length"),
 }
 
 
 def _padded(x: Any, widths: list[tuple[int, ...]], mode: str, kwargs: dict[str, Any]) -> Any:
-    unknown = kwargs.keys() - {*_OPTIONS.get(mode, kwargs)}
+    unknown = {name for name in kwargs if _OPTIONS.get(mode, name) != name}
     if unknown:
         raise ValueError(f"unsupported keyword arguments for mode {mode!r}: {unknown}")
     if mode == "constant":

@@ -77,8 +77,11 @@ def form_of(function: Callable[..., Any], numpys: Any = None) -> Form:
     for mine, its in zip(own, theirs, strict=False):
         if mine.kind in _POSITIONAL and its.kind in _POSITIONAL and mine.name != its.name:
             renamed[its.name] = mine.name
-    positions = tuple(k for k, p in enumerate(own) if p.name in PARAMETERS)
-    rest = [k for k in positions if own[k].kind is inspect.Parameter.VAR_POSITIONAL]
+    many = inspect.Parameter.VAR_POSITIONAL
+    positions = tuple(
+        k for k, p in enumerate(own) if p.name in PARAMETERS and p.kind in (*_POSITIONAL, many)
+    )
+    rest = [k for k in positions if own[k].kind is many]
     return Form(renamed, positions, rest[0] if rest else None)
 
 

@@ -213,8 +213,8 @@ def mean(
 def _check_real(name: str, dtype: Any) -> None:
     if dtype is not None and np.dtype(dtype).kind != "f":
         raise UnsupportedError(
-            f"np.{name} with dtype={np.dtype(dtype)} isn't supported{at_line()}: NumPy rounds on the "
-            "way. Use x.astype before, or on the result"
+            f"np.{name} with dtype={np.dtype(dtype)} isn't supported{at_line()}: NumPy rounds on "
+            "the way. Use x.astype before, or on the result"
         )
 
 

@@ -31,9 +31,8 @@ from tapegrad.tracing.tracer import Tracer
 def objects_of(x: Any) -> Any:
     """An array of objects, of Python's numbers as NumPy makes them of an array, traced ones for a
     traced one; it lies in memory as the array does."""
-    x = dispatch.as_operand(x) if has_tracer(x) else x
     if not isinstance(x, Tracer):
-        return np.asarray(x, object)
+        return _of_list(x) if has_tracer(x) else np.asarray(x, object)
     if is_made(x):
         return np.asarray(x._concrete, object)
     value = x._read()[1]
@@ -43,6 +42,16 @@ def objects_of(x: Any) -> Any:
     numbers = [dispatch.number(e) for e in rows]
     for k, index in enumerate(np.ndindex(x.shape)):
         found[index] = numbers[k]
+    return found
+
+
+def _of_list(x: Any) -> Any:
+    """Numbers in a list are the objects."""
+    shape = dispatch.as_operand(x).shape  # or NumPy's own error
+    found = np.empty(shape, object)
+    for k, part in enumerate(x):
+        number = len(shape) == 1 and not isinstance(part, np.ndarray)
+        found[k] = part if number else objects_of(part)
     return found
 
 
@@ -133,7 +142,7 @@ class _Vectorized(np.vectorize):
             dtypes = [_dtype_of(x) for x in outputs]
             func = _after(first, func) if self.cache else func
         ufunc = np.frompyfunc(func, len(arrays), len(dtypes))
-        found = ufunc(*[objects_of(x) for x in arrays])
+        found = ufunc(*map(objects_of, args))
         found = found if isinstance(found, tuple) and len(dtypes) > 1 else (found,)
         results = [numbers_of(_array_of(x), dtype) for x, dtype in zip(found, dtypes, strict=True)]
         return results[0] if len(results) == 1 else tuple(results)
