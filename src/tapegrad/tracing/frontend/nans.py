@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegrad.tracing.frontend import reducing
 from tapegrad.tracing.frontend.memory import scalar
-from tapegrad.tracing.frontend.operands import as_tracer, cast, mask_of, store
+from tapegrad.tracing.frontend.operands import as_tracer, mask_of, store
 from tapegrad.tracing.frontend.parameters import called_as
 
 _MISSING = np._NoValue
@@ -79,7 +79,6 @@ def nanvar(
     if a.dtype.kind != "f":
         return reducing.var(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
     _check_real(dtype)
-    a = a if dtype is None else cast(a, dtype)
     x, there = _filled(a, 0)
     there = _both(there, where)
     result = reducing.var(x, axis, dtype, None, ddof, keepdims, where=there, mean=mean)

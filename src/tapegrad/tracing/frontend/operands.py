@@ -209,6 +209,8 @@ def mask_of(where: Any) -> Any:
 
 def chosen(where: Any, result: Any) -> Any:
     """What `where=` chooses of a result. Elsewhere NumPy leaves anything: zeros will do."""
+    if isinstance(result, tuple):
+        return tuple(chosen(where, x) for x in result)
     return result if where is True else np.where(where, result, result.dtype.type(0))
 
 

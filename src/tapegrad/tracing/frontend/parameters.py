@@ -27,7 +27,8 @@ _NAMES = """
     retstep returned increasing upper sparse copy subok writeable wrap equal_nan hermitian
     full_matrices stable assume_unique return_index return_indices return_inverse return_counts
     sorted invert density full cov trim einsum_call descending compute_uv overwrite_input
-    optimize dtype type to device casting order kind mode side method indexing UPLO reflect_type
+    optimize dtype type to device casting order bitorder kind mode side method indexing UPLO
+    reflect_type count
 """
 PARAMETERS = frozenset(_NAMES.split())
 

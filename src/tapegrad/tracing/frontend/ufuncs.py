@@ -246,10 +246,8 @@ _COMPOSED: dict[np.ufunc, Handler] = {
     np.frexp: _frexp,
     np.ldexp: _ldexp,
     np.logaddexp2: _logaddexp2,
-    np.deg2rad: _scaled(np.deg2rad, np.pi / 180),
-    np.radians: _scaled(np.radians, np.pi / 180),
-    np.rad2deg: _scaled(np.rad2deg, 180 / np.pi),
-    np.degrees: _scaled(np.degrees, 180 / np.pi),
+    **{f: _scaled(f, np.pi / 180) for f in (np.deg2rad, np.radians)},
+    **{f: _scaled(f, 180 / np.pi) for f in (np.rad2deg, np.degrees)},
     np.heaviside: _heaviside,
     np.logical_and: _truth(ew.logical_and, np.logical_and),
     np.logical_or: _truth(ew.logical_or, np.logical_or),
@@ -464,11 +462,7 @@ def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[st
             kwargs["dtype"] = folded_dtype(ufunc, inputs[0], out)
         result = ufunc_method(ufunc, method, inputs, kwargs)
     if out is None:
-        if where is not True:
-            parts = result if isinstance(result, tuple) else (result,)
-            parts = tuple(chosen(where, x) for x in parts)
-            result = parts if isinstance(result, tuple) else parts[0]
-        return scalar(_ordered(result, order))
+        return scalar(_ordered(chosen(where, result), order))
     outs = out if isinstance(out, tuple) else (out,)
     results = result if isinstance(result, tuple) else (result,)
     stored = tuple(

@@ -38,7 +38,7 @@ def objects_of(x: Any) -> Any:
     value = x._read()[1]
     like = np.empty(x.shape) if value is None else np.asarray(value)
     found = np.empty_like(like, object)
-    rows = [x] if not x.ndim else x if x.ndim == 1 else x.reshape(-1)
+    rows: Any = [x] if not x.ndim else x if x.ndim == 1 else x.reshape(-1)
     numbers = [dispatch.number(e) for e in rows]
     for k, index in enumerate(np.ndindex(x.shape)):
         found[index] = numbers[k]
@@ -169,12 +169,13 @@ def _after(first: Any, func: Callable[..., Any]) -> Callable[..., Any]:
 
 @unobserved
 def _vectorized(given: np.vectorize, *args: Any, **kwargs: Any) -> Any:
-    if given.pyfunc is np._NoValue:  # it decorates
+    function: Any = given.pyfunc
+    if function is np._NoValue:  # it decorates
         with observed():
             return given(*args, **kwargs)
     own = copy.copy(given)
     own.__class__ = _Vectorized
-    own.pyfunc = partial(followed, given.pyfunc)
+    own.pyfunc = partial(followed, function)
     return own(*args, **kwargs)
 
 

@@ -157,10 +157,11 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
 
 def _of_function(o: Notes, f: np.ufunc) -> None:
     """A ufunc that np.frompyfunc has made of a function, which it goes on to."""
-    if o.reads.place(f) is not None:
-        for held in gc.get_referents(f):
-            if callable(held) and o.reads.place(held) is None:
-                o.reads.constant(held, name_of(held))
+    for held in gc.get_referents(f):
+        if callable(held) and type(held) is not types.FunctionType:
+            o.reads.lost(name_of(f))  # in C, it isn't followed
+        elif callable(held) and o.reads.place(f) is not None and o.reads.place(held) is None:
+            o.reads.constant(held, name_of(held))
 
 
 _harmless: dict[int, Any] = {}  # functions of NumPy's that are, by id
