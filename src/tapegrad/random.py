@@ -8,10 +8,10 @@
     for key in random.split(random.key(0), 100):
         w -= 0.1 * grad(loss)(w, key)
 
-A generator that is drawn from inside a traced function would be drawn from once, and is refused.
-A key is an argument: equal keys give equal numbers, and another key gives others, with the same
-tape. The numbers are NumPy's, of `np.random.default_rng` seeded with the key; they are constants
-for derivatives. Outside a trace these are ordinary functions.
+Draws from NumPy's generators, inside a traced function, leave those where they do in NumPy. A key
+is an argument, and nothing is left anywhere: equal keys give equal numbers, and another key gives
+others, with the same tape. The numbers are NumPy's, of `np.random.default_rng` seeded with the key;
+they are constants for derivatives. Outside a trace these are ordinary functions.
 """
 
 from __future__ import annotations

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from tests.honesty.check import refused
 
+import tapegrad
 from tapegrad import grad, jit, random, simplegrad, trace, value_and_grad, vjp
 from tapegrad.errors import RandomnessError
+from tapegrad.tracing import randomness
 
 X = np.array([1.0, 2.0])
-FIX = "pass them in as an argument"
 
 
 @pytest.fixture(params=["never", "always"])
@@ -23,40 +24,74 @@ def mode(request):
     return request.param
 
 
+GLOBALS = (np.random.mtrand._rand, python_random._inst)
+
+
+def states(generators):
+    return [randomness.state_of(g) for g in (*GLOBALS, *generators)]
+
+
+def put_back(generators, found):
+    for g, state in zip((*GLOBALS, *generators), found, strict=True):
+        randomness.put_back(g, state)
+
+
+def held_against_numpy(f, *generators, mode="never", calls=5, traces=1, h=1e-6):
+    """Each call gives what plain NumPy gives, and leaves all generators where that does."""
+    np.random.seed(1)
+    python_random.seed(1)
+    df = value_and_grad(f, compile=mode)
+    for k in range(calls):
+        x = X + 0.1 * k
+        start = states(generators)
+        value = f(x)
+        end = states(generators)
+        steps = []
+        for e in np.eye(2) * h:
+            found = []
+            for way in (e, -e):
+                put_back(generators, start)
+                found.append(f(x + way))
+            steps.append((found[0] - found[1]) / (2 * h))
+        put_back(generators, start)
+        got, slope = df(x)
+        np.testing.assert_allclose(got, value, rtol=1e-12)
+        np.testing.assert_allclose(slope, steps, rtol=1e-5, atol=1e-7)
+        assert all(map(randomness.same, states(generators), end))
+    if traces is not None:
+        assert df.cache_info().traces == traces
+
+
 def test_the_global_generator_of_numpy(mode):
-    """`np.random.normal()` and the like -> refused, with the line"""
+    """`np.random.normal()` and the like -> drawn at each call, as NumPy does"""
 
     def noisy(x):
         mask = np.random.rand(2) > 0.5
-        return np.sum(np.where(mask, x, 0.0))
+        return np.sum(np.where(mask, x, 0.0) * np.random.normal(size=2))
 
-    with refused(RandomnessError, "np.random", "np.random.rand(2) > 0.5", FIX):
-        grad(noisy, compile=mode)(X)
+    held_against_numpy(noisy, mode=mode)
 
 
 def test_the_second_number_of_a_pair():
-    """`np.random.normal()` keeps a number for the next draw -> refused for either"""
-    state = np.random.get_state()
-    try:
-        np.random.seed(0)
-        for _ in range(4):
-            with refused(RandomnessError, "np.random", FIX):
-                grad(lambda x: np.sum(x * np.random.normal()))(X)
-    finally:
-        np.random.set_state(state)
+    """`np.random.normal()` keeps a number for the next draw -> as it does in NumPy"""
+    held_against_numpy(lambda x: np.sum(x * np.random.normal()))
+    held_against_numpy(lambda x: np.sum(x * np.random.randn(3)[1:]) * python_random.gauss(0, 1))
 
 
 def test_a_generator(mode):
-    """draws of a closed-over, global or passed `Generator` -> refused"""
+    """draws of a closed-over, global or passed `Generator` -> drawn at each call"""
     rng = np.random.default_rng(0)
-    with refused(RandomnessError, "a Generator", "rng.normal(size=2)", FIX):
-        grad(lambda x: np.sum(x * rng.normal(size=2)), compile=mode)(X)
-    with refused(RandomnessError, "a Generator", "r.normal(size=2)", FIX):
-        grad(lambda x, r: np.sum(x * r.normal(size=2)), compile=mode)(X, rng)
+    held_against_numpy(lambda x: np.sum(x * rng.normal(size=2)), rng, mode=mode)
+    held_against_numpy(lambda x, r=rng: np.sum(x * r.normal(size=2)), rng, mode=mode)
+    df = grad(lambda x, r: np.sum(x * r.normal(size=2)), compile=mode)
+    for seed in range(3):
+        expected = np.random.default_rng(seed).normal(size=2)
+        np.testing.assert_array_equal(df(X, np.random.default_rng(seed)), expected)
+    assert df.cache_info().traces == 1
 
 
-def test_a_generator_of_an_object():
-    """draws of a generator that `self` or a list holds -> refused"""
+def test_a_generator_of_an_object(mode):
+    """draws of a generator that `self` or a list holds -> drawn at each call"""
 
     class Dropout:
         def __init__(self):
@@ -68,17 +103,239 @@ def test_a_generator_of_an_object():
         def __call__(self, x):
             return np.sum(np.where(self.mask(x.shape), x, 0.0))
 
-    with refused(RandomnessError, "a RandomState", "uniform(size=shape)", FIX):
-        grad(Dropout())(X)
+    dropout = Dropout()
+    held_against_numpy(dropout, dropout.generators[0], mode=mode)
 
 
-def test_the_random_module():
-    """the `random` module, and a `random.Random` -> refused"""
-    with refused(RandomnessError, "the random module", "python_random.random()", FIX):
-        grad(lambda x: np.sum(x) * python_random.random())(X)
+RNG = np.random.default_rng(0)
+
+
+def test_a_generator_that_is_made_anew():
+    """another generator takes a generator's place -> it is drawn from, and nothing traced anew"""
+    global RNG
+    df = grad(lambda x: np.sum(x * RNG.normal(size=2)), compile="never")
+    for seed in range(4):
+        RNG = np.random.default_rng(seed)
+        expected = np.random.default_rng(seed).normal(size=(2, 2))
+        for row in expected:
+            np.testing.assert_array_equal(df(X), row)
+    assert df.cache_info().traces == 1
+
+
+def test_two_generators_that_become_one():
+    """two places hold the same generator from some call on -> traced anew"""
+    both = [np.random.default_rng(0), np.random.default_rng(1)]
+
+    def f(x):
+        return x[0] * both[0].normal() + x[1] * both[1].normal()
+
+    held_against_numpy(f, *both)
+    df = value_and_grad(f, compile="never")
+    df(X)
+    both[1] = both[0]
+    for _ in range(3):
+        state = both[0].bit_generator.state
+        expected = f(X)
+        both[0].bit_generator.state = state
+        assert df(X)[0] == expected
+
+
+def test_the_random_module(mode):
+    """the `random` module, and a `random.Random` -> drawn at each call"""
     own = python_random.Random(0)
-    with refused(RandomnessError, "a random.Random", "own.gauss(0, 1)", FIX):
-        grad(lambda x: np.sum(x) * own.gauss(0, 1))(X)
+
+    def f(x):
+        s = python_random.random() * x[0] + own.gauss(0, 1) * x[1]
+        return s * own.uniform(1.0, 2.0) + python_random.randint(1, 6) * x[0] ** 2
+
+    held_against_numpy(f, own, mode=mode)
+
+
+def test_what_is_no_number():
+    """a list is shuffled, sampled or chosen from; bytes -> traced at each call"""
+    items = [1.0, 2.0, 3.0]
+
+    def f(x):
+        mine = list(items)
+        python_random.shuffle(mine)
+        chosen = python_random.choice(items) + python_random.sample(items, 2)[0]
+        order = np.arange(2)
+        np.random.shuffle(order)
+        return mine[0] * x[0] + chosen * x[1] * np.random.normal() + x[order[0]] ** 2
+
+    with pytest.warns(RuntimeWarning, match="traced for three calls"):
+        held_against_numpy(f, traces=None)
+
+
+def test_integers_of_many_bits():
+    """what is drawn may have more than 64 bits -> traced at each call"""
+
+    def f(x):
+        bits = python_random.getrandbits(80) >> 70
+        return x[0] * bits + x[1] * python_random.randrange(2**70) / 2**70
+
+    with pytest.warns(RuntimeWarning, match="traced for three calls"):
+        held_against_numpy(f, traces=None)
+
+
+def test_a_seed_in_the_function(mode):
+    """`np.random.seed(3)` in the function -> the same numbers at each call, as in NumPy"""
+
+    def f(x):
+        np.random.seed(3)
+        python_random.seed(4)
+        return np.sum(x * np.random.normal(size=2)) * python_random.random()
+
+    held_against_numpy(f, mode=mode)
+
+
+def test_draws_that_decide():
+    """a branch or an index goes by a draw -> guarded: what was drawn for another is put back"""
+    rng = np.random.default_rng(0)
+
+    def branch(x):
+        if rng.random() < 0.5:
+            return np.sum(x * rng.normal(size=2))
+        return np.sum(x**2) * rng.uniform()
+
+    held_against_numpy(branch, rng, calls=12, traces=2)
+
+    def length(x):
+        n = rng.integers(1, 4)
+        return np.sum(x) * np.sum(rng.normal(size=n))
+
+    held_against_numpy(length, rng, calls=12, traces=3)
+
+
+def test_draws_in_loops(mode):
+    """a plain loop draws in each round -> drawn at each call, and the loop stays one"""
+    rng = np.random.default_rng(0)
+
+    def walk(x):
+        s = x[0]
+        for _ in range(60):
+            s = 0.9 * s + x[1] * rng.normal() + 0.1 * np.sum(x * rng.uniform(size=2))
+        return s
+
+    held_against_numpy(walk, rng, mode=mode, calls=3)
+    tape = trace(walk, X)[1]
+    assert " = loop(" in str(tape)
+    assert len(tape.inputs) < 8  # the draws of all rounds are one input
+
+    def counted(x):
+        s = x[0]
+        for _ in tapegrad.range(20):
+            s = 0.9 * s + x[1] * rng.normal()
+        return s
+
+    held_against_numpy(counted, rng, calls=3)
+
+    def until(x):
+        s = x[0]
+        while s < 4.0:
+            s = s + x[1] * rng.random()
+        return s
+
+    held_against_numpy(until, rng, calls=6, traces=None)
+
+
+def test_branches_that_go_both_ways_and_draw():
+    """both ways of a branch draw in a loop -> each draws what it does in NumPy"""
+    rng = np.random.default_rng(0)
+
+    def f(x):
+        s = 0.3 * x[0]
+        for t in range(20):
+            if s > 1.0:
+                s = s - x[1] * rng.random()
+            else:
+                s = s + x[1] * rng.exponential() * (t % 3)
+        return s
+
+    held_against_numpy(f, rng, calls=4, traces=None)
+
+
+MOVED = {
+    "normal": lambda r, x: r.normal(x[0], np.exp(x[1]), size=3),
+    "normal of arrays": lambda r, x: r.normal(x, np.ones((3, 1))),
+    "normal of one": lambda r, x: r.normal(x[0]),
+    "uniform": lambda r, x: r.uniform(x[0], 3.0 * x[1], (2, 2)),
+    "exponential": lambda r, x: r.exponential(x),
+    "laplace": lambda r, x: r.laplace(x[0], x[1], 4),
+    "logistic": lambda r, x: r.logistic(scale=x[1]),
+    "gumbel": lambda r, x: r.gumbel(x[0], 2.0, 3),
+    "rayleigh": lambda r, x: r.rayleigh(x[0], 3),
+    "lognormal": lambda r, x: r.lognormal(x[0], 0.1 * x[1], 3),
+    "gamma": lambda r, x: r.gamma(2.0, x[1], 3),
+    "weibull": lambda r, x: r.weibull(x[0], 3),
+    "pareto": lambda r, x: r.pareto(x[0] + 2.0, 3),
+    "power": lambda r, x: r.power(x[0], 3),
+    "multivariate_normal": lambda r, x: r.multivariate_normal(x, np.eye(2) + 0.5, 3),
+    "permutation": lambda r, x: r.permutation(x) * [1.0, 3.0],
+    "choice": lambda r, x: r.choice(x, 5, p=[0.25, 0.75]),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_parameters_that_are_traced(name):
+    """parameters of a draw are traced -> followed, where the numbers move with them"""
+    for rng in (np.random.default_rng(0), np.random.RandomState(0)):
+
+        def f(x, rng=rng):
+            return np.sum(np.sin(MOVED[name](rng, x)))
+
+        held_against_numpy(f, rng, calls=3)
+
+
+def test_an_array_that_is_shuffled():
+    """a traced array is shuffled -> followed"""
+    for rng in (np.random.default_rng(0), np.random.RandomState(0)):
+
+        def f(x, rng=rng):
+            y = np.outer(np.arange(1.0, 6.0), x)
+            rng.shuffle(y)
+            z = y[:, 1] * 2
+            rng.shuffle(z)
+            return y[0, 0] + 3 * y[1, 1] + 5 * z[2]
+
+        held_against_numpy(f, rng)
+
+
+def test_parameters_that_numbers_jump_with():
+    """a draw accepts and rejects, or counts, by a traced parameter -> refused"""
+    rng = np.random.default_rng(0)
+    before = rng.bit_generator.state
+    for f in (
+        lambda x: rng.poisson(x[0]) * x[1],
+        lambda x: rng.gamma(x[0]) * x[1],
+        lambda x: np.random.beta(x[0], 1.0),
+        lambda x: np.sum(rng.multivariate_normal(np.zeros(2), np.diag(x))),
+    ):
+        with refused(RandomnessError, "traced", "no derivative", "standard_normal"):
+            grad(f)(X)
+    assert rng.bit_generator.state == before
+    with pytest.raises(ValueError, match="scale < 0"):
+        grad(lambda x: rng.normal(0.0, -x[0]))(X)
+
+
+def test_rounds_that_are_traced_once():
+    """draws in the body of scan, map or cond -> refused"""
+    rng = np.random.default_rng(0)
+    for f in (
+        lambda x: tapegrad.scan(lambda h, t: (h * rng.normal(), None), x[0], np.arange(3))[0],
+        lambda x: np.sum(tapegrad.map(lambda e: e * rng.normal(), x)),
+    ):
+        with refused(RandomnessError, "traced once", "rng.normal(size=(n, 3))"):
+            grad(f)(X)
+
+
+def test_derivatives_of_derivatives_draw_once():
+    """a derivative of a derivative -> one draw"""
+    rng = np.random.default_rng(0)
+    draws = np.random.default_rng(0).normal(size=(3, 2))
+    hessian = grad(lambda x: np.sum(grad(lambda x: np.sum(x**3 * rng.normal(size=2)))(x)))
+    for row in draws:
+        np.testing.assert_allclose(hessian(X), 6 * X * row, rtol=1e-14)
 
 
 def test_a_generator_without_a_seed():
@@ -87,7 +344,7 @@ def test_a_generator_without_a_seed():
     def noisy(x):
         return np.sum(x * np.random.default_rng().normal(size=2))
 
-    with refused(RandomnessError, "without a seed", "default_rng()", FIX):
+    with refused(RandomnessError, "without a seed", "default_rng()", "default_rng(seed)"):
         grad(noisy)(X)
     assert np.random.default_rng().normal() != np.random.default_rng().normal()
 
@@ -100,19 +357,23 @@ def test_a_generator_with_a_seed(derivative):
 
 
 def test_in_everything_that_keeps_a_tape():
-    """inside jit, trace, simplegrad and an inner derivative -> refused"""
+    """inside jit and an inner derivative -> drawn at each call; simplegrad -> refused"""
+    rng = np.random.default_rng(0)
+    draws = np.random.default_rng(0).normal(size=(5, 2))
 
     def noisy(x):
-        return np.sum(x * np.random.normal(size=2))
+        return np.sum(x * rng.normal(size=2))
 
-    for call in (
-        lambda: jit(noisy)(X),
-        lambda: trace(noisy, X),
-        lambda: simplegrad(noisy, X),
-        lambda: grad(lambda x: np.sum(grad(noisy)(x) * x))(X),
-    ):
-        with refused(RandomnessError, "np.random.normal(size=2)"):
-            call()
+    f = jit(noisy)
+    for row in draws[:2]:
+        assert f(X) == pytest.approx(np.sum(X * row), rel=1e-14)
+    df = grad(lambda x: np.sum(grad(noisy)(x) * x))
+    for row in draws[2:4]:
+        np.testing.assert_array_equal(df(X), row)
+    value, tape = trace(noisy, X)  # which holds what was drawn
+    assert value == tape.play(X) == pytest.approx(np.sum(X * draws[4]), rel=1e-14)
+    with pytest.raises(RandomnessError, match=r"noisy draws .* stands alone.*Draw them outside"):
+        simplegrad(noisy, X)
 
 
 def test_vjp_draws_at_each_call():
@@ -217,9 +478,9 @@ except RandomnessError as error:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("draws", "drew random numbers from np.random"),
+        ("draws", ""),
         ("makes", "made without a seed"),
-        ("draws_plain", "drew random numbers from the random module"),
+        ("draws_plain", ""),
         ("seeded", str(np.random.default_rng(0).normal(size=2))),
     ],
 )

@@ -308,6 +308,18 @@ def swapped_arrays(x):
 
 
 @kept
+def chosen_among_single_floats(x):
+    """The same, where a function of NumPy's meets them, and its dtype alone is read."""
+    s, y, total = 0.0, np.float32(0.1) * np.asarray([1, 2, 3], np.float32), 0.0
+    for t in range(len(x)):
+        s = s + x[t]
+        if s < 0:
+            s = 0.0
+        chosen = np.where(np.array([True, False, True]), s, y)
+        total = total + float(chosen.dtype.itemsize) * x[t]
+    return total
+
+
 def single_floats(x):
     """With what Python's numbers adapt to, it matters whether a number is one of these."""
     s, y, total = 0.0, np.float32(0.1) * np.asarray([1, 2, 3], np.float32), 0.0

@@ -15,7 +15,7 @@ import numpy as np
 
 from tapegrad.core.arrays import is_foreign, objection
 from tapegrad.core.locks import cached_property
-from tapegrad.core.statics import exact_key, static_key
+from tapegrad.core.statics import exact_key, is_generator, static_key
 from tapegrad.core.trees import flatten, flatten_with_paths, is_number, is_traced, path_name
 from tapegrad.errors import ArgumentError
 
@@ -116,7 +116,7 @@ def leaf_key(x: Any) -> Any:
                 return int if -(2**63) < x < 2**63 else "an integer beyond 64 bits"  # refused
             return type(x)
         return type(x), x.shape, x.dtype
-    return static_key(x)
+    return type(x) if is_generator(x) else static_key(x)
 
 
 def key_orders(tree: Any) -> tuple[Any, ...]:

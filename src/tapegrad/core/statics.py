@@ -60,6 +60,21 @@ def exact_key(x: Any) -> Any:
     return None
 
 
+def is_generator(x: Any) -> bool:
+    """Whether this is a generator of random numbers of Python's or NumPy's: which one is passed
+    makes no difference to a trace, as each call draws from the one that it gets. One of a class of
+    the user's may do more."""
+    kind: Any = type(x)
+    return kind.__name__ in _GENERATORS.get(kind.__module__, ())
+
+
+_GENERATORS = {
+    "numpy.random._generator": ("Generator",),
+    "numpy.random.mtrand": ("RandomState",),
+    "random": ("Random",),
+}
+
+
 def static_key(x: Any) -> Any:
     """What a trace depends on in a value that isn't traced: the value, or which object it is, whose
     attributes are watched."""

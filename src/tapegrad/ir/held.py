@@ -110,7 +110,7 @@ class Slot:
 
 def key_of(primitive: Primitive, src: Source | None) -> int:
     """What calls have in common that may be alike."""
-    return hash((type(primitive) if primitive.indexed else primitive.name, id(src)))
+    return hash((type(primitive) if primitive.movable else primitive.name, id(src)))
 
 
 def starts(index: Any) -> tuple[int, ...]:
@@ -160,10 +160,10 @@ class Rounds:
         out = call.outs[0].aval if single else tuple([x.aval for x in call.outs])
         slot = Slot(new, call.operands, first, out, call.src, call.reason)
         if new is old or (type(new) is type(old) and not new.tapes and new == old):
-            if new.indexed:
+            if new.movable:
                 index: Any = new.index  # type: ignore[attr-defined]
                 slot.move, slot.index = (0,) * len(index), index
-        elif new.indexed and type(new) is type(old):
+        elif new.movable and type(new) is type(old):
             far = tuple(map(sub, starts(new.index), starts(old.index)))  # type: ignore[attr-defined]
             if len(new.index) != len(old.index) or _moved(old.index, far) != new.index:  # type: ignore[attr-defined]
                 return False

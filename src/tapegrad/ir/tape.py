@@ -61,7 +61,7 @@ class Primitive:
     tapes: tuple[Tape, ...] = ()  # those among its parameters: programs that a call runs
     inlined: ClassVar[bool] = False  # whether their calls will stand in the place of this one's
     checks: Any = False  # whether it has guards of its own, and stays though nobody reads it
-    indexed: ClassVar[bool] = False  # whether it has an `index` alone, which rounds may move
+    movable: ClassVar[bool] = False  # whether it has an `index` alone, which rounds may move
     updates: ClassVar[bool] = False  # whether the result is the first operand with a part changed
     repeats: ClassVar[bool] = False  # whether it is a loop, which updates what it carries
 

@@ -201,13 +201,19 @@ class _Rolled:
     def _operand(self, x: Operand) -> Operand:
         if isinstance(x, Literal):
             return x
-        if x.id not in self.env:  # a table
-            self.env[x.id] = self._further(self.found.constants[x])
-        known = self.env[x.id]
+        known = self._known(x)
         if isinstance(known, Entry):
             rest = [Slice(0, n) for n in x.shape]
             known = self.env[x.id] = self._call(GetItem((known.number, *rest)), [known.array])
         return known
+
+    def _known(self, x: Operand) -> Any:
+        """What an operand is here: a variable, or an entry of one."""
+        if type(x) is not Var:
+            return x
+        if x.id not in self.env:  # a table
+            self.env[x.id] = self._further(self.found.constants[x])
+        return self.env[x.id]
 
     def _copy(self, call: Call) -> None:
         if isinstance(call.primitive, (Stack, Concatenate)):
@@ -222,7 +228,7 @@ class _Rolled:
     def _joined(self, primitive: Any, xs: Sequence[Operand], src: Any = None) -> Var | None:
         """What joins results of rounds, in terms of the arrays that they are in already; None if it
         doesn't."""
-        entries = [self.env[x.id] if type(x) is Var else x for x in xs]
+        entries = [self._known(x) for x in xs]
         found = pieces(entries)
         if not any(isinstance(piece, Row) for piece in found):
             return None
@@ -372,7 +378,7 @@ class _Rolled:
             if all(x.tobytes() == arrays[0].tobytes() for x in arrays):
                 return self._operand(xs[0]), None, ()
             return self._rows_of(self._further(np.stack(arrays)))
-        known = [self.env[x.id] if type(x) is Var else x for x in xs]
+        known = [self._known(x) for x in xs]
         first = known[0]
         if isinstance(first, Entry):
             numbers = [e.number for e in known if isinstance(e, Entry) and e.array is first.array]

@@ -31,7 +31,7 @@ class SetItem(Scatter):
     index: StaticIndex
 
     name = "setitem"
-    indexed = True
+    movable = True
     onto = "first"
     updates = True
 

@@ -194,7 +194,7 @@ class GetItem(Linear, View):
     index: StaticIndex
 
     name = "getitem"
-    indexed = True
+    movable = True
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(indexed_shape(self.index))

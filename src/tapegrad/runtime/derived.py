@@ -97,7 +97,7 @@ class Derived:
         """The result of the first variant whose guards hold, in a 1-tuple; None if none do."""
         for variant in variants:
             holds = variant.state.holds(self.root, request.args, request.kwargs)
-            found = variant.answer(request) if holds else None
+            found = variant.answer(self.root, request) if holds else None
             if found is not None:
                 self.cache.used(key, variant)
                 return found
@@ -120,7 +120,7 @@ class Derived:
             with self.cache.lock:
                 since = [v for v in self.cache.variants(key) if v not in tried]
                 is_full = not since and self.cache.add(key, variant)
-            if not since:
+            if not since or variant.traced.draws is not None:  # it has drawn its numbers
                 break
             found = self._answer(since, key, request)
             if found is not None:
@@ -128,7 +128,7 @@ class Derived:
             tried += since
         self.cache.count("misses")
         self._tell(known[0] if known else None, variant, request, is_full)
-        found = variant.answer(request, fresh=True)
+        found = variant.answer(self.root, request, fresh=True)
         if found is None:
             raise GradientError(
                 f"{request.name} took another path when it was run again on the same "

@@ -20,11 +20,13 @@ from tapegrad.backends.source.driver import INDENT, NUMBERS, Executable, Variabl
 from tapegrad.backends.source.names import Scope
 from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request, leaf_key
+from tapegrad.core.statics import is_generator
 from tapegrad.core.trees import array_leaves, is_number, is_traced
 from tapegrad.errors import InternalError, TapeError
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime import debug
 from tapegrad.runtime.transformations import Derivation
+from tapegrad.tracing.draws import Taken
 from tapegrad.tracing.state import State
 
 
@@ -93,12 +95,14 @@ class Text:
         return [*head, *driver.lines, f"{spare}.append({memory})", f"return {result}"]
 
     def flat(
-        self, inputs: Sequence[Variable], before: Sequence[str] = ()
+        self, inputs: Sequence[Variable], before: Sequence[str] = (), *further: str
     ) -> Callable[..., list[Any]]:
-        """The function of these inputs that returns the list of the outputs."""
+        """The function of these inputs, and `further` ones that the lines `before` read, which
+        returns the list of the outputs."""
         results = ", ".join(self.driver.results())
         lines = [*before, *self.calling(f"[{results}]")]
-        head = f"def {self.scope.fresh('flat')}({', '.join(place.name for place in inputs)}):"
+        parameters = ", ".join([*[place.name for place in inputs], *further])
+        head = f"def {self.scope.fresh('flat')}({parameters}):"
         return self.function([head, *[INDENT + line for line in lines]])
 
     def function(self, lines: Sequence[str]) -> Callable[..., Any]:
@@ -155,6 +159,8 @@ class Entry:
         self.state = state
         self.driver = executable.driver
         text = Text(executable)
+        self.taken = text.scope.fresh("taken")
+        self._draws = derivation.traced.draws
         self._prologue = self._captured(text)
         self._flat = self._generate_flat(text)
         self.fast = False
@@ -166,10 +172,16 @@ class Entry:
         """Lines that make captured arrays what the kernels take; most are so already. What no
         kernel checks is checked here: an array's type and layout can be changed in place."""
         lines = []
+        drawn = () if self._draws is None else self._draws.numbers
         count = len(self.derivation.traced.captured)
         places = self.driver.inputs[len(self.driver.inputs) - count :]
         keys = self.derivation.outside
-        for place, array, key in zip(places, self.derivation.traced.captured, keys, strict=True):
+        captured = self.derivation.traced.captured
+        for k, (place, array, key) in enumerate(zip(places, captured, keys, strict=True)):
+            if k in drawn:
+                value = f"{self.taken}.values[{k}]"
+                lines.append(f"{place.name} = {value}{'' if place.shape else '.item()'}")
+                continue
             if place.shape and place.checked and _is_plain(array):
                 text.names[place.name] = array
                 continue
@@ -184,6 +196,8 @@ class Entry:
     def _generate_flat(self, text: Text) -> Callable[..., Any]:
         places = self.driver.inputs
         count = len(places) - len(self.derivation.traced.captured)
+        if self._draws is not None:
+            return text.flat(places[:count], self._prologue, self.taken)
         call = text.flat(places[:count], self._prologue)
         return debug.watched(call, self.derivation.tape, self._inputs, _by_number)
 
@@ -191,14 +205,16 @@ class Entry:
         """The values of the tape's inputs."""
         return [*_played(self.derivation.tape, leaves), *self.derivation.traced.captured]
 
-    def call_flat(self, leaves: Sequence[Any]) -> Any:
-        """The result for traced leaves of this variant's kind; `Miss` if a guard doesn't hold."""
+    def call_flat(self, leaves: Sequence[Any], taken: Taken) -> Any:
+        """The result for traced leaves of this variant's kind, and random numbers; `Miss` if a
+        guard doesn't hold."""
         values = [
             _prepared(leaf, var)
             for leaf, var in zip(leaves, self.derivation.tape.inputs, strict=False)
         ]
         try:
-            return self.derivation.assemble(self._flat(*values))
+            further = () if self._draws is None else (taken,)
+            return self.derivation.assemble(self._flat(*values, *further))
         except BufferError:  # an array from outside has got another shape
             raise Miss from None
 
@@ -209,7 +225,7 @@ class Entry:
         state = self.state
         if state.never:
             return text.missed("True")
-        passed = {"f": root, "args": given, "kwargs": text.named("kwargs", {})}
+        passed = {"f": root, "args": given, "kwargs": text.named("kwargs", {}), **self.generators}
         lines: list[str] = []
         for line, is_condition in state.lines(passed, text.named, text.scope.fresh):
             lines += text.missed(f"not ({line})") if is_condition else [line]
@@ -225,8 +241,18 @@ class Entry:
             f"{INDENT}raise {text.miss} from None",
         ]
 
+    def _drawing(self, text: Text, lines: Sequence[str]) -> list[str]:
+        """Lines that return a result, behind those that draw random numbers for them."""
+        if self._draws is None:
+            return [*lines]
+        take = text.named("take", self._draws.take)
+        kept = [*lines[:-1], f"{self.taken}.keep()", lines[-1]]
+        head = f"with {take}({', '.join(self.generators.values())}) as {self.taken}:"
+        return [head, *[INDENT + line for line in kept]]
+
     def _generate_fast(self, text: Text, args: Sequence[Any]) -> None:
         root, given = text.scope.fresh("f"), text.scope.fresh("args")
+        self.generators = {name: text.scope.fresh(name) for name in self.state.followed}
         try:
             writer = _Unpacker(text, given)
             writer.unpack_arguments(args)
@@ -236,7 +262,7 @@ class Entry:
             return
         errors = [BufferError, KeyError, OverflowError]
         caught = ", ".join(text.named(e.__name__, e) for e in errors)
-        body = [*writer.lines, *self._prologue, *text.calling(result)]
+        body = [*writer.lines, *self._drawing(text, [*self._prologue, *text.calling(result)])]
         lines = [f"def {text.scope.fresh('call')}({root}, {given}):"]
         guards = self._state_guards(text, root, given)
         self.guards = len(guards)  # lines
@@ -245,13 +271,17 @@ class Entry:
         lines += [f"{INDENT}except ({caught}):", f"{INDENT * 2}raise {text.miss} from None"]
         self.text = "\n".join(lines)
         tape = self.derivation.tape
+        function = text.function(lines)
+        self.fast = True
+        if self._draws is not None:
+            self.call = function
+            return
         self.call = debug.watched(
-            text.function(lines),
+            function,
             tape,
             lambda _, args: self._inputs(*array_leaves(args)),
             partial(debug.outputs_of, self.derivation.assemble, len(tape.outputs)),
         )
-        self.fast = True
 
 
 def flat_function(tape: Tape) -> Callable[..., list[Any]]:
@@ -354,6 +384,8 @@ class _Unpacker:
         elif type(x) in (bool, str, bytes):
             kind = f"{self._said(type)}({place}) is not {self._said(type(x))}"
             self._miss_if(f"{kind} or {place} != {x!r}")
+        elif is_generator(x):
+            self._miss_if(f"{self._said(type)}({place}) is not {self._said(type(x))}")
         else:
             raise _NotSimple
         return None

@@ -20,6 +20,7 @@ from tapegrad.backends.source.standalone import (
 )
 from tapegrad.core.request import Request, argument_names, describe
 from tapegrad.core.trees import flatten, is_traced
+from tapegrad.errors import RandomnessError
 from tapegrad.pipeline import gradient, schedule, trace
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.transformations import with_captured, with_loss
@@ -87,6 +88,11 @@ def simplegrad(
             return trace(request, observer)
 
     traced = settled(run)
+    if traced.draws is not None:
+        raise RandomnessError(
+            f"{describe(f)} draws random numbers, which a function that stands alone can't draw as "
+            "it does. Draw them outside and pass them in as an argument"
+        )
     check_scalar_result(traced)
     inputs = request.inputs
     wrt = [k for k, x in enumerate(inputs) if is_float_leaf(x)]

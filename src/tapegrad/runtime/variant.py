@@ -22,6 +22,7 @@ from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.tracing.aliasing import check_apart
+from tapegrad.tracing.draws import Taken
 from tapegrad.tracing.run import Traced, plain_value
 from tapegrad.tracing.state import State
 
@@ -60,9 +61,22 @@ class Variant:
 
     # ---- answering
 
-    def answer(self, request: Request, fresh: bool = False) -> tuple[Any] | None:
+    def answer(self, root: Any, request: Request, fresh: bool = False) -> tuple[Any] | None:
         """The result in a 1-tuple, or None if a guard doesn't hold; a `fresh` variant was just
-        traced with these arguments."""
+        traced with these arguments, and has drawn its random numbers."""
+        draws = self.traced.draws
+        if draws is None:
+            return self._answer(request, fresh, Taken.nothing)
+        if fresh:
+            return self._answer(request, fresh, draws.first(self.traced.captured))
+        generators = self.state.objects(root, request.args, request.kwargs)
+        with draws.take(*generators) as taken:
+            found = self._answer(request, fresh, taken)
+            if found is not None:
+                taken.keep()
+        return found
+
+    def _answer(self, request: Request, fresh: bool, taken: Taken) -> tuple[Any] | None:
         leaves = request.inputs
         traced = self.traced
         if traced.written:
@@ -72,18 +86,18 @@ class Variant:
             self._enter(request)
         if self.entry is not None:
             try:
-                return (self.entry.call_flat(leaves),)
+                return (self.entry.call_flat(leaves, taken),)
             except Miss:
                 if not fresh:
                     return None
                 # The last bits of a number, which machine code may round otherwise, have decided.
-        return self._play(leaves, fresh)
+        return self._play(leaves, fresh, taken)
 
-    def _play(self, leaves: Sequence[Any], fresh: bool) -> tuple[Any] | None:
+    def _play(self, leaves: Sequence[Any], fresh: bool, taken: Taken) -> tuple[Any] | None:
         start = time.perf_counter()
         if not self._fits_outside():
             return None
-        inputs = [*map(plain_value, leaves), *self.traced.captured]
+        inputs = [*map(plain_value, leaves), *taken.among(self.traced.captured)]
         try:
             values, broken = run(self.tape, inputs)
         except (IndexError, ValueError):

@@ -25,6 +25,7 @@ class Dispatch:
     setitem: Handler
     put: Handler
     flat: Handler  # what `x.flat` is
+    draw: Handler  # what a method of a generator of random numbers gives
     plain: Handler  # the plain array of one that the function made; None for all else
     gathered: Handler  # a plain array as a traced one, if what it is indexed with asks for that
     as_operand: Handler  # an operand that may be a list

@@ -130,14 +130,15 @@ EitherTracer.__name__ = "float64"
 
 def _is_single(x: Any) -> bool:
     """Whether Python's floats adapt to this plain array or number."""
-    plain = isinstance(x, (np.ndarray, np.generic)) and not isinstance(x, Value)
+    plain = isinstance(x, (np.ndarray, np.generic))
+    plain = plain and (not isinstance(x, Tracer) or x._is_constant())
     return plain and x.dtype.kind == "f" and x.dtype != np.float64
 
 
 def makes_a_difference(tape: Tape) -> bool:
-    """Whether there are floats of another size on a tape."""
-    outs = [out for call in tape.calls for out in call.outs]
-    if any(v.dtype.kind in "fc" and v.dtype != np.float64 for v in (*tape.inputs, *outs)):
+    """Whether there are floats of another size on a tape, also among what it has captured."""
+    values = [x for call in tape.calls for x in (*call.operands, *call.outs)]
+    if any(x.dtype.kind in "fc" and x.dtype != np.float64 for x in (*tape.inputs, *values)):
         return True
     return any(makes_a_difference(t) for call in tape.calls for t in call.primitive.tapes)
 

@@ -43,15 +43,18 @@ def is_traceable(dtype: np.dtype) -> bool:
     return known and dtype.isnative
 
 
-def make(trace: Trace, value: np.ndarray) -> MadeTracer:
-    """A tracer of an array that is the trace's own."""
+_FILLED: Any = object()  # in the place of the operand of an array that holds one number everywhere
+
+
+def make(trace: Trace, value: np.ndarray, filled: bool = False) -> MadeTracer:
+    """A tracer of an array that is the trace's own, and may be `filled` with one number."""
     kind: Any = MadeTracer
     x: MadeTracer = object.__new__(kind)
     x._trace, x._value = trace, value
     x._aval = one_type(Aval(value.shape, value.dtype))
     x._root, x._chain, x._version = None, (), 0
     x._ordered, x._may_alias, x._doubt = True, (), ""
-    _slot.__set__(x, None)
+    _slot.__set__(x, _FILLED if filled else None)
     return x
 
 
@@ -123,8 +126,8 @@ class MadeTracer(ArrayTracer):
             return self._read()[0]
         root, found = self._root, _slot.__get__(self)
         if root is None:
-            if found is None or self._is_stale(found):
-                found = _on_tape(self._trace, self._value)
+            if found is None or found is _FILLED or self._is_stale(found):
+                found = _on_tape(self._trace, self._value, found is _FILLED)
                 _slot.__set__(self, found)
             return found
         before = _slot.__get__(root)
@@ -251,13 +254,12 @@ for _name, _operator in vars(NDArrayOperatorsMixin).items():
 MadeTracer.__name__ = "ndarray"
 
 
-def _on_tape(trace: Trace, value: np.ndarray) -> Var:
-    """A variable that holds what an array holds now: a number everywhere, or a captured array that
-    only the trace has."""
+def _on_tape(trace: Trace, value: np.ndarray, filled: bool) -> Var:
+    """A variable that holds what an array holds now: one number, if it is `filled` with that, or a
+    captured array that only the trace has."""
     builder, aval = trace.builder, Aval(value.shape, value.dtype)
     kept = np.array(value, order="C")
-    whole = kept.reshape(-1).view(f"u{kept.itemsize}")
-    if not kept.size or (whole == whole[0]).all():
+    if filled or not kept.size:
         number = literal(kept.flat[0] if kept.size else 0, kept.dtype)
         src = trace.src or user_source()
         (spread,) = builder.call(BroadcastTo(value.shape), [number], src, trace.reason)

@@ -1,8 +1,9 @@
-"""Random numbers drawn while a function is traced: they would be frozen, so they are refused.
+"""Random numbers drawn while a function is traced: generators, their states, and what is refused.
 
-The run is observed, so each call of a generator's method is seen. A generator that the function
-makes for itself from a seed draws the same numbers each time, as it does in plain NumPy; one that
-it makes without a seed is refused where it is made.
+The run is observed, so each call of a generator's method is seen. What the user's program draws is
+an input of the tape (`draws.py`). A generator that the function makes for itself from a seed draws
+the same numbers each time, as it does in plain NumPy; one that it makes without a seed is refused
+where it is made, and so are draws in what is traced once for all rounds.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing.source import at_line
 
 FIX = (
-    "A trace runs once, so each later call would get the same numbers. Draw them outside and pass "
-    "them in as an argument; or pass in a key: tapegrad.random.normal(key, shape) draws anew for "
-    "each key"
+    "A trace runs once, so each later call would get the same numbers. Draw from a generator that "
+    "the function is passed or finds outside, such as np.random.default_rng(seed), or draw outside "
+    "and pass the numbers in"
 )
 
 
@@ -36,6 +37,16 @@ def kinds() -> tuple[type, ...]:
     if numpy is None:
         return pythons
     return (*pythons, numpy.Generator, numpy.RandomState, numpy.BitGenerator)
+
+
+def numpys() -> Any:
+    """The generator behind `np.random.normal`."""
+    return getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)
+
+
+def seed() -> Any:
+    """What sets that one's state: a function, and no method."""
+    return getattr(sys.modules.get("numpy.random.mtrand"), "seed", ())
 
 
 def is_global(x: Any) -> bool:
@@ -74,6 +85,17 @@ def state_of(g: Any) -> Any:
     return getattr(bits, "bit_generator", bits).state
 
 
+def put_back(g: Any, state: Any) -> None:
+    """Give a generator the state that it had."""
+    if hasattr(g, "setstate"):
+        g.setstate(state)
+    elif hasattr(g, "set_state"):
+        g.set_state(state)
+    else:
+        bits = getattr(g, "_bit_generator", g)
+        getattr(bits, "bit_generator", bits).state = state
+
+
 def same(a: Any, b: Any) -> bool:
     """Whether two states, nested dicts and tuples of numbers and arrays, are the same."""
     if isinstance(a, dict):
@@ -97,6 +119,28 @@ def drawn_by(label: str, function: str) -> RandomnessError:
     """The error for a function that asks the system for random numbers."""
     return RandomnessError(
         f"{label} drew random numbers from {function} while it was traced{at_line()}. {FIX}"
+    )
+
+
+def drawn_once(label: str, generator: Any) -> RandomnessError:
+    """The error for a draw in a loop's body or the like, which is traced once."""
+    what = _global_name(generator) or f"a {type(generator).__name__}"
+    return RandomnessError(
+        f"{label} draws random numbers from {what}{at_line()}, and is traced once for all rounds, "
+        "which would all get the same. Draw for all of them before, as rng.normal(size=(n, 3)), "
+        "and pass that in; or use a plain loop"
+    )
+
+
+def no_derivative(label: str, name: str) -> RandomnessError:
+    """The error for a draw with a traced parameter that it can't be moved by."""
+    return RandomnessError(
+        f"{label} draws from {name} with a parameter that is traced{at_line()}. What is drawn "
+        "jumps with that parameter, or is accepted and rejected by it, so it has no derivative "
+        "along the path. Where the parameter is a constant for derivatives, draw outside of the "
+        "function and pass the numbers in; else write the numbers as a function of others, as "
+        "normal(m, s) is m + s * rng.standard_normal(), or use the derivative of the log "
+        "probability"
     )
 
 

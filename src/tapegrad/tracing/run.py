@@ -21,6 +21,7 @@ from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
+from tapegrad.tracing.draws import Draws, joined
 from tapegrad.tracing.either import makes_a_difference
 from tapegrad.tracing.observe.observer import (
     compares,
@@ -46,7 +47,8 @@ class Traced:
     being passed them, or tracers of an outer trace. `outputs` has an entry for each leaf of the
     result: the position of a tape output, or None for a leaf that isn't traced, whose value
     `leaves` then holds. The leaves are those of this very run; `weak` tells which are Python
-    numbers, and `written` which inputs the function wrote to.
+    numbers, and `written` which inputs the function wrote to. `draws` are the random numbers among
+    the captured inputs, which later calls draw anew.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Traced:
     leaves: list[Any]
     weak: list[bool]
     written: Written = ()
+    draws: Draws | None = None
 
     def rebuild(self, values: Sequence[Any]) -> Any:
         """The function's result, of the values of the tape's outputs."""
@@ -162,6 +165,8 @@ class Run:
     def __enter__(self) -> Run:
         try:
             self.trace.__enter__()
+            if self.observer is not None:
+                self.observer.trace = self.trace
             self._give()
         except BaseException:
             self.trace.__exit__()
@@ -252,17 +257,26 @@ class Run:
             raise trace.without_merging(None)
         if observer is not None:
             observer.check()
+            generators = {id(d.generator): d.generator for d in observer.drawn}
+            observer.reads.follow([*generators.values()], "random numbers")
             check_leaks(trace, observer.reads, raw)
         turnings = loops_of(trace) if number is not None else ()
-        alone = _held_alone(trace) if number is not None else ()
+        alone = _held_alone(trace) if number is not None else []
         captured: tuple[Any, ...] = tuple([outside for _, outside in trace.captured.values()])
-        fresh = [f"c{k}" for k in range(len(captured))]
+        drawn = observer.drawn if observer is not None else []
+        random = {id(d.value) for d in drawn}
+        alone = [k for k in alone if id(captured[k]) not in random]
+        fresh = [f"{'d' if id(x) in random else 'c'}{k}" for k, x in enumerate(captured)]
         tape = with_inputs(raw, [var for var, _ in trace.captured.values()], fresh)
         tape, used = (
             (renumbered(tape), captured)
             if number is None
             else number(tape, captured, alone, turnings)
         )
+        draws = None
+        if drawn:
+            tape, used, where = joined(tape, used, drawn)
+            draws = Draws(drawn, used, where)
         weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in self._results]
         own = [x for x in self._tracers if isinstance(x, Tracer) and x._trace is trace]
         written = trace.written(own)
@@ -278,6 +292,7 @@ class Run:
             self._values,
             weak,
             written,
+            draws,
         )
 
 

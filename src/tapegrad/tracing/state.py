@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tapegrad.core.handlers import let_through
+from tapegrad.core.locks import cached_property
 from tapegrad.tracing.observe.comparing import HELPERS
 from tapegrad.tracing.observe.reads import Reads
 
@@ -29,7 +30,8 @@ class State:
     def __init__(self, reads: Reads, f: Any, args: Any, kwargs: Any) -> None:
         reads.finish()
         self.never = reads.never
-        self._guards = in_place(reads.guards)
+        self.followed = reads.followed
+        self._guards = in_place(reads.guards, reads.followed)
         self._values = {**reads.values, **HELPERS}
         self.count = sum(bool(word) for _, word in self._guards)
         self.holds: Callable[..., bool] = _fails
@@ -39,6 +41,17 @@ class State:
                 self.holds = holds
             else:  # the run itself has changed what it read
                 self.never = self.broken(f, args, kwargs) or "something"
+
+    @cached_property
+    def objects(self) -> Callable[..., tuple[Any, ...]]:
+        """What a later call asks for, in its places, where the guards hold."""
+        lines = [f"    {line}" for line, word in self._guards if not word]
+        text = ["def objects(f, args, kwargs=None):", *lines]
+        text += [f"    return ({''.join(f'{name}, ' for name in self.followed)})"]
+        names = dict(self._values)
+        exec("\n".join(text), names)
+        found: Callable[..., tuple[Any, ...]] = names["objects"]
+        return found
 
     def _generated(self) -> Callable[..., bool]:
         text = ["def holds(f, args, kwargs=None):", "    try:"]
@@ -66,7 +79,7 @@ class State:
             word = found[0]
             if word not in told and word in self._values:
                 told[word] = named(word, self._values[word])
-            elif word not in told and _PLACE.fullmatch(word):
+            elif word not in told and (_PLACE.fullmatch(word) or word in self.followed):
                 told[word] = fresh(word)
             return told.get(word, word)
 
@@ -91,9 +104,9 @@ class State:
         return ""
 
 
-def in_place(guards: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def in_place(guards: list[tuple[str, str]], kept: Collection[str] = ()) -> list[tuple[str, str]]:
     """The guards, with places that are named for one use put where they are used, and without those
-    that no guard uses."""
+    that no guard uses, but for the names that are `kept`."""
     guards = list(dict.fromkeys(guards))
     uses = Counter(name for line, _ in guards for name in _PLACE.findall(line))
     texts: dict[str, str] = {}
@@ -101,7 +114,9 @@ def in_place(guards: list[tuple[str, str]]) -> list[tuple[str, str]]:
     for line, word in guards:
         line = _PLACE.sub(lambda m: texts.get(m[0], m[0]), line)
         name, equals, text = line.partition(" = ")
-        if equals and not word and uses[name] <= 2:  # where it is made, and once more
+        if (
+            equals and not word and uses[name] <= 2 and name not in kept
+        ):  # where it is made, and once more
             texts[name] = text
         else:
             found.append((line, word))

@@ -231,6 +231,10 @@ class Trace:
         around = current_trace()
         self.idle: bool = idle or (around is not None and around.idle)
         self.repeats: bool = repeats or (around is not None and around.repeats)
+        # Whether a frame of the user's makes the rounds, which each are made if they do more
+        self.in_frame: bool = frame is not None or (
+            around is not None and around.in_frame and not repeats
+        )
         self.presuming = False
         # How warnings were treated when it began, and what stands for errors of floating point that
         # nobody watches for: see `tracing.floating`

@@ -182,11 +182,9 @@ class Tracer(Conversions, Proxy):
         root._version += 1
 
     def _is_constant(self) -> bool:
-        """Whether it is a plain array that nothing traced was written to: see `made`."""
-        return False
+        return False  # see `made`
 
-    def _let_be_written(self) -> None:
-        """It is about to hold a traced value: see `made`."""
+    def _let_be_written(self) -> None: ...
 
     def _is_alone(self) -> bool:
         """Whether the value is an array that nobody has but this tracer, nor a view of it: then it
@@ -253,9 +251,7 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):
     shape = property(lambda self: self._aval.shape, _in_place)
     dtype = property(lambda self: self._aval.dtype, _in_place)
 
-    @property
-    def mT(self) -> Any:
-        return np.swapaxes(self, -1, -2)
+    mT = property(lambda self: np.swapaxes(self, -1, -2))
 
     def __copy__(self, memo: Any = None) -> Any:
         return np.copy(self)

@@ -160,8 +160,8 @@ dispatch.element, dispatch.number, dispatch.flat = (
 )
 dispatch.put = scattering.put
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
-answering.declare_all()
 lists.declare_all(FUNCTIONS)
+answering.declare_all()  # what it has for some of the same names counts
 mathematics.declare_all()
 casting.declare_all()
 vectorizing.declare_all()

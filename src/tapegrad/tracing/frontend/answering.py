@@ -47,41 +47,42 @@ def stacked(x: Any) -> Any:
     return dispatch.as_operand(x) if type(x) in (list, tuple) and has_traced(x) else x
 
 
-def _kept(x: Any, kinds: str) -> Any:
+def _kept(x: Any, kinds: str, filled: bool = False) -> Any:
     trace = current_trace()
     if trace is None or type(x) is not np.ndarray or x.dtype.kind not in kinds:
         return x
-    return make(trace, x) if is_traceable(x.dtype) and x.flags.writeable else x
+    return make(trace, x, filled) if is_traceable(x.dtype) and x.flags.writeable else x
 
 
 # ---- what makes arrays
 
 
 def _making(
-    function: Callable[..., Any], kinds: str = "fiub", arrays: int = 0
+    function: Callable[..., Any], kinds: str = "fiub", arrays: int = 0, filled: bool = False
 ) -> Callable[..., Any]:
-    """A function whose result may be filled with traced values, if it is of one of these kinds; its
-    first so many arguments are arrays."""
+    """A function whose result may be filled with traced values, if it is of one of these kinds; it
+    may be `filled` with one number, and its first so many arguments are `arrays`."""
 
     @functools.wraps(function)
     @unobserved
     def made(*args: Any, **kwargs: Any) -> Any:
         if arrays:
             args = (*map(stacked, args[:arrays]), *args[arrays:])
-        return _kept(function(*args, **kwargs), kinds)
+        return _kept(function(*args, **kwargs), kinds, filled)
 
     return made
 
 
-zeros, ones = _making(np.zeros), _making(np.ones)
-empty = _making(np.zeros)  # what an empty array holds is anyone's guess: zeros will do
-zeros_like, ones_like = _making(np.zeros_like, arrays=1), _making(np.ones_like, arrays=1)
-empty_like, full_like = _making(np.zeros_like, arrays=1), _making(np.full_like, arrays=2)
+zeros, ones = _making(np.zeros, filled=True), _making(np.ones, filled=True)
+empty = zeros  # what an empty array holds is anyone's guess: zeros will do
+zeros_like = _making(np.zeros_like, arrays=1, filled=True)
+ones_like = _making(np.ones_like, arrays=1, filled=True)
+empty_like, full_like = zeros_like, _making(np.full_like, arrays=2)
 eye, identity, tri = _making(np.eye, "f"), _making(np.identity, "f"), _making(np.tri, "f")
 linspace, logspace = _making(np.linspace, "f", 2), _making(np.logspace, "f", 2)
 geomspace, copy = _making(np.geomspace, "f", 2), _making(np.copy, "f", 1)
 diag = _making(np.diag, "f", 1)
-_full, _arange = _making(np.full), _making(np.arange, "f")
+_arange = _making(np.arange, "f")
 
 
 @functools.wraps(np.full)
@@ -91,7 +92,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: A
         order = kwargs.get("order", args[0] if args else "C")
         np.empty(0, order=order)  # NumPy's own error
         return np.full_like(fill_value, fill_value, dtype, order, shape=shape)
-    return _full(shape, unmade(fill_value), dtype, *args, **kwargs)
+    value = unmade(fill_value)
+    return _kept(np.full(shape, value, dtype, *args, **kwargs), "fiub", np.ndim(value) == 0)
 
 
 @functools.wraps(np.arange)

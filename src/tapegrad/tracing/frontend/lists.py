@@ -91,13 +91,11 @@ def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
     places = (np, np.linalg, np.fft, np.emath, np.lib.stride_tricks)
     found: Any
     others = {getattr(p, n) for n in _OTHERS.split() for p in places if hasattr(p, n)}
-    for name in dir(np):
-        found = getattr(np, name)
+    for name, found in [*vars(np).items()]:  # `dir` has modules that load when they are asked for
         if isinstance(found, np.ufunc):
             declare(np, name, _stacking(found, lambda: None), lists=True)
     for module in places[::-1]:
-        for name in dir(module):
-            found = getattr(module, name)
+        for name, found in [*vars(module).items()]:
             if type(found) is not type(np.sum) or found not in functions or found in others:
                 continue
             if name in _OF_LISTS:

@@ -45,6 +45,20 @@ from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 
 
+def generator_of(f: Any, args: Sequence[Any]) -> Any:
+    """The generator of random numbers of which a method is called; None if it is none."""
+    if f is randomness.seed():
+        return randomness.numpys()
+    held = getattr(f, "__self__", None) if type(f) in (types.MethodType, *_BOUND) else None
+    kinds = randomness.kinds()
+    if isinstance(held, kinds):
+        return held
+    if args and isinstance(args[0], kinds):
+        own = getattr(type(args[0]), getattr(f, "__name__", ""), None)
+        return args[0] if own is f else None
+    return None
+
+
 @functools.lru_cache(maxsize=1024)
 def _is_foreign_module(name: str) -> bool:
     root = name.partition(".")[0]
@@ -72,6 +86,9 @@ _MADE_BY_A_CLASS_STATEMENT = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     """`f(*args, **kwargs)` is about to be called."""
     kind: Any = type(f)
+    if o.drawing is not None:  # `draw` stands in its place
+        given, o.drawing = [x for x in args if x is not o.drawing], None
+        return o.taken([*given, *kwargs.values()])
     if kind is DISPATCHER or kind is np.ufunc:
         if _harmless.get(id(f)) is not f:
             if is_harmless(f):
@@ -91,6 +108,8 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         if not f.__code__.co_filename.startswith(_TAPEGRAD) and not is_harmless(f):
             o.reads.lost(name_of(f))
         return o.taken([*args, *kwargs.values()], whole=True)
+    if f is randomness.seed():
+        return _of_generator(o, f, (randomness.numpys(), *args), kwargs)
     seeded = randomness.is_seeded(f, args, kwargs)
     if seeded is not None:
         if not seeded:
@@ -332,7 +351,8 @@ def _of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any])
         if all(x is None for x in (*args[1:], *kwargs.values())):
             o.refuse(randomness.unseeded(o.label))
         return None
-    return o.draws(args[0])
+    note = o.taken([*args[1:], *kwargs.values()])  # what is drawn is drawn of these again
+    return both(note, o.draws(args[0]))
 
 
 _CHANGING = {

@@ -6,10 +6,7 @@ the instruction's argument. What is returned is called with the result.
 
 from __future__ import annotations
 
-import functools
-import itertools
 import sys
-from collections.abc import Sequence
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -17,17 +14,13 @@ import numpy as np
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.answers import Answer, answer_of, is_answered
-from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.calls import called, is_foreign
+from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.frames import (
     MISSING,
     entry,
     local,
     operand,
-    operand_at,
     operands,
     upper,
 )
@@ -40,6 +33,7 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
+from tapegrad.tracing.observe.replacing import put, put_traced
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 
@@ -182,15 +176,7 @@ def delete_attribute(a: Activation, name: str) -> None:
 
 def subscript(a: Activation, _: Any) -> Then | None:
     x, key = operands(a.stack)
-    answer = answer_of(x)
-    if answer is not None and answer.looked_up:
-        put_answer(a, 1, answer, ())
-    if type(x) is np.ndarray and (type(key) is tuple or isinstance(key, Value)):
-        traced = dispatch.gathered(x, key)
-        if traced is not None:
-            frames.replace(operand_at(a.stack, 1), traced)
-            x = traced
-    return look_up_item(a, x, key)
+    return look_up_item(a, put_traced(a, 1, x, key), key)
 
 
 def subscript_slice(a: Activation, _: Any) -> Then | None:
@@ -372,59 +358,11 @@ def call_with(a: Activation, above: int, count: int, names: tuple[str, ...]) -> 
         values = [second, *values]
     named = len(names)
     kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
-    answer = answer_of(f)
-    if answer is not None:
-        put_answer(a, above + count + (first is not MISSING), answer, values)
-    elif type(f) is functools.partial or any(f is x for x in _CALLERS):
-        put_answers(a, above + count + (first is not MISSING), f, [above + k for k in range(count)])
-    elif is_foreign(f):
-        put_plain(a, [above + k for k in range(count)])
+    places = [above + k for k in range(count)]
+    put(a, f, above + count + (first is not MISSING), values, places)
     a.o.running = a
     a.direct = _code_of(f)
     return called(a.o, f, values[: len(values) - named] if named else values, kwargs)
-
-
-def put_answer(a: Activation, k: int, answer: Answer, args: Sequence[Any]) -> None:
-    """Put what answers a call in the place of what is called, the operand number `k`. What is noted
-    is what the program says: the original."""
-    if is_answered(answer, a.frame.f_code, args):
-        frames.replace(operand_at(a.stack, k), answer.by)
-
-
-# They call what they are passed, and are written in C.
-_CALLERS = (
-    *(map, filter, sorted, min, max, functools.partial, functools.reduce),
-    *(itertools.starmap, itertools.accumulate, itertools.takewhile, itertools.dropwhile),
-)
-
-_FIRST = (map, filter, functools.partial, functools.reduce, itertools.starmap)  # what is called
-
-
-def put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
-    """The same where what is called goes on to what is answered: a partial function, and what calls
-    an argument."""
-    if type(f) is functools.partial:
-        answer = answer_of(f.func)
-        if answer is not None and is_answered(answer, a.frame.f_code, (*f.args, [])):
-            other = functools.partial(answer.by, *f.args, **f.keywords)
-            frames.replace(operand_at(a.stack, k), other)
-        return
-    for at in places:
-        answer = answer_of(a.top(at))
-        if answer is None or not is_answered(answer, a.frame.f_code, ([],)):
-            continue
-        # A type may also be an argument of what is called: `partial(np.array, dtype=float)`
-        if not isinstance(answer.original, type) or (at == places[-1] and f in _FIRST):
-            frames.replace(operand_at(a.stack, at), answer.by)
-
-
-def put_plain(a: Activation, places: Sequence[int]) -> None:
-    """Put plain arrays in the place of made ones, for code that reads the memory of its arguments:
-    a function that numba or Cython has compiled doesn't ask for it."""
-    for k in places:
-        plain = dispatch.plain(a.top(k))
-        if plain is not None:
-            frames.replace(operand_at(a.stack, k), plain)
 
 
 def call_ex(a: Activation, flags: int) -> Then | None:
@@ -433,13 +371,7 @@ def call_ex(a: Activation, flags: int) -> Then | None:
     args, f = a.top(above), a.top(above + 1)
     lower = f is MISSING  # Python 3.13 leaves the upper entry empty
     f = a.top(above + 2) if lower else f
-    answer = answer_of(f)
-    if answer is not None:
-        put_answer(a, above + 1 + lower, answer, args if type(args) in (list, tuple) else ())
-    elif is_foreign(f) and type(args) is tuple:
-        plain = [dispatch.plain(x) for x in args]
-        given_plain = [x if p is None else p for x, p in zip(args, plain, strict=True)]
-        frames.replace(operand_at(a.stack, above), tuple(given_plain))
+    put(a, f, above + 1 + lower, args if type(args) in (list, tuple) else (), together=above)
     o = a.o
     o.running = a
     a.direct = _code_of(f)

@@ -17,6 +17,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError
 from tapegrad.tracing import randomness
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.harmless import CONTAINERS, is_users_file
 from tapegrad.tracing.observe.identities import Identities
@@ -53,6 +54,12 @@ class Notes(Uses):
         self.identities = Identities(self.reads, self.refuse, self.label, arguments)
         self.running: Running | None = None  # the last one that called something
         self.apart: Any = None  # a side of a branch that is run by itself: see `branches.py`
+        # Generators of random numbers that the run has drawn from, and their states before; what
+        # it has drawn that becomes inputs: see `tracing.draws`
+        self.states: dict[int, tuple[Any, Any]] = {}
+        self.drawn: list[Any] = []
+        self.trace: Any = None  # that of the run
+        self.drawing: Any = None  # the generator of the draw that is about to be made
         self.effects: Any = None  # what the run changes, from the first test of a loop on
 
     def forget(self) -> None:
@@ -60,7 +67,7 @@ class Notes(Uses):
         self._globals.clear()
         self.asked.clear()
         self.cells.clear()
-        self.running = None
+        self.running = self.trace = None
 
     def fault(self, error: Exception) -> None:
         """An error of the observer's own: the tape is used once."""
@@ -165,17 +172,20 @@ class Notes(Uses):
     # ---- random numbers
 
     def draws(self, generator: Any) -> Then | None:
-        """A method of a generator of random numbers is called."""
+        """A method of a generator of random numbers is called, and what it gives isn't followed."""
         if not self.is_outside(generator):
             return None
-        before = randomness.state_of(generator)
+        trace = dispatch.trace()
+        if trace is not None and trace.repeats and not trace.in_frame:
+            self.refuse(randomness.drawn_once(trace.label, generator))
+        self.before_draw(generator)
+        self.reads.lost(type(generator).__name__)
+        return None
 
-        def then(result: Any) -> None:
-            if not randomness.same(before, randomness.state_of(generator)):
-                self.refuse(randomness.drawn(self.label, generator))
-            self.reads.lost(type(generator).__name__)
-
-        return then
+    def before_draw(self, generator: Any) -> None:
+        """A generator is about to draw: its state may have to be put back."""
+        if id(generator) not in self.states:
+            self.states[id(generator)] = generator, randomness.state_of(generator)
 
     # ---- results
 

@@ -24,9 +24,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegrad.core.request import describe
+from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import Guard
 from tapegrad.ir.turns import Turning
 from tapegrad.primitives.base import Value
+from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
@@ -112,8 +114,12 @@ class Observer(Notes):
         self._outer, following.observer = following.observer, self
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         following.observer = self._outer
+        raised = isinstance(error, Exception) and not isinstance(error, TapegradError)
+        if error is not None and not raised:  # it goes for nothing, and so does what it drew
+            for generator, state in self.states.values():
+                randomness.put_back(generator, state)
         self.follower = None
         watching.release(self.watched)
 

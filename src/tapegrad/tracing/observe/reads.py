@@ -19,10 +19,11 @@ from __future__ import annotations
 import collections
 import copy
 import inspect
+import itertools
 import marshal
 import types
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.primitives.base import Value
+from tapegrad.tracing import randomness
 from tapegrad.tracing.answers import Swapped, answer_of, stand_in
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.comparing import ClassRecord, is_equal
@@ -83,6 +85,7 @@ class Reads:
         self._whole: set[int] = set()
         self._plain_content: set[int] = set()
         self._held: list[Any] = []  # so that no id is given away meanwhile
+        self.followed: list[str] = []  # what later calls ask for: see `follow`
         self.placed: Callable[[Location], None] = lambda place: None  # notes what its class is
 
     def lost(self, word: str) -> None:
@@ -172,11 +175,10 @@ class Reads:
         row = x.answer if type(x) is Swapped else answer_of(x)
         if row is not None and not isinstance(row.original, type):
             # A trace in another thread may have put its stand-in there, for a while.
-            name, original = self._assigned(text), row.original
-            either = f"{name} is {self._value(original)} or {name} is {self._value(stand_in(row))}"
+            name, own = self._assigned(text), row.original
+            either = f"{name} is {self._value(own)} or {name} is {self._value(stand_in(row))}"
             self._fact(either, word)
-            if self.place(original) is None:
-                self._place(original, name, word)
+            self.place(own) or self._place(own, name, word)
             return
         kind: Any = type(x)
         if isinstance(x, Value) and hasattr(x, "_trace"):  # of another trace, which watches too
@@ -214,7 +216,11 @@ class Reads:
             known = self.places.get(id(x))
             if known is not None:
                 self._fact(f"{name} is {self.named(known)}", word)
-            elif kind in CONTAINERS or (like and _may_be_another(x)):
+            elif (
+                kind in CONTAINERS
+                or (like and _may_be_another(x))
+                or isinstance(x, randomness.kinds())
+            ):
                 self._same_type(name, x, word)
                 self._place(x, name, word, like=True)
             else:
@@ -290,6 +296,14 @@ class Reads:
         except TypeError:
             same = self._value(x)
         self._fact(f"{name} is {same}", word)
+
+    def follow(self, objects: Sequence[Any], word: str) -> None:
+        """Later calls ask for what is in the places of these objects, which differ."""
+        for place in [self.place(x) or self.constant(x, word) for x in objects]:
+            self.followed.append(f"drawn{len(self.followed)}")
+            self.guards.append((f"{self.followed[-1]} = {self.named(place)}", ""))
+        for first, second in itertools.combinations(self.followed, 2):
+            self.differ(first, second)
 
     def differ(self, first: str, second: str) -> None:
         """Two expressions gave different objects."""
@@ -383,7 +397,7 @@ class Reads:
     # ---- writing
 
     def write(self, holder: Location, at: Hashable, text: str, word: str) -> None:
-        """The run wrote to a place that others can read."""
+        """The run wrote there."""
         self.written.setdefault((id(holder.x), at), (holder, text, word or holder.word))
 
     def before_change(self, place: Location) -> None:
@@ -395,13 +409,12 @@ class Reads:
         if isinstance(place.x, np.ndarray):
             flag = "{}.flags.writeable"
             self.read(place, "writeable", flag, place.x.flags.writeable, place.word)
-        else:  # what is one object now may be two later, and the other way
-            for each in list(self.places.values()):
-                if type(each.x) in CONTAINERS:
-                    self.pin(each.x)
-        if isinstance(place.x, np.ndarray):
             self.contents(place)
-        elif isinstance(place.x, bytearray):
+            return
+        for each in list(self.places.values()):  # what is one object now may be two later
+            if type(each.x) in CONTAINERS:
+                self.pin(each.x)
+        if isinstance(place.x, bytearray):
             self.lost(place.word)  # whether it can be resized depends on who looks at its memory
         else:
             for _ in self.items(place):

@@ -1,0 +1,116 @@
+"""What is put in the place of something that a frame is about to call or to look into.
+
+Ours answers a call of the user's code where NumPy, Python or another library couldn't follow a
+traced value. What is noted of the call is what the program says: the original.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.statics import is_generator
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.answers import Answer, answer_of, is_answered
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.calls import generator_of, is_foreign
+from tapegrad.tracing.observe.frames import operand_at
+
+
+def put(
+    a: Activation,
+    f: Any,
+    at: int,
+    args: Sequence[Any],
+    places: Sequence[int] = (),
+    together: int | None = None,
+) -> None:
+    """Put what answers a call of `f` in its place, the operand number `at`. The arguments are the
+    operands at these places, or stand `together` in one."""
+    answer = answer_of(f)
+    if answer is not None:
+        _put_answer(a, at, answer, args)
+    elif type(f) is functools.partial or any(f is x for x in _CALLERS):
+        _put_answers(a, at, f, places)
+    elif generator_of(f, args) is not None:
+        _put_draw(a, at, f, args)
+    elif is_foreign(f) or any(f is x for x in _OF_MEMORY):
+        _put_plain(a, places, together)
+
+
+def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
+    """What is indexed, the operand number `k`: a plain array is a traced one where a traced value
+    says which part is meant, and `np.r_` is ours."""
+    if type(x) is np.ndarray and (type(key) is tuple or isinstance(key, Value)):
+        traced = dispatch.gathered(x, key)
+        if traced is not None:
+            frames.replace(operand_at(a.stack, k), traced)
+            return traced
+    answer = answer_of(x)
+    if answer is not None and answer.looked_up:
+        _put_answer(a, k, answer, ())
+    return x
+
+
+def _put_answer(a: Activation, k: int, answer: Answer, args: Sequence[Any]) -> None:
+    """Put what answers a call in the place of what is called, the operand number `k`. What is noted
+    is what the program says: the original."""
+    if is_answered(answer, a.frame.f_code, args):
+        frames.replace(operand_at(a.stack, k), answer.by)
+
+
+# They call what they are passed, and are written in C.
+_CALLERS = (
+    *(map, filter, sorted, min, max, functools.partial, functools.reduce),
+    *(itertools.starmap, itertools.accumulate, itertools.takewhile, itertools.dropwhile),
+)
+
+_FIRST = (map, filter, functools.partial, functools.reduce, itertools.starmap)  # what is called
+
+
+def _put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
+    """The same where what is called goes on to what is answered: a partial function, and what calls
+    an argument."""
+    if type(f) is functools.partial:
+        answer = answer_of(f.func)
+        if answer is not None and is_answered(answer, a.frame.f_code, (*f.args, [])):
+            other = functools.partial(answer.by, *f.args, **f.keywords)
+            frames.replace(operand_at(a.stack, k), other)
+        return
+    for at in places:
+        answer = answer_of(a.top(at))
+        if answer is None or not is_answered(answer, a.frame.f_code, ([],)):
+            continue
+        # A type may also be an argument of what is called: `partial(np.array, dtype=float)`
+        if not isinstance(answer.original, type) or (at == places[-1] and f in _FIRST):
+            frames.replace(operand_at(a.stack, at), answer.by)
+
+
+def _put_draw(a: Activation, k: int, f: Any, args: Sequence[Any]) -> None:
+    """Put what records a draw in the place of a generator's method that the user's code calls."""
+    generator = generator_of(f, args)
+    if a.users and a.o.is_outside(generator) and is_generator(generator):
+        frames.replace(operand_at(a.stack, k), functools.partial(dispatch.draw, a.o, generator, f))
+        a.o.drawing = generator
+
+
+_OF_MEMORY = (memoryview, bytes, bytearray, np.frombuffer)
+
+
+def _put_plain(a: Activation, places: Sequence[int], together: int | None) -> None:
+    """Put plain arrays in the place of made ones, for code that reads the memory of its arguments:
+    a function that numba or Cython has compiled doesn't ask for it."""
+    for k in places:
+        plain = dispatch.plain(a.top(k))
+        if plain is not None:
+            frames.replace(operand_at(a.stack, k), plain)
+    args = () if together is None else a.top(together)
+    if together is not None and type(args) in (list, tuple):
+        found = [x if (plain := dispatch.plain(x)) is None else plain for x in args]
+        frames.replace(operand_at(a.stack, together), tuple(found))
