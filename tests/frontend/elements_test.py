@@ -14,7 +14,7 @@ import pytest
 from tests.frontend import agreement_test as agreement
 from tests.frontend.check import check_gradient, leaves, normal
 
-from tapegrad import grad, jit
+from tapegrad import grad, jit, vjp
 from tapegrad.core.request import Request
 from tapegrad.errors import ConversionError, UnsupportedError
 from tapegrad.tracing.observe.observer import Observer
@@ -196,6 +196,14 @@ def test_up_to_the_layout(f):
             assert not agreement.differs(f(x), again(x), False)
             assert not agreement.differs(f(2 * x), again(2 * x), False)
     check_gradient(f, X)
+
+
+def test_iterators_where_calls_are_not_seen():
+    for f in (enumerated, written, allocated, lambda x: broadcasted(x)[0]):
+        value = vjp(f, X)[0]
+        assert not agreement.differs(f(X), value, False)
+    assert np.nditer is type(np.nditer(X))
+    assert isinstance(np.broadcast(X, X), np.broadcast)
 
 
 def test_windows_of_a_signal_by_their_strides():

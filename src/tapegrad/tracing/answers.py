@@ -176,6 +176,15 @@ class Swapped:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.answer.original, name)
 
+    def __instancecheck__(self, x: Any) -> bool:
+        return isinstance(x, self.answer.original)
+
+    def __subclasscheck__(self, kind: Any) -> bool:
+        return issubclass(kind, self.answer.original)
+
+    def __mro_entries__(self, bases: Any) -> Any:
+        return (self.answer.original,)
+
     def __repr__(self) -> str:
         return repr(self.answer.original)
 
