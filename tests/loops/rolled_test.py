@@ -86,6 +86,7 @@ def unrolled(monkeypatch):
 def test_a_loop_computes_what_its_rounds_do(monkeypatch, program):
     """To the last bit: the same operations, in the same order; but for sums of what grows."""
     args = drawn(program, 5, 30)
+    trace(program.function, *args)  # which tells what branches may be conditionals
     _, rolled = trace(program.function, *args)
     unrolled(monkeypatch)
     _, plain = trace(program.function, *args)

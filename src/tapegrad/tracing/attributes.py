@@ -9,9 +9,17 @@ import numpy as np
 
 from tapegrad.errors import ConversionError, TraceError, UnsupportedError
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.elements import reading
 from tapegrad.tracing.instead import use_for
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line, caller
+
+
+def _method(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return dispatch.method(name, self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = name
+    return method
 
 
 class NumpyAttributes:
@@ -37,9 +45,14 @@ class NumpyAttributes:
     def __trunc__(self: Any) -> int:
         return int(self)
 
-    @unobserved
-    def __getitem__(self: Any, index: Any) -> Any:
-        return dispatch.getitem(self, index)
+    __getitem__ = reading(lambda self, index: dispatch.getitem(self, index))
+
+    # Those that loops call; the others are found by `__getattr__`.
+    all, any, argmax, argmin = map(_method, ("all", "any", "argmax", "argmin"))
+    astype, clip, copy, cumsum, dot = map(_method, ("astype", "clip", "copy", "cumsum", "dot"))
+    max, mean, min, prod, std = map(_method, ("max", "mean", "min", "prod", "std"))
+    ravel, reshape, sum = map(_method, ("ravel", "reshape", "sum"))
+    swapaxes, transpose, var = map(_method, ("swapaxes", "transpose", "var"))
 
     @property
     def T(self: Any) -> Any:

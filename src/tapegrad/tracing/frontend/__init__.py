@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.tracing import recipes
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
@@ -40,13 +41,12 @@ from tapegrad.tracing.frontend import (
     windowing,
 )
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
+from tapegrad.tracing.frontend.known import known_call
 from tapegrad.tracing.frontend.methods import METHODS
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
-from tapegrad.tracing.frontend.ufuncs import known_call
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import settle
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
 
@@ -119,12 +119,16 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 _EINSUM, _TEXTS = np.einsum, (np.array2string, np.array_repr, np.array_str)
 
 
-@unobserved
 def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     """What NumPy calls for a function of its own with a tracer among the arguments."""
     if running.numpys:  # what called that is watched
         return _called(func, args, kwargs)
-    return watching(func, args, kwargs, lambda: _called(func, args, kwargs))
+    return recipes.applied(
+        func,
+        args,
+        kwargs,
+        lambda: watching(func, args, kwargs, lambda: _called(func, args, kwargs)),
+    )
 
 
 def _called(func: Any, args: Any, kwargs: Any) -> Any:

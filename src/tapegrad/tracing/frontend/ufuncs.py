@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.ir.tape import Aval, Literal, Operand, Var
+from tapegrad.ir.tape import Literal
 from tapegrad.primitives import binary, kinked, special
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise
-from tapegrad.tracing.again import made
+from tapegrad.tracing import recipes
 from tapegrad.tracing.answers import original_of
-from tapegrad.tracing.floating import watched, watching
+from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import contracting, vectorizing
+from tapegrad.tracing.frontend import known as known_calls
 from tapegrad.tracing.frontend.folding import folded_dtype, ufunc_method
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
@@ -37,11 +38,9 @@ from tapegrad.tracing.frontend.operands import (
     store,
 )
 from tapegrad.tracing.instead import use
-from tapegrad.tracing.layout import is_ordered, lay_out
-from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.source import at_line, user_source
-from tapegrad.tracing.trace import innermost
-from tapegrad.tracing.tracer import Tracer, kind_of
+from tapegrad.tracing.layout import lay_out
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
 
 
 def applied(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Tracer:
@@ -335,105 +334,39 @@ def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype, casting: Any)
     return [x.value if isinstance(x, Literal) else x for x in cast_xs]
 
 
-@unobserved
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What NumPy calls for a ufunc, or a method of it, with a tracer among its arguments."""
-    if method != "__call__" or kwargs:
-        func = ufunc if method == "__call__" else getattr(ufunc, method)
+    if method != "__call__":
+        func, given = getattr(ufunc, method), [method, *inputs]
+    elif kwargs:
+        func, given = ufunc, list(inputs)
+    else:
+        return _call_plainly(ufunc, inputs)
+
+    def run() -> Any:
         return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
-    kinds = _kinds(inputs)
-    known = _KNOWN.get((ufunc, kinds)) if kinds else None
+
+    return recipes.applied(ufunc, given, kwargs, run)
+
+
+def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
+    """`ufunc(*inputs)`."""
+    kinds = known_calls.kinds_of(inputs)
+    known = known_calls.KNOWN.get((ufunc, kinds)) if kinds else None
     if known is not None:
-        found = _again(known, inputs)
+        found = known_calls.again(known, inputs)
         if found is not None:
             return found
-    result = watching(ufunc, inputs, kwargs, lambda: _called(ufunc, method, inputs, {}))
-    if kinds and known is None:
-        _learn(ufunc, kinds, inputs, result)
-    return result
 
+    def run() -> Any:
+        return watching(ufunc, inputs, {}, lambda: _called(ufunc, "__call__", inputs, {}))
 
-# ---- calls that are like earlier ones
-
-# What calls of a ufunc on operands of these kinds come to, where that is one call of a primitive:
-# the primitive, the dtype of its operands, and the type of the result. A program makes the same
-# calls again and again, and working out what NumPy does with each takes most of a trace.
-_KNOWN: dict[tuple[np.ufunc, tuple[Any, ...]], tuple[Elementwise, np.dtype, Aval]] = {}
-_NUMBERS = (float, int, np.float64, np.float32)
-
-
-def _kinds(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """What the call depends on in its operands, besides their values: floating-point tracers and
-    numbers; empty if there are others."""
-    kinds: list[Any] = []
-    for x in inputs:
-        kind = type(x)
-        if kind in _NUMBERS:
-            if kind is int and not -(2**53) < x < 2**53:
-                return ()
-            kinds.append(kind)
-        elif isinstance(x, Tracer) and x._aval.dtype.kind == "f":
-            kinds.append(x._aval)
-        else:
-            return ()
-    return tuple(kinds)
-
-
-def known_call(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
-    """What a call on operands of these kinds came to, if that is known."""
-    kinds = _kinds(inputs)
-    return _KNOWN.get((ufunc, kinds)) if kinds else None
-
-
-def _again(known: tuple[Elementwise, np.dtype, Aval], inputs: Sequence[Any]) -> Tracer | None:
-    """The result of a call that is like an earlier one; None if it isn't, after all."""
-    primitive, dtype, aval = known
-    trace = innermost(inputs)
-    operands: list[Operand] = []
-    values = []
-    for x in inputs:
-        if isinstance(x, Tracer):
-            if x._trace is not trace:
-                return None
-            operand, value = x._read()
-            if value is None:
-                return None
-        else:
-            value = dtype.type(x)
-            operand = Literal(value)
-        operands.append(operand)
-        values.append(value)
-    if watched(trace):
-        return None
-    found = primitive.ufunc(*values)
-    if type(found) is np.ndarray and not aval.shape:
-        found = found[()]
-    src = trace.src or user_source()
-    tracer: Tracer = made(trace, primitive, tuple(operands), aval, src, kind_of(found, aval), found)
-    if len(aval.shape) > 1 and not is_ordered(primitive, inputs, values):
-        tracer._ordered = False
-    return tracer
-
-
-def _learn(ufunc: np.ufunc, kinds: tuple[Any, ...], inputs: Sequence[Any], result: Any) -> None:
-    """Remember what a call came to, if that is simple."""
-    primitive = _DIRECT.get(ufunc)
-    if not isinstance(primitive, Elementwise) or not isinstance(result, Tracer):
-        return
-    last = result._trace.builder.calls[-1]
-    types = {x.dtype for x in last.operands}
-    given = {kind.dtype for kind in kinds if isinstance(kind, Aval)}
-    made_of = [x._operand for x in inputs if isinstance(x, Tracer)]
-    if (
-        last.primitive is primitive
-        and last.outs == (result._operand,)
-        and len(last.operands) == len(inputs)
-        and [x for x in last.operands if isinstance(x, Var)] == made_of
-        and types == given
-        and len(types) == 1
-        and result._root is None
-    ):
-        _KNOWN[ufunc, kinds] = primitive, types.pop(), last.out.aval
+    if kinds and ufunc in _DIRECT:
+        result = run()
+        if known is None:
+            known_calls.learn(ufunc, _DIRECT[ufunc], kinds, inputs, result)
+        return result
+    return recipes.applied(ufunc, inputs, {}, run)
 
 
 def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:

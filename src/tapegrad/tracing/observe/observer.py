@@ -33,6 +33,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import name_of, root_called
+from tapegrad.tracing.observe.closed import closed_loops
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.harmless import (
     CALM,
@@ -178,6 +179,7 @@ class Observer(Notes):
             self.fault(error)
         program, tops, known, _ = self.of_code(frame, program_of)
         a = Activation(self, frame, address, function, program, tops, known)
+        a.loops = closed_loops(frame.f_code)
         if self.apart is not None and self.apart.code is frame.f_code:
             self.apart.entered(a)
         return a.step
