@@ -123,10 +123,19 @@ def answer_of(x: Any) -> Answer | None:
     return row
 
 
+@functools.lru_cache(maxsize=1024)
+def _of_pandas(file: str) -> bool:
+    """Whether a file is one of pandas'."""
+    folders = getattr(sys.modules.get("pandas"), "__path__", None) or ()
+    return any(file.startswith(folder) for folder in folders)
+
+
 def is_answered(answer: Answer, code: CodeType, args: Sequence[Any]) -> bool:
     """Whether a call that this code makes is answered: it is the user's, and a trace is running."""
     if dispatch.trace() is None or not is_users(code) or code.co_name == "__array__":
         return False  # NumPy takes what `__array__` returns for a plain array
+    if _of_pandas(code.co_filename):
+        return False  # its blocks hold plain arrays alone
     if answer.lists or answer.traced:
         lists = any(type(x) in (list, tuple) for x in args)
         return lists or (answer.traced and any(isinstance(x, Value) for x in args))

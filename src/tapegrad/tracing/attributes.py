@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
 
@@ -49,10 +50,13 @@ class NumpyAttributes:
 
     # Those that loops call; the others are found by `__getattr__`.
     all, any, argmax, argmin = map(_method, ("all", "any", "argmax", "argmin"))
-    astype, clip, copy, cumsum, dot = map(_method, ("astype", "clip", "copy", "cumsum", "dot"))
+    astype, clip, copy, cumsum = map(_method, ("astype", "clip", "copy", "cumsum"))
     max, mean, min, prod, std = map(_method, ("max", "mean", "min", "prod", "std"))
     ravel, reshape, sum = map(_method, ("ravel", "reshape", "sum"))
     swapaxes, transpose, var = map(_method, ("swapaxes", "transpose", "var"))
+
+    def __array_namespace__(self: Any, *, api_version: Any = None) -> Any:
+        return dispatch.namespace(api_version, sys._getframe(1).f_globals.get("__name__", ""))
 
     @property
     def T(self: Any) -> Any:

@@ -34,6 +34,7 @@ class Conversions:
     """Mixin of all tracers."""
 
     __slots__ = ()
+    __pandas_priority__ = 9000  # pandas' operators leave it to those of tracers
     _trace: Any
     _value: Any
     _aval: Any

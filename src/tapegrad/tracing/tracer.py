@@ -1,8 +1,7 @@
 """The tracer: a stand-in for an ndarray that carries its value and records what is done with it.
 
-NumPy calls it back through both its protocols, and it has ndarray's operators, methods and
-attributes. Because it carries the value, Python's control flow works as in plain NumPy; where
-Python takes a value for granted (`if x > 0`, `range(n)`), the tape gets a guard.
+NumPy calls it back through both its protocols, and it has what an ndarray has. As it carries the
+value, Python's control flow works; where that takes it for granted (`if x > 0`), there is a guard.
 
 In-place writes are made functional here. A tracer is a *root*, which owns a variable, or a *view*,
 which knows its root and the chain of views from it. Writing to either gives the root a new
@@ -209,7 +208,8 @@ class Tracer(Conversions, Proxy):
 
     @unobserved
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return dispatch.function(func, args, kwargs)
+        others = len(types) > 1 and any(hasattr(t, "_labels_first") for t in types)
+        return NotImplemented if others else dispatch.function(func, args, kwargs)
 
     def __dir__(self) -> list[str]:
         return dir(self.__class__)

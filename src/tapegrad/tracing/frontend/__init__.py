@@ -20,6 +20,7 @@ from tapegrad.tracing.frontend import (
     casting,
     constants,
     contracting,
+    frames,
     indexing,
     iterating,
     joining,
@@ -43,6 +44,7 @@ from tapegrad.tracing.frontend import (
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.known import known_call
 from tapegrad.tracing.frontend.methods import METHODS
+from tapegrad.tracing.frontend.namespaces import namespace
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
 from tapegrad.tracing.instead import use
@@ -155,6 +157,8 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
     )
 
 
+dispatch.namespace = namespace
+dispatch.labelled, dispatch.has_labels = frames.labelled, frames.has_labels
 dispatch.known, dispatch.function = known_call, constants.door(call_function)
 dispatch.methods = METHODS
 dispatch.element, dispatch.number, dispatch.flat = (

@@ -36,6 +36,8 @@ def as_operand(x: Any) -> Any:
         return dispatch.stack([as_operand(e) for e in x])
     if isinstance(x, complex):
         check_dtype(np.dtype(complex))
+    if dispatch.has_labels(x):
+        return x.to_numpy()
     if is_foreign(x) or isinstance(x, bytearray):
         raise ArgumentError(
             f"an object of type {type(x).__name__}, which isn't an ndarray, meets a traced value"
