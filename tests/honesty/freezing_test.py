@@ -33,7 +33,7 @@ BY_TYPES = {  # a tape is for arguments of some shapes, dtypes, structure and st
     "test_what_cannot_change",
 }
 IN_THE_FIRST_TRACE = {  # errors and words that don't wait for a second call
-    "test_a_float_of_a_traced_number",
+    "test_an_exact_sum_of_traced_numbers",
     "test_numbers_that_are_remembered",
     "test_texts_that_seem_to_be_shown",
     "test_a_table_of_results",

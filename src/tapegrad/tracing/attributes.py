@@ -91,13 +91,13 @@ class NumpyAttributes:
 
     @property
     def strides(self: Any) -> Any:
-        return _laid_out(self).strides
+        return laid_out(self).strides
 
     @property
     def flags(self: Any) -> Any:
         if caller() == "numba":
             raise _unsupported(self.__class__, "flags")
-        return Flags(_laid_out(self).flags, self)
+        return Flags(laid_out(self).flags, self)
 
     @property
     def device(self: Any) -> str:
@@ -133,7 +133,7 @@ class NumpyAttributes:
         return partial(_refuse, kind, name)
 
 
-def _laid_out(x: Any) -> Any:
+def laid_out(x: Any) -> Any:
     """An array as it lies in memory, if that is certain."""
     value = x._read()[1]
     if value is None or (x.ndim > 1 and not x._owner._ordered):
