@@ -46,6 +46,8 @@ IN_THE_FIRST_TRACE = {  # errors and words that don't wait for a second call
     "test_logging",
     "test_an_inner_function",
     "test_a_leak_that_nobody_can_see",
+    "test_rounds_that_are_traced_once",
+    "test_parameters_that_numbers_jump_with",
     "test_values_returned_instead",
 }
 NOTHING_TO_FREEZE = {  # draws that are allowed, and comparisons that have one answer
