@@ -190,7 +190,7 @@ def test_no_function():
     ("name", "function"),
     [
         ("np.sort_complex", lambda x: np.sort_complex(x).real),
-        ("np.packbits", lambda x: np.packbits(x > 1)),
+        ("np.save", lambda x: np.save("none", x)),
     ],
 )
 def test_functions_without_a_rule(name, function):
@@ -216,7 +216,7 @@ def test_functions_of_the_math_module_without_a_rule():
     assert says(found, "carries no derivative", "drop float(...)")
 
 
-@pytest.mark.parametrize("convert", [lambda x: float(x[0]), lambda x: float(x[0].item())])
+@pytest.mark.parametrize("convert", [lambda x: max(x, key=float), lambda x: complex(x[0].item())])
 def test_conversion_to_float(convert):
     found = message(ConversionError, convert, X)
     assert says(found, "plain Python float", "carries no derivative", "drop float(...)")

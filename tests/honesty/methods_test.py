@@ -286,7 +286,7 @@ def test_refusals_that_are_caught():
 
     def guessed(x):
         try:
-            return float(x) * x
+            return math.fsum([x]) * x
         except TypeError:
             return 3.0 * x
 

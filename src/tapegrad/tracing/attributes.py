@@ -103,13 +103,13 @@ class NumpyAttributes:
 
     @property
     def strides(self: Any) -> Any:
-        return _laid_out(self).strides
+        return laid_out(self).strides
 
     @property
     def flags(self: Any) -> Any:
         if caller() == "numba":
             raise _unsupported(self.__class__, "flags")
-        return Flags(_laid_out(self).flags, self)
+        return Flags(laid_out(self).flags, self)
 
     @property
     def device(self: Any) -> str:
@@ -173,7 +173,7 @@ def _set_part(z: Any, name: str, value: Any) -> None:
     z[...] = complexes.cartesian(*parts.values())
 
 
-def _laid_out(x: Any) -> Any:
+def laid_out(x: Any) -> Any:
     """An array as it lies in memory, if that is certain."""
     value = x._read()[1]
     if value is None or (x.ndim > 1 and not x._owner._ordered):

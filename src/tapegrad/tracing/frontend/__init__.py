@@ -17,13 +17,16 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     answering,
+    casting,
     constants,
     contracting,
     fourier,
     frames,
     indexing,
+    iterating,
     joining,
     linalg,
+    lists,
     mathematics,
     memory,
     misc,
@@ -36,6 +39,7 @@ from tapegrad.tracing.frontend import (
     scattering,
     shaping,
     sorting,
+    vectorizing,
     windowing,
 )
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
@@ -69,7 +73,7 @@ _NAMES: dict[Any, str] = {
         select sinc polymul""",
     contracting: "dot vdot inner tensordot einsum kron cross",
     indexing: "take take_along_axis compress choose nonzero argwhere",
-    places: "unravel_index ravel_multi_index",
+    places: "unravel_index ravel_multi_index packbits unpackbits",
     scattering: "put_along_axis copyto put putmask place fill_diagonal",
     misc: """where clip round fix isclose isneginf isposinf array_equiv meshgrid imag isreal
         iscomplex isfortran result_type can_cast min_scalar_type may_share_memory""",
@@ -84,7 +88,7 @@ BORROWED: dict[Any, str] = {
         nan_to_num outer extract flatnonzero angle cumulative_sum cumulative_prod
         geomspace logspace i0 ix_ nanargmax nanargmin poly
         polyadd polysub polyder polyint polydiv polyfit trim_zeros unique_all
-        unique_counts unique_inverse union1d intersect1d setdiff1d setxor1d isin
+        unique_counts unique_inverse unique_values union1d intersect1d setdiff1d setxor1d isin
         einsum_path row_stack histogram histogram2d histogramdd
         histogram_bin_edges roots""",
     np.fft: "fftshift ifftshift",
@@ -172,5 +176,10 @@ dispatch.element, dispatch.number, dispatch.flat = (
 )
 dispatch.put = scattering.put
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
-answering.declare_all(FUNCTIONS)
+lists.declare_all(FUNCTIONS)
+answering.declare_all()  # what it has for some of the same names counts
 mathematics.declare_all()
+casting.declare_all()
+vectorizing.declare_all()
+iterating.declare_all()
+windowing.declare_all()

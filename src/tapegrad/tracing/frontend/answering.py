@@ -21,7 +21,6 @@ from tapegrad.tracing.frontend.borrowing import borrowed_method
 from tapegrad.tracing.frontend.making import from_contents
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import as_tracer
-from tapegrad.tracing.frontend.parameters import form_of
 from tapegrad.tracing.frontend.shaping import reshape
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
@@ -43,6 +42,11 @@ def unmade(x: Any) -> Any:
     return type(x)(map(unmade, x)) if type(x) in (list, tuple) else x
 
 
+def stacked(x: Any) -> Any:
+    """A list with traced values as an array."""
+    return dispatch.as_operand(x) if type(x) in (list, tuple) and has_traced(x) else x
+
+
 def _kept(x: Any, kinds: str, filled: bool = False) -> Any:
     trace = current_trace()
     if trace is None or type(x) is not np.ndarray or x.dtype.kind not in kinds:
@@ -54,14 +58,16 @@ def _kept(x: Any, kinds: str, filled: bool = False) -> Any:
 
 
 def _making(
-    function: Callable[..., Any], kinds: str = "fciub", filled: bool = False
+    function: Callable[..., Any], kinds: str = "fciub", arrays: int = 0, filled: bool = False
 ) -> Callable[..., Any]:
     """A function whose result may be filled with traced values, if it is of one of these kinds; it
-    may be `filled` with one number."""
+    may be `filled` with one number, and its first so many arguments are `arrays`."""
 
     @functools.wraps(function)
     @unobserved
     def made(*args: Any, **kwargs: Any) -> Any:
+        if arrays:
+            args = (*map(stacked, args[:arrays]), *args[arrays:])
         return _kept(function(*args, **kwargs), kinds, filled)
 
     return made
@@ -69,12 +75,13 @@ def _making(
 
 zeros, ones = _making(np.zeros, filled=True), _making(np.ones, filled=True)
 empty = zeros  # what an empty array holds is anyone's guess: zeros will do
-zeros_like, ones_like = _making(np.zeros_like, filled=True), _making(np.ones_like, filled=True)
-empty_like, full_like = zeros_like, _making(np.full_like)
+zeros_like = _making(np.zeros_like, arrays=1, filled=True)
+ones_like = _making(np.ones_like, arrays=1, filled=True)
+empty_like, full_like = zeros_like, _making(np.full_like, arrays=2)
 eye, identity, tri = _making(np.eye, "fc"), _making(np.identity, "fc"), _making(np.tri, "fc")
-linspace, logspace = _making(np.linspace, "fc"), _making(np.logspace, "fc")
-geomspace, copy = _making(np.geomspace, "fc"), _making(np.copy, "fc")
-diag = _making(np.diag, "fc")
+linspace, logspace = _making(np.linspace, "fc", 2), _making(np.logspace, "fc", 2)
+geomspace, copy = _making(np.geomspace, "fc", 2), _making(np.copy, "fc", 1)
+diag = _making(np.diag, "fc", 1)
 _arange = _making(np.arange, "fc")
 
 
@@ -82,7 +89,9 @@ _arange = _making(np.arange, "fc")
 @unobserved
 def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     if isinstance(fill_value, Tracer) and not is_made(fill_value):
-        return np.full_like(fill_value, fill_value, dtype, shape=shape)
+        order = kwargs.get("order", args[0] if args else "C")
+        np.empty(0, order=order)  # NumPy's own error
+        return np.full_like(fill_value, fill_value, dtype, order, shape=shape)
     value = unmade(fill_value)
     return _kept(np.full(shape, value, dtype, *args, **kwargs), "fciub", np.ndim(value) == 0)
 
@@ -122,10 +131,11 @@ def array(
             new = np.array(plain, dtype, copy=copy, ndmin=ndmin, **kwargs)
         return _kept(new, kinds)
     made = from_contents(trace, object, dtype)
+    order = kwargs.get("order") or "K"
+    own = made is not object
+    made = copy_of(made, order_of(made, order)) if copy and not own else in_order(made, order)
     if copy is False and made is not object:
         np.array([0.0], copy=False)  # NumPy's own error
-    if made is object and copy:
-        made = np.copy(made)
     return reshape(made, (1,) * (ndmin - made.ndim) + made.shape) if ndmin > made.ndim else made
 
 
@@ -140,7 +150,8 @@ def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
             found = function(a, dtype, *args, **kwargs)
             return found if found is a else _kept(found, "fc")
         if has_traced(a):
-            return from_contents(trace, a, dtype)
+            order = kwargs.get("order", args[0] if args else None)
+            return in_order(from_contents(trace, a, dtype), order or "K")
         plain = unmade(a)
         with observed():
             found = function(plain, dtype, *args, **kwargs)
@@ -149,6 +160,26 @@ def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
         return _kept(found, "f" if plain is a else "fciub")
 
     return converted
+
+
+def in_order(x: Any, order: str) -> Any:
+    """An array that lies in this order: itself, if it does so."""
+    if not isinstance(x, Tracer) or order == "K":
+        return x
+    asked = order_of(x, order)
+    return x if x.ndim < 2 or _lies(x, asked) else copy_of(x, asked)
+
+
+def order_of(x: Any, order: str) -> str:
+    """The order that this means for an array: "A" is the one in which it lies."""
+    plain: Any = np.empty
+    plain(0, order="C" if order in ("K", "A") else order)  # NumPy's own error
+    return ("F" if _lies(x, "F") and not _lies(x, "C") else "C") if order == "A" else order
+
+
+def _lies(x: Any, order: str) -> bool:
+    value = x._read()[1]
+    return value is not None and x._owner._ordered and bool(value.flags[f"{order}_CONTIGUOUS"])
 
 
 asarray, asanyarray = _converting(np.asarray), _converting(np.asanyarray)
@@ -179,10 +210,35 @@ ascontiguousarray = _in_order(np.ascontiguousarray, "C")
 asfortranarray = _in_order(np.asfortranarray, "F")
 
 
+@functools.wraps(np.asarray_chkfinite)
+@unobserved
+def asarray_chkfinite(a: Any, dtype: Any = None, order: Any = None) -> Any:
+    if not has_traced(a):
+        return asarray(a, np.asarray_chkfinite(unmade(a), dtype, order).dtype, order)
+    x: Any = asarray(a, dtype, order)
+    if x.dtype.kind == "f" and not np.all(np.isfinite(x)):
+        raise ValueError("array must not contain infs or NaNs")
+    return x
+
+
+@functools.wraps(np.require)
+@unobserved
+def require(a: Any, dtype: Any = None, requirements: Any = None, **kwargs: Any) -> Any:
+    if kwargs.get("like") is not None or not has_traced(a):
+        return np.require(unmade(a), dtype, requirements, **kwargs)
+    np.require(0.0, None, requirements)  # NumPy's own error
+    wanted = {name.upper()[0] for name in requirements or ()}
+    x: Any = asarray(a, dtype)
+    for order in wanted & {"C", "F"}:
+        x = (ascontiguousarray if order == "C" else asfortranarray)(x) if x.ndim else x
+    mine = "O" in wanted and not x.flags.owndata
+    return copy_of(x) if mine or ("W" in wanted and not x.flags.writeable) else x
+
+
 @functools.wraps(np.fromiter)
 @unobserved
 def fromiter(iter: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
-    if args or kwargs:
+    if args or any(x is not None for name, x in kwargs.items() if (name, x) != ("count", -1)):
         return np.fromiter(iter, dtype, *args, **kwargs)
     entries = list(iter)
     if has_traced(entries):
@@ -242,52 +298,8 @@ def _flat(x: Any) -> list[Any]:
     return [e for part in x for e in _flat(part)] if isinstance(x, (list, tuple)) else [x]
 
 
-# ---- lists of traced values
-
-# These take lists of arrays, and look for traced ones themselves.
-_OF_LISTS = """
-    concatenate stack vstack hstack dstack column_stack block select choose piecewise einsum
-    broadcast_arrays meshgrid ix_ array_split insert delete einsum_path unstack
-    copyto put place putmask fill_diagonal put_along_axis result_type can_cast
-    may_share_memory shares_memory zeros_like ones_like full_like empty_like multi_dot
-"""
-
-
-def _stacking(function: Any, parameters: Callable[[], Any]) -> Callable[..., Any]:
-    """A function of NumPy's that takes lists of traced values for arrays."""
-
-    @functools.wraps(function)
-    @unobserved
-    def called(*args: Any, **kwargs: Any) -> Any:
-        if not any(type(x) in (list, tuple) and has_traced(x) for x in args):
-            return function(*args, **kwargs)
-        form = parameters()
-        skipped = () if form is None else form.positions
-        more = len(args) if form is None or form.after is None else form.after
-        given = [
-            dispatch.as_operand(x)
-            if type(x) in (list, tuple) and k not in skipped and k < more and has_traced(x)
-            else x
-            for k, x in enumerate(args)
-        ]
-        return function(*given, **kwargs)
-
-    return called
-
-
-def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
-    """Fill the table; `functions` are the front end's, by NumPy's."""
-    places = (np, np.linalg)
-    of_lists = {getattr(p, n) for n in _OF_LISTS.split() for p in places if hasattr(p, n)}
-    for name, found in [*vars(np).items()]:  # `dir` has modules that load when they are asked for
-        if isinstance(found, np.ufunc):
-            declare(np, name, _stacking(found, lambda: None), lists=True)
-    for module in places[::-1]:
-        for name, found in [*vars(module).items()]:
-            if type(found) is not type(np.sum) or found not in functions or found in of_lists:
-                continue
-            form = functools.partial(form_of, functions[found], found)
-            declare(module, name, _stacking(found, form), lists=True)
+def declare_all() -> None:
+    """Fill the table."""
     for name in _MAKERS.split():
         declare(np, name, globals()[name])
     for name in ("r_", "c_"):
@@ -299,5 +311,5 @@ def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
 _MAKERS = """
     zeros ones empty full zeros_like ones_like empty_like full_like arange eye identity tri
     linspace logspace geomspace array asarray asanyarray ascontiguousarray asfortranarray
-    fromiter copy diag
+    asarray_chkfinite require fromiter copy diag
 """

@@ -17,6 +17,7 @@ import numpy as np
 
 from tapegrad.core.instances import PLAIN
 from tapegrad.core.trees import is_array
+from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Builder
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.chains import Chosen
@@ -48,6 +49,14 @@ class _Traced(Exception):
 
 class _Shows(Exception):
     """The result shows a part of a made array."""
+
+
+def _handed(x: Any) -> Any:
+    """An argument with the plain arrays of made ones, which somebody has from here on."""
+    kind = type(x)
+    if kind is list or kind is tuple:
+        return kind(map(_handed, x))
+    return x.__array__() if is_made(x) else x
 
 
 # ---- what is plain
@@ -224,11 +233,21 @@ class _Apart:
         return make(self.given[0][1]._trace, x._value.copy(order="K"))
 
 
-def _views(handler: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _views(
+    handler: Callable[..., Any],
+    numpys: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+) -> Any:
+    """What the front end makes of made arrays, as their views. A view that a trace doesn't follow,
+    as one of other types, is a plain array that somebody has."""
     apart = _Apart()
     given = [apart.taken(x) for x in args]
     named = {name: apart.taken(x) for name, x in kwargs.items()}
-    return apart.back(handler(*given, **named))
+    try:
+        return apart.back(handler(*given, **named))
+    except UnsupportedError:
+        return numpys(*map(_handed, args), **{key: _handed(x) for key, x in kwargs.items()})
 
 
 # ---- the doors
@@ -283,7 +302,8 @@ def door(call_function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             found = _plainly(func, args, kwargs, written)
         except _Shows:
-            return _views(lambda *given, **named: call_function(func, given, named), args, kwargs)
+            calls = lambda *given, **named: call_function(func, given, named)  # noqa: E731
+            return _views(calls, func, args, kwargs)
         if found is not _NOT:
             return found
         rest = [x if func in _WRITERS and k == 0 else _shown(x) for k, x in enumerate(args)]
@@ -306,7 +326,8 @@ def _method_met(name: str, x: Any, args: Any, kwargs: Any) -> Any:
         try:
             found = _plainly(getattr(np.ndarray, name), (x, *args), kwargs, written)
         except _Shows:
-            return _views(lambda y, *more, **named: _own(name, y, more, named), (x, *args), kwargs)
+            calls = lambda y, *more, **named: _own(name, y, more, named)  # noqa: E731
+            return _views(calls, getattr(np.ndarray, name), (x, *args), kwargs)
         if found is not _NOT:
             return found
     named = {key: y if key == "out" else _shown(y) for key, y in kwargs.items()}
@@ -351,7 +372,7 @@ def _item(x: Any, index: Any) -> Any:
     explicit = plain_index(x, key)
     if explicit is not None:
         return part_of(x, (GetItem(explicit),), found)
-    return _views(getitem, (x, key), {})
+    return _views(getitem, np.ndarray.__getitem__, (x, key), {})
 
 
 def _setitem(x: Any, index: Any, value: Any) -> None:

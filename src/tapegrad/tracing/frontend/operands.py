@@ -226,6 +226,13 @@ def mask_of(where: Any) -> Any:
     )
 
 
+def chosen(where: Any, result: Any) -> Any:
+    """What `where=` chooses of a result. Elsewhere NumPy leaves anything: zeros will do."""
+    if isinstance(result, tuple):
+        return tuple(chosen(where, x) for x in result)
+    return result if where is True else np.where(where, result, result.dtype.type(0))
+
+
 def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") -> Any:
     """Write a result into `out`, as out= does; a plain array can't hold a traced value."""
     if not isinstance(out, Tracer):

@@ -21,16 +21,17 @@ from tapegrad.primitives.complexes import conj
 from tapegrad.tracing import recipes
 from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.floating import watching
-from tapegrad.tracing.frontend import contracting
+from tapegrad.tracing.frontend import contracting, vectorizing
 from tapegrad.tracing.frontend import known as known_calls
 from tapegrad.tracing.frontend.complexes import size_of
-from tapegrad.tracing.frontend.folding import ufunc_method
+from tapegrad.tracing.frontend.folding import folded_dtype, ufunc_method
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
     as_operand,
     as_tracer,
     cast,
     cast_all,
+    chosen,
     dtype_of,
     is_weak,
     loop_dtypes,
@@ -244,10 +245,8 @@ _COMPOSED: dict[np.ufunc, Handler] = {
     np.frexp: _frexp,
     np.ldexp: _ldexp,
     np.logaddexp2: _logaddexp2,
-    np.deg2rad: _scaled(np.deg2rad, np.pi / 180),
-    np.radians: _scaled(np.radians, np.pi / 180),
-    np.rad2deg: _scaled(np.rad2deg, 180 / np.pi),
-    np.degrees: _scaled(np.degrees, 180 / np.pi),
+    **{f: _scaled(f, np.pi / 180) for f in (np.deg2rad, np.radians)},
+    **{f: _scaled(f, 180 / np.pi) for f in (np.rad2deg, np.degrees)},
     np.heaviside: _heaviside,
     np.logical_and: _truth(ew.logical_and, np.logical_and),
     np.logical_or: _truth(ew.logical_or, np.logical_or),
@@ -317,7 +316,9 @@ def call_plain(
     if dtype is not None:
         xs = _of_dtype(ufunc, xs, np.dtype(dtype), casting)
     out = handler(*xs, **kwargs)
-    return out if dtype is None else cast(out, np.dtype(dtype))
+    if dtype is None:
+        return out
+    return tuple(cast(x, dtype) for x in out) if isinstance(out, tuple) else cast(out, dtype)
 
 
 def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype, casting: Any) -> list[Any]:
@@ -369,6 +370,8 @@ def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
 
 
 def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    if vectorizing.is_of_function(ufunc):
+        return vectorizing.call(ufunc, method, inputs, kwargs)
     out = kwargs.pop("out", None)
     where = kwargs.pop("where", True)
     where = where if where is True else mask_of(where)
@@ -381,21 +384,18 @@ def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[st
             dtype = dtype.type
         if ufunc is not _VECDOT or set(kwargs) != {"axis"}:
             _no_more(ufunc, kwargs)
-        if casting in ("no", "equiv", "safe"):
-            _check_casting(ufunc, [as_operand(x) for x in inputs], dtype, casting)
+        if dtype is not None or casting in ("no", "equiv", "safe"):
+            _check(ufunc, inputs, dtype, casting)
         result = call_plain(ufunc, inputs, dtype, casting, **kwargs)
     else:
         if where is not True:
             kwargs["where"] = where
             where = True
+        if out is not None and kwargs.get("dtype") is None and method != "outer":
+            kwargs["dtype"] = folded_dtype(ufunc, inputs[0], out)
         result = ufunc_method(ufunc, method, inputs, kwargs)
     if out is None:
-        if where is not True:
-            raise UnsupportedError(
-                f"np.{ufunc.__name__}(..., where=...) without out= leaves elements "
-                f"uninitialised{at_line()}. Use np.where"
-            )
-        return scalar(_ordered(result, order))
+        return scalar(_ordered(chosen(where, result), order))
     outs = out if isinstance(out, tuple) else (out,)
     results = result if isinstance(result, tuple) else (result,)
     stored = tuple(
@@ -414,15 +414,14 @@ def _ordered(result: Any, order: str) -> Any:
     return result
 
 
-def _check_casting(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any, casting: Any) -> None:
-    """NumPy's error for operands that would be cast, where `casting=` forbids it."""
-    for k, (x, loop) in enumerate(zip(xs, loop_dtypes(ufunc, xs, dtype), strict=False)):
-        given = dtype_of(x)
-        if not isinstance(given, type) and not np.can_cast(given, loop, casting):
-            raise TypeError(
-                f"Cannot cast ufunc {ufunc.__name__!r} input {k} from {given!r} to {loop!r} with "
-                f"casting rule {casting!r}"
-            )
+def _check(ufunc: np.ufunc, inputs: Sequence[Any], dtype: Any, casting: Any) -> None:
+    """NumPy's error for operands that `dtype=` and `casting=` don't let it take."""
+    if ufunc.signature:
+        return
+    given = [dtype_of(as_operand(x)) for x in inputs]
+    ones = [x(1) if isinstance(x, type) else np.ones(1, x) for x in given]
+    with np.errstate(all="ignore"):
+        ufunc(*ones, dtype=dtype, casting=casting)
 
 
 def _no_more(ufunc: np.ufunc, kwargs: dict[str, Any]) -> None:

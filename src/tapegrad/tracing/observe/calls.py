@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextvars
 import functools
+import gc
 import inspect
 import operator
 import os
@@ -94,7 +95,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
             if is_harmless(f):
                 _note_harmless(f)
             else:
-                o.reads.lost(name_of(f))
+                _of_function(o, f)
         if _are_calm(args, kwargs) and "out" not in kwargs:
             return None
         if f.__name__ in _TEXTS:
@@ -181,6 +182,15 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
     if kind is types.BuiltinFunctionType and f in _OF_NUMBERS:
         _note_harmless(f)
     return _method(o, f, args, kwargs)
+
+
+def _of_function(o: Notes, f: np.ufunc) -> None:
+    """A ufunc that np.frompyfunc has made of a function, which it goes on to."""
+    for held in gc.get_referents(f):
+        if callable(held) and type(held) is not types.FunctionType:
+            o.reads.lost(name_of(f))  # in C, it isn't followed
+        elif callable(held) and o.reads.place(f) is not None and o.reads.place(held) is None:
+            o.reads.constant(held, name_of(held))
 
 
 MOST = 10_000  # functions that are held
