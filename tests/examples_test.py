@@ -46,6 +46,22 @@ def test_kalman_likelihood_finds_the_noises(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_variational_inference_finds_the_posterior(tmp_path):
+    picture = tmp_path / "posterior.png"
+    (mean, deviation), (true_mean, true_deviation) = example("variational_inference").main(picture)
+    np.testing.assert_allclose(mean, true_mean, atol=0.05)
+    np.testing.assert_allclose(deviation, true_deviation, rtol=0.15)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_echo_sounding_finds_the_layers(tmp_path):
+    picture = tmp_path / "layers.png"
+    misfit, error = example("echo_sounding").main(picture, iterations=200)
+    assert misfit < 0.5
+    assert error < 0.11
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_logistic_regression_finds_the_minimum():
     fit, accuracy = example("logistic_regression").main()
     assert fit.success, fit.message
