@@ -24,6 +24,7 @@ from tapegrad.core.trees import (
     is_traced,
     is_whole,
     path_name,
+    unflatten,
 )
 from tapegrad.errors import ArgumentError
 
@@ -42,7 +43,10 @@ class Form:
 
 class Request:
     """The call `f(*args, **kwargs)`. Its `leaves` are those of the pair (args, kwargs), whose
-    structure is `structure`. The tape calls its inputs by their `names`, or else as `f` does."""
+    structure is `structure`. The tape calls its inputs by their `names`, or else as `f` does.
+
+    A complex number of Python's is passed on as NumPy's, which is one, too.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,9 @@ class Request:
         self.args = tuple(args)
         self.kwargs = kwargs or {}
         self.leaves, self.structure = flatten((self.args, self.kwargs))
+        if any(type(x) is complex for x in self.leaves):
+            self.leaves = [np.complex128(x) if type(x) is complex else x for x in self.leaves]
+            self.args, self.kwargs = unflatten(self.structure, self.leaves)
         self._names = names
 
     @property
