@@ -18,11 +18,13 @@ from tapegrad.core.trees import is_array
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.borrowing import borrowed_method
+from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.frontend.making import from_contents
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.frontend.parameters import form_of
 from tapegrad.tracing.frontend.shaping import reshape
+from tapegrad.tracing.layout import lay_out, note_may_alias
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
 from tapegrad.tracing.trace import current_trace
@@ -104,28 +106,65 @@ def ndarray(shape: Any, dtype: Any = float, buffer: Any = None, *args: Any, **kw
 # ---- arrays of what isn't one yet
 
 
+def _come_of(x: Any, found: np.ndarray, own: bool = False) -> Any:
+    """What NumPy makes of `x`, which isn't traced: that itself, another view of it, or an array of
+    its `own`, which may be filled. One in memory that others have is left plain."""
+    plain = unmade(x)
+    if found is plain:
+        return x
+    if plain is not x and isinstance(plain, np.ndarray) and np.may_share_memory(found, plain):
+        return reshape(x, found.shape)
+    if not own and not found.flags.owndata and not isinstance(x, (list, tuple)):
+        return found
+    return _kept(found, "f" if plain is x else "fiub")
+
+
+def _elements(flat: Flat) -> Any:
+    """As NumPy makes an array of `x.flat`: a view, where the elements lie in order."""
+    x = flat._x
+    value, elements = x._read()[1], x.reshape(-1)
+    view = value is None or np.may_share_memory(np.asarray(value.flat), value)
+    return elements if view else np.broadcast_to(elements, elements.shape)
+
+
+def _in_order(x: Any, order: str | None, copy: bool | None = None) -> Any:
+    """A traced array itself, if it lies in this order, else a copy. Where it isn't known how it
+    lies, a write to one of the two is an error once the other is read."""
+    flag = {"C": "C_CONTIGUOUS", "F": "F_CONTIGUOUS"}.get(order or "K")
+    value = x._read()[1]
+    known = value is not None and x._owner._ordered
+    if flag is None or (known and value.flags[flag]):
+        return x
+    if copy is False:
+        np.array(np.ones((2, 2)), order="F", copy=False)  # NumPy's own error
+    out = copy_of(x, order or "K")
+    if not known:
+        note_may_alias(out._owner, x._owner)
+    return out
+
+
 @functools.wraps(np.array)
 @unobserved
 def array(
     object: Any, dtype: Any = None, *, copy: bool | None = True, ndmin: int = 0, **kwargs: Any
 ) -> Any:
     trace = current_trace()
+    if type(object) is Flat:
+        object, copy = _elements(object), None
     if trace is None or kwargs.get("like") is not None:
         return np.array(object, dtype, copy=copy, ndmin=ndmin, **kwargs)
     if not has_traced(object):
-        if not copy and isinstance(object, Tracer):
-            made = np.array(unmade(object), dtype, copy=copy, ndmin=ndmin, **kwargs)
-            return object if made is unmade(object) else _kept(made, "fiub")
         plain = unmade(object)
-        kinds = "fiub" if plain is not object else "f"
         with observed():  # objects are asked for what they hold
             new = np.array(plain, dtype, copy=copy, ndmin=ndmin, **kwargs)
-        return _kept(new, kinds)
-    made = from_contents(trace, object, dtype)
-    if copy is False and made is not object:
+        return _come_of(object, new, own=bool(copy))
+    made, order = from_contents(trace, object, dtype), kwargs.get("order", "K")
+    if made is object:
+        made = copy_of(made, order) if copy else _in_order(made, order, copy)
+    elif copy is False:
         np.array([0.0], copy=False)  # NumPy's own error
-    if made is object and copy:
-        made = np.copy(made)
+    else:
+        made = lay_out(made, order)
     return reshape(made, (1,) * (ndmin - made.ndim) + made.shape) if ndmin > made.ndim else made
 
 
@@ -134,19 +173,18 @@ def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     @unobserved
-    def converted(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def converted(a: Any, dtype: Any = None, order: Any = None, **kwargs: Any) -> Any:
         trace = current_trace()
+        a = _elements(a) if type(a) is Flat else a
         if trace is None or (type(a) is np.ndarray and not kwargs):
-            found = function(a, dtype, *args, **kwargs)
+            found = function(a, dtype, order, **kwargs)
             return found if found is a else _kept(found, "f")
         if has_traced(a):
-            return from_contents(trace, a, dtype)
-        plain = unmade(a)
+            copy = kwargs.get("copy")
+            return array(a, dtype, copy=copy, order=order or "K")
         with observed():
-            found = function(plain, dtype, *args, **kwargs)
-        if found is plain:
-            return a
-        return _kept(found, "f" if plain is a else "fiub")
+            found = function(unmade(a), dtype, order, **kwargs)
+        return _come_of(a, found)
 
     return converted
 
@@ -155,28 +193,22 @@ asarray, asanyarray = _converting(np.asarray), _converting(np.asanyarray)
 asfarray = _converting(np.asarray)
 
 
-def _in_order(function: Callable[..., Any], order: str) -> Callable[..., Any]:
+def _ordering(function: Callable[..., Any], order: str) -> Callable[..., Any]:
     """np.ascontiguousarray, np.asfortranarray: itself, if it lies so; else a copy."""
 
     @functools.wraps(function)
     @unobserved
     def arranged(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not has_traced(a):
-            plain = unmade(a)
-            found = function(plain, dtype, *args, **kwargs)
-            return a if found is plain else _kept(found, "f" if plain is a else "fiub")
+            return _come_of(a, function(unmade(a), dtype, *args, **kwargs))
         x: Any = asarray(a, dtype)
-        x = reshape(x, (1,)) if not x.ndim else x
-        value = x._read()[1]
-        flag = f"{order}_CONTIGUOUS"
-        lies = x.ndim == 1 or (value is not None and value.flags[flag] and x._owner._ordered)
-        return x if lies else copy_of(x, order)
+        return _in_order(reshape(x, (1,)) if not x.ndim else x, order)
 
     return arranged
 
 
-ascontiguousarray = _in_order(np.ascontiguousarray, "C")
-asfortranarray = _in_order(np.asfortranarray, "F")
+ascontiguousarray = _ordering(np.ascontiguousarray, "C")
+asfortranarray = _ordering(np.asfortranarray, "F")
 
 
 @functools.wraps(np.fromiter)

@@ -22,7 +22,7 @@ from tapegrad.tracing.observe.observer import unobserved
 
 
 def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
-    return shaping.reshape(x, shape[0] if len(shape) == 1 else shape, order)
+    return shaping.reshape(x, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
 
 def _transpose(x: Any, *axes: Any) -> Any:
@@ -45,6 +45,11 @@ def _compress(x: Any, condition: Any, axis: Any = None, out: Any = None) -> Any:
     return indexing.compress(condition, x, axis, out)
 
 
+def _conjugate(x: Any, out: Any = None) -> Any:
+    """Of real numbers the method gives the array itself, and the ufunc a copy."""
+    return x if out is None else np.conjugate(x, out=out)
+
+
 # Methods by the modules that have them, under the same names
 _NAMES: dict[Any, str] = {
     reducing: "all any argmax argmin cumprod cumsum max mean min prod std sum var",
@@ -58,8 +63,8 @@ _NAMES: dict[Any, str] = {
 METHODS: dict[str, Any] = {
     **{name: getattr(m, name) for m, names in _NAMES.items() for name in names.split()},
     "compress": _compress,
-    "conj": shaping.copy,
-    "conjugate": shaping.copy,
+    "conj": _conjugate,
+    "conjugate": _conjugate,
     "partition": sorting.partition_in_place,
     "reshape": _reshape,
     "sort": sorting.sort_in_place,
