@@ -345,3 +345,111 @@ def test_the_errors_of_the_math_module():
         derived = value_and_grad(h, compile="never")
         for x in points:
             assert derived(x)[0] == pytest.approx(h(x))
+
+
+# ---- compiled code, views, gathers
+
+
+def test_compiled_code_gets_plain_arrays():
+    """numba's functions read memory, and don't ask for an array."""
+    import numba
+
+    @numba.njit
+    def squares(a, n):
+        for i in range(n):
+            a[i] = i * i
+        return a.sum()
+
+    def f(x):
+        a, kept = np.zeros(4), [np.zeros(3), 3]
+        total = squares(a, 4) * x[0] + squares(*kept) * x[1]
+        b = np.array([1.0, 2.0, 3.0, 4.0])
+        b[0] = x[2]
+        return total + np.sum(a * x[0]) + np.sum(b)
+
+    check(f, X, 2 * X)
+
+    def refused(x):
+        kept, a = [], np.zeros(3)
+        kept.append(squares(a, 3))
+        view = np.asarray(memoryview(a))
+        a[0] = x[0]
+        return np.sum(a) + view[0]
+
+    with pytest.raises(errors.ConversionError, match="assigned"):
+        grad(refused)(X)
+
+
+@COMPILE
+def test_views_that_calls_give(compile):
+    """What shows a made array together with a traced one is a view of it, on both sides."""
+
+    def f(x):
+        a = np.zeros(3)
+        b, c = np.broadcast_arrays(a, np.ones((2, 3)) * x)
+        a[0] = x[0]
+        v = a.reshape(3, 1)
+        a[1:] = x[1:] ** 2
+        d, _ = np.atleast_2d(a, x)
+        d[0, 0] = 3 * x[0]
+        return 2 * np.sum(b) + np.sum(c) + np.sum(v * v) + np.sum(np.squeeze(d) * x)
+
+    check(f, X, -X, compile=compile)
+
+    def filled(x):
+        edges = np.linspace(0.0, 1.0, 3)
+        counts, same = np.histogram(x, edges)
+        same[...] = x
+        return np.sum(edges**2) + counts[0]
+
+    check(filled, X + 0.2, X + 0.1, compile=compile)
+
+
+TABLE = np.arange(12.0).reshape(4, 3)
+
+
+@COMPILE
+def test_what_traced_integers_index_is_gathered(compile):
+    """Other integers are no new trace."""
+
+    def f(x):
+        i = np.argsort(x)
+        return np.sum(TABLE[i] * x) + np.sum(TABLE[i, 1:] * x[0]) + np.sum(np.take(TABLE[0], i) * x)
+
+    check(f, X, X[::-1].copy(), X[[1, 0, 2]], compile=compile, traces=1)
+
+    def counted(x):
+        return np.sum(TABLE[np.count_nonzero(x > 1.0)] * x)  # a number is guarded
+
+    check(counted, X, -X, X, compile=compile, traces=2)
+    with pytest.raises(IndexError):
+        grad(lambda x, i: np.sum(TABLE[i]) * x)(1.0, np.array([7]))
+
+
+def test_numbers_that_may_be_pythons_meet_single_floats():
+    """The dtype alone is read of what a function of NumPy's makes of them."""
+    small = np.float32(0.1) * np.asarray([1, 2, 3], np.float32)
+
+    def f(x):
+        s, total = 0.0, 0.0
+        for t in range(40):
+            s = s + x[t % 3]
+            if s < 0:
+                s = 0.0
+            chosen = np.where(np.array([True, False, True]), s, small)
+            total = total + chosen.dtype.itemsize * x[t % 3] * s
+        return total
+
+    check(f, X * [1, -2, 0.3], X * [-3, 1, 1], X)
+
+
+def test_writes_at_indices_in_loops():
+    at = [np.array([k, (k + 1) % 5]) for k in range(5)]
+
+    def f(x):
+        y = np.zeros(5)
+        for k in range(60):
+            y[at[k % 5]] = y[at[k % 5]] * 0.5 + x[k % 3]
+        return np.sum(y * y)
+
+    check(f, X, -X)

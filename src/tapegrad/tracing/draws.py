@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.ir.inputs import renumbered
-from tapegrad.ir.tape import Aval, Tape
+from tapegrad.ir.tape import Aval, Call, Tape, Var
 from tapegrad.primitives.scatter import Stack
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
@@ -388,7 +388,8 @@ def joined(
     own: dict[Any, Any] = {var: value for var, value in inputs if id(value) in values}
     uses = Counter(x for call in tape.calls for x in call.operands if x in own)
     uses.update(x for x in (*tape.outputs, *[g.operand for g in tape.guards]) if x in own)
-    calls, further = [], []
+    calls: list[Call] = []
+    further: list[tuple[Var, np.ndarray]] = []
     where: dict[int, tuple[int, int | None]] = {}
     gone: set[Any] = set()
     for call in tape.calls:

@@ -371,7 +371,7 @@ def call_ex(a: Activation, flags: int) -> Then | None:
     args, f = a.top(above), a.top(above + 1)
     lower = f is MISSING  # Python 3.13 leaves the upper entry empty
     f = a.top(above + 2) if lower else f
-    put(a, f, above + 1 + lower, args if type(args) in (list, tuple) else (), [above])
+    put(a, f, above + 1 + lower, args if type(args) in (list, tuple) else (), together=above)
     o = a.o
     o.running = a
     a.direct = _code_of(f)

@@ -23,9 +23,16 @@ from tapegrad.tracing.observe.calls import generator_of, is_foreign
 from tapegrad.tracing.observe.frames import operand_at
 
 
-def put(a: Activation, f: Any, at: int, args: Sequence[Any], places: Sequence[int]) -> None:
+def put(
+    a: Activation,
+    f: Any,
+    at: int,
+    args: Sequence[Any],
+    places: Sequence[int] = (),
+    together: int | None = None,
+) -> None:
     """Put what answers a call of `f` in its place, the operand number `at`. The arguments are the
-    operands at these places, or all in a tuple that is one."""
+    operands at these places, or stand `together` in one."""
     answer = answer_of(f)
     if answer is not None:
         _put_answer(a, at, answer, args)
@@ -33,8 +40,8 @@ def put(a: Activation, f: Any, at: int, args: Sequence[Any], places: Sequence[in
         _put_answers(a, at, f, places)
     elif generator_of(f, args) is not None:
         _put_draw(a, at, f, args)
-    elif is_foreign(f):
-        _put_plain(a, places)
+    elif is_foreign(f) or any(f is x for x in _OF_MEMORY):
+        _put_plain(a, places, together)
 
 
 def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
@@ -88,14 +95,17 @@ def _put_draw(a: Activation, k: int, f: Any, args: Sequence[Any]) -> None:
         a.o.drawing = generator
 
 
-def _put_plain(a: Activation, places: Sequence[int]) -> None:
+_OF_MEMORY = (memoryview, bytes, bytearray, np.frombuffer)
+
+
+def _put_plain(a: Activation, places: Sequence[int], together: int | None) -> None:
     """Put plain arrays in the place of made ones, for code that reads the memory of its arguments:
     a function that numba or Cython has compiled doesn't ask for it."""
     for k in places:
-        x = a.top(k)
-        if type(x) is tuple:
-            found = tuple([y if (plain := dispatch.plain(y)) is None else plain for y in x])
-        else:
-            found = dispatch.plain(x)
-        if found is not None:
-            frames.replace(operand_at(a.stack, k), found)
+        plain = dispatch.plain(a.top(k))
+        if plain is not None:
+            frames.replace(operand_at(a.stack, k), plain)
+    args = () if together is None else a.top(together)
+    if together is not None and type(args) in (list, tuple):
+        found = [x if (plain := dispatch.plain(x)) is None else plain for x in args]
+        frames.replace(operand_at(a.stack, together), tuple(found))
