@@ -75,16 +75,16 @@ zeros_like, ones_like = _making(np.zeros_like, filled=True), _making(np.ones_lik
 empty_like, full_like = zeros_like, _making(np.full_like)
 eye, identity, tri = _making(np.eye, "f"), _making(np.identity, "f"), _making(np.tri, "f")
 linspace, logspace = _making(np.linspace, "f"), _making(np.logspace, "f")
-geomspace, copy = _making(np.geomspace, "f"), _making(np.copy, "f")
-diag = _making(np.diag, "f")
+geomspace = _making(np.geomspace, "f")
 _arange = _making(np.arange, "f")
 
 
 @functools.wraps(np.full)
 @unobserved
 def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-    if isinstance(fill_value, Tracer) and not is_made(fill_value):
-        return np.full_like(fill_value, fill_value, dtype, shape=shape)
+    if has_traced(fill_value):
+        traced = dispatch.as_operand(fill_value)
+        return np.full_like(traced, traced, dtype, shape=shape)
     value = unmade(fill_value)
     return _kept(np.full(shape, value, dtype, *args, **kwargs), "fiub", np.ndim(value) == 0)
 
@@ -276,13 +276,32 @@ def _flat(x: Any) -> list[Any]:
 
 # ---- lists of traced values
 
-# These take lists of arrays, and look for traced ones themselves.
-_OF_LISTS = """
-    concatenate stack vstack hstack dstack column_stack block select choose piecewise einsum
-    broadcast_arrays meshgrid ix_ array_split insert delete einsum_path unstack
-    copyto put place putmask fill_diagonal put_along_axis result_type can_cast
-    may_share_memory shares_memory zeros_like ones_like full_like empty_like multi_dot
+# These look for traced values in lists themselves.
+_BY_THEMSELVES = """
+    block piecewise einsum_path result_type can_cast may_share_memory shares_memory
+    zeros_like ones_like full_like empty_like
 """
+# A list that these take is one of arrays, and its parts may be lists.
+_OF_LISTS = "concatenate stack vstack hstack dstack column_stack select choose multi_dot"
+
+
+def _stacking_parts(function: Any) -> Callable[..., Any]:
+    """A function of NumPy's that takes lists of arrays, which may be lists of traced values."""
+
+    @functools.wraps(function)
+    @unobserved
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if any(map(has_traced, args)):
+            args = tuple(map(_with_arrays, args))
+        return function(*args, **kwargs)
+
+    return called
+
+
+def _with_arrays(x: Any) -> Any:
+    if type(x) not in (list, tuple):
+        return x
+    return [dispatch.as_operand(e) if type(e) in (list, tuple) else e for e in x]
 
 
 def _stacking(function: Any, parameters: Callable[[], Any]) -> Callable[..., Any]:
@@ -307,18 +326,28 @@ def _stacking(function: Any, parameters: Callable[[], Any]) -> Callable[..., Any
     return called
 
 
+copy, diag = (_making(_stacking(f, lambda: None), "f") for f in (np.copy, np.diag))
+
+
 def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
     """Fill the table; `functions` are the front end's, by NumPy's."""
     places = (np, np.linalg)
-    of_lists = {getattr(p, n) for n in _OF_LISTS.split() for p in places if hasattr(p, n)}
+    of_lists, by_themselves = (
+        {getattr(p, n) for n in names.split() for p in places if hasattr(p, n)}
+        for names in (_OF_LISTS, _BY_THEMSELVES)
+    )
     for name, found in [*vars(np).items()]:  # `dir` has modules that load when they are asked for
         if isinstance(found, np.ufunc):
             declare(np, name, _stacking(found, lambda: None), lists=True)
     for module in places[::-1]:
         for name, found in [*vars(module).items()]:
-            if type(found) is not type(np.sum) or found not in functions or found in of_lists:
+            if type(found) is not type(np.sum) or found not in functions or found in by_themselves:
+                continue
+            if found in of_lists:
+                declare(module, name, _stacking_parts(found), lists=True)
                 continue
             form = functools.partial(form_of, functions[found], found)
+            form = (lambda: None) if found is np.einsum else form  # all may be operands
             declare(module, name, _stacking(found, form), lists=True)
     for name in _MAKERS.split():
         declare(np, name, globals()[name])

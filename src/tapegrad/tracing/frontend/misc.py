@@ -137,8 +137,9 @@ def array_equiv(a1: Any, a2: Any) -> Any:
 
 
 def imag(x: Any) -> Any:
-    """np.imag: zeros."""
-    return np.zeros_like(x)
+    """np.imag: zeros, which can't be written to."""
+    zeros = np.zeros_like(x)
+    return zeros if x._is_scalar() else np.broadcast_to(zeros, x.shape)
 
 
 def iscomplex(x: Any) -> Any:
