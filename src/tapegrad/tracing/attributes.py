@@ -51,7 +51,7 @@ class NumpyAttributes:
 
     @property
     def imag(self: Any) -> Any:
-        return np.zeros_like(self)
+        return np.imag(self)
 
     @property
     def nbytes(self: Any) -> int:

@@ -175,6 +175,8 @@ class MadeTracer(ArrayTracer):
 
     def _let_be_written(self) -> None:
         """From here on it is a traced array like any other."""
+        if not self._value.flags.writeable:
+            raise ValueError(f"assignment destination is read-only{at_line()}")
         for root, array in self._trace.handed:
             if root() is self and array() is not None:
                 raise self._assigned()

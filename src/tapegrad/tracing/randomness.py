@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import RandomnessError
-from tapegrad.primitives.base import Value
 from tapegrad.tracing.source import at_line
 
 FIX = (

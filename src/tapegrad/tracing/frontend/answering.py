@@ -114,9 +114,15 @@ def _come_of(x: Any, found: np.ndarray, own: bool = False) -> Any:
         return x
     if plain is not x and isinstance(plain, np.ndarray) and np.may_share_memory(found, plain):
         return reshape(x, found.shape)
-    if not own and not found.flags.owndata and not isinstance(x, (list, tuple)):
-        return found
+    if not own and not isinstance(x, (list, tuple)):
+        known = isinstance(x, (np.ndarray, np.generic, Tracer))
+        lent = not known and any(hasattr(x, name) for name in _LENDING)
+        if lent or not found.flags.owndata:
+            return found
     return _kept(found, "f" if plain is x else "fiub")
+
+
+_LENDING = ("__array__", "__array_interface__", "__array_struct__")
 
 
 def _elements(flat: Flat) -> Any:
@@ -343,12 +349,14 @@ def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
         for name, found in [*vars(module).items()]:
             if type(found) is not type(np.sum) or found not in functions or found in by_themselves:
                 continue
-            if found in of_lists:
-                declare(module, name, _stacking_parts(found), lists=True)
-                continue
             form = functools.partial(form_of, functions[found], found)
-            form = (lambda: None) if found is np.einsum else form  # all may be operands
-            declare(module, name, _stacking(found, form), lists=True)
+            if found in of_lists:
+                stacking = _stacking_parts(found)
+            elif found is np.einsum:  # all may be operands
+                stacking = _stacking(found, lambda: None)
+            else:
+                stacking = _stacking(found, form)
+            declare(module, name, stacking, lists=True)
     for name in _MAKERS.split():
         declare(np, name, globals()[name])
     for name in ("r_", "c_"):

@@ -112,7 +112,7 @@ class _Given:
         """A new array: it may be filled with traced values if it is of reals, or of what it was
         made of."""
         trace = current_trace()
-        if trace is None or not is_traceable(x.dtype):
+        if trace is None or not is_traceable(x.dtype) or not x.flags.writeable:
             return x
         if x.dtype.kind != "f" and all(x.dtype != known.dtype for known in self.made):
             return x
