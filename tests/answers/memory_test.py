@@ -148,3 +148,16 @@ def test_what_is_made_read_only():
 
     with pytest.raises(ValueError, match="read-only"):
         value_and_grad(f)(X)
+
+
+def test_methods_of_a_view_of_what_has_been_filled():
+    def f(x):
+        a = np.linspace(0.0, 1.0, 9)
+        views = [a.view() for _ in range(4)]
+        a[...] = x
+        found = [views[0].copy(), views[1].astype(float), views[2].cumsum(), views[3].repeat(1)]
+        return sum(np.sum(y * WEIGHTS[:9]) for y in found)
+
+    value, slope = value_and_grad(f)(X)
+    assert value == pytest.approx(f(X), rel=1e-13)
+    np.testing.assert_allclose(slope, 3 * WEIGHTS[:9] + np.cumsum(WEIGHTS[8::-1])[::-1])

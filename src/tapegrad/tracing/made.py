@@ -229,7 +229,9 @@ class MadeTracer(ArrayTracer):
         return self._value.__reduce_ex__(protocol)
 
     def __getattr__(self, name: str) -> Any:
-        if not self._is_plain() or name.startswith("__"):
+        if not self._is_plain():
+            return getattr(self, name)
+        if name.startswith("__"):
             return super().__getattr__(name)
         if name in ("data", "ctypes"):  # they show the memory, and keep the array
             return getattr(self.__array__(), name)
