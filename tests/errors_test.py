@@ -169,9 +169,9 @@ def test_argnums():
     f = np.sum
     assert says(message(ArgumentError, f, X, argnums=2), "argnums is 2", "1 positional arguments")
     with pytest.raises(
-        ArgumentError, match="argnums is an integer or a tuple of integers, not 'x'"
+        ArgumentError, match=r"is an argument's number or name, or a tuple of .* 1\.5"
     ):
-        grad(f, argnums="x")
+        grad(f, argnums=1.5)
 
 
 def test_no_function():
@@ -191,7 +191,7 @@ def test_no_function():
     [
         ("np.fft.rfft", lambda x: np.abs(np.fft.rfft(x))),
         ("np.fft.ifft", lambda x: np.fft.ifft(x).real),
-        ("np.packbits", lambda x: np.packbits(x > 1)),
+        ("np.save", lambda x: np.save("none", x)),
     ],
 )
 def test_functions_without_a_rule(name, function):
@@ -217,7 +217,7 @@ def test_functions_of_the_math_module_without_a_rule():
     assert says(found, "carries no derivative", "drop float(...)")
 
 
-@pytest.mark.parametrize("convert", [lambda x: float(x[0]), lambda x: float(x[0].item())])
+@pytest.mark.parametrize("convert", [lambda x: max(x, key=float), lambda x: complex(x[0].item())])
 def test_conversion_to_float(convert):
     found = message(ConversionError, convert, X)
     assert says(found, "plain Python float", "carries no derivative", "drop float(...)")

@@ -89,7 +89,9 @@ def test_results_that_change_from_run_to_run():
     assert "its value isn't the same in two runs" in fails(noisy, X)
 
     def noise(x):  # which no trace follows
-        return rng.normal() + 0 * np.array([float(a) for a in np.ravel(x)]).reshape(np.shape(x))
+        return rng.normal() + 0 * np.array([math.fsum([a]) for a in np.ravel(x)]).reshape(
+            np.shape(x)
+        )
 
     noisy_rule = squared(lambda ct, out, x: 2 * x * ct * noise(x))
     assert "its gradient isn't the same in two runs" in fails(noisy_rule, X)

@@ -23,6 +23,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         vjp,
     )
     from tapegrad.loops import cond, map, range, scan, while_loop
+    from tapegrad.registering import register_tree
     from tapegrad.settings import cache_info, clear_cache, set_num_threads
     from tapegrad.testing import gradcheck
     from tapegrad.tracing.answers import while_traced
@@ -42,6 +43,7 @@ __all__ = [
     "map",
     "primitive",
     "range",
+    "register_tree",
     "scan",
     "set_num_threads",
     "simplegrad",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, overload
-
-import numpy as np
 
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.checks import checked_checkpoint
+from tapegrad.runtime.chosen import Argnums, checked_argnums
 from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.transformations import Gradient, Jit, Transformation, ValueAndGradient
 from tapegrad.settings import clear_cache
@@ -36,23 +35,12 @@ from tapegrad.typing import (
 from tapegrad.typing import Derived as DerivedOf
 
 Function = Callable[..., Any]
-Argnums = int | Sequence[int]
 
 
 def _derive(f: Any, transformation: Transformation, compile: str) -> Any:
     if f is None:
         return lambda g: Derived(g, transformation, compile)
     return Derived(f, transformation, compile)
-
-
-def _checked(argnums: int | Sequence[int]) -> int | tuple[int, ...]:
-    if isinstance(argnums, (int, np.integer)) and not isinstance(argnums, bool):
-        return int(argnums)
-    if isinstance(argnums, (tuple, list)) and all(
-        isinstance(a, (int, np.integer)) for a in argnums
-    ):
-        return tuple(int(a) for a in argnums)
-    raise ArgumentError(f"argnums is an integer or a tuple of integers, not {argnums!r}")
 
 
 @overload  # mypy would lose the parameters of `grad(grad(f))` in what comes next
@@ -126,9 +114,11 @@ def grad(
 
     Parameters
     ----------
-    f : a function written with NumPy that returns a real scalar. Works as a decorator too.
-    argnums : the positional argument to differentiate with respect to; a tuple of them gives a
-        tuple of gradients.
+    f : a function written with NumPy that returns a real scalar, or an array of one element. Works
+        as a decorator too.
+    argnums : the argument to differentiate with respect to, by its number or its name; a tuple of
+        them gives a tuple of gradients. One that is named may be passed either way, or not be
+        passed: then the derivative is taken at its default.
     has_aux : `f` returns `(value, aux)`; the result is then `(gradient, aux)`.
     compile : "auto" plays the tape with NumPy until compiling pays, "always" compiles at the first
         call, "never" only plays and doesn't load numba.
@@ -159,7 +149,9 @@ def grad(
     At kinks (`abs` and `norm` at 0, ties of `max`, bounds of `clip`) the result is a documented
     convention; see docs/conventions.md.
     """
-    return _derive(f, Gradient(_checked(argnums), has_aux, checked_checkpoint(checkpoint)), compile)
+    return _derive(
+        f, Gradient(checked_argnums(argnums), has_aux, checked_checkpoint(checkpoint)), compile
+    )
 
 
 @overload
@@ -220,9 +212,8 @@ def value_and_grad(
 
     Parameters
     ----------
-    f : a function written with NumPy that returns a real scalar. Works as a decorator too.
-    argnums : the positional argument to differentiate with respect to; a tuple of them gives a
-        tuple of gradients.
+    f : a function as `grad` takes it; its value is returned as it is. Works as a decorator too.
+    argnums : a number, a name, or a tuple of them, as in `grad`.
     has_aux : `f` returns `(value, aux)`; the result is then `((value, aux), gradient)`.
     compile : "auto", "always" or "never", as in `grad`.
     checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.
@@ -236,7 +227,9 @@ def value_and_grad(
     ArgumentError, GradientError, TraceError : as `grad` does.
     """
     return _derive(
-        f, ValueAndGradient(_checked(argnums), has_aux, checked_checkpoint(checkpoint)), compile
+        f,
+        ValueAndGradient(checked_argnums(argnums), has_aux, checked_checkpoint(checkpoint)),
+        compile,
     )
 
 
@@ -452,7 +445,7 @@ def simplegrad(
 
     Parameters
     ----------
-    f : a function written with NumPy that returns a real scalar.
+    f : a function as `grad` takes it.
     args : its positional arguments. The function is for their structure, shapes and dtypes, and for
         the path that they take through `f`.
     checkpoint : what loops keep: "auto", "never", "sqrt" or a number, as in `grad`.

@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegrad.core.arrays import native
 from tapegrad.core.request import Request, describe
-from tapegrad.core.trees import flatten, flatten_with_paths, is_number, unflatten
+from tapegrad.core.trees import flatten, flatten_up_to, flatten_with_paths, is_number, unflatten
 from tapegrad.errors import ArgumentError, GradcheckError
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class _Point:
         found: list[Any] = []
         for arg, pulled in zip(self.request.args, self.pullback(ct), strict=True):
             _, spec = flatten(arg)
-            found += [None] * spec.num_leaves if pulled is None else spec.flatten_up_to(pulled)
+            found += [None] * spec.num_leaves if pulled is None else flatten_up_to(spec, pulled)
         return [np.asarray(found[k]) for k in self.real]
 
     @property

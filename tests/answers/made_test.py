@@ -459,3 +459,25 @@ def test_writes_at_indices_in_loops():
         return np.sum(y * y)
 
     check(f, X, -X)
+
+
+def test_views_that_no_trace_follows():
+    """The bits of a constant, as another type: a plain array, written to from both sides."""
+
+    def f(x):
+        a = np.array([1, 2], np.uint64)
+        bits = a.view(np.float64)
+        a[0] = 0x3FF8000000000000
+        bits[1] = 2.5
+        return np.sum(bits * x[:2]) + np.sum(a[1:] / 2**62 * x[0]) + np.array([3]).view("i4")[0]
+
+    check(f, X)
+
+    def filled(x):
+        a = np.zeros(2)
+        bits = a.view(np.int64)
+        a[0] = x[0]
+        return np.sum(a) + bits[0]
+
+    with pytest.raises(errors.ConversionError, match="assigned"):
+        grad(filled)(X)

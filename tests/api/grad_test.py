@@ -54,9 +54,9 @@ def test_argnums_may_be_a_list():
     equal(grad(product, [1, 0])(X, Y)[0], X)
 
 
-@pytest.mark.parametrize("argnums", ["x", 1.0, (0, "y"), None, True])
-def test_argnums_are_integers(argnums):
-    with pytest.raises(ArgumentError, match="argnums is an integer or a tuple of integers"):
+@pytest.mark.parametrize("argnums", [1.0, (0, None), None, True, (False,), b"x", {"x": 0}])
+def test_argnums_are_numbers_and_names(argnums):
+    with pytest.raises(ArgumentError, match="argnums is an argument's number or name"):
         grad(product, argnums)
 
 
@@ -66,7 +66,153 @@ def test_argnums_must_be_there(argnums):
         grad(product, argnums)(X, Y)
 
 
+# ---- argnums by name
+
+
+def power(a, b, /, c=3.0, *rest, d=5.0, n=2, **more):
+    """a b c d, and what else there is: linear in each."""
+    total = a * b * c * d * n
+    for x in (*rest, *more.values()):
+        total = total * x
+    return total
+
+
+BY_NAME = [
+    ("a", (2.0, 7.0), {}, 7.0 * 3 * 5 * 2),
+    ("c", (2.0, 7.0, 11.0), {}, 2.0 * 7 * 5 * 2),
+    ("c", (2.0, 7.0), {"c": 11.0}, 2.0 * 7 * 5 * 2),
+    ("c", (2.0, 7.0), {}, 2.0 * 7 * 5 * 2),  # at its default
+    ("d", (2.0, 7.0), {}, 2.0 * 7 * 3 * 2),
+    ("z", (2.0, 7.0, 1.0, 4.0), {"z": 3.0, "y": 9.0}, 2.0 * 7 * 4 * 5 * 2 * 9),
+    (("d", 0, "y", -1), (2.0, 7.0), {"z": 3.0, "y": 9.0}, (2268.0, 5670.0, 1260.0, 1620.0)),
+    (["a"], (2.0, 7.0), {}, (210.0,)),
+]
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize(("argnums", "args", "kwargs", "expected"), BY_NAME)
+def test_an_argument_is_chosen_by_its_name(argnums, args, kwargs, expected, compile):
+    df = tg.grad(power, argnums, compile=compile)
+    for _ in range(2):
+        assert df(*args, **kwargs) == expected
+
+
+def test_how_an_argument_is_passed_may_change_from_call_to_call():
+    dy = grad(product, "y")
+    for _ in range(2):
+        equal(dy(X, Y), X)
+        equal(dy(X, y=Y), X)
+        equal(dy(scale=2.0, y=Y, x=X), 2 * X)
+    equal(grad(grad(lambda t, s: t**2 * s, "t"), "s")(3.0, 5.0), 6.0)
+
+
+def test_a_default_is_the_one_of_the_call():
+    weights = np.array([1.0, 2.0, 3.0])
+
+    def f(x, w=weights):
+        return np.sum(x * w * w)
+
+    dw = grad(f, "w")
+    equal(dw(X), 2 * X * weights)
+    weights[0] = 7.0
+    equal(dw(X), 2 * X * weights)
+    f.__defaults__ = (Y,)
+    equal(dw(X), 2 * X * Y)
+
+
+class Scaled:
+    scale = 2.0
+
+    def loss(self, x, y=3.0):
+        return self.scale * x * y
+
+    @tg.grad(argnums="y", compile="never")
+    def d_y(self, x, y=3.0):
+        return self.scale * x * y
+
+
+def test_names_of_methods():
+    model = Scaled()
+    assert grad(model.loss, "y")(5.0) == grad(Scaled.loss, "y")(model, 5.0) == model.d_y(5.0) == 10
+    assert grad(model.loss, ("y", "x"))(5.0, 7.0) == (10.0, 14.0)
+    assert grad(model.d_y, "x")(5.0) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("argnums", "message"),
+    [
+        ("sclae", r"no such argument. Its arguments are x, y, scale. Did you mean 'scale'\?"),
+        ((0, "w"), "names 'w', and product has no such argument"),
+    ],
+)
+def test_a_name_that_isnt_there_is_an_error_at_once(argnums, message):
+    with pytest.raises(ArgumentError, match=message):
+        grad(product, argnums)
+
+
+def test_names_that_a_call_has_no_argument_for():
+    with pytest.raises(ArgumentError, match="names 'y', which wasn't passed and has no default"):
+        grad(product, "y")(X)
+    with pytest.raises(ArgumentError, match=r"has no such argument.*n, alpha. Did you .*'alpha'"):
+        grad(power, "alpa")(2.0, 7.0, alpha=3.0)
+    with pytest.raises(ArgumentError, match=r"\(\*rest\). Choose these by their numbers"):
+        grad(power, "rest")(2.0, 7.0)
+    with pytest.raises(ArgumentError, match=r"\(\*\*more\). Choose these by their names"):
+        grad(power, "more")(2.0, 7.0)
+    with pytest.raises(ArgumentError, match="'n' is an integer"):
+        grad(power, "n")(2.0, 7.0)
+
+
 # ---- value and aux
+
+
+def one_element(x):
+    """x0 x1, as an array of shape (1, 1)."""
+    return x[None, :1] * x[1]
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_an_array_of_one_element_is_a_loss_and_comes_back_as_it_was(compile):
+    value, gradient = tg.value_and_grad(one_element, compile=compile)(X)
+    equal(value, [[2.0]])
+    assert value.shape == (1, 1)
+    equal(gradient, [2.0, 1.0, 0.0])
+    (value, aux), gradient = tg.value_and_grad(
+        lambda x: (one_element(x), x[:1]), has_aux=True, compile=compile
+    )(X)
+    assert (value.shape, aux.shape) == ((1, 1), (1,))
+    equal(gradient, [2.0, 1.0, 0.0])
+    equal(tg.grad(tg.grad(lambda w: w**3, compile=compile), compile=compile)(X[1:2]), [12.0])
+
+    def written(x):
+        y = np.zeros_like(x[:1])
+        y[0] = x @ x
+        return y
+
+    def carried(x):
+        return tg.scan(lambda y, e: (y + e * e, None), np.zeros(1), x)[0]
+
+    for f in (lambda x: x[None] @ x[:, None], written, carried):
+        equal(tg.grad(f, compile=compile)(X), 2 * X)
+    equal(tg.grad(lambda x: np.cumsum(x[2:] ** 2), compile=compile)(X), [0.0, 0.0, 6.0])
+
+
+def test_other_shapes_at_later_calls_are_other_losses():
+    square = grad(lambda x: x * x)
+    for x in (np.array([3.0]), 3.0, np.array([[3.0]]), np.float32(3.0), np.array([3.0])):
+        assert np.shape(square(x)) == np.shape(x)
+        assert square(x) == 6.0
+    for x in (np.ones(2), np.ones(0), np.ones((1, 0))):
+        with pytest.raises(GradientError, match="needs a scalar"):
+            square(x)
+
+
+def test_one_element_of_another_kind_or_in_a_container_is_no_loss():
+    for f in (lambda x: [x[:1]], lambda x: (x[:1],), lambda x: {"loss": x[:1]}):
+        with pytest.raises(GradientError, match="needs the scalar itself"):
+            grad(f)(X)
+    with pytest.raises(GradientError, match="dtype bool"):
+        grad(lambda x: x[:1] > 0)(X)
 
 
 def test_value_and_grad_gives_both():

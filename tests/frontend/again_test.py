@@ -16,8 +16,8 @@ from tests.loops.programs_test import drawn
 import tapegrad
 from tapegrad import grad, trace
 from tapegrad.errors import LeakedTracerError, UnsupportedError
-from tapegrad.tracing import again, weak
-from tapegrad.tracing.frontend import indexing, ufuncs
+from tapegrad.tracing import again, elements, recipes, weak
+from tapegrad.tracing.frontend import indexing, known
 
 
 @contextmanager
@@ -27,8 +27,11 @@ def the_long_way() -> Iterator[None]:
         patch.setattr(again, "_applied", lambda *_: None)
         patch.setattr(again, "_applied_alone", lambda *_: None)
         patch.setattr(indexing, "part", operator.call)
-        patch.setattr(ufuncs, "_again", lambda *_: None)
+        patch.setattr(elements, "_read", lambda *_: None)
+        patch.setattr(elements, "_written", lambda *_: False)
+        patch.setattr(known, "again", lambda *_: None)
         patch.setattr(weak, "_OF_FLOATS", {})
+        patch.setattr(recipes, "TRIES", 0)
         yield
 
 

@@ -37,7 +37,7 @@ np.bitwise_xor(x > 0.5, w > 0.5)
 np.blackman(x.shape[0])
 np.block([[x, w]])
 np.bmat([[x, w]])
-np.broadcast(x, w).shape
+broadcast: [a * b for a, b in np.broadcast(x, w)]
 np.broadcast_arrays(x, w[0])
 np.broadcast_shapes(x.shape, (1, 3))
 np.broadcast_to(x, (2, 3, 3))
@@ -82,7 +82,7 @@ np.format_float_scientific(s)
 np.fromfile
 np.fromfunction(lambda i, j: x[i.astype(int), j.astype(int)], (2, 2))
 np.fromiter((v for v in x[0]), float)
-np.frompyfunc(lambda v: v * v, 1, 1)(x)
+np.frompyfunc(lambda v: v * v, 1, 1)(x).astype(float)
 np.fromregex
 np.fromstring("1 2", x.dtype, sep=" ")
 np.frexp(x)
@@ -140,7 +140,9 @@ np.min_scalar_type(x)
 np.mintypecode("fd")
 np.moveaxis(x, 0, 1)
 np.ndarray(x.shape).shape
+ndenumerate: [v * i for (i, _), v in np.ndenumerate(x)]
 np.ndindex(x.shape)
+nditer: [a * b for a, b in np.nditer([x, w])]
 np.nested_iters(x, [[0], [1]])
 np.nanmedian(x)
 np.nanpercentile(x, 30)
@@ -214,7 +216,7 @@ np.trim_zeros(x[0])
 np.triu_indices(x.shape[0])
 np.typename("d")
 np.union1d(x, w)
-np.unpackbits(x.astype("u1"))
+np.unpackbits((9 * x).astype("u1"))
 np.unravel_index((9 * x).astype(int), (9, 9))
 np.vander(x[0])
 np.vdot(x, w)

@@ -25,6 +25,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.tracing.attributes import Flags
 from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.instead import declared
+from tapegrad.tracing.observe.observer import Observer
 from tapegrad.tracing.run import trace_function
 from tapegrad.tracing.tracer import Tracer
 
@@ -120,6 +121,12 @@ def has_tracer(result: Any) -> bool:
     return isinstance(result, Tracer)
 
 
+def observed(f: Any, *args: Any) -> None:
+    """One trace of a function, of which every call is seen."""
+    with Observer(f, args, {}) as observer:
+        trace_function(Request(f, [*args]), observer)
+
+
 @cache
 def found(home: str, name: str) -> tuple[str, str]:
     """The class of a name, and what is wrong or refused."""
@@ -128,12 +135,12 @@ def found(home: str, name: str) -> tuple[str, str]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            trace_function(Request(lambda x: (results.append(f(x)), 0.0)[1], [X]))
+            observed(lambda x: (results.append(iter([f(x)])), 0.0)[1], X)
         except TapegradError as error:
             return REFUSED, str(error)
         except TypeError as error:  # in C code of NumPy's, which asks nobody
             return REFUSED if name == "frombuffer" else repr(error), ADVICE[home, name]
-        traced = results[0]
+        traced = next(results[0])
         if not has_tracer(traced):
             return EVALUATED, differs_from(f, traced)
         total = weighted(f)

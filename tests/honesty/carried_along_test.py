@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from tapegrad import grad, jit, simplegrad, value_and_grad
+from tapegrad import grad, jit, register_tree, simplegrad, value_and_grad
 from tapegrad.errors import ArgumentError, LeakedTracerError
 
 
@@ -172,3 +172,54 @@ def test_counts_among_the_fields():
     assert df(counted).w == 1.0
     counted.count = 4
     assert df(counted).w == 4.0
+
+
+class Settings:
+    rate = 3.0
+
+
+@register_tree(static=("settings", "options"))
+@dataclass
+class Static:
+    w: np.ndarray
+    settings: Settings
+    options: list
+
+
+class Kept:
+    def __init__(self, w, settings):
+        self.w, self.settings = w, settings
+
+
+register_tree(Kept, lambda x: ([x.w], (x.settings,)), lambda rest, branches: Kept(*branches, *rest))
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_what_registered_classes_keep(compile):
+    """a static field of a registered class, or what its own functions keep besides the branches,
+    changes, in place too -> traced anew"""
+
+    def f(x):
+        return np.sum(x.w) * x.settings.rate * len(getattr(x, "options", "1"))
+
+    settings, options = Settings(), [1]
+    df = grad(f, compile=compile)
+    for _ in range(2):
+        assert df(Static(np.ones(2), settings, options)).w[0] == settings.rate * len(options)
+        assert df(Kept(np.ones(2), settings)).w[0] == settings.rate
+        settings.rate = 5.0
+        options.append(2)
+    assert df(Kept(np.ones(2), Settings())).w[0] == 3.0
+
+
+def test_what_can_change_without_notice_is_a_branch():
+    """functions of a registered class keep a list, dict or array besides the branches
+    -> refused"""
+
+    class Own(Kept):
+        pass
+
+    for kept in ([1.0], {}, np.ones(2)):
+        register_tree(Own, lambda x, kept=kept: ([x.w], kept), lambda rest, b: Own(*b, rest))
+        with pytest.raises(ArgumentError, match="which can change without notice"):
+            grad(lambda x: np.sum(x.w), compile="never")(Own(np.ones(2), None))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.honesty.check import refused
 
-from tapegrad import grad, jit
+from tapegrad import grad, jit, vjp
 from tapegrad.errors import ConversionError
 
 X = np.array([1.0, -2.0, 3.0])
@@ -358,11 +358,19 @@ def test_a_table_of_results(derivative):
     df.at(2.5)
 
 
-def test_a_float_of_a_traced_number():
-    """`float(x)` of a traced real -> error with the line"""
-    for f in (lambda x: float(x) ** 2, lambda x: math.fsum([x])):
-        with refused(TypeError, "plain Python float", "lambda x:", "NumPy's functions"):
-            grad(f)(np.float64(2.0))
+def test_a_float_of_a_traced_number(derivative):
+    """`float(x)` of a traced real -> a traced float"""
+    df = derivative(lambda x: float(x) ** 2 * isinstance(float(x), float))
+    df.at(2.0)
+    df.at(np.float64(-1.5))
+
+
+def test_an_exact_sum_of_traced_numbers():
+    """`math.fsum` of traced reals, or `float(x)` in `vjp` -> error with the line"""
+    with refused(TypeError, "plain Python float", "lambda x:", "NumPy's functions"):
+        grad(lambda x: math.fsum([x]))(np.float64(2.0))
+    with refused(TypeError, "plain Python float", "lambda x:", "NumPy's functions"):
+        vjp(lambda x: float(x) ** 2, np.float64(2.0))
 
 
 def test_functions_of_the_math_module(derivative):

@@ -23,6 +23,7 @@ PARTS = [
     "hostile_state",
     "whole_values",
     "carried_along",
+    "tables",
     "randomness",
     "writes",
     "inputs",

@@ -6,7 +6,7 @@ import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Literal, Tape, Var, one_type
 from tapegrad.optimize import held
 from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.base import DECLARED
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.trace import Trace
 
@@ -116,6 +117,27 @@ def test_a_round_may_begin_with_what_no_other_does() -> None:
         return x
 
     assert same(f, np.float64(0.3)) > 100
+
+
+@pytest.mark.parametrize("write", ["set", "add", "sort"])
+def test_indices_may_be_arrays(write: str) -> None:
+    def f(x: Any, k: Any) -> Any:
+        y = x * 1.0
+        for _ in range(60):
+            if write == "set":
+                y[k] = np.sin(y[k])
+            elif write == "add":
+                np.add.at(y, k, 0.25 * y[k])
+            else:  # its derivative adds at the places where the elements were
+                y = y * 0.9 + grad(lambda x: np.sum(np.sort(x) * x))(y)
+        return y
+
+    assert same(f, np.arange(5.0) / 5, np.array([1, 2, 1])) > 50
+
+
+@pytest.mark.parametrize("name", [name for name, kind in DECLARED.items() if kind.movable])
+def test_what_rounds_may_move_is_an_index_alone(name: str) -> None:
+    assert [field.name for field in fields(DECLARED[name])] == ["index"]
 
 
 def test_guards_may_differ() -> None:

@@ -11,7 +11,7 @@ from tests.loops.branching import LENGTH, ONE
 from tests.loops.explicit_test import same
 from tests.loops.staying import KEPT
 
-from tapegrad import grad, trace, value_and_grad
+from tapegrad import cond, grad, trace, value_and_grad
 
 by_program = pytest.mark.parametrize("program", ONE, ids=lambda program: program.name)
 RNG = np.random.default_rng(3)
@@ -121,6 +121,57 @@ def test_nothing_comes_from_the_side_that_is_not_taken():
             along, expected = differences(lambda x, _: roots(x), x, RATE)
             assert gradient @ along == pytest.approx(expected, rel=1e-4)
         assert derivative.cache_info().traces == 1
+
+
+def made_before(x):
+    s = x[0]
+    for v in x:
+        root = np.sqrt(v)  # its slope is infinite, or no number, where it isn't taken
+        part = s / np.maximum(v, 0.0)
+        if v > 0.1:
+            s = 0.5 * s + root + 0.01 * part
+        else:
+            s = 0.9 * s + v
+    return s
+
+
+def reset(x):
+    s = x[0]
+    for v in x:
+        s = s / (np.maximum(v, 0.0) + np.maximum(s, 0.0))
+        if not np.abs(s) < 10.0:
+            s = 0.5 + v
+    return s
+
+
+def chosen_once(x):
+    root = np.sqrt(x[0])
+    return cond(np.isnan(root), lambda: x[0] * 0.9, lambda: root)
+
+
+def gone_on(x):
+    s = 1.0 + x[1] * x[1]
+    root = np.sqrt(x[0])
+    while s > 1.5:
+        s = s * 0.7 + 0.01 * root
+    return s
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+@pytest.mark.parametrize("f", [made_before, reset, chosen_once, gone_on])
+def test_what_is_not_taken_has_no_slope_before_it_either(f, mode):
+    along = np.cos(np.arange(LENGTH))
+    with np.errstate(all="ignore"):
+        trace(f, USUAL[0])
+        first = value_and_grad(anew(f), compile=mode)
+        second = grad(lambda x: grad(f)(x) @ along, compile="never")
+        for x in CALLS:
+            value, gradient = first(x)
+            assert value == pytest.approx(f(x), rel=1e-12, nan_ok=True)
+            if not np.isnan(value):
+                _, expected = differences(lambda x, _: f(x), x, RATE)
+                assert gradient @ along == pytest.approx(expected, rel=1e-4, abs=1e-6)
+                assert not np.any(np.isnan(second(x)))
 
 
 def test_second_derivatives():

@@ -8,6 +8,8 @@ from tests.loops import nests
 from tests.loops.programs_test import drawn
 
 from tapegrad import grad, pipeline, trace, value_and_grad
+from tapegrad.optimize.folding import _Folding
+from tapegrad.optimize.repetition import Repetition
 from tapegrad.primitives.kinds import Repeated
 
 
@@ -122,3 +124,54 @@ def test_numbers_that_become_traced_values_end_the_nest():
         assert slope[k] == pytest.approx(
             (mixed(x + step) - mixed(x - step)) / 2e-6, rel=1e-6, abs=1e-8
         )
+
+
+def gone_through(x, start):
+    """A list that inner rounds go through, from a variable of their own each."""
+    done = [*start]
+    for i in range(len(x)):
+        s = x[i]
+        for j in range(len(done)):
+            s = s - 0.01 * done[j] * x[i - j]
+        done.append(np.sin(s))
+    return done[-1] + done[-2]
+
+
+def looked_back(x, start):
+    """Some rounds of it begin with what these rounds make."""
+    done = [*start]
+    for i in range(len(x)):
+        s = x[i]
+        for j in range(max(0, i - 6), i + 1):
+            s = s - 0.01 * done[j] * done[-1 - j // 2]
+            done[-1] = s * 0.5
+        done.append(np.sin(s))
+    return done[-1] + done[-2]
+
+
+@pytest.mark.parametrize("f", [gone_through, looked_back])
+@pytest.mark.parametrize("first", [1, 2, 5])
+def test_what_cannot_be_folded_is_not_tried_from_each_call_on(monkeypatch, f, first):
+    """The nests are those that are found if it is."""
+
+    def tried(rounds):
+        count = 0
+        run = Repetition.run
+
+        def counted(*args):
+            nonlocal count
+            found = run(*args)
+            count += found.rounds if found is not None else 0
+            return found
+
+        args = np.cos(np.arange(rounds)), [*ramp(first)]
+        with monkeypatch.context() as patch:
+            patch.setattr(Repetition, "run", counted)
+            _, tape = trace(f, *args)
+        return count, str(tape)
+
+    count, tape = tried(24)
+    monkeypatch.setattr(_Folding, "_behind", lambda folding, run: run.start + 1)
+    most, same = tried(24)
+    assert tape == same
+    assert count < (0.4 if f is gone_through else 0.8) * most  # rounds that were looked at

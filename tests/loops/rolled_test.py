@@ -86,6 +86,7 @@ def unrolled(monkeypatch):
 def test_a_loop_computes_what_its_rounds_do(monkeypatch, program):
     """To the last bit: the same operations, in the same order; but for sums of what grows."""
     args = drawn(program, 5, 30)
+    trace(program.function, *args)  # which tells what branches may be conditionals
     _, rolled = trace(program.function, *args)
     unrolled(monkeypatch)
     _, plain = trace(program.function, *args)
@@ -126,3 +127,27 @@ def test_compiled_loops_compute_the_same(program):
     found = value_and_grad(program.function, program.argnums, compile="always")(*args)
     for x, y in zip(flatten(found)[0], flatten(expected)[0], strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_handed_on_from_round_to_round(monkeypatch, seed):
+    """Variables that are the same some rounds later, and start as something else each."""
+    rng = np.random.default_rng(seed)
+    count = 5
+    new = [0, *(rng.integers(0, 2, size=count - 1) == 0).nonzero()[0] + 1]  # what a round computes
+    taken = {k: int(rng.integers(0, count)) for k in range(count) if k not in new}
+
+    def f(x):
+        held = [x[k] for k in range(count)]
+        total = 0.0
+        for v in x:
+            made = np.tanh(v + 0.3 * held[0])
+            for k, h in enumerate(held):
+                total = total + np.sin(h * (k + 1)) * v
+            held = [held[taken[k]] if k in taken else made for k in range(count)]
+        return total, held
+
+    x = rng.normal(size=40)
+    (value, held), tape = trace(f, x)
+    assert any(isinstance(call.primitive, Repeated) for call in tape.calls)
+    assert flatten(tape.play(x))[0] == flatten(f(x))[0] == [value, *held]

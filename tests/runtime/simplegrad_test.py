@@ -37,6 +37,7 @@ def against_grad(f, *args):
     for _ in range(2):
         found = df(*args)
         np.testing.assert_allclose(found[0], value)
+        assert np.shape(found[0]) == np.shape(value)
         assert len(found) == 1 + len(args)
         for one, other in zip(found[1:], gradients, strict=True):
             np.testing.assert_allclose(one, other)
@@ -54,6 +55,7 @@ FUNCTIONS = {
     "float32": (lambda x: np.sum(x * x), X.astype(np.float32)),
     "captured": (lambda v: np.sum(TABLE * v[0] ** 2) + np.sum(V * v), V),
     "constant": (lambda x: 3.0, X),
+    "one element": (lambda x: x[:1, :1] * x[1, 0], X),
     "unused": (lambda x, y: np.sum(x), X, V),
 }
 

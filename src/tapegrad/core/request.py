@@ -4,7 +4,6 @@ which calls one tape answers."""
 from __future__ import annotations
 
 import collections
-import dataclasses
 import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,16 @@ import numpy as np
 from tapegrad.core.arrays import is_foreign, objection
 from tapegrad.core.locks import cached_property
 from tapegrad.core.statics import exact_key, is_generator, static_key
-from tapegrad.core.trees import flatten, flatten_with_paths, is_number, is_traced, path_name
+from tapegrad.core.tables import Column
+from tapegrad.core.trees import (
+    children,
+    flatten,
+    flatten_with_paths,
+    is_number,
+    is_traced,
+    is_whole,
+    path_name,
+)
 from tapegrad.errors import ArgumentError
 
 
@@ -122,16 +130,11 @@ def leaf_key(x: Any) -> Any:
 def key_orders(tree: Any) -> tuple[Any, ...]:
     """The keys of a tree's dicts, in their order. The structure doesn't tell orders apart, for the
     leaves come sorted by key, nor 1 from True; but a function may go through a dict and see."""
-    if isinstance(tree, dict):
-        children: Any = list(tree.values())
-    elif isinstance(tree, (list, tuple, collections.deque)):
-        children = tree
-    elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        children = [getattr(tree, f.name, None) for f in dataclasses.fields(tree)]
-    else:
+    parts = children(tree)
+    if parts is None:
         return ()
     own = (tuple(map(static_key, tree)),) if isinstance(tree, dict) and tree else ()
-    return sum(map(key_orders, children), own)
+    return sum(map(key_orders, parts), own)
 
 
 # What holds others that nobody watches, unless `trees` takes it apart or it has an exact key.
@@ -191,7 +194,8 @@ def leaf_names(
     for label, tree in [*zip(labels, args, strict=True), *sorted(kwargs.items())]:
         paths, leaves, _ = flatten_with_paths(tree)
         for path, leaf in zip(paths, leaves, strict=True):
-            words.append("argument " + (repr(label) if not path else label + _place(path)))
+            place = _place(path)
+            words.append(f"argument {label + place if place else repr(label)}")
             if is_traced(leaf):
                 long.append(label if not path else path_name((label, *path)))
                 own = bool(path) and isinstance(path[-1], str) and path[-1].isidentifier()
@@ -203,7 +207,7 @@ def leaf_names(
 
 def _place(path: tuple[Any, ...]) -> str:
     """Where a leaf is in its argument, as Python would write it."""
-    return "".join(f"[{p!r}]" for p in path)
+    return "".join(f"[{p!r}]" for p in path if not is_whole(p))
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -218,6 +222,11 @@ def _distinct(names: list[str]) -> list[str]:
 def check_differentiable(f: Callable[..., Any], x: Any, where: str) -> None:
     """An ArgumentError if there is no derivative with respect to this leaf."""
     name = describe(f)
+    if isinstance(x, Column):
+        raise ArgumentError(
+            f"grad of {name}: {where} is {x!r}, which has no derivative. Choose the columns of "
+            "numbers (df[['a', 'b']]), convert it with astype(float), or choose other argnums"
+        )
     if not is_traced(x):
         raise ArgumentError(
             f"grad of {name}: {where} is {x!r} ({type(x).__name__}), which has no derivative. Pass "

@@ -26,6 +26,12 @@ class _Identity:
         return id(self.x)
 
 
+class Keyed:
+    """A value that knows the key by which it is compared."""
+
+    key: Any
+
+
 # Immutable values of these types are alike if their `repr` is, and only then.
 _BY_TEXT = {
     "datetime": ("date", "time", "datetime", "timedelta"),
@@ -81,6 +87,8 @@ def static_key(x: Any) -> Any:
     key = exact_key(x)
     if key is not None:
         return key
+    if isinstance(x, Keyed):
+        return type(x), x.key
     if isinstance(x, types.MethodType):  # made anew each time it is looked up
         return types.MethodType, _Identity(x.__self__), _Identity(x.__func__)
     return type(x), _Identity(x)

@@ -1,142 +1,61 @@
 """Arguments as trees: nested dicts, lists, tuples, named tuples and dataclasses of leaves.
 
-optree does the work. Dataclasses are registered with it when they are first seen, under a
-namespace of tapegrad's own, so nobody else's trees change. It is imported with the first tree.
+optree does the work. What else is a tree (see `instances`) is registered with it when it is first
+seen, under a namespace of tapegrad's own, so nobody else's trees change. It is imported with the
+first tree.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-import inspect
-import types
+import functools
 import warnings
-import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from tapegrad.core.instances import (
+    PLAIN,
+    Functions,
+    Named,
+    branches,
+    is_instance,
+    noted,
+    put_together,
+    take_apart,
+    tree_of,
+)
 from tapegrad.core.locks import new_lock
-from tapegrad.core.statics import static_key
 from tapegrad.core.values import Value
 from tapegrad.errors import ArgumentError
 
 NAMESPACE = "tapegrad"
 _registered: set[type] = set()
-_known: weakref.WeakKeyDictionary[type, tuple[dict[str, bool], list[str]]] = (
-    weakref.WeakKeyDictionary()
-)
 _lock = new_lock()
 
 
-class _Note:
-    """What an object carries along besides its branches: equal where no function can tell two
-    apart, or for the same object, which is watched."""
-
-    def __init__(self, name: str, value: Any) -> None:
-        self.name, self.value = name, value
-        self.key = name, static_key(value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Note) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-
-def notes_of(x: Any) -> dict[str, Any]:
-    """The attributes of a dataclass's or a named tuple's instance that are no branches: they are
-    neither traced nor differentiated, and go where the instance goes.
-
-    They are what `__init__`, `__post_init__`, a cached property or anyone has set besides the
-    fields, and fields with `init=False` that count or name something.
-    """
-    if not (is_dataclass(x) or _is_named_tuple_of_ones_own(x)):
-        return {}
-    fields, slots = _parts(type(x))
-    own = {**_held(x, "__dict__", {}), **{name: _held(x, name) for name in slots}}
-    found = {n: v for n, v in own.items() if n not in fields and v is not _ABSENT}
-    return found | {n: _held(x, n) for n, may in fields.items() if may and _is_count(_held(x, n))}
-
-
-_ABSENT: Any = object()
-
-
-def _held(x: Any, name: str, otherwise: Any = _ABSENT) -> Any:
-    """What an object or its class holds under a name, past what its class does with look-ups."""
-    try:
-        return object.__getattribute__(x, name)
-    except AttributeError:
-        return otherwise
-
-
-def _parts(cls: Any) -> tuple[dict[str, bool], list[str]]:
-    """The fields of a class, each with whether it may hold a note, and its instances' slots."""
-    known = _known.get(cls)
-    if known is None:
-        if dataclasses.is_dataclass(cls):
-            fields = {f.name: not f.init for f in dataclasses.fields(cls)}
-        else:
-            fields = dict.fromkeys(cls._fields, False)
-        made = [vars(c) for c in cls.__mro__ if "__slots__" in vars(c)]
-        slots = [n for names in made for n, x in names.items() if type(x) is _SLOT]
-        known = _known[cls] = fields, slots
-    return known
-
-
-_SLOT = types.MemberDescriptorType
-
-
-def _is_count(x: Any) -> bool:
-    return isinstance(x, (int, str)) and not isinstance(x, Value)
-
-
 def _register(cls: type) -> None:
-    """Make a dataclass or a class of named tuples a kind of tree: its fields are the branches.
-
-    An instance is put together without calling `__init__` or `__new__`, as `copy.copy` does it:
-    they have done their work on the fields already, and on what else the instance holds.
-    """
-    named, (fields, _) = issubclass(cls, tuple), _parts(cls)
-    for name in () if named else fields:
-        found = inspect.getattr_static(cls, name, None)
-        if hasattr(type(found), "__set__") and type(found) is not _SLOT:
-            raise ArgumentError(
-                f"the field {name!r} of {cls.__name__} is a {type(found).__name__} that decides "
-                "what is stored: a traced value can't be put in its place. Pass the field's value"
-            )
-
-    def flatten(x: Any) -> tuple[list[Any], Any, tuple[str, ...]]:
-        noted = notes_of(x)
-        notes = tuple(_Note(*note) for note in noted.items())
-        if named:
-            return list(tuple.__iter__(x)), (None, notes), x._fields
-        values = {n: _held(x, n) for n in fields if n not in noted}
-        names = tuple(n for n, value in values.items() if value is not _ABSENT)
-        return [values[n] for n in names], (names, notes), names
-
-    def unflatten(data: Any, children: Any) -> Any:
-        names, notes = data
-        x: Any = tuple.__new__(cls, children) if named else object.__new__(cls)
-        for name, value in () if named else zip(names, children, strict=True):
-            object.__setattr__(x, name, value)
-        for note in notes:
-            object.__setattr__(x, note.name, note.value)
-        return x
-
+    """Let optree take apart the instances of a class, and put them together."""
     import optree
+
+    class Entry(optree.PyTreeEntry):
+        """How a branch of a tree by functions is reached."""
+
+        def codify(self, node: str = "*") -> str:
+            return f"branch_of({node}, {getattr(self.entry, 'number', self.entry)})"
 
     with _lock:
         if cls not in _registered:
+            entries = Entry if isinstance(tree_of(cls), Functions) else optree.GetAttrEntry
             with warnings.catch_warnings():  # optree knows named tuples, and would make new ones
                 warnings.simplefilter("ignore")
                 optree.register_pytree_node(
                     cls,
-                    flatten,
-                    unflatten,
-                    path_entry_type=optree.GetAttrEntry,
+                    take_apart,
+                    functools.partial(put_together, cls),
+                    path_entry_type=entries,
                     namespace=NAMESPACE,
                 )
             _registered.add(cls)
@@ -150,10 +69,18 @@ class _Reordered(Exception):
     pass
 
 
+class _Foreign(Exception):
+    pass
+
+
 def _check(x: Any) -> bool:
     """The `is_leaf` hook of optree: nothing is made a leaf, unknown dataclasses are noticed."""
     cls = type(x)
-    if cls not in _registered and (is_dataclass(x) or _is_named_tuple_of_ones_own(x)):
+    if cls in PLAIN:
+        return False
+    if cls not in _registered and is_instance(x):
+        if _stood_in(x) is not None:
+            raise _Foreign
         _register(cls)
         raise _Unregistered
     if cls is OrderedDict and vars(x):
@@ -164,17 +91,6 @@ def _check(x: Any) -> bool:
     if cls is OrderedDict and _is_reordered(x):
         raise _Reordered
     return False
-
-
-def is_dataclass(x: Any) -> bool:
-    """Whether this is an instance of a dataclass."""
-    return dataclasses.is_dataclass(type(x))
-
-
-def _is_named_tuple_of_ones_own(x: Any) -> bool:
-    """Whether the class of a named tuple was derived from one, and so may hold or do more."""
-    cls = type(x)
-    return isinstance(x, tuple) and hasattr(cls, "_fields") and cls.__bases__ != (tuple,)
 
 
 def _is_reordered(x: Any) -> bool:
@@ -190,6 +106,31 @@ def _in_order(tree: Any) -> Any:
         return _in_order(OrderedDict(x)) if _is_reordered(x) else x
 
     return optree.tree_map(copied, tree, is_leaf=_is_reordered, namespace=NAMESPACE)
+
+
+def _stood_in(x: Any) -> Any:
+    """What makes that which stands for an object of a library's, if there is such."""
+    how = tree_of(type(x))
+    return how.stand_in if isinstance(how, Functions) else None
+
+
+def _with_stand_ins(tree: Any) -> Any:
+    """The tree with what stands for a library's objects in their places."""
+    import optree
+
+    def is_foreign(x: Any) -> bool:
+        return _stood_in(x) is not None
+
+    def replaced(x: Any) -> Any:
+        made = _stood_in(x)
+        return x if made is None else made(x)
+
+    return optree.tree_map(replaced, tree, is_leaf=is_foreign, namespace=NAMESPACE)
+
+
+def flatten_up_to(structure: Any, tree: Any) -> list[Any]:
+    """The parts of a tree at the leaves of a structure."""
+    return list(structure.flatten_up_to(_with_stand_ins(tree)))
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
@@ -208,6 +149,8 @@ def _walked(how: str, tree: Any) -> Any:
             continue
         except _Reordered:
             tree = _in_order(tree)
+        except _Foreign:
+            tree = _with_stand_ins(tree)
 
 
 def flatten_with_paths(tree: Any) -> tuple[list[tuple[Any, ...]], list[Any], Any]:
@@ -255,24 +198,41 @@ def array_leaves(tree: Any) -> list[Any]:
     return [x for x in flatten(tree)[0] if is_traced(x)]
 
 
+def children(tree: Any) -> list[Any] | None:
+    """The parts of a container or instance; None for another object."""
+    if isinstance(tree, dict):
+        return list(tree.values())
+    if isinstance(tree, (list, tuple, deque)):
+        return list(tree)
+    return [part for _, part in branches(tree)] if is_instance(tree) else None
+
+
 def notes_in(tree: Any) -> Iterator[tuple[Any, str, Any]]:
     """All notes in a tree: the instance, the name of the attribute, its value."""
-    if isinstance(tree, dict):
-        children: Any = list(tree.values())
-    elif isinstance(tree, (list, tuple, deque)):
-        children = list(tree)
-    elif is_dataclass(tree):
-        children = [getattr(tree, n) for n in _parts(type(tree))[0] if hasattr(tree, n)]
-    else:
+    parts = children(tree)
+    if parts is None:
         return
-    for name, value in notes_of(tree).items():
+    for name, _, value in noted(tree):
         yield tree, name, value
-    for child in children:
-        yield from notes_in(child)
+    for part in parts:
+        yield from notes_in(part)
+
+
+def takes_functions(structure: Any) -> bool:
+    """Whether functions of a user's put together what has this structure."""
+    if structure.is_leaf():
+        return False
+    own = isinstance(tree_of(structure.type), Functions)
+    return own or any(map(takes_functions, structure.children()))
+
+
+def is_whole(part: Any) -> bool:
+    """Whether a part of a path leads to all of what it leads into, and has no name."""
+    return isinstance(part, Named) and not part
 
 
 def path_name(path: tuple[Any, ...]) -> str:
     """A name for the leaf at this path: `params["W1"]` is `params_W1`."""
-    text = "_".join(str(p) for p in path)
+    text = "_".join(str(p) for p in path if not is_whole(p))
     clean = "".join(c if c.isalnum() else "_" for c in text)
     return clean if clean and not clean[0].isdigit() else f"x{clean}"

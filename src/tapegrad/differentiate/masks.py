@@ -6,6 +6,9 @@ the logarithm of a 0 which `where` has replaced, 0 * inf would bring back what t
 
     np.where(x > 0, np.log(x), 0.0)     # at x = 0 the logarithm has cotangent 0 and slope inf
 
+A side of a conditional, and a loop that makes no rounds, give what was computed before them the
+cotangent 0, too: where rounds may be none, zeros in the cotangents stand (`Loop.keeps_zeros`).
+
 Behind such a call elementwise rules therefore keep zeros: a contribution that isn't a number, of a
 cotangent that is 0, becomes 0. One that is a number is 0 anyway, and is left as it is, since a
 cotangent may be 0 by chance and its product with the slope is differentiated again. What isn't

@@ -20,6 +20,7 @@ from tapegrad.ir.tape import Call, Primitive
 
 MATCHED = 64  # calls that are like earlier ones, before more of them are held
 CONTEXT = 4  # calls that tell where earlier ones are
+MOST_MADE = 10_000  # held calls, as they are asked for again
 MOST = 100_000  # places at which calls are looked for
 
 
@@ -41,6 +42,7 @@ class Recorded(Sequence[Call]):
         self._keys: list[list[int]] = [[]]  # of the calls in each part
         self._context = (0,) * CONTEXT
         self._last: dict[int, int] = {}  # where calls are, by those before them
+        self._made: dict[int, Call] = {}  # held calls that were asked for
 
     # ---- reading
 
@@ -67,7 +69,12 @@ class Recorded(Sequence[Call]):
         part = self.parts[number]
         if type(part) is list:
             return part[position - self.starts[number]]
-        return part.call(position)  # type: ignore[union-attr]
+        known = self._made.get(position)
+        if known is None:
+            if len(self._made) >= MOST_MADE:
+                self._made.clear()
+            known = self._made[position] = part.call(position)  # type: ignore[union-attr]
+        return known
 
     def operand(self, position: int, m: int) -> Operand:
         """An operand of the call that is there."""

@@ -48,6 +48,7 @@ class Primitive:
     absent: ClassVar[bool] = False  # whether `vjp` takes None for a result without cotangent
     factors: ClassVar[bool] = False  # who reads them differentiates with respect to its operand
     is_view: ClassVar[bool] = False  # whether the result shows the memory of its operand
+    picks: ClassVar[bool] = False  # whether it is an index: without axes the result is no view
     owns: ClassVar[bool] = False  # whether `evaluate` makes new memory
     pointwise: ClassVar[bool] = False  # whether each element is a function of the operands' own
     scalar: Any = ""  # that function as an emitted expression
@@ -128,6 +129,10 @@ class Primitive:
     def quick_text(self, xs: Sequence[str]) -> str:
         """Python for what `evaluate` gives of operands with these names, or, of what `updates`, for
         what that does; "" where nothing is quicker than to call them."""
+        return ""
+
+    def scalar_text(self, xs: Sequence[str]) -> str:
+        """`quick_text` where neither operands nor the result have axes."""
         return ""
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Call, Guard, Literal, Var
+from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Var
 from tapegrad.optimize.folded import Fold, Folded, Fresh, LoopOf
 from tapegrad.optimize.patterns import Match, Pattern, count_carried, kinds_of
-from tapegrad.optimize.repetition import Repetition, Run
+from tapegrad.optimize.repetition import BACK, Repetition, Run
 
 DEPTH = 6  # of nests
 PERIOD = 256  # calls of a round that is folded, at the most
@@ -217,8 +217,10 @@ class _Folding:
         for at in starts:
             if at < stop or not all(free[at : at + period]):
                 continue
-            run = self._run(at, period)
-            if run is not None and all(free[at : run.stop]):
+            run = self.found.run(at, period, self.found.repeated(at, period))
+            if run is not None and not self._can_be_folded(run):
+                stop = self._behind(run)
+            elif run is not None and all(free[at : run.stop]):
                 key = tuple(self.found.marks[at : at + period]), kinds_of(run), run.moves
                 if key not in longest or longest[key].rounds < run.rounds:
                     longest[key] = run
@@ -250,6 +252,22 @@ class _Folding:
             for here in run.ways
             for way in here
         )
+
+    def _behind(self, run: Run) -> int:
+        """Where the next run may start that can be folded, after this one, which can't: an operand
+        that comes from before it, and is another variable in each round, is so in all runs of
+        these rounds that start later, until it may be what one of their first rounds makes."""
+        stop = run.start + 1
+        for k, here in enumerate(run.ways):
+            for way in here:
+                if way.kind == "entries" and all(map(self._changes, way.xs, way.xs[1:])):
+                    stop = max(stop, run.start + k + (len(way.xs) - BACK - 1) * run.period + 1)
+        return stop
+
+    def _changes(self, x: Operand, y: Operand) -> bool:
+        """Whether these are different variables, and neither of them has a known value."""
+        known = self.found.constants
+        return type(x) is type(y) is Var and x != y and x not in known and y not in known
 
     def _best(
         self, patterns: Mapping[int, Sequence[Pattern]], at: int

@@ -101,14 +101,19 @@ def _with_nests(found: Repetition, runs: Sequence[Run]) -> tuple[Repetition, Seq
 
 @dataclass(frozen=True)
 class Slot:
-    """Something that is carried: the result of a call of the body, from `back` rounds before; at
-    first, `start`."""
+    """Something that is carried: the result of a call of the body, from `back` rounds before; in
+    the first rounds, `starts`. One may be read in two ways that start otherwise: two slots."""
 
     call: int
     out: int
     back: int
-    start: Operand | None  # None where the loop sets it before it is read
+    starts: tuple[Operand | None, ...]  # None where the loop sets it before it is read
     stacked: bool = False
+
+    @property
+    def later(self) -> Slot:
+        """What holds now what this one holds in the next round."""
+        return replace(self, back=self.back - 1, starts=self.starts[1:])
 
 
 @dataclass
@@ -276,7 +281,7 @@ class _Rolled:
             for k, call in enumerate(calls):
                 for place, out in enumerate(call.outs):
                     if out.id in self.found.guards and not body.slots:
-                        body.slots[Slot(k, place, 1, None)] = None  # type: ignore[assignment]
+                        body.slots[Slot(k, place, 1, (None,))] = None  # type: ignore[assignment]
         array = self._array_of(values)
         builder = Builder(
             f"round_{self.tape.name}" if not self.tape.name.startswith("round") else self.tape.name
@@ -318,10 +323,8 @@ class _Rolled:
 
     def _chain(self, body: _Body, way: Way) -> Slot:
         """The slots of a value of some rounds ago, and of those in between."""
-        slot = Slot(way.call, way.out, 1, way.xs[-1])
-        body.slots.setdefault(slot, None)  # type: ignore[arg-type]
-        for back in range(2, way.back + 1):
-            slot = Slot(way.call, way.out, back, way.xs[-back])
+        for back in range(1, way.back + 1):
+            slot = Slot(way.call, way.out, back, way.xs[-back:])
             body.slots.setdefault(slot, None)  # type: ignore[arg-type]
         return slot
 
@@ -333,7 +336,7 @@ class _Rolled:
             stacked = min(rounds) < run.rounds - BACK
             for r in sorted(rounds):
                 back = 0 if stacked else run.rounds - r
-                slot = Slot(k, out, 0, None, True) if stacked else self._last(body, k, out, back)
+                slot = Slot(k, out, 0, (None,), True) if stacked else self._last(body, k, out, back)
                 body.slots.setdefault(slot, None)  # type: ignore[arg-type]
                 var = self.found.calls[run.start + r * run.period + k].outs[out]
                 found.setdefault(slot, []).append((r, var.id))
@@ -342,9 +345,11 @@ class _Rolled:
     @staticmethod
     def _last(body: _Body, k: int, out: int, back: int) -> Slot:
         """The slot of the result of one of the last rounds."""
+        starts: tuple[Operand | None, ...] = ()
         for b in range(1, back + 1):
             known = (s for s in body.slots if (s.call, s.out, s.back) == (k, out, b))
-            slot = next(known, Slot(k, out, b, None))
+            slot = next(known, Slot(k, out, b, (None, *starts)))
+            starts = slot.starts
             body.slots.setdefault(slot, None)  # type: ignore[arg-type]
         return slot
 
@@ -353,8 +358,8 @@ class _Rolled:
         return aval.with_shape((run.rounds, *aval.shape)) if slot.stacked else aval
 
     def _start(self, slot: Slot, var: Var) -> Operand:
-        if slot.start is not None:
-            return self._operand(slot.start)
+        if slot.starts[0] is not None:
+            return self._operand(slot.starts[0])
         if var.shape == ():
             return Literal(var.dtype.type(0))
         return self._call(Empty(var.shape, var.dtype), [])
@@ -481,8 +486,7 @@ class _Inside:
             return self.builder.call(window, [self.body.slots[slot], value, self.step])[0]
         if slot.back == 1:
             return value
-        same = [s for s in self.body.slots if (s.call, s.out) == (slot.call, slot.out)]
-        return self.body.slots[next(s for s in same if s.back == slot.back - 1)]
+        return self.body.slots[slot.later]
 
 
 def _without_idle(tape: Tape) -> Tape:

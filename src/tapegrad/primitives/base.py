@@ -223,9 +223,9 @@ class Elementwise(Primitive):
     expression: `{0}` stands for the first operand, names are those of the emitter's vocabulary. It
     is another for `integer` operands, or where some are given: `special(dtype, given)`, unless that
     is empty. `quotient`: it makes floats of integers. `numpy` is NumPy's expression, if that isn't
-    a call of `ufunc` by its name. `zeros(xs, kept)` is `keeps_zeros`; the other parameters are
-    attributes of `Primitive`. Operands have one dtype, which is the result's, unless `dtype` says
-    otherwise.
+    a call of `ufunc` by its name, `quick` one that scalars are quicker at. `zeros(xs, kept)` is
+    `keeps_zeros`; the other parameters are attributes of `Primitive`. Operands have one dtype,
+    which is the result's, unless `dtype` says otherwise.
     """
 
     pointwise = True
@@ -247,6 +247,7 @@ class Elementwise(Primitive):
         quotient: bool = False,
         special: Callable[..., str] | None = None,
         numpy: str = "",
+        quick: str = "",
         commutative: bool = False,
         selects: bool = False,
         linear: tuple[int, ...] = (),
@@ -266,6 +267,7 @@ class Elementwise(Primitive):
         self._quotient = quotient
         self._special = special
         self._numpy = numpy
+        self._quick = quick
         self.commutative = commutative
         self.selects = selects
         self.linear = linear
@@ -304,6 +306,9 @@ class Elementwise(Primitive):
         """In terms of operators, which scalars of NumPy's are ten times as quick at."""
         text = self._numpy.format(*xs)
         return "" if "np." in text or text == xs[0] else text
+
+    def scalar_text(self, xs: Sequence[str]) -> str:
+        return self._quick.format(*xs)
 
     def kink(self, operands: Sequence[Any]) -> Any:
         return None if self._along is None else tuple(operands[: self.points])

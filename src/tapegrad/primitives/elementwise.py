@@ -279,6 +279,7 @@ where: Elementwise = Elementwise(
         )
     ),
     numpy="np.where({0}, {1}, {2})",
+    quick="({1} if {0} else {2})[()]",
     selects=True,
     zeros=_where_zeros,
 )
@@ -297,11 +298,15 @@ equal = Elementwise(
 not_equal: Elementwise = Elementwise(
     "not_equal", np.not_equal, "{0} != {1}", dtype=bool, numpy="{0} != {1}", commutative=True
 )
-logical_and = Elementwise("logical_and", np.logical_and, "{0} & {1}", dtype=bool, commutative=True)
-logical_or = Elementwise("logical_or", np.logical_or, "{0} | {1}", dtype=bool, commutative=True)
+logical_and = Elementwise(
+    "logical_and", np.logical_and, "{0} & {1}", dtype=bool, quick="{0} & {1}", commutative=True
+)
+logical_or = Elementwise(
+    "logical_or", np.logical_or, "{0} | {1}", dtype=bool, quick="{0} | {1}", commutative=True
+)
 logical_xor = Elementwise("logical_xor", np.logical_xor, "{0} ^ {1}", dtype=bool, commutative=True)
 logical_not = Elementwise("logical_not", np.logical_not, "not {0}", dtype=bool)
-isnan = Elementwise("isnan", np.isnan, "isnan({0})", dtype=bool)
+isnan = Elementwise("isnan", np.isnan, "isnan({0})", dtype=bool, quick="{0} != {0}")
 isinf = Elementwise("isinf", np.isinf, "isinf({0})", dtype=bool)
 isfinite = Elementwise("isfinite", np.isfinite, "isfinite({0})", dtype=bool)
 signbit = Elementwise("signbit", np.signbit, "copysign(1.0, {0}) < 0.0", dtype=bool)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import METHODS, Aval, Operand, Tape
+from tapegrad.ir.tape import METHODS, Aval, Operand, Tape, Var
 from tapegrad.ir.updates import kept_in_place, makes_new_memory
 from tapegrad.primitives.base import parametric
 from tapegrad.primitives.kinds import Repeated
@@ -115,6 +115,8 @@ class Loop(Repeated):
         return [k for k in others if self.body.outputs[k] not in new]
 
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
+        if isinstance(xs[0], Var):  # it may make no rounds, as a side that isn't taken
+            return True
         known = zip(self.body.inputs[1:], self.given(kept), strict=True)
         masked: set[Operand] = {x for x, flag in known if flag}
         while True:

@@ -62,6 +62,9 @@ class BroadcastTo(Linear, View):
     def evaluate(self, *xs: Any) -> Any:
         return np.broadcast_to(xs[0], self.shape)
 
+    def scalar_text(self, xs: Sequence[str]) -> str:
+        return f"{xs[0]}[()]"
+
     def read(self, at: At, shape: tuple[int, ...]) -> At:
         mine = at[len(at) - len(shape) :]
         return [0 if n == 1 else k for k, n in zip(mine, shape, strict=True)]
@@ -125,7 +128,10 @@ class ExpandDims(Linear, View):
         return xs[0].with_shape(shape)
 
     def evaluate(self, *xs: Any) -> Any:
-        return np.expand_dims(xs[0], self.axes)
+        shape = list(np.shape(xs[0]))
+        for axis in self.axes:
+            shape.insert(axis, 1)
+        return xs[0].reshape(shape)
 
     def read(self, at: At, shape: tuple[int, ...]) -> At:
         return [k for a, k in enumerate(at) if a not in self.axes]
@@ -152,7 +158,7 @@ class Squeeze(Linear, View):
         return xs[0].with_shape([n for a, n in enumerate(xs[0].shape) if a not in self.axes])
 
     def evaluate(self, *xs: Any) -> Any:
-        return np.squeeze(xs[0], self.axes)
+        return xs[0].squeeze(self.axes)
 
     def read(self, at: At, shape: tuple[int, ...]) -> At:
         rest = iter(at)
@@ -195,6 +201,7 @@ class GetItem(Linear, View):
 
     name = "getitem"
     movable = True
+    picks = True
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(indexed_shape(self.index))

@@ -71,6 +71,7 @@ class Window(Moving, View):
     moves: Moves
 
     name = "window"
+    picks = True
 
     def aval(self, *xs: Aval) -> Aval:
         _check(self, xs[0].shape, xs[1:])

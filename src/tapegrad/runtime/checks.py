@@ -6,30 +6,32 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.trees import unflatten
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Tape
 from tapegrad.tracing.run import Traced
 
 
 def check_scalar_result(traced: Traced, has_aux: bool = False) -> None:
-    """A GradientError unless the function that was traced returned a real scalar first."""
+    """A GradientError unless the function that was traced returned a real scalar first, or an
+    array of one real element."""
     name = traced.name
     if has_aux:
-        result = unflatten(traced.structure, list(range(len(traced.outputs))))
-        if not (isinstance(result, tuple) and len(result) == 2):
+        structure = traced.structure
+        kind = structure.type or object
+        if not (issubclass(kind, tuple) and structure.num_children == 2):
+            what = "one value" if structure.is_leaf() else f"a {kind.__name__}"
             raise GradientError(
                 f"grad with has_aux=True: {name} must return a pair (value, aux), and it "
-                f"returned {type(result).__name__}"
+                f"returned {what}"
             )
-        if not isinstance(result[0], int):
+        if not structure.child(0).is_leaf():
             raise GradientError(f"grad: the value that {name} returned isn't a single array")
     elif not traced.outputs:
         raise GradientError(
             f"grad: {name} returned no array, but grad needs one scalar. Is a return missing?"
         )
     elif len(traced.outputs) == 1 and not traced.structure.is_leaf():
-        kind = type(unflatten(traced.structure, [0])).__name__
+        kind = traced.structure.type.__name__
         raise GradientError(
             f"grad: {name} returned a {kind} with one value, but grad needs the scalar itself"
         )
@@ -49,7 +51,7 @@ def check_scalar_result(traced: Traced, has_aux: bool = False) -> None:
         return
     aval = traced.tape.outputs[at].aval
     src = _source_of(traced.tape, at)
-    if aval.shape != ():
+    if aval.size != 1:
         raise GradientError(
             f"grad: {name} returned {aval}, but grad needs a scalar{src}. Sum it, or use vjp "
             "with a cotangent of that shape"

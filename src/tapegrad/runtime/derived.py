@@ -6,6 +6,7 @@ guards hold. If there is none, the function is traced, which is an ordinary NumP
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,6 +44,7 @@ class Derived:
             raise ArgumentError(f"{kind} needs a function, not {f!r}")
         if compile not in ("auto", "always", "never"):
             raise ArgumentError(f'compile is "auto", "always" or "never", not {compile!r}')
+        transformation.check(f)
         self.f = f
         self.transformation = transformation
         self.compile = compile
@@ -85,6 +87,7 @@ class Derived:
 
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         load(CALLS)
+        args, kwargs = self.transformation.completed(self.f, args, kwargs)
         request = Request(self.f, args, kwargs)
         if tracing_depth() or any(isinstance(x, Tracer) for x in request.leaves):
             return self._nested(request)
@@ -206,6 +209,7 @@ class BoundDerived:
     def __init__(self, derived: Derived, instance: Any) -> None:
         self._function = derived
         self._instance = instance
+        self.__wrapped__ = types.MethodType(derived, instance)  # for the names of its parameters
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(self._instance, *args, **kwargs)

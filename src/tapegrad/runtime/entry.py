@@ -21,7 +21,7 @@ from tapegrad.backends.source.names import Scope
 from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request, leaf_key
 from tapegrad.core.statics import is_generator
-from tapegrad.core.trees import array_leaves, is_number, is_traced
+from tapegrad.core.trees import array_leaves, is_number, is_traced, takes_functions
 from tapegrad.errors import InternalError, TapeError
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime import debug
@@ -252,6 +252,9 @@ class Entry:
 
     def _generate_fast(self, text: Text, args: Sequence[Any]) -> None:
         root, given = text.scope.fresh("f"), text.scope.fresh("args")
+        structures = [self.derivation.traced.structure, *self.derivation.selection.structures]
+        if any(map(takes_functions, structures)):
+            return
         self.generators = {name: text.scope.fresh(name) for name in self.state.followed}
         try:
             writer = _Unpacker(text, given)

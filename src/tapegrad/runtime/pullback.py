@@ -21,7 +21,7 @@ import numpy as np
 from tapegrad.backends.numpy.play import run
 from tapegrad.core.arrays import own_behaviour
 from tapegrad.core.request import Request
-from tapegrad.core.trees import is_array, is_traced, unflatten
+from tapegrad.core.trees import flatten_up_to, is_array, is_traced, unflatten
 from tapegrad.differentiate.partial_eval import partial_eval
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Tape
@@ -135,7 +135,7 @@ class Pullback:
     def _seeds(self, ct: Any) -> list[Any]:
         """The cotangent's leaves as inputs of the tape, checked."""
         try:
-            leaves = self.results.flatten_up_to(ct)
+            leaves = flatten_up_to(self.results, ct)
         except ValueError as error:
             raise ArgumentError(
                 f"pullback of {self.name}: the cotangent isn't put together as the function's "

@@ -96,8 +96,9 @@ def simplegrad(
     check_scalar_result(traced)
     inputs = request.inputs
     wrt = [k for k, x in enumerate(inputs) if is_float_leaf(x)]
-    whole = with_loss(traced) if traced.outputs[0] is None else traced.tape
-    tape, traced = with_captured(gradient(whole, wrt, keep=[0], checkpoint=checkpoint), traced)
+    whole, before = with_loss(traced)
+    value = 0 if traced.outputs[0] is None else before
+    tape, traced = with_captured(gradient(whole, wrt, keep=[value], checkpoint=checkpoint), traced)
     program = schedule(tape)
     refuse_foreign_calls(program)
     parameters = _parameters(f, args, program)

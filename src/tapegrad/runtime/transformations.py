@@ -7,7 +7,7 @@ The pipeline is loaded with the first call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from tapegrad.core.request import Request, check_differentiable, leaf_key
 from tapegrad.core.trees import flatten, is_traced, unflatten
-from tapegrad.errors import ArgumentError
-from tapegrad.ir.tape import Literal, Tape
+from tapegrad.ir.tape import Builder, Literal, Tape
+from tapegrad.primitives.views import Reshape
 from tapegrad.runtime.checks import check_scalar_result
+from tapegrad.runtime.chosen import Argnum, Chosen
 from tapegrad.tracing.run import Traced
 
 
@@ -34,6 +35,15 @@ class Transformation:
     """A kind of function to be made of another one. Its instances are keys of caches."""
 
     name: ClassVar[str]
+
+    def check(self, f: Callable[..., Any]) -> None:
+        """An `ArgumentError` if it can't be made of this function."""
+
+    def completed(
+        self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A call's arguments, with those that it concerns among the defaults of the function."""
+        return args, kwargs
 
     def select(self, request: Request) -> Selection:
         """What of the arguments it concerns; an `ArgumentError` if that can't be."""
@@ -106,26 +116,30 @@ class Gradient(Transformation):
     returns besides its value."""
 
     name = "grad"
-    argnums: int | tuple[int, ...] = 0
+    argnums: Argnum | tuple[Argnum, ...] = 0
     has_aux: bool = False
     checkpoint: str | int = "auto"
 
+    @property
+    def _chosen(self) -> Chosen:
+        return Chosen(self.name, self.argnums)
+
+    def check(self, f: Callable[..., Any]) -> None:
+        self._chosen.check(f)
+
+    def completed(
+        self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return self._chosen.completed(f, args, kwargs)
+
     def select(self, request: Request) -> Selection:
-        positions = self.argnums if isinstance(self.argnums, tuple) else (self.argnums,)
-        count = len(request.args)
-        trees = list(map(flatten, request.args))
+        named = [request.kwargs[name] for name in sorted(request.kwargs)]
+        trees = list(map(flatten, [*request.args, *named]))
         sizes = [len(leaves) for leaves, _ in trees]
         inputs = [sum(map(is_traced, leaves)) for leaves, _ in trees]
         wrt: list[int] = []
         structures = []
-        for p in positions:
-            if not -count <= p < count:
-                raise ArgumentError(
-                    f"{self.name} of {request.name}: argnums is {self.argnums}, and {count} "
-                    "positional arguments were passed. Arguments to differentiate are passed by "
-                    "position"
-                )
-            p %= count
+        for p in self._chosen.places(request):
             leaves, structure = trees[p]
             words = request.words[sum(sizes[:p]) :]
             for leaf, word in zip(leaves, words, strict=False):
@@ -140,10 +154,8 @@ class Gradient(Transformation):
 
         check_scalar_result(traced, self.has_aux)
         kept = sorted({at for at in self._wanted(traced.outputs) if at is not None})
-        if traced.outputs[0] is None:  # a constant: no argument matters
-            loss, kept_there = with_loss(traced), [k + 1 for k in kept]
-        else:
-            loss, kept_there = traced.tape, kept
+        loss, before = with_loss(traced)
+        kept_there = [k + before for k in kept]
         tape = derive(loss, selection.wrt, keep=kept_there, checkpoint=self.checkpoint)
         tape, traced = with_captured(playable(tape) if final else finished(tape), traced)
         return Derivation(self, tape, traced.without_values(), selection, kept)
@@ -177,10 +189,22 @@ class ValueAndGradient(Gradient):
         return result, self._gradient(derivation, values)
 
 
-def with_loss(traced: Traced) -> Tape:
-    """The tape of a function that returned a number, with that number as its first output."""
-    value = Literal(np.float64(traced.leaves[0]))
-    return replace(traced.tape, outputs=(value, *traced.tape.outputs))
+def with_loss(traced: Traced) -> tuple[Tape, int]:
+    """The tape of a function that returned a loss first, with that loss as a scalar for its first
+    output, and how many outputs come before the function's own.
+
+    A number that the function returned is a constant, on which no argument has an influence; an
+    array of one element is a loss as the scalar in it is.
+    """
+    tape, at = traced.tape, traced.outputs[0]
+    if at is None:
+        return replace(tape, outputs=(Literal(np.float64(traced.leaves[0])), *tape.outputs)), 1
+    if tape.outputs[at].aval.shape == ():
+        return tape, 0
+    builder = Builder.after(tape, tape.name)
+    builder.guards += tape.guards
+    (loss,) = builder.call(Reshape(()), [tape.outputs[at]])
+    return builder.finish([loss, *tape.outputs], tape.captured), 1
 
 
 def with_captured(tape: Tape, traced: Traced) -> tuple[Tape, Traced]:

@@ -67,7 +67,7 @@ class Again:
 
     __slots__ = (
         *("aval", "code", "cls", "deep", "dtype", "kind", "left", "literal", "number"),
-        *("primitive", "result", "right", "run", "src"),
+        *("primitive", "reflected", "result", "right", "run", "src"),
     )
     code: CodeType  # held, so that no other code has its id
     src: Source
@@ -78,6 +78,7 @@ class Again:
     literal: Any
     dtype: Any  # of numbers, as operands
     primitive: Any
+    reflected: bool  # whether it is the second operand
     run: Callable[..., Any]
     aval: Aval
     result: type
@@ -85,7 +86,8 @@ class Again:
     deep: bool  # whether there are several axes, of which the order in memory matters
 
 
-Places = dict[tuple[int, int, int], Again]
+Places = dict[tuple[int, int, int], Any]
+_VAIN = Again()  # stands at a place where there is nothing to be kept
 
 
 def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -106,7 +108,7 @@ def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Cal
             frame = _getframe(1)
             place = id(frame.f_code), frame.f_lasti, id(self._aval)
             known = places.get(place)
-            if known is not None and type(other) is known.kind:
+            if known is not None and known is not _VAIN and type(other) is known.kind:
                 found = _applied(known, self, other, reflected)
                 if found is not None:
                     return found
@@ -114,7 +116,7 @@ def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Cal
             if follower is not None:
                 _settrace(follower)
         found = numpys(self, other)
-        if found is not NotImplemented:
+        if found is not NotImplemented and known is not _VAIN:
             _learn(places, place, frame, ufunc, run, found, self, other, reflected)
         return found
 
@@ -135,17 +137,36 @@ def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
             else:
                 _settrace(None)
         try:
-            if kwargs or len(inputs) > 1 or method != "__call__":
+            if kwargs or len(inputs) > 2 or method != "__call__":
                 return numpys(ufunc, method, inputs, kwargs)
             frame = _getframe(1)
             place = id(frame.f_code), frame.f_lasti, id(self._aval)
             known = places.get(place)
-            if known is not None and known.run is ufunc:
-                found = _applied_alone(known, self)
+            if known is _VAIN:
+                return numpys(ufunc, method, inputs, kwargs)
+            if len(inputs) == 1:
+                if known is not None and known.run is ufunc and known.kind is NoneType:
+                    found = _applied_alone(known, self)
+                    if found is not None:
+                        return found
+                found = numpys(ufunc, method, inputs, kwargs)
+                _learn(places, place, frame, ufunc, ufunc, found, self)
+                return found
+            first, second = inputs
+            reflected = first is not self
+            other = first if reflected else second
+            if (
+                known is not None
+                and known.run is ufunc
+                and known.kind is type(other)
+                and known.reflected is reflected
+            ):
+                found = _applied(known, self, other, reflected)
                 if found is not None:
                     return found
             found = numpys(ufunc, method, inputs, kwargs)
-            _learn(places, place, frame, ufunc, ufunc, found, self)
+            if self is first or self is second:
+                _learn(places, place, frame, ufunc, ufunc, found, self, other, reflected)
             return found
         finally:
             if follower is not None:
@@ -224,7 +245,7 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
         _set_literal(second, number)
     else:
         return None
-    if number is None or not _is_plain(trace) or (known.deep and _is_out_of_order(self, other)):
+    if number is None or not is_plain(trace) or (known.deep and _is_out_of_order(self, other)):
         return None
     found = known.run(number, value) if reflected else known.run(value, number)
     if type(found) is not known.result:
@@ -239,7 +260,7 @@ def _applied_alone(known: Again, self: Any) -> Any:
     if (
         value is None
         or (self._doubt if root is None else not _is_fresh(self, root))
-        or not _is_plain(trace)
+        or not is_plain(trace)
         or (known.deep and _is_out_of_order(self))
     ):
         return None
@@ -253,7 +274,7 @@ def _applied_alone(known: Again, self: Any) -> Any:
     return made(trace, known.primitive, operands, known.aval, known.src, known.cls, found)
 
 
-def _is_plain(trace: Any) -> bool:
+def is_plain(trace: Any) -> bool:
     """Whether calls are recorded in this trace, at the lines where they are made, and nobody
     watches for errors of floating point."""
     filters, were, show = trace.warned
@@ -333,10 +354,13 @@ def _learn(
     inputs = (left,) if other is None else (other, left) if reflected else (left, other)
     known = dispatch.known(ufunc, inputs) if is_told(code.co_filename) else None
     if known is None:
+        if len(places) < MOST:
+            places[place] = _VAIN
         return
     again = _kept(places, place, frame, left, found)
     again.primitive, dtype, again.aval = known
     again.kind, again.right = type(other), getattr(other, "_aval", None)
+    again.reflected = reflected
     again.dtype = dtype.type
     is_number = other is not None and again.right is None
     again.number = other if is_number else None

@@ -10,13 +10,14 @@ the program came by the function. Where a run isn't observed the names are (`swa
 from __future__ import annotations
 
 import dis
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from types import CodeType, FrameType, ModuleType
 from typing import Any, TypeVar
 
+from tapegrad.core.values import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.heights import heights_of
@@ -28,23 +29,30 @@ F = TypeVar("F", bound=Callable[..., Any])
 @dataclass(frozen=True, eq=False)
 class Answer:
     """A row: `by` answers the user's calls of `original`, the attribute `name` of `module`; with
-    `lists`, only of those that are passed a list or tuple. `looked_up` is what stands for an object
-    that isn't called but indexed."""
+    `lists`, only of those that are passed a list or tuple, with `traced` a traced value or a list.
+    `looked_up` is what stands for an object that isn't called but indexed."""
 
-    module: ModuleType
+    module: ModuleType | type
     name: str
     original: Any
     by: Any
     lists: bool = False
     looked_up: bool = False
+    traced: bool = False
 
 
 _rows: dict[int, Answer] = {}  # by the id of the original, which is held
+_of_kinds: dict[type, tuple[Callable[..., Any], bool]] = {}  # for calls of a type's instances
 _declared: list[None] = []  # one for each time that one was added
 
 
 def declare(
-    module: ModuleType, name: str, by: Any, lists: bool = False, looked_up: bool = False
+    module: ModuleType | type,
+    name: str,
+    by: Any,
+    lists: bool = False,
+    looked_up: bool = False,
+    traced: bool = False,
 ) -> None:
     """Add a row to the table, in the place of one for the same."""
     original = getattr(module, name)
@@ -52,7 +60,13 @@ def declare(
     if type(known) is Answer:  # it is swapped just now
         original = known.original
     _declared.append(None)
-    _rows[id(original)] = Answer(module, name, original, by, lists, looked_up)
+    _rows[id(original)] = Answer(module, name, original, by, lists, looked_up, traced)
+
+
+def declare_calls(kind: type, by: Callable[..., Any], lists: bool = False) -> None:
+    """`by(x, *args)` answers the user's calls `x(*args)` of what is of this type, where a run is
+    observed; with `lists` as above."""
+    _of_kinds[kind] = by, lists
 
 
 def while_traced(module: ModuleType, name: str) -> Callable[[F], F]:
@@ -102,19 +116,33 @@ def rows() -> list[Answer]:
 
 def answer_of(x: Any) -> Answer | None:
     """The row for what a program is about to call, if there is one."""
-    return _rows.get(id(x))
+    row = _rows.get(id(x))
+    if row is None and type(x) in _of_kinds:
+        by, lists = _of_kinds[type(x)]
+        return Answer(type(x), "__call__", x, functools.partial(by, x), lists)
+    return row
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_pandas(file: str) -> bool:
+    """Whether a file is one of pandas'."""
+    folders = getattr(sys.modules.get("pandas"), "__path__", None) or ()
+    return any(file.startswith(folder) for folder in folders)
 
 
 def is_answered(answer: Answer, code: CodeType, args: Sequence[Any]) -> bool:
     """Whether a call that this code makes is answered: it is the user's, and a trace is running."""
     if dispatch.trace() is None or not is_users(code) or code.co_name == "__array__":
         return False  # NumPy takes what `__array__` returns for a plain array
-    if answer.lists:
-        return any(type(x) in (list, tuple) for x in args)
+    if _of_pandas(code.co_filename):
+        return False  # its blocks hold plain arrays alone
+    if answer.lists or answer.traced:
+        lists = any(type(x) in (list, tuple) for x in args)
+        return lists or (answer.traced and any(isinstance(x, Value) for x in args))
     return getattr(answer.by, "__code__", None) is not code  # it calls what it stands for itself
 
 
-@lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=1024)
 def _heights(code: CodeType) -> list[int] | None:
     return heights_of(code, dis.Bytecode(code))
 
@@ -156,6 +184,15 @@ class Swapped:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.answer.original, name)
+
+    def __instancecheck__(self, x: Any) -> bool:
+        return isinstance(x, self.answer.original)
+
+    def __subclasscheck__(self, kind: Any) -> bool:
+        return issubclass(kind, self.answer.original)
+
+    def __mro_entries__(self, bases: Any) -> Any:
+        return (self.answer.original,)
 
     def __repr__(self) -> str:
         return repr(self.answer.original)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
 
@@ -9,9 +10,17 @@ import numpy as np
 
 from tapegrad.errors import ConversionError, TraceError, UnsupportedError
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.elements import reading
 from tapegrad.tracing.instead import use_for
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line, caller
+
+
+def _method(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return dispatch.method(name, self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = name
+    return method
 
 
 class NumpyAttributes:
@@ -37,9 +46,17 @@ class NumpyAttributes:
     def __trunc__(self: Any) -> int:
         return int(self)
 
-    @unobserved
-    def __getitem__(self: Any, index: Any) -> Any:
-        return dispatch.getitem(self, index)
+    __getitem__ = reading(lambda self, index: dispatch.getitem(self, index))
+
+    # Those that loops call; the others are found by `__getattr__`.
+    all, any, argmax, argmin = map(_method, ("all", "any", "argmax", "argmin"))
+    astype, clip, copy, cumsum = map(_method, ("astype", "clip", "copy", "cumsum"))
+    max, mean, min, prod, std = map(_method, ("max", "mean", "min", "prod", "std"))
+    ravel, reshape, sum = map(_method, ("ravel", "reshape", "sum"))
+    swapaxes, transpose, var = map(_method, ("swapaxes", "transpose", "var"))
+
+    def __array_namespace__(self: Any, *, api_version: Any = None) -> Any:
+        return dispatch.namespace(api_version, sys._getframe(1).f_globals.get("__name__", ""))
 
     @property
     def T(self: Any) -> Any:
@@ -74,13 +91,13 @@ class NumpyAttributes:
 
     @property
     def strides(self: Any) -> Any:
-        return _laid_out(self).strides
+        return laid_out(self).strides
 
     @property
     def flags(self: Any) -> Any:
         if caller() == "numba":
             raise _unsupported(self.__class__, "flags")
-        return Flags(_laid_out(self).flags, self)
+        return Flags(laid_out(self).flags, self)
 
     @property
     def device(self: Any) -> str:
@@ -116,7 +133,7 @@ class NumpyAttributes:
         return partial(_refuse, kind, name)
 
 
-def _laid_out(x: Any) -> Any:
+def laid_out(x: Any) -> Any:
     """An array as it lies in memory, if that is certain."""
     value = x._read()[1]
     if value is None or (x.ndim > 1 and not x._owner._ordered):

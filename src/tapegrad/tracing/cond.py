@@ -250,7 +250,7 @@ def _merged(given: Operands, pred: Tracer, sides: Sequence[Side], taken: int | N
     for k, pair in enumerate(zip(first.leaves, second.leaves, strict=True)):
         aval = _common(*pair)
         if aval is _Unlike:
-            name = name_of(unflatten(first.structure, range(len(first.leaves))), k, "the result")
+            name = name_of(first.structure, k, "the result")
             raise ArgumentError(
                 f"{given.label}: {name} is {pair[0].text} of the one and {pair[1].text} of the "
                 f"other{given.at()}. Both return the same shapes and dtypes; of numbers those of "

@@ -34,6 +34,7 @@ class Conversions:
     """Mixin of all tracers."""
 
     __slots__ = ()
+    __pandas_priority__ = 9000  # pandas' operators leave it to those of tracers
     _trace: Any
     _value: Any
     _aval: Any
@@ -60,6 +61,7 @@ class Conversions:
     def __bool__(self: Any) -> bool:
         if self._aval.size != 1:
             return bool(np.asarray(self._concrete))  # NumPy's own error
+        self._trace.spoil()
         found = bool(self._scalar_value("bool")) and not self._trace.presuming
         condition = self._as_scalar()
         if self._aval.dtype != np.bool_:
@@ -80,6 +82,7 @@ class Conversions:
     @unobserved
     def _guarded(self, what: str) -> Any:
         """The value of a number without a derivative, which is taken for granted from here on."""
+        self._trace.spoil()
         value = self._scalar_value(what)
         if formats_text():
             tell(self)

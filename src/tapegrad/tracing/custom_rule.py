@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.core.trees import is_number
+from tapegrad.core.trees import flatten_up_to, is_number
 from tapegrad.errors import InternalError, LeakedTracerError, RuleError
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Writer
@@ -188,7 +188,7 @@ class Backward:
             leaves = [entry] * len(at)
             if not (entry is None or isinstance(entry, Missing) or all(k is None for k in at)):
                 try:
-                    leaves = spec.flatten_up_to(entry)
+                    leaves = flatten_up_to(spec, entry)
                 except ValueError as error:
                     raise RuleError(
                         f"the rule of {self.call.operation.label} returned a cotangent that isn't "

@@ -25,6 +25,11 @@ class Dispatch:
     setitem: Handler
     put: Handler
     flat: Handler  # what `x.flat` is
+    # of what has pandas' labels: see `frontend.labelled`
+    labelled: Handler  # an operation on it
+    frame: Any  # what stands for a DataFrame
+    has_labels: Handler  # whether something is, or stands for, a Series or DataFrame
+    namespace: Handler  # the array API's, for a module that asks
     draw: Handler  # what a method of a generator of random numbers gives
     seed: Handler  # what a generator is made of, with plain integers for traced ones
     plain: Handler  # the plain array of one that the function made; None for all else

@@ -26,35 +26,21 @@ _BITS = "x.astype(dtype), which converts numbers: a trace doesn't follow the bit
 # By the modules and classes that have the names
 REFUSED: dict[str, dict[str, str]] = {
     "np": {
-        "asarray_chkfinite require": "np.array(x)",
         "array2string array_repr array_str format_float_positional format_float_scientific": (
             "a text that is made outside of the function, of what it returns"
         ),
-        """bool bool_ byte bytes_ cdouble clongdouble complex128 complex256 complex64 csingle double
-        float128 float16 float32 float64 half int16 int32 int64 int8 int_ intc intp long longdouble
-        longlong object_ short single str_ ubyte uint uint16 uint32 uint64 uint8 uintc uintp ulong
-        ulonglong ushort""": "x.astype(dtype); as dtypes they are fine",
-        "broadcast": "np.broadcast_arrays(x, y), or np.broadcast_shapes(x.shape, y.shape)",
+        """bytes_ cdouble clongdouble complex128 complex256 complex64 csingle float128 float16 half
+        longdouble longlong object_ str_ ulonglong""": "x.astype(dtype); as dtypes they are fine",
         "from_dlpack frombuffer": _BITS,
-        "frompyfunc vectorize": (
-            "the function itself on arrays, or np.stack([f(v) for v in x]) on their elements"
-        ),
         "asmatrix bmat matrix": "arrays of two axes, with @ and np.block",
-        "ndenumerate": "np.ndindex(x.shape), and x[index]",
-        "nditer nested_iters": "loops over np.ndindex(x.shape), or functions of whole arrays",
+        "nested_iters": "loops over np.ndindex(x.shape), or functions of whole arrays",
         "save savetxt savez savez_compressed": _OUTSIDE,
-        "packbits": "np.sum(bits << np.arange(8)[::-1], axis=-1) of rows of eight bits",
-        "unpackbits": "x[..., None] >> np.arange(8)[::-1] & 1",
-        "unique_values": "np.unique(x): the order of these elements is left open",
         "isnat": "np.isnan: dates can't be traced",
         "sort_complex": "np.sort: complex numbers can't be traced",
     },
     "np.fft": {
         """fft fft2 fftn hfft ifft ifft2 ifftn ihfft irfft irfft2 irfftn rfft rfft2
         rfftn""": _COMPLEX,
-    },
-    "np.lib.stride_tricks": {
-        "as_strided": "np.lib.stride_tricks.sliding_window_view, or x[k] with an array of indices",
     },
     "np.ndarray": {
         "byteswap ctypes data getfield setfield tobytes tofile": _BITS,

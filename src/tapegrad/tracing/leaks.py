@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from tapegrad.errors import LeakedTracerError
 from tapegrad.ir.tape import Source, Tape, Var
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.harmless import is_pythons_class
 from tapegrad.tracing.observe.reads import Reads, value_at
 from tapegrad.tracing.source import at_source
@@ -79,11 +80,14 @@ def check_returned(trace: Trace, x: Any, what: str) -> None:
 def _tracers(x: Any, depth: int, inside: bool = False) -> Iterator[Tracer]:
     """The tracers in a value, and in containers there; in the attributes of objects, too, if it is
     to be looked `inside` them."""
+    kinds = (Tracer, list, tuple, set, dict, collections.deque)
     if isinstance(x, Tracer):
         yield x
+    elif dispatch.has_labels(x):
+        yield from _tracers(getattr(x, "_branches", ()), depth, inside)
     elif depth and isinstance(x, (list, tuple, set, dict, collections.deque)):
         for element in list(x.values() if isinstance(x, dict) else x):
-            if inside or isinstance(element, (Tracer, list, tuple, set, dict, collections.deque)):
+            if inside or isinstance(element, kinds) or dispatch.has_labels(element):
                 yield from _tracers(element, depth - 1, inside)
     elif depth and inside and is_pythons_class(type(x)):
         for value in list(getattr(x, "__dict__", {}).values()):

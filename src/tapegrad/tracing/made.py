@@ -29,7 +29,7 @@ from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.chains import viewed
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.layout import note_aliased_write
-from tapegrad.tracing.observe.observer import note_printed, note_written
+from tapegrad.tracing.observe.observer import note_printed, note_written, unobserved
 from tapegrad.tracing.source import at_line, user_source
 from tapegrad.tracing.trace import Trace, current_trace
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, set_class, stand_in
@@ -247,6 +247,14 @@ class MadeTracer(ArrayTracer):
     __complex__, __index__ = _forwarded("__complex__"), _forwarded("__index__")
     __repr__, __str__, __format__ = map(_forwarded, ("__repr__", "__str__", "__format__"))
     tolist = _forwarded("tolist")
+
+    @unobserved
+    def __getitem__(self, index: Any) -> Any:
+        return dispatch.getitem(self, index)
+
+    @unobserved
+    def __setitem__(self, index: Any, value: Any) -> None:
+        dispatch.setitem(self, index, value)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return dispatch.ufunc(ufunc, method, inputs, kwargs)

@@ -12,25 +12,36 @@ from tapegrad.ir.tape import Aval, Literal, one_type
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
 from tapegrad.tracing.again import made
+from tapegrad.tracing.elements import note_element
 from tapegrad.tracing.layout import laid_out_like
 from tapegrad.tracing.source import user_source
-from tapegrad.tracing.tracer import Tracer, kind_of
+from tapegrad.tracing.tracer import ArrayTracer, Tracer, kind_of
 
 
 def part(view: GetItem, x: Tracer) -> Tracer:
     """`view(x)`."""
-    trace, (operand, value) = x._trace, x._read()
+    trace, root = x._trace, x._root
+    if root is None and not x._doubt:
+        operand, value, owner = x._operand, x._value, x
+    else:
+        (operand, value), owner = x._read(), x._owner
     if type(value) is not np.ndarray or trace.inside is not None or not trace.alive:
         return view(x)
     found = view.evaluate(value)
-    aval = _aval(found.shape, operand.aval)
     src = trace.src or user_source()
-    out: Tracer = made(trace, view, (operand,), aval, src, kind_of(found, aval), found)
-    root = x._owner
-    if not root._ordered and value.ndim > 1:
+    if type(found) is not np.ndarray:
+        aval = _aval((), operand.aval)
+        out: Tracer = made(trace, view, (operand,), aval, src, kind_of(found, aval), found)
+        out._ordered = owner._ordered or value.ndim < 2
+        if value.ndim == 1 and aval.dtype.kind == "f":
+            note_element(operand.aval, aval, type(out))
+        return out
+    aval = _aval(found.shape, operand.aval)
+    out = made(trace, view, (operand,), aval, src, kind_of(found, aval), found)
+    if not owner._ordered and value.ndim > 1:
         out._ordered = False
-    if type(found) is np.ndarray and found.size:
-        out._root, out._chain, out._version = root, (*x._chain, view), root._version
+    if found.size:
+        out._root, out._chain, out._version = owner, (*x._chain, view), owner._version
     return out
 
 
@@ -46,7 +57,7 @@ def put(view: SetItem, x: Tracer, y: Any) -> None:
     if not known or x._root is not None or x._value is None:
         x._write(view, y)
         return
-    if trace.inside is not None or not trace.alive:
+    if trace.inside is not None or not trace.alive or trace.writable is not None:
         x._write(view, y)
         return
     part, elements = y._read() if isinstance(y, Tracer) else (y, y.value)
@@ -55,9 +66,10 @@ def put(view: SetItem, x: Tracer, y: Any) -> None:
     found = change(value, elements)
     src = trace.src or user_source()
     aval = operand.aval
-    (out,) = trace.builder.define(view, (operand, part), [aval], src, trace.reason)
-    trace.note_write(x)
-    x._operand, x._value = out, laid_out_like(found, value)
+    out = made(trace, view, (operand, part), aval, src, ArrayTracer, None)
+    trace.note_write(x, src)
+    x._operand = out._operand
+    x._value = value if found is value else laid_out_like(found, value)
     x._version += 1
 
 

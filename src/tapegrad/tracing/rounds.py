@@ -24,7 +24,14 @@ import numpy as np
 
 from tapegrad.core.request import Request, check_leaf
 from tapegrad.core.statics import static_key
-from tapegrad.core.trees import accessors, flatten, is_array, is_number, is_traced, unflatten
+from tapegrad.core.trees import (
+    flatten,
+    is_array,
+    is_number,
+    is_traced,
+    takes_functions,
+    unflatten,
+)
 from tapegrad.errors import ArgumentError, TapeError, TraceError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Source, Tape
 from tapegrad.primitives.control import CallTape
@@ -66,12 +73,17 @@ def check_leaves(label: str, leaves: Sequence[Any], tree: Any, word: str) -> Non
         try:
             check_leaf(leaf, "")
         except ArgumentError:
-            check_leaf(leaf, f"{label}: {name_of(tree, k, word)}")
+            check_leaf(leaf, f"{label}: {name_in(tree, k, word)}")
 
 
-def name_of(tree: Any, k: int, word: str) -> str:
-    """Python for a leaf of a tree."""
-    return str(accessors(tree)[k].codify(word))
+def name_of(structure: Any, k: int, word: str) -> str:
+    """Python for a leaf of a tree of this structure."""
+    return str(structure.accessors()[k].codify(word))
+
+
+def name_in(tree: Any, k: int, word: str) -> str:
+    """The same of a tree that is there."""
+    return name_of(flatten(tree)[1], k, word)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +169,7 @@ class Rounds:
 
     def name(self, k: int) -> str:
         """What messages call a carried leaf."""
-        return name_of(unflatten(self.structure, range(self.count)), k, "carry")
+        return name_of(self.structure, k, "carry")
 
     def at(self) -> str:
         return at_source(self.src)
@@ -433,6 +445,9 @@ class _Star:
 
 
 def text_of(structure: Any) -> str:
+    """How a tree is put together, with a star for each leaf."""
+    if takes_functions(structure):  # which may look at what they put together
+        return str(structure)
     return repr(unflatten(structure, [_Star()] * structure.num_leaves))
 
 

@@ -336,9 +336,9 @@ def _held_alone(trace: Trace) -> list[int]:
 @unobserved
 @quiet
 def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
-    """Record a tape's calls again on the tracers and arrays given as inputs, in their trace; the
-    user's own calls warned when they were traced."""
-    env: dict[Var, Any] = dict(zip(tape.inputs, map(plain, inputs), strict=True))
+    """Record a tape's calls again on the tracers and arrays given as inputs, in their trace, which
+    captures the arrays as they are; the user's own calls warned when they were traced."""
+    env: dict[Var, Any] = dict(zip(tape.inputs, inputs, strict=True))
 
     def value(x: Operand) -> Any:
         return x if isinstance(x, Literal) else env[x]
@@ -352,7 +352,7 @@ def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
         found = value(guard.operand)
         if isinstance(found, Tracer):
             found._trace.guard(found, guard.expected.value, guard.what, guard.src)
-    return [value(x) for x in tape.outputs]
+    return [plain(value(x)) for x in tape.outputs]
 
 
 def own_result(x: Any) -> Any:
@@ -367,4 +367,4 @@ def _applied(primitive: Any, operands: Sequence[Any]) -> Any:
     if any(isinstance(x, Tracer) for x in operands):
         return primitive(*operands)
     note_computed(operands)
-    return primitive.evaluate(*[x.value if isinstance(x, Literal) else x for x in operands])
+    return primitive.evaluate(*[x.value if isinstance(x, Literal) else plain(x) for x in operands])

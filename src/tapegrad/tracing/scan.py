@@ -34,7 +34,7 @@ from tapegrad.tracing.rounds import (
     as_weak,
     check_leaves,
     described,
-    name_of,
+    name_in,
     on_tape,
     own_copies,
     text_of,
@@ -72,7 +72,7 @@ def _length(label: str, xs: Sequence[Any], tree: Any, length: Any) -> int:
     lengths = []
     for k, x in enumerate(xs):
         if not is_traced(x) or np.ndim(x) == 0:
-            name = name_of(tree, k, "xs")
+            name = name_in(tree, k, "xs")
             what = f"{x!r} ({type(x).__name__})" if not isinstance(x, Tracer) else "a number"
             raise ArgumentError(
                 f"{label}: {name} is {what}, which has no first axis to go along. Pass an array, "
@@ -96,9 +96,9 @@ def _length(label: str, xs: Sequence[Any], tree: Any, length: Any) -> int:
     for k, count in enumerate(lengths):
         if count != lengths[0]:
             last = k == len(xs)
-            size = f"length is {count}" if last else f"{name_of(tree, k, 'xs')} has one of {count}"
+            size = f"length is {count}" if last else f"{name_in(tree, k, 'xs')} has one of {count}"
             raise ArgumentError(
-                f"{label}: {name_of(tree, 0, 'xs')} has a first axis of {lengths[0]}, and {size}. "
+                f"{label}: {name_in(tree, 0, 'xs')} has a first axis of {lengths[0]}, and {size}. "
                 "All have an entry for each round"
             )
     return int(lengths[0])
@@ -135,7 +135,7 @@ class Scan(Rounds):
         for k, y in enumerate(ys):
             if not (is_traced(y) or isinstance(y, bool)):
                 raise ArgumentError(
-                    f"{self.label}: {name_of(returned[1], k, 'y')} is {y!r}{self.at()}, and the "
+                    f"{self.label}: {name_in(returned[1], k, 'y')} is {y!r}{self.at()}, and the "
                     "results of all rounds are stacked in an array. Return arrays and numbers, or "
                     "None"
                 )

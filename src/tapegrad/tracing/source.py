@@ -27,6 +27,8 @@ _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _users: dict[str, bool] = {}  # whether a file is the user's
 MOST = 100_000  # lines that are held
 _sources: dict[tuple[str, int, str], Source] = {}
+MOST_PLACES = 10_000  # in codes, which are held
+_places: dict[tuple[int, int], tuple[Source, CodeType]] = {}
 _told: dict[str, bool] = {}  # and none of Python's library
 
 
@@ -95,9 +97,19 @@ def user_source() -> Source | None:
             break
         frame = frame.f_back
     frame = frame or _user_frame()
-    if frame is None:
-        return None
-    return source_of(frame.f_code, frame.f_lineno)
+    return None if frame is None else source_at(frame)
+
+
+def source_at(frame: FrameType) -> Source:
+    """The line that a frame is at."""
+    code = frame.f_code
+    place = id(code), frame.f_lasti
+    known = _places.get(place)
+    if known is None:
+        if len(_places) >= MOST_PLACES:
+            _places.clear()
+        known = _places[place] = source_of(code, frame.f_lineno), code
+    return known[0]
 
 
 def source_of(code: CodeType, line: int) -> Source:

@@ -74,6 +74,21 @@ def _power(self: Any, other: Any) -> Any:
     return _Ufuncs.__pow__(self, other)
 
 
+def _direct(ufunc: np.ufunc, name: str, in_place: bool = False) -> Any:
+    """NumPy's operator, which for two traced values needn't go through NumPy."""
+    numpys = getattr(_Ufuncs, name)
+
+    def operator(self: Any, other: Any) -> Any:
+        if not isinstance(other, Value):
+            return numpys(self, other)
+        if in_place:
+            return self.__array_ufunc__(ufunc, "__call__", self, other, out=(self,))
+        return self.__array_ufunc__(ufunc, "__call__", self, other)
+
+    operator.__name__ = operator.__qualname__ = name
+    return operator
+
+
 class _Arithmetic:
     """Mixin of the operators that loops are made of."""
 
@@ -86,6 +101,7 @@ class _Arithmetic:
     __lt__, __le__ = _again(np.less, "__lt__"), _again(np.less_equal, "__le__")
     __gt__, __ge__ = _again(np.greater, "__gt__"), _again(np.greater_equal, "__ge__")
     __neg__ = alone("__neg__", _Ufuncs.__neg__, operator.neg)
+    __abs__ = alone("__abs__", _Ufuncs.__abs__)
 
 
 class ArrayOperators(_Arithmetic, NDArrayOperatorsMixin):
@@ -94,8 +110,13 @@ class ArrayOperators(_Arithmetic, NDArrayOperatorsMixin):
     __slots__ = ()
     __eq__, __ne__ = _equality("eq"), _equality("ne")
     __pow__ = alone("__pow__", _Ufuncs.__pow__)
+    __matmul__: Any = _direct(np.matmul, "__matmul__")
+    __iadd__ = _direct(np.add, "__iadd__", in_place=True)
+    __isub__ = _direct(np.subtract, "__isub__", in_place=True)
+    __imul__ = _direct(np.multiply, "__imul__", in_place=True)
+    __itruediv__ = _direct(np.true_divide, "__itruediv__", in_place=True)
 
-    def __imatmul__(self: Any, other: Any) -> Any:
+    def __imatmul__(self: Any, other: Any) -> Any:  # type: ignore[misc]
         other = dispatch.as_operand(other)
         if self.ndim < 1 or np.ndim(other) < 2:
             if not np.can_cast(np.result_type(other), self.dtype, "same_kind"):
@@ -124,6 +145,6 @@ class ScalarOperators(_Arithmetic):
     __eq__, __ne__ = _equality("eq"), _equality("ne")
 
     __pos__ = _Ufuncs.__pos__
-    __abs__, __invert__ = _Ufuncs.__abs__, _Ufuncs.__invert__
+    __invert__ = _Ufuncs.__invert__
 
     __pow__ = alone("__pow__", _power)

@@ -21,6 +21,8 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tapegrad.core.locks import new_lock
 from tapegrad.tracing.answers import Answer, Swapped, rows, stand_in, version
 from tapegrad.tracing.observe.harmless import is_users_file
@@ -85,8 +87,9 @@ def _looked_through() -> _Seen:
     global _seen
     state = version(), len(sys.modules)
     if _seen is None or _seen.state != state:
-        table = {id(row.original): row for row in rows() if not isinstance(row.original, type)}
-        held = [vars(module) for module in {id(row.module): row.module for row in rows()}.values()]
+        known = [row for row in rows() if isinstance(row.module, ModuleType)]
+        table = {id(row.original): row for row in known if _can_be_swapped(row.original)}
+        held = [vars(module) for module in {id(row.module): row.module for row in known}.values()]
         main = sys.modules.get("__main__")
         users = [vars(x) for x in [*sys.modules.values()] if _is_users(x) or x is main]
         tables = [_meant(names, table) for names in held]
@@ -99,6 +102,11 @@ def _looked_through() -> _Seen:
 
 
 _seen: _Seen | None = None
+
+
+def _can_be_swapped(x: Any) -> bool:
+    """A type of numbers or arrays is also what others are compared with, and passed to NumPy."""
+    return not isinstance(x, type) or x in (np.ndenumerate, np.broadcast, np.nditer)
 
 
 def _is_users(module: Any) -> bool:

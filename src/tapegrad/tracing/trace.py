@@ -241,6 +241,10 @@ class Trace:
         show = vars(warnings).get("_showwarnmsg_impl")
         self.warned = (warnings.filters, list(warnings.filters), show)
         self.calm: Any = None
+        # What is known of calls at places in the user's code, and what is noted of one that becomes
+        # known: see `tracing.recipes`
+        self.places: dict[Any, Any] = {}
+        self.learning: Any = None
 
     def __enter__(self) -> Trace:
         _drop_ended()
@@ -343,18 +347,24 @@ class Trace:
         src = self.src or user_source()
         return self.builder.call(primitive, operands, src, self.reason)
 
-    def note_write(self, tracer: Proxy) -> None:
-        """`tracer`, which is no view, is written to in place."""
-        src = user_source()
+    def note_write(self, tracer: Proxy, src: Source | None = None) -> None:
+        """`tracer`, which is no view, is written to in place, at `src` or at the line that runs."""
+        src = src or user_source()
         note_written(tracer)
         self._written.setdefault(id(tracer), (tracer, src))
-        note_aliased_write(tracer, src)
+        if tracer._may_alias:
+            note_aliased_write(tracer, src)
 
     def written(self, tracers: Sequence[Proxy]) -> tuple[tuple[int, Source | None], ...]:
         """Which of these tracers were written to, and where that was done first."""
         return tuple(
             (k, self._written[id(x)][1]) for k, x in enumerate(tracers) if id(x) in self._written
         )
+
+    def spoil(self) -> None:
+        """The call under way does what a recipe doesn't tell."""
+        if self.learning is not None:
+            self.learning.spoiled = True
 
     def set_aside(self) -> bool:
         """From here on calls are recorded so that they can be taken from the tape again. Whether
@@ -422,6 +432,8 @@ class Trace:
         """Record that the traced function took the value of a scalar for granted, at `src` or at
         the line that runs now; None where it is a literal."""
         operand, _ = tracer._read()
+        if self.learning is not None:
+            self.learning.note_guard(operand, expected, what)
         if isinstance(operand, Literal):
             return None
         found = Literal(operand.dtype.type(expected))

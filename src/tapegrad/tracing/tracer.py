@@ -1,8 +1,7 @@
 """The tracer: a stand-in for an ndarray that carries its value and records what is done with it.
 
-NumPy calls it back through both its protocols, and it has ndarray's operators, methods and
-attributes. Because it carries the value, Python's control flow works as in plain NumPy; where
-Python takes a value for granted (`if x > 0`, `range(n)`), the tape gets a guard.
+NumPy calls it back through both its protocols, and it has what an ndarray has. As it carries the
+value, Python's control flow works; where that takes it for granted (`if x > 0`), there is a guard.
 
 In-place writes are made functional here. A tracer is a *root*, which owns a variable, or a *view*,
 which knows its root and the chain of views from it. Writing to either gives the root a new
@@ -30,6 +29,7 @@ from tapegrad.tracing.attributes import NumpyAttributes
 from tapegrad.tracing.chains import Chosen, unviewed, viewed
 from tapegrad.tracing.conversions import AsIndex, Conversions, Rounds
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.elements import writing
 from tapegrad.tracing.hashing import hash_of
 from tapegrad.tracing.layout import (
     is_doubtful,
@@ -122,6 +122,7 @@ class Tracer(Conversions, Proxy):
     @property
     def _concrete(self) -> Any:
         """The NumPy value; an error in an abstract trace, which has none."""
+        self._trace.spoil()
         value = self._read()[1]
         if value is None:
             raise ConversionError(
@@ -207,7 +208,8 @@ class Tracer(Conversions, Proxy):
 
     @unobserved
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return dispatch.function(func, args, kwargs)
+        others = len(types) > 1 and any(hasattr(t, "_labels_first") for t in types)
+        return NotImplemented if others else dispatch.function(func, args, kwargs)
 
     def __dir__(self) -> list[str]:
         return dir(self.__class__)
@@ -250,7 +252,6 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):
 
     shape = property(lambda self: self._aval.shape, _in_place)
     dtype = property(lambda self: self._aval.dtype, _in_place)
-
     mT = property(lambda self: np.swapaxes(self, -1, -2))
 
     def __copy__(self, memo: Any = None) -> Any:
@@ -274,9 +275,7 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):
     def __contains__(self, x: Any) -> bool:
         return bool((self == x).any())
 
-    @unobserved
-    def __setitem__(self, index: Any, value: Any) -> None:
-        dispatch.setitem(self, index, value)
+    __setitem__ = writing(lambda self, index, value: dispatch.setitem(self, index, value))
 
     def __delitem__(self, index: Any) -> None:
         raise ValueError("cannot delete array elements")
@@ -436,6 +435,8 @@ def to_operand(trace: Trace, x: Any) -> tuple[Operand, Any]:
 def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) -> Any:
     """Record one call, evaluate it if the operands have values, and wrap the results."""
     plain, values, known = [], [], True
+    if trace.learning is not None:
+        trace.learning.look()
     for x in operands:
         operand, value = to_operand(trace, x)
         plain.append(operand)

@@ -256,6 +256,11 @@ def _look(found: Variables, path: str, x: Any, inner: Trace | None, depth: int) 
         for key, value in x.items():
             _look(found, f"{path}[{key!r}]", value, inner, depth + 1)
         return
+    elif depth < _DEEP and hasattr(kind, "_labels_first"):  # a Series or a DataFrame
+        found.shape[path] = kind, x._labels.key, found.first(x, path)
+        for k, value in enumerate(x._branches):
+            _look(found, f"{path}[{k}]", value, inner, depth + 1)
+        return
     found.first(x, path)
     found.shape[path] = "object", id(x)
 

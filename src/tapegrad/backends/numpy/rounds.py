@@ -217,8 +217,13 @@ class _Text:
         """An expression for what a call gives, in the memory of `place` if there is one."""
         primitive: Any = call.primitive
         operands = [self._name(x, names) for x in call.operands]
+        # An element of an array is a copy of what stands there.
+        is_copied = is_copied and not (primitive.picks and call.out.aval.shape == ())
         called = place or is_copied or primitive.updates
-        quick = "" if called else primitive.quick_text(operands)
+        quick = ""
+        if not called and not any(x.aval.shape for x in (*call.operands, *call.outs)):
+            quick = primitive.scalar_text(operands)
+        quick = "" if called else quick or primitive.quick_text(operands)
         if quick:
             return str(quick)
         function = primitive.evaluate

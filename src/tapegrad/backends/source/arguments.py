@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tapegrad.core.trees import notes_of
+from tapegrad.core.instances import Functions, notes_of, tree_of
 
 
 def is_plain_tree(x: Any) -> bool:
@@ -27,7 +27,8 @@ def is_tree(x: Any) -> bool:
     carries along nothing besides its fields."""
     if is_plain_tree(x):
         return True
-    if notes_of(x):
+    how = tree_of(type(x))
+    if notes_of(x) or isinstance(how, Functions) or (how is not None and how.static):
         return False
     if isinstance(x, tuple):
         return hasattr(x, "_fields")

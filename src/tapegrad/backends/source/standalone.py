@@ -213,7 +213,8 @@ def check_parts(x: Any, where: str) -> None:
         raise ArgumentError(
             f"{where} holds a {type(x).__name__}. A function that stands alone takes arrays, "
             "numbers, strings, booleans and None, and of these dicts, lists, tuples, named tuples "
-            "and dataclasses. Let the function reach it by itself, with functools.partial"
+            "and dataclasses without static fields. Let the function reach it by itself, with "
+            "functools.partial"
         )
     for _, _, part in branches("", x):
         check_parts(part, where)

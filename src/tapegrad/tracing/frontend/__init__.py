@@ -12,15 +12,20 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.tracing import recipes
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     answering,
+    casting,
     constants,
     contracting,
+    frames,
     indexing,
+    iterating,
     joining,
     linalg,
+    lists,
     mathematics,
     memory,
     misc,
@@ -33,16 +38,17 @@ from tapegrad.tracing.frontend import (
     scattering,
     shaping,
     sorting,
+    vectorizing,
     windowing,
 )
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
+from tapegrad.tracing.frontend.known import known_call
 from tapegrad.tracing.frontend.methods import METHODS
+from tapegrad.tracing.frontend.namespaces import namespace
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.frontend.parameters import form_of, has_tracers, numbers_taken, running, taken
-from tapegrad.tracing.frontend.ufuncs import known_call
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import settle
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
 
@@ -64,7 +70,7 @@ _NAMES: dict[Any, str] = {
         select sinc polymul""",
     contracting: "dot vdot inner tensordot einsum kron cross",
     indexing: "take take_along_axis compress choose nonzero argwhere",
-    places: "unravel_index ravel_multi_index",
+    places: "unravel_index ravel_multi_index packbits unpackbits",
     scattering: "put_along_axis copyto put putmask place fill_diagonal",
     misc: """where clip round fix isclose isneginf isposinf array_equiv meshgrid imag isreal
         iscomplex isfortran result_type can_cast min_scalar_type may_share_memory""",
@@ -79,7 +85,7 @@ BORROWED: dict[Any, str] = {
         nan_to_num outer extract flatnonzero angle cumulative_sum cumulative_prod
         geomspace logspace i0 ix_ nanargmax nanargmin poly
         polyadd polysub polyder polyint polydiv polyfit trim_zeros unique_all
-        unique_counts unique_inverse union1d intersect1d setdiff1d setxor1d isin
+        unique_counts unique_inverse unique_values union1d intersect1d setdiff1d setxor1d isin
         einsum_path row_stack histogram histogram2d histogramdd
         histogram_bin_edges roots""",
     np.fft: "fftshift ifftshift",
@@ -115,12 +121,16 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
 _EINSUM, _TEXTS = np.einsum, (np.array2string, np.array_repr, np.array_str)
 
 
-@unobserved
 def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     """What NumPy calls for a function of its own with a tracer among the arguments."""
     if running.numpys:  # what called that is watched
         return _called(func, args, kwargs)
-    return watching(func, args, kwargs, lambda: _called(func, args, kwargs))
+    return recipes.applied(
+        func,
+        args,
+        kwargs,
+        lambda: watching(func, args, kwargs, lambda: _called(func, args, kwargs)),
+    )
 
 
 def _called(func: Any, args: Any, kwargs: Any) -> Any:
@@ -147,6 +157,8 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
     )
 
 
+dispatch.namespace = namespace
+dispatch.labelled, dispatch.has_labels = frames.labelled, frames.has_labels
 dispatch.known, dispatch.function = known_call, constants.door(call_function)
 dispatch.methods = METHODS
 dispatch.element, dispatch.number, dispatch.flat = (
@@ -156,5 +168,10 @@ dispatch.element, dispatch.number, dispatch.flat = (
 )
 dispatch.put = scattering.put
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
-answering.declare_all(FUNCTIONS)
+lists.declare_all(FUNCTIONS)
+answering.declare_all()  # what it has for some of the same names counts
 mathematics.declare_all()
+casting.declare_all()
+vectorizing.declare_all()
+iterating.declare_all()
+windowing.declare_all()

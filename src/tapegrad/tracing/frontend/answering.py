@@ -22,9 +22,8 @@ from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.frontend.making import from_contents
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import as_tracer
-from tapegrad.tracing.frontend.parameters import form_of
 from tapegrad.tracing.frontend.shaping import reshape
-from tapegrad.tracing.layout import lay_out, note_may_alias
+from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
 from tapegrad.tracing.trace import current_trace
@@ -45,6 +44,11 @@ def unmade(x: Any) -> Any:
     return type(x)(map(unmade, x)) if type(x) in (list, tuple) else x
 
 
+def stacked(x: Any) -> Any:
+    """A list with traced values as an array."""
+    return dispatch.as_operand(x) if type(x) in (list, tuple) and has_traced(x) else x
+
+
 def _kept(x: Any, kinds: str, filled: bool = False) -> Any:
     trace = current_trace()
     if trace is None or type(x) is not np.ndarray or x.dtype.kind not in kinds:
@@ -56,14 +60,16 @@ def _kept(x: Any, kinds: str, filled: bool = False) -> Any:
 
 
 def _making(
-    function: Callable[..., Any], kinds: str = "fiub", filled: bool = False
+    function: Callable[..., Any], kinds: str = "fiub", arrays: int = 0, filled: bool = False
 ) -> Callable[..., Any]:
     """A function whose result may be filled with traced values, if it is of one of these kinds; it
-    may be `filled` with one number."""
+    may be `filled` with one number, and its first so many arguments are `arrays`."""
 
     @functools.wraps(function)
     @unobserved
     def made(*args: Any, **kwargs: Any) -> Any:
+        if arrays:
+            args = (*map(stacked, args[:arrays]), *args[arrays:])
         return _kept(function(*args, **kwargs), kinds, filled)
 
     return made
@@ -71,11 +77,13 @@ def _making(
 
 zeros, ones = _making(np.zeros, filled=True), _making(np.ones, filled=True)
 empty = zeros  # what an empty array holds is anyone's guess: zeros will do
-zeros_like, ones_like = _making(np.zeros_like, filled=True), _making(np.ones_like, filled=True)
-empty_like, full_like = zeros_like, _making(np.full_like)
+zeros_like = _making(np.zeros_like, arrays=1, filled=True)
+ones_like = _making(np.ones_like, arrays=1, filled=True)
+empty_like, full_like = zeros_like, _making(np.full_like, arrays=2)
 eye, identity, tri = _making(np.eye, "f"), _making(np.identity, "f"), _making(np.tri, "f")
-linspace, logspace = _making(np.linspace, "f"), _making(np.logspace, "f")
-geomspace = _making(np.geomspace, "f")
+linspace, logspace = _making(np.linspace, "f", 2), _making(np.logspace, "f", 2)
+geomspace, copy = _making(np.geomspace, "f", 2), _making(np.copy, "f", 1)
+diag = _making(np.diag, "f", 1)
 _arange = _making(np.arange, "f")
 
 
@@ -83,8 +91,9 @@ _arange = _making(np.arange, "f")
 @unobserved
 def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     if has_traced(fill_value):
-        traced = dispatch.as_operand(fill_value)
-        return np.full_like(traced, traced, dtype, shape=shape)
+        order, traced = kwargs.get("order", args[0] if args else "C"), stacked(fill_value)
+        np.empty(0, order=order)  # NumPy's own error
+        return np.full_like(traced, traced, dtype, order, shape=shape)
     value = unmade(fill_value)
     return _kept(np.full(shape, value, dtype, *args, **kwargs), "fiub", np.ndim(value) == 0)
 
@@ -133,22 +142,6 @@ def _elements(flat: Flat) -> Any:
     return elements if view else np.broadcast_to(elements, elements.shape)
 
 
-def _in_order(x: Any, order: str | None, copy: bool | None = None) -> Any:
-    """A traced array itself, if it lies in this order, else a copy. Where it isn't known how it
-    lies, a write to one of the two is an error once the other is read."""
-    flag = {"C": "C_CONTIGUOUS", "F": "F_CONTIGUOUS"}.get(order or "K")
-    value = x._read()[1]
-    known = value is not None and x._owner._ordered
-    if flag is None or (known and value.flags[flag]):
-        return x
-    if copy is False:
-        np.array(np.ones((2, 2)), order="F", copy=False)  # NumPy's own error
-    out = copy_of(x, order or "K")
-    if not known:
-        note_may_alias(out._owner, x._owner)
-    return out
-
-
 @functools.wraps(np.array)
 @unobserved
 def array(
@@ -164,13 +157,12 @@ def array(
         with observed():  # objects are asked for what they hold
             new = np.array(plain, dtype, copy=copy, ndmin=ndmin, **kwargs)
         return _come_of(object, new, own=bool(copy))
-    made, order = from_contents(trace, object, dtype), kwargs.get("order", "K")
-    if made is object:
-        made = copy_of(made, order) if copy else _in_order(made, order, copy)
-    elif copy is False:
+    made = from_contents(trace, object, dtype)
+    order = kwargs.get("order") or "K"
+    own = made is not object
+    made = copy_of(made, order_of(made, order)) if copy and not own else in_order(made, order)
+    if copy is False and made is not object:
         np.array([0.0], copy=False)  # NumPy's own error
-    else:
-        made = lay_out(made, order)
     return reshape(made, (1,) * (ndmin - made.ndim) + made.shape) if ndmin > made.ndim else made
 
 
@@ -179,27 +171,53 @@ def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     @unobserved
-    def converted(a: Any, dtype: Any = None, order: Any = None, **kwargs: Any) -> Any:
+    def converted(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         trace = current_trace()
         a = _elements(a) if type(a) is Flat else a
         if trace is None or (type(a) is np.ndarray and not kwargs):
-            found = function(a, dtype, order, **kwargs)
+            found = function(a, dtype, *args, **kwargs)
             return found if found is a else _kept(found, "f")
         if has_traced(a):
-            copy = kwargs.get("copy")
-            return array(a, dtype, copy=copy, order=order or "K")
+            order = kwargs.get("order", args[0] if args else None)
+            return array(a, dtype, copy=kwargs.get("copy"), order=order or "K")
         with observed():
-            found = function(unmade(a), dtype, order, **kwargs)
+            found = function(unmade(a), dtype, *args, **kwargs)
         return _come_of(a, found)
 
     return converted
+
+
+def in_order(x: Any, order: str) -> Any:
+    """An array that lies in this order: itself, if it does so, else a copy. Where it isn't known
+    how it lies, a write to one of the two is an error once the other is read."""
+    if not isinstance(x, Tracer) or order == "K":
+        return x
+    asked = order_of(x, order)
+    if _lies(x, asked):
+        return x
+    out = copy_of(x, asked)
+    if x._read()[1] is None or not x._owner._ordered:
+        note_may_alias(out._owner, x._owner)
+    return out
+
+
+def order_of(x: Any, order: str) -> str:
+    """The order that this means for an array: "A" is the one in which it lies."""
+    plain: Any = np.empty
+    plain(0, order="C" if order in ("K", "A") else order)  # NumPy's own error
+    return ("F" if _lies(x, "F") and not _lies(x, "C") else "C") if order == "A" else order
+
+
+def _lies(x: Any, order: str) -> bool:
+    value = x._read()[1]
+    return value is not None and x._owner._ordered and bool(value.flags[f"{order}_CONTIGUOUS"])
 
 
 asarray, asanyarray = _converting(np.asarray), _converting(np.asanyarray)
 asfarray = _converting(np.asarray)
 
 
-def _ordering(function: Callable[..., Any], order: str) -> Callable[..., Any]:
+def _in_order(function: Callable[..., Any], order: str) -> Callable[..., Any]:
     """np.ascontiguousarray, np.asfortranarray: itself, if it lies so; else a copy."""
 
     @functools.wraps(function)
@@ -208,19 +226,44 @@ def _ordering(function: Callable[..., Any], order: str) -> Callable[..., Any]:
         if not has_traced(a):
             return _come_of(a, function(unmade(a), dtype, *args, **kwargs))
         x: Any = asarray(a, dtype)
-        return _in_order(reshape(x, (1,)) if not x.ndim else x, order)
+        return in_order(reshape(x, (1,)) if not x.ndim else x, order)
 
     return arranged
 
 
-ascontiguousarray = _ordering(np.ascontiguousarray, "C")
-asfortranarray = _ordering(np.asfortranarray, "F")
+ascontiguousarray = _in_order(np.ascontiguousarray, "C")
+asfortranarray = _in_order(np.asfortranarray, "F")
+
+
+@functools.wraps(np.asarray_chkfinite)
+@unobserved
+def asarray_chkfinite(a: Any, dtype: Any = None, order: Any = None) -> Any:
+    if not has_traced(a):
+        return asarray(a, np.asarray_chkfinite(unmade(a), dtype, order).dtype, order)
+    x: Any = asarray(a, dtype, order)
+    if x.dtype.kind == "f" and not np.all(np.isfinite(x)):
+        raise ValueError("array must not contain infs or NaNs")
+    return x
+
+
+@functools.wraps(np.require)
+@unobserved
+def require(a: Any, dtype: Any = None, requirements: Any = None, **kwargs: Any) -> Any:
+    if kwargs.get("like") is not None or not has_traced(a):
+        return _come_of(a, np.require(unmade(a), dtype, requirements, **kwargs))
+    np.require(0.0, None, requirements)  # NumPy's own error
+    wanted = {name.upper()[0] for name in requirements or ()}
+    x: Any = asarray(a, dtype)
+    for order in wanted & {"C", "F"}:
+        x = (ascontiguousarray if order == "C" else asfortranarray)(x) if x.ndim else x
+    mine = "O" in wanted and not x.flags.owndata
+    return copy_of(x) if mine or ("W" in wanted and not x.flags.writeable) else x
 
 
 @functools.wraps(np.fromiter)
 @unobserved
 def fromiter(iter: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
-    if args or kwargs:
+    if args or any(x is not None for name, x in kwargs.items() if (name, x) != ("count", -1)):
         return np.fromiter(iter, dtype, *args, **kwargs)
     entries = list(iter)
     if has_traced(entries):
@@ -280,83 +323,8 @@ def _flat(x: Any) -> list[Any]:
     return [e for part in x for e in _flat(part)] if isinstance(x, (list, tuple)) else [x]
 
 
-# ---- lists of traced values
-
-# These look for traced values in lists themselves.
-_BY_THEMSELVES = """
-    block piecewise einsum_path result_type can_cast may_share_memory shares_memory
-    zeros_like ones_like full_like empty_like
-"""
-# A list that these take is one of arrays, and its parts may be lists.
-_OF_LISTS = "concatenate stack vstack hstack dstack column_stack select choose multi_dot"
-
-
-def _stacking_parts(function: Any) -> Callable[..., Any]:
-    """A function of NumPy's that takes lists of arrays, which may be lists of traced values."""
-
-    @functools.wraps(function)
-    @unobserved
-    def called(*args: Any, **kwargs: Any) -> Any:
-        if any(map(has_traced, args)):
-            args = tuple(map(_with_arrays, args))
-        return function(*args, **kwargs)
-
-    return called
-
-
-def _with_arrays(x: Any) -> Any:
-    if type(x) not in (list, tuple):
-        return x
-    return [dispatch.as_operand(e) if type(e) in (list, tuple) else e for e in x]
-
-
-def _stacking(function: Any, parameters: Callable[[], Any]) -> Callable[..., Any]:
-    """A function of NumPy's that takes lists of traced values for arrays."""
-
-    @functools.wraps(function)
-    @unobserved
-    def called(*args: Any, **kwargs: Any) -> Any:
-        if not any(type(x) in (list, tuple) and has_traced(x) for x in args):
-            return function(*args, **kwargs)
-        form = parameters()
-        skipped = () if form is None else form.positions
-        more = len(args) if form is None or form.after is None else form.after
-        given = [
-            dispatch.as_operand(x)
-            if type(x) in (list, tuple) and k not in skipped and k < more and has_traced(x)
-            else x
-            for k, x in enumerate(args)
-        ]
-        return function(*given, **kwargs)
-
-    return called
-
-
-copy, diag = (_making(_stacking(f, lambda: None), "f") for f in (np.copy, np.diag))
-
-
-def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
-    """Fill the table; `functions` are the front end's, by NumPy's."""
-    places = (np, np.linalg)
-    of_lists, by_themselves = (
-        {getattr(p, n) for n in names.split() for p in places if hasattr(p, n)}
-        for names in (_OF_LISTS, _BY_THEMSELVES)
-    )
-    for name, found in [*vars(np).items()]:  # `dir` has modules that load when they are asked for
-        if isinstance(found, np.ufunc):
-            declare(np, name, _stacking(found, lambda: None), lists=True)
-    for module in places[::-1]:
-        for name, found in [*vars(module).items()]:
-            if type(found) is not type(np.sum) or found not in functions or found in by_themselves:
-                continue
-            form = functools.partial(form_of, functions[found], found)
-            if found in of_lists:
-                stacking = _stacking_parts(found)
-            elif found is np.einsum:  # all may be operands
-                stacking = _stacking(found, lambda: None)
-            else:
-                stacking = _stacking(found, form)
-            declare(module, name, stacking, lists=True)
+def declare_all() -> None:
+    """Fill the table."""
     for name in _MAKERS.split():
         declare(np, name, globals()[name])
     for name in ("r_", "c_"):
@@ -368,5 +336,5 @@ def declare_all(functions: dict[Any, Callable[..., Any]]) -> None:
 _MAKERS = """
     zeros ones empty full zeros_like ones_like empty_like full_like arange eye identity tri
     linspace logspace geomspace array asarray asanyarray ascontiguousarray asfortranarray
-    fromiter copy diag
+    asarray_chkfinite require fromiter copy diag
 """

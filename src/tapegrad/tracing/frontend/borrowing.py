@@ -236,7 +236,7 @@ def _taken(x: Any, given: Any) -> Any:
         return type(x)(_taken(part, given) for part in x)
     if is_array(x):
         return as_tracer(x, *given)
-    return partial(_followed, x) if callable(x) and not _is_numpys(x) else x
+    return partial(followed, x) if callable(x) and not _is_numpys(x) else x
 
 
 def _is_numpys(x: Any) -> bool:
@@ -247,7 +247,7 @@ def _is_numpys(x: Any) -> bool:
     return own and not hasattr(x, "__self__")
 
 
-def _followed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def followed(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A call of a user's function by borrowed code."""
     before, running.numpys = running.numpys, False
     try:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.instances import PLAIN
 from tapegrad.core.trees import is_array
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Builder
@@ -265,6 +266,8 @@ def _ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: dict[str, Any
             kind = type(x)
             if kind is MadeTracer or kind is list or kind is tuple:
                 break
+            if kind not in PLAIN and dispatch.has_labels(x):
+                return dispatch.labelled(ufunc, [*map(_shown, inputs)])
         else:
             return call_ufunc(ufunc, method, inputs, kwargs)
     elif not _is_among([*inputs, *kwargs.values()]):

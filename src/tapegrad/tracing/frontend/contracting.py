@@ -21,6 +21,7 @@ from tapegrad.primitives.views import Diagonal, ExpandDims, Reshape, Squeeze, Tr
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import moveaxis
+from tapegrad.tracing.layout import lay_out
 from tapegrad.tracing.tracer import Tracer
 
 
@@ -202,7 +203,7 @@ def einsum(
             f"einstein sum subscripts string included output subscript {missing[0]!r} "
             "which never appeared in an input"
         )
-    return _done(_ordered(x, labels, output), out)
+    return lay_out(_done(_ordered(x, labels, output), out), order if out is None else "K")
 
 
 def _parse_einsum(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:

@@ -17,6 +17,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.extrema import LogSumExp
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.tracing.frontend import nans, reducing
+from tapegrad.tracing.frontend.making import strong
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, mask_of, promoted
 from tapegrad.tracing.frontend.parameters import form_of, plain_parameter, taken
@@ -201,10 +202,20 @@ def _applied_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
         x[at] = after if after.dtype.kind == "f" else cast(after, x.dtype)
 
 
+def folded_dtype(ufunc: np.ufunc, x: Any, out: Any) -> Any:
+    """The dtype that reduce, accumulate and reduceat work in if only that of `out=` is given; None
+    for what NumPy finds itself."""
+    (target,) = out if isinstance(out, tuple) else (out,)
+    if "?" in {types[-1] for types in ufunc.types if types[0] in "dl"}:
+        return None
+    return np.result_type(np.asarray(x).dtype if not hasattr(x, "dtype") else x, target)
+
+
 def ufunc_method(
     ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
     """`ufunc.reduce`, `.reduceat`, `.accumulate`, `.outer` and `.at`."""
+    kwargs.pop("array", None)  # it is among the inputs
     if method == "reduce" and ufunc in _REDUCE:
         (x,) = inputs
         given = {k: v for k, v in kwargs.items() if v is not None or k == "axis"}
@@ -241,8 +252,7 @@ def ufunc_method(
         x = as_tracer(x, indices)
         return _reduced_at(ufunc, x, plain_parameter(indices, (x,)), axis, kwargs.get("dtype"))
     if method == "outer":
-        x, y = inputs
-        x = as_tracer(x, y)
+        x, y = (strong(as_tracer(x, *inputs)) for x in inputs)
         return ufunc(np.reshape(x, x.shape + (1,) * np.ndim(y)), y, **kwargs)
     if method == "at":
         check_traced(inputs[0], f"np.{ufunc.__name__}.at")

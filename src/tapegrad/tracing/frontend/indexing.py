@@ -27,6 +27,7 @@ from tapegrad.primitives.views import (
     indexed_shape,
 )
 from tapegrad.primitives.windows import Window
+from tapegrad.tracing import recipes
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.operands import (
@@ -37,7 +38,6 @@ from tapegrad.tracing.frontend.operands import (
     recorded,
     store,
 )
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.parts import part
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, link_chosen, stand_in, unwrap
@@ -330,12 +330,16 @@ def _index_array(array: Any, shape: tuple[int, ...], x: Tracer) -> Any:
 # ---- reading
 
 
-@unobserved
 def getitem(x: Tracer, index: Any) -> Any:
     """`x[index]`."""
     plain = plain_index(x, index)
     if plain is not None:
         return part(GetItem(plain), x)
+    return recipes.applied("getitem", (x, index), {}, lambda: _taken(x, index))
+
+
+def _taken(x: Tracer, index: Any) -> Any:
+    """`x[index]`, where that isn't integers and slices."""
     found = IndexParts(x, index)
     if found.advanced:
         return found.gathered(found.move_first(x))

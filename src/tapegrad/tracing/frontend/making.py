@@ -11,8 +11,8 @@ from tapegrad.ir.tape import literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.frontend.joining import stack
+from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import has_tracer
-from tapegrad.tracing.frontend.shaping import reshape
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 
@@ -36,10 +36,11 @@ def from_contents(trace: Trace, x: Any, dtype: Any = None) -> Any:
     """
     dtype = None if dtype is None else np.dtype(dtype)
     if isinstance(x, Tracer):
-        made = reshape(x, ()) if x._is_scalar() else x
+        made = copy_of(x) if x._is_scalar() else x
         return made if dtype is None else made.astype(dtype, copy=False)
     if has_tracer(x) or _holds_arrays(x):
-        made = stack([_strong(from_contents(trace, part)) for part in x])
+        parts = [part if isinstance(part, Tracer) else from_contents(trace, part) for part in x]
+        made = stack(list(map(strong, parts)))
         return made if dtype is None else made.astype(dtype, copy=False)
     plain = np.array(x, dtype)
     if plain.dtype.kind != "f" or not is_traceable(plain.dtype):
@@ -57,7 +58,7 @@ def _holds_arrays(x: Any) -> bool:
     return False
 
 
-def _strong(x: Any) -> Any:
+def strong(x: Any) -> Any:
     """An entry of a list, whose dtype counts in full: there are no weak numbers in np.array."""
     if isinstance(x, Tracer) and x._weak:
         return stand_in(x._trace, *x._read())

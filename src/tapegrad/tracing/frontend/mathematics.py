@@ -20,7 +20,7 @@ from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.made import is_made
-from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer
 
@@ -29,7 +29,7 @@ def _is_traced(x: Any) -> bool:
     return isinstance(x, Tracer) and not is_made(x)
 
 
-def _is_followed(xs: Sequence[Any]) -> bool:
+def is_followed(xs: Sequence[Any]) -> bool:
     """Whether something traced is among arguments, besides what comes of integers alone: those are
     guarded, so that what comes of them is a plain number."""
     traced = [x for x in xs if _is_traced(x)]
@@ -55,8 +55,9 @@ def _answered(original: Callable[..., Any], function: Callable[..., Any]) -> Cal
     @functools.wraps(original)
     @unobserved
     def called(*args: Any) -> Any:
-        if not _is_followed(args):
-            return original(*args)
+        if not is_followed(args):
+            with observed():  # objects say what they are as a float
+                return original(*args)
         numbers = [_number(x) for x in args]
         result = quiet(function)(*numbers)
         if not isinstance(result, Tracer) or result._value is None:
@@ -78,7 +79,8 @@ def _asked(original: Callable[..., Any], function: Callable[..., Any]) -> Callab
     @unobserved
     def called(*args: Any, **kwargs: Any) -> Any:
         if not any(map(_is_traced, (*args, *kwargs.values()))):
-            return original(*args, **kwargs)
+            with observed():
+                return original(*args, **kwargs)
         return bool(function(*[_number(x) for x in args], **kwargs))
 
     return called
@@ -92,13 +94,23 @@ def _hypot(*xs: Any) -> Any:
     return functools.reduce(np.hypot, xs) if xs else 0.0
 
 
+def _dist(p: Any, q: Any) -> Any:
+    if not is_followed([*p, *q]):
+        with observed():
+            return math.dist(p, q)
+    if len(p) != len(q):
+        raise ValueError("both points must have the same number of dimensions")
+    gaps = [_number(x) - _number(y) for x, y in zip(p, q, strict=True)]
+    return _as_float(_hypot(*gaps))
+
+
 def _is_close(a: Any, b: Any, rel_tol: float = 1e-09, abs_tol: float = 0.0) -> Any:
     near = abs(a - b) <= np.maximum(rel_tol * np.maximum(abs(a), abs(b)), abs_tol)
     return np.logical_or(a == b, np.logical_and(near, np.isfinite(a) & np.isfinite(b)))
 
 
 def _modf(x: Any) -> Any:
-    if not _is_followed([x]):
+    if not is_followed([x]):
         return math.modf(x)
     part, whole = np.modf(_number(x))
     return _as_float(part), _as_float(whole)
@@ -151,7 +163,8 @@ def declare_all() -> None:
     """Fill the table."""
     for name, function in _UFUNCS.items():
         if hasattr(math, name):
-            declare(math, name, _answered(getattr(math, name), function))
+            declare(math, name, _answered(getattr(math, name), function), traced=True)
     for name, function in _QUESTIONS.items():
-        declare(math, name, _asked(getattr(math, name), function))
-    declare(math, "modf", functools.wraps(math.modf)(unobserved(_modf)))
+        declare(math, name, _asked(getattr(math, name), function), traced=True)
+    declare(math, "modf", functools.wraps(math.modf)(unobserved(_modf)), traced=True)
+    declare(math, "dist", functools.wraps(math.dist)(unobserved(_dist)), traced=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.tracing import recipes
 from tapegrad.tracing.floating import method, watching
 from tapegrad.tracing.frontend import (
     contracting,
@@ -34,6 +35,12 @@ def _transpose(x: Any, *axes: Any) -> Any:
 @unobserved
 def call_method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     """The method of this name, of the table below."""
+    if running.numpys:
+        return _called(name, x, args, kwargs)
+    return recipes.applied(name, (x, *args), kwargs, lambda: _called(name, x, args, kwargs))
+
+
+def _called(name: str, x: Any, args: Any, kwargs: Any) -> Any:
     given, named, _ = taken(form_of(METHODS[name]), (x, *args), kwargs)
     if running.numpys:  # what called that is watched
         return settle(METHODS[name](*given, **named), given, certain=True)

@@ -16,12 +16,14 @@ from tapegrad.tracing.frontend.operands import (
     as_tracer,
     cast,
     cast_all,
+    chosen,
     common_dtype,
     dtype_of,
     loop_dtypes,
     mask_of,
     store,
 )
+from tapegrad.tracing.layout import lay_out
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -55,11 +57,6 @@ def clip(
     """np.clip: outside the bounds the derivative is 0, at a bound a half (see conventions)."""
     where = kwargs.get("where", True)
     where = where if where is True else mask_of(where)
-    if where is not True and out is None:
-        raise UnsupportedError(
-            "np.clip(..., where=...) without out= leaves elements uninitialised"
-            f"{at_line()}. Use np.where"
-        )
     if (a_min is _MISSING) != (a_max is _MISSING):
         missing = "a_min" if a_min is _MISSING else "a_max"
         raise TypeError(f"clip() missing 1 required positional argument: {missing!r}")
@@ -81,7 +78,9 @@ def clip(
         result = np.minimum(result, high)
     if not bounds:
         result = np.positive(result)
-    return scalar(result) if out is None else store(out, result, where)
+    if out is None:
+        return scalar(lay_out(chosen(where, result), kwargs.get("order", "K")))
+    return store(out, result, where)
 
 
 def round(a: Any, decimals: int = 0, out: Any = None) -> Any:

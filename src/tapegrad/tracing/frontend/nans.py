@@ -50,9 +50,15 @@ def nanmean(a: Any, *args: Any, where: Any = _MISSING, **kwargs: Any) -> Any:
     """np.nanmean."""
     a = as_tracer(a, where, *args, *kwargs.values())
     if a.dtype.kind == "f":
+        _check_real(kwargs.get("dtype", args[1] if len(args) > 1 else None))
         a, there = _filled(a, 0)
         where = _both(there, where)
     return reducing.mean(a, *args, where=where, **kwargs)
+
+
+def _check_real(dtype: Any) -> None:
+    if dtype is not None and np.dtype(dtype).kind != "f":
+        raise TypeError("If a is inexact, then dtype must be inexact")
 
 
 def nanvar(
@@ -72,6 +78,7 @@ def nanvar(
     a = as_tracer(a, where, mean, out)
     if a.dtype.kind != "f":
         return reducing.var(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
+    _check_real(dtype)
     x, there = _filled(a, 0)
     there = _both(there, where)
     result = reducing.var(x, axis, dtype, None, ddof, keepdims, where=there, mean=mean)
@@ -96,6 +103,7 @@ def _nan_extremum(
         initial: Any = _MISSING,
         where: Any = _MISSING,
     ) -> Any:
+        initial = _MISSING if initial is None else initial
         a = as_tracer(a, where, initial, out)
         if a.dtype.kind != "f":
             return extremum(a, axis, out, keepdims, initial, where)

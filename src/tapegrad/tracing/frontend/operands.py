@@ -36,6 +36,8 @@ def as_operand(x: Any) -> Any:
         return dispatch.stack([as_operand(e) for e in x])
     if isinstance(x, complex):
         check_dtype(np.dtype(complex))
+    if dispatch.has_labels(x):
+        return x.to_numpy()
     if is_foreign(x) or isinstance(x, bytearray):
         raise ArgumentError(
             f"an object of type {type(x).__name__}, which isn't an ndarray, meets a traced value"
@@ -205,6 +207,13 @@ def mask_of(where: Any) -> Any:
     raise TypeError(
         f"Cannot cast {kind} from {where.dtype!r} to {wanted!r} according to the rule 'safe'"
     )
+
+
+def chosen(where: Any, result: Any) -> Any:
+    """What `where=` chooses of a result. Elsewhere NumPy leaves anything: zeros will do."""
+    if isinstance(result, tuple):
+        return tuple(chosen(where, x) for x in result)
+    return result if where is True else np.where(where, result, result.dtype.type(0))
 
 
 def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") -> Any:

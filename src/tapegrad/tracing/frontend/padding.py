@@ -39,7 +39,18 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
     return lay_out_as(unlinked(_padded(x, widths, mode, kwargs), x), x, "A")
 
 
+_OPTIONS = {
+    **{"constant": "constant_values", "linear_ramp": "end_values"},
+    **dict.fromkeys(("edge", "wrap", "empty"), ""),
+    **dict.fromkeys(("reflect", "symmetric"), "reflect_type"),
+    **dict.fromkeys(("maximum", "mean", "median", "minimum"), "stat_length"),
+}
+
+
 def _padded(x: Any, widths: list[tuple[int, ...]], mode: str, kwargs: dict[str, Any]) -> Any:
+    unknown = {name for name in kwargs if _OPTIONS.get(mode, name) != name}
+    if unknown:
+        raise ValueError(f"unsupported keyword arguments for mode {mode!r}: {unknown}")
     if mode == "constant":
         return _pad_constant(x, widths, kwargs.get("constant_values", 0))
     if kwargs.get("reflect_type") == "even":

@@ -27,7 +27,8 @@ _NAMES = """
     retstep returned increasing upper sparse copy subok writeable wrap equal_nan hermitian
     full_matrices stable assume_unique return_index return_indices return_inverse return_counts
     sorted invert density full cov trim einsum_call descending compute_uv overwrite_input
-    optimize dtype type to device casting order kind mode side method indexing UPLO reflect_type
+    optimize dtype type to device casting order bitorder kind mode side method indexing UPLO
+    reflect_type count
 """
 PARAMETERS = frozenset(_NAMES.split())
 
@@ -77,8 +78,11 @@ def form_of(function: Callable[..., Any], numpys: Any = None) -> Form:
     for mine, its in zip(own, theirs, strict=False):
         if mine.kind in _POSITIONAL and its.kind in _POSITIONAL and mine.name != its.name:
             renamed[its.name] = mine.name
-    positions = tuple(k for k, p in enumerate(own) if p.name in PARAMETERS)
-    rest = [k for k in positions if own[k].kind is inspect.Parameter.VAR_POSITIONAL]
+    many = inspect.Parameter.VAR_POSITIONAL
+    positions = tuple(
+        k for k, p in enumerate(own) if p.name in PARAMETERS and p.kind in (*_POSITIONAL, many)
+    )
+    rest = [k for k in positions if own[k].kind is many]
     return Form(renamed, positions, rest[0] if rest else None)
 
 

@@ -1,12 +1,14 @@
-"""Places in an array, as one integer and as one for each axis: quotients and remainders."""
+"""Places in an array, as one integer and as one for each axis, and bits, as integers of eight:
+quotients and remainders."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
-from tapegrad.tracing.frontend.memory import scalar
+from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 
 
@@ -53,3 +55,47 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: s
             raise ValueError("invalid entry in coordinates array")
         whole, step = whole + at * step, step * extent
     return scalar(whole)
+
+
+def _weights(bitorder: str) -> np.ndarray:
+    """How far each of eight bits is from the lowest."""
+    if bitorder not in ("big", "little"):
+        raise ValueError("'order' must be either 'little' or 'big'")
+    return np.arange(8, dtype=np.uint8)[:: -1 if bitorder == "big" else 1]
+
+
+def packbits(a: Any, axis: Any = None, bitorder: str = "big") -> Any:
+    """np.packbits: eight bits are an integer; those that are missing at the end are 0."""
+    if a.dtype.kind not in "iub":
+        raise TypeError("Expected an input array of integer or boolean data type")
+    weights = _weights(bitorder)
+    a, axis = (a.reshape(-1), 0) if axis is None or not a.ndim else (a, axis)
+    axis = normalize_axis_index(axis.__index__(), a.ndim)
+    bits = np.moveaxis(a != 0, axis, -1)
+    count = bits.shape[-1]
+    if count % 8:
+        bits = np.concatenate([bits, np.zeros((*bits.shape[:-1], -count % 8), bool)], -1)
+    rows = bits.reshape(*bits.shape[:-1], -(-count // 8), 8).astype(np.uint8)
+    packed = np.bitwise_or.reduce(rows << weights, axis=-1)
+    return copy_of(np.moveaxis(packed, -1, axis), "C")
+
+
+def unpackbits(a: Any, axis: Any = None, count: Any = None, bitorder: str = "big") -> Any:
+    """np.unpackbits: the eight bits of each integer, of which `count` are taken."""
+    if a.dtype != np.uint8:
+        raise TypeError("Expected an input array of unsigned byte data type")
+    weights = _weights(bitorder)
+    a, axis = (a.reshape(-1), 0) if axis is None or not a.ndim else (a, axis)
+    axis = normalize_axis_index(axis.__index__(), a.ndim)
+    rows = np.moveaxis(a, axis, -1)
+    bits = ((rows[..., None] >> weights) & np.uint8(1)).reshape(*rows.shape[:-1], -1)
+    whole = bits.shape[-1]
+    if count is not None:
+        count = count if count >= 0 else whole + count
+        if count < 0:
+            raise ValueError(f"-ve count {count - whole} exceeds the number of bits, {whole}")
+        if count > whole:
+            more = np.zeros((*bits.shape[:-1], count - whole), np.uint8)
+            bits = np.concatenate([bits, more], -1)
+        bits = bits[..., :count]
+    return copy_of(np.moveaxis(bits, -1, axis), "C")

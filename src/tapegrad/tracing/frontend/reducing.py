@@ -157,6 +157,7 @@ def _extremum(
         initial: Any = _MISSING,
         where: Any = _MISSING,
     ) -> Any:
+        initial = _MISSING if initial is None else initial
         a = as_tracer(a, where, initial, out)
         axes = axes_of(a, axis)
         if where is not _MISSING and where is not True:
@@ -199,6 +200,7 @@ def mean(
     a = as_tracer(a, where, out)
     if dtype is None and a.dtype.kind in "iub":
         dtype = np.float64
+    _check_real("mean", dtype)
     _check_axes(a, axis, where)
     total = sum(a, axis, whole_dtype(a, dtype, out), None, keepdims, _MISSING, where)
     count = count_of(a, axis, where, keepdims, total.dtype)
@@ -206,6 +208,14 @@ def mean(
         warnings.warn("Mean of empty slice", RuntimeWarning, stacklevel=4)
     result = total / count
     return result if out is None else store(out, result)
+
+
+def _check_real(name: str, dtype: Any) -> None:
+    if dtype is not None and np.dtype(dtype).kind != "f":
+        raise UnsupportedError(
+            f"np.{name} with dtype={np.dtype(dtype)} isn't supported{at_line()}: NumPy rounds on "
+            "the way. Use x.astype before, or on the result"
+        )
 
 
 def count_of(a: Any, axis: Any, where: Any, keepdims: Any, dtype: np.dtype) -> Any:
@@ -236,6 +246,7 @@ def var(
     _check_axes(a, axis, where)
     if dtype is None and a.dtype.kind in "iub":
         dtype = np.float64
+    _check_real("var", dtype)
     x = a if dtype is None and out is None else cast(a, whole_dtype(a, dtype, out))
     center = _mean(x, axis, None, None, True, where=where) if mean is _MISSING else mean
     deviation = x - center
@@ -288,6 +299,8 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
 def _arg(primitive: Any) -> Callable[..., Any]:
     def reduce(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = _MISSING) -> Any:
         keep = keepdims is not _MISSING and bool(keepdims)
+        if out is not None and not np.can_cast(out.dtype, np.intp):
+            raise TypeError(f"Cannot cast array data from {out.dtype!r} to dtype('int64')")
         if axis is None:
             result = primitive(0)(ravel(a))
             return _finish(result, tuple(range(a.ndim)), keep, out)

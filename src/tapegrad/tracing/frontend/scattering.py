@@ -15,6 +15,7 @@ from tapegrad.primitives.base import Slice, broadcast_shapes
 from tapegrad.primitives.scatter import ScatterAdd, SetItem, scatter_set
 from tapegrad.primitives.views import BroadcastTo, Squeeze, indexed_shape
 from tapegrad.primitives.windows import SetWindow
+from tapegrad.tracing import recipes
 from tapegrad.tracing.floating import cast_of, watching
 from tapegrad.tracing.frontend.indexing import Flat, IndexParts, grids, is_dotted, plain_index
 from tapegrad.tracing.frontend.operands import (
@@ -26,7 +27,6 @@ from tapegrad.tracing.frontend.operands import (
     recorded,
     untraced,
 )
-from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.parts import put as put_part
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -34,9 +34,17 @@ from tapegrad.tracing.tracer import Tracer
 # ---- x[index] = value
 
 
-@unobserved
 def setitem(x: Tracer, index: Any, value: Any) -> None:
     """`x[index] = value`: from here on, `x` and all its views have the new elements."""
+    root = value._root if isinstance(value, Tracer) else None
+    if x._root is None and (root is None or root._version == value._version):
+        _set(x, index, value)
+    else:  # which takes more than one call
+        recipes.applied("setitem", (x, index, value), {}, lambda: _set(x, index, value))
+
+
+def _set(x: Tracer, index: Any, value: Any) -> None:
+    """The same without a recipe."""
     if x._is_scalar():
         raise TypeError("a traced scalar does not support item assignment")
     value = as_operand(value)
@@ -46,9 +54,11 @@ def setitem(x: Tracer, index: Any, value: Any) -> None:
             "truncated and lose its derivative. Make the array with a float dtype"
         )
     plain = plain_index(x, index)
-    if plain is not None and len(getattr(value, "shape", ())) <= len(indexed_shape(plain)):
-        put_part(SetItem(plain), x, fit(x, value, indexed_shape(plain)))
-        return
+    if plain is not None:
+        shape = indexed_shape(plain)
+        if len(getattr(value, "shape", ())) <= len(shape):
+            put_part(SetItem(plain), x, fit(x, value, shape))
+            return
     alone = index[0] if isinstance(index, tuple) and len(index) == 1 else index
     if _is_mask_of(x, alone):
         if np.ndim(value) > 1:
@@ -88,6 +98,10 @@ def fit(x: Tracer, value: Any, shape: tuple[int, ...], new_axes: Sequence[int] =
 
     `new_axes` are axes of extent 1 that the index has and the place to write to has not.
     """
+    if isinstance(value, Tracer) and not new_axes:
+        aval = value._aval
+        if aval.shape == shape and aval.dtype is x._aval.dtype and aval.dtype.kind == "f":
+            return value
     if is_array(value):
         check_dtype(value.dtype)
         given = value

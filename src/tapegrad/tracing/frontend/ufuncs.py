@@ -13,21 +13,23 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.ir.tape import Aval, Literal, Operand, Var
+from tapegrad.ir.tape import Literal
 from tapegrad.primitives import binary, kinked, special
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise
-from tapegrad.tracing.again import made
+from tapegrad.tracing import recipes
 from tapegrad.tracing.answers import original_of
-from tapegrad.tracing.floating import watched, watching
-from tapegrad.tracing.frontend import contracting
-from tapegrad.tracing.frontend.folding import ufunc_method
+from tapegrad.tracing.floating import watching
+from tapegrad.tracing.frontend import contracting, vectorizing
+from tapegrad.tracing.frontend import known as known_calls
+from tapegrad.tracing.frontend.folding import folded_dtype, ufunc_method
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
     as_operand,
     as_tracer,
     cast,
     cast_all,
+    chosen,
     dtype_of,
     is_weak,
     loop_dtypes,
@@ -36,11 +38,9 @@ from tapegrad.tracing.frontend.operands import (
     store,
 )
 from tapegrad.tracing.instead import use
-from tapegrad.tracing.layout import is_ordered, lay_out
-from tapegrad.tracing.observe.observer import unobserved
-from tapegrad.tracing.source import at_line, user_source
-from tapegrad.tracing.trace import innermost
-from tapegrad.tracing.tracer import Tracer, kind_of
+from tapegrad.tracing.layout import lay_out
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
 
 
 def applied(primitive: Any, ufunc: np.ufunc, xs: Sequence[Any], dtype: Any = None) -> Tracer:
@@ -245,10 +245,8 @@ _COMPOSED: dict[np.ufunc, Handler] = {
     np.frexp: _frexp,
     np.ldexp: _ldexp,
     np.logaddexp2: _logaddexp2,
-    np.deg2rad: _scaled(np.deg2rad, np.pi / 180),
-    np.radians: _scaled(np.radians, np.pi / 180),
-    np.rad2deg: _scaled(np.rad2deg, 180 / np.pi),
-    np.degrees: _scaled(np.degrees, 180 / np.pi),
+    **{f: _scaled(f, np.pi / 180) for f in (np.deg2rad, np.radians)},
+    **{f: _scaled(f, 180 / np.pi) for f in (np.rad2deg, np.degrees)},
     np.heaviside: _heaviside,
     np.logical_and: _truth(ew.logical_and, np.logical_and),
     np.logical_or: _truth(ew.logical_or, np.logical_or),
@@ -318,7 +316,9 @@ def call_plain(
     if dtype is not None:
         xs = _of_dtype(ufunc, xs, np.dtype(dtype), casting)
     out = handler(*xs, **kwargs)
-    return out if dtype is None else cast(out, np.dtype(dtype))
+    if dtype is None:
+        return out
+    return tuple(cast(x, dtype) for x in out) if isinstance(out, tuple) else cast(out, dtype)
 
 
 def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype, casting: Any) -> list[Any]:
@@ -334,108 +334,44 @@ def _of_dtype(ufunc: np.ufunc, xs: Sequence[Any], dtype: np.dtype, casting: Any)
     return [x.value if isinstance(x, Literal) else x for x in cast_xs]
 
 
-@unobserved
 def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """What NumPy calls for a ufunc, or a method of it, with a tracer among its arguments."""
-    if method != "__call__" or kwargs:
-        func = ufunc if method == "__call__" else getattr(ufunc, method)
+    if method != "__call__":
+        func, given = getattr(ufunc, method), [method, *inputs]
+    elif kwargs:
+        func, given = ufunc, list(inputs)
+    else:
+        return _call_plainly(ufunc, inputs)
+
+    def run() -> Any:
         return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
-    kinds = _kinds(inputs)
-    known = _KNOWN.get((ufunc, kinds)) if kinds else None
+
+    return recipes.applied(ufunc, given, kwargs, run)
+
+
+def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
+    """`ufunc(*inputs)`."""
+    kinds = known_calls.kinds_of(inputs)
+    known = known_calls.KNOWN.get((ufunc, kinds)) if kinds else None
     if known is not None:
-        found = _again(known, inputs)
+        found = known_calls.again(known, inputs)
         if found is not None:
             return found
-    result = watching(ufunc, inputs, kwargs, lambda: _called(ufunc, method, inputs, {}))
-    if kinds and known is None:
-        _learn(ufunc, kinds, inputs, result)
-    return result
 
+    def run() -> Any:
+        return watching(ufunc, inputs, {}, lambda: _called(ufunc, "__call__", inputs, {}))
 
-# ---- calls that are like earlier ones
-
-# What calls of a ufunc on operands of these kinds come to, where that is one call of a primitive:
-# the primitive, the dtype of its operands, and the type of the result. A program makes the same
-# calls again and again, and working out what NumPy does with each takes most of a trace.
-_KNOWN: dict[tuple[np.ufunc, tuple[Any, ...]], tuple[Elementwise, np.dtype, Aval]] = {}
-_NUMBERS = (float, int, np.float64, np.float32)
-
-
-def _kinds(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """What the call depends on in its operands, besides their values: floating-point tracers and
-    numbers; empty if there are others."""
-    kinds: list[Any] = []
-    for x in inputs:
-        kind = type(x)
-        if kind in _NUMBERS:
-            if kind is int and not -(2**53) < x < 2**53:
-                return ()
-            kinds.append(kind)
-        elif isinstance(x, Tracer) and x._aval.dtype.kind == "f":
-            kinds.append(x._aval)
-        else:
-            return ()
-    return tuple(kinds)
-
-
-def known_call(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
-    """What a call on operands of these kinds came to, if that is known."""
-    kinds = _kinds(inputs)
-    return _KNOWN.get((ufunc, kinds)) if kinds else None
-
-
-def _again(known: tuple[Elementwise, np.dtype, Aval], inputs: Sequence[Any]) -> Tracer | None:
-    """The result of a call that is like an earlier one; None if it isn't, after all."""
-    primitive, dtype, aval = known
-    trace = innermost(inputs)
-    operands: list[Operand] = []
-    values = []
-    for x in inputs:
-        if isinstance(x, Tracer):
-            if x._trace is not trace:
-                return None
-            operand, value = x._read()
-            if value is None:
-                return None
-        else:
-            value = dtype.type(x)
-            operand = Literal(value)
-        operands.append(operand)
-        values.append(value)
-    if watched(trace):
-        return None
-    found = primitive.ufunc(*values)
-    if type(found) is np.ndarray and not aval.shape:
-        found = found[()]
-    src = trace.src or user_source()
-    tracer: Tracer = made(trace, primitive, tuple(operands), aval, src, kind_of(found, aval), found)
-    if len(aval.shape) > 1 and not is_ordered(primitive, inputs, values):
-        tracer._ordered = False
-    return tracer
-
-
-def _learn(ufunc: np.ufunc, kinds: tuple[Any, ...], inputs: Sequence[Any], result: Any) -> None:
-    """Remember what a call came to, if that is simple."""
-    primitive = _DIRECT.get(ufunc)
-    if not isinstance(primitive, Elementwise) or not isinstance(result, Tracer):
-        return
-    last = result._trace.builder.calls[-1]
-    types = {x.dtype for x in last.operands}
-    given = {kind.dtype for kind in kinds if isinstance(kind, Aval)}
-    made_of = [x._operand for x in inputs if isinstance(x, Tracer)]
-    if (
-        last.primitive is primitive
-        and last.outs == (result._operand,)
-        and len(last.operands) == len(inputs)
-        and [x for x in last.operands if isinstance(x, Var)] == made_of
-        and types == given
-        and len(types) == 1
-        and result._root is None
-    ):
-        _KNOWN[ufunc, kinds] = primitive, types.pop(), last.out.aval
+    if kinds and ufunc in _DIRECT:
+        result = run()
+        if known is None:
+            known_calls.learn(ufunc, _DIRECT[ufunc], kinds, inputs, result)
+        return result
+    return recipes.applied(ufunc, inputs, {}, run)
 
 
 def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    if vectorizing.is_of_function(ufunc):
+        return vectorizing.call(ufunc, method, inputs, kwargs)
     out = kwargs.pop("out", None)
     where = kwargs.pop("where", True)
     where = where if where is True else mask_of(where)
@@ -448,21 +384,18 @@ def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[st
             dtype = dtype.type
         if ufunc is not _VECDOT or set(kwargs) != {"axis"}:
             _no_more(ufunc, kwargs)
-        if casting in ("no", "equiv", "safe"):
-            _check_casting(ufunc, [as_operand(x) for x in inputs], dtype, casting)
+        if dtype is not None or casting in ("no", "equiv", "safe"):
+            _check(ufunc, inputs, dtype, casting)
         result = call_plain(ufunc, inputs, dtype, casting, **kwargs)
     else:
         if where is not True:
             kwargs["where"] = where
             where = True
+        if out is not None and kwargs.get("dtype") is None and method != "outer":
+            kwargs["dtype"] = folded_dtype(ufunc, inputs[0], out)
         result = ufunc_method(ufunc, method, inputs, kwargs)
     if out is None:
-        if where is not True:
-            raise UnsupportedError(
-                f"np.{ufunc.__name__}(..., where=...) without out= leaves elements "
-                f"uninitialised{at_line()}. Use np.where"
-            )
-        return scalar(_ordered(result, order))
+        return scalar(_ordered(chosen(where, result), order))
     outs = out if isinstance(out, tuple) else (out,)
     results = result if isinstance(result, tuple) else (result,)
     stored = tuple(
@@ -481,15 +414,14 @@ def _ordered(result: Any, order: str) -> Any:
     return result
 
 
-def _check_casting(ufunc: np.ufunc, xs: Sequence[Any], dtype: Any, casting: Any) -> None:
-    """NumPy's error for operands that would be cast, where `casting=` forbids it."""
-    for k, (x, loop) in enumerate(zip(xs, loop_dtypes(ufunc, xs, dtype), strict=False)):
-        given = dtype_of(x)
-        if not isinstance(given, type) and not np.can_cast(given, loop, casting):
-            raise TypeError(
-                f"Cannot cast ufunc {ufunc.__name__!r} input {k} from {given!r} to {loop!r} with "
-                f"casting rule {casting!r}"
-            )
+def _check(ufunc: np.ufunc, inputs: Sequence[Any], dtype: Any, casting: Any) -> None:
+    """NumPy's error for operands that `dtype=` and `casting=` don't let it take."""
+    if ufunc.signature:
+        return
+    given = [dtype_of(as_operand(x)) for x in inputs]
+    ones = [x(1) if isinstance(x, type) else np.ones(1, x) for x in given]
+    with np.errstate(all="ignore"):
+        ufunc(*ones, dtype=dtype, casting=casting)
 
 
 def _no_more(ufunc: np.ufunc, kwargs: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Sliding windows of arrays, which are views to NumPy, and copies here.
+"""Sliding windows of arrays, and other ways through their memory: views to NumPy, copies here.
 
 A write to either reaches the other in NumPy. That isn't followed: after one, reading the other is
 an error (see `tracing.layout`).
@@ -6,17 +6,25 @@ an error (see `tracing.layout`).
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.scatter import Stack
 from tapegrad.primitives.views import BroadcastTo, GetItem
+from tapegrad.tracing.answers import declare
+from tapegrad.tracing.attributes import laid_out
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.memory import copy_of
-from tapegrad.tracing.frontend.operands import as_tracer
+from tapegrad.tracing.frontend.operands import as_tracer, has_tracer
 from tapegrad.tracing.layout import note_may_alias
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.source import at_line
 
 MOST = 32  # slices that are stacked; longer windows are gathered
 
@@ -54,3 +62,72 @@ def _windows(x: Any, axis: int, extent: int) -> Any:
         GetItem((*whole[:axis], Slice(k, count), *whole[axis + 1 :]))(x) for k in range(extent)
     ]
     return Stack(x.ndim)(*parts)
+
+
+def as_strided(
+    x: Any, shape: Any = None, strides: Any = None, subok: bool = False, writeable: bool = True
+) -> Any:
+    """np.lib.stride_tricks.as_strided: the elements that are at these places of the memory. Where
+    one of them is several of the result, that can't be written to."""
+    x = as_tracer(x)
+    value = laid_out(x)
+    shape = x.shape if shape is None else tuple(map(int, shape))
+    strides = value.strides if strides is None else tuple(map(int, strides))
+    if len(shape) != len(strides):
+        raise ValueError("mismatch in length of strides and shape")
+    if any(n < 0 for n in shape):
+        raise ValueError("negative dimensions are not allowed")
+    asked = _offsets(shape, strides)
+    found = _places(x, asked, 0)
+    root = x._owner
+    if found is None and root is not x:
+        memory = laid_out(root)
+        if np.may_share_memory(value, memory):
+            found = _places(root, asked, _address(value) - _address(memory))
+    if found is None:
+        raise UnsupportedError(
+            f"np.lib.stride_tricks.as_strided reads memory{at_line()} that isn't an element of the "
+            "array. Pass the array that it is a part of, or index that"
+        )
+    held, places = found
+    out = held.reshape(-1)[places]
+    note_may_alias(out._owner, root)
+    out._owner._ordered = False
+    alone = len(np.unique(places)) == places.size
+    return out if alone and writeable else BroadcastTo(out.shape)(out)
+
+
+def _offsets(shape: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+    """How many bytes each element is behind the first."""
+    along = [np.arange(n) * step for n, step in zip(shape, strides, strict=True)]
+    return functools.reduce(np.add, np.ix_(*along), np.zeros((), int))
+
+
+def _address(value: np.ndarray) -> int:
+    return int(value.__array_interface__["data"][0])
+
+
+def _places(x: Any, asked: np.ndarray, behind: int) -> tuple[Any, np.ndarray] | None:
+    """The numbers of the elements of `x` that are so many bytes behind its first."""
+    held = _offsets(x.shape, laid_out(x).strides).reshape(-1)
+    order = np.argsort(held, kind="stable")
+    wanted = asked + behind
+    if not asked.size:
+        return x, asked.astype(np.intp)
+    if not held.size:
+        return None
+    at = np.minimum(np.searchsorted(held[order], wanted), held.size - 1)
+    return (x, order[at]) if (held[order][at] == wanted).all() else None
+
+
+@functools.wraps(np.lib.stride_tricks.as_strided)
+@unobserved
+def _as_strided(x: Any, *args: Any, **kwargs: Any) -> Any:
+    if not has_tracer(x):
+        return np.lib.stride_tricks.as_strided(x, *args, **kwargs)
+    return as_strided(dispatch.as_operand(x), *args, **kwargs)
+
+
+def declare_all() -> None:
+    """Fill the table."""
+    declare(np.lib.stride_tricks, "as_strided", _as_strided)

@@ -28,10 +28,13 @@ class Activation(Follower):
             "frame",
             "function",
             "known",
+            "looping",
+            "loops",
             "lowered",
             "numbers",
             "o",
             "program",
+            "resting",
             "returning",
             "sides",
             "then",
@@ -65,6 +68,9 @@ class Activation(Follower):
         self.numbers = (
             False  # whether it compares numbers and traced values, and asks for the truth
         )
+        self.loops: dict[int, Any] = {}  # those that may be closed, the one that goes round,
+        self.looping: Any = None
+        self.resting = 0, 0  # and from where to where nobody is called back: see `closed.py`
         self.then: Then | None = None  # what is noted when the running instruction is done
 
     def step(self, frame: FrameType, event: str, arg: Any) -> Any:
@@ -108,6 +114,20 @@ class Activation(Follower):
             except Exception as error:
                 o.fault(error)
         return None
+
+    def rest(self, first: int, last: int) -> None:
+        """Between these places Python calls back at each line only."""
+        frame = self.frame
+        self.resting = 2 * first, 2 * last
+        frame.f_trace, frame.f_trace_opcodes, frame.f_trace_lines = self.rests, False, True
+
+    def rests(self, frame: FrameType, event: str, arg: Any) -> Any:
+        """Python calls this at each line, and when the frame ends or raises."""
+        first, last = self.resting
+        if event == "line" and first <= frame.f_lasti <= last:
+            return None
+        frame.f_trace, frame.f_trace_opcodes, frame.f_trace_lines = self.step, True, False
+        return None if event == "line" else self.step(frame, event, arg)
 
     def top(self, k: int = 0) -> Any:
         """The operand number `k`, counted from the top of the stack."""

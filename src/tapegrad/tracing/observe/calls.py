@@ -6,8 +6,10 @@ array that goes to a traced call is an input of the tape, and isn't read.
 
 from __future__ import annotations
 
+import collections
 import contextvars
 import functools
+import gc
 import inspect
 import operator
 import os
@@ -91,10 +93,10 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
     if kind is DISPATCHER or kind is np.ufunc:
         if _harmless.get(id(f)) is not f:
             if is_harmless(f):
-                _harmless[id(f)] = f
+                _note_harmless(f)
             else:
-                o.reads.lost(name_of(f))
-        if not kwargs and all(map(CALM.__getitem__, map(type, args))):
+                _of_function(o, f)
+        if _are_calm(args, kwargs) and "out" not in kwargs:
             return None
         if f.__name__ in _TEXTS:
             o.printed(args)
@@ -102,13 +104,20 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
             o.changes(x)
         return o.taken([*args, *kwargs.values()] if kwargs else args)
     if kind is types.FunctionType:
-        if not is_own(f.__code__):
-            return _told(o, f) if is_silent(f.__code__) else None  # it is followed
-        if not f.__code__.co_filename.startswith(_TAPEGRAD) and not is_harmless(f):
-            o.reads.lost(name_of(f))
+        if _harmless.get(id(f)) is not f:
+            if not is_own(f.__code__):
+                return _told(o, f) if is_silent(f.__code__) else None  # it is followed
+            if f.__code__.co_filename.startswith(_TAPEGRAD) or is_harmless(f):
+                _note_harmless(f)
+            else:
+                o.reads.lost(name_of(f))
+        if _are_calm(args, kwargs):
+            return None
         return o.taken([*args, *kwargs.values()], whole=True)
     if f is randomness.seed():
         return _of_generator(o, f, (randomness.numpys(), *args), kwargs)
+    if _harmless.get(id(f)) is f and _are_calm(args, kwargs):
+        return None
     seeded = randomness.is_seeded(f, args, kwargs)
     if seeded is not None:
         if not seeded:
@@ -170,10 +179,39 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
             o.refuse(randomness.drawn_by(o.label, "os.urandom"))
         o.reads.lost(name_of(f))
         return None
+    if kind is types.BuiltinFunctionType and f in _OF_NUMBERS:
+        _note_harmless(f)
     return _method(o, f, args, kwargs)
 
 
-_harmless: dict[int, Any] = {}  # functions of NumPy's that are, by id
+def _of_function(o: Notes, f: np.ufunc) -> None:
+    """A ufunc that np.frompyfunc has made of a function, which it goes on to."""
+    for held in gc.get_referents(f):
+        if callable(held) and type(held) is not types.FunctionType:
+            o.reads.lost(name_of(f))  # in C, it isn't followed
+        elif callable(held) and o.reads.place(f) is not None and o.reads.place(held) is None:
+            o.reads.constant(held, name_of(held))
+
+
+MOST = 10_000  # functions that are held
+_harmless: dict[int, Any] = {}  # functions of C's and NumPy's that are, by id
+_OF_NUMBERS = {abs, divmod, len, max, min, pow, round, sum}  # and tell nothing else of them
+
+
+def _note_harmless(f: Any) -> None:
+    if len(_harmless) >= MOST:
+        _harmless.clear()
+    _harmless[id(f)] = f
+
+
+def _are_calm(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether there is nothing to be noted of any argument."""
+    for x in args:
+        if not CALM[type(x)]:
+            return False
+    return not kwargs or all(CALM[type(x)] for x in kwargs.values())
+
+
 _TAPEGRAD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 _UNBOUND = (
@@ -354,6 +392,7 @@ _CHANGING = {
     *("byteswap", "__init__", "move_to_end", "__setstate__", "__setattr__", "__delattr__"),
     "__imatmul__",
 }
+_PUTTING, _ENDED = ("append", "appendleft"), (list, collections.deque)
 _FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _TEXTS = {
     *("str", "repr", "ascii", "format", "format_map", "__str__", "__repr__", "__format__"),
@@ -389,7 +428,9 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
     texts = name in ("format", "format_map") and args and isinstance(args[0], str)
     if texts and not all(CALM[type(x)] for x in (*args[1:], *kwargs.values())):
         o.reads.lost("str.format")  # which may read attributes
-    note = o.taken([*args, *kwargs.values()])
+    # What puts one more value at an end doesn't look at those that are there.
+    puts = name in _PUTTING and args and type(args[0]) in _ENDED
+    note = o.taken([*(args[1:] if puts else args), *kwargs.values()])
     if args and name in _CHANGING:
         o.changes(args[0])
     elif len(args) > 1 and name == "at" and type(args[0]) is np.ufunc:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.instances import branch_of, rest_of
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES
 
 _EQUAL = (range, datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
@@ -84,6 +85,8 @@ def is_empty(cell: types.CellType) -> bool:
 _LARGE = 1 << 16  # bytes
 
 HELPERS = {
+    "branch_of": branch_of,
+    "rest_of": rest_of,
     "same_bytes": same_bytes,
     "marshalled": marshal.dumps,
     "signbit": np.signbit,

@@ -6,10 +6,10 @@ is one object outside may be two in the run, and a write to one of them is not s
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tapegrad.core.instances import branches, is_instance
 from tapegrad.core.locks import cached_property
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.primitives.base import Value
@@ -55,9 +55,9 @@ class Identities:
             parts = [(f"{text}[{self.reads.key(k)}]", x[k], copy[k]) for k in x]
         elif type(x) in CONTAINERS or isinstance(x, tuple):
             parts = [(f"{text}[{k}]", x[k], copy[k]) for k in range(len(x))]
-        elif dataclasses.is_dataclass(x):
-            names = [f.name for f in dataclasses.fields(x) if hasattr(copy, f.name)]
-            parts = [(f"{text}.{n}", getattr(x, n), getattr(copy, n)) for n in names]
+        elif is_instance(x):
+            both = zip(branches(x), branches(copy), strict=False)
+            parts = [(said.format(text), part, other) for (said, part), (_, other) in both]
         else:
             return
         if not isinstance(x, _IMMUTABLE):

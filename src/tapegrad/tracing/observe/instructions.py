@@ -16,6 +16,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
+from tapegrad.tracing.observe.closed import rest
 from tapegrad.tracing.observe.frames import (
     MISSING,
     entry,
@@ -327,6 +328,8 @@ def step_iterator(a: Activation, depth: int) -> None:
     place = a.o.reads.places.get(id(operand(a.stack, depth)))
     if place is not None:
         a.o.reads.lost(place.word)
+    elif a.loops:
+        rest(a, a.frame.f_lasti >> 1)
 
 
 # ---- calls

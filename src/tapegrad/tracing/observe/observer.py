@@ -33,6 +33,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import name_of, root_called
+from tapegrad.tracing.observe.closed import closed_loops
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.harmless import (
     CALM,
@@ -178,6 +179,7 @@ class Observer(Notes):
             self.fault(error)
         program, tops, known, _ = self.of_code(frame, program_of)
         a = Activation(self, frame, address, function, program, tops, known)
+        a.loops = closed_loops(frame.f_code)
         if self.apart is not None and self.apart.code is frame.f_code:
             self.apart.entered(a)
         return a.step
@@ -207,8 +209,7 @@ class Observer(Notes):
             self._argument(f"kwargs[{self.reads.key(name)}]", x)
 
     def _argument(self, text: str, x: Any) -> None:
-        import dataclasses
-
+        from tapegrad.core.instances import branches, is_instance
         from tapegrad.core.trees import is_traced
 
         if (isinstance(x, (*PLAIN, Value)) and type(x) in PLAIN_TYPES) or is_traced(x):
@@ -220,9 +221,9 @@ class Observer(Notes):
             for k, element in enumerate(x):
                 self._argument(f"{text}[{k}]", element)
             self._notes(text, x)
-        elif dataclasses.is_dataclass(x) and not isinstance(x, type):
-            for field in dataclasses.fields(x):
-                self._argument(f"{text}.{field.name}", getattr(x, field.name, None))
+        elif is_instance(x):
+            for said, part in branches(x):
+                self._argument(said.format(text), part)
             self._notes(text, x)
         else:
             self.reads.root(x, text, "an argument", like=not isinstance(x, (FunctionType, type)))
@@ -234,11 +235,11 @@ class Observer(Notes):
 
     def _notes(self, text: str, x: Any) -> None:
         """What an argument carries along that isn't traced."""
-        from tapegrad.core.trees import notes_of
+        from tapegrad.core.instances import noted
 
-        for name, value in notes_of(x).items():
+        for name, said, value in noted(x):
             if not CALM[type(value)]:
-                self.reads.root(value, f"{text}.{name}", name, like=False)
+                self.reads.root(value, said.format(text), name, like=False)
 
     def _entered(self, frame: FrameType, function: Any) -> None:
         if function is None or id(function) in self._functions:

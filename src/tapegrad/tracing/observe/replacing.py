@@ -74,6 +74,8 @@ _CALLERS = (
     *(itertools.starmap, itertools.accumulate, itertools.takewhile, itertools.dropwhile),
 )
 
+_FIRST = (map, filter, functools.partial, functools.reduce, itertools.starmap)  # what is called
+
 
 def _put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
     """The same where what is called goes on to what is answered: a partial function, and what calls
@@ -86,7 +88,10 @@ def _put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
         return
     for at in places:
         answer = answer_of(a.top(at))
-        if answer is not None and is_answered(answer, a.frame.f_code, ([],)):
+        if answer is None or not is_answered(answer, a.frame.f_code, ([],)):
+            continue
+        # A type may also be an argument of what is called: `partial(np.array, dtype=float)`
+        if not isinstance(answer.original, type) or (at == places[-1] and f in _FIRST):
             frames.replace(operand_at(a.stack, at), answer.by)
 
 

@@ -36,6 +36,7 @@ from tapegrad.tracing.observe.naming import Key, attribute
 from tapegrad.tracing.observe.reads import Reads
 
 Then = Callable[[Any], None]
+_FEW = 8  # entries of what is looked through each time
 
 
 class Uses:
@@ -75,7 +76,7 @@ class Uses:
         """Something harmless may read all of these values, but for arrays that become inputs of a
         tape on the way: that is known when it is done."""
         given = list(values)
-        values = [x for x in given if not CALM[type(x)]]
+        values = [x for x in given if not CALM[type(x)] and not self._is_made_here(x)]
         if not values:
             return None
         for x in values:  # a method of a generator is handed to C code, to be called
@@ -101,6 +102,21 @@ class Uses:
                     self.reads.lost(self.reads.arrays_of(x)[0].word)
 
         return then
+
+    def _is_made_here(self, x: Any) -> bool:
+        """Whether this is a slice, a tuple or a list that nobody outside has, of values of which
+        nothing is to be noted, as most indices are."""
+        kind = type(x)
+        if kind is slice:
+            held: Any = x.start, x.stop, x.step
+        elif (kind is tuple or kind is list) and len(x) <= _FEW:
+            held = x
+        else:
+            return False
+        for y in held:
+            if not CALM[type(y)] and not (type(y) is slice and self._is_made_here(y)):
+                return False
+        return self.reads.place(x) is None
 
     def given_back(self, x: Any) -> None:
         """The function returns this, which isn't traced. The caller gets another one each time, so

@@ -31,6 +31,7 @@ class Follower:
 if sys.version_info < (3, 12):
     # Whether the prefix of an instruction, EXTENDED_ARG, is told in its place.
     PREFIX_TOLD = True
+    CAN_REST = True  # whether a frame can be called back at its lines alone: see `closed`
 
     def follow(frame: FrameType, codes: dict[int, CodeType]) -> None:
         """Python calls back before each instruction of this frame. The codes of those that are
@@ -50,6 +51,7 @@ if sys.version_info < (3, 12):
 
 else:
     PREFIX_TOLD = False
+    CAN_REST = False
 
     _monitoring = sys.monitoring
     _lock = threading.RLock()

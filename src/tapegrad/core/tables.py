@@ -1,0 +1,203 @@
+"""pandas' Series and DataFrames as trees: their numbers are branches, their labels stay with them.
+
+pandas isn't imported: who passes one of its objects has done that. A Series has one branch, and so
+has a DataFrame whose columns are of one dtype; else each column is one. Columns of other things
+than numbers are no branches to be traced, but compared by what is in them.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.instances import Functions
+from tapegrad.core.statics import Keyed, exact_key
+from tapegrad.core.values import Value
+
+
+def pandas() -> Any:
+    """The module, if the program has it."""
+    return sys.modules.get("pandas")
+
+
+def is_series(x: Any) -> bool:
+    """Whether this is a Series, and of no class derived from it."""
+    return type(x) is getattr(pandas(), "Series", None)
+
+
+def is_frame(x: Any) -> bool:
+    """Whether this is a DataFrame, and of no class derived from it."""
+    return type(x) is getattr(pandas(), "DataFrame", None)
+
+
+class Column(Keyed):
+    """A column of what isn't numbers, as it is now."""
+
+    def __init__(self, series: Any) -> None:
+        self.series = series
+        self.key = contents_key(series.array)
+
+    def __repr__(self) -> str:
+        return f"a column of dtype {self.series.dtype}"
+
+
+class Labels:
+    """What a Series or a DataFrame is besides its numbers: its index, and its name or its columns.
+
+    A `whole` frame is one array of two axes; others are a list of columns."""
+
+    def __init__(self, index: Any, columns: Any = None, name: Any = None, whole: bool = True):
+        self.index, self.columns, self.name, self.whole = index, columns, name, whole
+
+    @property
+    def key(self) -> Any:
+        name = exact_key(self.name)
+        columns = None if self.columns is None else index_key(self.columns)
+        return index_key(self.index), columns, _unlike() if name is None else name, self.whole
+
+    def __repr__(self) -> str:
+        if self.columns is None:
+            return f"Series of {len(self.index)}"
+        return f"DataFrame of {len(self.index)} rows with the columns {list(self.columns)}"
+
+
+def is_of_numbers(dtype: Any) -> bool:
+    """Whether a column's dtype is one of NumPy's, of numbers."""
+    return isinstance(dtype, np.dtype) and dtype.kind in "fiubc"
+
+
+def taken_apart(x: Any) -> tuple[list[Any], Labels]:
+    """The branches of a Series or DataFrame, and its labels."""
+    if is_series(x):
+        return [_numbers(x)], Labels(x.index, name=x.name)
+    dtypes = list(x.dtypes)
+    whole = bool(dtypes) and is_of_numbers(dtypes[0]) and all(d == dtypes[0] for d in dtypes)
+    # pandas has columns one after the other in memory.
+    columns = [x.to_numpy().T] if whole else [_numbers(x.iloc[:, k]) for k in range(len(dtypes))]
+    return columns, Labels(x.index, x.columns, whole=whole)
+
+
+def _numbers(series: Any) -> Any:
+    return series.to_numpy() if is_of_numbers(series.dtype) else Column(series)
+
+
+def built(labels: Labels, branches: Sequence[Any]) -> Any:
+    """A Series or DataFrame of pandas', of arrays."""
+    pd = pandas()
+    if all(x is None for x in branches) and branches:  # cotangents of integers
+        return None
+    values = [x.series.array if isinstance(x, Column) else x for x in branches]
+    if labels.columns is None:
+        return pd.Series(values[0], index=labels.index, name=labels.name, copy=False)
+    if labels.whole:
+        return pd.DataFrame(values[0].T, labels.index, labels.columns, copy=False)
+    there = [k for k, x in enumerate(values) if x is not None]
+    frame = pd.DataFrame({k: values[k] for k in there}, index=labels.index)
+    frame.columns = labels.columns[there]
+    return frame
+
+
+def turned(labels: Labels, branches: Sequence[Any]) -> list[Any]:
+    """The arrays of the branches, whose rows are those of the table; and back."""
+    if labels.columns is None or not labels.whole:
+        return list(branches)
+    return [getattr(x, "T", x) for x in branches]
+
+
+def names_of(labels: Labels) -> list[str]:
+    """What messages call the branches."""
+    if labels.columns is None or labels.whole:
+        return [""]  # as the whole is
+    return [str(name) for name in labels.columns]
+
+
+def as_trees(stand_in: type, made: Any) -> None:
+    """Let `made(labels, arrays)` make what stands for a Series or DataFrame while a function is
+    traced: instances of `stand_in`, which hold both."""
+    from tapegrad.core import instances
+
+    def unflatten(labels: Labels, branches: Sequence[Any]) -> Any:
+        plain = all(isinstance(x, (np.ndarray, np.generic, Column, type(None))) for x in branches)
+        traced = any(isinstance(x, Value) for x in branches)
+        if plain and not traced:
+            return built(labels, branches)
+        return made(labels, turned(labels, branches))
+
+    def key(cls: type, labels: Labels) -> Any:
+        return labels.key
+
+    def stood_in(x: Any) -> Any:
+        branches, labels = taken_apart(x)
+        return made(labels, turned(labels, branches))
+
+    def held(x: Any) -> tuple[list[Any], Labels]:
+        return turned(x._labels, x._branches), x._labels
+
+    def adopted(cls: type) -> Functions | None:
+        if cls in (getattr(pandas(), "Series", None), getattr(pandas(), "DataFrame", None)):
+            return Functions(taken_apart, unflatten, key, names_of, stood_in)
+        return None
+
+    own = Functions(held, unflatten, key, names_of)
+    instances.declare(stand_in, own)
+    instances.adopt("pandas", adopted)
+
+
+# ---- keys of labels, and of what is in columns
+
+
+class _Unlike:
+    """Equal to nothing, not even to itself: of what can change without notice."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = object.__hash__
+
+
+_unlike = _Unlike
+_known: dict[int, tuple[weakref.ref[Any], Any]] = {}  # of indices, which never change
+
+
+def index_key(index: Any) -> Any:
+    """Equal for indices that no function tells apart. Their names can be set in place."""
+    held, content = _known.get(id(index), (None, None))
+    if held is None or held() is not index:
+        content = _content_key(index)
+        forget: Any = functools.partial(_known.pop, id(index))
+        _known[id(index)] = weakref.ref(index, forget), content
+    names = [exact_key(name) for name in index.names]
+    return content, tuple([_unlike() if name is None else name for name in names])
+
+
+def _content_key(index: Any) -> Any:
+    kind, pd = type(index), pandas()
+    if kind is pd.RangeIndex:
+        return kind, index.start, index.stop, index.step
+    if kind is pd.MultiIndex:
+        codes = [np.asarray(c).tobytes() for c in index.codes]
+        return kind, tuple(map(index_key, index.levels)), tuple(codes)
+    return kind, str(getattr(index, "freq", None)), contents_key(index.array)
+
+
+def contents_key(array: Any) -> Any:
+    """Equal for columns of the same dtype with the same in them."""
+    dtype = str(array.dtype)
+    if is_of_numbers(array.dtype):
+        return dtype, np.asarray(array).tobytes()
+    if hasattr(array, "asi8"):  # dates and durations
+        return dtype, array.asi8.tobytes()
+    if hasattr(array, "codes") and hasattr(array, "categories"):
+        codes = np.asarray(array.codes).tobytes()
+        return dtype, bool(array.ordered), codes, index_key(array.categories)
+    missing = pandas().NA
+    found = [_Missing if x is missing else exact_key(x) for x in array]
+    return dtype, _unlike() if None in found else tuple(found)
+
+
+_Missing = "missing"

@@ -1,0 +1,375 @@
+"""What stands for pandas' DataFrames while a function is traced, and operations on all that has
+labels."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.tables import Column, Labels, as_trees, is_frame, is_series, pandas
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.labelled import (
+    OPERATORS,
+    At,
+    Labelled,
+    Reductions,
+    TracedSeries,
+    check_index,
+    made,
+    places,
+    reduced,
+    refused,
+    rows_of,
+    stood_in,
+)
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.tracer import Tracer
+
+
+class TracedFrame(Reductions, Labelled):
+    """What stands for a DataFrame: one array, or a list of columns."""
+
+    __class__ = property(lambda self: pandas().DataFrame)
+
+    columns = property(lambda self: self._labels.columns)
+    shape = property(lambda self: (len(self), len(self._labels.columns)))
+    ndim = property(lambda self: 2)
+    size = property(lambda self: len(self) * len(self._labels.columns))
+    empty = property(lambda self: self.size == 0)
+    values = property(lambda self: self._array())
+
+    def _column(self, k: int) -> Any:
+        """The numbers of a column."""
+        x = self._branches[0][:, k] if self._labels.whole else self._branches[k]
+        if isinstance(x, Column):
+            name = self._labels.columns[k]
+            raise refused(
+                f"the column {name!r} of dtype {x.series.dtype} among traced values",
+                "Choose the columns of numbers first: df[['a', 'b']]",
+            )
+        return x
+
+    def _each(self) -> list[Any]:
+        return [self._column(k) for k in range(len(self._labels.columns))]
+
+    def _array(self) -> Any:
+        if self._labels.whole:
+            return self._branches[0]
+        columns = self._each()
+        if not columns:
+            raise refused("the array of a DataFrame without columns")
+        kinds = {x.dtype.kind == "b" for x in columns}
+        if len(kinds) > 1:
+            raise refused("the array of a DataFrame with columns of booleans and of numbers")
+        dtype = np.result_type(*[x.dtype for x in columns])
+        return np.stack([x if x.dtype == dtype else x.astype(dtype) for x in columns], axis=1)
+
+    @unobserved
+    def to_numpy(self, dtype: Any = None, copy: bool = False) -> Any:
+        x = self._array() if dtype is None else self._array().astype(dtype)
+        return x.copy() if copy else x
+
+    def _like(self, index: Any, columns: Any, values: Any) -> Any:
+        return made(Labels(index, columns), [values])
+
+    @unobserved
+    def copy(self, deep: bool = True) -> Any:
+        return made(
+            self._labels, [x if isinstance(x, Column) else x.copy() for x in self._branches]
+        )
+
+    @property
+    def T(self) -> Any:
+        return self._like(self._labels.columns, self._labels.index, self._array().T)
+
+    # ---- columns and entries
+
+    def _series(self, k: int) -> Any:
+        name, x = self._labels.columns[k], self._branches[0 if self._labels.whole else k]
+        if isinstance(x, Column):
+            return x.series
+        return made(Labels(self._labels.index, name=name), [self._column(k)])
+
+    def _chosen(self, key: Any) -> Any:
+        """Columns by their places."""
+        if isinstance(key, (int, np.integer)):
+            return self._series(int(key))
+        columns = self._labels.columns[key]
+        if self._labels.whole:
+            return self._like(self._labels.index, columns, self._branches[0][:, key])
+        picked = [self._branches[k] for k in np.arange(len(self._branches))[key]]
+        return made(_labels_of(self._labels.index, columns, picked), _as_whole(picked))
+
+    @unobserved
+    def __getitem__(self, key: Any) -> Any:
+        return self._chosen(places(self._labels.columns, key, "DataFrame"))
+
+    def __getattr__(self, name: str) -> Any:
+        real = hasattr(pandas().DataFrame, name)
+        if not name.startswith("_") and not real and name in self._labels.columns:
+            return self[name]
+        return super().__getattr__(name)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._labels.columns
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._labels.columns)
+
+    def keys(self) -> Any:
+        return self._labels.columns
+
+    def items(self) -> Iterator[Any]:
+        return iter((c, self._series(k)) for k, c in enumerate(self._labels.columns))
+
+    def _rows(self, rows: Any, columns: Any) -> Any:
+        """Entries by the places of their rows and columns."""
+        if not isinstance(columns, slice) or columns != slice(None):
+            self = self._chosen(columns)
+        if isinstance(self, TracedSeries):
+            return self.iloc[rows]
+        if isinstance(rows, slice) and rows == slice(None):
+            return self
+        if isinstance(rows, (int, np.integer)):
+            name = self._labels.index[rows]
+            return made(Labels(self._labels.columns, name=name), [self._array()[rows]])
+        if not isinstance(rows, (slice, list, np.ndarray)):
+            raise refused(f"rows of a DataFrame by a {type(rows).__name__}")
+        labels = Labels(
+            rows_of(self._labels.index, rows), self._labels.columns, whole=self._labels.whole
+        )
+        if any(isinstance(x, Column) for x in self._branches):
+            raise refused("rows of a DataFrame with columns that aren't numbers")
+        return made(labels, [x[rows] for x in self._branches])
+
+    @property
+    def iloc(self) -> At:
+        return At(lambda key: self._rows(*(key if isinstance(key, tuple) else (key, slice(None)))))
+
+    @property
+    def loc(self) -> At:
+        def chosen(key: Any) -> Any:
+            rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+            whole = [isinstance(k, slice) and k == slice(None) for k in (rows, columns)]
+            at = rows if whole[0] else places(self._labels.index, rows, "DataFrame")
+            on = columns if whole[1] else places(self._labels.columns, columns, "DataFrame")
+            return self._rows(at, on)
+
+        return At(chosen)
+
+    # ---- sums and products
+
+    def _reduced(self, name: str, axis: Any, skipna: bool, ddof: Any) -> Any:
+        if axis in (1, "columns"):
+            found = reduced(name, self._array(), skipna, 1, **ddof)
+            return made(Labels(self._labels.index), [found])
+        if axis not in (0, "index"):
+            raise refused(f"DataFrame.{name} over both axes")
+        if self._labels.whole:
+            found = reduced(name, self._branches[0], skipna, 0, **ddof)
+        else:
+            each = [reduced(name, x, skipna, **ddof) for x in self._each()]
+            if any(x.dtype.kind == "b" for x in each) or not each:
+                raise refused(f"DataFrame.{name} of columns of booleans")
+            found = np.stack(each)
+        return made(Labels(self._labels.columns), [found])
+
+    def _numpys(self, name: str, args: Any, kwargs: Any) -> Any:
+        raise refused(
+            f"np.{name} of a DataFrame", f"Use df.{name}(), or np.{name}(df.to_numpy(), ...)"
+        )
+
+    @unobserved
+    def dot(self, other: Any) -> Any:
+        return dispatch.labelled(operator.matmul, (self, other))
+
+    @unobserved
+    def __matmul__(self, other: Any) -> Any:
+        return dispatch.labelled(operator.matmul, (self, other))
+
+    @unobserved
+    def __rmatmul__(self, other: Any) -> Any:
+        return dispatch.labelled(operator.matmul, (other, self))
+
+
+def _labels_of(index: Any, columns: Any, branches: Sequence[Any]) -> Labels:
+    return Labels(index, columns, whole=_is_whole(branches))
+
+
+def _is_whole(columns: Sequence[Any]) -> bool:
+    """Whether columns make one array."""
+    if not columns or any(isinstance(x, Column) for x in columns):
+        return False
+    return all(x.dtype == columns[0].dtype for x in columns)
+
+
+def _as_whole(columns: Sequence[Any]) -> list[Any]:
+    return [np.stack(columns, axis=1)] if _is_whole(columns) else list(columns)
+
+
+TracedFrame.__name__ = "DataFrame"
+
+
+# ---- operations
+
+
+def labelled(op: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+    """What an operator or a universal function of NumPy's is on operands with labels."""
+    op, xs = OPERATORS.get(op, op), [stood_in(x) for x in inputs]
+    if op is operator.matmul:
+        return _product(*xs)
+    if op not in _KNOWN and not isinstance(op, np.ufunc):
+        raise refused(f"{op.__name__} of a Series or DataFrame")
+    signs = op is operator.neg or op is operator.pos
+    if signs and any(x.dtype == np.bool_ for x in _arrays(xs)):
+        raise refused("the sign of booleans")
+    with np.errstate(all="ignore") if op in _KNOWN else np.errstate():  # as pandas does
+        if any(isinstance(x, TracedFrame) for x in xs):
+            return _on_frames(op, xs)
+        return _on_series(op, xs)
+
+
+def _arrays(xs: Sequence[Any]) -> list[Any]:
+    """The arrays of operands with labels."""
+    found = [b for x in xs if isinstance(x, Labelled) for b in x._branches]
+    return [b for b in found if not isinstance(b, Column)]
+
+
+_KNOWN = {
+    *(operator.add, operator.sub, operator.mul, operator.truediv, operator.pow, operator.neg),
+    *(operator.pos, operator.abs, operator.lt, operator.le, operator.gt, operator.ge),
+    *(operator.eq, operator.ne, operator.and_, operator.or_, operator.xor, operator.invert),
+}
+
+
+def _on_series(op: Any, xs: Sequence[Any]) -> Any:
+    series = [x for x in xs if isinstance(x, TracedSeries)]
+    first, name = series[0], series[0].name
+    for x in series[1:]:
+        check_index(first.index, x.index, "an operation")
+        if not (x.name is name or (type(x.name) is type(name) and x.name == name)):
+            name = None
+    values = [_values(x, (len(first),), first.dtype) for x in xs]
+    results = op(*values)
+    if isinstance(results, tuple):
+        return tuple([first._with(x, name=name) for x in results])
+    return first._with(results, name=name)
+
+
+def _values(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An operand's numbers, which are as many as those that they meet, or one."""
+    if isinstance(x, Labelled):
+        return x.to_numpy()
+    x = np.asarray(x) if isinstance(x, (list, tuple)) and not _has_tracers(x) else x
+    x = dispatch.as_operand(x)
+    if np.ndim(x) == 0:
+        if isinstance(x, (np.generic, np.ndarray)) or (isinstance(x, Tracer) and not x._weak):
+            number = 0.0 if x.dtype.kind == "f" else x.dtype.type(0).item()
+            if np.result_type(dtype, x.dtype) != np.result_type(dtype, number):
+                raise refused(
+                    f"a {x.dtype} number with a Series of {dtype}, which pandas takes for a number "
+                    "of Python's,"
+                )
+        return x
+    if x.shape != shape and x.size == 1:
+        raise refused(f"an array of shape {x.shape} with a Series or DataFrame of shape {shape}")
+    if x.shape != shape:
+        raise ValueError(f"a Series or DataFrame of shape {shape} meets an array of {x.shape}")
+    return x
+
+
+def _has_tracers(x: Any) -> bool:
+    return isinstance(x, Tracer) or (isinstance(x, (list, tuple)) and any(map(_has_tracers, x)))
+
+
+def _on_frames(op: Any, xs: Sequence[Any]) -> Any:
+    first = next(x for x in xs if isinstance(x, TracedFrame))
+    index, columns = first._labels.index, first._labels.columns
+    if isinstance(op, np.ufunc) and any(isinstance(x, TracedSeries) for x in xs):
+        raise refused(f"np.{op.__name__} of a DataFrame and a Series")
+    for x in xs:
+        if isinstance(x, TracedFrame):
+            check_index(index, x._labels.index, "an operation")
+            check_index(columns, x._labels.columns, "an operation")
+        elif isinstance(x, TracedSeries):
+            check_index(columns, x.index, "an operation")
+    own_dtype = first._labels.whole and first._branches[0].dtype == np.float64
+    if isinstance(op, np.ufunc) and op.nin > 1 and not own_dtype:  # numbers become float64
+        raise refused(f"np.{op.__name__} of a DataFrame that isn't one of float64")
+    if all(x._labels.whole for x in xs if isinstance(x, TracedFrame)):
+        dtype = first._branches[0].dtype
+        results = op(*[_across(x, first.shape, dtype) for x in xs])
+        if isinstance(results, tuple):
+            return tuple([first._like(index, columns, x) for x in results])
+        return first._like(index, columns, results)
+    if op not in _KNOWN:
+        raise refused(f"np.{op.__name__} of a DataFrame with columns of several dtypes")
+    found = []
+    for k in range(len(columns)):
+        own = [_of_column(x, k, first) for x in xs]
+        found.append(op(*own))
+    return made(_labels_of(index, columns, found), _as_whole(found))
+
+
+def _across(x: Any, shape: tuple[int, int], dtype: Any) -> Any:
+    """An operand's numbers, as they meet those of a frame."""
+    if isinstance(x, TracedSeries):
+        return x.to_numpy()[None, :]
+    if isinstance(x, (np.ndarray, Tracer)) and x.shape == shape[1:]:
+        return x[None, :]
+    return _values(x, shape, dtype)
+
+
+def _of_column(x: Any, k: int, frame: TracedFrame) -> Any:
+    """What of an operand meets a column of a frame."""
+    if isinstance(x, TracedFrame):
+        return x._column(k)
+    if isinstance(x, TracedSeries):
+        return x.to_numpy()[k]
+    if isinstance(x, (np.ndarray, Tracer)) and x.shape == frame.shape[1:]:
+        return x[k]
+    values = _values(x, frame.shape, frame._column(k).dtype)
+    return values if np.ndim(values) == 0 else values[:, k]
+
+
+def _product(x: Any, y: Any) -> Any:
+    """x @ y. What has labels keeps those of the axes that stay."""
+    if isinstance(x, Labelled) and isinstance(y, Labelled):
+        inner = x._labels.index if isinstance(x, TracedSeries) else x._labels.columns
+        check_index(inner, y._labels.index, "a product")
+    a, b = (v.to_numpy() if isinstance(v, Labelled) else dispatch.as_operand(v) for v in (x, y))
+    if np.ndim(a) == 0 or np.ndim(b) == 0 or np.ndim(a) > 2 or np.ndim(b) > 2:
+        raise refused("a product with an array of this many axes")
+    found = a @ b
+    rows = x._labels.index if isinstance(x, TracedFrame) else None
+    columns = y._labels.columns if isinstance(y, TracedFrame) else None
+    if isinstance(x, Labelled) and isinstance(y, Labelled):
+        if rows is not None and columns is not None:
+            return made(Labels(rows, columns), [found])
+        kept = rows if rows is not None else columns
+        return found if kept is None else made(Labels(kept), [found])
+    if rows is not None:  # with an array, whose axis is numbered
+        if np.ndim(b) == 1:
+            return made(Labels(rows), [found])
+        return made(Labels(rows, pandas().RangeIndex(b.shape[1])), [found])
+    if columns is not None:
+        if np.ndim(a) == 1:
+            return made(Labels(columns), [found])
+        return made(Labels(pandas().RangeIndex(a.shape[0]), columns), [found])
+    return found
+
+
+def has_labels(x: Any) -> bool:
+    """Whether this is a Series or DataFrame, or stands for one."""
+    kind = type(x)
+    if kind.__module__.partition(".")[0] == "pandas":
+        return is_series(x) or is_frame(x)
+    return kind is TracedSeries or kind is TracedFrame
+
+
+dispatch.frame = TracedFrame
+for _kind in (TracedSeries, TracedFrame):
+    as_trees(_kind, made)

@@ -1,0 +1,98 @@
+"""Calls of universal functions that are like earlier ones: one call of a primitive each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval, Literal, Operand, Var
+from tapegrad.primitives.base import Elementwise
+from tapegrad.tracing.again import made
+from tapegrad.tracing.floating import watched
+from tapegrad.tracing.layout import is_ordered
+from tapegrad.tracing.source import user_source
+from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.tracer import Tracer, kind_of
+
+# What calls of a ufunc on operands of these kinds come to, where that is one call of a primitive:
+# the primitive, the dtype of its operands, and the type of the result. A program makes the same
+# calls again and again, and working out what NumPy does with each takes most of a trace.
+KNOWN: dict[tuple[np.ufunc, tuple[Any, ...]], tuple[Elementwise, np.dtype, Aval]] = {}
+_NUMBERS = (float, int, np.float64, np.float32)
+
+
+def kinds_of(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """What the call depends on in its operands, besides their values: floating-point tracers and
+    numbers; empty if there are others."""
+    kinds: list[Any] = []
+    for x in inputs:
+        kind = type(x)
+        if kind in _NUMBERS:
+            if kind is int and not -(2**53) < x < 2**53:
+                return ()
+            kinds.append(kind)
+        elif isinstance(x, Tracer) and x._aval.dtype.kind == "f":
+            kinds.append(x._aval)
+        else:
+            return ()
+    return tuple(kinds)
+
+
+def known_call(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
+    """What a call on operands of these kinds came to, if that is known."""
+    kinds = kinds_of(inputs)
+    return KNOWN.get((ufunc, kinds)) if kinds else None
+
+
+def again(known: tuple[Elementwise, np.dtype, Aval], inputs: Sequence[Any]) -> Tracer | None:
+    """The result of a call that is like an earlier one; None if it isn't, after all."""
+    primitive, dtype, aval = known
+    trace = innermost(inputs)
+    operands: list[Operand] = []
+    values = []
+    for x in inputs:
+        if isinstance(x, Tracer):
+            if x._trace is not trace:
+                return None
+            operand, value = x._read()
+            if value is None:
+                return None
+        else:
+            value = dtype.type(x)
+            operand = Literal(value)
+        operands.append(operand)
+        values.append(value)
+    if watched(trace):
+        return None
+    found = primitive.ufunc(*values)
+    if type(found) is np.ndarray and not aval.shape:
+        found = found[()]
+    src = trace.src or user_source()
+    tracer: Tracer = made(trace, primitive, tuple(operands), aval, src, kind_of(found, aval), found)
+    if len(aval.shape) > 1 and not is_ordered(primitive, inputs, values):
+        tracer._ordered = False
+    return tracer
+
+
+def learn(
+    ufunc: np.ufunc, primitive: Any, kinds: tuple[Any, ...], inputs: Sequence[Any], result: Any
+) -> None:
+    """Remember what a call came to, for which there is this primitive, if that is simple."""
+    if not isinstance(primitive, Elementwise) or not isinstance(result, Tracer):
+        return
+    last = result._trace.builder.calls[-1]
+    types = {x.dtype for x in last.operands}
+    given = {kind.dtype for kind in kinds if isinstance(kind, Aval)}
+    made_of = [x._operand for x in inputs if isinstance(x, Tracer)]
+    if (
+        last.primitive is primitive
+        and last.outs == (result._operand,)
+        and len(last.operands) == len(inputs)
+        and [x for x in last.operands if isinstance(x, Var)] == made_of
+        and types == given
+        and len(types) == 1
+        and result._root is None
+    ):
+        KNOWN[ufunc, kinds] = primitive, types.pop(), last.out.aval

@@ -1,0 +1,436 @@
+"""What stands for pandas' Series and DataFrames while a function is traced.
+
+It has their labels, and traced values in the place of their numbers. What programs do most with
+them is followed: arithmetic, NumPy's universal functions, choosing columns and entries, sums, means
+and the like, products, and the way out, `.to_numpy()`. Labels are pandas' own, and what is done
+with them pandas does. Everything else is refused by its name.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.tables import (
+    Column,
+    Labels,
+    built,
+    is_frame,
+    is_series,
+    pandas,
+    taken_apart,
+    turned,
+)
+from tapegrad.errors import UnsupportedError
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.texts import tell
+from tapegrad.tracing.tracer import Tracer
+
+
+def refused(what: str, fix: str = "") -> UnsupportedError:
+    """The error for what isn't followed."""
+    fix = fix or "Take the numbers out first, by x.to_numpy()"
+    return UnsupportedError(f"{what} isn't followed{at_line()}. {fix}")
+
+
+def made(labels: Labels, branches: Sequence[Any]) -> Labelled:
+    """What stands for a Series or DataFrame."""
+    kind = TracedSeries if labels.columns is None else dispatch.frame
+    found: Labelled = kind(labels, list(branches))
+    return found
+
+
+def stood_in(x: Any) -> Any:
+    """A Series or DataFrame of pandas' as what stands for one; anything else as it is."""
+    if not (is_series(x) or is_frame(x)):
+        return x
+    branches, labels = taken_apart(x)
+    return made(labels, turned(labels, branches))
+
+
+def same_index(x: Any, y: Any) -> bool:
+    """Whether pandas takes two indices for one, whichever of the two it keeps."""
+    return x is y or (x.dtype == y.dtype and list(x.names) == list(y.names) and x.equals(y))
+
+
+def check_index(x: Any, y: Any, what: str) -> None:
+    """An error unless labels are the same: pandas would bring the entries into one order."""
+    if not same_index(x, y):
+        raise refused(
+            f"{what} of Series or DataFrames with different labels",
+            "Bring them into one order first, or take the numbers out, by x.to_numpy()",
+        )
+
+
+def _binary(op: Callable[[Any, Any], Any], turned: bool = False) -> Any:
+    @unobserved
+    def method(self: Any, other: Any) -> Any:
+        if not _is_operand(other):
+            return NotImplemented
+        return dispatch.labelled(op, (other, self) if turned else (self, other))
+
+    return method
+
+
+def _method(name: str) -> Any:
+    """The operator as a method, which could be told more."""
+
+    def method(self: Any, other: Any, *args: Any, **kwargs: Any) -> Any:
+        if args or kwargs:
+            raise refused(f"{self._kind}.{name} with further arguments")
+        return getattr(self, f"__{name}__")(other)
+
+    return method
+
+
+def _unary(op: Callable[[Any], Any]) -> Any:
+    @unobserved
+    def method(self: Any) -> Any:
+        return dispatch.labelled(op, (self,))
+
+    return method
+
+
+def _is_operand(x: Any) -> bool:
+    kinds = (Labelled, Tracer, np.ndarray, np.generic, int, float, list, tuple)
+    return isinstance(x, kinds) or is_series(x) or is_frame(x)
+
+
+class Labelled:
+    """The operators and protocols of what stands for a Series or a DataFrame."""
+
+    __hash__ = None  # type: ignore[assignment]
+    __array_priority__ = 2000.0
+    _labels_first = True  # traced arrays leave NumPy's functions to what is here
+    __pandas_priority__ = 10000  # pandas' own operators ask this first
+
+    def __init__(self, labels: Labels, branches: list[Any]) -> None:
+        self._labels, self._branches = labels, branches
+
+    __add__, __radd__ = _binary(operator.add), _binary(operator.add, True)
+    __sub__, __rsub__ = _binary(operator.sub), _binary(operator.sub, True)
+    __mul__, __rmul__ = _binary(operator.mul), _binary(operator.mul, True)
+    __truediv__, __rtruediv__ = _binary(operator.truediv), _binary(operator.truediv, True)
+    __pow__, __rpow__ = _binary(operator.pow), _binary(operator.pow, True)
+    __and__, __rand__ = _binary(operator.and_), _binary(operator.and_, True)
+    __or__, __ror__ = _binary(operator.or_), _binary(operator.or_, True)
+    __xor__, __rxor__ = _binary(operator.xor), _binary(operator.xor, True)
+    __mod__, __rmod__ = _binary(operator.mod), _binary(operator.mod, True)
+    __floordiv__, __rfloordiv__ = _binary(operator.floordiv), _binary(operator.floordiv, True)
+    __divmod__, __rdivmod__ = _binary(divmod), _binary(divmod, True)
+    __lt__, __le__ = _binary(operator.lt), _binary(operator.le)
+    __gt__, __ge__ = _binary(operator.gt), _binary(operator.ge)
+    __eq__, __ne__ = _binary(operator.eq), _binary(operator.ne)
+    __neg__, __abs__ = _unary(operator.neg), _unary(operator.abs)
+    __pos__, __invert__ = _unary(operator.pos), _unary(operator.invert)
+    add, radd, sub, rsub = map(_method, ("add", "radd", "sub", "rsub"))
+    mul, rmul, pow, rpow = map(_method, ("mul", "rmul", "pow", "rpow"))
+    truediv, rtruediv, div, rdiv = map(_method, ("truediv", "rtruediv") * 2)
+    lt, le, gt, ge, eq, ne = map(_method, ("lt", "le", "gt", "ge", "eq", "ne"))
+    subtract, multiply, divide, abs = sub, mul, div, __abs__
+
+    @unobserved
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__" or kwargs:
+            how = f".{method}" if method != "__call__" else f" with {', '.join(kwargs)}="
+            raise refused(f"np.{ufunc.__name__}{how} of a {self._kind}")
+        return dispatch.labelled(ufunc, inputs)
+
+    @unobserved
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        reduced = _REDUCTIONS.get(func)
+        if reduced is not None and args and args[0] is self:
+            return self._numpys(reduced, args[1:], kwargs)
+        if func not in _OF_ARRAYS:
+            raise refused(f"np.{func.__name__} of a {self._kind}")
+        return func(*map(_as_array, args), **{k: _as_array(v) for k, v in kwargs.items()})
+
+    def _numpys(self, name: str, args: Any, kwargs: Any) -> Any:
+        """A sum or the like, as NumPy asks an object's own method for it."""
+        raise NotImplementedError
+
+    @property
+    def _kind(self) -> str:
+        return "Series" if self._labels.columns is None else "DataFrame"
+
+    @property
+    def index(self) -> Any:
+        return self._labels.index
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return np.asarray(self.to_numpy(), *args, **kwargs)  # a traced array says what is wrong
+
+    def to_numpy(self, dtype: Any = None, copy: bool = False) -> Any:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self._labels.index)
+
+    def __bool__(self) -> bool:
+        raise ValueError(
+            f"The truth value of a {self._kind} is ambiguous. Use a.empty, a.bool(), a.item(), "
+            "a.any() or a.all()."
+        )
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise refused(
+            f"writing to a {self._kind}", "Write to a copy of its numbers: y = x.to_numpy().copy()"
+        )
+
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.copy()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_labels", "_branches"):  # of an object that is just being made
+            raise AttributeError(name)
+        real = getattr(pandas(), self._kind)
+        if name.startswith("__") or not hasattr(real, name):
+            raise AttributeError(f"{self._kind!r} object has no attribute {name!r}")
+        if name.startswith("_"):
+            raise refused(f"what pandas does with a traced {self._kind}")
+        raise refused(f"{self._kind}.{name}")
+
+    def __repr__(self) -> str:
+        """pandas' text, of the values that the trace sees."""
+        plain = [x._concrete if isinstance(x, Tracer) else x for x in self._branches]
+        for x in self._branches:
+            if isinstance(x, Tracer):
+                tell(x)
+        return repr(built(self._labels, turned(self._labels, plain)))
+
+
+def _as_array(x: Any) -> Any:
+    """An argument of a NumPy function as NumPy makes an array of it."""
+    x = stood_in(x)
+    if isinstance(x, Labelled):
+        return x.to_numpy()
+    if isinstance(x, (list, tuple)):
+        return type(x)(map(_as_array, x))
+    return x
+
+
+# Operators, where pandas goes to them from NumPy's function
+OPERATORS = {
+    getattr(np, name): getattr(operator, op)
+    for name, op in (
+        *(("add", "add"), ("subtract", "sub"), ("multiply", "mul"), ("divide", "truediv")),
+        *(("power", "pow"), ("negative", "neg"), ("positive", "pos"), ("absolute", "abs")),
+        *(("less", "lt"), ("less_equal", "le"), ("greater", "gt"), ("greater_equal", "ge")),
+        *(("equal", "eq"), ("not_equal", "ne"), ("matmul", "matmul")),
+        *(("bitwise_and", "and_"), ("bitwise_or", "or_"), ("invert", "invert")),
+    )
+}
+# Functions for which NumPy asks an object's own method
+_REDUCTIONS = {
+    np.sum: "sum",
+    np.mean: "mean",
+    np.prod: "prod",
+    np.max: "max",
+    np.min: "min",
+    np.amax: "max",
+    np.amin: "min",
+    np.std: "std",
+    np.var: "var",
+}
+# Functions that make arrays of what they are given, and return arrays
+_OF_ARRAYS = {
+    *(np.where, np.dot, np.vdot, np.inner, np.outer, np.tensordot, np.einsum),
+    *(np.concatenate, np.stack, np.vstack, np.hstack, np.column_stack),
+    *(np.nansum, np.nanmean, np.shape, np.ndim, np.size, np.linalg.norm),
+}
+_NANS: dict[str, Callable[..., Any]] = {
+    "sum": np.nansum,
+    "prod": np.nanprod,
+    "mean": np.nanmean,
+    "max": np.nanmax,
+    "min": np.nanmin,
+    "std": np.nanstd,
+    "var": np.nanvar,
+}
+
+
+def reduced(name: str, x: Any, skipna: bool, axis: int | None = None, **given: Any) -> Any:
+    """A sum or the like along an axis. pandas leaves out what is NaN."""
+    if x.size == 0 and name in ("max", "min"):
+        raise refused(f"{name} of an empty Series or DataFrame")
+    if x.dtype.kind == "f" and skipna:
+        return _NANS[name](x, axis=axis, **given)
+    return getattr(np, name)(x, axis=axis, **given)
+
+
+def _reduction(name: str) -> Any:
+    @unobserved
+    def method(self: Any, *args: Any, skipna: Any = True, **kwargs: Any) -> Any:
+        allowed = ("axis", "ddof") if name in ("std", "var") else ("axis",)
+        if len(args) > 1 or not set(kwargs) <= set(allowed) or not isinstance(skipna, bool):
+            raise refused(f"{self._kind}.{name} with these arguments")
+        if args:
+            kwargs["axis"] = args[0]
+        ddof = {"ddof": kwargs.get("ddof", 1)} if name in ("std", "var") else {}
+        return self._reduced(name, kwargs.get("axis", 0), skipna, ddof)
+
+    return method
+
+
+class Reductions:
+    """Mixin of sums and the like."""
+
+    sum, mean, prod = _reduction("sum"), _reduction("mean"), _reduction("prod")
+    max, min, product = _reduction("max"), _reduction("min"), _reduction("prod")
+    std, var = _reduction("std"), _reduction("var")
+
+
+class TracedSeries(Reductions, Labelled):
+    """What stands for a Series."""
+
+    __class__ = property(lambda self: pandas().Series)
+
+    @property
+    def _numbers(self) -> Any:
+        (x,) = self._branches
+        if isinstance(x, Column):
+            raise refused(f"a Series of dtype {x.series.dtype} among traced values")
+        return x
+
+    name = property(lambda self: self._labels.name)
+    values = property(lambda self: self._numbers)
+    dtype = property(lambda self: self._numbers.dtype)
+    shape = property(lambda self: (len(self),))
+    ndim = property(lambda self: 1)
+    size = property(lambda self: len(self))
+    empty = property(lambda self: len(self) == 0)
+    T = property(lambda self: self)
+
+    def keys(self) -> Any:
+        return self._labels.index
+
+    def _with(self, values: Any, index: Any = None, name: Any = ...) -> Any:
+        index = self._labels.index if index is None else index
+        return made(Labels(index, name=self._labels.name if name is ... else name), [values])
+
+    @unobserved
+    def to_numpy(self, dtype: Any = None, copy: bool = False) -> Any:
+        x = self._numbers if dtype is None else self._numbers.astype(dtype)
+        return x.copy() if copy else x
+
+    @unobserved
+    def astype(self, dtype: Any, copy: Any = None) -> Any:
+        return self._with(self._numbers.astype(dtype))
+
+    @unobserved
+    def copy(self, deep: bool = True) -> Any:
+        return self._with(self._numbers.copy())
+
+    def _reduced(self, name: str, axis: Any, skipna: bool, ddof: Any) -> Any:
+        if axis not in (0, None, "index"):
+            raise ValueError(f"No axis named {axis} for object type Series")
+        return reduced(name, self._numbers, skipna, **ddof)
+
+    def _numpys(self, name: str, args: Any, kwargs: Any) -> Any:
+        ddof = {"ddof": kwargs.pop("ddof", 0)} if name in ("std", "var") else {}
+        if args or {k: v for k, v in kwargs.items() if k != "axis" or v not in (None, 0)}:
+            raise refused(f"np.{name} of a Series with further arguments")
+        return reduced(name, self._numbers, True, **ddof)
+
+    @unobserved
+    def cumsum(self) -> Any:
+        if self._numbers.dtype.kind == "f":
+            raise refused("Series.cumsum, which leaves out what is NaN,")
+        return self._with(np.cumsum(self._numbers))
+
+    # ---- entries
+
+    @unobserved
+    def __getitem__(self, key: Any) -> Any:
+        return self.loc[key]
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._labels.index
+
+    def __iter__(self) -> Iterator[Any]:
+        """The entries, as numbers of Python's."""
+        return (x.item() for x in self._numbers)
+
+    def items(self) -> Iterator[Any]:
+        return iter(zip(self._labels.index, self, strict=True))
+
+    @property
+    def iloc(self) -> At:
+        return At(lambda key: self._chosen(key))
+
+    @property
+    def loc(self) -> At:
+        return At(lambda key: self._chosen(places(self._labels.index, key, "Series")))
+
+    def _chosen(self, key: Any) -> Any:
+        """Entries by their places."""
+        if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+            return self._numbers[key]
+        if not isinstance(key, (slice, list, np.ndarray)):
+            raise refused(f"an entry of a Series by a {type(key).__name__}")
+        return self._with(self._numbers[key], rows_of(self._labels.index, key))
+
+    # ---- products
+
+    @unobserved
+    def dot(self, other: Any) -> Any:
+        return dispatch.labelled(operator.matmul, (self, other))
+
+    @unobserved
+    def __matmul__(self, other: Any) -> Any:
+        return dispatch.labelled(operator.matmul, (self, other))
+
+    @unobserved
+    def __rmatmul__(self, other: Any) -> Any:
+        return dispatch.labelled(operator.matmul, (other, self))
+
+
+TracedSeries.__name__ = "Series"  # for messages
+
+
+def rows_of(index: Any, key: Any) -> Any:
+    """The labels of entries by their places."""
+    listed = isinstance(key, list) and not any(isinstance(k, bool) for k in key)
+    return index.take(key) if listed else index[key]
+
+
+class At:
+    """`x.iloc` and `x.loc`: entries by their places or labels."""
+
+    def __init__(self, chosen: Callable[[Any], Any]) -> None:
+        self._chosen = chosen
+
+    @unobserved
+    def __getitem__(self, key: Any) -> Any:
+        return self._chosen(key)
+
+
+def places(index: Any, key: Any, kind: str) -> Any:
+    """Where labels are: a number, or a list of numbers where it is a list of labels."""
+    if isinstance(key, list) and not any(isinstance(k, (bool, Tracer)) for k in key):
+        if not index.is_unique or index.nlevels > 1:
+            raise refused(f"entries of a {kind} by labels that there are several of")
+        found = index.get_indexer(key)
+        missing = [k for k, at in zip(key, found, strict=True) if at < 0]
+        if missing:
+            raise KeyError(f"{missing} not in index")
+        return [int(k) for k in found]
+    if isinstance(key, (list, slice, tuple, np.ndarray, Tracer, Labelled)) or is_series(key):
+        raise refused(
+            f"entries of a {kind} by a {type(key).__name__}",
+            "Choose by one label or a list of them, by x.iloc, or among x.to_numpy()",
+        )
+    if isinstance(key, (int, np.integer)) and index.dtype.kind not in "iu" and key not in index:
+        raise refused(f"an entry of a {kind} by a number that is no label", "Use x.iloc")
+    found = index.get_loc(key)
+    if not isinstance(found, int):
+        raise refused(f"entries of a {kind} by a label that there are several of")
+    return found

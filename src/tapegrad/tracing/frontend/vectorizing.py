@@ -1,0 +1,184 @@
+"""np.vectorize and np.frompyfunc: a Python function, called for one element after the other.
+
+NumPy's own loops call it, on arrays of objects that hold traced numbers: in NumPy's order, with
+its broadcasting, and as often as it does. Of an array of results `np.frompyfunc` makes one of
+objects; here it is one of numbers, as `np.vectorize` makes it, since objects can't be traced.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.tracing.answers import declare_calls
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.borrowing import borrowed_method, followed
+from tapegrad.tracing.frontend.making import strong
+from tapegrad.tracing.frontend.operands import has_tracer
+from tapegrad.tracing.layout import laid_out_like
+from tapegrad.tracing.made import is_made
+from tapegrad.tracing.observe.observer import observed, unobserved
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.tracer import Tracer
+
+
+def objects_of(x: Any) -> Any:
+    """An array of objects, of Python's numbers as NumPy makes them of an array, traced ones for a
+    traced one; it lies in memory as the array does."""
+    if not isinstance(x, Tracer):
+        return _of_list(x) if has_tracer(x) else np.asarray(x, object)
+    if is_made(x):
+        return np.asarray(x._concrete, object)
+    value = x._read()[1]
+    like = np.empty(x.shape) if value is None else np.asarray(value)
+    found = np.empty_like(like, object)
+    rows: Any = [x] if not x.ndim else x if x.ndim == 1 else x.reshape(-1)
+    numbers = [dispatch.number(e) for e in rows]
+    for k, index in enumerate(np.ndindex(x.shape)):
+        found[index] = numbers[k]
+    return found
+
+
+def _of_list(x: Any) -> Any:
+    """Numbers in a list are the objects."""
+    shape = dispatch.as_operand(x).shape  # or NumPy's own error
+    found = np.empty(shape, object)
+    for k, part in enumerate(x):
+        number = len(shape) == 1 and not isinstance(part, np.ndarray)
+        found[k] = part if number else objects_of(part)
+    return found
+
+
+def numbers_of(found: Any, dtype: Any = None) -> Any:
+    """An array of the numbers in one of objects, which lies as that does."""
+    parts = [found[index] for index in np.ndindex(found.shape)]
+    trace = current_trace()
+    if trace is None or not has_tracer(parts):
+        return found if dtype is None else np.asarray(found, dtype)
+    if any(np.ndim(part) for part in parts if not isinstance(part, Tracer) or part.ndim):
+        if dtype is not None:
+            raise ValueError("setting an array element with a sequence.")
+        raise UnsupportedError(
+            f"a function of elements returns arrays{at_line()}, of which np.frompyfunc makes an "
+            "array of objects, which can't be traced. Use np.stack([f(v) for v in x])"
+        )
+    out = dispatch.stack([strong(part) for part in parts])
+    out = out if found.ndim == 1 else out.reshape(found.shape)
+    if dtype is not None and dtype != "O":
+        out = _as_dtype(out, np.dtype(dtype))
+    out._value = laid_out_like(out._value, np.empty_like(found, out.dtype))
+    return out
+
+
+def _as_dtype(x: Any, dtype: np.dtype) -> Any:
+    """As NumPy converts objects: one by one, with errors for what an integer can't be."""
+    if dtype.kind in "iu" and x.dtype.kind in "fiu":
+        held, whole = np.iinfo(dtype), np.trunc(x)
+        if not np.all((whole >= float(held.min)) & (whole < float(held.max) + 1)):
+            np.asarray(x._concrete.tolist(), object).astype(dtype)  # NumPy's own error
+    return x.astype(dtype, copy=False)
+
+
+# ---- np.frompyfunc
+
+
+def is_of_function(ufunc: np.ufunc) -> bool:
+    """Whether np.frompyfunc has made it."""
+    return ufunc.__name__.endswith(" (vectorized)") and not set("".join(ufunc.types)) - set("O->")
+
+
+def call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """A call of such a ufunc, or of a method of it, where something traced takes part."""
+    asked = {name for name, x in kwargs.items() if x is not None}
+    refused = asked & {"out", "where"} or (method == "at" and {"at"})
+    if refused:
+        raise UnsupportedError(
+            f"{ufunc.__name__} with {', '.join(refused)} isn't supported on traced arrays"
+            f"{at_line()}. Use np.where, or indices"
+        )
+    first, *others = inputs
+    if method == "reduceat":
+        given = [objects_of(first), *others]
+    else:
+        given = [objects_of(x) for x in inputs]
+    if "initial" in kwargs and isinstance(kwargs["initial"], Tracer):
+        kwargs["initial"] = dispatch.number(kwargs["initial"])
+    function = ufunc if method == "__call__" else getattr(ufunc, method)
+    with observed():
+        found = function(*given, **kwargs)
+    return tuple(map(_result, found)) if isinstance(found, tuple) else _result(found)
+
+
+def _result(x: Any) -> Any:
+    return numbers_of(x) if type(x) is np.ndarray and x.dtype == object else x
+
+
+# ---- np.vectorize
+
+
+class _Vectorized(np.vectorize):
+    """One that takes traced arrays; it has all that the user's own has."""
+
+    _with_signature = borrowed_method(np.vectorize, "_vectorize_call_with_signature")
+
+    def _vectorize_call(self, func: Any, args: Any) -> Any:
+        if self.signature is not None:
+            return self._with_signature(func, args)
+        if not args:
+            return func()
+        arrays = [np.asarray(x) if not has_tracer(x) else dispatch.as_operand(x) for x in args]
+        dtypes: list[Any] = list(self.otypes or ())
+        if self.otypes is None:
+            if any(x.size == 0 for x in arrays):
+                raise ValueError("cannot call `vectorize` on size 0 inputs unless `otypes` is set")
+            first = func(*[x.reshape(-1)[0] for x in arrays])
+            outputs = first if isinstance(first, tuple) else (first,)
+            dtypes = [_dtype_of(x) for x in outputs]
+            func = _after(first, func) if self.cache else func
+        ufunc = np.frompyfunc(func, len(arrays), len(dtypes))
+        found = ufunc(*map(objects_of, args))
+        found = found if isinstance(found, tuple) and len(dtypes) > 1 else (found,)
+        results = [numbers_of(_array_of(x), dtype) for x, dtype in zip(found, dtypes, strict=True)]
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+def _array_of(x: Any) -> Any:
+    """Of arrays without axes a ufunc gives what the function has returned."""
+    if type(x) is np.ndarray and x.dtype == object:
+        return x
+    found = np.empty((), object)
+    found[()] = x
+    return found
+
+
+def _dtype_of(x: Any) -> Any:
+    return np.dtype(x.dtype.char) if isinstance(x, Tracer) else np.asarray(x).dtype
+
+
+def _after(first: Any, func: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose first result is known."""
+    known = [first]
+    return lambda *args: known.pop() if known else func(*args)
+
+
+@unobserved
+def _vectorized(given: np.vectorize, *args: Any, **kwargs: Any) -> Any:
+    function: Any = given.pyfunc
+    if function is np._NoValue:  # it decorates
+        with observed():
+            return given(*args, **kwargs)
+    own = copy.copy(given)
+    own.__class__ = _Vectorized
+    own.pyfunc = partial(followed, function)
+    return own(*args, **kwargs)
+
+
+def declare_all() -> None:
+    """Fill the table."""
+    declare_calls(np.vectorize, _vectorized)

@@ -1,0 +1,377 @@
+"""pandas' Series and DataFrames: what they do is held against pandas itself."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.errors import ArgumentError, LeakedTracerError, TapegradError, UnsupportedError
+
+pd = pytest.importorskip("pandas")
+
+X = np.array([1.0, 2.0, 3.0])
+NAN = np.array([1.0, np.nan, 3.0])
+UVW = list("uvw")
+
+SERIES = {
+    "float64": pd.Series(X, index=UVW, name="a"),
+    "nan": pd.Series(NAN, index=UVW),
+    "float32": pd.Series(X, dtype="f4", index=UVW),
+    "integers": pd.Series([1, 2, 0], index=UVW, name=3),
+    "bytes": pd.Series([1, 2, 200], dtype="u1", index=UVW),
+    "booleans": pd.Series([True, False, True], index=UVW),
+    "twice": pd.Series(X, index=list("uuv")),
+    "dates": pd.Series(X, index=pd.date_range("2020", periods=3)),
+}
+OF_SERIES = {
+    "arithmetic": lambda s: 1 - 2 * s / 3 + s**2 - (+s),
+    "2 ** s": lambda s: 2.0**s,
+    "signs": lambda s: abs(-(s * 1.0)),
+    "conditions": lambda s: (s > 1) & ~(s == 3) | (s <= 0) ^ (s != 1),
+    "methods": lambda s: s.add(1.0).mul(s).rsub(2.0).abs(),
+    "further arguments": lambda s: s.add(1.0, fill_value=0.0),
+    "quotients": lambda s: s // 2 + s % 2,
+    "array": lambda s: np.array([1.0, 2.0, 3.0]) * s + [1.0, 2.0, 3.0],
+    "array of one": lambda s: s * np.ones(1),
+    "wrong array": lambda s: s * np.ones(2),
+    "numpy's number": lambda s: s * np.float64(2.0),
+    "numpy's integer": lambda s: s * np.int64(2),
+    "exp": lambda s: np.exp(s / 2),
+    "maximum": lambda s: np.maximum(s, s * 2),
+    "modf": lambda s: np.modf(s / 2.0),
+    "where": lambda s: np.where(s > 1, s, 0.0),
+    "concatenate": lambda s: np.concatenate([s, s]),
+    **{
+        name: lambda s, name=name: getattr(s, name)()
+        for name in ("sum", "mean", "std", "var", "prod", "max", "min")
+    },
+    "skipna": lambda s: s.sum(skipna=False),
+    "ddof": lambda s: s.var(ddof=0),
+    "np": lambda s: np.sum(s) + np.mean(s) + np.std(s) + np.max(s),
+    "product": lambda s: s @ s,
+    "products": lambda s: (s @ np.ones((3, 2)), np.ones((2, 3)) @ s, np.dot(s, X)),
+    "out": lambda s: (s.to_numpy() * 2, s.values[:, None] * X),
+    "float": lambda s: s.astype(float) * 2,
+    "a label": lambda s: s["u"] * s.loc["w"],
+    "labels": lambda s: s[["w", "u"]] * 2,
+    "places": lambda s: (s.iloc[0] * s.iloc[-1], s.iloc[1:] * 2, s.iloc[[2, 0]] * 2),
+    "positions": lambda s: s[0] * 1,
+    "other order": lambda s: s * s.iloc[::-1],
+    "entries": lambda s: np.multiply(1.0, sum(x * k for k, x in enumerate(s))),
+    "names": lambda s: (s * len(s), s.name, "u" in s, isinstance(s, pd.Series)),
+    "an outside one": lambda s: s * SERIES["float64"] + SERIES["float64"],
+    "mask": lambda s: s[s > 1],
+    "rolling": lambda s: s.rolling(2).sum(),
+}
+
+FRAMES = {
+    "float64": pd.DataFrame({"a": X, "b": X + 3}, index=UVW),
+    "nan": pd.DataFrame({"a": NAN, "b": X}),
+    "mixed": pd.DataFrame({"a": X, "b": [4, 5, 6]}, index=UVW),
+    "float32 too": pd.DataFrame({"a": X.astype("f4"), "b": X}),
+    "float32": pd.DataFrame({"a": X, "b": X + 3}, dtype="f4"),
+    "strings": pd.DataFrame({"a": X, "b": X + 3, "n": list("xyx")}, index=UVW),
+    "booleans": pd.DataFrame({"a": X, "b": [True, False, True]}),
+    "square": pd.DataFrame([[1.0, 2.0], [3.0, 4.0]], index=list("ab"), columns=list("ab")),
+    "twice": pd.DataFrame(np.stack([X, X + 1], 1), columns=["a", "a"]),
+    "levels": pd.DataFrame(
+        np.stack([X, X + 1], 1), columns=pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")])
+    ),
+}
+OF_FRAMES = {
+    "columns": lambda d: (d["a"] * d.b, d[["b", "a"]] * 2),
+    "out": lambda d: (d.values * 2, d[["a", "b"]].to_numpy()),
+    "arithmetic": lambda d: 1 - 2 * d + d**2,
+    "conditions": lambda d: (d > 2) & (d < 5),
+    "exp": lambda d: np.exp(d),
+    "maximum": lambda d: np.maximum(d, 2.0),
+    "sums": lambda d: (d.sum(), d.sum(axis=1), d.mean(), d.mean(axis="columns")),
+    "extremes": lambda d: (d.std(), d.max(), d.min(axis=1)),
+    "both axes": lambda d: d.sum(axis=None),
+    "np.sum": lambda d: np.sum(d),
+    "standard": lambda d: (d - d.mean()) / d.std(),
+    "rows": lambda d: d * np.array([1.0, 2.0]) + np.ones(d.shape),
+    "a column as a row": lambda d: d * d["a"],
+    "products": lambda d: (d @ np.array([1.0, 2.0]), d @ np.ones((2, 3)), d.T @ d, d @ d.T),
+    "from the left": lambda d: np.ones((2, len(d))) @ d,
+    "a series": lambda d: d @ pd.Series([1.0, 2.0], index=["a", "b"]),
+    "places": lambda d: (d.iloc[0] * 1, d.iloc[1:, 0] * 1, d.iloc[1, 1] * 1, d.iloc[:2] * 1),
+    "labels": lambda d: (d.loc[:, "b"] * 1, d.loc["u", "a"] * 1, d.loc["u"] * 1),
+    "transposed": lambda d: d.T * 2,
+    "each": lambda d: [s * len(c) for c, s in d.items()] + [d[c] * 1 for c in d],
+    "strings": lambda d: (d["n"] == "x").to_numpy() * d["a"],
+    "an outside one": lambda d: d * FRAMES["float64"] + FRAMES["float64"],
+    "assign": lambda d: d.assign(c=1.0),
+}
+
+
+def same(found: Any, expected: Any) -> None:
+    """Equal with all labels and dtypes, up to rounding."""
+    rtol = 1e-6
+    if isinstance(expected, (list, tuple)):
+        assert type(found) is type(expected)
+        for one, other in zip(found, expected, strict=True):
+            same(one, other)
+    elif isinstance(expected, pd.Series):
+        pd.testing.assert_series_equal(found, expected, rtol=rtol)
+    elif isinstance(expected, pd.DataFrame):
+        pd.testing.assert_frame_equal(found, expected, rtol=rtol)
+    elif isinstance(expected, (np.ndarray, np.generic)):
+        assert (np.shape(found), found.dtype) == (np.shape(expected), expected.dtype)
+        np.testing.assert_allclose(found, expected, rtol=rtol)
+    else:
+        assert found == expected or (found != found and expected != expected)
+
+
+def held_against_pandas(f: Any, x: Any, compile: str) -> bool:
+    """Whether a function is followed; then it does what it does untraced."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            expected = f(x.copy())
+        except Exception as error:
+            with pytest.raises((type(error), TapegradError)):
+                tg.jit(f, compile=compile)(x)
+            return False
+        try:
+            found = tg.jit(f, compile=compile)(x)
+        except TapegradError:
+            return False
+    same(found, expected)
+    return True
+
+
+@pytest.mark.parametrize("name", OF_SERIES)
+def test_series_do_what_they_do_in_pandas(name):
+    f = OF_SERIES[name]
+    followed = [held_against_pandas(f, s, "never") for s in SERIES.values()]
+    assert followed[0] != (name in {*REFUSED, "wrong array", "positions"})
+
+
+@pytest.mark.parametrize("name", OF_FRAMES)
+def test_frames_do_what_they_do_in_pandas(name):
+    f = OF_FRAMES[name]
+    followed = [held_against_pandas(f, d, "never") for d in FRAMES.values()]
+    first = followed[list(FRAMES).index("strings" if name == "strings" else "float64")]
+    assert first != (name in {*REFUSED, "a column as a row"})
+
+
+REFUSED = ["further arguments", "quotients", "array of one", "other order", "mask", "rolling"]
+REFUSED += ["both axes", "np.sum", "assign"]
+
+
+def test_compiled():
+    for name in ("arithmetic", "conditions", "exp", "std", "labels", "products"):
+        assert held_against_pandas(OF_SERIES[name], SERIES["float64"], "always")
+    for name in ("columns", "standard", "products", "sums"):
+        assert held_against_pandas(OF_FRAMES[name], FRAMES["float64"], "always")
+        held_against_pandas(OF_FRAMES[name], FRAMES["mixed"], "always")
+
+
+# ---- gradients, and later calls
+
+
+def loss(d: Any) -> Any:
+    return (d["a"] ** 2 * d["b"]).sum()
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_gradients_come_back_as_they_went_in(compile):
+    d = pd.DataFrame({"a": X, "b": X + 10.0})
+    g = tg.grad(loss, compile=compile)
+    for x in (
+        *(d, d[["b", "a"]], d.rename(columns={"a": "b", "b": "a"}), d.set_index(X), d),
+        *(d.astype("f4"), d.astype({"b": "f4"}), d.assign(z=1.0), d.iloc[::-1], d.iloc[:2]),
+        pd.DataFrame(np.asfortranarray(d.to_numpy()), columns=["a", "b"]),
+    ):
+        expected = x * 0
+        expected["a"], expected["b"] = 2 * x["a"] * x["b"], x["a"] ** 2
+        expected = expected.astype(x.dtypes)
+        pd.testing.assert_frame_equal(g(x), expected)
+    f = tg.grad(lambda s: s["u"] ** 2 * s.sum(), compile=compile)
+    for index in (UVW, list("vuw"), list("wvu"), UVW):
+        s = pd.Series(X, index=index, name="k")
+        expected = pd.Series(s["u"] ** 2, index=index, name="k")
+        expected["u"] += 2 * s["u"] * 6
+        pd.testing.assert_series_equal(f(s), expected)
+    assert f.cache_info().traces == 3
+
+
+def test_labels_are_compared_and_numbers_read_anew():
+    g = tg.grad(lambda s: (s * np.asarray(s.index)).sum(), compile="never")
+    for index in ([1, 2, 3], [4, 5, 6], [1, 2, 3]):
+        assert g(pd.Series(X, index=index)).tolist() == index
+    s = pd.Series(X.copy())
+    square = tg.grad(lambda s: (s**2).sum(), compile="never")
+    square(s)
+    s.iloc[0] = 5.0
+    assert square(s).tolist() == [10.0, 4.0, 6.0]
+    s.index.name = "k"
+    assert square(s).index.name == "k"
+
+
+def test_what_is_nan_is_left_out_and_has_no_derivative():
+    s = pd.Series(NAN)
+    assert tg.grad(lambda s: s.sum(), compile="never")(s).tolist() == [1.0, 0.0, 1.0]
+    assert tg.grad(lambda s: s.mean(), compile="never")(s).tolist() == [0.5, 0.0, 0.5]
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_columns_of_other_things_are_constants(compile):
+    def f(w, d):
+        return ((d["n"] == "x").to_numpy() * d["a"] * d["k"] * w).sum()
+
+    d = pd.DataFrame({"a": X, "k": [1, 2, 3], "n": list("xyx")})
+    g = tg.grad(f, compile=compile)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pandas' own work on strings can't be seen
+        assert g(1.0, d) == 10.0
+        d.loc[1, "n"] = "x"
+        assert g(1.0, d) == 14.0
+        d.loc[0, "a"] = 5.0
+        assert g(1.0, d) == 18.0
+    for argument, what in ((d, "d\\['k'\\] is an array of dtype int64"), (d[["a", "n"]], "'n'")):
+        with pytest.raises(ArgumentError, match=what):
+            tg.grad(lambda d: d["a"].sum(), compile="never")(argument)
+    with pytest.raises(ArgumentError, match=r"argument 's' is a column of dtype Float64.*astype"):
+        tg.grad(lambda s: s.sum(), compile="never")(pd.Series([1.0, None], dtype="Float64"))
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_frames_of_the_outside_are_read_anew(compile):
+    class Model:
+        table = pd.DataFrame({"a": X, "b": X + 10})
+
+        def squares(self, w):
+            return ((self.table["a"] * w - self.table["b"]) ** 2).sum()
+
+        def numbers(self, w):
+            return (w * self.table["a"].to_numpy()).sum() * len(self.table)
+
+        def turned(self, w):
+            return np.sum(w * self.table.a) + np.dot(w * X, self.table["a"])
+
+    for f in (Model.squares, Model.numbers, Model.turned):
+        model, d = Model(), tg.grad(f, 1, compile=compile)
+
+        def check(model=model, d=d, f=f):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it is traced at each call
+                slope = (f(model, 2.0 + 1e-6) - f(model, 2.0 - 1e-6)) / 2e-6
+                np.testing.assert_allclose(d(model, 2.0), slope, rtol=1e-7)
+
+        check()
+        model.table.loc[0, "a"] = 7.0
+        check()
+        model.table["a"] = X * 3
+        check()
+        model.table = pd.DataFrame({"a": X, "b": X})
+        check()
+
+
+def test_cotangents_loops_and_trees():
+    s = pd.Series(X, name="k")
+    value, pullback = tg.vjp(lambda s: np.exp(s) * 2, s)
+    pd.testing.assert_series_equal(pullback(value)[0], 4 * np.exp(2 * s))
+    d = pd.DataFrame({"a": X, "n": [1, 2, 3]})
+    (ct,) = tg.vjp(lambda d: d["a"] * d["n"], d)[1](pd.Series(X))
+    pd.testing.assert_frame_equal(ct, pd.DataFrame({"a": X * [1, 2, 3]}))
+
+    def scanned(s):
+        s, sums = tg.scan(lambda s, x: (s * x, s.sum()), s, X)
+        return s.sum() + sums.sum()
+
+    np.testing.assert_array_equal(tg.grad(scanned, compile="never")(s), [10.0] * 3)
+    twice = tg.grad(lambda s: tg.grad(lambda s: (s**3).sum())(s).sum(), compile="never")(s)
+    pd.testing.assert_series_equal(twice, 6 * s)
+    g = tg.grad(lambda p: (p["s"] * p["w"]).sum(), compile="never")({"s": s, "w": 2.0})
+    assert (g["s"].name, g["w"]) == ("k", 6.0)
+    assert tg.gradcheck(lambda s: (np.sin(s) * s.mean()).sum(), s)
+
+
+def ranged(s):
+    d, total = s * 2.0, 0.0
+    for k in tg.range(5):
+        d = d * 0.5 + s * k
+        total = total + (d * d).sum()
+    return total
+
+
+def reordered(s):
+    for _ in tg.range(4):
+        s = (s * s.mean()).iloc[[2, 1, 0]]  # other labels in each round
+    return (s * s["u"]).sum()
+
+
+def waited(s):
+    while s.sum() < 100:
+        s = s * 2
+    return s.sum() * s["u"]
+
+
+def branched(s):
+    for _ in range(20):
+        if s.sum() < 50:
+            s = s * 1.5
+        else:
+            s = s - s.mean() * 0.1
+    return (s * s).sum()
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize("f", [ranged, reordered, waited, branched])
+def test_loops_and_branches(f, compile):
+    df = tg.grad(f, compile=compile)
+    for numbers in ([1.0, 2.0, 3.0], [3.0, 3.0, 1.0], [0.1, 0.2, 0.3]):
+        s = pd.Series(numbers, index=UVW)
+        steps = [pd.Series(np.eye(3)[k] * 1e-6, index=UVW) for k in range(3)]
+        slopes = [(f(s + d) - f(s - d)) / 2e-6 for d in steps]
+        np.testing.assert_allclose(df(s), slopes, rtol=1e-6)
+    assert f is not ranged or df.cache_info().traces == 1
+
+
+def test_copies_and_texts(capsys):
+    s = pd.Series(X)
+    assert tg.jit(lambda s: copy.copy(s).sum() + copy.deepcopy(s).sum(), compile="never")(s) == 12.0
+    tg.jit(lambda s: print(s) or s.sum(), compile="never")(s)
+    assert capsys.readouterr().out == f"{s}\n"
+    with pytest.raises(TapegradError, match="a text is made of a traced value"):
+        tg.jit(lambda s: f"{s}", compile="never")(s)
+
+
+kept: list[Any] = []
+
+
+@pytest.mark.parametrize(
+    ("f", "error", "message"),
+    [
+        (lambda s: s.rolling(2).sum(), UnsupportedError, "Series.rolling isn't followed"),
+        (lambda s: pd.concat([s, s]), UnsupportedError, "what pandas does with a traced Series"),
+        (lambda s: s * s[::-1], UnsupportedError, "by a slice"),
+        (lambda s: np.diff(s), UnsupportedError, "np.diff of a Series isn't followed.*to_numpy"),
+        (lambda s: np.add.reduce(s), UnsupportedError, "np.add.reduce of a Series"),
+        (lambda s: s.__setitem__("u", 1.0), UnsupportedError, "writing to a Series"),
+        (lambda s: s.nothing, AttributeError, "'Series' object has no attribute 'nothing'"),
+        (lambda s: 1.0 if s else 2.0, ValueError, "truth value of a Series is ambiguous"),
+        (lambda s: kept.append(s) or s.sum(), LeakedTracerError, "left a traced value"),
+        (lambda s: s.iloc[:1], TapegradError, "returned a Series with one value"),
+    ],
+)
+def test_what_isnt_followed_is_refused_by_name(f, error, message):
+    with pytest.raises(error, match=message):
+        tg.grad(f, compile="never")(pd.Series(X, index=UVW))
+
+
+def test_nobody_imports_pandas():
+    program = (
+        "import sys, numpy as np, tapegrad; tapegrad.grad(np.sum)(np.ones(3));"
+        "assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
