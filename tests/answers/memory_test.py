@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.lib.stride_tricks import sliding_window_view
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from tapegrad import errors, value_and_grad
 
@@ -30,6 +30,9 @@ FOLLOWED: list[Any] = [
     lambda a: np.ascontiguousarray(a[1]),
     lambda a: np.asfortranarray(a[::2]),
     lambda a: np.reshape(a, 9, copy=True),
+    lambda a: np.require(a),
+    lambda a: np.require(a, float, "F"),
+    lambda a: np.asarray_chkfinite(a),
     lambda a: a.T.reshape(9, order="F", copy=None),
 ]
 
@@ -75,6 +78,7 @@ def test_views_and_copies(share, order):
 KEPT: list[Any] = [
     lambda a: sliding_window_view(a, 2, 0),
     lambda a: sliding_window_view(a[0], 2)[1:],
+    lambda a: as_strided(a, (2, 2), (24, 8)),
     lambda a: np.asarray(a.data),
     lambda a: np.matrix(a, copy=False).A[1:],
     lambda a: a.view(np.int64),
