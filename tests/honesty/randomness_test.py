@@ -497,6 +497,8 @@ def test_a_module_that_is_loaded_while_the_function_runs(function, said, tmp_pat
 
 
 def test_what_a_generator_writes_to(mode):
+    """a draw is written into an array, by `out=` -> as NumPy does"""
+
     rng = np.random.default_rng(5)
 
     def f(x):
@@ -526,6 +528,8 @@ def test_what_a_generator_writes_to(mode):
 
 
 def test_seeds_that_are_drawn_or_passed(mode):
+    """a generator is made of a seed that is drawn, or an argument -> guarded"""
+
     rng = np.random.default_rng(5)
 
     def f(x, n=3):
@@ -544,6 +548,8 @@ def test_seeds_that_are_drawn_or_passed(mode):
 
 
 def test_lists_of_traced_values_are_picked_from():
+    """a list of traced values is chosen or sampled from -> followed; traced at each call"""
+
     def f(x):
         found = python_random.choice([x[0], x[1]]) + python_random.choices([x[0], 1.0], k=2)[1]
         found = found + python_random.sample([x[0], x[1], 3.0], 2)[0] * x[1]
