@@ -392,12 +392,12 @@ def test_a_rule_may_branch_on_values():
 
 
 def test_no_rule_for_an_opaque_function_is_an_error_that_says_why():
-    power = primitive(lambda x: np.abs(np.fft.fft(x)) ** 2)
+    power = primitive(lambda x: np.sort_complex(x).real ** 2)
     power.label = "power"
     assert jit(lambda x: np.sum(power(x)), compile="never")(X) == np.sum(power(X))
     with pytest.raises(GradientError) as caught:
         grad(lambda x: np.sum(power(x)))(X)
-    for part in ("power has no derivative rule", "np.fft.fft", "custom_test.py", "defvjp"):
+    for part in ("power has no derivative rule", "np.sort_complex", "custom_test.py", "defvjp"):
         assert part in str(caught.value)
 
 

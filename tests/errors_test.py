@@ -123,7 +123,7 @@ def test_an_object_array():
     assert says(found, "argument 'x'", "dtype object", "no numbers", "Make it float64")
 
 
-@pytest.mark.parametrize("dtype", [complex, np.float16, np.longdouble, "U1", "M8[s]"])
+@pytest.mark.parametrize("dtype", [np.clongdouble, np.float16, np.longdouble, "U1", "M8[s]"])
 def test_other_dtypes(dtype):
     array = np.zeros(2, dtype)
     found = message(ArgumentError, lambda x: np.sum(x), array)
@@ -153,12 +153,12 @@ def test_an_integer_leaf_is_named():
 
 
 def test_bad_dtypes_in_other_arguments_and_functions():
-    z = X * 1j
+    z = X.astype(np.float16)
     for call in (lambda: grad(lambda x, z: np.sum(x))(X, z), lambda: jit(np.sin)(z)):
-        with pytest.raises(ArgumentError, match="complex128"):
+        with pytest.raises(ArgumentError, match="float16"):
             call()
     for call in (lambda: trace(np.sin, z), lambda: vjp(np.sin, z)):
-        with pytest.raises(ArgumentError, match="complex128"):
+        with pytest.raises(ArgumentError, match="float16"):
             call()
 
 
@@ -189,8 +189,7 @@ def test_no_function():
 @pytest.mark.parametrize(
     ("name", "function"),
     [
-        ("np.fft.rfft", lambda x: np.abs(np.fft.rfft(x))),
-        ("np.fft.ifft", lambda x: np.fft.ifft(x).real),
+        ("np.sort_complex", lambda x: np.sort_complex(x).real),
         ("np.save", lambda x: np.save("none", x)),
     ],
 )

@@ -31,12 +31,34 @@ def test_heat_control_ends_as_a_ring(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_hologram_puts_the_light_where_it_is_wanted(tmp_path):
+    picture = tmp_path / "hologram.png"
+    assert example("hologram").main(picture, steps=150) < 0.12
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_kalman_likelihood_finds_the_noises(tmp_path):
     picture = tmp_path / "track.png"
     (push, sensor), slope = example("kalman_likelihood").main(picture, steps=60, grid=3)
     assert 0.2 < push < 0.4
     assert 0.9 < sensor < 1.1
     assert slope < 0.02
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_variational_inference_finds_the_posterior(tmp_path):
+    picture = tmp_path / "posterior.png"
+    (mean, deviation), (true_mean, true_deviation) = example("variational_inference").main(picture)
+    np.testing.assert_allclose(mean, true_mean, atol=0.05)
+    np.testing.assert_allclose(deviation, true_deviation, rtol=0.15)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_echo_sounding_finds_the_layers(tmp_path):
+    picture = tmp_path / "layers.png"
+    misfit, error = example("echo_sounding").main(picture, iterations=200)
+    assert misfit < 0.5
+    assert error < 0.11
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -87,6 +87,7 @@ class _Point:
 
         request = Request(f, args).check("gradcheck")
         leaves, words = request.leaves, request.words
+        _refuse_complex(f, "argument", leaves)
         real = [k for k, x in enumerate(leaves) if _is_real(x)]
         if not real:
             raise ArgumentError(
@@ -103,6 +104,7 @@ class _Point:
                     stacklevel=3,
                 )
         value, pullback = vjp(f, args)
+        _refuse_complex(f, "result", flatten(value)[0])
         return _Point(request, real, eps, value, pullback)
 
     @property
@@ -144,6 +146,14 @@ class _Point:
     def value_shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the real leaves of the value."""
         return [x.shape for x in _real_leaves(self.value)]
+
+
+def _refuse_complex(f: Callable[..., Any], what: str, leaves: Sequence[Any]) -> None:
+    if any(np.iscomplexobj(x) for x in leaves if isinstance(x, (np.ndarray, np.generic))):
+        raise ArgumentError(
+            f"gradcheck of {describe(f)}: a complex {what}, and only real ones are checked. Check "
+            "a function of real and imaginary parts that returns those"
+        )
 
 
 def _is_real(x: Any) -> bool:

@@ -111,7 +111,10 @@ def floats(result: Any) -> list[Any]:
     """The arrays and numbers of a result that may have a derivative."""
     if isinstance(result, (tuple, list)):
         return [r for part in result for r in floats(part)]
-    real = isinstance(result, float) or getattr(result, "dtype", np.dtype(int)).kind == "f"
+    if isinstance(result, type):
+        return []
+    kind = getattr(result, "dtype", np.dtype(int)).kind
+    real = isinstance(result, (float, complex)) or kind in ("f", "c")
     return [result] if real and not isinstance(result, type) and not hasattr(result, "eps") else []
 
 
@@ -171,7 +174,8 @@ def weighted(f: Any) -> Any:
     def total(x: Any) -> Any:
         out: Any = 0.0
         for r in floats(f(x)):
-            out = out + np.sum(np.cos(1.0 + np.arange(np.size(r)).reshape(np.shape(r))) * r)
+            part = np.sum(np.cos(1.0 + np.arange(np.size(r)).reshape(np.shape(r))) * r)
+            out = out + (part.real + 0.5 * part.imag if np.iscomplexobj(part) else part)
         return out
 
     return total

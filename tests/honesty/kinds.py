@@ -155,6 +155,8 @@ def same(a: Any, b: Any) -> bool:
         return a == b
     if np.shape(a) != np.shape(b):
         return False
+    if np.iscomplexobj(b):
+        return all(same(getattr(a, part), getattr(b, part)) for part in ("real", "imag"))
     tolerance = 1e-6 if getattr(b, "dtype", None) == np.float32 else 1e-15
     return bool(np.allclose(a, b, tolerance, 0, equal_nan=True)) and bool(
         np.all(np.signbit(a) == np.signbit(b))

@@ -43,9 +43,9 @@ OF_FLOATS = {
 }
 OF_NUMPYS = dict.fromkeys(
     ["None", "str", "bytes", "bytearray", "set", "frozenset", "dict", "array.array", "slice"]
-    + ["ellipsis", "type", "Fraction", "Decimal", "complex", "timedelta", "user's"],
+    + ["ellipsis", "type", "Fraction", "Decimal", "timedelta", "user's"],
     ANY_SIDE,
-)
+) | {"complex": {"y truediv x", "y itruediv x", "y pow x", "y ipow x"}}
 INTO_PLAIN = dict.fromkeys(["np.array", "np.array of integers", "0-d"], WRITES)
 
 
@@ -57,9 +57,11 @@ def allowed(kind, other):
 def is_known(kind, other, line):
     """Differences that are left, none of them in a value: an error where Decimal asks what it takes
     for an integer; and the type of a result where NumPy's scalars meet a class derived from one of
-    Python's numbers."""
+    Python's numbers, or np.float64, as a float, a complex number of Python's."""
     if kind in ("int", "bool") and other == "Decimal":
         return line.startswith("y ") and ": 'TypeError' and not" in line
+    if other == "complex":
+        return kind == "np.float64" and line.startswith("y ") and "Error" not in line
     return (
         kind.startswith("np.") and other in ("float's subclass", "IntEnum") and "Error" not in line
     )

@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.primitives.samples import Sample, all_samples, samples
+from tests.primitives.complexes import HOLDING, complex_samples, taking_complex
+from tests.primitives.samples import OF_COMPLEX, Sample, all_samples, samples
 
 from tapegrad.backends.numpy.play import run
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.reverse import reverse
-from tapegrad.errors import GradientError
+from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.ir.tape import Builder, Tape, aval_of
 from tapegrad.ir.verify import verify
 from tapegrad.primitives import elementwise as ew
@@ -30,7 +31,9 @@ from tapegrad.primitives import primitives
 from tapegrad.primitives.base import Parametric
 from tapegrad.primitives.views import Squeeze, Transpose
 
-EVERY = all_samples()
+EVERY = [*all_samples(), *complex_samples()]
+NARROW = {"f": np.float32, "c": np.complex64}
+WIDE = {"f": np.float64, "c": np.complex128}
 REVERSE = [s for s in EVERY if s.reverse]
 SMOOTH = [s for s in REVERSE if s.smooth and s.floats]
 BOTH = [s for s in REVERSE if s.forward and s.floats]
@@ -66,7 +69,10 @@ def evaluate(sample: Sample, operands: Sequence[Any]) -> list[Any]:
 
 def random_like(x: Any, seed: int) -> Any:
     """Random numbers of the type of an array."""
-    draw = np.random.default_rng(seed).standard_normal(np.shape(x))
+    rng = np.random.default_rng(seed)
+    draw = rng.standard_normal(np.shape(x))
+    if x.dtype.kind == "c":
+        draw = draw + 1j * rng.standard_normal(np.shape(x))
     return draw.astype(x.dtype)[()] if np.ndim(x) == 0 else draw.astype(x.dtype)
 
 
@@ -74,7 +80,7 @@ def cotangents(sample: Sample, operands: Sequence[Any]) -> list[Any]:
     """Random cotangents of the results; zeros for those without derivative."""
     results = evaluate(sample, operands)
     return [
-        random_like(r[()], k) if r.dtype.kind == "f" else np.zeros_like(r)[()]
+        random_like(r[()], k) if r.dtype.kind in "fc" else np.zeros_like(r)[()]
         for k, r in enumerate(results)
     ]
 
@@ -87,9 +93,11 @@ def pulled_back(sample: Sample, operands: Sequence[Any], cts: Sequence[Any]) -> 
 
 
 def inner(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
-    """<xs, ys>, over arrays of floats."""
+    """<xs, ys>, over arrays of floats: how far a loss with these cotangents moves along tangents,
+    which of complex numbers is the real part of their product."""
     pairs = [(np.asarray(x), np.asarray(y)) for x, y in zip(xs, ys, strict=True)]
-    return sum(float(np.sum(x.astype(float) * y)) for x, y in pairs if x.dtype.kind == "f")
+    kept = [(x.astype(complex), y) for x, y in pairs if x.dtype.kind in "fc"]
+    return sum(float(np.sum(x * y).real) for x, y in kept)
 
 
 # ---- type and value
@@ -98,7 +106,29 @@ def inner(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
 def test_every_primitive_has_samples() -> None:
     missing = [name for name, found in samples().items() if not found]
     assert not missing, f"no samples in tests/primitives/samples.py for {missing}"
-    assert samples().keys() == primitives().keys()
+    assert samples().keys() | OF_COMPLEX == primitives().keys()
+
+
+def test_what_takes_complex_numbers_has_complex_samples() -> None:
+    of_complex = {
+        str(s.primitive.name)
+        for s in complex_samples()
+        for x in (*s.operands, *evaluate(s, s.operands))
+        if x.dtype.kind == "c"
+    }
+    assert taking_complex() - of_complex == HOLDING
+
+
+def test_what_does_not_say_so_refuses_complex_numbers() -> None:
+    """By name, of each sample that it has; nothing is tried."""
+    for sample in all_samples():
+        if sample.primitive.of_complex or not sample.floats:
+            continue
+        avals = [aval_of(x) for x in sample.operands]
+        for k in sample.floats:
+            avals[k] = avals[k].with_dtype(complex)
+        with pytest.raises((UnsupportedError, ValueError, TypeError)):
+            sample.primitive.avals(*avals)
 
 
 @over(EVERY)
@@ -175,7 +205,7 @@ def test_reverse_rule_against_differences(sample: Sample) -> None:
         ahead = evaluate(sample, sample.stepped(sample.operands, k, STEP * t))
         behind = evaluate(sample, sample.stepped(sample.operands, k, -STEP * t))
         change = [
-            (a - b) / (2 * STEP) if a.dtype.kind == "f" else a
+            (a - b) / (2 * STEP) if a.dtype.kind in "fc" else a
             for a, b in zip(ahead, behind, strict=True)
         ]
         # What each result is rounded by is divided by the step as well.
@@ -213,7 +243,7 @@ def test_an_operand_read_twice_gets_both_cotangents(sample: Sample) -> None:
     first = builder.call(sample.primitive, xs)
     second = builder.call(sample.primitive, xs)
     sums = [
-        builder.call(ew.add, [a, b])[0] if a.dtype.kind == "f" else a
+        builder.call(ew.add, [a, b])[0] if a.dtype.kind in "fc" else a
         for a, b in zip(first, second, strict=True)
     ]
     tape = reverse(builder.finish(sums), sample.floats, seed=True)
@@ -250,7 +280,7 @@ def test_adjoint_identity(sample: Sample) -> None:
         for r, t in zip(evaluate(sample, sample.operands), tangents, strict=True):
             assert np.shape(t) == r.shape
             assert np.asarray(t).dtype == r.dtype
-        if not all(np.all(np.isfinite(np.asarray(t, float))) for t in [*tangents, *back]):
+        if not all(np.all(np.isfinite(np.asarray(t))) for t in [*tangents, *back]):
             continue  # an infinite slope: the sums say nothing
         found = [ct for k, ct in zip(sample.floats, back, strict=True) if k in wrt]
         scale = inner([np.abs(c) for c in cts], [np.abs(t) for t in tangents])
@@ -263,7 +293,7 @@ def single(sample: Sample) -> bool:
     """Whether single precision takes part."""
     avals = sample.primitive.avals(*[aval_of(x) for x in sample.operands])
     types = [x.dtype for x in (*sample.operands, *avals)]
-    return np.dtype(np.float32) in types
+    return not {np.dtype(np.float32), np.dtype(np.complex64)}.isdisjoint(types)
 
 
 def test_what_has_no_rule_says_so() -> None:
@@ -293,7 +323,7 @@ def test_the_rule_differentiates(sample: Sample) -> None:
     found = play(twice, *operands, *cts, *keep, *ts)[len(once.outputs) :]
     inputs = [*operands, *cts]
     for k in [*wrt, *range(len(operands), len(inputs))]:
-        if inputs[k].dtype.kind != "f":
+        if inputs[k].dtype.kind not in "fc":
             continue
         d = random_like(inputs[k], 300 + k)
         ahead = play(once, *sample.stepped(inputs, k, STEP * d))[count:]
@@ -312,23 +342,23 @@ def test_the_rule_differentiates(sample: Sample) -> None:
     [
         s
         for s in SMOOTH
-        if all(s.operands[k].dtype == np.float64 for k in s.floats)
+        if all(s.operands[k].dtype in WIDE.values() for k in s.floats)
         and s.primitive.name not in ("astype", "custom", "foreign_call")
     ]
 )
 def test_float32_stays_float32(sample: Sample) -> None:
     """Results, cotangents and the constants in the rules: nothing is widened on the way."""
-    narrow = [x.astype(np.float32) if x.dtype.kind == "f" else x for x in sample.operands]
-    wide = [x.astype(np.float64) if x.dtype.kind == "f" else x for x in narrow]
+    narrow = [x.astype(NARROW.get(x.dtype.kind, x.dtype)) for x in sample.operands]
+    wide = [x.astype(WIDE.get(x.dtype.kind, x.dtype)) for x in narrow]
     narrowed = replace(sample, primitive=sample.narrow or sample.primitive)
     tape = reverse(tape_of(narrowed, narrow), sample.floats, seed=True)
     for call in tape.calls:
         for out in call.outs:
-            assert out.dtype != np.float64, call
+            assert out.dtype not in WIDE.values(), call
     for a, b in zip(evaluate(narrowed, narrow), evaluate(sample, wide), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
     cts = cotangents(narrowed, narrow)
-    wide_cts = [np.float64(c) if c.dtype.kind == "f" else c for c in cts]
+    wide_cts = [c.astype(WIDE.get(c.dtype.kind, c.dtype)) for c in cts]
     expected = pulled_back(sample, wide, wide_cts)
     for a, b in zip(pulled_back(narrowed, narrow, cts), expected, strict=True):
         scale = 1 + np.max(np.abs(b), initial=0)

@@ -106,7 +106,7 @@ class Sample:
     @property
     def floats(self) -> list[int]:
         """The numbers of the operands that have derivatives."""
-        found = [k for k, x in enumerate(self.operands) if x.dtype.kind == "f"]
+        found = [k for k, x in enumerate(self.operands) if x.dtype.kind in "fc"]
         return [k for k in found if not (self.factored and k == 1)]
 
     def stepped(self, xs: Sequence[Any], k: int, step: Any) -> list[Any]:
@@ -1852,6 +1852,12 @@ def _picked(larger: bool) -> Reference:
     return lambda *xs: part(*xs[:-3]) * xs[-2] + (1 - part(*xs[:-3])) * xs[-1]
 
 
+# These are of complex numbers, or give some: their samples are in `complexes`.
+OF_COMPLEX = {"real", "imag", "conj", "cartesian", "fft", "rfft", "irfft"}
+OF_COMPLEX |= {"hermitian_cholesky", "hermitian_eigh", "complex_eig", "complex_svd"}
+OF_COMPLEX |= {"complex_slogdet"}
+
+
 @cache
 def samples() -> dict[str, list[Sample]]:
     """The samples of each primitive, by its name; an empty list for one that has none."""
@@ -1869,8 +1875,10 @@ def samples() -> dict[str, list[Sample]]:
         **_norms(),
         **_spectral(),
     }
-    found = {}
+    found: dict[str, list[Sample]] = {}
     for name, entry in primitives().items():
+        if name in OF_COMPLEX:
+            continue
         if isinstance(entry, Elementwise):
             found[name] = list(_elementwise(name, entry))
         else:

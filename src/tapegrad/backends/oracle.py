@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from tapegrad.ir.allocation import Allocation
 
 MOST = 4000  # accesses that running a plan may take: some 10 ms
-CLOSE = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-4}
+CLOSE: dict[Any, float] = {
+    **dict.fromkeys([np.dtype(np.float64), np.dtype(np.complex128)], 1e-9),
+    **dict.fromkeys([np.dtype(np.float32), np.dtype(np.complex64)], 1e-4),
+}
 # What is further apart is measured: a tape is played again with each value moved by as much as
 # adding this many terms in another order may move it.
 TERMS, RUNS, SAFETY = 1000, 4, 4
@@ -136,6 +139,9 @@ def drawn(tape: Tape) -> Iterator[list[Any]]:
 def _drawn(aval: Aval, rng: np.random.Generator, integers: tuple[int, ...]) -> Any:
     if aval.dtype.kind == "f":
         return rng.uniform(0.5, 1.5, aval.shape).astype(aval.dtype)
+    if aval.dtype.kind == "c":
+        parts = rng.uniform(0.5, 1.5, (2, *aval.shape))
+        return (parts[0] + 1j * parts[1]).astype(aval.dtype)
     if aval.dtype.kind == "b":
         return rng.integers(0, 2, aval.shape).astype(bool)
     return rng.choice(np.array(integers), aval.shape).astype(aval.dtype)
@@ -174,7 +180,7 @@ def _played(tape: Tape, values: Sequence[Any], moved: int = 0) -> dict[int, Any]
 
     def kept(x: Any) -> Any:
         x = np.asarray(x)
-        if not moved or x.dtype.kind != "f":
+        if not moved or x.dtype.kind not in "fc":
             return x
         by = TERMS * np.finfo(x.dtype).eps
         return (x * (1 + by * np.sin(moved * 1e6 * np.abs(x)))).astype(x.dtype)
@@ -216,11 +222,12 @@ def _is_rounding(found: Any, expected: np.ndarray, moved: Sequence[Any]) -> bool
         return True
     if np.shape(found) != expected.shape:
         return False
-    y = expected.astype(float)
-    off = np.abs(np.asarray(found, float) - y)
-    slack = SAFETY * np.max([np.abs(np.asarray(m, float) - y) for m in moved], axis=0)
+    wide = complex if expected.dtype.kind == "c" else float
+    y = expected.astype(wide)
+    off = np.abs(np.asarray(found, wide) - y)
+    slack = SAFETY * np.max([np.abs(np.asarray(m, wide) - y) for m in moved], axis=0)
     least = CLOSE.get(expected.dtype, 0.0) * np.abs(y)
     says_nothing = ~np.isfinite(slack) | (slack > JUMP * np.abs(y))
     same = (found == expected) | (np.isnan(found) & np.isnan(y))
-    says_nothing &= ~np.isnan(y) | np.any(~np.isnan(np.array(moved, float)), axis=0)
+    says_nothing &= ~np.isnan(y) | np.any(~np.isnan(np.array(moved, wide)), axis=0)
     return bool(np.all(same | says_nothing | (off <= slack + least)))

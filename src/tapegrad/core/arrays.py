@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-KNOWN = "booleans, integers, float32 and float64"
+KNOWN = "booleans, integers, float32, float64, complex64 and complex128"
 
 # What a subclass may define without computing differently from an ndarray.
 _HARMLESS = {
@@ -25,6 +25,8 @@ _HARMLESS = {
 
 def is_known(dtype: np.dtype) -> bool:
     """Whether there are rules for numbers of this dtype."""
+    if dtype.kind == "c":
+        return dtype.itemsize <= 16
     return dtype.kind in "fiub" and dtype.itemsize <= 8 and dtype.type is not np.float16
 
 
@@ -62,7 +64,9 @@ def objection(x: Any) -> tuple[str, str] | None:
             "follow them. Pass np.asarray(x) (for a masked array, its data and mask)"
         )
     if issubclass(kind, complex) and not issubclass(kind, np.generic):
-        return "is complex", ", and complex numbers can't be traced yet. Pass x.real and x.imag"
+        return "is a complex number of Python's", (
+            ", and of those NumPy's alone can be traced. Pass np.complex128(z)"
+        )
     if not issubclass(kind, (np.ndarray, np.generic)) or issubclass(kind, np.character):
         return None
     if x.dtype.kind == "O":
@@ -72,7 +76,7 @@ def objection(x: Any) -> tuple[str, str] | None:
         )
     if not is_known(x.dtype):
         advice = {
-            "c": "Pass x.real and x.imag, or x.real.astype(float)",
+            "c": "Convert it first with x.astype(np.complex128)",
             "V": "Pass its fields, each with astype if need be",
         }.get(x.dtype.kind, "Convert it first with astype")
         return f"has dtype {x.dtype}", f", and tapegrad traces {KNOWN}. {advice}"

@@ -92,6 +92,7 @@ class Literal:
     """A scalar constant. Two literals are equal when their bits are: 0.0 is not -0.0.
 
     Only NaN is one value, whatever its bits: which NaN an operation gives depends on the machine.
+    Of complex numbers that holds for each part.
     """
 
     value: np.generic
@@ -108,7 +109,9 @@ class Literal:
     def dtype(self) -> np.dtype:
         return self.value.dtype
 
-    def _key(self) -> tuple[np.dtype, bytes]:
+    def _key(self) -> tuple[np.dtype, Any]:
+        if self.value.dtype.kind == "c":
+            return self.value.dtype, tuple([part._key()[1] for part in self.parts])
         nan = self.value != self.value
         return self.value.dtype, b"nan" if nan else self.value.tobytes()
 
@@ -119,7 +122,14 @@ class Literal:
         value = self.value
         return hash(value) if value == value else 0  # NaNs hash by where they are
 
+    @property
+    def parts(self) -> tuple[Literal, Literal]:
+        """The real and the imaginary part of a complex number."""
+        return Literal(self.value.real), Literal(self.value.imag)
+
     def __str__(self) -> str:
+        if self.dtype.kind == "c":
+            return f"{dtype_name(self.dtype)}({self.value.real}, {self.value.imag})"
         text = str(self.value)
         plain = self.dtype in (np.float64, np.bool_, np.int64) and np.isfinite(self.value)
         return text if plain else f"{dtype_name(self.dtype)}({text})"

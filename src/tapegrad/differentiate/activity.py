@@ -14,7 +14,7 @@ def depends_on(tape: Tape, wrt: Sequence[int]) -> set[Operand]:
     active: set[Operand] = {tape.inputs[k] for k in wrt}
     for call in tape.calls:
         if not active.isdisjoint(call.operands):
-            active.update(out for out in call.outs if out.dtype.kind == "f")
+            active.update(out for out in call.outs if out.dtype.kind in "fc")
     return active
 
 
@@ -49,14 +49,14 @@ def moving(
     found = {
         k
         for k, x in enumerate(loop.given(operands), start=1)
-        if x in active and x.dtype.kind == "f"
+        if x in active and x.dtype.kind in "fc"
     }
     while True:
         inside = depends_on(loop.body, sorted(found))
         reached = {
             1 + k
             for k, x in enumerate(loop.body.outputs[: loop.carried])
-            if x in inside and x.dtype.kind == "f" and 1 + k not in apart
+            if x in inside and x.dtype.kind in "fc" and 1 + k not in apart
         }
         if reached <= found:
             return sorted(found)

@@ -66,7 +66,7 @@ def with_residuals(
                 _keep(builder, part, backward, found)
             else:
                 builder.calls.append(part)
-            active.update(out for out in part.outs if out.dtype.kind == "f")
+            active.update(out for out in part.outs if out.dtype.kind in "fc")
     return replace(tape, calls=tuple(builder.calls)), found
 
 
@@ -93,7 +93,7 @@ def _parts(
         found = []
         for part in parts:
             found.append((part, Backward(part, active, derive, changing)))
-            active.update(out for out in part.outs if out.dtype.kind == "f")
+            active.update(out for out in part.outs if out.dtype.kind in "fc")
         return found
     if loop.most < FEWEST:
         return [(call, backward)]

@@ -23,6 +23,7 @@ from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.primitives.base import Node, Writer
+from tapegrad.primitives.complexes import cast_back
 from tapegrad.primitives.control import Missing
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.kinds import Repeated
@@ -82,7 +83,7 @@ def reverse(
     else:
         seeds = [Literal(x.dtype.type(1)) for x in tape.outputs[:1]]
     for output, ct in zip(tape.outputs, seeds, strict=False):
-        if isinstance(output, Var) and output.dtype.kind == "f":
+        if isinstance(output, Var) and output.dtype.kind in "fc":
             cts.setdefault(output, []).append(writer.node(ct))
 
     masks = Masks(builder, [seeds[k] for k in masked])
@@ -283,7 +284,7 @@ def sum_to(ct: Node, aval: Aval) -> Node:
     A cotangent of fewer axes than the value (a scalar constant, say) is left to broadcast.
     """
     if ct.dtype != aval.dtype:
-        ct = AsType(aval.dtype)(ct)
+        ct = cast_back(ct, aval.dtype, AsType)
     if ct.shape == aval.shape or ct.ndim < aval.ndim:
         return ct
     extra = ct.ndim - aval.ndim

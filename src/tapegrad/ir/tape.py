@@ -28,15 +28,13 @@ from tapegrad.core.values import Var as Var
 from tapegrad.core.values import aval_of as aval_of
 from tapegrad.core.values import dtype_name as dtype_name
 from tapegrad.core.values import literal as literal
-from tapegrad.errors import GradientError, TapeError
+from tapegrad.errors import GradientError, TapeError, UnsupportedError
 from tapegrad.ir.report import MemoryReport
 
-# What methods of tapes and plans do that needs more than the representation itself, by name. It is
-# built on this module, so it is put in from above: by `tapegrad/methods.py`.
+# What methods of tapes and plans do that needs more than this module: `methods.py` puts it in.
 METHODS: dict[str, Callable[..., Any]] = {}
 
-# The primitives, and the classes of those with parameters, by the names that tapes print. Each puts
-# itself in when it is declared.
+# The primitives, and classes of those with parameters, as tapes print them: each puts itself in.
 DECLARED: dict[str, Any] = {}
 
 
@@ -62,6 +60,7 @@ class Primitive:
     tapes: tuple[Tape, ...] = ()  # those among its parameters: programs that a call runs
     inlined: ClassVar[bool] = False  # whether their calls will stand in the place of this one's
     checks: Any = False  # whether it has guards of its own, and stays though nobody reads it
+    of_complex: Any = False  # whether its rules and results are right for complex numbers
     movable: ClassVar[bool] = False  # whether it has an `index` alone, which rounds may move
     updates: ClassVar[bool] = False  # whether the result is the first operand with a part changed
     repeats: ClassVar[bool] = False  # whether it is a loop, which updates what it carries
@@ -77,7 +76,12 @@ class Primitive:
     def avals(self, *xs: Aval) -> tuple[Aval, ...]:
         """The types of all results, as a tuple."""
         result = self.aval(*xs)
-        return result if isinstance(result, tuple) else (result,)
+        results = result if isinstance(result, tuple) else (result,)
+        if not self.of_complex and any(x.dtype.kind == "c" for x in (*xs, *results)):
+            raise UnsupportedError(
+                f"{self} of complex numbers isn't supported. Use z.real and z.imag"
+            )
+        return results
 
     def evaluate(self, *xs: Any) -> Any:
         """NumPy's answer: the oracle of the tests and what `play` runs."""
@@ -223,7 +227,7 @@ class Tape:
             and len(self.captured) == len(other.captured)
             and all(
                 a is b
-                or (a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
+                or (a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))
                 for a, b in zip(self.captured, other.captured, strict=True)
             )
         )
@@ -242,8 +246,7 @@ class Tape:
     def __str__(self) -> str:
         return str(METHODS["show"](self))
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -301,8 +304,7 @@ class Tape:
 
 
 def with_inner(tape: Tape, change: Callable[[Tape], Tape], inlined: bool = True) -> Tape:
-    """The tape with what `change` makes of each tape that its calls hold; but for those which will
-    be `inlined`, if they are left out."""
+    """The tape with what `change` makes of those that its calls hold, but for `inlined` ones."""
     if not any(map(_TAPES, tape.calls)):
         return tape
     changed = {}

@@ -146,7 +146,8 @@ class _Parser:
 
     def literal(self, node: ast.expr) -> Literal:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return literal(_number(node.args[0]), node.func.id)
+            parts = [_number(part) for part in node.args]
+            return literal(parts[0] if len(parts) == 1 else complex(*parts), node.func.id)
         value = _number(node)
         return literal(value, type(value))
 

@@ -261,7 +261,7 @@ class _Rewritten:
         lead = len(shape) - len(mine)
         new = tuple([None if b >= lead and mine[b - lead] else n for b, n in enumerate(counts)])
         repeated = any(n is not None for n in new)
-        if not always and (not repeated or isinstance(x, Literal) or x.dtype.kind != "f"):
+        if not always and (not repeated or isinstance(x, Literal) or x.dtype.kind not in "fc"):
             return x
         key = x, shape, new
         if key not in self.cut:

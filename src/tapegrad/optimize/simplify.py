@@ -86,7 +86,7 @@ class Simplifier(Rewriter):
         value = folded(p, xs)
         if value is not None:
             return value
-        rewrites = _rewrites(p)
+        rewrites = _of_complex(p) if xs and xs[-1].dtype.kind == "c" else _rewrites(p)
         if rewrites:
             (aval,) = p.avals(*[x.aval for x in xs])
             for rewrite in rewrites:
@@ -104,6 +104,12 @@ class Simplifier(Rewriter):
         if isinstance(kind, Primitive):
             return call if call.primitive is kind else None
         return call if isinstance(call.primitive, kind) else None
+
+
+def _of_complex(p: Primitive) -> tuple[Rewrite, ...]:
+    """Of complex numbers only what moves them: 1 * z isn't z, where z is infinite."""
+    rewrites = _rewrites(p)
+    return rewrites[:1] if p.pointwise and p not in arithmetic.MOVES else rewrites
 
 
 def _rewrites(p: Primitive) -> tuple[Rewrite, ...]:

@@ -225,7 +225,8 @@ class Elementwise(Primitive):
     is empty. `quotient`: it makes floats of integers. `numpy` is NumPy's expression, if that isn't
     a call of `ufunc` by its name, `quick` one that scalars are quicker at. `zeros(xs, kept)` is
     `keeps_zeros`; the other parameters are attributes of `Primitive`. Operands have one dtype,
-    which is the result's, unless `dtype` says otherwise.
+    which is the result's, unless `dtype` says otherwise. Complex ones are left to NumPy by what is
+    `numpys`.
     """
 
     pointwise = True
@@ -252,6 +253,8 @@ class Elementwise(Primitive):
         selects: bool = False,
         linear: tuple[int, ...] = (),
         zeros: Callable[..., bool] | None = None,
+        of_complex: bool = False,
+        numpys: bool = False,
     ) -> None:
         self.name = name
         self.ufunc = ufunc
@@ -272,6 +275,8 @@ class Elementwise(Primitive):
         self.selects = selects
         self.linear = linear
         self._zeros = zeros
+        self.of_complex = of_complex
+        self.numpys = numpys
         DECLARED.setdefault(name, self)
 
     def aval(self, *xs: Aval) -> Aval:

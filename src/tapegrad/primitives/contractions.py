@@ -8,6 +8,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import broadcast_shapes, parametric
+from tapegrad.primitives.complexes import conjugated
 from tapegrad.primitives.kinds import Bilinear, Contraction
 from tapegrad.primitives.views import Transpose
 
@@ -37,6 +38,11 @@ class MatMul(Bilinear, Contraction):
 
 
 matmul = MatMul()
+
+
+def adjoint(x: Any) -> Any:
+    """The conjugate transpose of the last two axes; of real matrices the transpose."""
+    return conjugated(swapped(x))
 
 
 def swapped(x: Any) -> Any:

@@ -46,6 +46,7 @@ class CallTape(Applied):
     tape: Tape
 
     name = "call"
+    of_complex = True
 
 
 # The reverse rule of a user's primitive: `backward(cts, outs, xs)` gives one cotangent an operand,

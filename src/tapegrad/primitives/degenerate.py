@@ -153,11 +153,11 @@ chosen_eigenvectors = ChosenEigenvectors()
 def is_repeated(x: Any) -> Any:
     """Which values are equal to others."""
     pairs = equal(x)
-    others = logical_and(pairs, not_equal(*_places(x)))
+    others = logical_and(pairs, not_equal(*places(x)))
     return Any_((others.ndim - 1,))(others)
 
 
-def _places(x: Any) -> tuple[Any, Any]:
+def places(x: Any) -> tuple[Any, Any]:
     """The number of each value, as rows and as columns."""
     from tapegrad.primitives.base import Node
     from tapegrad.primitives.reductions import CumSum
@@ -300,5 +300,5 @@ def between_equal(turned: Any, values: Any, ct_values: Any) -> Any:
         asked = not_equal(ct_values, ct_values.constant(0))
         read = not_equal(turned, turned.constant(0))
         wrong = logical_or(logical_or(row(asked), column(asked)), logical_or(read, swapped(read)))
-        wrong = logical_and(wrong, not_equal(*_places(values)))
+        wrong = logical_and(wrong, not_equal(*places(values)))
     return where(wrong, turned.constant(np.nan), turned.constant(0))

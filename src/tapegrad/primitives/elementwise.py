@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Call, Literal, dtype_name
 from tapegrad.primitives.base import Elementwise, parametric, total
+from tapegrad.primitives.complexes import cast_back
 from tapegrad.primitives.kinds import Linear
 from tapegrad.primitives.texts import dtype_called
 
@@ -57,6 +58,7 @@ add = Elementwise(
     commutative=True,
     selects=True,
     zeros=_all,
+    of_complex=True,
 )
 sub = Elementwise(
     "sub",
@@ -66,6 +68,7 @@ sub = Elementwise(
     numpy="{0} - {1}",
     selects=True,
     zeros=_all,
+    of_complex=True,
 )
 mul = Elementwise(
     "mul",
@@ -76,9 +79,17 @@ mul = Elementwise(
     commutative=True,
     linear=(0, 1),
     zeros=_any,
+    of_complex=True,
 )
 neg = Elementwise(
-    "neg", np.negative, "-{0}", lambda out, x: (-1,), numpy="-{0}", selects=True, zeros=_any
+    "neg",
+    np.negative,
+    "-{0}",
+    lambda out, x: (-1,),
+    numpy="-{0}",
+    selects=True,
+    zeros=_any,
+    of_complex=True,
 )
 
 
@@ -99,6 +110,7 @@ div = Elementwise(
     numpy="{0} / {1}",
     linear=(0,),
     zeros=lambda xs, kept: kept[0],
+    of_complex=True,
 )
 
 
@@ -111,6 +123,9 @@ def _power_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
     derivative along y.
     """
     slope = y * power(x, y - 1)
+    if x.dtype.kind == "c":
+        flat = where(y.equals(0), zero(x), slope)
+        return flat, where(x.equals(0), zero(x), out * log(x))
     root = where(x.equals(0), zero(x), slope)
     flat = where(isnan(slope), zero(x), slope)
     # The conditions on y alone come first: with a constant exponent they fold away.
@@ -120,7 +135,7 @@ def _power_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 def _power_of(dtype: np.dtype, given: Any) -> str:
     """The power to a known exponent as products, or as the root that NumPy takes too."""
-    exponent = None if given[1] is None else float(given[1].value)
+    exponent = None if given[1] is None or dtype.kind == "c" else float(given[1].value)
     if dtype.kind == "f" and exponent in (3.0, 4.0):
         return " * ".join(["{0}"] * int(exponent))
     return "sqrt({0})" if exponent == 0.5 else ""
@@ -134,8 +149,10 @@ power = Elementwise(
     cost=2 * FUNCTION,
     integer="{0} ** {1}",
     special=_power_of,
+    of_complex=True,
+    numpys=True,  # whole powers of complex numbers are products, which C's library doesn't see
 )
-square = Elementwise("square", np.square, "{0} * {0}", lambda out, x: (x * 2,))
+square = Elementwise("square", np.square, "{0} * {0}", lambda out, x: (x * 2,), of_complex=True)
 reciprocal = Elementwise(
     "reciprocal",
     np.reciprocal,
@@ -143,6 +160,8 @@ reciprocal = Elementwise(
     lambda out, x: (-(out * out),),
     cost=DIVISION,
     quotient=True,
+    special=lambda dtype, given: "reciprocal({0})" if dtype.kind == "c" else "",
+    of_complex=True,
 )
 sqrt = Elementwise(
     "sqrt",
@@ -151,6 +170,7 @@ sqrt = Elementwise(
     vjp=lambda ct, out, x: (select(not_equal(out, zero(out)), ct / (out * 2)),),
     jvp=lambda ts, out, x: select(not_equal(out, zero(out)), ts[0] / (out * 2)),
     cost=DIVISION,
+    of_complex=True,
 )
 cbrt = Elementwise(
     "cbrt",
@@ -176,9 +196,13 @@ floor_divide: Elementwise = Elementwise(
 
 # ---- exponentials and logarithms
 
-exp = Elementwise("exp", np.exp, "exp({0})", lambda out, x: (out,), cost=FUNCTION)
-exp2 = Elementwise("exp2", np.exp2, "exp2({0})", lambda out, x: (out * LN2,), cost=FUNCTION)
-expm1 = Elementwise("expm1", np.expm1, "expm1({0})", lambda out, x: (out + 1,), cost=FUNCTION)
+exp = Elementwise("exp", np.exp, "exp({0})", lambda out, x: (out,), cost=FUNCTION, of_complex=True)
+exp2 = Elementwise(
+    "exp2", np.exp2, "exp2({0})", lambda out, x: (out * LN2,), cost=FUNCTION, of_complex=True
+)
+expm1 = Elementwise(
+    "expm1", np.expm1, "expm1({0})", lambda out, x: (out + 1,), cost=FUNCTION, of_complex=True
+)
 log = Elementwise(
     "log",
     np.log,
@@ -186,10 +210,18 @@ log = Elementwise(
     vjp=lambda ct, out, x: (ct / x,),
     jvp=lambda ts, out, x: ts[0] / x,
     cost=FUNCTION,
+    of_complex=True,
 )
-log2 = Elementwise("log2", np.log2, "log2({0})", lambda out, x: (1 / (x * LN2),), cost=FUNCTION)
+log2 = Elementwise(
+    "log2", np.log2, "log2({0})", lambda out, x: (1 / (x * LN2),), cost=FUNCTION, of_complex=True
+)
 log10 = Elementwise(
-    "log10", np.log10, "log10({0})", lambda out, x: (1 / (x * LN10),), cost=FUNCTION
+    "log10",
+    np.log10,
+    "log10({0})",
+    lambda out, x: (1 / (x * LN10),),
+    cost=FUNCTION,
+    of_complex=True,
 )
 log1p = Elementwise(
     "log1p",
@@ -198,20 +230,28 @@ log1p = Elementwise(
     vjp=lambda ct, out, x: (ct / (x + 1),),
     jvp=lambda ts, out, x: ts[0] / (x + 1),
     cost=FUNCTION,
+    of_complex=True,
 )
 
 
 # ---- trigonometric and hyperbolic
 
-sin = Elementwise("sin", np.sin, "sin({0})", lambda out, x: (cos(x),), cost=FUNCTION)
-cos: Elementwise = Elementwise("cos", np.cos, "cos({0})", lambda out, x: (-sin(x),), cost=FUNCTION)
-tan = Elementwise("tan", np.tan, "tan({0})", lambda out, x: (out * out + 1,), cost=FUNCTION)
+sin = Elementwise(
+    "sin", np.sin, "sin({0})", lambda out, x: (cos(x),), cost=FUNCTION, of_complex=True
+)
+cos: Elementwise = Elementwise(
+    "cos", np.cos, "cos({0})", lambda out, x: (-sin(x),), cost=FUNCTION, of_complex=True
+)
+tan = Elementwise(
+    "tan", np.tan, "tan({0})", lambda out, x: (out * out + 1,), cost=FUNCTION, of_complex=True
+)
 arcsin = Elementwise(
     "arcsin",
     np.arcsin,
     "asin({0})",
     lambda out, x: (1 / sqrt((1 - x) * (1 + x)),),
     cost=FUNCTION,
+    of_complex=True,
 )
 arccos = Elementwise(
     "arccos",
@@ -219,26 +259,43 @@ arccos = Elementwise(
     "acos({0})",
     lambda out, x: (-1 / sqrt((1 - x) * (1 + x)),),
     cost=FUNCTION,
+    of_complex=True,
 )
 arctan = Elementwise(
-    "arctan", np.arctan, "atan({0})", lambda out, x: (1 / (x * x + 1),), cost=FUNCTION
+    "arctan",
+    np.arctan,
+    "atan({0})",
+    lambda out, x: (1 / (x * x + 1),),
+    cost=FUNCTION,
+    of_complex=True,
 )
 
 
-sinh = Elementwise("sinh", np.sinh, "sinh({0})", lambda out, x: (cosh(x),), cost=FUNCTION)
+def _arccosh_partials(out: Any, x: Any) -> tuple[Any]:
+    if x.dtype.kind == "c":  # the root of the product is another branch left of the imaginary axis
+        return (1 / (sqrt(x - 1) * sqrt(x + 1)),)
+    return (1 / sqrt((x - 1) * (x + 1)),)
+
+
+sinh = Elementwise(
+    "sinh", np.sinh, "sinh({0})", lambda out, x: (cosh(x),), cost=FUNCTION, of_complex=True
+)
 cosh: Elementwise = Elementwise(
-    "cosh", np.cosh, "cosh({0})", lambda out, x: (sinh(x),), cost=FUNCTION
+    "cosh", np.cosh, "cosh({0})", lambda out, x: (sinh(x),), cost=FUNCTION, of_complex=True
 )
-tanh = Elementwise("tanh", np.tanh, "tanh({0})", lambda out, x: (1 - out * out,), cost=FUNCTION)
+tanh = Elementwise(
+    "tanh", np.tanh, "tanh({0})", lambda out, x: (1 - out * out,), cost=FUNCTION, of_complex=True
+)
 arcsinh = Elementwise(
-    "arcsinh", np.arcsinh, "asinh({0})", lambda out, x: (1 / sqrt(x * x + 1),), cost=FUNCTION
+    "arcsinh",
+    np.arcsinh,
+    "asinh({0})",
+    lambda out, x: (1 / sqrt(x * x + 1),),
+    cost=FUNCTION,
+    of_complex=True,
 )
 arccosh = Elementwise(
-    "arccosh",
-    np.arccosh,
-    "acosh({0})",
-    lambda out, x: (1 / sqrt((x - 1) * (x + 1)),),
-    cost=FUNCTION,
+    "arccosh", np.arccosh, "acosh({0})", _arccosh_partials, cost=FUNCTION, of_complex=True
 )
 arctanh = Elementwise(
     "arctanh",
@@ -246,6 +303,7 @@ arctanh = Elementwise(
     "atanh({0})",
     lambda out, x: (1 / ((1 - x) * (1 + x)),),
     cost=FUNCTION,
+    of_complex=True,
 )
 
 
@@ -282,21 +340,52 @@ where: Elementwise = Elementwise(
     quick="({1} if {0} else {2})[()]",
     selects=True,
     zeros=_where_zeros,
+    of_complex=True,
 )
 
 # ---- comparison and logic: no derivative
 
-less = Elementwise("less", np.less, "{0} < {1}", dtype=bool, numpy="{0} < {1}")
-less_equal = Elementwise("less_equal", np.less_equal, "{0} <= {1}", dtype=bool, numpy="{0} <= {1}")
-greater = Elementwise("greater", np.greater, "{0} > {1}", dtype=bool, numpy="{0} > {1}")
+less = Elementwise(
+    "less", np.less, "{0} < {1}", dtype=bool, of_complex=True, numpys=True, numpy="{0} < {1}"
+)
+less_equal = Elementwise(
+    "less_equal",
+    np.less_equal,
+    "{0} <= {1}",
+    dtype=bool,
+    of_complex=True,
+    numpys=True,
+    numpy="{0} <= {1}",
+)
+greater = Elementwise(
+    "greater", np.greater, "{0} > {1}", dtype=bool, of_complex=True, numpys=True, numpy="{0} > {1}"
+)
 greater_equal = Elementwise(
-    "greater_equal", np.greater_equal, "{0} >= {1}", dtype=bool, numpy="{0} >= {1}"
+    "greater_equal",
+    np.greater_equal,
+    "{0} >= {1}",
+    dtype=bool,
+    of_complex=True,
+    numpys=True,
+    numpy="{0} >= {1}",
 )
 equal = Elementwise(
-    "equal", np.equal, "{0} == {1}", dtype=bool, numpy="{0} == {1}", commutative=True
+    "equal",
+    np.equal,
+    "{0} == {1}",
+    dtype=bool,
+    numpy="{0} == {1}",
+    commutative=True,
+    of_complex=True,
 )
 not_equal: Elementwise = Elementwise(
-    "not_equal", np.not_equal, "{0} != {1}", dtype=bool, numpy="{0} != {1}", commutative=True
+    "not_equal",
+    np.not_equal,
+    "{0} != {1}",
+    dtype=bool,
+    numpy="{0} != {1}",
+    commutative=True,
+    of_complex=True,
 )
 logical_and = Elementwise(
     "logical_and", np.logical_and, "{0} & {1}", dtype=bool, quick="{0} & {1}", commutative=True
@@ -306,9 +395,11 @@ logical_or = Elementwise(
 )
 logical_xor = Elementwise("logical_xor", np.logical_xor, "{0} ^ {1}", dtype=bool, commutative=True)
 logical_not = Elementwise("logical_not", np.logical_not, "not {0}", dtype=bool)
-isnan = Elementwise("isnan", np.isnan, "isnan({0})", dtype=bool, quick="{0} != {0}")
-isinf = Elementwise("isinf", np.isinf, "isinf({0})", dtype=bool)
-isfinite = Elementwise("isfinite", np.isfinite, "isfinite({0})", dtype=bool)
+isnan = Elementwise(
+    "isnan", np.isnan, "isnan({0})", dtype=bool, quick="{0} != {0}", of_complex=True
+)
+isinf = Elementwise("isinf", np.isinf, "isinf({0})", dtype=bool, of_complex=True)
+isfinite = Elementwise("isfinite", np.isfinite, "isfinite({0})", dtype=bool, of_complex=True)
 signbit = Elementwise("signbit", np.signbit, "copysign(1.0, {0}) < 0.0", dtype=bool)
 
 # ---- integers
@@ -331,9 +422,16 @@ def _copied(x: Any) -> Any:
     return x.copy(order="K") if isinstance(x, np.ndarray) else x
 
 
-stop_gradient = Elementwise("stop_gradient", _copied, "{0}", cost=0, numpy="{0}")
+stop_gradient = Elementwise("stop_gradient", _copied, "{0}", cost=0, numpy="{0}", of_complex=True)
 copy = Elementwise(
-    "copy", _copied, "{0}", lambda out, x: (1,), cost=0, numpy="np.copy({0})", selects=True
+    "copy",
+    _copied,
+    "{0}",
+    lambda out, x: (1,),
+    cost=0,
+    numpy="np.copy({0})",
+    selects=True,
+    of_complex=True,
 )
 
 
@@ -348,6 +446,7 @@ class AsType(Linear):
 
     name = "astype"
     pointwise = True
+    of_complex = True
 
     @property
     def scalar(self) -> str:
@@ -360,15 +459,17 @@ class AsType(Linear):
         return [f"{outs[0]} = {xs[0]}.astype({dtype_called(self.dtype)})"]
 
     def aval(self, *xs: Aval) -> Aval:
+        if xs[0].dtype.kind == "c" != self.dtype.kind:
+            raise ValueError(f"{xs[0]} has to lose its imaginary part first, to be {self.dtype}")
         return xs[0].with_dtype(self.dtype)
 
     def evaluate(self, *xs: Any) -> Any:
         return xs[0].astype(self.dtype)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        if self.dtype.kind != "f" or xs[0].dtype.kind != "f":
+        if self.dtype.kind not in "fc" or xs[0].dtype.kind not in "fc":
             return (None,)
-        return (AsType(xs[0].dtype)(ct),)
+        return (cast_back(ct, xs[0].dtype, AsType),)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None if ts[0] is None or self.dtype.kind != "f" else self(ts[0])
+        return None if ts[0] is None or self.dtype.kind not in "fc" else self(ts[0])

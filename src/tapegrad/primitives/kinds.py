@@ -126,6 +126,7 @@ class View(_Carrying):
     """Which element of the operand stands where in the result; never a copy."""
 
     is_view = True
+    of_complex = True
     relabels: ClassVar[bool] = False  # whether the result is the operand's memory in another shape
 
     @property
@@ -152,6 +153,7 @@ class Scatter(Parametric):
     starts as that, and else all of them. They stand in boxes, or where `write` says, or the
     operands after the first written are `indexed`, index arrays of where it stands."""
 
+    of_complex = True
     onto: ClassVar[str] = "zeros"  # what is there before: "zeros", "first" or "nothing"
     indexed: ClassVar[bool] = False
 
@@ -170,6 +172,8 @@ class Scatter(Parametric):
 class Lookup(_Carrying):
     """Elements of the first operand at index arrays, the others."""
 
+    of_complex = True
+
 
 class Moving(Parametric):
     """Mixin: the place in the larger array moves by `moves[k]` along its axes for each unit of the
@@ -178,6 +182,7 @@ class Moving(Parametric):
     index: StaticIndex
     moves: tuple[tuple[int, ...], ...]
 
+    of_complex = True
     adds: ClassVar[bool] = False  # whether what is there is added to
 
     def steps(self, xs: Sequence[Any]) -> Sequence[Any]:
@@ -211,11 +216,14 @@ class Taking(Growing):
 class Unset(Parametric):
     """An array whose elements are all set before they are read: no operands."""
 
+    of_complex = True
+
 
 class Contraction(Parametric):
     """The product of matrices, of whatever batch."""
 
     owns = True
+    of_complex = True
 
 
 class Library(Parametric):
@@ -310,6 +318,7 @@ class Repeated(Control):
     later: bool
 
     repeats = True
+    of_complex = True
 
     @property
     def checks(self) -> bool:

@@ -37,6 +37,7 @@ class Sum(Linear, Reduction):
     axes: tuple[int, ...]
 
     name = "sum"
+    of_complex = True
     fold = SUM
     typed = True
 
@@ -85,6 +86,7 @@ class Prod(Reduction):
     axes: tuple[int, ...]
 
     name = "prod"
+    of_complex = True
     fold = PRODUCT
     typed = True
 
@@ -247,6 +249,7 @@ class CumSum(Linear, Running):
     reverse: bool = False
 
     name = "cumsum"
+    of_complex = True
     fold = ADD
 
     def aval(self, *xs: Aval) -> Aval:
@@ -273,6 +276,7 @@ class CumProd(Running):
     axis: int
 
     name = "cumprod"
+    of_complex = True
     fold = PRODUCT
 
     def aval(self, *xs: Aval) -> Aval:

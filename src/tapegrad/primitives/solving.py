@@ -22,6 +22,7 @@ from tapegrad.primitives.kinds import Routine
 from tapegrad.primitives.triangles import (
     ALONE,
     between,
+    fortran,
     halved,
     lower,
     mirrored,
@@ -175,6 +176,7 @@ class LU(Routine):
     """
 
     name = "lu"
+    of_complex = True
     kernel = "lu"
     factors = True
     overwrites = (0, None)
@@ -193,11 +195,9 @@ class LU(Routine):
 
 
 def _factored(a: Any) -> Any:
-    from scipy.linalg import lapack
-
     if a.size == 0:
         return np.array(a), np.zeros(0, np.int32)
-    factors, pivots, _ = (lapack.sgetrf if a.dtype == np.float32 else lapack.dgetrf)(a)
+    factors, pivots, _ = fortran("lapack", "getrf", a.dtype)(a)
     return factors.T, pivots.astype(np.int32) + 1
 
 
@@ -222,6 +222,7 @@ class LUSolve(Factored, Routine):
     transposed: bool = False
 
     name = "lu_solve"
+    of_complex = True
     overwrites = (3,)
     reads = (1, 2)
 
@@ -240,13 +241,11 @@ class LUSolve(Factored, Routine):
         return over_batch(self._solve, (2, 1, 2), *xs[1:])
 
     def _solve(self, factors: Any, pivots: Any, b: Any) -> Any:
-        from scipy.linalg import lapack
-
         if b.size == 0:
             return np.array(b)
         if len(b) > 1 and len(factors) * b.size <= ALONE:
             return self._solve_alone(factors, pivots, b)
-        getrs = lapack.sgetrs if b.dtype == np.float32 else lapack.dgetrs
+        getrs = fortran("lapack", "getrs", b.dtype)
         return getrs(factors.T, pivots - 1, b.T, trans=self.transposed)[0].T
 
     def _solve_alone(self, factors: Any, pivots: Any, b: Any) -> Any:
@@ -285,6 +284,7 @@ class InverseT(Factored, Routine):
     """
 
     name = "inverse_t"
+    of_complex = True
     kernel = "inverse_t"
     overwrites = (1,)
     reads = (2,)
@@ -306,14 +306,11 @@ class InverseT(Factored, Routine):
 
 
 def _inverted(factors: Any, pivots: Any) -> Any:
-    from scipy.linalg import lapack
-
     if factors.size == 0:
         return np.array(factors)
     if np.any(np.diagonal(factors) == 0):  # LAPACK would return the factors
         return np.full_like(factors, np.nan)
-    getri = lapack.sgetri if factors.dtype == np.float32 else lapack.dgetri
-    return getri(factors.T, pivots - 1)[0].T
+    return fortran("lapack", "getri", factors.dtype)(factors.T, pivots - 1)[0].T
 
 
 inverse_t = InverseT()

@@ -15,7 +15,8 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Slice, parametric, total
-from tapegrad.primitives.contractions import matmul, swapped
+from tapegrad.primitives.complexes import cartesian, conjugated, imag
+from tapegrad.primitives.contractions import adjoint, matmul, swapped
 from tapegrad.primitives.degenerate import (
     EigenvaluePullback,
     SingularValuePullback,
@@ -25,6 +26,7 @@ from tapegrad.primitives.degenerate import (
     column,
     equal,
     inverted,
+    placed,
     row,
     symmetric,
     triangle_of,
@@ -34,6 +36,7 @@ from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.triangles import (
     below,
+    from_triangle,
     mirrored,
     over_batch,
     solve_lower,
@@ -237,9 +240,12 @@ class QR(Library):
 
     With M = R R'^T - Q'^T Q and C the symmetric matrix with its lower triangle, the cotangent of A
     is (Q' + Q C) R^-T (M. Seeger et al., "Auto-differentiating linear algebra", arXiv:1710.08717).
+    Of complex matrices these are the conjugates of cotangents, with adjoints in the place of
+    transposes, and the diagonals of R and C are real.
     """
 
     name = "qr"
+    of_complex = True
     results = 2
     absent = True
 
@@ -254,21 +260,24 @@ class QR(Library):
         return tuple(np.linalg.qr(xs[0]))
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        (ct_q, ct_r), (q, r) = ct, out
+        (q, r), (ct_q, ct_r) = out, [None if c is None else conjugated(c) for c in ct]
         m = total(
             [
-                None if ct_r is None else matmul(r, swapped(ct_r)),
-                None if ct_q is None else -matmul(swapped(ct_q), q),
+                None if ct_r is None else matmul(r, adjoint(ct_r)),
+                None if ct_q is None else -matmul(adjoint(ct_q), q),
             ]
         )
-        whole = total([ct_q, matmul(q, mirrored(m))])
-        return (swapped(solve_upper(r, swapped(whole))),)
+        whole = total([ct_q, matmul(q, from_triangle(m))])
+        return (conjugated(adjoint(solve_upper(r, adjoint(whole)))),)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         (t,), (q, r) = ts, out
         scaled = swapped(solve_lower(swapped(r), swapped(t)))
-        along = matmul(swapped(q), scaled)
-        turn = below(along) - swapped(below(along))
+        along = matmul(adjoint(q), scaled)
+        turn = below(along) - adjoint(below(along))
+        if along.dtype.kind == "c":
+            diagonal = imag(Diagonal(0)(along))
+            turn = turn + placed(cartesian(diagonal.constant(0), diagonal))
         return scaled + matmul(q, turn - along), matmul(along - turn, r)
 
 
@@ -322,12 +331,14 @@ class PInv(Library):
 
     At constant rank (G. Golub and V. Pereyra, "The differentiation of pseudo-inverses and nonlinear
     least squares problems whose variables separate", 1973, 4.12):
-    dP = -P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P.
+    dP = -P dA P + P P^T dA^T (I - A P) + (I - P A) dA^T P^T P, with adjoints for transposes if A is
+    complex.
     """
 
     rcond: float
 
     name = "pinv"
+    of_complex = True
     results = 2
     absent = True
 
@@ -342,19 +353,19 @@ class PInv(Library):
         )
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        (a,), ct, p = xs, ct[0], out[0]
-        if ct is None:
+        if ct[0] is None:
             return (None,)
-        pt, turned = swapped(p), swapped(ct)
-        result = -matmul(matmul(pt, ct), pt)
+        (a,), g, p = xs, conjugated(ct[0]), out[0]
+        pt, turned = adjoint(p), adjoint(g)
+        result = -matmul(matmul(pt, g), pt)
         right = matmul(turned, matmul(p, pt))
         result = result + right - matmul(a, matmul(p, right))
         left = matmul(matmul(pt, p), turned)
-        return (result + left - matmul(matmul(left, p), a),)
+        return (conjugated(result + left - matmul(matmul(left, p), a)),)
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         (t,), (a,), p = ts, xs, out[0]
-        pt, turned = swapped(p), swapped(t)
+        pt, turned = adjoint(p), adjoint(t)
         result = -matmul(matmul(p, t), p)
         left = matmul(matmul(p, pt), turned)
         result = result + left - matmul(matmul(left, a), p)

@@ -3,6 +3,7 @@ them are a batch."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import broadcast_shapes, parametric
-from tapegrad.primitives.contractions import matmul, swapped
+from tapegrad.primitives.contractions import adjoint, matmul, swapped
 from tapegrad.primitives.kinds import Linear, Region, Routine
 
 # So many multiplications are done before OpenBLAS's threads have been woken; where something else
@@ -63,6 +64,7 @@ class Triangle(Linear, Region):
     offset: int = 0
 
     name = "triangle"
+    of_complex = True
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(xs[0].shape)
@@ -92,6 +94,11 @@ def mirrored(x: Any) -> Any:
     return lower(x) + swapped(below(x))
 
 
+def from_triangle(x: Any) -> Any:
+    """The symmetric or Hermitian matrix with this lower triangle; the latter's diagonal is real."""
+    return halved(x) + adjoint(halved(x)) if x.dtype.kind == "c" else mirrored(x)
+
+
 def folded(s: Any) -> Any:
     """The transpose of `mirrored`: each pair of a matrix added up, in the lower triangle."""
     return lower(s) + below(swapped(s))
@@ -110,6 +117,7 @@ class TriangularSolve(Routine):
     unit: bool = False
 
     name = "triangular_solve"
+    of_complex = True
     overwrites = (1,)
     reads = (0,)
     strided = True
@@ -154,17 +162,23 @@ class TriangularSolve(Routine):
 def trsm(t: Any, b: Any, axis: int, **how: Any) -> Any:
     """BLAS's triangular solve, along this axis of the right sides: in parts that it keeps to one
     thread, where others wouldn't be of use."""
-    from scipy.linalg import blas
 
     def solve(part: Any) -> Any:
         return routine(1.0, t, part, side=1 - axis, **how)
 
-    routine = blas.strsm if b.dtype == np.float32 else blas.dtrsm
+    routine = fortran("blas", "trsm", b.dtype)
     if b.size < CALLED or len(t) * b.size > ALONE:
         return solve(b)
     parts = -(-b.shape[axis] // ((CALLED - 1) // len(t)))
     return np.concatenate([solve(part) for part in np.array_split(b, parts, axis)], axis)
 
+
+def fortran(library: str, name: str, dtype: np.dtype) -> Any:
+    """A routine of SciPy's BLAS or LAPACK, for numbers of this dtype."""
+    return getattr(importlib.import_module(f"scipy.linalg.{library}"), LETTERS[dtype.char] + name)
+
+
+LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 solve_lower = TriangularSolve(True)
 solve_upper = TriangularSolve(False)

@@ -56,6 +56,12 @@ def check_scalar_result(traced: Traced, has_aux: bool = False) -> None:
             f"grad: {name} returned {aval}, but grad needs a scalar{src}. Sum it, or use vjp "
             "with a cotangent of that shape"
         )
+    if aval.dtype.kind == "c":
+        raise GradientError(
+            f"grad: {name} returned a complex scalar{src}, and grad needs a real one. Return a "
+            "real function of it, such as np.abs(z)**2 or z.real, or use vjp: for a holomorphic "
+            "function the pullback of 1 is its complex derivative"
+        )
     if aval.dtype.kind != "f":
         raise GradientError(
             f"grad: {name} returned a scalar of dtype {aval.dtype}{src}, which has no "

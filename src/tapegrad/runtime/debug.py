@@ -96,14 +96,14 @@ def _differs(tape: Tape, how: str) -> InternalError:
 @quiet
 def _is_close(a: np.ndarray, b: np.ndarray, allowed: Any) -> bool:
     """Whether two arrays are equal but for what is allowed; NaN is NaN."""
-    if a.dtype.kind != "f":
+    if a.dtype.kind not in "fc":
         return bool(np.all((a == b) | (np.asarray(allowed) > 0)))
     same = (a == b) | ((a != a) & (b != b)) | (np.abs(a - b) <= allowed)
     return bool(np.all(same | (np.asarray(allowed) == np.inf)))
 
 
 def _common(b: np.ndarray) -> float:
-    if b.dtype.kind != "f" or not b.size:
+    if b.dtype.kind not in "fc" or not b.size:
         return 0.0
     finite = np.abs(b[np.isfinite(b)])
     return float(COMMON * np.finfo(b.dtype).eps * finite.max(initial=0.0))
@@ -115,9 +115,10 @@ def _rounding(b: np.ndarray, others: Sequence[Any]) -> Any:
     or which integer it is."""
     allowed = np.zeros(b.shape)
     for other in map(np.asarray, others):
-        off = np.abs(other.astype(float) - b.astype(float))
+        wide = complex if b.dtype.kind == "c" else float
+        off = np.abs(other.astype(wide) - b.astype(wide))
         jumps = np.isfinite(other) != np.isfinite(b)
-        if b.dtype.kind != "f":
+        if b.dtype.kind not in "fc":
             jumps = other != b
         allowed = np.maximum(allowed, np.where(jumps, np.inf, np.nan_to_num(off)))
     return AMPLIFIED * np.max(allowed, initial=0.0) + _common(b)
@@ -133,7 +134,7 @@ def _moved(tape: Tape, inputs: Sequence[Any], rng: Any) -> list[Any]:
 
     def moved(x: Any) -> Any:
         x = np.asarray(x)
-        if x.dtype.kind != "f":
+        if x.dtype.kind not in "fc":
             return x
         bits = rng.integers(-1, 2, x.shape) * float(np.finfo(x.dtype).eps)
         return (x * (1 + bits)).astype(x.dtype)

@@ -431,6 +431,8 @@ class _Unpacker:
             self._miss_if(f"{other} or not {-(2**63)} <= {name} < {2**63}")
         else:
             self._miss_if(other)
+            if issubclass(kind, np.complexfloating):
+                self.lines.append(f"{name} = {name}.item()")
 
 
 class _Mark:

@@ -40,8 +40,8 @@ def vjp(
     request = Request(f, args).check("vjp")
     traced = trace(request)
     inputs = request.inputs
-    real = [is_traced(x) and input_aval(x).dtype.kind == "f" for x in request.leaves]
-    wrt = [k for k, x in enumerate(inputs) if input_aval(x).dtype.kind == "f"]
+    real = [is_traced(x) and input_aval(x).dtype.kind in "fc" for x in request.leaves]
+    wrt = [k for k, x in enumerate(inputs) if input_aval(x).dtype.kind in "fc"]
     tape = finished(derive(traced.tape, wrt, seed=True, keep=(), checkpoint=checkpoint))
     first = len(traced.tape.inputs)
     once, each = partial_eval(tape, range(first, first + len(traced.tape.outputs)))
@@ -149,7 +149,7 @@ class Pullback:
 
     def _seed(self, ct: Any, aval: Aval, number: int) -> Any:
         which = "" if len(self.outputs) == 1 else f" of result {number}"
-        if aval.dtype.kind != "f" and ct is None:
+        if aval.dtype.kind not in "fc" and ct is None:
             return np.zeros(aval.shape, aval.dtype)
         kind: Any = type(ct)
         if issubclass(kind, np.ndarray) and (own := own_behaviour(kind)):
@@ -165,10 +165,11 @@ class Pullback:
                 f"pullback of {self.name}: the cotangent{which} has shape {ct.shape}, and the "
                 f"value has shape {aval.shape}. They must be the same: use np.broadcast_to"
             )
-        if ct.dtype.kind not in "fiub":
+        if ct.dtype.kind not in ("fiubc" if aval.dtype.kind == "c" else "fiub"):
             raise ArgumentError(
                 f"pullback of {self.name}: the cotangent{which} has dtype {ct.dtype}, and the "
-                f"value has dtype {aval.dtype}. A cotangent is an array of real numbers"
+                f"value has dtype {aval.dtype}. A cotangent is an array of real numbers, or of "
+                "complex ones for a complex value"
             )
         ct = ct if ct.dtype == aval.dtype else ct.astype(aval.dtype)
         return ct if isinstance(ct, Tracer) or aval.shape else ct[()]

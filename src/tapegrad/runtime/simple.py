@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
+import numpy as np
+
 from tapegrad.backends.source.program import Program
 from tapegrad.backends.source.standalone import (
     Text,
@@ -20,7 +22,7 @@ from tapegrad.backends.source.standalone import (
 )
 from tapegrad.core.request import Request, argument_names, describe
 from tapegrad.core.trees import flatten, is_traced
-from tapegrad.errors import RandomnessError
+from tapegrad.errors import ArgumentError, RandomnessError
 from tapegrad.pipeline import gradient, schedule, trace
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.transformations import with_captured, with_loss
@@ -82,6 +84,11 @@ def simplegrad(
     request = Request(f, args).check("simplegrad")
     for name, arg in zip(argument_names(f, len(args)), args, strict=True):
         check_parts(arg, f"simplegrad: argument {name!r}")
+        if any(getattr(x, "dtype", np.dtype(float)).kind == "c" for x in flatten(arg)[0]):
+            raise ArgumentError(
+                f"simplegrad: argument {name!r} is complex, and only real arguments are supported "
+                "there. Pass real and imaginary parts, or use grad"
+            )
 
     def run() -> Any:
         with Observer(f, args, {}) as observer:

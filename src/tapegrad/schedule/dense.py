@@ -132,6 +132,13 @@ def product(low: Lowering, call: Call) -> None:
         product_loops(low, call)
 
 
+def is_large_product(call: Call) -> bool:
+    """Whether this is a product of more than a few multiplications."""
+    if not isinstance(call.primitive, Contraction):
+        return False
+    return call.out.aval.size * call.operands[0].shape[-1] > SMALL_PRODUCT
+
+
 def is_gemm(call: Call) -> bool:
     """Whether this call is computed as a whole: a product of floats that is worth it."""
     if not isinstance(call.primitive, Contraction) or call.out.dtype.kind != "f":

@@ -75,6 +75,8 @@ def lower(
 def _rule(low: Lowering, call: Call) -> Rule | None:
     """What lowers this call; None for what is read through, or added in place."""
     primitive = call.primitive
+    if _is_numpys(call):
+        return dense.python_call
     chosen = low.chosen(call)
     if chosen is None:
         return dense.python_call
@@ -98,3 +100,13 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
     if primitive.scalar:
         return dense.elementwise
     return next((rule for kind, rule in RULES if isinstance(primitive, kind)), dense.python_call)
+
+
+def _is_numpys(call: Call) -> bool:
+    """Whether a call on complex numbers is left to NumPy: kernels have no BLAS or LAPACK for them,
+    and not all functions."""
+    if not any(x.dtype.kind == "c" for x in (*call.outs, *call.operands)):
+        return False
+    primitive = call.primitive
+    own = getattr(primitive, "numpys", False) or isinstance(primitive, Routine)
+    return own or dense.is_large_product(call)

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError, TraceError, UnsupportedError
+from tapegrad.primitives import complexes
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.elements import reading
 from tapegrad.tracing.instead import use_for
+from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.source import at_line, caller
 
 
@@ -64,11 +66,24 @@ class NumpyAttributes:
 
     @property
     def real(self: Any) -> Any:
-        return self
+        return _part_of(self, complexes.real) if self.dtype.kind == "c" else self
+
+    @real.setter
+    def real(self: Any, value: Any) -> None:
+        _set_part(self, "real", value)
 
     @property
     def imag(self: Any) -> Any:
-        return np.imag(self)
+        if self.dtype.kind == "c":
+            return _part_of(self, complexes.imag)
+        zeros = np.zeros_like(self)  # which can't be written to
+        return zeros if self._is_scalar() else np.broadcast_to(zeros, self.shape)
+
+    @imag.setter
+    def imag(self: Any, value: Any) -> None:
+        if self.dtype.kind != "c":
+            raise TypeError("array does not have imaginary part to set")
+        _set_part(self, "imag", value)
 
     @property
     def nbytes(self: Any) -> int:
@@ -131,6 +146,34 @@ class NumpyAttributes:
         if not callable(found):
             raise _unsupported(kind, name)
         return partial(_refuse, kind, name)
+
+
+def _part_of(z: Any, part: Any) -> Any:
+    """A real part of a complex array. It is a view in NumPy and none here, so what is written to
+    either leaves the other unknown."""
+    become_traced = getattr(z._owner, "_become_traced", None)
+    if become_traced is not None:  # an array that the trace has made
+        become_traced()
+    out = part(z)
+    if isinstance(out._value, np.ndarray) or (out._value is None and out.shape):
+        note_may_alias(out, z._owner)
+    value = z._read()[1]
+    if z.ndim > 1 and (value is None or not value.flags.c_contiguous):
+        out._ordered = False
+    return out
+
+
+def _set_part(z: Any, name: str, value: Any) -> None:
+    """`z.real = value`, or `z.imag = value`."""
+    if z._is_scalar():
+        raise AttributeError(f"attribute {name!r} of '{z.dtype}' objects is not writable")
+    if z.dtype.kind != "c":
+        z[...] = value
+        return
+    parts = {"real": complexes.real(z), "imag": complexes.imag(z)}
+    parts[name] = np.copy(parts[name])
+    parts[name][...] = value
+    z[...] = complexes.cartesian(*parts.values())
 
 
 def laid_out(x: Any) -> Any:

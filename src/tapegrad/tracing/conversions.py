@@ -57,6 +57,12 @@ class Conversions:
 
         return self if self._aval.shape == () else Reshape(())(self)
 
+    def _as_real_scalar(self: Any) -> Any:
+        """What is to be a number of Python's, of which there are no complex ones."""
+        if self._aval.dtype.kind == "c":
+            raise self._trace.refused(self._of_complex("item or tolist"))
+        return self._as_scalar()
+
     @unobserved
     def __bool__(self: Any) -> bool:
         if self._aval.size != 1:
@@ -104,12 +110,21 @@ class Conversions:
         return found
 
     def _guarded_int(self, what: str) -> int:
+        if self._aval.dtype.kind == "c":
+            raise self._trace.refused(self._of_complex(what))
         if self._aval.dtype.kind != "f":
             return int(self._guarded(what))
         if not np.isfinite(self._scalar_value(what)):  # Python's own error
             return int(np.nan if np.isnan(self) or not np.isinf(self) else np.inf)
         whole: Any = np.trunc(self)
         return int(whole._guarded(what))
+
+    def _of_complex(self, what: str) -> ConversionError:
+        """The error for a complex number that is to be a real one of Python's."""
+        return ConversionError(
+            f"a traced complex number was converted to a plain Python number{at_line()}, by "
+            f"{what}, which carries no derivative. Use z.real and z.imag"
+        )
 
     def __int__(self) -> int:
         return self._guarded_int("int(...)")
@@ -118,6 +133,8 @@ class Conversions:
         if formats_text():
             tell(self)
             return float(self._scalar_value("float"))
+        if self._aval.dtype.kind == "c":
+            raise self._trace.refused(self._of_complex("float(...)"))
         if self._aval.dtype.kind in "iub" or self._trace.is_of_integers(self._read()[0]):
             return float(self._guarded("float(...)"))
         self._trace.check_alive()
@@ -224,3 +241,12 @@ class Rounds:
 
     def __round__(self: Any, digits: int | None = None) -> Any:
         return int(np.rint(self)) if digits is None else np.round(self, digits)
+
+
+class Complexes:
+    """Mixin of arrays and of NumPy's complex scalars."""
+
+    __slots__ = ()
+
+    def __complex__(self: Any) -> complex:
+        raise self._trace.refused(self._of_complex("complex(...)"))

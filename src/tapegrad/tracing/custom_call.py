@@ -79,7 +79,7 @@ def call(operation: Operation, args: Any, kwargs: Any) -> Any:
 
 def _is_operand(x: Any) -> bool:
     """Whether an argument's leaf goes onto the tape; complex arrays and such are static."""
-    if not is_array(x):
+    if not is_array(x) or x.dtype.kind == "c":
         return isinstance(x, Tracer)
     try:
         check_leaf(x, "")
@@ -91,7 +91,7 @@ def _is_operand(x: Any) -> bool:
 def _refuse_tracers(operation: Operation, values: Sequence[Any]) -> None:
     """A rule has no cotangent for a value that its function reached without being passed it."""
     for x in values:
-        if isinstance(x, Tracer) and x.dtype.kind == "f":
+        if isinstance(x, Tracer) and x.dtype.kind in "fc":
             raise GradientError(
                 f"{operation.label} uses a traced value ({x._aval}) that it wasn't passed"
                 f"{at_line()}, and its rule can't give that value's cotangent. Pass it as an "

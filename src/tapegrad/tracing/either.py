@@ -132,7 +132,7 @@ def _is_single(x: Any) -> bool:
     """Whether Python's floats adapt to this plain array or number."""
     plain = isinstance(x, (np.ndarray, np.generic))
     plain = plain and (not isinstance(x, Tracer) or x._is_constant())
-    return plain and x.dtype.kind == "f" and x.dtype != np.float64
+    return plain and x.dtype.kind in "fc" and x.dtype not in (np.float64, np.complex128)
 
 
 def makes_a_difference(tape: Tape) -> bool:

@@ -19,7 +19,6 @@ from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import user_frames
 
-_COMPLEX = "sums with np.cos and np.sin: complex numbers can't be traced yet"
 _OUTSIDE = "it outside of the function, on what that returns"
 _BITS = "x.astype(dtype), which converts numbers: a trace doesn't follow the bits of real ones"
 
@@ -36,11 +35,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "nested_iters": "loops over np.ndindex(x.shape), or functions of whole arrays",
         "save savetxt savez savez_compressed": _OUTSIDE,
         "isnat": "np.isnan: dates can't be traced",
-        "sort_complex": "np.sort: complex numbers can't be traced",
-    },
-    "np.fft": {
-        """fft fft2 fftn hfft ifft ifft2 ifftn ihfft irfft irfft2 irfftn rfft rfft2
-        rfftn""": _COMPLEX,
+        "sort_complex": "np.sort, of real numbers",
     },
     "np.ndarray": {
         "byteswap ctypes data getfield setfield tobytes tofile": _BITS,

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from tapegrad.core.arrays import is_known
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Var, literal, one_type
 from tapegrad.primitives import elementwise as ew
@@ -39,8 +40,7 @@ _slot = Tracer.__dict__["_operand"]  # where an ordinary tracer has its operand
 
 def is_traceable(dtype: np.dtype) -> bool:
     """Whether arrays of a dtype can be on a tape."""
-    known = dtype.kind in "fiub" and dtype.itemsize in (1, 2, 4, 8) and dtype != np.float16
-    return known and dtype.isnative
+    return is_known(dtype) and dtype.isnative
 
 
 _FILLED: Any = object()  # in the place of the operand of an array that holds one number everywhere
@@ -172,6 +172,12 @@ class MadeTracer(ArrayTracer):
         self._owner._let_be_written()
         is_made(self)  # not any more
         self._write(primitive, *operands)
+
+    def _become_traced(self) -> None:
+        """Be a traced array, since parts of it are about to be shown that aren't followed."""
+        if self._is_plain():
+            self._owner._let_be_written()
+            is_made(self)  # not any more
 
     def _let_be_written(self) -> None:
         """From here on it is a traced array like any other."""

@@ -305,7 +305,9 @@ def _leaf(trace: Any, x: Any) -> Leaf | None:
         return Leaf(int, _FLOAT, Literal(np.float64(x)), x)
     if type(x) is float:
         return Leaf(FloatTracer, _FLOAT, Literal(np.float64(x)), x)
-    if isinstance(x, np.generic) and x.dtype.kind in "fiub":
+    if (
+        isinstance(x, np.generic) and x.dtype.kind in "fiub"
+    ):  # complex numbers aren't what branches leave
         aval = Aval((), x.dtype)
         return Leaf(kind_of(x, aval), aval, Literal(x), x)
     return None

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from tapegrad.errors import ConversionError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.again import alone, binary
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.source import at_line
 
 _Ufuncs = NDArrayOperatorsMixin
 
@@ -62,6 +64,22 @@ def _repeated(name: str) -> Any:
             if name == "__mul__" and hasattr(self, "__index__"):
                 return kind.__rmul__(other, self.__index__())
             return NotImplemented
+        return numpys(self, other)
+
+    return operator
+
+
+def _by_pythons(name: str) -> Any:
+    """Where a complex number of Python's is on the left of a np.float64, which is a float to it, it
+    computes itself: it raises where NumPy has infinities."""
+    numpys = getattr(_Ufuncs, name)
+
+    def operator(self: Any, other: Any) -> Any:
+        if type(other) is complex and self.dtype == np.float64:
+            raise ConversionError(
+                f"Python's complex number is divided by a traced one, or a base{at_line()}: "
+                "it raises ZeroDivisionError where NumPy's has an infinity. Use np.complex128(z)"
+            )
         return numpys(self, other)
 
     return operator
@@ -135,7 +153,8 @@ class ScalarOperators(_Arithmetic):
     __floordiv__, __rfloordiv__ = _Ufuncs.__floordiv__, _Ufuncs.__rfloordiv__
     __mod__, __rmod__ = _Ufuncs.__mod__, _Ufuncs.__rmod__
     __divmod__, __rdivmod__ = _Ufuncs.__divmod__, _Ufuncs.__rdivmod__
-    __rpow__ = _Ufuncs.__rpow__
+    __rtruediv__ = binary(np.true_divide, "__rtruediv__", _by_pythons("__rtruediv__"))
+    __rpow__ = _by_pythons("__rpow__")
     __lshift__, __rlshift__ = _Ufuncs.__lshift__, _Ufuncs.__rlshift__
     __rshift__, __rrshift__ = _Ufuncs.__rshift__, _Ufuncs.__rrshift__
     __and__, __rand__ = _Ufuncs.__and__, _Ufuncs.__rand__

@@ -409,7 +409,7 @@ class Trace:
         waiting = [operand]
         while waiting:
             x = waiting.pop()
-            if isinstance(x, Literal) or x.dtype.kind != "f":
+            if isinstance(x, Literal) or x.dtype.kind not in "fc":
                 continue
             call = self._made_by(x)
             if call is None or not (

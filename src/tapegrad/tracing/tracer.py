@@ -27,7 +27,7 @@ from tapegrad.primitives.windows import Window
 from tapegrad.tracing.again import made, universal
 from tapegrad.tracing.attributes import NumpyAttributes
 from tapegrad.tracing.chains import Chosen, unviewed, viewed
-from tapegrad.tracing.conversions import AsIndex, Conversions, Rounds
+from tapegrad.tracing.conversions import AsIndex, Complexes, Conversions, Rounds
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.elements import writing
 from tapegrad.tracing.hashing import hash_of
@@ -237,7 +237,7 @@ class _Matched(metaclass=ABCMeta):  # noqa: B024
     __abc_tpflags__ = np.ndarray.__flags__ & 1 << 5
 
 
-class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):
+class ArrayTracer(ArrayOperators, AsIndex, Complexes, NumpyAttributes, Tracer, _Matched):
     """A traced ndarray."""
 
     __slots__ = ()
@@ -258,9 +258,6 @@ class ArrayTracer(ArrayOperators, AsIndex, NumpyAttributes, Tracer, _Matched):
         return np.copy(self)
 
     __deepcopy__ = __copy__
-
-    def __complex__(self) -> complex:
-        raise ConversionError(f"complex numbers can't be traced yet{at_line()}")
 
     def __len__(self) -> int:
         if self._aval.shape == ():
@@ -299,7 +296,9 @@ class ScalarTracer(ScalarOperators, NumpyAttributes, Tracer):
 def _scalar_class(numpys: type) -> type[Tracer]:
     """The class of the tracers that stand for a type of NumPy's scalars."""
     mixins: tuple[type, ...] = ()
-    if issubclass(numpys, np.floating):
+    if issubclass(numpys, np.complexfloating):
+        mixins = (Complexes,)
+    elif issubclass(numpys, np.floating):
         mixins = (Rounds, HexMethods if numpys is np.float64 else RealMethods)
     elif issubclass(numpys, np.integer):
         mixins = (Rounds, WholeMethods, AsIndex)

@@ -93,8 +93,8 @@ def _met(name: str, x: Any, other: Any, reflected: bool) -> Any:
                 f"a traced number meets a {kind.__name__}{at_line()}, which computes with plain "
                 "numbers and would lose the derivative. Make it a float: float(y)"
                 if kind is not complex
-                else f"a traced number meets a complex one{at_line()}, and complex numbers can't "
-                "be traced yet. Use real and imaginary parts"
+                else f"a traced number of Python's meets a complex one{at_line()}, and of complex "
+                "numbers NumPy's alone can be traced. Pass np.float64(x), or use np.complex128(z)"
             )
         )
     number = x._plain(f"a number that meets a {kind.__name__}")
@@ -145,8 +145,9 @@ def _check_power(x: Any, y: Any) -> None:
         raise ZeroDivisionError(f"0.0 cannot be raised to a negative power{at_line()}")
     if _both(x < 0, _is_fractional(y)):
         raise ConversionError(
-            f"the fractional power of a negative number is complex{at_line()}, and complex numbers "
-            "can't be traced yet. NumPy's numbers have NaN there: pass np.float64(x)"
+            f"the fractional power of a negative number is complex{at_line()}, and of complex "
+            "numbers NumPy's alone can be traced. NumPy's real ones have NaN there: pass "
+            "np.float64(x), or np.complex128(x) for the complex power"
         )
 
 

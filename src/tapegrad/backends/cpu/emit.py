@@ -282,7 +282,7 @@ class _KernelEmitter:
         if fold is None:
             self.line(f"{target} = {value}")
             return
-        loose = fold.loose and cell.in_register and cell.dtype.kind == "f"
+        loose = fold.loose and cell.in_register and cell.dtype.kind in "fc"
         statement = fold.loose if loose else fold.statement
         if atomic:
             statement = statement.replace("({x})", "{x}")
@@ -388,7 +388,7 @@ class _KernelEmitter:
             return str(int(value)) if value >= 0 else f"({int(value)})"
         if dtype.kind in "iu":
             return self.program.constant(value)
-        if dtype == np.float32:
+        if dtype == np.float32 or dtype.kind == "c":
             return self.program.constant(value)
         text = repr(float(value))
         if text in ("nan", "inf", "-inf"):

@@ -15,7 +15,7 @@ INDENT = "    "
 NUMBERS = {"nan": np.nan, "inf": np.inf}
 DTYPES = (
     *("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float32", "float64"),
+    *("float32", "float64", "complex64", "complex128"),
 )
 # What is another thing in a compiled call than in a function that stands alone: scratch memory, a
 # thread pool that is loaded when it is needed, and errors.

@@ -82,7 +82,7 @@ class Program:
         for name, known in self.constants.items():
             if Literal(known) == Literal(value):
                 return name
-        text = str(value).replace(".", "_").replace("-", "m").replace("+", "")
+        text = re.sub(r"\W", "", str(value).replace(".", "_").replace("-", "m"))
         name = self.scope.fresh(f"{dtype_name(value.dtype)}_{text}")
         self.constants[name] = value
         return name
@@ -153,7 +153,9 @@ class Program:
         arguments = []
         for x in call.reads:
             if isinstance(x, Literal):
-                arguments.append(f"{numpy_name(x.dtype)}({x.value})")
+                value = x.value
+                said = f"complex({value.real}, {value.imag})" if x.dtype.kind == "c" else value
+                arguments.append(f"{numpy_name(x.dtype)}({said})")
             elif x.scalar:
                 arguments.append(f"{numpy_name(x.dtype)}({self.names[x]})")
             else:

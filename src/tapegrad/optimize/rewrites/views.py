@@ -239,7 +239,7 @@ def _sum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     """sum(x) --> squeeze(x) + 0.0, over axes of one element each: a sum starts at 0.0, and so
     makes 0.0 of -0.0"""
     one = of_one(s, p, xs, shape)
-    if one is None or one.dtype.kind != "f":
+    if one is None or one.dtype.kind not in "fc":
         return one
     return s.make(ew.add, one, Literal(one.dtype.type(0)))
 

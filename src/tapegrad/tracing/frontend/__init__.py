@@ -20,6 +20,7 @@ from tapegrad.tracing.frontend import (
     casting,
     constants,
     contracting,
+    fourier,
     frames,
     indexing,
     iterating,
@@ -42,6 +43,7 @@ from tapegrad.tracing.frontend import (
     windowing,
 )
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
+from tapegrad.tracing.frontend.complexes import check_function
 from tapegrad.tracing.frontend.known import known_call
 from tapegrad.tracing.frontend.methods import METHODS
 from tapegrad.tracing.frontend.namespaces import namespace
@@ -55,6 +57,7 @@ from tapegrad.tracing.texts import tell
 # NumPy's functions by the modules that have them, under the same names
 _LINALG = """norm cholesky solve inv det slogdet tensorsolve eig eigvals eigh eigvalsh svd qr pinv
     lstsq cond"""
+_FOURIER = "fft ifft rfft irfft hfft ihfft fft2 ifft2 fftn ifftn rfft2 irfft2 rfftn irfftn"
 _NAMES: dict[Any, str] = {
     shaping: """reshape ravel transpose swapaxes moveaxis squeeze expand_dims broadcast_to
         broadcast_arrays roll tile repeat resize apply_along_axis zeros_like ones_like
@@ -101,6 +104,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
         if hasattr(np, name)
     },
     **{getattr(np.linalg, name): getattr(linalg, name) for name in _LINALG.split()},
+    **{getattr(np.fft, name): getattr(fourier, name) for name in _FOURIER.split()},
     **{
         getattr(module, name): borrowed(getattr(module, name))
         for module, names in BORROWED.items()
@@ -116,6 +120,8 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.around: misc.round,
     np.shares_memory: misc.may_share_memory,
 }
+
+_BY_NUMPYS_CODE = {getattr(m, n, None) for m, names in BORROWED.items() for n in names.split()}
 
 
 _EINSUM, _TEXTS = np.einsum, (np.array2string, np.array_repr, np.array_str)
@@ -140,6 +146,8 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
         given, named, found = taken(form, args, kwargs)
         if found and not has_tracers(given, named):
             return func(*given, **named)
+        if func not in _BY_NUMPYS_CODE:
+            check_function(func, given, named)
         # How an einsum lies in memory follows from its operands' strides.
         result = implementation(*given, **form.own(named))
         return settle(result, given, certain=func is not _EINSUM)

@@ -60,7 +60,7 @@ def _kept(x: Any, kinds: str, filled: bool = False) -> Any:
 
 
 def _making(
-    function: Callable[..., Any], kinds: str = "fiub", arrays: int = 0, filled: bool = False
+    function: Callable[..., Any], kinds: str = "fciub", arrays: int = 0, filled: bool = False
 ) -> Callable[..., Any]:
     """A function whose result may be filled with traced values, if it is of one of these kinds; it
     may be `filled` with one number, and its first so many arguments are `arrays`."""
@@ -80,11 +80,11 @@ empty = zeros  # what an empty array holds is anyone's guess: zeros will do
 zeros_like = _making(np.zeros_like, arrays=1, filled=True)
 ones_like = _making(np.ones_like, arrays=1, filled=True)
 empty_like, full_like = zeros_like, _making(np.full_like, arrays=2)
-eye, identity, tri = _making(np.eye, "f"), _making(np.identity, "f"), _making(np.tri, "f")
-linspace, logspace = _making(np.linspace, "f", 2), _making(np.logspace, "f", 2)
-geomspace, copy = _making(np.geomspace, "f", 2), _making(np.copy, "f", 1)
-diag = _making(np.diag, "f", 1)
-_arange = _making(np.arange, "f")
+eye, identity, tri = _making(np.eye, "fc"), _making(np.identity, "fc"), _making(np.tri, "fc")
+linspace, logspace = _making(np.linspace, "fc", 2), _making(np.logspace, "fc", 2)
+geomspace, copy = _making(np.geomspace, "fc", 2), _making(np.copy, "fc", 1)
+diag = _making(np.diag, "fc", 1)
+_arange = _making(np.arange, "fc")
 
 
 @functools.wraps(np.full)
@@ -95,7 +95,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: A
         np.empty(0, order=order)  # NumPy's own error
         return np.full_like(traced, traced, dtype, order, shape=shape)
     value = unmade(fill_value)
-    return _kept(np.full(shape, value, dtype, *args, **kwargs), "fiub", np.ndim(value) == 0)
+    return _kept(np.full(shape, value, dtype, *args, **kwargs), "fciub", np.ndim(value) == 0)
 
 
 @functools.wraps(np.arange)
@@ -109,7 +109,7 @@ def arange(*bounds: Any, **kwargs: Any) -> Any:
 def ndarray(shape: Any, dtype: Any = float, buffer: Any = None, *args: Any, **kwargs: Any) -> Any:
     if buffer is not None:
         return np.ndarray(shape, dtype, buffer, *args, **kwargs)
-    return _kept(np.zeros(shape, dtype, kwargs.get("order") or "C"), "fiub")
+    return _kept(np.zeros(shape, dtype, kwargs.get("order") or "C"), "fciub")
 
 
 # ---- arrays of what isn't one yet
@@ -128,7 +128,7 @@ def _come_of(x: Any, found: np.ndarray, own: bool = False) -> Any:
         lent = not known and any(hasattr(x, name) for name in _LENDING)
         if lent or not found.flags.owndata:
             return found
-    return _kept(found, "f" if plain is x else "fiub")
+    return _kept(found, "fc" if plain is x else "fciub")
 
 
 _LENDING = ("__array__", "__array_interface__", "__array_struct__")
@@ -176,7 +176,7 @@ def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
         a = _elements(a) if type(a) is Flat else a
         if trace is None or (type(a) is np.ndarray and not kwargs):
             found = function(a, dtype, *args, **kwargs)
-            return found if found is a else _kept(found, "f")
+            return found if found is a else _kept(found, "fc")
         if has_traced(a):
             order = kwargs.get("order", args[0] if args else None)
             return array(a, dtype, copy=kwargs.get("copy"), order=order or "K")
@@ -268,7 +268,7 @@ def fromiter(iter: Any, dtype: Any, *args: Any, **kwargs: Any) -> Any:
     entries = list(iter)
     if has_traced(entries):
         return array(entries, dtype)
-    return _kept(np.fromiter(unmade(entries), dtype), "f")
+    return _kept(np.fromiter(unmade(entries), dtype), "fc")
 
 
 class Joining:
@@ -281,7 +281,7 @@ class Joining:
         if not has_traced(key if isinstance(key, tuple) else (key,)):
             plain = tuple(map(unmade, key)) if isinstance(key, tuple) else unmade(key)
             note_computed([x for x in _flat(plain) if is_array(x)])
-            return _kept(self._numpys[plain], "f")
+            return _kept(self._numpys[plain], "fc")
         parts = [
             dispatch.as_operand(x) if isinstance(x, list) and has_traced(x) else x
             for x in (key if isinstance(key, tuple) else (key,))

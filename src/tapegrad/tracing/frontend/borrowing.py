@@ -36,7 +36,7 @@ from tapegrad.tracing.tracer import Tracer
 def _asarray(a: Any, dtype: Any = None, order: Any = None, **kwargs: Any) -> Any:
     if not has_tracer(a):
         out, trace = np.asarray(a, dtype, order, **kwargs), current_trace()
-        if trace is None or out is a or not out.ndim or out.dtype.kind != "f":
+        if trace is None or out is a or not out.ndim or out.dtype.kind not in "fc":
             return out
         return from_contents(trace, out)
     x = as_operand(a)

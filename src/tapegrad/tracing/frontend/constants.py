@@ -96,7 +96,10 @@ class _Given:
             return any(map(self._shows, x))
         if not isinstance(x, np.ndarray) or any(x is known._value for known in self.made):
             return False
-        return any(np.may_share_memory(x, known._value) for known in self.made)
+        shown = [y for y in self.made if np.may_share_memory(x, y._value)]
+        if any(y.dtype.kind == "c" and x.dtype.kind == "f" for y in shown):
+            raise _Traced  # a part of complex numbers
+        return bool(shown)
 
     def _wrapped(self, x: Any) -> Any:
         kind = type(x)
@@ -115,7 +118,7 @@ class _Given:
         trace = current_trace()
         if trace is None or not is_traceable(x.dtype) or not x.flags.writeable:
             return x
-        if x.dtype.kind != "f" and all(x.dtype != known.dtype for known in self.made):
+        if x.dtype.kind not in "fc" and all(x.dtype != known.dtype for known in self.made):
             return x
         return make(trace, x)
 
@@ -155,7 +158,10 @@ def _plainly(
     finally:
         for x in targets:
             x._changed()
-    return given.wrapped(found)
+    try:
+        return given.wrapped(found)
+    except _Traced:  # real parts of complex arrays, which are views that aren't followed
+        return _NOT
 
 
 def _is_among(args: Sequence[Any]) -> bool:

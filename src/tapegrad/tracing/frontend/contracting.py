@@ -15,6 +15,7 @@ from numpy.lib import NumpyVersion
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.complexes import conjugated
 from tapegrad.primitives.contractions import matmul as strict_matmul
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import Diagonal, ExpandDims, Reshape, Squeeze, Transpose
@@ -98,13 +99,13 @@ def vecmat(x: Any, a: Any) -> Any:
     x, a = _pair(x, a)
     if a.ndim < 2 or x.ndim < 1:
         np.vecmat(np.empty(x.shape), np.empty(a.shape))  # NumPy's own error
-    return np.matmul(x[..., None, :], a)[..., 0, :]
+    return np.matmul(conjugated(x)[..., None, :], a)[..., 0, :]
 
 
 def vdot(a: Any, b: Any) -> Any:
     """np.vdot."""
     a, b = _pair(a, b)
-    return matmul(a.reshape(-1), b.reshape(-1))
+    return matmul(conjugated(a).reshape(-1), b.reshape(-1))
 
 
 def vecdot(x1: Any, x2: Any, axis: int = -1) -> Any:
@@ -112,7 +113,7 @@ def vecdot(x1: Any, x2: Any, axis: int = -1) -> Any:
     x, y = moveaxis(as_tracer(x1, x2), axis, -1), moveaxis(as_tracer(x2, x1), axis, -1)
     if x.shape[-1] != y.shape[-1]:
         raise ValueError(f"vecdot: the vectors' lengths differ: {x.shape[-1]} and {y.shape[-1]}")
-    product = np.multiply(x, y)
+    product = np.multiply(conjugated(x), y)
     return np.sum(product, axis=-1, dtype=product.dtype)
 
 

@@ -365,7 +365,7 @@ def _product(x: Any, y: Any) -> Any:
 def has_labels(x: Any) -> bool:
     """Whether this is a Series or DataFrame, or stands for one."""
     kind = type(x)
-    if kind.__module__.partition(".")[0] == "pandas":
+    if str(kind.__module__).partition(".")[0] == "pandas":  # of some types it is a descriptor
         return is_series(x) or is_frame(x)
     return kind is TracedSeries or kind is TracedFrame
 

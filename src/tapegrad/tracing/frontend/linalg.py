@@ -17,12 +17,20 @@ from tapegrad.core.handlers import quiet
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.determinants import Det
 from tapegrad.primitives.eigen import Eig
+from tapegrad.primitives.hermitian import (
+    ComplexEig,
+    ComplexSLogDet,
+    ComplexSVD,
+    HermitianCholesky,
+    HermitianEigH,
+)
 from tapegrad.primitives.solving import LU, Cholesky, LUSolve, inverse_t
 from tapegrad.primitives.solving import slogdet as strict_slogdet
 from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, PInv
 from tapegrad.primitives.triangles import TriangularSolve
 from tapegrad.tracing.frontend.memory import copy_of, in_rows, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast
+from tapegrad.tracing.frontend.reducing import squared_size
 from tapegrad.tracing.frontend.residuals import Residuals
 from tapegrad.tracing.source import at_line
 
@@ -31,7 +39,7 @@ LinAlgError = np.linalg.LinAlgError
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """np.linalg.norm of vectors and matrices; the derivative at 0 is 0."""
-    if x.dtype.kind != "f":
+    if x.dtype.kind not in "fc":
         x = cast(x, np.float64)
     if axis is None:
         if isinstance(ord, str):
@@ -39,7 +47,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         else:
             euclidean = ord is None or (x.ndim == 1 and bool(ord == 2))
         if euclidean:
-            return np.sqrt(np.sum(np.square(x), axis=None, keepdims=keepdims))
+            return np.sqrt(np.sum(squared_size(x), axis=None, keepdims=keepdims))
         axes = tuple(range(x.ndim))
     else:
         axes = normalize_axis_tuple(axis, x.ndim)
@@ -54,7 +62,7 @@ def _vector_norm(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
     if isinstance(ord, str):
         raise ValueError(f"Invalid norm order '{ord}' for vectors")
     if ord == 2:
-        return np.sqrt(np.sum(np.square(x), axis=axes, keepdims=keepdims))
+        return np.sqrt(np.sum(squared_size(x), axis=axes, keepdims=keepdims))
     size = np.abs(x)
     if ord == np.inf:
         return _largest(size, axes, keepdims)
@@ -63,7 +71,7 @@ def _vector_norm(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
     if ord == 1:
         return np.sum(size, axis=axes, keepdims=keepdims)
     if ord == 0:
-        return cast(np.sum(x != 0, axis=axes, keepdims=keepdims), x.dtype)
+        return cast(np.sum(x != 0, axis=axes, keepdims=keepdims), size.dtype)
     return np.power(np.sum(np.power(size, ord), axis=axes, keepdims=keepdims), 1.0 / ord)
 
 
@@ -76,7 +84,7 @@ def _largest(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
 def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     rows, columns = axes
     if ord in (None, "f", "fro"):
-        return np.sqrt(np.sum(np.square(x), axis=axes, keepdims=keepdims))
+        return np.sqrt(np.sum(squared_size(x), axis=axes, keepdims=keepdims))
     if ord in (1, -1, np.inf, -np.inf):
         summed, left = (rows, columns) if abs(ord) == 1 else (columns, rows)
         sums = np.sum(np.abs(x), axis=summed, keepdims=True)
@@ -95,11 +103,24 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
 
 
 def floating(*xs: Any) -> list[Any]:
-    """Operands traced and in the dtype that NumPy's LAPACK takes: float32 if all are, else
-    float64."""
+    """Operands traced and in the dtype that NumPy's LAPACK takes: single precision if all are, else
+    double; complex if one of them is."""
     traced = [as_tracer(x, *xs) for x in xs]
-    single = all(x.dtype == np.float32 for x in traced)
+    single = all(x.dtype in (np.float32, np.complex64) for x in traced)
+    if any(x.dtype.kind == "c" for x in traced):
+        return [cast(x, np.complex64 if single else np.complex128) for x in traced]
     return [cast(x, np.float32 if single else np.float64) for x in traced]
+
+
+def _is_complex(a: Any) -> bool:
+    return bool(a.dtype.kind == "c")
+
+
+def _refuse_complex(a: Any, what: str, instead: str) -> None:
+    if _is_complex(a):
+        raise UnsupportedError(
+            f"np.linalg.{what} of complex matrices isn't supported{at_line()}. {instead}"
+        )
 
 
 def check_stacked(a: Any) -> None:
@@ -133,6 +154,11 @@ def raise_if(failed: Any, message: str) -> None:
         raise LinAlgError(message)
 
 
+def adjoint(x: Any) -> Any:
+    """The conjugate transpose of the last two axes; of real matrices the transpose."""
+    return np.conjugate(transposed(x)) if _is_complex(x) else transposed(x)
+
+
 def transposed(x: Any) -> Any:
     """The transpose of the last two axes."""
     return np.swapaxes(x, -1, -2)
@@ -162,9 +188,10 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     """np.linalg.cholesky; one triangle is read, and has all of the derivative."""
     (a,) = floating(a)
     check_square(a)
-    factor, failed = Cholesky()(transposed(a) if upper else a)
+    primitive = HermitianCholesky() if _is_complex(a) else Cholesky()
+    factor, failed = primitive(adjoint(a) if upper else a)
     raise_if(failed, "Matrix is not positive definite")
-    return transposed(factor) if upper else factor
+    return adjoint(factor) if upper else factor
 
 
 @in_rows
@@ -198,7 +225,11 @@ def inv(a: Any) -> Any:
 def slogdet(a: Any) -> Any:
     """np.linalg.slogdet; the sign is a constant."""
     (a,) = floating(a)
-    return _named("slogdet")(*strict_slogdet(*factored(a)))
+    return _named("slogdet")(*_slogdet(factored(a)))
+
+
+def _slogdet(system: Any) -> Any:
+    return (ComplexSLogDet() if _is_complex(system[0]) else strict_slogdet)(*system)
 
 
 def det(a: Any) -> Any:
@@ -206,6 +237,9 @@ def det(a: Any) -> Any:
     that don't divide."""
     (a,) = floating(a)
     system = factored(a)
+    if _is_complex(a):  # of a singular one the gradient is NaN
+        sign, logarithm = _slogdet(system)
+        return sign * np.exp(logarithm)
     small = _has_small_pivots(system[1])
     if small._read()[1] is None or small:
         return Det()(a)
@@ -252,29 +286,29 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
         raise ValueError("UPLO argument must be 'L' or 'U'")
     (a,) = floating(a)
     check_square(a)
-    w, v, failed = EigH(uplo == "L")(a)
+    w, v, failed = (HermitianEigH if _is_complex(a) else EigH)(uplo == "L")(a)
     raise_if(failed, "Eigenvalues did not converge")
     return _named("eigh")(w, v)
 
 
 def eig(a: Any) -> Any:
-    """np.linalg.eig, where all eigenvalues are real: that they are, is guarded."""
+    """np.linalg.eig: whether all eigenvalues of a real matrix are real, is guarded."""
     (a,) = floating(a)
     check_square(a)
     if not np.all(np.isfinite(a)):
         raise LinAlgError("Array must not contain infs or NaNs")
-    w, v, is_complex, failed = Eig()(a)
+    if not _is_complex(a):
+        w, v, is_complex, failed = Eig()(a)
+        raise_if(failed, "Eigenvalues did not converge")
+        if not np.any(is_complex):
+            return _named("eig")(w, v)
+    w, v, failed = ComplexEig()(a)
     raise_if(failed, "Eigenvalues did not converge")
-    if np.any(is_complex):
-        raise UnsupportedError(
-            f"the matrix has complex eigenvalues{at_line()}, which can't be traced yet. Use "
-            "np.linalg.eigh for symmetric matrices"
-        )
     return _named("eig")(w, v)
 
 
 def eigvals(a: Any) -> Any:
-    """np.linalg.eigvals, where all are real."""
+    """np.linalg.eigvals."""
     return eig(a)[0]
 
 
@@ -290,12 +324,15 @@ def svd(
     (a,) = floating(a)
     check_stacked(a)
     if hermitian:
+        _refuse_complex(a, "svd with hermitian=True", "Use np.linalg.eigh")
         return _symmetric_svd(a, compute_uv)
-    u, s, vt, failed = SVD()(a)
+    u, s, vt, failed = (ComplexSVD() if _is_complex(a) else SVD())(a)
     raise_if(failed, "SVD did not converge")
     if not compute_uv:
         return s
     m, n = a.shape[-2:]
+    if full_matrices and m != n:
+        _refuse_complex(a, "svd with full_matrices=True", "Use full_matrices=False")
     if full_matrices and m > n:
         u = _completed(u, Complement("left")(a))
     if full_matrices and m < n:
@@ -338,8 +375,9 @@ def qr(a: Any, mode: str = "reduced") -> Any:
         )
     q, r = QR()(a if m >= n else a[..., :m])
     if m < n:
-        r = np.concatenate([r, transposed(q) @ a[..., m:]], -1)
+        r = np.concatenate([r, adjoint(q) @ a[..., m:]], -1)
     if mode == "complete" and m > n:
+        _refuse_complex(a, 'qr with mode="complete"', 'Use mode="reduced"')
         q = _completed(q, Complement("qr")(a))
         r = np.concatenate([r, np.zeros_like(r, shape=(*r.shape[:-2], m - n, n))], -2)
     return r if mode == "r" else _named("qr")(q, r)
@@ -350,6 +388,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, **kwargs: Any) -> A
     (a,) = floating(a)
     check_stacked(a)
     if hermitian:
+        _refuse_complex(a, "pinv with hermitian=True", "Leave it out")
         check_square(a)
         a = np.tril(a) + transposed(np.tril(a, -1))
     if rcond is not None and "rtol" in kwargs:

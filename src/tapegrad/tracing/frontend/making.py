@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.arrays import is_known
 from tapegrad.core.trees import is_array
 from tapegrad.ir.tape import literal
 from tapegrad.primitives import elementwise as ew
@@ -19,7 +20,7 @@ from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 
 def is_traceable(dtype: np.dtype) -> bool:
     """Whether arrays of a dtype can be on a tape."""
-    return dtype.kind in "fiub" and dtype.itemsize in (1, 2, 4, 8) and dtype != np.float16
+    return is_known(dtype)
 
 
 def uniform(trace: Trace, shape: tuple[int, ...], value: Any, dtype: np.dtype) -> Tracer:
@@ -43,7 +44,7 @@ def from_contents(trace: Trace, x: Any, dtype: Any = None) -> Any:
         made = stack(list(map(strong, parts)))
         return made if dtype is None else made.astype(dtype, copy=False)
     plain = np.array(x, dtype)
-    if plain.dtype.kind != "f" or not is_traceable(plain.dtype):
+    if plain.dtype.kind not in "fc" or not is_traceable(plain.dtype):
         return plain
     if not isinstance(x, np.ndarray):
         return _constant(trace, plain)

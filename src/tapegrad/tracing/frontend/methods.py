@@ -17,6 +17,7 @@ from tapegrad.tracing.frontend import (
     shaping,
     sorting,
 )
+from tapegrad.tracing.frontend.complexes import check_method
 from tapegrad.tracing.frontend.parameters import form_of, running, taken
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import unobserved
@@ -42,6 +43,7 @@ def call_method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _called(name: str, x: Any, args: Any, kwargs: Any) -> Any:
     given, named, _ = taken(form_of(METHODS[name]), (x, *args), kwargs)
+    check_method(name, given, named)
     if running.numpys:  # what called that is watched
         return settle(METHODS[name](*given, **named), given, certain=True)
     result = watching(method(name), given, named, lambda: METHODS[name](*given, **named))
@@ -54,7 +56,7 @@ def _compress(x: Any, condition: Any, axis: Any = None, out: Any = None) -> Any:
 
 def _conjugate(x: Any, out: Any = None) -> Any:
     """Of real numbers the method gives the array itself, and the ufunc a copy."""
-    return x if out is None else np.conjugate(x, out=out)
+    return x if out is None and x.dtype.kind != "c" else np.conjugate(x, out=out)
 
 
 # Methods by the modules that have them, under the same names

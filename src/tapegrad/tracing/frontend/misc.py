@@ -136,18 +136,21 @@ def array_equiv(a1: Any, a2: Any) -> Any:
 
 
 def imag(x: Any) -> Any:
-    """np.imag: zeros, which can't be written to."""
-    zeros = np.zeros_like(x)
-    return zeros if x._is_scalar() else np.broadcast_to(zeros, x.shape)
+    """np.imag."""
+    return as_tracer(x).imag
 
 
 def iscomplex(x: Any) -> Any:
     """np.iscomplex."""
+    if x.dtype.kind == "c":
+        return x.imag != 0
     return np.full(x.shape, False) if x.ndim else np.False_
 
 
 def isreal(x: Any) -> Any:
     """np.isreal."""
+    if x.dtype.kind == "c":
+        return x.imag == 0
     return np.full(x.shape, True) if x.ndim else np.True_
 
 
@@ -175,7 +178,7 @@ def min_scalar_type(a: Any) -> np.dtype:
     """np.min_scalar_type: of a number it depends on the value, which is guarded."""
     if a.ndim:
         return a.dtype
-    if a.dtype.kind == "f":
+    if a.dtype.kind in "fc":
         raise UnsupportedError(
             f"np.min_scalar_type of a traced real number isn't supported{at_line()}: it depends on "
             "the value. Use x.dtype"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from tapegrad.primitives.complexes import conjugated
 from tapegrad.primitives.norms import Known
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
@@ -189,7 +190,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """np.correlate."""
     a, v = as_tracer(a, v), as_tracer(v, a)
-    return _windows_product(a, v, mode, swap=False)
+    return _windows_product(a, conjugated(v), mode, swap=False)
 
 
 def _windows_product(a: Any, v: Any, mode: str, swap: bool) -> Any:

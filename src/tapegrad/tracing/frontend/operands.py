@@ -12,6 +12,7 @@ from tapegrad.core.arrays import KNOWN, is_foreign, is_known
 from tapegrad.core.trees import is_array
 from tapegrad.errors import ArgumentError, ConversionError, UnsupportedError
 from tapegrad.ir.tape import Literal
+from tapegrad.primitives import complexes
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
@@ -25,17 +26,15 @@ def is_weak(x: Any) -> bool:
     """Whether `x` is a Python number, which takes the dtype of what it meets."""
     if isinstance(x, Tracer):
         return x._weak and x.dtype.kind != "b"
-    return isinstance(x, (int, float)) and not isinstance(x, (bool, np.generic))
+    return isinstance(x, (int, float, complex)) and not isinstance(x, (bool, np.generic))
 
 
 def as_operand(x: Any) -> Any:
     """A tracer, array or number as it is; lists and tuples become arrays."""
-    if isinstance(x, (Tracer, np.ndarray, np.generic, int, float, bool)):
+    if isinstance(x, (Tracer, np.ndarray, np.generic, int, float, complex, bool)):
         return x
     if isinstance(x, (list, tuple)) and has_tracer(x):
         return dispatch.stack([as_operand(e) for e in x])
-    if isinstance(x, complex):
-        check_dtype(np.dtype(complex))
     if dispatch.has_labels(x):
         return x.to_numpy()
     if is_foreign(x) or isinstance(x, bytearray):
@@ -57,11 +56,12 @@ def has_tracer(x: Any) -> bool:
 
 
 def check_dtype(dtype: np.dtype) -> None:
-    """An error for dtypes that have no rules: object, complex, strings, dates, float16, ..."""
+    """An error for dtypes that have no rules: object, strings, dates, float16, longdouble, ..."""
     if not is_known(dtype):
-        what = "complex numbers can't" if dtype.kind == "c" else f"an array of dtype {dtype} can't"
-        advice = "Use real and imaginary parts" if dtype.kind == "c" else "Use astype first"
-        raise ArgumentError(f"{what} be traced{at_line()}; tapegrad knows {KNOWN}. {advice}")
+        raise ArgumentError(
+            f"an array of dtype {dtype} can't be traced{at_line()}; tapegrad knows {KNOWN}. Use "
+            "astype first"
+        )
 
 
 def dtype_of(x: Any) -> Any:
@@ -69,7 +69,7 @@ def dtype_of(x: Any) -> Any:
     if is_weak(x):
         if isinstance(x, Tracer):
             return float if x.dtype.kind == "f" else int
-        return float if isinstance(x, float) else int
+        return complex if isinstance(x, complex) else float if isinstance(x, float) else int
     if isinstance(x, bool):
         return np.dtype(bool)
     return x.dtype
@@ -86,8 +86,22 @@ def cast(x: Any, dtype: Any) -> Any:
     if isinstance(x, Tracer):
         if x._weak and x.dtype.kind == "i" and dtype.kind in "iu":
             _check_fits(x, dtype)
+        if x.dtype.kind == "c" != dtype.kind:
+            return cast(real_of(x, dtype), dtype)
         return x if x.dtype == dtype else ew.AsType(dtype)(x)
     return Literal(dtype.type(x))
+
+
+def real_of(z: Any, dtype: np.dtype) -> Any:
+    """What a dtype of real numbers holds of complex ones: whether they aren't 0, or the real parts,
+    with NumPy's warning, each time that this is traced."""
+    if dtype.kind == "b":
+        return np.not_equal(z, 0)
+    _REAL_PART.astype(float)
+    return complexes.real(z)
+
+
+_REAL_PART = np.zeros(1, complex)  # NumPy warns when these become real
 
 
 def _check_fits(x: Tracer, dtype: np.dtype) -> None:
@@ -111,6 +125,9 @@ def cast_all(xs: Sequence[Any], dtypes: Sequence[np.dtype]) -> list[Any]:
     for x, dtype in zip(xs, dtypes, strict=False):
         if is_array(x):
             check_dtype(x.dtype)
+            if x.dtype.kind == "c" != dtype.kind:
+                done.append(cast(as_tracer(x, *xs), dtype))
+                continue
             done.append(x if x.dtype == dtype else record(trace, ew.AsType(dtype), [x]))
         else:
             done.append(cast(x, dtype))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.errors import UnsupportedError
+from tapegrad.primitives import complexes
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.extrema import Max, Min
 from tapegrad.primitives.reductions import All, Any_, ArgMax, ArgMin, CumProd, CumSum, Prod, Sum
@@ -250,7 +251,7 @@ def var(
     x = a if dtype is None and out is None else cast(a, whole_dtype(a, dtype, out))
     center = _mean(x, axis, None, None, True, where=where) if mean is _MISSING else mean
     deviation = x - center
-    total = sum(np.square(deviation), axis, None, None, keepdims, _MISSING, where)
+    total = sum(squared_size(deviation), axis, None, None, keepdims, _MISSING, where)
     freedom = count_of(a, axis, where, keepdims, total.dtype) - ddof
     if isinstance(freedom, Tracer):
         freedom = np.maximum(freedom, 0)
@@ -262,6 +263,13 @@ def var(
 
 
 _mean = mean
+
+
+def squared_size(x: Any) -> Any:
+    """|x|^2, of a complex number the sum of the squares of its parts."""
+    if x.dtype.kind == "c":
+        return np.square(complexes.real(x)) + np.square(complexes.imag(x))
+    return np.square(x)
 
 
 def freedom_lost(ddof: Any, correction: Any) -> Any:

@@ -48,7 +48,7 @@ def _set(x: Tracer, index: Any, value: Any) -> None:
     if x._is_scalar():
         raise TypeError("a traced scalar does not support item assignment")
     value = as_operand(value)
-    if isinstance(value, Tracer) and value.dtype.kind == "f" and x.dtype.kind != "f":
+    if isinstance(value, Tracer) and value.dtype.kind == "f" and x.dtype.kind not in "fc":
         raise ConversionError(
             f"a traced float is assigned into an array of dtype {x.dtype}{at_line()}: it would be "
             "truncated and lose its derivative. Make the array with a float dtype"
@@ -102,6 +102,11 @@ def fit(x: Tracer, value: Any, shape: tuple[int, ...], new_axes: Sequence[int] =
         aval = value._aval
         if aval.shape == shape and aval.dtype is x._aval.dtype and aval.dtype.kind == "f":
             return value
+    if isinstance(value, Tracer) and value.dtype.kind == "c" != x.dtype.kind:
+        raise ConversionError(
+            f"a traced complex number is assigned into an array of dtype {x.dtype}{at_line()}: it "
+            "would lose its imaginary part. Assign z.real, or make the array with dtype=complex"
+        )
     if is_array(value):
         check_dtype(value.dtype)
         given = value

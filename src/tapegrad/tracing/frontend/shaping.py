@@ -312,7 +312,7 @@ def astype(
             f"{casting!r}"
         )
     if dtype != x.dtype:
-        return lay_out(ew.AsType(dtype)(x), order)
+        return lay_out(cast(x, dtype) if x.dtype.kind == "c" else ew.AsType(dtype)(x), order)
     if not copy:
         if order in ("C", "F") and x.ndim > 1:
             raise UnsupportedError(

@@ -17,11 +17,13 @@ from tapegrad.ir.tape import Literal
 from tapegrad.primitives import binary, kinked, special
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise
+from tapegrad.primitives.complexes import conj
 from tapegrad.tracing import recipes
 from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import contracting, vectorizing
 from tapegrad.tracing.frontend import known as known_calls
+from tapegrad.tracing.frontend.complexes import size_of
 from tapegrad.tracing.frontend.folding import folded_dtype, ufunc_method
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
@@ -69,9 +71,9 @@ def _power(x: Any, y: Any) -> Tracer:
     if isinstance(y, Tracer):
         if y._weak and y.dtype.kind == "i" and isinstance(x, Tracer):
             y = exponent = int(y)  # guarded: an integer exponent decides which code is best
-    elif isinstance(y, (int, float, np.generic)) and not isinstance(y, bool):
+    elif isinstance(y, (int, float, np.generic)) and not isinstance(y, (bool, np.complexfloating)):
         exponent = float(y)
-    floating = isinstance(x, Tracer) and x.dtype.kind == "f"
+    floating = isinstance(x, Tracer) and x.dtype.kind in "fc"
     if exponent == 2 and isinstance(x, Tracer) and isinstance(y, int):
         return applied(ew.square, np.square, [x])
     if floating and (is_weak(y) or dtype_of(y) == x.dtype):
@@ -90,10 +92,6 @@ def _power(x: Any, y: Any) -> Tracer:
         valid._trace.guard(valid, True, "the sign of integer exponents")
         return result
     return applied(ew.power, np.power, [x, y])
-
-
-def _divmod(x: Any, y: Any) -> tuple[Any, Any]:
-    return np.floor_divide(x, y), np.mod(x, y)
 
 
 def _modf(x: Any) -> tuple[Any, Any]:
@@ -189,6 +187,8 @@ def _whole_already(primitive: Any, ufunc: np.ufunc) -> Handler:
 
     def handler(x: Any) -> Any:
         kind = loop_dtypes(ufunc, [x])[0].kind
+        if kind == "c":
+            return size_of(*promoted(ufunc, x))
         done = kind in "bu" or (kind == "i" and ufunc is not _ABSOLUTE)
         return applied(ew.copy if done else primitive, ufunc, [x])
 
@@ -216,7 +216,6 @@ _DIRECT: dict[np.ufunc, Any] = {
     np.true_divide: ew.div,
     np.negative: ew.neg,
     np.positive: ew.copy,
-    np.conjugate: ew.copy,
     np.fabs: kinked.absolute,
 }
 
@@ -240,7 +239,8 @@ _COMPOSED: dict[np.ufunc, Handler] = {
     np.floor: _whole_already(ew.floor, np.floor),
     np.ceil: _whole_already(ew.ceil, np.ceil),
     np.trunc: _whole_already(ew.trunc, np.trunc),
-    np.divmod: _divmod,
+    np.conjugate: lambda x: applied(conj if x.dtype.kind == "c" else ew.copy, np.conjugate, [x]),
+    np.divmod: lambda x, y: (np.floor_divide(x, y), np.mod(x, y)),
     np.modf: _modf,
     np.frexp: _frexp,
     np.ldexp: _ldexp,

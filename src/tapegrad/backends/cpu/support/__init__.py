@@ -17,6 +17,7 @@ from tapegrad.backends.cpu.support import (
     blas,
     blocks,
     compiling,
+    complexes,
     composed,
     lapack,
     outline,
@@ -31,6 +32,7 @@ MODULES = (
     *(layout, loading, linking, arrays, scalars, unrolled, blocks, blas, lapack, outline, syntax),
     translation,
     composed,
+    complexes,
     compiling,
     threads,
 )
@@ -38,7 +40,7 @@ MODULES = (
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
-    modules = (arrays, scalars, composed, blas, lapack, compiling, threads)
+    modules = (arrays, complexes, scalars, composed, blas, lapack, compiling, threads)
     found = {name: x for module in modules for name, x in vars(module).items()}
     return {name: x for name, x in found.items() if not name.startswith("__")}  # of the modules
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import config, funcdesc
+from numba.core import cgutils, config, funcdesc
 from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 
@@ -135,10 +135,15 @@ def _add_entry(target: Any, library: Any, kernel: Any, whole: bool = True) -> No
     for k, kind in enumerate(kernel.argtypes):
         if k in arrays:
             continue
-        value = python.to_native_value(kind, builder.load(builder.gep(args, [INT(k)])))
-        with builder.if_then(value.is_error, likely=False):
+        given = builder.load(builder.gep(args, [INT(k)]))
+        if isinstance(kind, types.Complex):
+            value, is_error = _complex_number(target, builder, python, kind, given)
+        else:
+            native = python.to_native_value(kind, given)
+            value, is_error = native.value, native.is_error
+        with builder.if_then(is_error, likely=False):
             builder.ret(null)
-        values[k] = value.value
+        values[k] = value
     convention = target.call_conv
     callee = ir.Function(
         module,
@@ -156,6 +161,23 @@ def _add_entry(target: Any, library: Any, kernel: Any, whole: bool = True) -> No
         builder.ret(null)
     builder.ret(python.long_from_longlong(result))
     library.add_ir_module(module)
+
+
+def _complex_number(target: Any, builder: Any, python: Any, kind: Any, given: Any) -> Any:
+    """The parts of one of Python's complex numbers, and whether it is none."""
+    pointer, double = BYTE.as_pointer(), ir.DoubleType()
+    made = target.make_complex(builder, kind)
+    for name in ("real", "imag"):
+        function = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(double, [pointer]),
+            f"PyComplex_{name.capitalize()}AsDouble",
+        )
+        part = builder.call(function, [builder.bitcast(given, pointer)])
+        part = target.cast(builder, part, types.float64, kind.underlying_float)
+        setattr(made, name, part)
+    is_error = cgutils.is_not_null(builder, python.err_occurred())
+    return made._getvalue(), is_error
 
 
 def compiled(function: Any, parameters: Any) -> Any:

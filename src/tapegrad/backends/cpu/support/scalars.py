@@ -370,6 +370,7 @@ as_f4, as_f8, as_b1 = (
     _cast("as_f8", types.float64),
     _cast("as_b1", types.boolean),
 )
+as_c8, as_c16 = _cast("as_c8", types.complex64), _cast("as_c16", types.complex128)
 as_i1, as_i2 = _cast("as_i1", types.int8), _cast("as_i2", types.int16)
 as_i4, as_i8 = _cast("as_i4", types.int32), _cast("as_i8", types.int64)
 as_u1, as_u2 = _cast("as_u1", types.uint8), _cast("as_u2", types.uint16)

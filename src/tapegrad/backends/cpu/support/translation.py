@@ -36,6 +36,8 @@ TARGET = cpu_target.target_context.subtarget(
 @functools.lru_cache(maxsize=8192)
 def _implementation(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
     """What numba emits for a call with operands of these types, and its signature."""
+    if any(isinstance(kind, types.Complex) for kind in kinds):
+        function = OF_COMPLEX.get(function, function)
     known = TYPING.resolve_value_type(function)
     found = TYPING.resolve_function_type(known, kinds, {})
     if found is None:
@@ -45,6 +47,7 @@ def _implementation(function: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
     return TARGET.get_function(known, found), found
 
 
+OF_COMPLEX: dict[Any, Any] = {}  # other functions and operators for them, put in by `complexes`
 # Integers wrap around, as NumPy's do. numba's promise to LLVM that they don't.
 _WRAPPING: dict[Any, Any] = {
     operator.add: lambda builder, args: builder.add(*args),

@@ -1,0 +1,133 @@
+"""Complex numbers: their parts, and what has rules of its own for them.
+
+The cotangent of z = x + iy is g = dL/dx - i dL/dy, so that a real loss changes by Re(g dz). A
+function with a complex derivative f' passes on g f'(z), with nothing conjugated, so what is linear
+over the complex numbers, or has partials that are formulas in z, needs no other rules than it has
+for real numbers. What isn't so is made of the four below:
+
+    u = real(z)       du = Re(dz)             g = ct_u
+    v = imag(z)       dv = Im(dz)             g = -i ct_v
+    w = conj(z)       dw = conj(dz)           g = conj(ct_w)
+    z = x + iy        dz = dx + i dy          ct_x = Re(g), ct_y = -Im(g)
+
+|z| is hypot(real(z), imag(z)) on a tape, so at 0 its slope is 0, by the convention of norms.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import Elementwise, broadcast_shapes
+
+PARTS: dict[Any, np.dtype] = {
+    np.dtype(np.complex64): np.dtype(np.float32),
+    np.dtype(np.complex128): np.dtype(float),
+}
+WHOLES: dict[Any, np.dtype] = {part: whole for whole, part in PARTS.items()}
+
+
+class _Part(Elementwise):
+    """A real part of complex numbers."""
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval(xs[0].shape, self.part_of(xs[0].dtype))
+
+    @staticmethod
+    def part_of(dtype: np.dtype) -> np.dtype:
+        if dtype not in PARTS:
+            raise ValueError(f"a part of {dtype}, which isn't complex")
+        return PARTS[dtype]
+
+
+class _Whole(Elementwise):
+    """Complex numbers of two real ones."""
+
+    def aval(self, *xs: Aval) -> Aval:
+        if xs[0].dtype != xs[1].dtype or xs[0].dtype not in WHOLES:
+            raise ValueError(f"complex numbers of parts {xs[0]} and {xs[1]}")
+        return Aval(broadcast_shapes(*[x.shape for x in xs]), WHOLES[xs[0].dtype])
+
+
+def _real(z: Any) -> Any:
+    return z.real.copy("K") if isinstance(z, np.ndarray) else z.real
+
+
+def _imag(z: Any) -> Any:
+    return z.imag.copy("K") if isinstance(z, np.ndarray) else z.imag
+
+
+def _cartesian(x: Any, y: Any) -> Any:
+    x, y = np.asarray(x), np.asarray(y)
+    z: Any = np.empty(np.broadcast_shapes(x.shape, y.shape), WHOLES[x.dtype])
+    z.real, z.imag = x, y
+    return z[()]
+
+
+def _all(xs: Any, kept: Any) -> bool:
+    return all(kept)
+
+
+def _nothing(x: Any) -> Any:
+    return x.constant(0)
+
+
+real: Elementwise = _Part(
+    "real",
+    _real,
+    "real({0})",
+    vjp=lambda ct, out, z: (cartesian(ct, _nothing(ct)),),
+    jvp=lambda ts, out, z: real(ts[0]),
+    numpy="np.real({0})",
+    selects=True,
+    zeros=_all,
+    of_complex=True,
+)
+imag: Elementwise = _Part(
+    "imag",
+    _imag,
+    "imag({0})",
+    vjp=lambda ct, out, z: (cartesian(_nothing(ct), -ct),),
+    jvp=lambda ts, out, z: imag(ts[0]),
+    numpy="np.imag({0})",
+    selects=True,
+    zeros=_all,
+    of_complex=True,
+)
+conj: Elementwise = Elementwise(
+    "conj",
+    np.conjugate,
+    "conj({0})",
+    vjp=lambda ct, out, z: (conj(ct),),
+    jvp=lambda ts, out, z: conj(ts[0]),
+    numpy="np.conj({0})",
+    selects=True,
+    zeros=_all,
+    of_complex=True,
+)
+cartesian: Elementwise = _Whole(
+    "cartesian",
+    _cartesian,
+    "cartesian({0}, {1})",
+    vjp=lambda ct, out, x, y: (real(ct), -imag(ct)),
+    jvp=lambda ts, out, x, y: cartesian(*[_nothing(x) if t is None else t for t in ts]),
+    numpy="np.asarray({0}) + 1j * np.asarray({1})",
+    selects=True,
+    zeros=_all,
+    of_complex=True,
+)
+
+
+def conjugated(x: Any) -> Any:
+    """The conjugate; a real number is its own."""
+    return conj(x) if x.dtype.kind == "c" else x
+
+
+def cast_back(ct: Any, dtype: np.dtype, astype: Any) -> Any:
+    """A cotangent in the dtype of what it belongs to: of a real number it is the real part, since
+    L changes by Re(ct dx)."""
+    if ct.dtype.kind == "c" and dtype.kind != "c":
+        ct = real(ct)
+    return ct if ct.dtype == dtype else astype(dtype)(ct)

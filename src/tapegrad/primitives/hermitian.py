@@ -1,0 +1,360 @@
+"""Decompositions of complex matrices: Hermitian ones, eigenvalues, singular values, determinants.
+
+Rules are stated, as the literature states them, for gradients with respect to the inner product
+Re tr(X^H Y). Those are the conjugates of cotangents: a rule begins and ends with `conj`.
+
+What a function returns may only depend on what is determined. Eigenvectors and singular vectors are
+so up to a factor of modulus 1, and up to a unitary matrix where values are equal: a loss that
+doesn't depend on those factors has the right derivative. Where values are equal it is NaN if it
+isn't known, as for real matrices (see `degenerate`).
+
+Names: `g` a gradient; X^H the adjoint of X; `w`, `v` eigenvalues and eigenvectors; `u`, `s`, `vh`
+singular values and vectors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import parametric, total
+from tapegrad.primitives.complexes import PARTS, WHOLES, cartesian, conj, imag, real
+from tapegrad.primitives.contractions import adjoint, matmul
+from tapegrad.primitives.degenerate import (
+    column,
+    equal,
+    inverted,
+    placed,
+    places,
+    precision,
+    row,
+)
+from tapegrad.primitives.elementwise import AsType, logical_and, logical_or, not_equal, where
+from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinked import hypot
+from tapegrad.primitives.reductions import Sum
+from tapegrad.primitives.solving import LU, Factored, inverse_t
+from tapegrad.primitives.spectral import FLAG, TIE, attempted
+from tapegrad.primitives.triangles import (
+    below,
+    from_triangle,
+    halved,
+    lower,
+    solve_lower,
+    solve_upper,
+    square,
+)
+from tapegrad.primitives.views import Diagonal, ExpandDims
+
+
+def parts_of(x: Aval, shape: Any) -> Aval:
+    """The type of real numbers that belong to complex ones."""
+    return Aval(tuple(shape), PARTS.get(x.dtype, x.dtype))
+
+
+def hermitian(x: Any) -> Any:
+    """(X + X^H) / 2."""
+    return (x + adjoint(x)) * 0.5
+
+
+def to_triangle(g: Any) -> Any:
+    """The transpose of `from_triangle`, of a Hermitian gradient."""
+    return lower(g) + below(g)
+
+
+def _complex(x: Any) -> Any:
+    """Real numbers as complex ones."""
+    return AsType(WHOLES[x.dtype])(x)
+
+
+def _sizes(z: Any) -> Any:
+    return hypot(real(z), imag(z))
+
+
+# ---- Cholesky's factor
+
+
+@parametric
+class HermitianCholesky(Library):
+    """The lower triangle L with L L^H = A, of which only the lower triangle is read; and whether
+    it failed.
+
+    With Phi the lower triangle and half of the diagonal, the gradient of A is the Hermitian part of
+    L^-H Phi(L^H L') L^-1 (I. Murray, "Differentiation of the Cholesky decomposition",
+    arXiv:1602.07527, with adjoints in the place of transposes).
+    """
+
+    name = "hermitian_cholesky"
+    results = 2
+    absent = True
+    of_complex = True
+
+    def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
+        return square(self.name, xs[0]), Aval(xs[0].shape[:-2], FLAG)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return attempted(lambda x: (np.linalg.cholesky(x),), lambda x: (x.shape,), xs[0])
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        if ct[0] is None:
+            return (None,)
+        turned = adjoint(out[0])
+        half = solve_upper(turned, halved(matmul(turned, conj(ct[0]))))  # L^-H Phi
+        whole = adjoint(solve_upper(turned, adjoint(half)))
+        return (conj(to_triangle(hermitian(whole))),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        factor = out[0]
+        half = solve_lower(factor, from_triangle(ts[0]))
+        return matmul(factor, halved(from_triangle(solve_lower(factor, adjoint(half))))), None
+
+
+# ---- eigenvalues
+
+
+@parametric
+class HermitianEigH(Library):
+    """The eigenvalues w of a Hermitian A, in ascending order, and its eigenvectors as columns of V.
+
+    With F_ij = 1 / (w_j - w_i), and 0 on the diagonal, the gradient of A is the Hermitian part of
+    V (diag(w') + F * (V^H V')) V^H (C. Boeddeker et al., "On the computation of complex-valued
+    gradients with application to statistically optimum beamforming", arXiv:1701.00392, 4.60).
+    """
+
+    lower: bool = True
+
+    name = "hermitian_eigh"
+    results = 3
+    absent = True
+    of_complex = True
+
+    def aval(self, *xs: Aval) -> tuple[Aval, Aval, Aval]:
+        a = square(self.name, xs[0])
+        return parts_of(a, a.shape[:-1]), a, Aval(a.shape[:-2], FLAG)
+
+    def evaluate(self, *xs: Any) -> Any:
+        uplo: Any = "L" if self.lower else "U"
+
+        def one(x: Any) -> Any:
+            return tuple(np.linalg.eigh(x, uplo))
+
+        w, v, failed = attempted(one, lambda x: (x.shape[:1], x.shape), xs[0])
+        return np.real(w), v, failed
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        (ct_w, ct_v, _), (w, v, _) = ct, out
+        terms = []
+        if ct_w is not None:
+            terms.append(matmul(v * row(_complex(ct_w)), adjoint(v)))
+        if ct_v is not None:
+            turned = matmul(adjoint(v), conj(ct_v))
+            ties = equal(w, TIE)
+            gaps = _complex(inverted(row(w) - column(w), ties))
+            turned = where(ties, _between_equal(turned, w, ct_w), gaps * turned)
+            terms.append(matmul(matmul(v, turned), adjoint(v)))
+        if not terms:
+            return (None,)
+        g = hermitian(total(terms))
+        found = to_triangle(g) if self.lower else adjoint(to_triangle(g))
+        return (conj(found),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        (t,), (w, v, _) = ts, out
+        t = from_triangle(t if self.lower else adjoint(t))
+        turned = matmul(adjoint(v), matmul(t, v))
+        gaps = _complex(inverted(row(w) - column(w)))
+        return real(Diagonal(0)(turned)), matmul(v, gaps * turned), None
+
+
+def _between_equal(turned: Any, values: Any, ct_values: Any) -> Any:
+    """0 or NaN, as `degenerate.between_equal` has it."""
+    if ct_values is None:
+        size = (_sizes(turned) + _sizes(adjoint(turned))) * precision(values, 0.5)
+        wrong = _sizes(turned - adjoint(turned)) > size
+    else:
+        asked = not_equal(ct_values, ct_values.constant(0))
+        read = not_equal(turned, turned.constant(0))
+        wrong = logical_or(logical_or(row(asked), column(asked)), read)
+    wrong = logical_and(wrong, not_equal(*places(values)))
+    return where(wrong, turned.constant(np.nan), turned.constant(0))
+
+
+@parametric
+class ComplexEig(Library):
+    """The eigenvalues w of any square matrix, eigenvectors of length 1 as columns of V, and whether
+    it didn't converge. They are complex, those of real matrices too.
+
+    With F_ij = 1 / (w_j - w_i)^*, and 0 on the diagonal, the gradient of A is
+    V^-H (diag(w') + F * (V^H V' - V^H V diag(Re(V^H V')))) V^H (Boeddeker et al., 4.77); what is
+    taken off is the derivative of the length.
+    """
+
+    name = "complex_eig"
+    results = 3
+    absent = True
+    of_complex = True
+
+    def aval(self, *xs: Aval) -> tuple[Aval, ...]:
+        a = square(self.name, xs[0])
+        whole = a.with_dtype(WHOLES.get(a.dtype, a.dtype))
+        return whole.with_shape(a.shape[:-1]), whole, Aval(a.shape[:-2], FLAG)
+
+    def evaluate(self, *xs: Any) -> Any:
+        kind = WHOLES.get(xs[0].dtype, xs[0].dtype)
+
+        def found(x: Any) -> tuple[Any, ...]:
+            w, v = np.linalg.eig(x)
+            return w.astype(kind), v.astype(kind)
+
+        return attempted(found, lambda x: (x.shape[:1], x.shape), xs[0])
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        (ct_w, ct_v, _), (w, v, _) = ct, out
+        terms = []
+        if ct_w is not None:
+            terms.append(placed(conj(ct_w)))
+        if ct_v is not None:
+            turned = matmul(adjoint(v), conj(ct_v))
+            length = matmul(adjoint(v), v) * row(_complex(real(Diagonal(0)(turned))))
+            gaps = row(w) - column(w)
+            nothing = gaps.equals(0)
+            unknown = where(_diagonal_of(w), gaps.constant(0), gaps.constant(np.nan))
+            quotients = where(nothing, unknown, conj(inverted(gaps)))
+            rest = turned - length
+            terms.append(where(rest.equals(0), rest.constant(0), quotients * rest))
+        if not terms:
+            return (None,)
+        inverse = conj(inverse_t(v, *LU()(v)))  # V^-H
+        return (conj(matmul(matmul(inverse, total(terms)), adjoint(v))),)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        (t,), (w, v, _) = ts, out
+        t = t if t.dtype.kind == "c" else _complex(t)
+        turned = matmul(adjoint(conj(inverse_t(v, *LU()(v)))), matmul(t, v))
+        t_v = matmul(v, inverted(row(w) - column(w)) * turned)
+        along = _complex(real(Diagonal(0)(matmul(adjoint(v), t_v))))
+        return Diagonal(0)(turned), t_v - v * row(along), None
+
+
+def _diagonal_of(w: Any) -> Any:
+    left, right = places(real(w))
+    return left.equals(right)
+
+
+# ---- singular values
+
+
+@parametric
+class ComplexSVD(Library):
+    """The reduced decomposition A = U diag(s) V^H; the results are U, s and V^H.
+
+    With F_ij = 1 / (s_j^2 - s_i^2), and 0 on the diagonal, J = F * (U^H U') and
+    K = F * (V^H V'), the gradient of A is U (diag(s') + (J + J^H) S + S (K + K^H) + D) V^H, and
+    (I - U U^H) U' S^-1 V^H and U S^-1 V'^H (I - V V^H) beside it. D = i Im(diag(U^H U')) S^-1, on
+    the diagonal, is due to the factors of modulus 1, and is (L - R) / 2 s here, since
+    Im(diag(V^H V')) is its opposite where these don't matter (Z.-Q. Wan and S.-X. Zhang,
+    "Automatic differentiation for complex valued SVD", arXiv:1909.02659).
+    """
+
+    name = "complex_svd"
+    results = 4
+    absent = True
+    of_complex = True
+
+    def aval(self, *xs: Aval) -> tuple[Aval, ...]:
+        (a,) = xs
+        *batch, m, n = a.shape
+        k = min(m, n)
+        left, right = a.with_shape((*batch, m, k)), a.with_shape((*batch, k, n))
+        return left, parts_of(a, (*batch, k)), right, Aval(tuple(batch), FLAG)
+
+    def evaluate(self, *xs: Any) -> Any:
+        def shapes(x: Any) -> Any:
+            k = min(x.shape)
+            return (len(x), k), (k,), (k, x.shape[1])
+
+        u, s, vh, failed = attempted(
+            lambda x: tuple(np.linalg.svd(x, full_matrices=False)), shapes, xs[0]
+        )
+        return u, np.real(s), vh, failed
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        (ct_u, ct_s, ct_vh, _), (u, s, vh, _) = ct, out
+        uh, v = adjoint(u), adjoint(vh)
+        whole = _complex(inverted(s))
+        terms = []
+        inner = [None if ct_s is None else placed(_complex(ct_s))]
+        left = right = None
+        if ct_u is not None:
+            g = conj(ct_u)
+            left = matmul(uh, g)
+            if u.shape[-2] > u.shape[-1]:
+                terms.append(matmul((g - matmul(u, left)) * row(whole), vh))
+        if ct_vh is not None:
+            g = adjoint(conj(ct_vh))
+            right = matmul(vh, g)
+            if vh.shape[-1] > vh.shape[-2]:
+                rest = g - matmul(v, right)
+                terms.append(matmul(u, column(whole) * adjoint(rest)))
+        if left is not None or right is not None:
+            inner.append(_turned(s, ct_s, left, right))
+        terms.append(matmul(u, matmul(total(inner), vh)))
+        return (conj(total(terms)),)
+
+
+def _turned(s: Any, ct_s: Any, left: Any, right: Any) -> Any:
+    """F * (L S + S R), of the skew-Hermitian parts L of U^H U' and R of V^H V':
+    (L + R) / (s_j - s_i) + (L - R) / (s_j + s_i), of which the second has nothing to do with equal
+    values."""
+
+    def skew(x: Any) -> Any:
+        return (x - adjoint(x)) * 0.5
+
+    both = total([left, right])
+    apart = left if right is None else -right if left is None else left - right
+    ties, nothing = equal(s, TIE), row(s) + column(s)
+    gaps = _complex(inverted(row(s) - column(s), ties)) * skew(both)
+    rest = _complex(inverted(nothing)) * skew(apart)
+    return where(ties, _between_equal(both, s, ct_s), gaps) + rest
+
+
+# ---- determinants
+
+
+@parametric
+class ComplexSLogDet(Factored, Library):
+    """det(A) / |det(A)|, and the logarithm of |det(A)|, of A and its LU factors.
+
+    With t = tr(A^-1 dA) the logarithm changes by Re(t), and the sign p by i p Im(t): the cotangent
+    of A is (l' + i Im(p' p)) A^-T.
+    """
+
+    name = "complex_slogdet"
+    results = 2
+    absent = True
+    of_complex = True
+
+    def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
+        a = self.checked(*xs)
+        return a.with_shape(a.shape[:-2]), parts_of(a, a.shape[:-2])
+
+    def evaluate(self, *xs: Any) -> Any:
+        return tuple(np.linalg.slogdet(xs[0]))
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        (ct_sign, ct_log), sign = ct, out[0]
+        if ct_sign is None and ct_log is None:
+            return None, None, None
+        nothing = out[1].constant(0)
+        turned = nothing if ct_sign is None else imag(ct_sign * sign)
+        factor = cartesian(nothing if ct_log is None else ct_log, turned)
+        return ExpandDims((factor.ndim, factor.ndim + 1))(factor) * inverse_t(*xs), None, None
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        if ts[0] is None:
+            return None
+        products, sign = inverse_t(*xs) * ts[0], out[0]
+        t = Sum((products.ndim - 2, products.ndim - 1))(products)
+        return cartesian(out[1].constant(0), imag(t)) * sign, real(t)
