@@ -273,6 +273,12 @@ LISTS: list[Any] = [
     lambda a, b: np.interp(1.0, [0.0, 3.0], [a, b]) + np.sort([a, b])[0],
     lambda a, b: np.sum(np.full(2, a) * np.append([a], b)),
     lambda a, b: np.where(np.array([True, False]), [a, b], 0.0).sum(),
+    lambda a, b: np.sum(np.stack([[a, b], [1.0, a]]) * np.vstack([[b, 1.0], [a, 2.0]])),
+    lambda a, b: np.sum(np.hstack([[a], [b, 1.0]]) * np.concatenate([[1.0, 2.0], [b]])),
+    lambda a, b: np.einsum("i,i", [a, b], [b, 2.0]) + np.diag([a, b]).sum() + np.copy([a, b])[1],
+    lambda a, b: np.meshgrid([a, b], [b, 1.0])[0][1, 1] * np.column_stack([[a, b], [1, 2]])[0, 0],
+    lambda a, b: np.choose([1, 0], [[a, b], [b, a]])[0] + np.select([[True, False]], [[a, b]])[0],
+    lambda a, b: np.array_split([a, b, 1.0], 2)[0][1] * np.full((2,), [a, b])[1],
 ]
 
 

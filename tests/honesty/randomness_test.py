@@ -494,3 +494,65 @@ def test_a_module_that_is_loaded_while_the_function_runs(function, said, tmp_pat
     env = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     assert said in done.stdout
+
+
+def test_what_a_generator_writes_to(mode):
+    """a draw is written into an array, by `out=` -> as NumPy does"""
+
+    rng = np.random.default_rng(5)
+
+    def f(x):
+        a, b = np.zeros((2, 3), order="F"), np.zeros((2, 2))
+        rng.random(out=a)
+        a[0, 0] += x[0]
+        rng.standard_exponential(out=a)
+        b[0, 0] = x[0]
+        rng.standard_gamma(2.0, out=b)
+        c = np.zeros(3)
+        for _ in range(3):
+            rng.standard_normal(None, np.float64, c)
+            b[1] += c[:2] * x[1]
+        inverted = rng.standard_exponential(2, method="inv")
+        return np.sum(a * np.arange(6.0).reshape(2, 3)) * x[0] + np.sum(b * x) + inverted @ x
+
+    held_against_numpy(f, rng, mode=mode)
+
+    def sized(x):
+        a = np.zeros(3)
+        a[0] = x[0]
+        rng.random(4, out=a)
+        return np.sum(a)
+
+    with pytest.raises(ValueError, match="size must match"):
+        grad(sized)(X)
+
+
+def test_seeds_that_are_drawn_or_passed(mode):
+    """a generator is made of a seed that is drawn, or an argument -> guarded"""
+
+    rng = np.random.default_rng(5)
+
+    def f(x, n=3):
+        found = np.random.default_rng(rng.integers(9)).normal() * x[0]
+        found = found + np.random.default_rng([1, rng.integers(3)]).random() * x[1]
+        found = (
+            found + np.random.Generator(np.random.PCG64(rng.integers(5, size=2))).random() * x[0]
+        )
+        found = found + np.random.RandomState(seed=rng.integers(9)).rand() * x[1]
+        return found + python_random.Random(n).random() * x[0]
+
+    held_against_numpy(f, rng, mode="never", traces=None)
+    df = value_and_grad(lambda x, n: python_random.Random(n).random() * x[0], compile=mode)
+    for n in (3, 4, 3):
+        assert df(X, n)[0] == python_random.Random(n).random()
+
+
+def test_lists_of_traced_values_are_picked_from():
+    """a list of traced values is chosen or sampled from -> followed; traced at each call"""
+
+    def f(x):
+        found = python_random.choice([x[0], x[1]]) + python_random.choices([x[0], 1.0], k=2)[1]
+        found = found + python_random.sample([x[0], x[1], 3.0], 2)[0] * x[1]
+        return found + np.random.choice([x[0], x[1]]) * np.random.permutation([x[0], 2.0])[0]
+
+    held_against_numpy(f, traces=None)

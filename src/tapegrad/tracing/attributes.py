@@ -74,7 +74,10 @@ class NumpyAttributes:
 
     @property
     def imag(self: Any) -> Any:
-        return _part_of(self, complexes.imag) if self.dtype.kind == "c" else np.zeros_like(self)
+        if self.dtype.kind == "c":
+            return _part_of(self, complexes.imag)
+        zeros = np.zeros_like(self)  # which can't be written to
+        return zeros if self._is_scalar() else np.broadcast_to(zeros, self.shape)
 
     @imag.setter
     def imag(self: Any, value: Any) -> None:

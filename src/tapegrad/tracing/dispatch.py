@@ -31,6 +31,7 @@ class Dispatch:
     has_labels: Handler  # whether something is, or stands for, a Series or DataFrame
     namespace: Handler  # the array API's, for a module that asks
     draw: Handler  # what a method of a generator of random numbers gives
+    seed: Handler  # what a generator is made of, with plain integers for traced ones
     plain: Handler  # the plain array of one that the function made; None for all else
     gathered: Handler  # a plain array as a traced one, if what it is indexed with asks for that
     as_operand: Handler  # an operand that may be a list

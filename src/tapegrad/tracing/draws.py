@@ -60,7 +60,7 @@ class Drawn:
 
 @unobserved
 def draw(
-    observer: Notes, generator: Any, method: Callable[..., Any], *args: Any, **kwargs: Any
+    observer: Notes, generator: Any, method: Callable[..., Any], /, *args: Any, **kwargs: Any
 ) -> Any:
     """What a call of a generator's method, which the user's program makes, gives."""
     given = args[1:] if args and args[0] is generator else args
@@ -93,24 +93,40 @@ class _Calls:
         self.observer, self.trace, self.generator = observer, trace, generator
 
     def made(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        python = not type(self.generator).__module__.startswith("numpy")
+        if python and name in _OF_LISTS:
+            raise _Plain
         if name == "shuffle":
             return self._shuffled(*args, **kwargs)
         if name in ("permutation", "choice") and args and _is_traced(args[0]):
-            return self._picked(name, *args, **kwargs)
-        if any(map(_is_traced, (*args, *kwargs.values()))):
-            return self._of_standard(name, args, kwargs)
+            return self._picked(name, dispatch.as_operand(args[0]), *args[1:], **kwargs)
+        order = () if python else _WITH_OUT.get(name, ())
+        if len(args) == len(order):  # the last of them is `out`
+            args, kwargs = (), dict(zip(order, args, strict=True)) | kwargs
         out = kwargs.get("out")
         if isinstance(out, Tracer):
-            rest = {k: x for k, x in kwargs.items() if k != "out"}
-            if "size" not in rest and len(args) == 0:
-                rest["size"] = out.shape
-            out[...] = self.number(name, *args, **rest)
-            return out
+            kwargs = dict(zip(order, args, strict=False)) | kwargs
+            return self._written(out, name, {k: x for k, x in kwargs.items() if k != "out"})
+        if any(map(_is_traced, (*args, *kwargs.values()))):
+            return self._of_standard(name, args, kwargs)
         if out is not None or name not in _followed(self.generator):
             raise _Plain
         return self.number(name, *args, **kwargs)
 
-    def number(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    def _written(self, out: Any, name: str, kwargs: dict[str, Any]) -> Any:
+        """NumPy fills the memory of `out` from its beginning to its end."""
+        value = out._read()[1]
+        if value is None or not out._owner._ordered or any(map(_is_traced, kwargs.values())):
+            raise self.trace.refused(randomness.no_derivative(self.trace.label, name))
+        copied = np.array(value) if value.flags.forc else np.ones((2, 2, 2))[::2, ::2]
+        named = {key: _plain(x) for key, x in kwargs.items()}
+        getattr(_like(self.generator), name)(**named, out=copied)  # NumPy's own errors
+        rows = value.flags.c_contiguous
+        kwargs = {**kwargs, "size": out.shape if rows else out.shape[::-1]}
+        (out if rows else out.T)[...] = self.number(name, **kwargs)
+        return out
+
+    def number(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         """The input that a draw of plain parameters gives."""
         given = tuple(map(_plain, args))
         named = {key: _plain(x) for key, x in kwargs.items()}
@@ -198,6 +214,11 @@ class _Calls:
         if not isinstance(x, Tracer) or is_made(x):
             raise _Plain
         x[...] = np.take(x, self.number("permutation", x.shape[axis]), axis=axis)
+
+
+def _like(generator: Any) -> Any:
+    """Another generator of this kind, for NumPy's own errors."""
+    return type(generator)(type(generator.bit_generator)(0))
 
 
 def _is_traced(x: Any) -> bool:
@@ -321,6 +342,13 @@ _OF_PYTHONS = """
     normalvariate paretovariate randint random randrange triangular uniform vonmisesvariate
     weibullvariate
 """
+_WITH_OUT = {  # their parameters
+    "random": ("size", "dtype", "out"),
+    "standard_normal": ("size", "dtype", "out"),
+    "standard_exponential": ("size", "dtype", "method", "out"),
+    "standard_gamma": ("shape", "size", "dtype", "out"),
+}
+_OF_LISTS = frozenset(["choice", "choices", "sample"])  # of Python's, which give what is in them
 _STATES = frozenset(["seed", "set_state", "setstate"])  # these give nothing
 
 
@@ -334,7 +362,14 @@ def _followed(generator: Any) -> frozenset[str]:
     return _FOLLOWED[type(generator).__module__.partition(".")[0]]
 
 
-dispatch.draw = draw
+def _seed(x: Any) -> Any:
+    """A seed of traced integers as a plain one, which is guarded; None for all else."""
+    traced = [e for e in (x if type(x) in (list, tuple) else [x]) if _is_traced(e)]
+    whole = all(isinstance(e, Tracer) and e.dtype.kind in "iu" for e in traced)
+    return _plain(x) if traced and whole else None
+
+
+dispatch.draw, dispatch.seed = draw, _seed
 
 
 # ---- at later calls

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,17 @@ def part_of(x: MadeTracer, chain: tuple[Any, ...], value: np.ndarray) -> MadeTra
 def is_made(x: Any) -> bool:
     """Whether this is a made array, or a view of one, that holds no traced value."""
     return type(x) is MadeTracer and x._is_plain()
+
+
+def handed(made: Sequence[MadeTracer], memory: np.ndarray) -> np.ndarray:
+    """A plain array for code that isn't traced, in memory that it shares with made ones."""
+    array = np.asarray(_Memory(memory))  # all that is made of it keeps this one
+    for x in made:
+        root = x._owner
+        _slot.__set__(root, None)  # what is on the tape is compared from now on
+        root._version += 1
+        x._trace.handed.append((weakref.ref(root), weakref.ref(array)))
+    return array
 
 
 def shown(x: MadeTracer) -> Tracer:
@@ -170,6 +181,8 @@ class MadeTracer(ArrayTracer):
 
     def _let_be_written(self) -> None:
         """From here on it is a traced array like any other."""
+        if not self._value.flags.writeable:
+            raise ValueError(f"assignment destination is read-only{at_line()}")
         for root, array in self._trace.handed:
             if root() is self and array() is not None:
                 raise self._assigned()
@@ -216,19 +229,18 @@ class MadeTracer(ArrayTracer):
             return self.__array__(dtype)
         if copy or (dtype is not None and np.dtype(dtype) != self.dtype):
             return np.array(self._value, dtype)
-        array = np.asarray(_Memory(self._value))
-        root = self._owner
-        _slot.__set__(root, None)  # what is on the tape is compared from now on
-        root._version += 1
-        self._trace.handed.append((weakref.ref(self._owner), weakref.ref(array)))
-        return array
+        return handed([self], self._value)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self._value.__reduce_ex__(protocol)
 
     def __getattr__(self, name: str) -> Any:
-        if not self._is_plain() or name.startswith("__"):
+        if not self._is_plain():
+            return getattr(self, name)
+        if name.startswith("__"):
             return super().__getattr__(name)
+        if name in ("data", "ctypes"):  # they show the memory, and keep the array
+            return getattr(self.__array__(), name)
         found = getattr(self._value, name)
         if not callable(found):
             return found

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import RandomnessError
-from tapegrad.primitives.base import Value
 from tapegrad.tracing.source import at_line
 
 FIX = (
@@ -63,16 +62,22 @@ def _global_name(x: Any) -> str:
 
 def is_seeded(f: Any, args: Any, kwargs: Any) -> bool | None:
     """Whether a generator is made of a seed; None if none is made."""
-    module = getattr(f, "__module__", None) or ""
-    if not module.startswith("numpy.random"):
+    if not is_maker(f) or f is python_random():
         return None
-    if f is getattr(sys.modules["numpy.random"], "default_rng", None) or isinstance(f, type):
-        given = [*args, *kwargs.values()]
-        for x in given:
-            if isinstance(x, Value) and isinstance(x, int):
-                sys.modules["numpy.random.bit_generator"].ISeedSequence.register(type(x))
-        return any(x is not None for x in given)
-    return None
+    return any(x is not None for x in (*args, *kwargs.values()))
+
+
+def is_maker(f: Any) -> bool:
+    """Whether this makes generators, of seeds."""
+    module = getattr(f, "__module__", None) or ""
+    if not isinstance(module, str) or not module.startswith("numpy.random"):
+        return f is python_random()
+    return f is getattr(sys.modules["numpy.random"], "default_rng", None) or isinstance(f, type)
+
+
+def python_random() -> Any:
+    """Python's class of generators."""
+    return getattr(sys.modules.get("random"), "Random", sys)
 
 
 def state_of(g: Any) -> Any:

@@ -373,10 +373,6 @@ class IntTracer(IntegerMethods, IntegerOperators, AsIndex, NumberTracer):
     __hash__ = hash_of
     __class__ = property(lambda self: int)
 
-    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
-        """For NumPy's generators, which take an integer, as a seed, for what has this method."""
-        return np.random.SeedSequence(int(self)).generate_state(n_words, dtype)
-
 
 class BoolTracer(IntTracer):
     """A traced bool."""

@@ -18,10 +18,12 @@ from tapegrad.core.trees import is_array
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.borrowing import borrowed_method
+from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.frontend.making import from_contents
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.frontend.shaping import reshape
+from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
 from tapegrad.tracing.observe.observer import note_computed, observed, unobserved
 from tapegrad.tracing.trace import current_trace
@@ -88,10 +90,10 @@ _arange = _making(np.arange, "fc")
 @functools.wraps(np.full)
 @unobserved
 def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-    if isinstance(fill_value, Tracer) and not is_made(fill_value):
-        order = kwargs.get("order", args[0] if args else "C")
+    if has_traced(fill_value):
+        order, traced = kwargs.get("order", args[0] if args else "C"), stacked(fill_value)
         np.empty(0, order=order)  # NumPy's own error
-        return np.full_like(fill_value, fill_value, dtype, order, shape=shape)
+        return np.full_like(traced, traced, dtype, order, shape=shape)
     value = unmade(fill_value)
     return _kept(np.full(shape, value, dtype, *args, **kwargs), "fciub", np.ndim(value) == 0)
 
@@ -113,23 +115,48 @@ def ndarray(shape: Any, dtype: Any = float, buffer: Any = None, *args: Any, **kw
 # ---- arrays of what isn't one yet
 
 
+def _come_of(x: Any, found: np.ndarray, own: bool = False) -> Any:
+    """What NumPy makes of `x`, which isn't traced: that itself, another view of it, or an array of
+    its `own`, which may be filled. One in memory that others have is left plain."""
+    plain = unmade(x)
+    if found is plain:
+        return x
+    if plain is not x and isinstance(plain, np.ndarray) and np.may_share_memory(found, plain):
+        return reshape(x, found.shape)
+    if not own and not isinstance(x, (list, tuple)):
+        known = isinstance(x, (np.ndarray, np.generic, Tracer))
+        lent = not known and any(hasattr(x, name) for name in _LENDING)
+        if lent or not found.flags.owndata:
+            return found
+    return _kept(found, "fc" if plain is x else "fciub")
+
+
+_LENDING = ("__array__", "__array_interface__", "__array_struct__")
+
+
+def _elements(flat: Flat) -> Any:
+    """As NumPy makes an array of `x.flat`: a view, where the elements lie in order."""
+    x = flat._x
+    value, elements = x._read()[1], x.reshape(-1)
+    view = value is None or np.may_share_memory(np.asarray(value.flat), value)
+    return elements if view else np.broadcast_to(elements, elements.shape)
+
+
 @functools.wraps(np.array)
 @unobserved
 def array(
     object: Any, dtype: Any = None, *, copy: bool | None = True, ndmin: int = 0, **kwargs: Any
 ) -> Any:
     trace = current_trace()
+    if type(object) is Flat:
+        object, copy = _elements(object), None
     if trace is None or kwargs.get("like") is not None:
         return np.array(object, dtype, copy=copy, ndmin=ndmin, **kwargs)
     if not has_traced(object):
-        if not copy and isinstance(object, Tracer):
-            made = np.array(unmade(object), dtype, copy=copy, ndmin=ndmin, **kwargs)
-            return object if made is unmade(object) else _kept(made, "fciub")
         plain = unmade(object)
-        kinds = "fciub" if plain is not object else "fc"
         with observed():  # objects are asked for what they hold
             new = np.array(plain, dtype, copy=copy, ndmin=ndmin, **kwargs)
-        return _kept(new, kinds)
+        return _come_of(object, new, own=bool(copy))
     made = from_contents(trace, object, dtype)
     order = kwargs.get("order") or "K"
     own = made is not object
@@ -146,28 +173,32 @@ def _converting(function: Callable[..., Any]) -> Callable[..., Any]:
     @unobserved
     def converted(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         trace = current_trace()
+        a = _elements(a) if type(a) is Flat else a
         if trace is None or (type(a) is np.ndarray and not kwargs):
             found = function(a, dtype, *args, **kwargs)
             return found if found is a else _kept(found, "fc")
         if has_traced(a):
             order = kwargs.get("order", args[0] if args else None)
-            return in_order(from_contents(trace, a, dtype), order or "K")
-        plain = unmade(a)
+            return array(a, dtype, copy=kwargs.get("copy"), order=order or "K")
         with observed():
-            found = function(plain, dtype, *args, **kwargs)
-        if found is plain:
-            return a
-        return _kept(found, "f" if plain is a else "fciub")
+            found = function(unmade(a), dtype, *args, **kwargs)
+        return _come_of(a, found)
 
     return converted
 
 
 def in_order(x: Any, order: str) -> Any:
-    """An array that lies in this order: itself, if it does so."""
+    """An array that lies in this order: itself, if it does so, else a copy. Where it isn't known
+    how it lies, a write to one of the two is an error once the other is read."""
     if not isinstance(x, Tracer) or order == "K":
         return x
     asked = order_of(x, order)
-    return x if x.ndim < 2 or _lies(x, asked) else copy_of(x, asked)
+    if _lies(x, asked):
+        return x
+    out = copy_of(x, asked)
+    if x._read()[1] is None or not x._owner._ordered:
+        note_may_alias(out._owner, x._owner)
+    return out
 
 
 def order_of(x: Any, order: str) -> str:
@@ -193,15 +224,9 @@ def _in_order(function: Callable[..., Any], order: str) -> Callable[..., Any]:
     @unobserved
     def arranged(a: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         if not has_traced(a):
-            plain = unmade(a)
-            found = function(plain, dtype, *args, **kwargs)
-            return a if found is plain else _kept(found, "f" if plain is a else "fciub")
+            return _come_of(a, function(unmade(a), dtype, *args, **kwargs))
         x: Any = asarray(a, dtype)
-        x = reshape(x, (1,)) if not x.ndim else x
-        value = x._read()[1]
-        flag = f"{order}_CONTIGUOUS"
-        lies = x.ndim == 1 or (value is not None and value.flags[flag] and x._owner._ordered)
-        return x if lies else copy_of(x, order)
+        return in_order(reshape(x, (1,)) if not x.ndim else x, order)
 
     return arranged
 
@@ -225,7 +250,7 @@ def asarray_chkfinite(a: Any, dtype: Any = None, order: Any = None) -> Any:
 @unobserved
 def require(a: Any, dtype: Any = None, requirements: Any = None, **kwargs: Any) -> Any:
     if kwargs.get("like") is not None or not has_traced(a):
-        return np.require(unmade(a), dtype, requirements, **kwargs)
+        return _come_of(a, np.require(unmade(a), dtype, requirements, **kwargs))
     np.require(0.0, None, requirements)  # NumPy's own error
     wanted = {name.upper()[0] for name in requirements or ()}
     x: Any = asarray(a, dtype)

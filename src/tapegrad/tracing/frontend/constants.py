@@ -26,7 +26,7 @@ from tapegrad.tracing.frontend.indexing import getitem, plain_index
 from tapegrad.tracing.frontend.methods import METHODS, call_method
 from tapegrad.tracing.frontend.scattering import setitem
 from tapegrad.tracing.frontend.ufuncs import call_ufunc
-from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make, part_of, shown
+from tapegrad.tracing.made import MadeTracer, handed, is_made, is_traceable, make, part_of, shown
 from tapegrad.tracing.observe.observer import (
     note_computed,
     note_printed,
@@ -48,15 +48,10 @@ class _Traced(Exception):
 
 
 class _Shows(Exception):
-    """The result shows a part of a made array."""
+    """The result, `found`, shows a part of a made array."""
 
-
-def _handed(x: Any) -> Any:
-    """An argument with the plain arrays of made ones, which somebody has from here on."""
-    kind = type(x)
-    if kind is list or kind is tuple:
-        return kind(map(_handed, x))
-    return x.__array__() if is_made(x) else x
+    def __init__(self, found: Any) -> None:
+        self.found = found
 
 
 # ---- what is plain
@@ -92,23 +87,36 @@ class _Given:
 
     def wrapped(self, x: Any) -> Any:
         """A result, as the program gets it."""
+        if self._shows(x):
+            raise _Shows(x)
+        return self._wrapped(x)
+
+    def _shows(self, x: Any) -> bool:
+        if isinstance(x, (tuple, list)):
+            return any(map(self._shows, x))
+        if not isinstance(x, np.ndarray) or any(x is known._value for known in self.made):
+            return False
+        shown = [y for y in self.made if np.may_share_memory(x, y._value)]
+        if any(y.dtype.kind == "c" and x.dtype.kind == "f" for y in shown):
+            raise _Traced  # a part of complex numbers
+        return bool(shown)
+
+    def _wrapped(self, x: Any) -> Any:
         kind = type(x)
         if kind is tuple or kind is list:
-            return kind([self.wrapped(part) for part in x])
+            return kind([self._wrapped(part) for part in x])
         if kind is not np.ndarray:
             return x
         for known in self.made:
             if x is known._value:
                 return known
-            if np.may_share_memory(x, known._value):
-                raise _Shows if x.dtype == known.dtype else _Traced
         return self.kept(x)
 
     def kept(self, x: np.ndarray) -> Any:
         """A new array: it may be filled with traced values if it is of reals, or of what it was
         made of."""
         trace = current_trace()
-        if trace is None or not is_traceable(x.dtype):
+        if trace is None or not is_traceable(x.dtype) or not x.flags.writeable:
             return x
         if x.dtype.kind not in "fc" and all(x.dtype != known.dtype for known in self.made):
             return x
@@ -217,37 +225,42 @@ class _Apart:
             return tracer
         return kind([self.taken(part) for part in x]) if kind in (list, tuple) else x
 
-    def back(self, x: Any) -> Any:
-        kind = type(x)
+    def back(self, x: Any, found: Any) -> Any:
+        """What the front end makes of a call, `x`, beside what NumPy does. A part that it doesn't
+        know as a view is plain, as if code that isn't traced had asked for it."""
+        kind = type(found)
         if kind is list or kind is tuple:
-            return kind([self.back(part) for part in x])
-        if not isinstance(x, Tracer):
-            return x
+            known = x if isinstance(x, (list, tuple)) and len(x) == len(found) else found
+            return kind([self.back(part, own) for part, own in zip(known, found, strict=True)])
+        if not isinstance(found, np.ndarray):
+            return found
         for tracer, made in self.given:
+            if not np.may_share_memory(found, made._value) or kind is not np.ndarray:
+                continue
             if x is tracer:
                 return made
-            if x._root is tracer:
+            if isinstance(x, Tracer) and x._root is tracer:
                 return part_of(made, x._chain, x._value)
-        if not isinstance(x._value, np.ndarray) or not self.given:
-            return x._value
-        return make(self.given[0][1]._trace, x._value.copy(order="K"))
+        shared = [made for _, made in self.given if np.may_share_memory(found, made._value)]
+        if shared:
+            array = handed(shared, found)
+            return array if kind is np.ndarray else array.view(kind)
+        if not self.given or kind is not np.ndarray or not is_traceable(found.dtype):
+            return found
+        return make(self.given[0][1]._trace, found)
 
 
 def _views(
-    handler: Callable[..., Any],
-    numpys: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
+    handler: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], found: Any
 ) -> Any:
-    """What the front end makes of made arrays, as their views. A view that a trace doesn't follow,
-    as one of other types, is a plain array that somebody has."""
     apart = _Apart()
     given = [apart.taken(x) for x in args]
     named = {name: apart.taken(x) for name, x in kwargs.items()}
     try:
-        return apart.back(handler(*given, **named))
+        known = handler(*given, **named)
     except UnsupportedError:
-        return numpys(*map(_handed, args), **{key: _handed(x) for key, x in kwargs.items()})
+        known = None
+    return apart.back(known, found)
 
 
 # ---- the doors
@@ -301,9 +314,10 @@ def door(call_function: Callable[..., Any]) -> Callable[..., Any]:
             written.append(args[0] if args else None)
         try:
             found = _plainly(func, args, kwargs, written)
-        except _Shows:
-            calls = lambda *given, **named: call_function(func, given, named)  # noqa: E731
-            return _views(calls, func, args, kwargs)
+        except _Shows as shows:
+            return _views(
+                lambda *given, **named: call_function(func, given, named), args, kwargs, shows.found
+            )
         if found is not _NOT:
             return found
         rest = [x if func in _WRITERS and k == 0 else _shown(x) for k, x in enumerate(args)]
@@ -325,9 +339,13 @@ def _method_met(name: str, x: Any, args: Any, kwargs: Any) -> Any:
         written = [kwargs.get("out"), x if name in _CHANGING else None]
         try:
             found = _plainly(getattr(np.ndarray, name), (x, *args), kwargs, written)
-        except _Shows:
-            calls = lambda y, *more, **named: _own(name, y, more, named)  # noqa: E731
-            return _views(calls, getattr(np.ndarray, name), (x, *args), kwargs)
+        except _Shows as shows:
+            return _views(
+                lambda y, *more, **named: _own(name, y, more, named),
+                (x, *args),
+                kwargs,
+                shows.found,
+            )
         if found is not _NOT:
             return found
     named = {key: y if key == "out" else _shown(y) for key, y in kwargs.items()}
@@ -372,7 +390,7 @@ def _item(x: Any, index: Any) -> Any:
     explicit = plain_index(x, key)
     if explicit is not None:
         return part_of(x, (GetItem(explicit),), found)
-    return _views(getitem, np.ndarray.__getitem__, (x, key), {})
+    return _views(getitem, (x, key), {}, found)
 
 
 def _setitem(x: Any, index: Any, value: Any) -> None:

@@ -24,7 +24,7 @@ from tapegrad.tracing.observe.observer import unobserved
 
 
 def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
-    return shaping.reshape(x, shape[0] if len(shape) == 1 else shape, order)
+    return shaping.reshape(x, shape[0] if len(shape) == 1 else shape, order, copy=copy)
 
 
 def _transpose(x: Any, *axes: Any) -> Any:
@@ -54,8 +54,9 @@ def _compress(x: Any, condition: Any, axis: Any = None, out: Any = None) -> Any:
     return indexing.compress(condition, x, axis, out)
 
 
-def _conjugate(x: Any) -> Any:
-    return np.conjugate(x) if x.dtype.kind == "c" else shaping.copy(x)
+def _conjugate(x: Any, out: Any = None) -> Any:
+    """Of real numbers the method gives the array itself, and the ufunc a copy."""
+    return x if out is None and x.dtype.kind != "c" else np.conjugate(x, out=out)
 
 
 # Methods by the modules that have them, under the same names

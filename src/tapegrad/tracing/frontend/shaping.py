@@ -56,9 +56,24 @@ def reshape(x: Any, /, shape: Any = None, order: str = "C", *, copy: Any = None)
         dims[dims.index(-1)] = x.size // known
     if math.prod(dims) != x.size or any(n < 0 for n in dims):
         raise ValueError(f"cannot reshape array of size {x.size} into shape {_shown(dims)}")
+    if copy is False:
+        _check_view(x, dims, order)
     if order == "F":
-        return transpose(Reshape(tuple(reversed(dims)))(transpose(x)))
-    return Reshape(tuple(dims))(x)
+        out = transpose(Reshape(tuple(reversed(dims)))(transpose(x)))
+    else:
+        out = Reshape(tuple(dims))(x)
+    return copy_of(out) if copy else out
+
+
+def _check_view(x: Any, dims: list[int], order: Any) -> None:
+    """NumPy's own error where a reshape can't be a view."""
+    value = x._read()[1]
+    if value is None or not x._owner._ordered:
+        raise UnsupportedError(
+            f"whether a reshape can be a view depends on how the array lies in memory, which isn't "
+            f"followed here{at_line()}. Leave out copy=False"
+        )
+    np.reshape(value, dims, order, copy=False)
 
 
 def ravel(x: Any, order: str = "C") -> Any:

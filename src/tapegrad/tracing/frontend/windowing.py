@@ -23,6 +23,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.memory import copy_of
 from tapegrad.tracing.frontend.operands import as_tracer, has_tracer
 from tapegrad.tracing.layout import note_may_alias
+from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 
@@ -123,7 +124,7 @@ def _places(x: Any, asked: np.ndarray, behind: int) -> tuple[Any, np.ndarray] | 
 @functools.wraps(np.lib.stride_tricks.as_strided)
 @unobserved
 def _as_strided(x: Any, *args: Any, **kwargs: Any) -> Any:
-    if not has_tracer(x):
+    if not has_tracer(x) or is_made(x):  # NumPy's gets the memory itself
         return np.lib.stride_tricks.as_strided(x, *args, **kwargs)
     return as_strided(dispatch.as_operand(x), *args, **kwargs)
 

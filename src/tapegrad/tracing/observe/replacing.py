@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import generator_of, is_foreign
 from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.randomness import is_maker
 
 
 def put(
@@ -40,8 +41,10 @@ def put(
         _put_answers(a, at, f, places)
     elif generator_of(f, args) is not None:
         _put_draw(a, at, f, args)
+    elif is_maker(f):
+        _put_plain(a, places, together, dispatch.seed)
     elif is_foreign(f) or any(f is x for x in _OF_MEMORY):
-        _put_plain(a, places, together)
+        _put_plain(a, places, together, dispatch.plain)
 
 
 def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
@@ -103,14 +106,16 @@ def _put_draw(a: Activation, k: int, f: Any, args: Sequence[Any]) -> None:
 _OF_MEMORY = (memoryview, bytes, bytearray, np.frombuffer)
 
 
-def _put_plain(a: Activation, places: Sequence[int], together: int | None) -> None:
-    """Put plain arrays in the place of made ones, for code that reads the memory of its arguments:
-    a function that numba or Cython has compiled doesn't ask for it."""
+def _put_plain(
+    a: Activation, places: Sequence[int], together: int | None, plain_of: Callable[[Any], Any]
+) -> None:
+    """Put plain values in the place of others, of which there are, for code that reads its
+    arguments as they lie: a function that numba or Cython has compiled doesn't ask for an array."""
     for k in places:
-        plain = dispatch.plain(a.top(k))
+        plain = plain_of(a.top(k))
         if plain is not None:
             frames.replace(operand_at(a.stack, k), plain)
     args = () if together is None else a.top(together)
     if together is not None and type(args) in (list, tuple):
-        found = [x if (plain := dispatch.plain(x)) is None else plain for x in args]
+        found = [x if (plain := plain_of(x)) is None else plain for x in args]
         frames.replace(operand_at(a.stack, together), tuple(found))
