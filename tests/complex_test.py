@@ -410,9 +410,15 @@ def test_writing_to_a_part_leaves_the_array_unknown():
             grad(g)(Z)
 
 
-def test_pythons_complex_numbers_are_refused_as_arguments():
-    with pytest.raises(ArgumentError, match=r"np\.complex128"):
-        grad(abs)(1j)
+def test_pythons_complex_numbers_as_arguments():
+    """They are passed on as NumPy's."""
+    for compile in ("never", "always"):
+        slope = grad(lambda z, w: np.abs(np.exp(z) * z) * w["a"].real, (0, 1), compile=compile)
+        found, expected = slope(1 + 2j, {"a": 1j + 1}), slope(np.complex128(1 + 2j), {"a": 1j + 1})
+        assert found == expected
+        assert type(found[0]) is np.complex128 is type(found[1]["a"])
+    assert jit(lambda z: isinstance(z, complex) and z * 2)(1j) == 2j
+    assert slope.cache_info().traces == 1
     with pytest.raises(ConversionError, match=r"np\.float64"):
         grad(lambda x: abs(1j * x))(2.0)
 

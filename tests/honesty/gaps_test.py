@@ -85,12 +85,6 @@ def test_what_numpys_integers_have_not():
     assert jit(lambda n: math.trunc(n), compile="never")(np.int64(3)) == 3
 
 
-def test_numpys_methods_where_its_functions_are_replaced(monkeypatch):
-    """`np.sum` is replaced -> `x.sum()` of a traced value is, too"""
-    monkeypatch.setattr(np, "sum", lambda x, **options: 100.0)
-    assert jit(lambda x: x.sum() * 2, compile="never")(X) == 200.0
-
-
 def test_sums_of_pythons_floats():
     """`sum` of Python's floats, to which Python 3.12 adds what is lost on the way -> as Python 3.11
     adds them up"""
