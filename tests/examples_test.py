@@ -89,11 +89,14 @@ def test_ode_fit_finds_the_rates_of_hares_and_lynxes(tmp_path):
 def test_every_example_is_tested():
     tested = {
         "digits_network",
+        "echo_sounding",
         "heat_control",
+        "hologram",
         "kalman_likelihood",
         "logistic_regression",
         "ode_fit",
         "ridge_regression",
+        "variational_inference",
     }
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
 

@@ -81,7 +81,8 @@ def wrong_slope(f: Any) -> str:
 
 
 @pytest.mark.parametrize("home", HOMES)
-def test_names_are_right_or_refused(home):
+def test_names_are_right_or_refused(home, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # for those that write files
     faults = {}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

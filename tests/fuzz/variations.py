@@ -110,7 +110,7 @@ def dtypes(text: str, rng: random.Random) -> str:
     def changed(match: re.Match[str]) -> str:
         kinds = ["reals({})", "reals({}, np.float32)", "wholes({})", "wholes({}, np.int32)"]
         kinds += ["wholes({}, np.uint8)", "wholes({}, np.int8)", "flags({})"]
-        kinds += ["reals({}).astype(np.float16)", "reals({}).astype(complex)"]
+        kinds += ["reals({}).astype(np.float16)"]
         others = [kind.format(match[2]) for kind in kinds if kind.format(match[2]) != match[0]]
         return rng.choice([*others, *others[:6], *others[:3]])
 
@@ -119,7 +119,7 @@ def dtypes(text: str, rng: random.Random) -> str:
 
 NUMBERS = ["number()", "whole(1, 3)", "flag()", "np.float64(number())", "np.array(number())"]
 NUMBERS += ["np.int64(whole(1, 3))", "np.array(whole(1, 3))", "np.bool_(flag())", "None"]
-NUMBERS += ["np.float32(number())", "'1.5'", "reals((1,))", "[number()]", "1j * number()"]
+NUMBERS += ["np.float32(number())", "'1.5'", "reals((1,))", "[number()]"]
 SCALAR = re.compile(r"number\(\)|whole\(\d, \d\)|flag\(\)|reals\(\(\)\)")
 
 
