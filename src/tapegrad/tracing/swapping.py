@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,11 +31,14 @@ _lock = new_lock()
 _open: dict[int, int] = {}  # the runs under way, and their threads, by the ids of their `Names`
 
 
-class Swap(NamedTuple):
-    """Names of a module that mean something in the table: by name the original and its stand-in."""
+class Swap:
+    """Names of a module that mean something in the table: by name the original and its stand-in.
 
-    names: dict[str, Any]
-    pairs: dict[str, tuple[Any, Swapped]]
+    No tuple with names: what makes one is a text of Python's, which an observer would follow.
+    """
+
+    def __init__(self, names: dict[str, Any], pairs: dict[str, tuple[Any, Swapped]]) -> None:
+        self.names, self.pairs = names, pairs
 
 
 _changed: list[Swap] = []
@@ -67,13 +70,17 @@ def _close(number: int) -> None:
             _put_back()
 
 
-class _Seen(NamedTuple):
-    """The table, and modules as they were last looked through."""
+class _Seen:
+    """The table, and modules as they were last looked through: `tables` of those in the table."""
 
-    state: tuple[int, int]
-    table: dict[int, Answer]
-    tables: list[Swap]  # of the modules in the table
-    users: list[dict[str, Any]]
+    def __init__(
+        self,
+        state: tuple[int, int],
+        table: dict[int, Answer],
+        tables: list[Swap],
+        users: list[dict[str, Any]],
+    ) -> None:
+        self.state, self.table, self.tables, self.users = state, table, tables, users
 
 
 def _meant(names: dict[str, Any], table: dict[int, Answer]) -> Swap:
