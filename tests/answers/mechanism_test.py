@@ -19,6 +19,7 @@ from scipy import special
 import tapegrad
 from tapegrad import grad, value_and_grad, vjp
 from tapegrad.tracing import answers
+from tapegrad.tracing.observe.observer import Observer
 from tapegrad.tracing.swapping import Names
 
 X = np.array([0.5, 1.5, 2.0])
@@ -66,6 +67,19 @@ def check(f, x=X):
             assert value == pytest.approx(f(x), rel=1e-14)
             np.testing.assert_allclose(slope, slopes, rtol=1e-6, atol=1e-8)
     assert_put_back()
+
+
+def test_an_observer_that_is_over_follows_nobody():
+    """As where an interrupt has kept it from being taken away."""
+    before = sys.gettrace()
+    with Observer(np.sin, (), {}) as observer:
+        follower = observer.follower
+    sys.settrace(follower)
+    try:
+        assert math.prod([2, 3]) == (lambda: 6)()
+        assert sys.gettrace() is None
+    finally:
+        sys.settrace(before)
 
 
 def test_names_of_every_kind():

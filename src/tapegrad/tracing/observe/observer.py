@@ -136,6 +136,9 @@ class Observer(Notes):
         One that isn't gets a mark for those that it calls: what only tells something calls nobody
         who is followed, and what knows what it reads calls the user's code alone.
         """
+        if self.follower is None:  # it is over: an interrupt has kept it from being taken away
+            sys.settrace(None)
+            return None
         if self.quiet:
             return None
         known = _kinds.get(id(frame.f_code))
