@@ -206,6 +206,13 @@ def test_draws_that_decide():
 
     held_against_numpy(length, rng, calls=12, traces=3)
 
+    def shape(x):
+        n = rng.integers(1, 4)
+        picked = rng.choice(np.arange(9.0), size=(n, 2))
+        return np.sum(x) * np.sum(rng.standard_normal((n, 2)) * picked)
+
+    held_against_numpy(shape, rng, calls=12, traces=3)
+
 
 def test_draws_in_loops(mode):
     """a plain loop draws in each round -> drawn at each call, and the loop stays one"""
@@ -271,6 +278,8 @@ MOVED = {
     "pareto": lambda r, x: r.pareto(x[0] + 2.0, 3),
     "power": lambda r, x: r.power(x[0], 3),
     "multivariate_normal": lambda r, x: r.multivariate_normal(x, np.eye(2) + 0.5, 3),
+    "normal of lists": lambda r, x: r.normal([x[0], 1.0], [x[1], x[0]]),
+    "uniform of an array and a list": lambda r, x: r.uniform(x, [9 * x[1], 5.0]),
     "permutation": lambda r, x: r.permutation(x) * [1.0, 3.0],
     "choice": lambda r, x: r.choice(x, 5, p=[0.25, 0.75]),
 }
@@ -307,6 +316,7 @@ def test_parameters_that_numbers_jump_with():
     before = rng.bit_generator.state
     for f in (
         lambda x: rng.poisson(x[0]) * x[1],
+        lambda x: np.sum(rng.poisson([x[0], x[1]])),
         lambda x: rng.gamma(x[0]) * x[1],
         lambda x: np.random.beta(x[0], 1.0),
         lambda x: np.sum(rng.multivariate_normal(np.zeros(2), np.diag(x))),

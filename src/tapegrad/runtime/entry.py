@@ -26,7 +26,7 @@ from tapegrad.errors import InternalError, TapeError
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime import debug
 from tapegrad.runtime.transformations import Derivation
-from tapegrad.tracing.draws import Taken
+from tapegrad.tracing.drawn import Taken
 from tapegrad.tracing.state import State
 
 

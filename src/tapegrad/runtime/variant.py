@@ -22,7 +22,7 @@ from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.tracing.aliasing import check_apart
-from tapegrad.tracing.draws import Taken
+from tapegrad.tracing.drawn import Taken
 from tapegrad.tracing.run import Traced, plain_value
 from tapegrad.tracing.state import State
 

@@ -21,7 +21,7 @@ from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
-from tapegrad.tracing.draws import Draws, joined
+from tapegrad.tracing.drawn import Draws, joined
 from tapegrad.tracing.either import makes_a_difference
 from tapegrad.tracing.observe.observer import (
     compares,

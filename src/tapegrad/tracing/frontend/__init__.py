@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.tracing import recipes
+from tapegrad.tracing import draws, recipes
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
@@ -167,6 +167,7 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
 
 dispatch.namespace = namespace
 dispatch.labelled, dispatch.has_labels = frames.labelled, frames.has_labels
+dispatch.draw, dispatch.seed = draws.draw, draws.seed
 dispatch.known, dispatch.function = known_call, constants.door(call_function)
 dispatch.methods = METHODS
 dispatch.element, dispatch.number, dispatch.flat = (
