@@ -19,6 +19,7 @@ from tapegrad.backends.cpu.support import (
     compiling,
     complexes,
     composed,
+    correlation,
     lapack,
     outline,
     scalars,
@@ -29,7 +30,9 @@ from tapegrad.backends.cpu.support import (
 from tapegrad.backends.cpu.support.compiling import compiled, completed, object_code
 
 MODULES = (
-    *(layout, loading, linking, arrays, scalars, unrolled, blocks, blas, lapack, outline, syntax),
+    *(layout, loading, linking, arrays, scalars, unrolled, blocks, correlation, blas, lapack),
+    outline,
+    syntax,
     translation,
     composed,
     complexes,
@@ -40,7 +43,7 @@ MODULES = (
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
-    modules = (arrays, complexes, scalars, composed, blas, lapack, compiling, threads)
+    modules = (arrays, complexes, scalars, composed, correlation, blas, lapack, compiling, threads)
     found = {name: x for module in modules for name, x in vars(module).items()}
     return {name: x for name, x in found.items() if not name.startswith("__")}  # of the modules
 
