@@ -14,8 +14,8 @@ from tapegrad.primitives.views import GetItem
 
 @parametric
 class Correlate(Bilinear, Routine):
-    """`out[k] = sum over j of v[j] x[k + j - before]`, for k < count, of those terms for which x has
-    an element.
+    """`out[k] = sum over j of v[j] x[k + j - before]`, for k < count, of those terms for which x
+    has an element.
 
     Both cotangents are such sums: that of x[i] goes through v backwards, since x[i] meets v[j] at
     k = i + before - j; that of v[j] is the sum over k of ct[k] x[j + k - before].
@@ -48,7 +48,7 @@ class Correlate(Bilinear, Routine):
             return np.convolve(x, v[::-1], "valid")
         if m and n and n + m - 1 <= 2 * self.count:  # few of NumPy's sums are in vain
             first = m - 1 - self.before
-            if 0 <= first and first + self.count <= n + m - 1:
+            if first >= 0 and first + self.count <= n + m - 1:
                 return np.convolve(x, v[::-1], "full")[first : first + self.count]
         out = np.empty(self.count, x.dtype)
         for k in range(self.count):

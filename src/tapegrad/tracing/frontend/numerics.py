@@ -169,6 +169,8 @@ def interp(
         xp, fp = xp[order], fp[order]
         xp = np.concatenate([xp[-1:] - period, xp, xp[:1] + period])
         fp = np.concatenate([fp[-1:], fp, fp[:1]])
+    if x.ndim == 0:  # an index that is a number would be guarded
+        return scalar(interp(np.reshape(x, 1), xp, fp, below, above)[0])
     k = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, max(xp.size - 2, 0))
     after = np.minimum(k + 1, xp.size - 1)
     width = xp[after] - xp[k]

@@ -23,6 +23,7 @@ from tapegrad.backends.cpu.support import (
     lapack,
     outline,
     scalars,
+    searching,
     syntax,
     translation,
     unrolled,
@@ -30,20 +31,15 @@ from tapegrad.backends.cpu.support import (
 from tapegrad.backends.cpu.support.compiling import compiled, completed, object_code
 
 MODULES = (
-    *(layout, loading, linking, arrays, scalars, unrolled, blocks, correlation, blas, lapack),
-    outline,
-    syntax,
-    translation,
-    composed,
-    complexes,
-    compiling,
-    threads,
+    *(layout, loading, linking, arrays, scalars, unrolled, blocks, correlation, searching),
+    *(blas, lapack, outline, syntax, translation, composed, complexes, compiling, threads),
 )
 
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
-    modules = (arrays, complexes, scalars, composed, correlation, blas, lapack, compiling, threads)
+    modules = (arrays, complexes, scalars, composed, correlation, searching, blas, lapack)
+    modules = (*modules, compiling, threads)
     found = {name: x for module in modules for name, x in vars(module).items()}
     return {name: x for name, x in found.items() if not name.startswith("__")}  # of the modules
 

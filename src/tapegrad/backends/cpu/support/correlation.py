@@ -26,7 +26,7 @@ from tapegrad.backends.cpu.support.arrays import INT, WORD
 from tapegrad.backends.cpu.support.blocks import Registers, registers
 from tapegrad.backends.cpu.support.unrolled import FLAG, VOID
 
-PART = 1024  # elements of a long vector that are gone through at once
+STRETCH = 1024  # elements of a long vector that are gone through at once
 
 
 @intrinsic
@@ -45,7 +45,7 @@ def correlate(typingctx: Any, out: Any, x: Any, v: Any, before: Any) -> Any:
             for start, times, width in ((0, count // wide, wide), (0, 1, count % wide)):
                 if not times or not width:
                     continue
-                block = _block(builder.module, args[0].type, width)
+                block = _correlated(builder.module, args[0].type, width)
                 start = 0 if width == wide else count - width
                 with cgutils.for_range(builder, WORD(times)) as loop:
                     k = builder.add(builder.mul(loop.index, WORD(width)), WORD(start))
@@ -53,10 +53,10 @@ def correlate(typingctx: Any, out: Any, x: Any, v: Any, before: Any) -> Any:
                     at = builder.sub(k, args[3])
                     builder.call(block, [place, args[1], args[2], at, WORD(n), first, last, adds])
 
-        if count and m > PART:
-            with cgutils.for_range(builder, WORD(-(-m // PART))) as loop:
-                first = builder.mul(loop.index, WORD(PART))
-                last = _least(builder, builder.add(first, WORD(PART)), WORD(m))
+        if count and m > STRETCH:
+            with cgutils.for_range(builder, WORD(-(-m // STRETCH))) as loop:
+                first = builder.mul(loop.index, WORD(STRETCH))
+                last = _smaller(builder, builder.add(first, WORD(STRETCH)), WORD(m))
                 run(first, last, builder.icmp_signed("!=", first, WORD(0)))
         elif count:
             run(WORD(0), WORD(m), FLAG(0))
@@ -65,15 +65,15 @@ def correlate(typingctx: Any, out: Any, x: Any, v: Any, before: Any) -> Any:
     return signature(types.none, out, x, v, types.int64), codegen
 
 
-def _least(builder: Any, x: Any, y: Any) -> Any:
+def _smaller(builder: Any, x: Any, y: Any) -> Any:
     return builder.select(builder.icmp_signed("<", x, y), x, y)
 
 
-def _greatest(builder: Any, x: Any, y: Any) -> Any:
+def _larger(builder: Any, x: Any, y: Any) -> Any:
     return builder.select(builder.icmp_signed(">", x, y), x, y)
 
 
-def _block(module: Any, pointer: Any, width: int) -> Any:
+def _correlated(module: Any, pointer: Any, width: int) -> Any:
     """The function that adds the terms first, ..., last - 1 to so many sums, of which the first one
     meets v[0] at x[at]."""
     name = f"correlated {pointer} {width}"
@@ -85,13 +85,13 @@ def _block(module: Any, pointer: Any, width: int) -> Any:
         function.attributes.add("noinline")
         for argument in function.args[:3]:
             argument.add_attribute("noalias")
-        builder = ir.IRBuilder(function.append_basic_block())
-        _Sums(builder, function.args, width).write()
+        builder = ir.IRBuilder(function.append_basic_correlated())
+        _Correlation(builder, function.args, width).write()
         builder.ret_void()
     return module.globals[name]
 
 
-class _Sums(Registers):
+class _Correlation(Registers):
     """Writes the function of a block."""
 
     def __init__(self, builder: Any, args: Sequence[Any], width: int) -> None:
@@ -105,14 +105,14 @@ class _Sums(Registers):
         builder = self.builder
         # Of all sums of the block there are the terms from `low` to `high`.
         low = builder.sub(WORD(0), self.at)
-        low = _least(builder, _greatest(builder, low, self.first), self.last)
+        low = _smaller(builder, _larger(builder, low, self.first), self.last)
         high = builder.sub(self.n, builder.add(self.at, WORD(self.width - 1)))
-        high = _greatest(builder, _least(builder, high, self.last), low)
+        high = _larger(builder, _smaller(builder, high, self.last), low)
         # Of any of them there are these.
         begin = builder.sub(WORD(1 - self.width), self.at)
-        begin = _least(builder, _greatest(builder, begin, self.first), low)
+        begin = _smaller(builder, _larger(builder, begin, self.first), low)
         end = builder.sub(self.n, self.at)
-        end = _greatest(builder, _least(builder, end, self.last), high)
+        end = _larger(builder, _smaller(builder, end, self.last), high)
         totals = [
             builder.select(self.adds, self.load(self.after(self.out, (c, 1)), k), self.zero(k))
             for c, k in self.vectors
