@@ -93,8 +93,9 @@ class Reduction(Parametric):
 
 
 class Running(Parametric):
-    """Folds along `axis` and keeps every step; from the end, if it has `reverse`. Called like
-    NumPy's function."""
+    """Folds the last operand along `axis` and keeps every step; from the end, if it has `reverse`.
+    If there is another operand, what is folded so far is multiplied by it between two steps. Called
+    like NumPy's function."""
 
     axis: int
     reverse: bool = False
