@@ -85,7 +85,7 @@ def _correlated(module: Any, pointer: Any, width: int) -> Any:
         function.attributes.add("noinline")
         for argument in function.args[:3]:
             argument.add_attribute("noalias")
-        builder = ir.IRBuilder(function.append_basic_correlated())
+        builder = ir.IRBuilder(function.append_basic_block())
         _Correlation(builder, function.args, width).write()
         builder.ret_void()
     return module.globals[name]
