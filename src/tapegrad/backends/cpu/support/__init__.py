@@ -38,8 +38,8 @@ MODULES = (
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
-    modules = (arrays, complexes, scalars, composed, correlation, searching, blas, lapack)
-    modules = (*modules, compiling, threads)
+    kernels = (correlation, searching, blas, lapack)
+    modules = (arrays, complexes, scalars, composed, *kernels, compiling, threads)
     found = {name: x for module in modules for name, x in vars(module).items()}
     return {name: x for name, x in found.items() if not name.startswith("__")}  # of the modules
 
