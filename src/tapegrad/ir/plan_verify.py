@@ -223,8 +223,9 @@ class _Check:
                 if k.extent != size:
                     self.fail(f"an index array is checked for {k.extent} of {size}", cell, step)
                 continue
-            if any(i not in self.bound for i, _ in k.terms):
-                self.fail("an index is used outside its loop", cell, step)
+            for i, _ in k.terms:
+                if i not in self.bound:
+                    self.fail("an index is used outside its loop", cell, step)
             least, most = k.limited
             if least < 0 or most >= size:
                 if any(loop.index.extent == 0 for loop in loops):
