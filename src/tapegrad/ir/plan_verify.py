@@ -191,8 +191,7 @@ class _Check:
             if cell.root not in self.written:
                 self.fail("it is read before it is written", cell, step)
         for cell, at, batch in _places(step, own):
-            if self.known.get(cell.id) is not cell:
-                self.cell(cell, step)
+            self.cell(cell, step)
             self.index(cell, at, batch, loops, step)
         for cell, _, writes in own:
             if writes:
