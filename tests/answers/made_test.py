@@ -13,7 +13,7 @@ import pytest
 import scipy.interpolate
 import scipy.linalg
 
-from tapegrad import errors, grad, trace, value_and_grad
+from tapegrad import errors, grad, jit, trace, value_and_grad
 
 X = np.array([0.5, 1.5, 2.0])
 COMPILE = pytest.mark.parametrize("compile", ["never", "always"])
@@ -318,6 +318,9 @@ MATH: list[Any] = [
 ]
 
 
+MATH = [lambda x: math.exp(x), lambda x: math.hypot(1.0, x), lambda x: math.isfinite(x)]
+
+
 @pytest.mark.parametrize("f", MATH)
 def test_functions_of_the_math_module(f):
     check(lambda x: f(x[0], x[1]), np.array([0.7, 1.9]), np.array([1.3, 2.2]))
@@ -481,3 +484,18 @@ def test_views_that_no_trace_follows():
 
     with pytest.raises(errors.ConversionError, match="assigned"):
         grad(filled)(X)
+
+
+MATH = [lambda x: math.exp(x), lambda x: math.hypot(1.0, x), lambda x: math.isfinite(x)]
+
+
+@pytest.mark.parametrize("f", MATH)
+def test_the_math_module_takes_no_array_that_numpy_makes_no_number_of(f):
+    def g(x):
+        try:
+            return f(x) * 1.0
+        except TypeError:
+            return 0.0
+
+    for x in (np.ones(1), np.ones((1, 1)), np.ones(3), np.array(1.0)):
+        assert jit(g, compile="never")(x) == g(x)

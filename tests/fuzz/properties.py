@@ -9,6 +9,7 @@ does tapegrad.
 from __future__ import annotations
 
 import random
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from tests.fuzz.differences import AMPLIFIED, along, direction_of, real_leaves, 
 from tests.fuzz.programs import Call, Program
 from tests.fuzz.rounding import JUMP, compare, narrow, runs, spread, unit
 from tests.fuzz.states import held
+from tests.fuzz.streams import assert_left
 from tests.fuzz.variations import PLAIN, calls_of
 
 from tapegrad import grad, jit, trace, value_and_grad
@@ -31,6 +33,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.pipeline import optimized
 from tapegrad.tracing.run import plain_value, trace_function
 
+DIFFERENTIABLE = (np.float32, np.float64, np.complex128)
 COMPARED, SKIPPED, REFUSED, RAISED = "compared", "skipped", "refused", "raised"
 
 
@@ -58,6 +61,8 @@ def refused(error: Exception) -> bool:
         "converted to a plain Python float",
         "may have reached it",
         "a traced scalar does not support item assignment",
+        "of complex numbers NumPy's alone can be traced",
+        "of complex numbers isn't supported",
     ]
     return any(w in str(error) for w in words)
 
@@ -91,7 +96,7 @@ def check(program: Program, seed: int, effort: Effort | None = None) -> Counter[
         expected = [_expected(plain, call) for call in calls]
         alone = "always" if chance[5] < effort.without_gradient * effort.compiled else "never"
         check_values(program, calls, expected, alone, rng, tally)
-        if chance[4] < effort.passes:
+        if chance[4] < effort.passes and not program.draws:
             check_passes(program, tally)
         ways = dict.fromkeys(range(len(calls)), "never")
         if chance[0] < effort.compiled:
@@ -166,11 +171,14 @@ def check_values(
         if k == 0:
             outcome, found = answer(lambda: trace(f, *call.args())[0], wanted, call, "traced")  # noqa: B023
             if outcome == COMPARED:
+                assert_left(call, f, "traced")
                 compare(found, wanted, rounding, unit(call.program), f"traced, {call}")
+                call.enter(f)
         g.compile = compile if call in calls[:1] else "never"
         how = "played" if g.compile == "never" else "compiled"
         outcome, found = answer(lambda: g(*args), wanted, call, how)  # noqa: B023
         if outcome == COMPARED:
+            assert_left(call, f, how)
             outcome = compare(found, wanted, rounding, unit(call.program), f"{how}, {call}")
             assert_untouched(call, args, f, found)
         _count(tally, outcome, call, how)
@@ -234,7 +242,7 @@ def weights(x: Any) -> np.ndarray:
 
 
 def weighted_sum(results: Any) -> Any:
-    """A weighted sum of the real ones of the results."""
+    """A weighted sum of the real ones of the results, and of the parts of complex ones."""
     total = 0.0
     for x in flatten(results)[0]:
         if isinstance(x, (str, type(None))):
@@ -242,6 +250,9 @@ def weighted_sum(results: Any) -> Any:
         x = x if hasattr(x, "dtype") else np.asarray(x)
         if x.dtype.kind == "f":
             total = total + np.sum(weights(x) * x)
+        elif x.dtype.kind == "c":
+            by = weights(x)
+            total = total + np.sum(by * x.real) + np.sum((2 - by) * x.imag)
     return total
 
 
@@ -263,7 +274,7 @@ def real_arguments(program: Program) -> tuple[int, ...]:
     return tuple(
         k
         for k, text in enumerate(program.arguments.values())
-        if "reals" in text or "number" in text
+        if re.search("reals|number|complexes", text)
     )
 
 
@@ -271,8 +282,8 @@ def differentiable(call: Call, wrt: Sequence[int]) -> bool:
     args = call.args()
     leaves = flatten(tuple(args[k] for k in wrt))[0]
     return all(
-        type(x) in (float, np.ndarray) or isinstance(x, np.floating) for x in leaves
-    ) and all(np.asarray(x).dtype.newbyteorder("=") in (np.float32, np.float64) for x in leaves)
+        type(x) in (float, complex, np.ndarray) or isinstance(x, np.inexact) for x in leaves
+    ) and all(np.asarray(x).dtype.newbyteorder("=") in DIFFERENTIABLE for x in leaves)
 
 
 def check_gradient(
@@ -298,6 +309,7 @@ def check_gradient(
             (_, results), gradients = found
             rounding = partial(runs, call, lambda f, call=call: f(*call.args()))
             by = unit(call.program)
+            assert_left(call, f, how)
             outcome = compare(results, wanted, rounding, by, f"{how}, {call}, the results")
             assert_like(gradients, tuple(args[j] for j in wrt), f"{how}, {call}")
             assert_untouched(call, args, f, gradients)
@@ -332,6 +344,7 @@ def check_second(
         how = f"second derivative, {compile} compiled"
         outcome, gradients = answer(lambda: derivative(*args), None, call, how)  # noqa: B023
         if outcome == COMPARED:
+            assert_left(call, f, how)
             assert_like(gradients, tuple(args[j] for j in wrt), f"{how}, {call}")
             outcome = _compare_slopes(call, wrt, loss_of, gradients, how)
         _count(tally, outcome, call, "second", *(["second compiled"] if compile != "never" else []))
@@ -351,7 +364,10 @@ def _projected(
         total = 0.0
         for x, alike in zip(flatten(gradient(*args))[0], repeated, strict=True):
             by = weights(x)
-            total = total + np.sum((np.broadcast_to(by[:1], by.shape) if alike else by) * x)
+            by = np.broadcast_to(by[:1], by.shape) if alike else by
+            total = total + np.sum(by * x.real)
+            if x.dtype.kind == "c":
+                total = total + np.sum((2 - by) * x.imag)
         return total
 
     return loss
@@ -380,7 +396,13 @@ def _compare_slopes(
     wide_call = wide.call(call.seed)
     f = wide.function()
     wide_call.enter(f)
-    loss = loss_of(f)
+    differentiated = loss_of(f)
+
+    def loss(*args: Any) -> Any:
+        if wide.draws:
+            wide_call.enter(f)
+        return differentiated(*args)
+
     rng = np.random.default_rng(call.seed)
     outcome = COMPARED
     try:
@@ -395,8 +417,8 @@ def _compare_slopes(
         if found is None:
             outcome = SKIPPED
             continue
-        terms = np.asarray(g, np.float64) * direction
-        got = float(np.sum(terms))
+        terms = (np.asarray(g) * direction).real  # a gradient is df/dx - i df/dy
+        got = float(np.sum(terms, dtype=np.float64))
         allowed = found.truncation + AMPLIFIED * noise
         allowed += unit(call.program) * (1 + float(np.sum(np.abs(terms))))
         if abs(got - found.value) > allowed:
@@ -427,7 +449,7 @@ def _rounding_of_slopes(
 
     def projected(f: Callable[..., Any]) -> float:
         gradients = grad(loss_of(f), wrt, compile="never")(*call.args())
-        return float(np.sum(np.asarray(flatten(gradients)[0][k], np.float64) * direction))
+        return float(np.sum((np.asarray(flatten(gradients)[0][k]) * direction).real))
 
     wide_call = call.program.wide.call(call.seed)
     slopes = runs(call, projected)

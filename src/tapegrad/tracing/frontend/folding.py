@@ -23,6 +23,7 @@ from tapegrad.tracing.frontend.operands import as_tracer, cast, mask_of, promote
 from tapegrad.tracing.frontend.parameters import form_of, plain_parameter, taken
 from tapegrad.tracing.frontend.scattering import check_traced, ufunc_at
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
 
 _MISSING = np._NoValue
 
@@ -256,6 +257,8 @@ def ufunc_method(
         return ufunc(np.reshape(x, x.shape + (1,) * np.ndim(y)), y, **kwargs)
     if method == "at":
         check_traced(inputs[0], f"np.{ufunc.__name__}.at")
+        if isinstance(inputs[0], Tracer) and inputs[0]._is_scalar():
+            raise TypeError("first operand must be array")
         added = ufunc in (np.add, np.subtract)
         return (ufunc_at if added else _applied_at)(ufunc, *inputs)
     raise UnsupportedError(
