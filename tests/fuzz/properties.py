@@ -304,7 +304,9 @@ def check_gradient(
         derivative.compile = ways[k]
         how = f"gradient, {'compiled' if ways[k] == 'always' else 'played'}"
         wanted = wanted if differentiable(call, wrt) else Raised(TypeError("no derivative"))
+        traces = derivative.cache_info().traces
         outcome, found = answer(lambda: derivative(*args), wanted, call, how)  # noqa: B023
+        traced = derivative.cache_info().traces > traces
         if outcome == COMPARED:
             (_, results), gradients = found
             rounding = partial(runs, call, lambda f, call=call: f(*call.args()))
@@ -315,7 +317,11 @@ def check_gradient(
             assert_untouched(call, args, f, gradients)
             slopes = _compare_slopes(call, wrt, weighted, gradients, how)
             outcome = slopes if outcome == COMPARED else outcome
-        _count(tally, outcome, call, "gradient", *(["compiled"] if ways[k] == "always" else []))
+        more = ["compiled"] if ways[k] == "always" else []
+        more += ["flips"] if traced and k and types_of(call) == types_of(calls[0]) else []
+        more += ["draws"] if program.draws else []
+        more += ["complex"] if outcome == COMPARED and has_complex((found, args)) else []
+        _count(tally, outcome, call, "gradient", *more)
 
 
 def check_second(
@@ -373,14 +379,25 @@ def _projected(
     return loss
 
 
+def types_of(call: Call) -> list[Any]:
+    """The types of all that a call is given, and how that lies in memory."""
+    leaves = flatten((call.args(), call.captured()))[0]
+    names = ("shape", "dtype", "strides")
+    return [(type(x), *[getattr(x, name, None) for name in names]) for x in leaves]
+
+
+def has_complex(tree: Any) -> bool:
+    return any(np.iscomplexobj(x) for x in flatten(tree)[0])
+
+
 def assert_like(gradients: Any, args: Any, what: str) -> None:
     """Gradients mirror their arguments."""
 
-    def types_of(tree: Any) -> list[Any]:
+    def like(tree: Any) -> list[Any]:
         arrays = map(np.asarray, flatten(tree)[0])
         return [(x.shape, x.dtype.newbyteorder("=")) for x in arrays]
 
-    if flatten(gradients)[1] != flatten(args)[1] or types_of(gradients) != types_of(args):
+    if flatten(gradients)[1] != flatten(args)[1] or like(gradients) != like(args):
         raise Wrong(f"{what}: gives the gradients {gradients!r} of {args!r}")
 
 

@@ -365,7 +365,7 @@ _WITH_OUT = {  # their parameters
     "standard_exponential": ("size", "dtype", "method", "out"),
     "standard_gamma": ("shape", "size", "dtype", "out"),
 }
-# Of Python's, which give what is in a list or an array, or move it: written in Python, they follow it.
+# Of Python's, which give what is in a list or an array, or move it, and are written in Python.
 _OF_LISTS = frozenset(["choice", "choices", "sample", "shuffle"])
 _STATES = frozenset(["seed", "set_state", "setstate"])  # these give nothing
 
