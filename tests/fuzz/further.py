@@ -59,6 +59,44 @@ DRAWS = [
     "{rs}.rand(2) + {s}",
     "{v}[{rs}.randint(0, len({v}), 2)]",
     "{rs}.uniform(size={v}.shape) * {v}",
+    "np.random.normal(size=int({n})) * {s}",
+    "np.random.normal([{s}, 0.0], [1.0, 0.5])",
+    "np.random.triangular(0.0, 0.5, 1.0) * {s}",
+    "np.random.default_rng(int({n})).random() * {s}",
+    "np.random.choice([{s}, 1.0], 3)",
+    "np.array([np.random.rand() * {s} for k in range({many})])",
+    "{x} if np.random.rand() < 0.3 else np.random.rand() * {x}",
+    "random.choices([{s}, 1.0], k=2)[0]",
+    "random.sample([{s}, 1.0, 2.0], 2)[0]",
+    "random.expovariate(1.5) * {s}",
+    "random.lognormvariate({s}, 0.1)",
+    "random.Random(3).random() * {s}",
+    "{g}.integers({n} + 1) * {s}",
+    "{g}.gamma(2.0, np.abs({s}) + 0.1, 2)",
+    "{g}.dirichlet([1.0, 2.0]) * {s}",
+    "{g}.choice([0.5, {s}, 1.5])",
+    "{g}.multivariate_normal([{s}, 0.0], np.eye(2))",
+    "{g}.standard_normal(out=np.empty(2)) * {s}",
+    "{g}.spawn(1)[0].normal() * {s}",
+    "{rs}.choice({u}, 2)",
+    "{rs}.permutation({v})",
+    "{rs}.exponential(np.abs({s}) + 0.2)",
+    """\
+def {fn}(n):
+    return np.random.normal(size=n) * {s}
+{out} = {fn}(2) + {fn}(2)""",
+    """\
+{out} = {x} * 1.0
+for k in range(np.random.randint(1, 4)):
+    {out} = {out} * 0.5 + {s}""",
+    """\
+{out} = {x} * 1.0
+while random.random() < 0.6:
+    {out} = {out} * 0.5""",
+    """\
+{out} = {g}.normal(size=3)
+{out}[0] = {s}
+{out}[1:] *= {s}""",
     """\
 {out} = 0.0
 for k in range({many}):
@@ -150,6 +188,25 @@ COMPLEX = [
     "np.linalg.eigvals({square})",
     "np.linalg.eigvals({square}).real.sum()",
     "np.iscomplex({z}) * {s}",
+    "np.fft.ifft(np.fft.fft({v}) * 0.5).real",
+    "np.fft.irfft(np.fft.rfft({v}), n={v}.shape[-1])",
+    "np.abs({z}) ** 2",
+    "np.mean({z} * {z}.conj()).real",
+    "{zv}[{zv}.real > 0]",
+    "np.where({z}.real > 0, {z}, {z}.conj())",
+    "np.convolve({zu}, [1.0, 0.5j])",
+    "np.exp(-1j * np.outer({u}, {u})) @ {u}",
+    "np.diff({zu})",
+    "np.cumprod({zv})",
+    "np.dot({m}, 1j * {m}.T)",
+    "np.trace(1j * {m})",
+    "np.square({z}) + np.reciprocal({z} + 4.0)",
+    "np.polyval([1j, {s}, 0.5], {x})",
+    "np.roots([1.0, {s}, 2.5])",
+    "np.linalg.eig({square})[0]",
+    "np.max(np.abs({zv}))",
+    "np.std({zv})",
+    "np.kron({zu}, {u})",
     "np.linalg.matrix_power({square} + 0.1j, 2)",
     """\
 {fn} = {square} + 0.3j * {definite}

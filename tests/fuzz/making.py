@@ -19,7 +19,7 @@ MADE = [
     "np.array([{s}, {n}])",
     "np.asarray({x}) * {s}",
     "np.ascontiguousarray({v})",
-    "np.asfortranarray({m}).reshape(-1, order='K')",
+    "np.asfortranarray({m}).reshape(-1, order='A')",
     "np.array([{s}, 1.0], dtype=np.float32)",
     "np.full((2, 3), {s})",
     "np.full({v}.shape, {s})",

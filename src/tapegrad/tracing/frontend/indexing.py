@@ -418,6 +418,8 @@ def grids(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
 
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     """np.take_along_axis."""
+    if not hasattr(x, "ndim"):  # it takes no lists
+        raise AttributeError(f"{type(x).__name__!r} object has no attribute 'ndim'")
     x = as_tracer(x, indices)
     if axis is None:
         x, axis = x.reshape(-1), 0
