@@ -52,6 +52,14 @@ class Folded:
     folds: dict[int, Fold] = field(default_factory=dict)  # by the identity of the loop
 
 
+def _guarded(pattern: Pattern) -> Iterator[tuple[int, int]]:
+    """The results, told as in `Pattern.wanted`, that guards are about, or that stand for some."""
+    for k, call in enumerate(pattern.calls):
+        for number, out in enumerate(call.outs):
+            if call.primitive.checks or out.id in pattern.found.guards:
+                yield k, number
+
+
 class Fresh:
     """Variables that no tape knows."""
 
@@ -98,6 +106,8 @@ class LoopOf:
         for k, out in pattern.wanted:
             if (k, out, 1) not in known:
                 self.slots.append((k, out, 1, None))
+        if not self.slots:  # it is there for its guards alone, and carries what one is about
+            self.slots += [(k, out, 1, None) for k, out in _guarded(pattern)][:1]
         self.loop = Loop(self._body(name), len(self.slots), self.most)
         first = 1 + len(self.slots) + len(self.given)
         numbers = {port: first + n for n, port in enumerate(self.integers)}

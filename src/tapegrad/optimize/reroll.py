@@ -280,7 +280,8 @@ class _Rolled:
         if not body.slots:  # it may be there for its guards alone, and carries what one is about
             for k, call in enumerate(calls):
                 for place, out in enumerate(call.outs):
-                    if out.id in self.found.guards and not body.slots:
+                    guarded = call.primitive.checks or out.id in self.found.guards
+                    if guarded and not body.slots:
                         body.slots[Slot(k, place, 1, (None,))] = None  # type: ignore[assignment]
         array = self._array_of(values)
         builder = Builder(
