@@ -58,6 +58,7 @@ def refused(error: Exception) -> bool:
         "would be truncated",
         "float16",
         "was written to while",
+        "was set in place while",
         "converted to a plain Python float",
         "may have reached it",
         "a traced scalar does not support item assignment",
