@@ -343,9 +343,9 @@ class Trace:
 
     def _reshaped(self, src: Source | None) -> TraceError:
         return TraceError(
-            f"the shape or dtype of an array that {self.label} uses{at_source(src)} was set in place "
-            f"while {self.label} ran, so what it was before would be lost. Make another array: "
-            "y = x.reshape(...) or y = x.view(...)"
+            f"the shape or dtype of an array that {self.label} uses{at_source(src)} was set in "
+            f"place while {self.label} ran, so what it was before would be lost. Make another "
+            "array: y = x.reshape(...) or y = x.view(...)"
         )
 
     def refused(self, error: TapegradError) -> TapegradError:

@@ -418,12 +418,10 @@ def grids(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
 
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     """np.take_along_axis."""
-    if not hasattr(x, "ndim"):  # it takes no lists
-        raise AttributeError(f"{type(x).__name__!r} object has no attribute 'ndim'")
+    along = 0 if axis is None else normalize_axis_index(axis, x.ndim)  # it takes no lists
     x = as_tracer(x, indices)
-    if axis is None:
-        x, axis = x.reshape(-1), 0
-    return x[grids(x, indices, normalize_axis_index(axis, x.ndim))]
+    x = x.reshape(-1) if axis is None else x
+    return x[grids(x, indices, along)]
 
 
 def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
