@@ -8,6 +8,7 @@ does tapegrad.
 
 from __future__ import annotations
 
+import copy
 import random
 import re
 import warnings
@@ -114,7 +115,7 @@ def check(program: Program, seed: int, effort: Effort | None = None) -> Counter[
 def _expected(plain: Any, call: Call) -> Any:
     call.enter(plain)
     try:
-        return plain(*call.args())
+        return copy.deepcopy(plain(*call.args()))  # later calls write into what is captured
     except Exception as error:
         return Raised(error)
 
