@@ -341,6 +341,7 @@ READ_ONLY = [
     lambda x: np.ones_like(x, dtype=int).__itruediv__(2),
     lambda x: np.maximum.at(x[0, 0], 0, 1.0),
     lambda x: np.add.at(x[0, 0], 0, 1.0),
+    lambda x: np.add.at([*x[0, 0]], 0, x[0, 0]),
 ]
 
 

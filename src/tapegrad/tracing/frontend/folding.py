@@ -23,7 +23,6 @@ from tapegrad.tracing.frontend.operands import as_tracer, cast, mask_of, promote
 from tapegrad.tracing.frontend.parameters import form_of, plain_parameter, taken
 from tapegrad.tracing.frontend.scattering import check_traced, ufunc_at
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.tracer import Tracer
 
 _MISSING = np._NoValue
 
@@ -256,9 +255,9 @@ def ufunc_method(
         x, y = (strong(as_tracer(x, *inputs)) for x in inputs)
         return ufunc(np.reshape(x, x.shape + (1,) * np.ndim(y)), y, **kwargs)
     if method == "at":
-        check_traced(inputs[0], f"np.{ufunc.__name__}.at")
-        if isinstance(inputs[0], Tracer) and inputs[0]._is_scalar():
+        if not isinstance(inputs[0], np.ndarray):
             raise TypeError("first operand must be array")
+        check_traced(inputs[0], f"np.{ufunc.__name__}.at")
         added = ufunc in (np.add, np.subtract)
         return (ufunc_at if added else _applied_at)(ufunc, *inputs)
     raise UnsupportedError(
