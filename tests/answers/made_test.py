@@ -318,9 +318,6 @@ MATH: list[Any] = [
 ]
 
 
-MATH = [lambda x: math.exp(x), lambda x: math.hypot(1.0, x), lambda x: math.isfinite(x)]
-
-
 @pytest.mark.parametrize("f", MATH)
 def test_functions_of_the_math_module(f):
     check(lambda x: f(x[0], x[1]), np.array([0.7, 1.9]), np.array([1.3, 2.2]))
@@ -486,10 +483,10 @@ def test_views_that_no_trace_follows():
         grad(filled)(X)
 
 
-MATH = [lambda x: math.exp(x), lambda x: math.hypot(1.0, x), lambda x: math.isfinite(x)]
+OF_NUMBERS = [lambda x: math.exp(x), lambda x: math.hypot(1.0, x), lambda x: math.isfinite(x)]
 
 
-@pytest.mark.parametrize("f", MATH)
+@pytest.mark.parametrize("f", OF_NUMBERS)
 def test_the_math_module_takes_no_array_that_numpy_makes_no_number_of(f):
     def g(x):
         try:
