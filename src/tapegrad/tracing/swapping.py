@@ -112,8 +112,8 @@ _seen: _Seen | None = None
 
 
 def _can_be_swapped(x: Any) -> bool:
-    """A type of numbers or arrays is also what others are compared with, passed to NumPy, and looked
-    for by what Cython has compiled, when that is imported."""
+    """A type of numbers or arrays is also what others are compared with, passed to NumPy, and
+    looked for by what Cython has compiled, when that is imported."""
     return not isinstance(x, type) or x in (np.ndenumerate, np.nditer)
 
 
