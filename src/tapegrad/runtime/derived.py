@@ -112,7 +112,7 @@ class Derived:
 
     def _trace(self, key: Any, known: Sequence[Variant], request: Request) -> Any:
         """The result of a new variant; `known` are those that don't answer these arguments."""
-        if disk.is_empty():
+        if self.compile != "never" and disk.is_empty():
             foresee(self.compile)
         variant = traces.settled(lambda: self._derive(request))
         if variant.traced.has_tracers:  # called in a thread of a traced function's own

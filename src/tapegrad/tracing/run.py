@@ -319,6 +319,8 @@ def _reads_what_is_gone(trace: Trace, raw: Tape) -> bool:
 def _held_alone(trace: Trace) -> list[int]:
     """The numbers of the captured arrays that nobody has but the trace: the function made them, and
     they hold what they did for good. One that is known to be so says how often that is counted."""
+    if not trace.captured:
+        return []
     probe = np.empty(1)
     trace.capture(probe, Aval((1,), probe.dtype))
     kept = list(trace.captured.values())

@@ -17,6 +17,7 @@ from typing import Any
 
 from tapegrad.core.handlers import let_through
 from tapegrad.core.locks import cached_property
+from tapegrad.tracing.checked import hold_now
 from tapegrad.tracing.observe.comparing import HELPERS
 from tapegrad.tracing.observe.reads import Reads
 
@@ -31,16 +32,26 @@ class State:
         reads.finish()
         self.never = reads.never
         self.followed = reads.followed
-        self._guards = in_place(reads.guards, reads.followed)
+        self._read = list(dict.fromkeys(reads.guards))
         self._values = {**reads.values, **HELPERS}
-        self.count = sum(bool(word) for _, word in self._guards)
-        self.holds: Callable[..., bool] = _fails
-        if not self.never:
-            holds = self._generated()
-            if holds(f, args, kwargs):
-                self.holds = holds
-            else:  # the run itself has changed what it read
-                self.never = self.broken(f, args, kwargs) or "something"
+        if not self.never and not hold_now(self._read, self._values, f, args, kwargs):
+            # the run itself has changed what it read
+            self.never = self.broken(f, args, kwargs) or "something"
+
+    @cached_property
+    def _guards(self) -> list[tuple[str, str]]:
+        return in_place(self._read, self.followed)
+
+    @property
+    def count(self) -> int:
+        """How many conditions there are."""
+        return sum(bool(word) for _, word in self._read)
+
+    @cached_property
+    def holds(self) -> Callable[..., bool]:
+        """Whether the guards hold, as a function that is made when a later call asks: a function
+        that is called once needs none."""
+        return _fails if self.never else self._generated()
 
     @cached_property
     def objects(self) -> Callable[..., tuple[Any, ...]]:

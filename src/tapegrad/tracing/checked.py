@@ -1,0 +1,85 @@
+"""Guards checked once, without a function of their own.
+
+A trace's guards are checked when it has ended, and most never again before machine code checks
+them: to compile a function of them would take longer than anything else at a first call. But their
+lines are alike: `v4['sum'] is v5` says of other names what `v2['exp'] is v3` says. So there is one
+function for all lines that differ in names, texts and integers alone, by what stands between these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tapegrad.core.handlers import let_through
+from tapegrad.tracing.observe.comparing import HELPERS
+
+# What the lines of guards differ in: the names that `reads` gives, texts without escapes, integers.
+_DIFFERING = re.compile(
+    r"((?<![\w.])(?:f|args|kwargs|[vx]\d+|drawn\d+)\b|'[^'\"\\]*'|(?<![\w.])\d+(?![\w.]))"
+)
+_INTRICATE = re.compile(r"[\"\\]")  # where it isn't plain which quotes belong together
+
+MOST = 1000  # functions that are held
+_functions: dict[tuple[str, ...], Callable[..., Any]] = {}  # by what stands between the names
+
+
+def hold_now(
+    guards: Sequence[tuple[str, str]], values: dict[str, Any], f: Any, args: Any, kwargs: Any
+) -> bool:
+    """Whether these guards hold. Places that none of them uses aren't gone to."""
+    found = _Values({**values, "f": f, "args": args, "kwargs": kwargs})
+    try:
+        for line, word in guards:
+            if word:
+                if not found.of(line):
+                    return False
+            else:
+                name, _, text = line.partition(" = ")
+                found.places[name] = text
+        return True
+    except Exception as error:  # what was there is gone, or of another kind
+        let_through(error)
+        return False
+
+
+class _Values:
+    """What expressions give, in terms of what is known, and of places, which become known."""
+
+    def __init__(self, known: dict[str, Any]) -> None:
+        self.known = known
+        self.places: dict[str, str] = {}
+
+    def of(self, text: str) -> Any:
+        if _INTRICATE.search(text):
+            for name in set(_DIFFERING.findall(text)) & self.places.keys():
+                self.named(name)
+            return eval(text, dict(self.known))
+        parts = _DIFFERING.split(text)
+        given: list[Any] = []
+        for name in parts[1::2]:
+            if name[0] == "'":
+                given.append(name[1:-1])
+            elif name.isdigit():
+                given.append(int(name))
+            else:
+                given.append(self.named(name))
+        return _function(tuple(parts[::2]))(*given)
+
+    def named(self, name: str) -> Any:
+        if name in self.places:
+            self.known[name] = self.of(self.places.pop(name))
+        return self.known[name]
+
+
+def _function(between: tuple[str, ...]) -> Callable[..., Any]:
+    """The function of lines with this text between what they differ in."""
+    found = _functions.get(between)
+    if found is None:
+        names = [f"p{k}" for k in range(len(between) - 1)]
+        text = "".join([x + name for x, name in zip(between, [*names, ""], strict=True)])
+        if len(_functions) >= MOST:
+            _functions.clear()
+        found = _functions[between] = eval(f"lambda {', '.join(names)}: {text}", dict(HELPERS))
+    return found
