@@ -103,6 +103,10 @@ class Request:
 
 def argument_names(f: Callable[..., Any], count: int) -> list[str]:
     """The names of the first `count` positional arguments of `f`, as far as they are known."""
+    if type(f) is types.FunctionType and not f.__dict__:  # which might say another signature
+        code = f.__code__
+        if count <= code.co_argcount:
+            return list(code.co_varnames[:count])
     try:
         parameters = list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):

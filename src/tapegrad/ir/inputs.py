@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tapegrad.ir.tape import Aval, Rewriter, Tape, Var
+from tapegrad.errors import TapeError
+from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
 
 
 def renumbered(tape: Tape) -> Tape:
     """The same tape with its variables numbered in order: its inputs, then what its calls give."""
-    rewriter = Rewriter(tape)
-    for call in tape.calls:
-        rewriter.copy(call)
-    return rewriter.finish()
+    numbers = itertools.count(1)
+    env: dict[Operand, Var] = {}
+    inputs = [_numbered(var, next(numbers), env) for var in tape.inputs]
+    calls = []
+    try:
+        for call in tape.calls:
+            operands = tuple([x if type(x) is Literal else env[x] for x in call.operands])
+            outs = tuple([_numbered(var, next(numbers), env) for var in call.outs])
+            calls.append(Call(call.primitive, operands, outs, call.src, call.reason))
+        guards = [
+            Guard(x if type(x) is Literal else env[x], guard.expected, guard.what, guard.src)
+            for guard in tape.guards
+            for x in (guard.operand,)
+        ]
+        outputs = [x if type(x) is Literal else env[x] for x in tape.outputs]
+    except KeyError as error:
+        raise TapeError(f"{error.args[0]} is used before the call that defines it") from None
+    return Tape(
+        tape.name,
+        tuple(inputs),
+        tuple(calls),
+        tuple(outputs),
+        tuple(guards),
+        tape.captured,
+        tape.names or ("",) * len(inputs),
+        tape.output_names,
+    )
+
+
+def _numbered(var: Var, number: int, env: dict[Operand, Var]) -> Var:
+    """This variable under a number, also in `env`."""
+    found = env[var] = var if var.id == number else Var(number, var.aval)
+    return found
 
 
 def unused(tape: Tape, avals: Sequence[Aval]) -> list[Var]:
@@ -32,6 +63,8 @@ def with_inputs(
     """The tape with further inputs, behind the others but for the last `before`. The tape's calls
     may use them already. The arrays that it captured, and these, are those of its last inputs.
     """
+    if not further and not captured:
+        return tape
     at = len(tape.inputs) - before
     given = tape.names or ("",) * len(tape.inputs)
     return replace(

@@ -35,6 +35,8 @@ def simplify(tape: Tape) -> Tape:
     for call in tape.calls:
         simplifier.simplify(call)
     done = simplifier.finish()
+    if not done.guards:
+        return done
     open_ = [guard for guard in done.guards if guard.operand != guard.expected]
     return replace(done, guards=tuple(dict.fromkeys(open_)))
 

@@ -210,5 +210,7 @@ def with_loss(traced: Traced) -> tuple[Tape, int]:
 def with_captured(tape: Tape, traced: Traced) -> tuple[Tape, Traced]:
     """A tape that was derived from a trace, and the trace: arrays that users' rules reached become
     captured inputs, as those are that the function reached."""
+    if not tape.captured:
+        return tape, traced
     traced = replace(traced, captured=(*traced.captured, *tape.captured))
     return replace(tape, captured=()), traced
