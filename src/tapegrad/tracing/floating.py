@@ -34,9 +34,12 @@ _FLAGS = {"divide": 1, "over": 2, "under": 4, "invalid": 8}  # NumPy's own numbe
 def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callable[[], Any]) -> Any:
     """What `run()` records for `func(*args, **kwargs)`, a call of NumPy, and a guard on its
     errors, if the program watches for them."""
-    given = (*args, *kwargs.values())
-    direct = [x for x in given if isinstance(x, Tracer)]
-    nested = any(isinstance(x, (list, tuple, dict)) for x in given)
+    direct, nested = [], False
+    for x in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(x, Tracer):
+            direct.append(x)
+        elif isinstance(x, (list, tuple, dict)):
+            nested = True
     if direct and not nested and not watched(innermost(direct)):
         return run()
     leaves, structure = flatten((tuple(args), kwargs))

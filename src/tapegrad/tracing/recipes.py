@@ -29,7 +29,7 @@ from tapegrad.tracing.again import is_plain, made
 from tapegrad.tracing.given import Given
 from tapegrad.tracing.layout import laid_out_like
 from tapegrad.tracing.learning import MADE, Recipe, learned
-from tapegrad.tracing.source import is_told, source_of
+from tapegrad.tracing.source import source_of, told_frame
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import stand_in
 
@@ -62,9 +62,7 @@ def applied(what: Any, args: Sequence[Any], kwargs: Any, run: Callable[[], Any])
         or trace.idle
     ):
         return run()
-    frame: Any = sys._getframe(2)
-    while frame is not None and not is_told(frame.f_code.co_filename):
-        frame = frame.f_back
+    frame = told_frame(sys._getframe(2))
     if frame is None:
         return run()
     code = frame.f_code

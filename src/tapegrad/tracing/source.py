@@ -90,14 +90,18 @@ def user_frames() -> Iterator[FrameType]:
 def user_source() -> Source | None:
     """The line that the user's program is at, which isn't one of Python's library if it called
     that."""
-    frame: FrameType | None = sys._getframe(1)
+    frame = told_frame(sys._getframe(1)) or _user_frame()
+    return None if frame is None else source_at(frame)
+
+
+def told_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame, from this one on, whose calls are told as the user's."""
     while frame is not None:
         told = _told.get(frame.f_code.co_filename)
         if is_told(frame.f_code.co_filename) if told is None else told:
             break
         frame = frame.f_back
-    frame = frame or _user_frame()
-    return None if frame is None else source_at(frame)
+    return frame
 
 
 def source_at(frame: FrameType) -> Source:

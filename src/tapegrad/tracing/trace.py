@@ -302,30 +302,28 @@ class Trace:
 
     def capture(self, outside: Any, aval: Aval) -> Var:
         """The captured input that stands for an array or tracer from outside."""
-        if is_array(outside):
+        plain, memory = is_array(outside), None
+        if plain:
             note_captured(outside)
-        known = self.captured.get(id(outside)) or self._same_memory(outside)
+        known = self.captured.get(id(outside))
+        if known is None and plain:
+            # What shows the same elements: `A.T` is a new array each time, in each round of a loop.
+            memory = _memory_of(outside)
+            known = self._memories.get(memory) if outside.size else None
         if known is None:
-            if is_array(outside) and (found := objection(outside)):
+            if plain and (found := objection(outside)):
                 what, advice = found
                 raise ArgumentError(f"an array that {self.label} uses {what}{at_line()}{advice}")
             # Inputs come first on a tape, so a captured one is given its number now and moved to
             # the inputs when the tape is finished.
             var = self.builder.fresh(aval)
             known = self.captured[id(outside)] = (var, outside)
-            if is_array(outside):
-                self._memories[_memory_of(outside)] = known
+            if plain:
+                self._memories[memory] = known
                 self._checksums.append((outside, aval, _checksum(outside), user_source()))
         elif known[0].aval is not aval and known[0].aval.shape != aval.shape:
             raise self._reshaped(user_source())
         return known[0]
-
-    def _same_memory(self, outside: Any) -> tuple[Var, Any] | None:
-        """What stands for a captured array that shows the same elements: `A.T` is a new array each
-        time, in each round of a loop."""
-        if not is_array(outside) or not outside.size:
-            return None
-        return self._memories.get(_memory_of(outside))
 
     def check_captured(self) -> None:
         """A TraceError if a captured array was written to since: a later call reads it as it is
@@ -457,7 +455,8 @@ class Trace:
 
 def _memory_of(array: np.ndarray) -> Any:
     """What two arrays have in common that show the same elements, while one of them is held."""
-    return array.ctypes.data, array.shape, array.strides, array.dtype.str
+    start = array.__array_interface__["data"][0]  # `array.ctypes` takes longer
+    return start, array.shape, array.strides, array.dtype.str
 
 
 def _checksum(array: np.ndarray) -> int:

@@ -372,6 +372,8 @@ def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
 def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if vectorizing.is_of_function(ufunc):
         return vectorizing.call(ufunc, method, inputs, kwargs)
+    if method == "__call__" and not kwargs:
+        return scalar(call_plain(ufunc, inputs))
     out = kwargs.pop("out", None)
     where = kwargs.pop("where", True)
     where = where if where is True else mask_of(where)
