@@ -318,3 +318,17 @@ def numerical(f: Callable[..., Any], x: Any, h: float = 1e-6) -> Any:
         step[k] = h
         found[k] = (f((x + step)[()]) - f((x - step)[()])) / (2 * h)
     return found[()]
+
+
+@pytest.mark.parametrize("f", [lambda x: 2.0 * x[0] + x[1], lambda x: np.sum(np.multiply(x, 3.0))])
+def test_an_interrupt_leaves_nothing_half_learned(f: Any, monkeypatch: Any) -> None:
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    x = np.array([1.0, 2.0])
+    with monkeypatch.context() as patch:
+        patch.setattr(again, "Literal", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            trace(f, x)
+    for _ in range(2):
+        assert trace(f, x)[0] == f(x)

@@ -100,7 +100,8 @@ class Variant:
         inputs = [*map(plain_value, leaves), *taken.among(self.traced.captured)]
         try:
             values, broken = run(self.tape, inputs)
-        except (IndexError, ValueError):
+        except Exception as error:
+            let_through(error)
             if fresh:
                 raise
             return None  # a new trace tells the user where, or takes the path without it

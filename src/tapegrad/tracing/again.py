@@ -204,11 +204,12 @@ def alone(name: str, numpys: Callable[..., Any], run: Any = None) -> Callable[..
             and type(number) in (int, float, NoneType)
         ):
             place = id(code), frame.f_lasti, id(self._aval)
-            kept = _kept(places, place, frame, self, found)
-            kept.primitive, kept.aval = last.primitive, found._aval
-            kept.number, kept.literal = number, last.operands[-1]
-            kept.run = run or last.primitive.ufunc
-            kept.deep = len(kept.aval.shape) > 1
+            known = _begun(frame, self, found)
+            known.primitive, known.aval = last.primitive, found._aval
+            known.number, known.literal = number, last.operands[-1]
+            known.run = run or last.primitive.ufunc
+            known.deep = len(known.aval.shape) > 1
+            _keep(places, place, known)
 
     def operator(self: Any, number: Any = None) -> Any:
         frame = _getframe(1)
@@ -247,7 +248,10 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
         return None
     if number is None or not is_plain(trace) or (known.deep and _is_out_of_order(self, other)):
         return None
-    found = known.run(number, value) if reflected else known.run(value, number)
+    try:
+        found = known.run(number, value) if reflected else known.run(value, number)
+    except Exception:  # the long way raises it again, and notes it
+        return None
     if type(found) is not known.result:
         return None
     operands = (second, operand) if reflected else (operand, second)
@@ -265,10 +269,13 @@ def _applied_alone(known: Again, self: Any) -> Any:
     ):
         return None
     operands: tuple[Any, ...]
-    if type(known.literal) is Literal:
-        found, operands = known.run(value, known.literal.value), (self._operand, known.literal)
-    else:
-        found, operands = known.run(value), (self._operand,)
+    try:
+        if type(known.literal) is Literal:
+            found, operands = known.run(value, known.literal.value), (self._operand, known.literal)
+        else:
+            found, operands = known.run(value), (self._operand,)
+    except Exception:
+        return None
     if type(found) is not known.result:
         return None
     return made(trace, known.primitive, operands, known.aval, known.src, known.cls, found)
@@ -357,7 +364,7 @@ def _learn(
         if len(places) < MOST:
             places[place] = _VAIN
         return
-    again = _kept(places, place, frame, left, found)
+    again = _begun(frame, left, found)
     again.primitive, dtype, again.aval = known
     again.kind, again.right = type(other), getattr(other, "_aval", None)
     again.reflected = reflected
@@ -367,16 +374,19 @@ def _learn(
     again.literal = Literal(again.dtype(other)) if is_number else None
     again.run = run if dtype.kind == "f" else ufunc  # of whole numbers, scalars warn and wrap
     again.deep = len(again.aval.shape) > 1
+    _keep(places, place, again)
 
 
-def _kept(
-    places: Places, place: tuple[int, int, int], frame: FrameType, left: Any, found: Any
-) -> Again:
-    """What is to be kept of an operator at a place."""
+def _begun(frame: FrameType, left: Any, found: Any) -> Again:
+    """The beginning of what is to be kept of an operator."""
     again = Again()
     again.code, again.src = frame.f_code, source_of(frame.f_code, frame.f_lineno)
     again.left, again.result, again.cls = left._aval, type(found._value), type(found)
+    return again
+
+
+def _keep(places: Places, place: tuple[int, int, int], again: Again) -> None:
+    """Keep it, when it is whole: other threads look there, and an interrupt may come any time."""
     if len(places) >= MOST:
         places.clear()
     places[place] = again
-    return again

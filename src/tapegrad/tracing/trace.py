@@ -223,6 +223,8 @@ class Trace:
         self.writable: Callable[[Proxy], bool] | None = None
         self.refusal: TapegradError | None = None
         self.unfinished: TapegradError | None = None  # what its function may not return with
+        # What has raised an error that decides by values which aren't guarded: see `note_lost`
+        self.raised = ""
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
         self.inside: Trace | None = None  # what stands apart, and records in its place now
         self._around: list[tuple[Trace, Trace | None]] = []

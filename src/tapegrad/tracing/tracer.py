@@ -442,7 +442,11 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
         values.append(value)
         known = known and value is not None
     if primitive.results == 1:
-        result = (evaluate or primitive.evaluate)(*values) if known else None
+        try:
+            result = (evaluate or primitive.evaluate)(*values) if known else None
+        except Exception:
+            trace.raised = primitive.name
+            raise
         if type(result) is tuple:
             (result,) = result
         recorded = trace.builder.recorded
@@ -456,7 +460,11 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
         if isinstance(primitive, View) and not isinstance(primitive, Moving):
             _link_view(out, primitive, operands[0], values[0])
         return out
-    results = primitive.evaluate(*values) if known else (None,) * primitive.results
+    try:
+        results = primitive.evaluate(*values) if known else (None,) * primitive.results
+    except Exception:
+        trace.raised = primitive.name
+        raise
     outs = trace.record(primitive, plain)  # only types may be known here: see `Trace`
     tracers = tuple(stand_in(trace, out, r) for out, r in zip(outs, results, strict=True))
     if not is_ordered(primitive, operands, values):

@@ -250,6 +250,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 def diag(v: Any, k: int = 0) -> Any:
     """np.diag."""
+    k = int(k)
     if v.ndim == 1:
         n = v.shape[0] + abs(k)
         return PlaceDiagonal((n, n), k)(v)
