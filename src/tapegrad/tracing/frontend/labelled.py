@@ -312,6 +312,12 @@ class TracedSeries(Reductions, Labelled):
     def keys(self) -> Any:
         return self._labels.index
 
+    def __getattr__(self, name: str) -> Any:
+        real = hasattr(pandas().Series, name)
+        if not name.startswith("_") and not real and name in self._labels.index:
+            return self[name]
+        return super().__getattr__(name)
+
     def _with(self, values: Any, index: Any = None, name: Any = ...) -> Any:
         index = self._labels.index if index is None else index
         return made(Labels(index, name=self._labels.name if name is ... else name), [values])

@@ -52,7 +52,12 @@ def has_tracer(x: Any) -> bool:
     """Whether a nested list or tuple has a traced value in it."""
     if isinstance(x, (list, tuple)):
         return any(has_tracer(e) for e in x)
-    return isinstance(x, Tracer)
+    return isinstance(x, Tracer) or stands_for_labelled(x)
+
+
+def stands_for_labelled(x: Any) -> bool:
+    """Whether this stands for a Series or DataFrame."""
+    return getattr(type(x), "_labels_first", False)
 
 
 def check_dtype(dtype: np.dtype) -> None:
