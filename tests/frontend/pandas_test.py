@@ -382,7 +382,9 @@ def test_arrays_are_made_of_them() -> None:
         own = np.array(weights)
         own[0] *= 3.0
         both = np.array([weights, table.x.to_numpy()[:2]]) * np.asarray(table, dtype=float)[:2]
-        return np.sum(own**2) + np.sum(both) * weights.b + np.sum([weights, weights]) * weights.sum()
+        return (
+            np.sum(own**2) + np.sum(both) * weights.b + np.sum([weights, weights]) * weights.sum()
+        )
 
     weights = pd.Series([0.5, 2.0], index=["a", "b"])
     table = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [4.0, 5.0, 6.0]})

@@ -29,13 +29,14 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
+from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import Tracer
 
 
 def refused(what: str, fix: str = "") -> UnsupportedError:
     """The error for what isn't followed."""
     fix = fix or "Take the numbers out first, by x.to_numpy()"
-    return UnsupportedError(f"{what} isn't followed{at_line()}. {fix}")
+    return refusing(UnsupportedError(f"{what} isn't followed{at_line()}. {fix}"))
 
 
 def made(labels: Labels, branches: Sequence[Any]) -> Labelled:

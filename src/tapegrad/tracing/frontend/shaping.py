@@ -287,9 +287,11 @@ def at_least_a_vector(x: Any) -> Any:
 def view(x: Any, dtype: Any = None, type: Any = None) -> Any:
     """ndarray.view, of the same dtype."""
     if type is not None or (dtype is not None and np.dtype(dtype) != x.dtype):
-        raise UnsupportedError(
-            f"ndarray.view as another type reads the bits of an array, which a trace doesn't "
-            f"follow{at_line()}. Use astype"
+        raise x._trace.refused(
+            UnsupportedError(
+                f"ndarray.view as another type reads the bits of an array, which a trace doesn't "
+                f"follow{at_line()}. Use astype"
+            )
         )
     return Reshape(x.shape)(x)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tapegrad import defvjp, grad, primitive, value_and_grad, vjp
+from tapegrad.errors import TapegradError
 
 PLAIN = np.arange(3.0)
 
@@ -152,3 +153,24 @@ def test_a_tuple_of_traced_indices_is_one_index_for_each_axis() -> None:
         steps = 1e-6 * np.eye(3)
         found = [(counted(x + h) - counted(x - h)) / 2e-6 for h in steps]
         np.testing.assert_allclose(slope, found, rtol=1e-6)
+
+
+REFUSED: list[Callable[..., Any]] = [
+    lambda x: np.array(x, dtype=object),
+    lambda x: np.array2string(x) + x.tobytes(),
+    lambda x: np.savetxt("nowhere", x),
+    lambda x: np.sort(1j * x),
+]
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_a_refusal_that_is_caught_stands(refused: Callable[..., Any]) -> None:
+    def caught(x: Any) -> Any:
+        try:
+            refused(x)
+        except Exception:
+            return x[0]
+        return x[1]
+
+    with pytest.raises(TapegradError):
+        grad(caught)(CALLS[0])
