@@ -12,6 +12,9 @@ PIP = $(VENV) -m pip --disable-pip-version-check --quiet
 INSTALLED = .venv/.installed
 INSTALLED_BENCH = .venv/.installed-bench
 
+# The tests start many processes, each of which would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # How many programs `make fuzz` runs.
 PROGRAMS ?= 10000
 

@@ -204,12 +204,12 @@ def alone(name: str, numpys: Callable[..., Any], run: Any = None) -> Callable[..
             and type(number) in (int, float, NoneType)
         ):
             place = id(code), frame.f_lasti, id(self._aval)
-            known = _begun(frame, self, found)
-            known.primitive, known.aval = last.primitive, found._aval
-            known.number, known.literal = number, last.operands[-1]
-            known.run = run or last.primitive.ufunc
-            known.deep = len(known.aval.shape) > 1
-            _keep(places, place, known)
+            kept = _begun(frame, self, found)
+            kept.primitive, kept.aval = last.primitive, found._aval
+            kept.number, kept.literal = number, last.operands[-1]
+            kept.run = run or last.primitive.ufunc
+            kept.deep = len(kept.aval.shape) > 1
+            _keep(places, place, kept)
 
     def operator(self: Any, number: Any = None) -> Any:
         frame = _getframe(1)
@@ -378,7 +378,7 @@ def _learn(
 
 
 def _begun(frame: FrameType, left: Any, found: Any) -> Again:
-    """The beginning of what is to be kept of an operator."""
+    """The beginning of what is kept of an operator at a place."""
     again = Again()
     again.code, again.src = frame.f_code, source_of(frame.f_code, frame.f_lineno)
     again.left, again.result, again.cls = left._aval, type(found._value), type(found)
@@ -386,7 +386,7 @@ def _begun(frame: FrameType, left: Any, found: Any) -> Again:
 
 
 def _keep(places: Places, place: tuple[int, int, int], again: Again) -> None:
-    """Keep it, when it is whole: other threads look there, and an interrupt may come any time."""
+    """Keep it, once it is whole: another thread may look, and an interrupt may come."""
     if len(places) >= MOST:
         places.clear()
     places[place] = again
