@@ -105,6 +105,7 @@ FUNCTIONS: list[Callable[..., Any]] = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.* was traced for three calls")
 @pytest.mark.parametrize("compile", ["never", "always"])
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_an_error_that_is_caught_is_a_path(function: Callable[..., Any], compile: Any) -> None:

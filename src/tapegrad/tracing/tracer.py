@@ -441,14 +441,13 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
         plain.append(operand)
         values.append(value)
         known = known and value is not None
+    try:
+        found = (evaluate or primitive.evaluate)(*values) if known else None
+    except Exception:
+        trace.raised = primitive.name
+        raise
     if primitive.results == 1:
-        try:
-            result = (evaluate or primitive.evaluate)(*values) if known else None
-        except Exception:
-            trace.raised = primitive.name
-            raise
-        if type(result) is tuple:
-            (result,) = result
+        result = found[0] if type(found) is tuple else found
         recorded = trace.builder.recorded
         aval = recorded.expected(primitive, plain) if recorded is not None else None
         if aval is None:
@@ -460,11 +459,7 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
         if isinstance(primitive, View) and not isinstance(primitive, Moving):
             _link_view(out, primitive, operands[0], values[0])
         return out
-    try:
-        results = primitive.evaluate(*values) if known else (None,) * primitive.results
-    except Exception:
-        trace.raised = primitive.name
-        raise
+    results = found if known else (None,) * primitive.results
     outs = trace.record(primitive, plain)  # only types may be known here: see `Trace`
     tracers = tuple(stand_in(trace, out, r) for out, r in zip(outs, results, strict=True))
     if not is_ordered(primitive, operands, values):
