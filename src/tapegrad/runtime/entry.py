@@ -22,7 +22,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request, leaf_key
 from tapegrad.core.statics import is_generator
 from tapegrad.core.trees import array_leaves, is_number, is_traced, takes_functions
-from tapegrad.errors import InternalError, TapeError
+from tapegrad.errors import InternalError, TapegradError
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime import debug
 from tapegrad.runtime.transformations import Derivation
@@ -142,7 +142,7 @@ def _run_by_numpy(primitive: Any, *xs: Any) -> Any:
         return primitive.evaluate(*xs)
     except Exception as error:
         let_through(error)
-        if isinstance(error, TapeError) and error.guard is None:
+        if isinstance(error, TapegradError) and getattr(error, "guard", None) is None:
             raise
         raise Miss from None
 

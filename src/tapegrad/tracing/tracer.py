@@ -441,6 +441,7 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
         plain.append(operand)
         values.append(value)
         known = known and value is not None
+    found: Any = None
     try:
         found = (evaluate or primitive.evaluate)(*values) if known else None
     except Exception:
