@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.core.arrays import native, plain
-from tapegrad.errors import ConversionError, UnsupportedError
+from tapegrad.errors import ConversionError, TapegradError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand, one_type
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
@@ -444,8 +444,9 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
     found: Any = None
     try:
         found = (evaluate or primitive.evaluate)(*values) if known else None
-    except Exception:
-        trace.raised = primitive.name
+    except Exception as error:
+        if not isinstance(error, TapegradError):
+            trace.raised = primitive.name
         raise
     if primitive.results == 1:
         result = found[0] if type(found) is tuple else found
