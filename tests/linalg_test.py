@@ -104,6 +104,19 @@ def test_failures_at_any_call(how: Any) -> None:
             df(bad)
 
 
+def test_of_arrays_that_the_function_makes() -> None:
+    """They are known as the program runs, and so is whether a matrix is singular."""
+
+    def f(x: Any, k: int) -> Any:
+        try:
+            return linalg.solve_triangular(np.tri(3, k=k), np.ones(3), lower=True) * x
+        except np.linalg.LinAlgError:
+            return x
+
+    for k in (0, -1, 0):
+        np.testing.assert_array_equal(jit(f, compile="never")(B[:3, 0], k), f(B[:3, 0], k))
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(ConversionError, match=r"(?s)linalg_test\.py.*tapegrad\.linalg"):
         grad(lambda a: np.sum(scipy.linalg.cholesky(a)))(PD)

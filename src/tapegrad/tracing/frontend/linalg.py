@@ -33,6 +33,7 @@ from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.frontend.reducing import squared_size
 from tapegrad.tracing.frontend.residuals import Residuals
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
 
 LinAlgError = np.linalg.LinAlgError
 
@@ -144,6 +145,10 @@ def raise_if(failed: Any, message: str) -> None:
     In a user's derivative rule only types are known; there what failed is NaN or infinite.
     """
     flag: Any = failed if failed.ndim == 0 else np.any(failed)
+    if not isinstance(flag, Tracer):  # of arrays that the program has made of plain ones
+        if flag:
+            raise LinAlgError(message)
+        return
     value = flag._read()[1]
     if value is None:
         return
