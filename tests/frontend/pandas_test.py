@@ -375,3 +375,27 @@ def test_nobody_imports_pandas():
         "assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_arrays_are_made_of_them() -> None:
+    def whole(weights: pd.Series, table: pd.DataFrame) -> Any:
+        own = np.array(weights)
+        own[0] *= 3.0
+        both = np.array([weights, table.x.to_numpy()[:2]]) * np.asarray(table, dtype=float)[:2]
+        return (
+            np.sum(own**2) + np.sum(both) * weights.b + np.sum([weights, weights]) * weights.sum()
+        )
+
+    weights = pd.Series([0.5, 2.0], index=["a", "b"])
+    table = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [4.0, 5.0, 6.0]})
+    value, (slope, _) = tg.value_and_grad(whole, argnums=(0, 1))(weights, table)
+    assert value == whole(weights, table)
+    steps = [pd.Series(row, weights.index) for row in 1e-6 * np.eye(2)]
+    found = [(whole(weights + h, table) - whole(weights - h, table)) / 2e-6 for h in steps]
+    np.testing.assert_allclose(slope, found, rtol=1e-6)
+
+
+def test_an_entry_of_a_series_as_an_attribute() -> None:
+    weights = pd.Series({"a": 0.5, "b": 2.0, "size": 3.0})
+    assert tg.grad(lambda w: w.a * w.b * w.size)(weights).tolist() == [6.0, 1.5, 0.0]
+    assert tg.grad(lambda w: w.a if hasattr(w, "c") else w.b)(weights).tolist() == [0.0, 1.0, 0.0]

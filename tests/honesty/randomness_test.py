@@ -431,6 +431,25 @@ def test_a_generator_with_a_seed(derivative):
     df.at(2 * X)
 
 
+def test_a_generator_with_a_seed_and_traced_parameters(derivative):
+    """a parameter of its draws is traced -> followed, as of any other generator"""
+
+    def noisy(x):
+        rng, legacy = np.random.default_rng(3), np.random.RandomState(3)
+        z = rng.normal(x[0], np.exp(x[1]), size=3) * rng.uniform(x[0], high=5.0) + rng.random()
+        for k in range(20):
+            z = 0.9 * z + legacy.normal(x[k % 2]) if rng.random() < 0.5 else -z
+        mixed = x.copy()
+        legacy.shuffle(mixed)
+        return np.sum(z**2) + mixed[0] * rng.choice(mixed)
+
+    df = derivative(noisy)
+    df.at(X)
+    df.at(2 * X)
+    with refused(RandomnessError, "gamma with a parameter", "jumps with that parameter"):
+        grad(lambda x: np.random.default_rng(3).gamma(x[0]))(X)
+
+
 def test_in_everything_that_keeps_a_tape():
     """inside jit and an inner derivative -> drawn at each call; simplegrad -> refused"""
     rng = np.random.default_rng(0)

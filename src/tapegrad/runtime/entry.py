@@ -22,7 +22,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request, leaf_key
 from tapegrad.core.statics import is_generator
 from tapegrad.core.trees import array_leaves, is_number, is_traced, takes_functions
-from tapegrad.errors import InternalError, TapeError
+from tapegrad.errors import InternalError, TapegradError
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime import debug
 from tapegrad.runtime.transformations import Derivation
@@ -131,16 +131,18 @@ def driver_namespace(executable: Executable) -> dict[str, Any]:
             functions[code] = linked(name, code)
         names[name] = functions[code]
     for name, primitive in driver.calls:
-        names[name] = partial(_run_by_numpy, primitive) if primitive.tapes else primitive.evaluate
+        names[name] = partial(_run_by_numpy, primitive)
     return names
 
 
 def _run_by_numpy(primitive: Any, *xs: Any) -> Any:
-    """What a call that holds tapes gives; `Miss` if a guard of one doesn't hold."""
+    """What a call gives; `Miss` if it raises an error, or a guard of a tape that it holds doesn't
+    hold: a new trace tells the user where, or takes the path behind the user's `except`."""
     try:
         return primitive.evaluate(*xs)
-    except TapeError as error:
-        if error.guard is None:
+    except Exception as error:
+        let_through(error)
+        if isinstance(error, TapegradError) and getattr(error, "guard", None) is None:
             raise
         raise Miss from None
 

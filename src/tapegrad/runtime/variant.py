@@ -16,6 +16,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.late import MACHINE_CODE, is_loading
 from tapegrad.core.locks import cached_property
 from tapegrad.core.request import Request, leaf_key
+from tapegrad.errors import TapeError, TapegradError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.cache import Cache
 from tapegrad.runtime.entry import Entry, Miss
@@ -100,8 +101,9 @@ class Variant:
         inputs = [*map(plain_value, leaves), *taken.among(self.traced.captured)]
         try:
             values, broken = run(self.tape, inputs)
-        except (IndexError, ValueError):
-            if fresh:
+        except Exception as error:
+            let_through(error)
+            if fresh or (isinstance(error, TapegradError) and not isinstance(error, TapeError)):
                 raise
             return None  # a new trace tells the user where, or takes the path without it
         if broken is not None:

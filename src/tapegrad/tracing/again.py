@@ -249,7 +249,10 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
         return None
     if number is None or not is_plain(trace) or (known.deep and _is_out_of_order(self, other)):
         return None
-    found = known.run(number, value) if reflected else known.run(value, number)
+    try:
+        found = known.run(number, value) if reflected else known.run(value, number)
+    except Exception:  # the long way raises it again, and notes it
+        return None
     if type(found) is not known.result:
         return None
     operands = (second, operand) if reflected else (operand, second)
@@ -267,10 +270,13 @@ def _applied_alone(known: Again, self: Any) -> Any:
     ):
         return None
     operands: tuple[Any, ...]
-    if type(known.literal) is Literal:
-        found, operands = known.run(value, known.literal.value), (self._operand, known.literal)
-    else:
-        found, operands = known.run(value), (self._operand,)
+    try:
+        if type(known.literal) is Literal:
+            found, operands = known.run(value, known.literal.value), (self._operand, known.literal)
+        else:
+            found, operands = known.run(value), (self._operand,)
+    except Exception:
+        return None
     if type(found) is not known.result:
         return None
     return made(trace, known.primitive, operands, known.aval, known.src, known.cls, found)

@@ -15,6 +15,7 @@ from tapegrad.tracing.elements import reading
 from tapegrad.tracing.instead import use_for
 from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.source import at_line, caller
+from tapegrad.tracing.trace import refusing
 
 
 def _method(name: str) -> Any:
@@ -108,7 +109,7 @@ class NumpyAttributes:
     @property
     def flags(self: Any) -> Any:
         if caller() == "numba":
-            raise _unsupported(self.__class__, "flags")
+            raise refusing(_unsupported(self.__class__, "flags"))
         return Flags(laid_out(self).flags, self)
 
     @property
@@ -141,7 +142,7 @@ class NumpyAttributes:
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
         found = getattr(kind, name)
         if not callable(found):
-            raise _unsupported(kind, name)
+            raise refusing(_unsupported(kind, name))
         return partial(_refuse, kind, name)
 
 
@@ -230,7 +231,7 @@ class Flags:
 
 def _refuse(kind: type, name: str, *args: Any, **kwargs: Any) -> Any:
     """Stands for a method that there is no rule for, until it is called."""
-    raise _unsupported(kind, name)
+    raise refusing(_unsupported(kind, name))
 
 
 def _unsupported(kind: type, name: str) -> TraceError:

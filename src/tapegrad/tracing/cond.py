@@ -195,7 +195,7 @@ def _traced(given: Operands, pred: Tracer, functions: Sequence[Callable[..., Any
     taken = 0 if known else 1
     side = given.side(functions[taken], idle=False)
     around = traces_under_way()
-    refusals = [trace.refusal for trace in around]
+    before = [(trace.refusal, trace.raised) for trace in around]
     try:
         if around and watched(around[-1]):
             raise UnsupportedError("np.errstate or a filter of warnings makes errors of it")
@@ -204,8 +204,8 @@ def _traced(given: Operands, pred: Tracer, functions: Sequence[Callable[..., Any
         let_through(error)
         if innermost([pred]).idle:
             raise
-        for trace, refusal in zip(around, refusals, strict=True):
-            trace.refusal = refusal
+        for trace, (refusal, raised) in zip(around, before, strict=True):
+            trace.refusal, trace.raised = refusal, raised
         why = str(error).partition(". ")[0]
         pred._trace.guard(
             pred,

@@ -128,12 +128,13 @@ def _loop(frame: FrameType, place: int, numbers: range, trace: Trace) -> Generat
             )
             round_ = yield from rounds.made(rounds.round(leaves, done))
             certain, ends = done < FIRST and rounds.changes_nothing(), None
+            raised = trace.raised
             if certain and before.shape == rounds.found[-1].shape and done + 1 < len(numbers):
                 try:
                     ends = yield from rounds.rest(leaves, round_)
                 except Exception as error:
                     let_through(error)
-                    certain = False  # they don't do the same
+                    certain, trace.raised = False, raised  # they don't do the same
                 if not rounds.changes_nothing():
                     raise TraceError(
                         f"{rounds.label}: the round did more when it was made again{rounds.at()}, "

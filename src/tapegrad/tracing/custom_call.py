@@ -153,7 +153,11 @@ class CustomCall(Applied):
         """Record a call of NumPy, since the body couldn't be traced."""
         label, values = self.operation.label, [value_of(x) for x in operands]
         known = all(value is not None for value in values)
-        first = self._returned(values) if known else self._returned_on_ones(values)
+        try:
+            first = self._returned(values) if known else self._returned_on_ones(values)
+        except Exception:
+            innermost([x for x in operands if isinstance(x, Tracer)]).raised = label
+            raise
         # What can't be kept in arrays is made again, by running the function before its rule.
         again = not all(map(self._is_kept, first.saved.leaves))
         if again:

@@ -10,6 +10,9 @@ as NumPy does it, and made what they should be on the tape (Kingma and Welling, 
 Variational Bayes: the derivative of a location and a scale). Where numbers jump with the parameter,
 or are accepted and rejected by it, there is no such derivative, and the draw is refused.
 
+A generator that the program makes for itself, of a seed, draws the same numbers at each call, which
+are constants; its draws come here where a parameter is traced.
+
 What can't be an input, such as a list that is shuffled, stays what it is; such a program is traced
 at each call.
 """
@@ -47,11 +50,16 @@ def draw(
     """What a call of a generator's method, which the user's program makes, gives."""
     given = args[1:] if args and args[0] is generator else args
     name = method.__name__
-    traces = traces_under_way()
-    if not traces or traces[0] is not observer.trace:  # in a rule, say
-        observer.before_draw(generator)
-        observer.reads.lost(type(generator).__name__)
+    traces, outside = traces_under_way(), observer.is_outside(generator)
+
+    def plainly() -> Any:
+        if outside:
+            observer.before_draw(generator)
+            observer.reads.lost(type(generator).__name__)
         return method(*args, **kwargs)
+
+    if not traces or traces[0] is not observer.trace:  # in a rule, say
+        return plainly()
     refused = [t for t in traces if t.repeats and not t.in_frame]
     if refused:
         raise traces[0].refused(randomness.drawn_once(refused[0].label, generator))
@@ -59,13 +67,11 @@ def draw(
         raise Stopped
     if observer.effects is not None:
         observer.effects.count += 1
-    calls = _Calls(observer, traces[0], generator)
+    calls = (_Calls if outside else _Own)(observer, traces[0], generator)
     try:
         return calls.made(name, given, kwargs)
     except _Plain:
-        observer.before_draw(generator)
-        observer.reads.lost(type(generator).__name__)
-        return method(*args, **kwargs)
+        return plainly()
 
 
 class _Calls:
@@ -211,6 +217,15 @@ class _Calls:
         named = {key: _plain(value) for key, value in kwargs.items()}
         method = getattr(_like(self.generator), name)
         method(zeros[()] if x._is_scalar() else zeros, *map(_plain, args), **named)
+
+
+class _Own(_Calls):
+    """Those of a generator that the program has made."""
+
+    def number(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
+        """What a draw of plain parameters gives, a constant."""
+        given = {key: _plain(x) for key, x in kwargs.items()}
+        return getattr(self.generator, name)(*map(_plain, args), **given)
 
 
 def _like(generator: Any) -> Any:

@@ -82,7 +82,8 @@ def apart(
     if trace.idle or trace.inside is not None or watched(trace):
         return None
     builder, first = trace.builder, trace.builder.following
-    calls, guards, refusal = len(builder.calls), len(builder.guards), trace.refusal
+    calls, guards = len(builder.calls), len(builder.guards)
+    refusal, raised, trace.raised = trace.refusal, trace.raised, ""
     bounds, written = dict(trace.bounds), set(trace._written)
     others = _stand_ins(trace, given, arrays)
     known = {id(real): x for x, real in others}
@@ -91,9 +92,9 @@ def apart(
     trace.writable = lambda x: id(x) in free or getattr(x._operand, "id", 0) >= first
     try:
         done = quiet(_run)(function, [known.get(id(x), x) for x in given])
-        done = done and trace.refusal is refusal
+        done = done and trace.refusal is refusal and not trace.raised
     finally:
-        trace.writable, trace.refusal = around, refusal
+        trace.writable, trace.refusal, trace.raised = around, refusal, raised
         trace.bounds, trace.calm = bounds, calm
         for k in trace._written.keys() - written:
             del trace._written[k]

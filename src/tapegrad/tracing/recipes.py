@@ -125,10 +125,13 @@ def _replayed(recipe: Recipe, given: Given, src: Source) -> tuple[Any] | None:
     values = given.values
     values += recipe.numbers
     for number, (primitive, pick, outs) in enumerate(recipe.steps):
-        if alone and number == at:
-            found = primitive.update(*pick(values))
-        else:
-            found = primitive.evaluate(*pick(values))
+        try:
+            if alone and number == at:
+                found = primitive.update(*pick(values))
+            else:
+                found = primitive.evaluate(*pick(values))
+        except Exception:  # the long way raises it again, and notes it
+            return None
         if type(outs) is tuple:
             values += found
         else:

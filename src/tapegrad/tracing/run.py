@@ -32,7 +32,7 @@ from tapegrad.tracing.observe.observer import (
     unobserved,
 )
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import Trace, traces_under_way
+from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 if TYPE_CHECKING:
@@ -199,6 +199,8 @@ class Run:
                 raise self.trace.without_merging(refusal) if self.trace.merged else refusal
         from tapegrad.tracing.leaks import check_returned
 
+        if self.trace.raised:
+            self._caught(self.trace.raised)
         observer = self.observer
         self._result = result
         self._taken = observer.taken([result]) if observer is not None else None
@@ -217,12 +219,26 @@ class Run:
                 observer.given_back(x)
         self._values = [x._read()[1] if isinstance(x, Tracer) else x for x in self._results]
 
+    def _caught(self, name: str) -> None:
+        """The function has caught an error that values have decided, of a call that isn't on the
+        tape: no guard says whether it will be raised again."""
+        if self._repeats:
+            raise TraceError(
+                f"an error that {name} raised in a loop's round was caught. Rounds are traced once "
+                "for all, and whether it is raised again isn't known. Let the round compute "
+                "something that can be told from a result, such as NaN, in the place of the error"
+            )
+        note_failed(name)
+
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         self.trace.__exit__()
         if isinstance(error, Exception) and self.trace.merged:
             raise self.trace.without_merging(error) from None
         if error is not None and self._apart and not isinstance(error, GeneratorExit):
             self.failed()
+        inside = self.number is not None and self.observer is None and current_trace() is not None
+        if inside and isinstance(error, Exception):  # the function around it may catch it
+            note_failed(self.name)
         if isinstance(error, Exception) and not isinstance(error, TapegradError):
             if self.trace.refusal is not None:
                 raise self.trace.refusal from error
@@ -233,7 +249,7 @@ class Run:
     @staticmethod
     def failed() -> None:
         """What it took for granted is lost; who catches the error may not go on as if it held."""
-        if not note_failed():
+        if not note_failed("a loop's round"):
             for trace in traces_under_way():
                 trace.unfinished = trace.unfinished or TraceError(
                     f"an error that a loop's round raised was caught{at_line()}, and with it what "

@@ -42,10 +42,12 @@ def tell(x: Any) -> None:
     operand, value = x._read()
     certain = x.dtype.kind in "iub" or x._trace.is_exact(operand)
     if x.ndim or not certain:
-        raise ConversionError(
-            f"a text is made of a traced value ({x._aval}){at_line()}, and neither printed, logged "
-            "nor raised. It would be the same at each later call. Make it outside of the function, "
-            "of what it returns"
+        raise x._trace.refused(
+            ConversionError(
+                f"a text is made of a traced value ({x._aval}){at_line()}, and neither printed, "
+                "logged nor raised. It would be the same at each later call. Make it outside of "
+                "the function, of what it returns"
+            )
         )
     x._trace.guard(x, value, "a number in a text")
 

@@ -42,6 +42,7 @@ from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import at_line, at_source, user_source
 
 _T = TypeVar("_T")
+_Error = TypeVar("_Error", bound=TapegradError)
 
 
 class _UnderWay(threading.local):
@@ -120,6 +121,14 @@ def current_trace() -> Trace | None:
 
 
 dispatch.trace = current_trace
+
+
+def refusing(error: _Error) -> _Error:
+    """An error that ends the innermost trace; see `Trace.refused`."""
+    trace = current_trace()
+    if trace is not None:
+        trace.refused(error)
+    return error
 
 
 def traces_under_way() -> list[Trace]:
@@ -223,6 +232,8 @@ class Trace:
         self.writable: Callable[[Proxy], bool] | None = None
         self.refusal: TapegradError | None = None
         self.unfinished: TapegradError | None = None  # what its function may not return with
+        # What has raised an error that decides by values which aren't guarded: see `note_lost`
+        self.raised = ""
         self._written: dict[int, tuple[Proxy, Source | None]] = {}
         self.inside: Trace | None = None  # what stands apart, and records in its place now
         self._around: list[tuple[Trace, Trace | None]] = []

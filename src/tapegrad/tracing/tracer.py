@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tapegrad.core.arrays import native, plain
-from tapegrad.errors import ConversionError, UnsupportedError
+from tapegrad.errors import ConversionError, TapegradError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand, one_type
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
@@ -441,10 +441,15 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
         plain.append(operand)
         values.append(value)
         known = known and value is not None
+    found: Any = None
+    try:
+        found = (evaluate or primitive.evaluate)(*values) if known else None
+    except Exception as error:
+        if not isinstance(error, TapegradError):
+            trace.raised = primitive.name
+        raise
     if primitive.results == 1:
-        result = (evaluate or primitive.evaluate)(*values) if known else None
-        if type(result) is tuple:
-            (result,) = result
+        result = found[0] if type(found) is tuple else found
         recorded = trace.builder.recorded
         aval = recorded.expected(primitive, plain) if recorded is not None else None
         if aval is None:
@@ -456,7 +461,7 @@ def record(trace: Trace, primitive: Any, operands: Any, evaluate: Any = None) ->
         if isinstance(primitive, View) and not isinstance(primitive, Moving):
             _link_view(out, primitive, operands[0], values[0])
         return out
-    results = primitive.evaluate(*values) if known else (None,) * primitive.results
+    results = found if known else (None,) * primitive.results
     outs = trace.record(primitive, plain)  # only types may be known here: see `Trace`
     tracers = tuple(stand_in(trace, out, r) for out, r in zip(outs, results, strict=True))
     if not is_ordered(primitive, operands, values):

@@ -53,6 +53,7 @@ from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
+from tapegrad.tracing.trace import refusing
 
 # NumPy's functions by the modules that have them, under the same names
 _LINALG = """norm cholesky solve inv det slogdet tensorsolve eig eigvals eigh eigvalsh svd qr pinv
@@ -159,9 +160,11 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
         return func(*numbers[0], **numbers[1])
     name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
     instead = use(func)
-    raise UnsupportedError(
-        f"{name} has no derivative rule in tapegrad{at_line()}. {instead}, or declare it with "
-        "tapegrad.primitive and defvjp"
+    raise refusing(
+        UnsupportedError(
+            f"{name} has no derivative rule in tapegrad{at_line()}. {instead}, or declare it with "
+            "tapegrad.primitive and defvjp"
+        )
     )
 
 

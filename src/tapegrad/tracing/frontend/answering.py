@@ -21,7 +21,7 @@ from tapegrad.tracing.frontend.borrowing import borrowed_method
 from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.frontend.making import from_contents
 from tapegrad.tracing.frontend.memory import copy_of
-from tapegrad.tracing.frontend.operands import as_tracer
+from tapegrad.tracing.frontend.operands import as_tracer, stands_for_labelled
 from tapegrad.tracing.frontend.shaping import reshape
 from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.made import MadeTracer, is_made, is_traceable, make
@@ -34,7 +34,7 @@ def has_traced(x: Any) -> bool:
     """Whether a traced value is in nested lists, besides made arrays."""
     if isinstance(x, (list, tuple)):
         return any(map(has_traced, x))
-    return isinstance(x, Tracer) and not is_made(x)
+    return stands_for_labelled(x) or (isinstance(x, Tracer) and not is_made(x))
 
 
 def unmade(x: Any) -> Any:
@@ -150,6 +150,8 @@ def array(
     trace = current_trace()
     if type(object) is Flat:
         object, copy = _elements(object), None
+    if stands_for_labelled(object):
+        object = object.to_numpy()
     if trace is None or kwargs.get("like") is not None:
         return np.array(object, dtype, copy=copy, ndmin=ndmin, **kwargs)
     if not has_traced(object):

@@ -15,6 +15,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.complexes import imag, real
 from tapegrad.primitives.kinked import hypot
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import Tracer
 
 # By name, whatever module has them
@@ -69,7 +70,9 @@ def check_method(name: str, args: Any, kwargs: Any) -> None:
 
 
 def _refused(name: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{name} of complex numbers isn't supported{at_line()}. Use it on z.real and z.imag, or "
-        "write it with functions that are"
+    return refusing(
+        UnsupportedError(
+            f"{name} of complex numbers isn't supported{at_line()}. Use it on z.real and z.imag, "
+            "or write it with functions that are"
+        )
     )

@@ -256,10 +256,12 @@ def _views(
     apart = _Apart()
     given = [apart.taken(x) for x in args]
     named = {name: apart.taken(x) for name, x in kwargs.items()}
+    trace: Any = current_trace()
+    refusal = trace.refusal
     try:
         known = handler(*given, **named)
     except UnsupportedError:
-        known = None
+        known, trace.refusal = None, refusal
     return apart.back(known, found)
 
 

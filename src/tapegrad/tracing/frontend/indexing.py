@@ -29,6 +29,7 @@ from tapegrad.primitives.views import (
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing import recipes
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.bounds import choice, integer, note_beyond
 from tapegrad.tracing.frontend.memory import in_rows
 from tapegrad.tracing.frontend.operands import (
     as_operand,
@@ -92,35 +93,11 @@ def _entries(index: Any, ndim: int) -> list[Any]:
     return entries[: places[0]] + (fill or [Ellipsis]) + entries[places[0] + 1 :]
 
 
-def _integer(k: Any, extent: int, axis: int) -> int:
-    if not hasattr(k, "__index__") or (isinstance(k, Tracer) and k.dtype.kind not in "iu"):
-        raise IndexError(
-            "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or "
-            f"boolean arrays are valid indices, not {k!r}"
-        )
-    at = k.__index__()
-    if not -extent <= at < extent:
-        raise IndexError(f"index {at} is out of bounds for axis {axis} with size {extent}")
-    return at + extent if at < 0 else at
-
-
 def _is_chosen(k: Any, x: Tracer) -> bool:
     """Whether an entry is an integer that calls and rounds which the trace stands for choose: it
     stays a value, where it would be guarded otherwise."""
     whole = isinstance(k, Tracer) and k.ndim == 0 and k.dtype.kind in "iu"
     return whole and innermost([k, x]).repeats
-
-
-def _choice(k: Tracer, extent: int, axis: int) -> Any:
-    """Such an entry, as int64; NumPy's error if it is out of bounds. That it is at a later call
-    shows there."""
-    at = k._read()[1]
-    k = cast(k, np.int64)
-    if at is not None and not -extent <= int(at) < extent:
-        out: Any = np.logical_or(k < -extent, k >= extent)
-        out._trace.guard(out, True, "whether an index is out of bounds")
-        raise IndexError(f"index {at} is out of bounds for axis {axis} with size {extent}")
-    return k
 
 
 def _explicit(k: slice, extent: int) -> Slice:
@@ -211,10 +188,10 @@ class IndexParts:
                 axis += 1
             elif not _is_array(k) and not self.advanced and _is_chosen(k, x):
                 position = len(self.explicit)
-                self.steps.append((position, _choice(k, extent, position)))
+                self.steps.append((position, choice(k, extent, position)))
                 self.explicit += (0,)
             elif not _is_array(k) and not self.advanced:
-                self.explicit += (_integer(k, extent, len(self.explicit)),)
+                self.explicit += (integer(k, extent, len(self.explicit)),)
             else:
                 arrays, on = self._indexing(k, x)
                 self.explicit += tuple(Slice(0, n) for n in on)
@@ -234,8 +211,8 @@ class IndexParts:
         if not _is_array(k):
             extent = x.shape[position]
             if _is_chosen(k, x):
-                return [_choice(k, extent, position)], [extent]
-            return [_integer(k, extent, position)], [extent]
+                return [choice(k, extent, position)], [extent]
+            return [integer(k, extent, position)], [extent]
         if k.dtype == np.bool_ and k.ndim == 0:  # a new axis that is taken once, or not at all
             return [np.zeros(int(bool(k)), np.intp)], []
         axes = x.shape[position : position + max(_axes_used(k), 1)]
@@ -295,7 +272,11 @@ class IndexParts:
 
     def gathered(self, moved: Any) -> Any:
         """`x[index]`, of what `move_first` gave."""
-        out = gather(moved, *self.arrays)
+        try:
+            out = gather(moved, *self.arrays)
+        except IndexError:
+            note_beyond(moved, self.arrays)
+            raise
         order = self._order(out.ndim)
         return out if order == tuple(range(out.ndim)) else Transpose(order)(out)
 
@@ -382,7 +363,7 @@ def element(x: Tracer, index: tuple[Any, ...]) -> Any:
     if len(index) > 1:
         found = x[index]
     else:
-        found = x.reshape(-1)[_integer(index[0], x.size, 0) if index else 0]
+        found = x.reshape(-1)[integer(index[0], x.size, 0) if index else 0]
     if found.dtype.kind == "b":
         return bool(found)
     return int(found) if found.dtype.kind in "iu" else as_python(found)

@@ -29,13 +29,14 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
+from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import Tracer
 
 
 def refused(what: str, fix: str = "") -> UnsupportedError:
     """The error for what isn't followed."""
     fix = fix or "Take the numbers out first, by x.to_numpy()"
-    return UnsupportedError(f"{what} isn't followed{at_line()}. {fix}")
+    return refusing(UnsupportedError(f"{what} isn't followed{at_line()}. {fix}"))
 
 
 def made(labels: Labels, branches: Sequence[Any]) -> Labelled:
@@ -311,6 +312,12 @@ class TracedSeries(Reductions, Labelled):
 
     def keys(self) -> Any:
         return self._labels.index
+
+    def __getattr__(self, name: str) -> Any:
+        real = hasattr(pandas().Series, name)
+        if not name.startswith("_") and not real and name in self._labels.index:
+            return self[name]
+        return super().__getattr__(name)
 
     def _with(self, values: Any, index: Any = None, name: Any = ...) -> Any:
         index = self._labels.index if index is None else index

@@ -71,12 +71,12 @@ def _of_arrays(function: Any, places: tuple[int, ...]) -> Callable[..., Any]:
 def _method(name: str) -> Callable[..., Any]:
     """A method of ufuncs."""
     own = getattr(np.ufunc, name)
+    # What `at` writes to is no list, and a tuple of indices is one index for each axis
+    places = {"outer": (0, 1), "at": (2,)}.get(name, (0,))
 
     @unobserved
     def called(ufunc: np.ufunc, *args: Any, **kwargs: Any) -> Any:
-        first = int(name == "at")  # what is written to is no list
-        last = len(args) if name in ("outer", "at") else 1
-        given = [stacked(x) if first <= k < last else x for k, x in enumerate(args)]
+        given = [stacked(x) if k in places else x for k, x in enumerate(args)]
         return own(ufunc, *given, **kwargs)
 
     return called

@@ -13,7 +13,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.frontend.joining import stack
 from tapegrad.tracing.frontend.memory import copy_of
-from tapegrad.tracing.frontend.operands import has_tracer
+from tapegrad.tracing.frontend.operands import has_tracer, stands_for_labelled
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 
@@ -36,6 +36,8 @@ def from_contents(trace: Trace, x: Any, dtype: Any = None) -> Any:
     is at each call. Integers and booleans without a traced value stay a plain array.
     """
     dtype = None if dtype is None else np.dtype(dtype)
+    if stands_for_labelled(x):
+        x = x.to_numpy()
     if isinstance(x, Tracer):
         made = copy_of(x) if x._is_scalar() else x
         return made if dtype is None else made.astype(dtype, copy=False)

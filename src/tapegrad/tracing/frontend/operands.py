@@ -18,7 +18,7 @@ from tapegrad.primitives.base import broadcast_shapes
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.trace import innermost, refusing
 from tapegrad.tracing.tracer import Tracer, record, stand_in, to_operand
 
 
@@ -38,10 +38,12 @@ def as_operand(x: Any) -> Any:
     if dispatch.has_labels(x):
         return x.to_numpy()
     if is_foreign(x) or isinstance(x, bytearray):
-        raise ArgumentError(
-            f"an object of type {type(x).__name__}, which isn't an ndarray, meets a traced value"
-            f"{at_line()}: what it holds would be read once, when the function is traced. Use "
-            "np.asarray(x), outside of the function"
+        raise refusing(
+            ArgumentError(
+                f"an object of type {type(x).__name__}, which isn't an ndarray, meets a traced "
+                f"value{at_line()}: what it holds would be read once, when the function is traced. "
+                "Use np.asarray(x), outside of the function"
+            )
         )
     array = np.asarray(x)
     check_dtype(array.dtype)
@@ -52,15 +54,22 @@ def has_tracer(x: Any) -> bool:
     """Whether a nested list or tuple has a traced value in it."""
     if isinstance(x, (list, tuple)):
         return any(has_tracer(e) for e in x)
-    return isinstance(x, Tracer)
+    return isinstance(x, Tracer) or stands_for_labelled(x)
+
+
+def stands_for_labelled(x: Any) -> bool:
+    """Whether this stands for a Series or DataFrame."""
+    return getattr(type(x), "_labels_first", False)
 
 
 def check_dtype(dtype: np.dtype) -> None:
     """An error for dtypes that have no rules: object, strings, dates, float16, longdouble, ..."""
     if not is_known(dtype):
-        raise ArgumentError(
-            f"an array of dtype {dtype} can't be traced{at_line()}; tapegrad knows {KNOWN}. Use "
-            "astype first"
+        raise refusing(
+            ArgumentError(
+                f"an array of dtype {dtype} can't be traced{at_line()}; tapegrad knows {KNOWN}. "
+                "Use astype first"
+            )
         )
 
 

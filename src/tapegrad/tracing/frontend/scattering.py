@@ -17,6 +17,7 @@ from tapegrad.primitives.views import BroadcastTo, Squeeze, indexed_shape
 from tapegrad.primitives.windows import SetWindow
 from tapegrad.tracing import recipes
 from tapegrad.tracing.floating import cast_of, watching
+from tapegrad.tracing.frontend.bounds import note_beyond
 from tapegrad.tracing.frontend.indexing import Flat, IndexParts, grids, is_dotted, plain_index
 from tapegrad.tracing.frontend.operands import (
     as_operand,
@@ -85,7 +86,11 @@ def _set(x: Tracer, index: Any, value: Any) -> None:
         return
     moved = found.move_first(x)  # a view of `x`: writing to it writes to `x`
     y = fit(x, value, found.result_shape(moved))
-    moved._write(scatter_set, found.arranged(x, y), *found.arrays)
+    try:
+        moved._write(scatter_set, found.arranged(x, y), *found.arrays)
+    except IndexError:
+        note_beyond(moved, found.arrays)
+        raise
 
 
 def _is_mask_of(x: Tracer, index: Any) -> bool:
@@ -156,7 +161,11 @@ def ufunc_at(ufunc: np.ufunc, x: Any, index: Any, *values: Any) -> None:
         return
     moved = found.move_first(x)
     y = found.arranged(x, fit(x, as_operand(value), found.result_shape(moved)))
-    added = recorded(x, ScatterAdd(moved.shape), y, *found.arrays)
+    try:
+        added = recorded(x, ScatterAdd(moved.shape), y, *found.arrays)
+    except IndexError:
+        note_beyond(moved, found.arrays)
+        raise
     moved[...] = ufunc(moved, added)
 
 

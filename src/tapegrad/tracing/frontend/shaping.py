@@ -250,6 +250,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 def diag(v: Any, k: int = 0) -> Any:
     """np.diag."""
+    k = int(k)
     if v.ndim == 1:
         n = v.shape[0] + abs(k)
         return PlaceDiagonal((n, n), k)(v)
@@ -286,9 +287,11 @@ def at_least_a_vector(x: Any) -> Any:
 def view(x: Any, dtype: Any = None, type: Any = None) -> Any:
     """ndarray.view, of the same dtype."""
     if type is not None or (dtype is not None and np.dtype(dtype) != x.dtype):
-        raise UnsupportedError(
-            f"ndarray.view as another type reads the bits of an array, which a trace doesn't "
-            f"follow{at_line()}. Use astype"
+        raise x._trace.refused(
+            UnsupportedError(
+                f"ndarray.view as another type reads the bits of an array, which a trace doesn't "
+                f"follow{at_line()}. Use astype"
+            )
         )
     return Reshape(x.shape)(x)
 

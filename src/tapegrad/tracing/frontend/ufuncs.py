@@ -42,6 +42,7 @@ from tapegrad.tracing.frontend.operands import (
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import lay_out
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import refusing
 from tapegrad.tracing.tracer import Tracer
 
 
@@ -309,9 +310,11 @@ def call_plain(
             xs = _of_dtype(ufunc, xs, np.dtype(dtype), casting)
         return applied(primitive, ufunc, xs, dtype)
     if handler is None:
-        raise UnsupportedError(
-            f"{ufunc.__name__} has no derivative rule in tapegrad{at_line()}. {use(ufunc)}, or "
-            "declare it with tapegrad.primitive and defvjp"
+        raise refusing(
+            UnsupportedError(
+                f"{ufunc.__name__} has no derivative rule in tapegrad{at_line()}. {use(ufunc)}, or "
+                "declare it with tapegrad.primitive and defvjp"
+            )
         )
     if dtype is not None:
         xs = _of_dtype(ufunc, xs, np.dtype(dtype), casting)

@@ -418,12 +418,12 @@ def changes(frame: FrameType) -> Any:
     return here.effects.count, here.effects.compared
 
 
-def note_failed() -> bool:
-    """A round that is traced once for all has failed, and with it goes what it took for granted:
-    no later call may use the tape. Returns whether anybody sees to that."""
+def note_failed(what: str) -> bool:
+    """`what` has failed, and with it goes what it took for granted: no later call may use the tape.
+    Returns whether anybody sees to that."""
     here = following.observer
     if here is not None:
-        here.reads.lost("what is computed in a loop's round that raised an error")
+        here.reads.lost(f"what is computed in {what} that raised an error")
     return here is not None
 
 

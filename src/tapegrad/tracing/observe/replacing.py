@@ -98,7 +98,10 @@ def _put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
 def _put_draw(a: Activation, k: int, f: Any, args: Sequence[Any]) -> None:
     """Put what records a draw in the place of a generator's method that the user's code calls."""
     generator = generator_of(f, args)
-    if a.users and a.o.is_outside(generator) and is_generator(generator):
+    if not a.users or not is_generator(generator):
+        return
+    # One that was made on the way, of a seed, draws the same numbers at each call
+    if a.o.is_outside(generator) or any(isinstance(x, (Value, list, tuple)) for x in args):
         frames.replace(operand_at(a.stack, k), functools.partial(dispatch.draw, a.o, generator, f))
         a.o.drawing = generator
 

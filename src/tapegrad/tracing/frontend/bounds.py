@@ -1,0 +1,54 @@
+"""Indices that are out of bounds.
+
+NumPy raises an error, and a function that catches it goes on. So that an index is out of bounds is
+a fact like a branch: a call at which it isn't takes another path. That one is out of bounds which
+wasn't shows at the call itself, which is traced anew then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.tracer import Tracer
+
+_WHAT = "whether an index is out of bounds"
+
+
+def integer(k: Any, extent: int, axis: int) -> int:
+    """An integer that indexes, within bounds; a traced one is guarded."""
+    if not hasattr(k, "__index__") or (isinstance(k, Tracer) and k.dtype.kind not in "iu"):
+        raise IndexError(
+            "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or "
+            f"boolean arrays are valid indices, not {k!r}"
+        )
+    at = k.__index__()
+    if not -extent <= at < extent:
+        raise IndexError(f"index {at} is out of bounds for axis {axis} with size {extent}")
+    return at + extent if at < 0 else at
+
+
+def choice(k: Tracer, extent: int, axis: int) -> Any:
+    """One that calls and rounds choose, as int64; NumPy's error if it is out of bounds."""
+    at = k._read()[1]
+    k = cast(k, np.int64)
+    if at is not None and not -extent <= int(at) < extent:
+        out: Any = np.logical_or(k < -extent, k >= extent)
+        out._trace.guard(out, True, _WHAT)
+        raise IndexError(f"index {at} is out of bounds for axis {axis} with size {extent}")
+    return k
+
+
+def note_beyond(x: Any, arrays: Sequence[Any]) -> None:
+    """NumPy has found one of these index arrays out of bounds, of which there is one for each of
+    the first axes of `x`: a guard that it will be so again."""
+    out: Any = False
+    for k, extent in zip(arrays, x.shape, strict=False):
+        out = np.logical_or(out, np.any((k < -extent) | (k >= extent)))
+    if isinstance(out, Tracer) and out._read()[1]:
+        out._trace.guard(out, True, _WHAT)
+        innermost([y for y in (x, *arrays) if isinstance(y, Tracer)]).raised = ""

@@ -1,0 +1,177 @@
+"""An error that values decide, and that the function catches, is a path like another."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tapegrad import defvjp, grad, primitive, value_and_grad, vjp
+from tapegrad.errors import TapegradError
+
+PLAIN = np.arange(3.0)
+
+
+def whole(x: Any) -> Any:
+    return np.floor(x).astype(int)
+
+
+def read(x: Any) -> Any:
+    return np.sum(x[whole(x)] * PLAIN)
+
+
+def read_plain(x: Any) -> Any:
+    return PLAIN[whole(x)] @ x
+
+
+def written(x: Any) -> Any:
+    y = np.zeros(3)
+    y[whole(x)] = x
+    return y @ PLAIN
+
+
+def written_at_two(x: Any) -> Any:
+    y = np.zeros((3, 3))
+    y[whole(x), whole(x)] += x
+    return np.sum(y * PLAIN)
+
+
+def added_at(x: Any) -> Any:
+    y = np.zeros(3)
+    np.add.at(y, whole(x), x)
+    return y @ PLAIN
+
+
+def in_a_loop(x: Any) -> Any:
+    y = np.zeros(3)
+    for k in range(4):
+        y[whole(x)] += x * k
+    return y @ PLAIN
+
+
+def taken(x: Any) -> Any:
+    return np.take_along_axis(x, whole(x), 0) @ PLAIN + np.take(x, whole(x)).sum()
+
+
+def powers(x: Any) -> Any:
+    return np.sum(np.array([2, 3, 4]) ** (whole(x) - 4) * x)
+
+
+def inner(x: Any) -> Any:
+    return grad(lambda y: PLAIN[whole(y)] @ y**2)(x).sum()
+
+
+def inner_raise(x: Any) -> Any:
+    def positive(y: Any) -> Any:
+        if y < 1:
+            raise ValueError
+        return y**2
+
+    return grad(positive)(x[2])
+
+
+def inner_pullback(x: Any) -> Any:
+    return vjp(lambda y: PLAIN[whole(y)] @ y**2, x)[1](1.0)[0].sum()
+
+
+def inner_inverse(x: Any) -> Any:
+    return grad(lambda y: np.linalg.inv(np.diag(np.floor(y)))[0, 0] * y[0])(x)[0]
+
+
+@primitive
+def traceable(x: Any) -> Any:
+    if np.min(x) < 1:
+        raise ValueError("too small")
+    return x**2
+
+
+@primitive
+def opaque(x: Any) -> Any:
+    if float(x) < 1:
+        raise ArithmeticError("too small")
+    return float(x) ** 2
+
+
+defvjp(traceable, lambda ct, out, x: 2 * x * ct)
+defvjp(opaque, lambda ct, out, x: 2 * x * ct)
+
+CALLS = np.array(
+    [[0.5, 1.5, 2.5], [0.5, 1.5, 7.5], [2.5, 1.5, 1.5], [0.5, -4.5, 1.5], [2.5, 2.5, 1.5]]
+)
+FUNCTIONS: list[Callable[..., Any]] = [
+    *(read, read_plain, written, written_at_two, added_at, in_a_loop, taken, powers),
+    *(inner, inner_raise, inner_pullback, inner_inverse),
+    *(lambda x: np.sum(traceable(x)), lambda x: opaque(x[0])),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.* was traced for three calls")
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_an_error_that_is_caught_is_a_path(function: Callable[..., Any], compile: Any) -> None:
+    for calls in (CALLS, CALLS[::-1], CALLS[1:]):
+
+        def caught(x: Any) -> Any:
+            try:
+                return function(x)
+            except (IndexError, ValueError, ArithmeticError):
+                return 100 * x[2]
+
+        derivative = value_and_grad(caught, compile=compile)
+        for x in [*calls, *calls[:2]]:
+            value, slope = derivative(x)
+            np.testing.assert_allclose(value, caught(x))
+            np.testing.assert_allclose(slope, grad(caught, compile="never")(x))
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_indices_out_of_bounds_cost_no_new_trace(compile: Any) -> None:
+    def caught(x: Any) -> Any:
+        try:
+            return written(x)
+        except IndexError:
+            return x[0]
+
+    derivative = grad(caught, compile=compile)
+    for x in [*CALLS, *CALLS]:
+        derivative(x)
+    assert derivative.cache_info().traces == 2
+
+
+def test_a_tuple_of_traced_indices_is_one_index_for_each_axis() -> None:
+    def counted(x: Any) -> Any:
+        count, sums, most = np.zeros((3, 3), int), np.zeros((3, 3)), np.ones((3, 3))
+        np.add.at(count, (whole(x), [0, 1, 2]), 1)
+        np.subtract.at(sums, (whole(x), whole(x)), x)
+        np.add.at(sums, (slice(1, None), whole(x)[0]), x[:2])
+        np.multiply.at(most, (0, whole(x)), [x[0], 2.0, x[1]])
+        return np.sum((count + sums * most) * np.arange(9.0).reshape(3, 3) * x)
+
+    derivative = value_and_grad(counted)
+    for x in CALLS[[0, 2, 4]]:
+        value, slope = derivative(x)
+        assert value == pytest.approx(counted(x))
+        steps = 1e-6 * np.eye(3)
+        found = [(counted(x + h) - counted(x - h)) / 2e-6 for h in steps]
+        np.testing.assert_allclose(slope, found, rtol=1e-6)
+
+
+REFUSED: list[Callable[..., Any]] = [
+    lambda x: np.array(x, dtype=object),
+    lambda x: np.array2string(x) + x.tobytes(),
+    lambda x: np.savetxt("nowhere", x),
+    lambda x: np.sort(1j * x),
+]
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_a_refusal_that_is_caught_stands(refused: Callable[..., Any]) -> None:
+    def caught(x: Any) -> Any:
+        try:
+            refused(x)
+        except Exception:
+            return x[0]
+        return x[1]
+
+    with pytest.raises(TapegradError):
+        grad(caught)(CALLS[0])
