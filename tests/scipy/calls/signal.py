@@ -1,0 +1,3 @@
+"""Calls of the functions of scipy.signal; see tests/scipy/names_test.py."""
+
+CALLS = ""

@@ -1,0 +1,3 @@
+"""Calls of the functions of scipy.sparse; see tests/scipy/names_test.py."""
+
+CALLS = ""

@@ -1,0 +1,3 @@
+"""Calls of the functions of scipy.stats; see tests/scipy/names_test.py."""
+
+CALLS = ""
