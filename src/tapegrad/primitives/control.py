@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -52,13 +51,6 @@ class CallTape(Applied):
 # The reverse rule of a user's primitive: `backward(cts, outs, xs)` gives one cotangent an operand,
 # for the cotangents of the results, the results and the operands. All are nodes.
 Backward = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
-
-
-@dataclass(frozen=True)
-class Missing:
-    """What a rule returns for an operand that it doesn't cover: an error, if it is wanted."""
-
-    message: str
 
 
 @parametric
