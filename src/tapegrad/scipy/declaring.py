@@ -65,7 +65,7 @@ def stands_for(
     def declared(function: F) -> F:
         called_there = name or function.__name__
         original = getattr(module, called_there)
-        answer = _answer(function, original, _shown(module, called_there), callbacks, parameters)
+        answer = answering(function, original, _shown(module, called_there), callbacks, parameters)
         when = _always if callbacks else any_traced
         declare(module, called_there, answer, when=when)
         return answer
@@ -84,9 +84,14 @@ def _shown(home: Any, name: str) -> str:
     return f"{home.__name__}.{name}"
 
 
-def _answer(
-    function: Callable[..., Any], original: Any, shown: str, callbacks: bool, parameters: str
+def answering(
+    function: Callable[..., Any],
+    original: Any,
+    shown: str,
+    callbacks: bool = False,
+    parameters: str = "",
 ) -> Any:
+    """What answers calls of SciPy's function `original`, that errors show so, by this one."""
     theirs, own = signature_of(original), inspect.signature(function)
     form = form_of(function)
     more = frozenset(parameters.split())
