@@ -21,18 +21,19 @@ import numpy as np
 
 from tapegrad.core.request import Request, describe
 from tapegrad.core.values import same_bits
-from tapegrad.errors import TapeError, UnsupportedError
+from tapegrad.errors import TapeError, TraceError, UnsupportedError
 from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.control import CallTape
 from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.transformations import Jit
+from tapegrad.tracing.alike import are_alike, marks_of
 from tapegrad.tracing.conditional import sides
 from tapegrad.tracing.frontend.answering import has_traced, stacked
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import Traced, input_aval, own_result, plain_value, replay, trace_function
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.trace import current_trace, traces_under_way
 from tapegrad.tracing.tracer import Tracer
 
 MOST = 16  # ways that a function may take
@@ -99,7 +100,15 @@ class Callback:
 
         body.__name__ = self.name
         names = [f"x{k}" for k in range(len(xs))]
+        marks = marks_of(traces_under_way())
         traced = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
+        again = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
+        if not are_alike(traced, again, marks):
+            raise TraceError(
+                f"{self.name} did something else when it was called again with the same"
+                f"{at_line()}: it depends on what it changes itself, such as a counter or a list. A "
+                "solver of SciPy's calls it as often as it needs, and it is traced once for all"
+            )
         if self.ways and _types(traced.tape) != _types(self.ways[0].tape):
             raise UnsupportedError(
                 f"{self.name} returns other shapes on other ways through its branches{at_line()}"
@@ -222,9 +231,7 @@ class Runner:
         self.count, self.name = len(tape.outputs), name
         self.expected = [guard.expected for guard in tape.guards]
         operands = tuple([guard.operand for guard in tape.guards])
-        whole = replace(
-            tape, outputs=(*tape.outputs, *operands), guards=(), output_names=()
-        )
+        whole = replace(tape, outputs=(*tape.outputs, *operands), guards=(), output_names=())
         self.avals = [v.aval for v in tape.inputs]
 
         def flat(*xs: Any) -> Any:

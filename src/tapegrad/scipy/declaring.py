@@ -116,9 +116,7 @@ def answering(
             x if key in as_they_are else stacked(x)
             for key, x in zip_longest(own.parameters, named.args)
         ][: len(named.args)]
-        by_name = {
-            key: x if key in as_they_are else stacked(x) for key, x in named.kwargs.items()
-        }
+        by_name = {key: x if key in as_they_are else stacked(x) for key, x in named.kwargs.items()}
         given, by_name, _ = taken(form, given, by_name)
         if more:
             for place, key in enumerate(own.parameters):

@@ -20,6 +20,7 @@ from tapegrad.scipy.declaring import is_traced, stands_for
 from tapegrad.scipy.minima import Bounded, stationary
 from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.scipy.roots import WHY, Result, ending, example, needs, plainly
+from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.source import at_line
 
 HOME = "scipy.optimize"
@@ -119,13 +120,18 @@ def least_squares(
     value = outside.value(0, x, np.reshape(outside.values[2], callbacks[0].shape))
     value = np.reshape(value, (-1,)) if np.ndim(value) != 1 else value
     return Result(
-        x=x, fun=value, cost=_cost(value, loss, f_scale), active_mask=side, nfev=nfev, njev=njev,
+        x=x,
+        fun=value,
+        cost=_cost(value, loss, f_scale),
+        active_mask=side,
+        nfev=nfev,
+        njev=njev,
         **told,
     )
 
 
 def _broadcast(x: Any, shape: tuple[int, ...]) -> Any:
-    return np.broadcast_to(x if is_traced(x) else np.asarray(x, float), shape)
+    return np.broadcast_to(as_operand(x) if is_traced(x) else np.asarray(x, float), shape)
 
 
 def _cost(r: Any, loss: str, scale: float) -> Any:

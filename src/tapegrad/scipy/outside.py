@@ -9,6 +9,7 @@ user's line.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
+from tapegrad.errors import TapegradError
 from tapegrad.ir.tape import METHODS, Aval, Builder, Literal, Tape
 from tapegrad.primitives.control import CallTape, ForeignCall
 from tapegrad.primitives.implicit import Implicit
@@ -48,7 +50,15 @@ class Outside:
         self.lead, self.given = list(map(operand, lead)), list(map(operand, given))
         self.at = at
         values = values_of([*self.lead, *self.given])
-        self.values = [np.asarray(x)[()] for x in self._solved(callbacks, values)]
+        try:
+            self.values = [np.asarray(x)[()] for x in self._solved(callbacks, values)]
+        except TapegradError:
+            raise
+        except Exception as error:
+            let_through(error)
+            self.values = [np.int64(_number_of(error))]
+            self.record()  # at a later call it may raise none
+            raise
 
     def _solved(self, fs: Sequence[Callable[..., Any]], values: Sequence[Any]) -> Sequence[Any]:
         found = self.solver(fs, values)
@@ -90,11 +100,14 @@ class Outside:
                 fs.append(runner.on(xs[start : start + count]))
                 start += count
             try:
-                return self._solved(fs, xs[:first])
+                found = self._solved(fs, xs[:first])
+                return found if len(found) == len(types) else [np.int64(OFF)]
             except Other:
                 pass
             except Exception as error:
                 let_through(error)
+                if len(types) == 1:
+                    return [np.int64(_number_of(error))]
             return [*[np.zeros(x.shape, x.dtype) for x in types[:-1]], np.int64(OFF)]
 
         function.__name__ = self.label
@@ -142,6 +155,11 @@ def recorded(primitive: Any, operands: Sequence[Any], values: Sequence[Any]) -> 
     trace = innermost([x for x in operands if isinstance(x, Tracer)])
     outs = trace.record(primitive, [to_operand(trace, x)[0] for x in operands])
     return [stand_in(trace, out, np.array(x)[()]) for out, x in zip(outs, values, strict=True)]
+
+
+def _number_of(error: Exception) -> int:
+    """A number for an error that a solver has raised."""
+    return -2 - zlib.crc32(repr(error).encode())
 
 
 def operand(x: Any) -> Any:

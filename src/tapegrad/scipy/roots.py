@@ -86,9 +86,7 @@ def _zero(equations: Any, x: Any) -> Any:
 # ---- scalar equations
 
 
-def _scalar(
-    label: str, original: Any, callbacks: Sequence[Callback], lead: Any, full: Any
-) -> Any:
+def _scalar(label: str, original: Any, callbacks: Sequence[Callback], lead: Any, full: Any) -> Any:
     """A root that `original(fs, values)` finds, with its results; and these, if they are asked
     for."""
     method = ""
@@ -166,9 +164,7 @@ def newton(
 
     def find(fs: Any, values: Any) -> Any:
         given = iter(fs)
-        func, first, second = [
-            None if f is None else next(given) for f in (func_, fprime, fprime2)
-        ]
+        func, first, second = [None if f is None else next(given) for f in (func_, fprime, fprime2)]
         more = {"x1": values[1]} if len(values) > 1 else {}
         return theirs.newton(
             func, values[0], first, fprime2=second, full_output=True, disp=disp, **how, **more
@@ -214,9 +210,7 @@ def root_scalar(
     start = first if not ends else float(first)
     functions = [g for g in (f, fprime, fprime2) if callable(g)]
     parts = 1 + (fprime is True) + (fprime2 is True)
-    callbacks = [
-        Callback(with_args(g, args), [start], parts if g is f else 1) for g in functions
-    ]
+    callbacks = [Callback(with_args(g, args), [start], parts if g is f else 1) for g in functions]
     if not needs(callbacks, ends, starts):
         how |= {"bracket": bracket, "fprime": fprime, "fprime2": fprime2, "x0": x0, "x1": x1}
         return plainly(theirs.root_scalar, f, args, **how)
@@ -228,9 +222,7 @@ def root_scalar(
         more: dict[str, Any] = {}
         if ends:
             more["bracket"] = [next(values), next(values)]
-        more |= {
-            name: next(values) for name, x in (("x0", x0), ("x1", x1)) if x is not None
-        }
+        more |= {name: next(values) for name, x in (("x0", x0), ("x1", x1)) if x is not None}
         r = theirs.root_scalar(function, fprime=slopes[0], fprime2=slopes[1], **how, **more)
         return r.root, r
 
@@ -309,9 +301,7 @@ def root(
 ) -> Any:
     start = example(x0, flat=method.lower() in ("hybr", "lm"))
     functions = [f for f in (fun, jac) if callable(f)]
-    callbacks = [
-        Callback(with_args(f, args), [start], 2 if jac is True else 1) for f in functions
-    ]
+    callbacks = [Callback(with_args(f, args), [start], 2 if jac is True else 1) for f in functions]
     how = {"method": method, "tol": tol, "options": options}
     if not needs(callbacks, x0):
         return plainly(theirs.root, fun, x0, args, jac=jac, **how)
