@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -40,7 +41,11 @@ def any_traced(args: Iterable[Any]) -> bool:
 
 
 def stands_for(
-    home: str | type, name: str = "", callbacks: bool = False, parameters: str = ""
+    home: str | type,
+    name: str = "",
+    callbacks: bool = False,
+    parameters: str = "",
+    lists: str = "",
 ) -> Callable[[F], F]:
     """Declare what answers calls of a function of SciPy's while a program is traced.
 
@@ -59,13 +64,15 @@ def stands_for(
         it answers all calls, else those with a traced value among their arguments.
     parameters : the names of further parameters that decide what is recorded, beside NumPy's
         (`frontend/parameters.py`): traced integers there are guarded.
+    lists : the names of parameters whose lists are passed on as they are: they aren't arrays.
     """
     module = importlib.import_module(home) if isinstance(home, str) else home
 
     def declared(function: F) -> F:
         called_there = name or function.__name__
         original = getattr(module, called_there)
-        answer = _answer(function, original, _shown(module, called_there), callbacks, parameters)
+        shown = _shown(module, called_there)
+        answer = answering(function, original, shown, callbacks, parameters, lists)
         when = _always if callbacks else any_traced
         declare(module, called_there, answer, when=when)
         return answer
@@ -84,12 +91,18 @@ def _shown(home: Any, name: str) -> str:
     return f"{home.__name__}.{name}"
 
 
-def _answer(
-    function: Callable[..., Any], original: Any, shown: str, callbacks: bool, parameters: str
+def answering(
+    function: Callable[..., Any],
+    original: Any,
+    shown: str,
+    callbacks: bool = False,
+    parameters: str = "",
+    lists: str = "",
 ) -> Any:
+    """What answers calls of SciPy's function `original`, that errors show so, by this one."""
     theirs, own = signature_of(original), inspect.signature(function)
     form = form_of(function)
-    more = frozenset(parameters.split())
+    more, as_they_are = frozenset(parameters.split()), frozenset(lists.split())
 
     @functools.wraps(function)
     @unobserved
@@ -99,8 +112,11 @@ def _answer(
             with observed():
                 return original(*map(unmade, args), **plain)
         named = _bound(shown, theirs, own, args, kwargs)
-        given = [stacked(x) for x in named.args]
-        by_name = {key: stacked(x) for key, x in named.kwargs.items()}
+        given = [
+            x if key in as_they_are else stacked(x)
+            for key, x in zip_longest(own.parameters, named.args)
+        ][: len(named.args)]
+        by_name = {key: x if key in as_they_are else stacked(x) for key, x in named.kwargs.items()}
         given, by_name, _ = taken(form, given, by_name)
         if more:
             for place, key in enumerate(own.parameters):
@@ -145,9 +161,11 @@ def _bound(
         kind = theirs.parameters[name].kind
         if name in own.parameters:
             given[name] = x
-        elif kind is inspect.Parameter.VAR_KEYWORD:
+        elif kind is inspect.Parameter.VAR_KEYWORD and x.keys() <= own.parameters.keys():
             given.update(x)
         elif not _is_default(x, theirs.parameters[name].default):
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                name = next(iter(x.keys() - own.parameters.keys()))
             raise UnsupportedError(
                 f"{shown}(..., {name}=...) can't be traced{at_line()}, only without {name}. Call "
                 "it in a function that is declared with tapegrad.primitive, and give its "
