@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def _polygamma(n: int, z: Any) -> Any:
 
 
 def weights_of(cumulants: Callable[[int, int], Any], i: int, j: int) -> Any:
-    """w_ij by the recurrence of Bell's polynomials; `cumulants(p, q)` are d^(p+q) log f/da^p db^q."""
+    """w_ij by the recurrence of Bell's polynomials. `cumulants(p, q)` is d^(p+q) log(f)/da^p db^q."""
     known: dict[tuple[int, int], Any] = {(0, 0): 1.0}
 
     def weight(i: int, j: int) -> Any:
@@ -88,7 +89,7 @@ def _over(panels: list[Any], integrand: Callable[[Any], Any]) -> Any:
     """The integral from the first to the last of the bounds, one panel after the other."""
     nodes, weights = _rule()
     total: Any = 0.0
-    for low, high in zip(panels, panels[1:], strict=False):
+    for low, high in pairwise(panels):
         if np.any(high > low):
             width = (high - low)[:, None]
             total = total + (integrand(low[:, None] + width * nodes) * width) @ weights
@@ -191,7 +192,6 @@ def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
     corner = np.clip(end + middle, 0.0, length)
     panels = [np.zeros_like(end), corner, np.minimum(corner + 36, length), length]
     swapped = (~below)[:, None]
-    orders = [(p, q), (q, p)]
     p_, q_, part_, end_, height_ = (v[:, None] for v in (p, q, part, end, height))
     a_, b_ = a[:, None], b[:, None]
     firsts = [v[:, None] for v in means]
@@ -221,7 +221,16 @@ def zeta_slope(order: int, s: Any, q: Any) -> Any:
     return _elementwise(lambda s, q: _zeta_slope(order, s, q))(s, q)
 
 
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+_BERNOULLI: tuple[float, ...] = (
+    1 / 6,
+    -1 / 30,
+    1 / 42,
+    -1 / 30,
+    5 / 66,
+    -691 / 2730,
+    7 / 6,
+    -3617 / 510,
+)
 _BERNOULLI += (43867 / 798, -174611 / 330, 854513 / 138, -236364091 / 2730)
 _TERMS = 12
 

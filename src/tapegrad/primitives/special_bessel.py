@@ -152,7 +152,7 @@ it2i0k0_0 = SciPys(
     "it2i0k0({0})[0]",
 )
 it2i0k0_1 = SciPys("it2i0k0_1", lambda out, x: (-(k0(x) / x),), "it2i0k0({0})[1]")
-besselpoly = SciPys(
+besselpoly: SciPys = SciPys(
     "besselpoly",
     lambda out, a, p, v: (
         besselpoly(a, p + 1, v - 1) - besselpoly(a, p + 1, v + 1),

@@ -183,8 +183,8 @@ stdtrit = _inverse("stdtrit", stdtr_slopes, "v t", "v p")
 
 
 def chndtr_slopes(x: Any, v: Any, c: Any) -> tuple[Any, Any, Any]:
-    """The density is exp(-(x + c)/2) (x/c)^(v/4 - 1/2) I_(v/2-1)(sqrt(c x)) / 2; along c it is minus
-    that of v + 2."""
+    """The density is exp(-(x + c)/2) (x/c)^(v/4 - 1/2) I_(v/2-1)(sqrt(c x)) / 2; the slope along c
+    is minus that of v + 2."""
 
     def density(v: Any) -> Any:
         root = _named("sqrt")(x * c)

@@ -1,4 +1,4 @@
-"""Functions of `scipy.special` made of powers and logarithms, of angles in degrees, and Lambert's."""
+"""Functions of `scipy.special` of powers and logarithms, of angles in degrees, and Lambert's."""
 
 from __future__ import annotations
 

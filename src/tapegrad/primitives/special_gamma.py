@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from tapegrad.ir.tape import DECLARED, Aval, Call
 from tapegrad.primitives.base import Parametric, broadcast_shapes, parametric, total
 from tapegrad.primitives.elementwise import (
@@ -16,8 +14,6 @@ from tapegrad.primitives.elementwise import (
     log,
     log1p,
     logical_and,
-    power,
-    select,
     sin,
     where,
 )

@@ -59,7 +59,7 @@ wofz = SciPys(
 
 
 def _voigt_partials(out: Any, x: Any, sigma: Any, gamma: Any) -> tuple[Any, Any, Any]:
-    """Re(w(z)) / (sigma sqrt(2 pi)), z = (x + i gamma) / (sigma sqrt(2)); w' = 2i/sqrt(pi) - 2zw."""
+    """Re(w(z)) / (sigma sqrt(2 pi)), z = (x + i gamma) / (sigma sqrt(2)); w' is that of wofz."""
     width = sigma * math.sqrt(2)
     z = cartesian(x / width, gamma / width)
     slope = z.constant(1j * TWO_OVER_SQRT_PI) - z * wofz(z) * 2
@@ -180,7 +180,7 @@ ellipj_1: SciPys = SciPys("ellipj_1", _cn_partials, "ellipj({0}, {1})[1]")
 ellipj_2: SciPys = SciPys("ellipj_2", _dn_partials, "ellipj({0}, {1})[2]")
 ellipj_3: SciPys = SciPys("ellipj_3", _am_partials, "ellipj({0}, {1})[3]")
 
-# ---- Carlson's symmetric integrals (DLMF 19.18): not where two arguments are equal, at second order
+# ---- Carlson's symmetric integrals (DLMF 19.18). Second derivatives are NaN of equal arguments.
 
 
 def _elliprd_partials(out: Any, x: Any, y: Any, z: Any) -> tuple[Any, Any, Any]:

@@ -19,7 +19,7 @@ PARAMETER = Missing("a parameter")
 
 # ---- hypergeometric functions (DLMF 13.3.15, 13.3.22, 15.5.1, 10.46)
 
-hyp0f1 = SciPys("hyp0f1", lambda out, b, x: (PARAMETER, hyp0f1(b + 1, x) / b))
+hyp0f1: SciPys = SciPys("hyp0f1", lambda out, b, x: (PARAMETER, hyp0f1(b + 1, x) / b))
 hyp1f1: SciPys = SciPys(
     "hyp1f1", lambda out, a, b, x: (PARAMETER, PARAMETER, a / b * hyp1f1(a + 1, b + 1, x))
 )

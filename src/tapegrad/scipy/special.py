@@ -74,7 +74,7 @@ def _floating(x: Any) -> Any:
 def logsumexp(
     a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
 ) -> Any:
-    """log(sum(b exp(a))) over `axis`, without overflow; with its sign, the logarithm of the size."""
+    """log(sum(b exp(a))) over `axis`, without overflow; with the sign, of its absolute value."""
     if b is None and not return_sign:
         a = np.atleast_1d(_floating(as_tracer(a)))
         return reduced(partial(LogSumExp, apart=True), a, axis, keepdims)
@@ -164,7 +164,7 @@ def zeta(x: Any, q: Any = None) -> Any:
 @stands_for(HOME, parameters="d")
 def multigammaln(a: Any, d: Any) -> Any:
     """d (d-1) / 4 log(pi) + sum over j of gammaln(a - j/2)."""
-    if not np.isscalar(d) or np.floor(d) != d:
+    if np.ndim(d) or np.floor(d) != d:
         raise ValueError("d should be a positive integer (dimension)")
     if np.any(a <= 0.5 * (d - 1)):
         raise ValueError(f"condition a ({a}) > 0.5 * (d-1) ({0.5 * (d - 1)}) not met")
