@@ -40,7 +40,11 @@ def any_traced(args: Iterable[Any]) -> bool:
 
 
 def stands_for(
-    home: str | type, name: str = "", callbacks: bool = False, parameters: str = ""
+    home: str | type,
+    name: str = "",
+    callbacks: bool = False,
+    parameters: str = "",
+    apart: str = "",
 ) -> Callable[[F], F]:
     """Declare what answers calls of a function of SciPy's while a program is traced.
 
@@ -59,13 +63,15 @@ def stands_for(
         it answers all calls, else those with a traced value among their arguments.
     parameters : the names of further parameters that decide what is recorded, beside NumPy's
         (`frontend/parameters.py`): traced integers there are guarded.
+    apart : the names of those whose lists aren't arrays, but several arguments.
     """
     module = importlib.import_module(home) if isinstance(home, str) else home
 
     def declared(function: F) -> F:
         called_there = name or function.__name__
         original = getattr(module, called_there)
-        answer = answering(function, original, _shown(module, called_there), callbacks, parameters)
+        shown = _shown(module, called_there)
+        answer = answering(function, original, shown, callbacks, parameters, apart)
         when = _always if callbacks else any_traced
         declare(module, called_there, answer, when=when)
         return answer
@@ -90,11 +96,13 @@ def answering(
     shown: str,
     callbacks: bool = False,
     parameters: str = "",
+    apart: str = "",
 ) -> Any:
     """What answers calls of SciPy's function `original`, that errors show so, by this one."""
     theirs, own = signature_of(original), inspect.signature(function)
     form = form_of(function)
-    more = frozenset(parameters.split())
+    more, lists = frozenset(parameters.split()), frozenset(apart.split())
+    places = {k for k, key in enumerate(own.parameters) if key in lists}
 
     @functools.wraps(function)
     @unobserved
@@ -104,8 +112,8 @@ def answering(
             with observed():
                 return original(*map(unmade, args), **plain)
         named = _bound(shown, theirs, own, args, kwargs)
-        given = [stacked(x) for x in named.args]
-        by_name = {key: stacked(x) for key, x in named.kwargs.items()}
+        given = [x if k in places else stacked(x) for k, x in enumerate(named.args)]
+        by_name = {k: x if k in lists else stacked(x) for k, x in named.kwargs.items()}
         given, by_name, _ = taken(form, given, by_name)
         if more:
             for place, key in enumerate(own.parameters):
