@@ -21,8 +21,8 @@ from tapegrad.primitives.views import ExpandDims, GetItem, Place
 
 @parametric
 class ToeplitzSolve(Library):
-    """The rows x with T x = b for each row b, of `x(t, b)`, and whether it failed: a leading part of
-    T is singular.
+    """The rows x with T x = b for each row b, of `x(t, b)`, and whether it failed, since a leading
+    part of T is singular.
 
     With T^T s = x' the cotangents are b' = s and T' = -s x^T, whose diagonals are summed.
     """

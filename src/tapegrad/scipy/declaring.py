@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterable
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,7 +45,7 @@ def stands_for(
     name: str = "",
     callbacks: bool = False,
     parameters: str = "",
-    apart: str = "",
+    lists: str = "",
 ) -> Callable[[F], F]:
     """Declare what answers calls of a function of SciPy's while a program is traced.
 
@@ -63,7 +64,7 @@ def stands_for(
         it answers all calls, else those with a traced value among their arguments.
     parameters : the names of further parameters that decide what is recorded, beside NumPy's
         (`frontend/parameters.py`): traced integers there are guarded.
-    apart : the names of those whose lists aren't arrays, but several arguments.
+    lists : the names of parameters whose lists are passed on as they are: they aren't arrays.
     """
     module = importlib.import_module(home) if isinstance(home, str) else home
 
@@ -71,7 +72,7 @@ def stands_for(
         called_there = name or function.__name__
         original = getattr(module, called_there)
         shown = _shown(module, called_there)
-        answer = answering(function, original, shown, callbacks, parameters, apart)
+        answer = answering(function, original, shown, callbacks, parameters, lists)
         when = _always if callbacks else any_traced
         declare(module, called_there, answer, when=when)
         return answer
@@ -96,13 +97,12 @@ def answering(
     shown: str,
     callbacks: bool = False,
     parameters: str = "",
-    apart: str = "",
+    lists: str = "",
 ) -> Any:
     """What answers calls of SciPy's function `original`, that errors show so, by this one."""
     theirs, own = signature_of(original), inspect.signature(function)
     form = form_of(function)
-    more, lists = frozenset(parameters.split()), frozenset(apart.split())
-    places = {k for k, key in enumerate(own.parameters) if key in lists}
+    more, as_they_are = frozenset(parameters.split()), frozenset(lists.split())
 
     @functools.wraps(function)
     @unobserved
@@ -112,8 +112,11 @@ def answering(
             with observed():
                 return original(*map(unmade, args), **plain)
         named = _bound(shown, theirs, own, args, kwargs)
-        given = [x if k in places else stacked(x) for k, x in enumerate(named.args)]
-        by_name = {k: x if k in lists else stacked(x) for k, x in named.kwargs.items()}
+        given = [
+            x if key in as_they_are else stacked(x)
+            for key, x in zip_longest(own.parameters, named.args)
+        ][: len(named.args)]
+        by_name = {key: x if key in as_they_are else stacked(x) for key, x in named.kwargs.items()}
         given, by_name, _ = taken(form, given, by_name)
         if more:
             for place, key in enumerate(own.parameters):
@@ -155,9 +158,11 @@ def _bound(
         kind = theirs.parameters[name].kind
         if name in own.parameters:
             given[name] = x
-        elif kind is inspect.Parameter.VAR_KEYWORD:
+        elif kind is inspect.Parameter.VAR_KEYWORD and x.keys() <= own.parameters.keys():
             given.update(x)
         elif not _is_default(x, theirs.parameters[name].default):
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                name = next(iter(x.keys() - own.parameters.keys()))
             raise UnsupportedError(
                 f"{shown}(..., {name}=...) can't be traced{at_line()}, only without {name}. Call "
                 "it in a function that is declared with tapegrad.primitive, and give its "

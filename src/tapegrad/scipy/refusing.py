@@ -19,6 +19,8 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.declaring import any_traced
 from tapegrad.scipy.homes import HOMES
 from tapegrad.tracing.answers import declare, row_of
+from tapegrad.tracing.frontend.answering import unmade
+from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
 
 DEFAULT = (
@@ -62,6 +64,41 @@ def refuse_the_others(home: str) -> None:
             declare(module, name, _refusal(home, name, found), when=any_traced)
 
 
+def refuse_with_callbacks(home: str, names: str) -> None:
+    """Declare that these functions, which call functions of the user's, are refused also where it
+    is those that have traced values at hand."""
+    module = importlib.import_module(home)
+    for name in names.split():
+        refused = _refusing_results(home, name, getattr(module, name))
+        declare(module, name, refused, when=lambda args: True)
+
+
+def _refusing_results(home: str, name: str, original: Any) -> Callable[..., Any]:
+    refused = _refusal(home, name, original)
+
+    def checked(f: Any) -> Any:
+        if not isinstance(f, (types.FunctionType, types.MethodType, functools.partial)):
+            return f
+
+        @functools.wraps(f)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with observed():
+                found = f(*args, **kwargs)
+            return refused(found) if any_traced([found]) else found
+
+        return called
+
+    @functools.wraps(original, updated=())
+    @unobserved
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        if any_traced((*args, *kwargs.values())):
+            return refused(*args, **kwargs)
+        args, named = map(unmade, args), {key: unmade(x) for key, x in kwargs.items()}
+        return original(*map(checked, args), **{key: checked(x) for key, x in named.items()})
+
+    return answer
+
+
 def _refusal(home: str, name: str, original: Any) -> Callable[..., Any]:
     @functools.wraps(original, updated=())
     def refused(*args: Any, **kwargs: Any) -> Any:
@@ -71,4 +108,5 @@ def _refusal(home: str, name: str, original: Any) -> Callable[..., Any]:
             f"{home}.{name} of traced values can't be traced{at_line()}. {advice_on(home, name)}"
         )
 
+    refused.refuses = True  # type: ignore[attr-defined]
     return refused

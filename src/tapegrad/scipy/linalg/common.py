@@ -20,14 +20,14 @@ HOME = "scipy.linalg"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def answers(name: str = "", parameters: str = "", apart: str = "") -> Callable[[F], F]:
+def answers(name: str = "", parameters: str = "", lists: str = "") -> Callable[[F], F]:
     """Declare what answers a function of scipy.linalg, if not of the answer's name, whose errors
     are SciPy's own."""
 
     def declared(function: F) -> F:
         called = name or function.__name__
         whole = in_scipys_words(getattr(importlib.import_module(HOME), called), function)
-        stands_for(HOME, called, parameters=parameters, apart=apart)(whole)
+        stands_for(HOME, called, parameters=parameters, lists=lists)(whole)
         return function
 
     return declared

@@ -46,7 +46,7 @@ def cho_factor(
     return cholesky(a, lower, overwrite_a, check_finite), lower
 
 
-@answers(apart="c_and_lower")
+@answers(lists="c_and_lower")
 def cho_solve(
     c_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True
 ) -> Any:
@@ -94,7 +94,7 @@ def in_full(ab: Any, lower: Any) -> Any:
     return filled[..., rows, j]
 
 
-@answers(apart="cb_and_lower")
+@answers(lists="cb_and_lower")
 def cho_solve_banded(
     cb_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True
 ) -> Any:
@@ -178,7 +178,7 @@ def lu(
     return cast(back[..., None] == np.arange(m), kind), left, upper
 
 
-@answers(parameters="trans", apart="lu_and_piv")
+@answers(parameters="trans", lists="lu_and_piv")
 def lu_solve(
     lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: bool = False, check_finite: bool = True
 ) -> Any:

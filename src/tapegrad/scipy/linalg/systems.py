@@ -253,7 +253,7 @@ def banded_triangle(cb: Any, lower: Any, b: Any) -> Any:
 # ---- Toeplitz and circulant matrices
 
 
-@answers(apart="c_or_cr")
+@answers(lists="c_or_cr")
 def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> Any:
     """The x with T x = b, of a matrix with constant diagonals: its first column and first row."""
     c, r = c_or_cr if isinstance(c_or_cr, tuple) else (c_or_cr, np.conjugate(shown(c_or_cr)))
