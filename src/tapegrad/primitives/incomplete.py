@@ -67,7 +67,7 @@ def _polygamma(n: int, z: Any) -> Any:
 
 
 def weights_of(cumulants: Callable[[int, int], Any], i: int, j: int) -> Any:
-    """w_ij by the recurrence of Bell's polynomials. `cumulants(p, q)` is d^(p+q) log(f)/da^p db^q."""
+    """w_ij by the recurrence of Bell's polynomials; `cumulants(p, q)`: d^(p+q) log f/da^p db^q."""
     known: dict[tuple[int, int], Any] = {(0, 0): 1.0}
 
     def weight(i: int, j: int) -> Any:

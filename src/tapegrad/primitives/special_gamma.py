@@ -75,7 +75,7 @@ binom = SciPys("binom", _binom_partials)
 @parametric
 class ParameterSlope(Parametric):
     """A derivative of the function `of` in its first parameters, of these `orders`:
-    of P(a, x), I_x(a, b) or zeta(s, q) (see `incomplete` and `zetas`)."""
+    of P(a, x), I_x(a, b) or zeta(s, q) (see `incomplete`)."""
 
     of: str
     orders: tuple[int, ...]
