@@ -62,7 +62,8 @@ VVu: hyp1f1 hyperu wright_bessel log_wright_bessel
 VVVx: hyp2f1
 VVVu: eval_jacobi eval_sh_jacobi
 uVV: besselpoly
-Nu: yn kn spherical_jn spherical_yn spherical_in spherical_kn expn pdtr pdtrc
+Nu: yn kn spherical_jn spherical_yn spherical_in spherical_kn spherical_jn_d
+Nu: spherical_yn_d spherical_in_d spherical_kn_d expn pdtr pdtrc
 Nx: eval_legendre eval_sh_legendre eval_chebyt eval_chebyu eval_chebyc eval_chebys eval_sh_chebyt
 Nx: eval_sh_chebyu eval_laguerre eval_hermite eval_hermitenorm pdtri smirnov smirnovi
 NX: smirnovp
