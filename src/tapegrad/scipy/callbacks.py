@@ -156,9 +156,7 @@ class Callback:
         """The tape of these."""
         first = len(self.xs)
         wrt = [
-            first + k
-            for k, x in enumerate(self.p)
-            if isinstance(x, Tracer) and x.dtype.kind == "f"
+            first + k for k, x in enumerate(self.p) if isinstance(x, Tracer) and x.dtype.kind == "f"
         ]
         out = self.tape.outputs[0]
         tape = METHODS["pulled"](replace(self.tape, outputs=(out,), output_names=()), wrt)
@@ -170,9 +168,12 @@ class Callback:
     def applied(self, *xs: Any) -> Any:
         """What the function returns for tracers, on their tape. It isn't called: all ways that it
         takes are known."""
+        xs = tuple([x if isinstance(x, Tracer) else np.asarray(x, float)[()] for x in xs])
         operands = [*xs, *self.p]
-        trace = innermost([x for x in operands if isinstance(x, Tracer)])
-        return record(trace, CallTape(self.tape), operands)
+        tracers = [x for x in operands if isinstance(x, Tracer)]
+        if not tracers:
+            return _result(METHODS["run"](self.tape, operands))
+        return record(innermost(tracers), CallTape(self.tape), operands)
 
     def fitting(self, xs: Sequence[Any]) -> list[Any]:
         """What SciPy passes, as the tapes take it."""

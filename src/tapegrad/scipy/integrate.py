@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tapegrad.scipy import quadrature
+from tapegrad.scipy import quadrature, trajectories
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.refusing import refuse_with_callbacks
 
@@ -18,4 +18,4 @@ REFUSED = {
 borrow(HOME, "simpson trapezoid cumulative_trapezoid cumulative_simpson romb")
 refuse_with_callbacks(HOME, "dblquad tplquad nquad cubature qmc_quad tanhsinh nsum solve_bvp")
 
-__all__ = ["quadrature"]
+__all__ = ["quadrature", "trajectories"]

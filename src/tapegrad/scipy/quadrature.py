@@ -105,7 +105,7 @@ class Mesh:
         """Of these intervals of t, or of others; and whether they do."""
         done = True
         if not self._does(where, ends, name, f, value):
-            found, _, info = theirs.quad_vec(
+            _, _, info = theirs.quad_vec(
                 where.integrand(_both(f)),
                 0.0,
                 1.0,
@@ -125,7 +125,9 @@ class Mesh:
     def _does(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> bool:
         """Whether the rule is near enough in these intervals, held against one in their halves."""
         middle = ends.mean(1, keepdims=True)
-        halves = np.concatenate([np.hstack([ends[:, :1], middle]), np.hstack([middle, ends[:, 1:]])])
+        halves = np.concatenate(
+            [np.hstack([ends[:, :1], middle]), np.hstack([middle, ends[:, 1:]])]
+        )
         both = [self._sum(where, x, name, f) for x in (ends, halves)]
         size = max(np.max(np.abs(both[0]), initial=0.0), 0.0)
         return bool(np.all(np.abs(both[0] - both[1]) <= self.epsabs + self.epsrel * size))
@@ -295,4 +297,3 @@ def fixed_quad(func: Any, a: Any, b: Any, args: Any = (), n: Any = 5) -> Any:
     with observed():
         values = func(y, *args)
     return (b - a) / 2.0 * np.sum(w * values, axis=-1), None
-
