@@ -1,5 +1,5 @@
-"""What MkDocs does besides: the README is the first page, links into the repository go to pages, and
-the gallery shows each example's text."""
+"""What MkDocs does besides: the README is the first page, links into the repository go to pages,
+and the gallery shows each example's text."""
 
 import re
 from pathlib import Path

@@ -29,7 +29,7 @@ def observed(count, rng):
 
 
 def loss(params, features, time, failed):
-    """The mean of minus the log likelihood: accelerated failure, log T = features @ beta + noise."""
+    """Minus the mean log likelihood of accelerated failure: log T = features @ beta + noise."""
     scale, shape = np.exp(features @ params[:3]), np.exp(params[3])
     density = weibull_min.logpdf(time, shape, scale=scale)
     survival = weibull_min.logsf(time, shape, scale=scale)
