@@ -35,6 +35,7 @@ from tapegrad.primitives.degenerate import (
 from tapegrad.primitives.determinants import Cofactors, Det
 from tapegrad.primitives.eigen import Eig
 from tapegrad.primitives.extrema import LogSumExp, Max, Min, PickedOver, SharedOver
+from tapegrad.primitives.filters import LinearFilter
 from tapegrad.primitives.kinks import Picked, Shared, Turned
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.norms import Known, Norm, NormPullback, Path
@@ -59,7 +60,7 @@ from tapegrad.primitives.solving import (
     SLogDet,
 )
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
-from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, Expm, PInv
+from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, PInv
 from tapegrad.primitives.triangles import Triangle, TriangularSolve
 from tapegrad.primitives.views import (
     BroadcastTo,
@@ -888,14 +889,6 @@ def _gram_schmidt(a: Any) -> Any:
     return q, np.triu(q.T @ a)
 
 
-def _series(a: Any) -> Any:
-    total = term = np.eye(len(a))
-    for k in range(1, 60):
-        term = term @ a / k
-        total = total + term
-    return total
-
-
 def _factored(
     primitive: Primitive,
     a: Any,
@@ -988,7 +981,23 @@ def _systems() -> dict[type, list[Sample]]:
             for a in (*[regular(*s) for s in batches], regular(3, 3)[::-1])
         ],
         **_banded(),
+        LinearFilter: [
+            Sample(
+                LinearFilter(), (normal(b), normal(a, seed=1) + 3.0, normal(*x, seed=2)), _filtered
+            )
+            for b, a, x in ((3, 2, (5,)), (1, 3, (2, 4)), (4, 1, (2, 2)), (2, 3, (1,)))
+        ],
     }
+
+
+def _filtered(b: Any, a: Any, x: Any) -> Any:
+    y = np.zeros(x.shape)
+    for t in range(x.shape[-1]):
+        lags = range(t + 1)
+        terms = [b[k] * x[..., t - k] for k in lags if k < len(b)]
+        terms += [-a[k] * y[..., t - k] for k in lags[1:] if k < len(a)]
+        y[..., t] = sum(terms) / a[0]
+    return y
 
 
 def _banded() -> dict[type, list[Sample]]:
@@ -1173,7 +1182,6 @@ def _spectral() -> dict[type, list[Sample]]:
             )
             for s in shapes
         ],
-        Expm: [Sample(Expm(), (normal(*s),), each_matrix(_series)) for s in square],
     }
 
 
@@ -1861,6 +1869,8 @@ OF_COMPLEX |= {"complex_slogdet"}
 @cache
 def samples() -> dict[str, list[Sample]]:
     """The samples of each primitive, by its name; an empty list for one that has none."""
+    from tests.primitives.matrices import of_matrices
+
     structural: dict[Any, list[Sample]] = {
         **_views(),
         **_scatters(),
@@ -1874,6 +1884,7 @@ def samples() -> dict[str, list[Sample]]:
         **_kinks(),
         **_norms(),
         **_spectral(),
+        **of_matrices(),
     }
     found: dict[str, list[Sample]] = {}
     for name, entry in primitives().items():

@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.errors import UnsupportedError
+from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.parameters import form_of, taken
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import following, observed, unobserved
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import current_trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -139,11 +140,14 @@ def as_parameter(x: Any) -> Any:
 
 
 def signature_of(original: Any) -> inspect.Signature | None:
-    """The parameters of a function of SciPy's; of those in C it isn't known."""
+    """The parameters of a function of SciPy's; of those in C, and of those that hand on what they
+    are passed, they aren't known."""
     try:
-        return inspect.signature(original)
+        found = inspect.signature(original)
     except (TypeError, ValueError):
         return None
+    kinds = [x.kind for x in found.parameters.values()]
+    return None if kinds == [inspect.Parameter.VAR_POSITIONAL, _KEYWORDS] else found
 
 
 def _bound(
@@ -163,7 +167,7 @@ def _bound(
         elif not _is_default(x, theirs.parameters[name].default):
             if kind is inspect.Parameter.VAR_KEYWORD:
                 name = next(iter(x.keys() - own.parameters.keys()))
-            raise UnsupportedError(
+            raise refusal(
                 f"{shown}(..., {name}=...) can't be traced{at_line()}, only without {name}. Call "
                 "it in a function that is declared with tapegrad.primitive, and give its "
                 "derivative with defvjp"
@@ -171,10 +175,18 @@ def _bound(
     return inspect.BoundArguments(own, {p: given[p] for p in own.parameters if p in given})
 
 
+def refusal(text: str) -> TapegradError:
+    """The error for a call that isn't followed, which ends the trace though the program catches
+    it."""
+    trace, error = current_trace(), UnsupportedError(text)
+    return error if trace is None else trace.refused(error)
+
+
 def _is_default(x: Any, default: Any) -> bool:
     return x is default or (type(x) is type(default) and isinstance(x, _PLAIN) and x == default)
 
 
+_KEYWORDS = inspect.Parameter.VAR_KEYWORD
 _PLAIN = (bool, int, float, str)
 
 

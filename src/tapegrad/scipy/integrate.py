@@ -1,4 +1,4 @@
-"""What answers the functions of scipy.integrate: `quadrature.py` and `trajectories.py` have most."""
+"""What answers the functions of scipy.integrate, beside `quadrature.py` and `trajectories.py`."""
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tapegrad.errors import UnsupportedError
-from tapegrad.scipy.declaring import any_traced
+from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.homes import HOMES
 from tapegrad.tracing.answers import declare, row_of
 from tapegrad.tracing.frontend.answering import unmade
@@ -58,9 +57,10 @@ def refuse_the_others(home: str) -> None:
     """Declare that the functions of a module that nobody answers are refused by their names."""
     module = importlib.import_module(home)
     left_alone = getattr(declaring(home), "BY_SCIPYS_CODE", "").split()
+    named = {name for names in getattr(declaring(home), "REFUSED", {}) for name in names.split()}
     for name, found in public(home):
         written = isinstance(found, (types.FunctionType, types.BuiltinFunctionType, type))
-        if written and row_of(found) is None and name not in left_alone:
+        if (written or name in named) and row_of(found) is None and name not in left_alone:
             declare(module, name, _refusal(home, name, found), when=any_traced)
 
 
@@ -104,8 +104,9 @@ def _refusal(home: str, name: str, original: Any) -> Callable[..., Any]:
     def refused(*args: Any, **kwargs: Any) -> Any:
         if not any_traced((*args, *kwargs.values())):
             return original(*args, **kwargs)
-        raise UnsupportedError(
+        raise refusal(
             f"{home}.{name} of traced values can't be traced{at_line()}. {advice_on(home, name)}"
         )
 
+    refused.refuses = True  # type: ignore[attr-defined]
     return refused

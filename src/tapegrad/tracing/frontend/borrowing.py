@@ -52,7 +52,8 @@ def _array(a: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **kwa
     x = _asarray(a, dtype)
     if copy is False and x is not a:
         np.array(0.0, np.float32, copy=False)  # NumPy's own error
-    x = np.copy(x) if x is a and copy else x
+    always = copy is True or copy is np._CopyMode.ALWAYS  # type: ignore[attr-defined]
+    x = np.copy(x) if x is a and always else x
     return np.reshape(x, (1,) * (ndmin - x.ndim) + x.shape) if ndmin > x.ndim else x
 
 
@@ -253,7 +254,10 @@ def _taken(x: Any, given: Any) -> Any:
         return type(x)(_taken(part, given) for part in x)
     if is_array(x):
         return as_tracer(x, *given)
-    return partial(followed, x) if callable(x) and not _is_numpys(x) else x
+    if not callable(x) or _is_numpys(x):
+        return x
+    row = None if isinstance(x, type) else row_of(x)
+    return partial(followed, x) if row is None else row.by
 
 
 def _is_numpys(x: Any) -> bool:

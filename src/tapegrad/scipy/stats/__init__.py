@@ -1,0 +1,13 @@
+"""What answers the functions and distributions of scipy.stats.
+
+Distributions of one number are tables of formulas (`real_line.py`, ...), and `laws.py` says what
+all of them have in common.
+"""
+
+from __future__ import annotations
+
+from tapegrad.scipy.stats import bounded, discrete, half_line, methods, real_line, tails
+
+HOME = "scipy.stats"
+
+__all__ = ["HOME", "bounded", "discrete", "half_line", "methods", "real_line", "tails"]
