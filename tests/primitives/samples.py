@@ -35,6 +35,7 @@ from tapegrad.primitives.degenerate import (
 from tapegrad.primitives.determinants import Cofactors, Det
 from tapegrad.primitives.eigen import Eig
 from tapegrad.primitives.extrema import LogSumExp, Max, Min, PickedOver, SharedOver
+from tapegrad.primitives.filters import LinearFilter
 from tapegrad.primitives.kinks import Picked, Shared, Turned
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.norms import Known, Norm, NormPullback, Path
@@ -988,7 +989,23 @@ def _systems() -> dict[type, list[Sample]]:
             for a in (*[regular(*s) for s in batches], regular(3, 3)[::-1])
         ],
         **_banded(),
+        LinearFilter: [
+            Sample(
+                LinearFilter(), (normal(b), normal(a, seed=1) + 3.0, normal(*x, seed=2)), _filtered
+            )
+            for b, a, x in ((3, 2, (5,)), (1, 3, (2, 4)), (4, 1, (2, 2)), (2, 3, (1,)))
+        ],
     }
+
+
+def _filtered(b: Any, a: Any, x: Any) -> Any:
+    y = np.zeros(x.shape)
+    for t in range(x.shape[-1]):
+        lags = range(t + 1)
+        terms = [b[k] * x[..., t - k] for k in lags if k < len(b)]
+        terms += [-a[k] * y[..., t - k] for k in lags[1:] if k < len(a)]
+        y[..., t] = sum(terms) / a[0]
+    return y
 
 
 def _banded() -> dict[type, list[Sample]]:

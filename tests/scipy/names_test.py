@@ -32,6 +32,7 @@ from tapegrad import grad
 from tapegrad.errors import TapegradError
 from tapegrad.scipy.homes import HOMES
 from tapegrad.scipy.refusing import DEFAULT, advice_on, public
+from tapegrad.tracing.answers import look_for_modules, row_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "scipy.md"
 X = np.array([[0.91, 0.13, 0.38], [0.27, 0.84, 0.46], [0.62, 0.33, 0.77]])
@@ -61,15 +62,25 @@ def calls_of(home: str, name: str) -> list[str]:
         return known
     module = home.rpartition(".")[2]
     f = getattr(importlib.import_module(home), name)
+    look_for_modules()
+    row = row_of(f)
+    if row is not None and hasattr(row.by, "refuses"):
+        return [f"answer({module}.{name})(x)"]  # however it wants to be called
     if isinstance(f, np.ufunc):
         return [f"{module}.{name}({', '.join(['x', 'w', 'w + 1', 'x + w'][: f.nin])})"]
     return [f"{module}.{name}(x)"]
 
 
+def answer(f: Any) -> Any:
+    """What answers calls of SciPy's function with traced values."""
+    row = row_of(f)
+    return lambda x: row.by(x) if has_tracer(x) else None  # type: ignore[union-attr]
+
+
 def function(home: str, text: str) -> Any:
     """A function of the matrix x, of which s is an element; w and k are captured."""
     names = {"np": np, "w": W, "k": K, home.rpartition(".")[2]: importlib.import_module(home)}
-    names["scipy"] = importlib.import_module("scipy")
+    names["scipy"], names["answer"] = importlib.import_module("scipy"), answer
     return eval(f"lambda x: (lambda s: {text.lstrip('!')})(x[0, 0])", names)
 
 

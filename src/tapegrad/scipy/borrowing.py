@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import types
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,43 @@ def borrow(home: str, names: str) -> None:
     borrowing.know(_of_the_library())
     module = importlib.import_module(home)
     for name in names.split():
-        original = getattr(module, name)
-        own = borrowing.borrowed(original, inspect.unwrap(original))
+        original = getattr(module, name, None)  # an older SciPy may lack it, or have it in C
+        code = inspect.unwrap(original) if callable(original) else None
+        if not isinstance(code, types.FunctionType):
+            continue
+        own = borrowing.borrowed(original, code)
         answer = answering(own, original, f"{home}.{name}")
         declare(module, name, answer, when=any_traced)
+
+
+def kernels(module: str, answers: dict[str, Any]) -> None:
+    """What stands in SciPy's own code for functions in C of one of its modules."""
+    try:
+        home = importlib.import_module(module)
+    except ImportError:  # it has them elsewhere: without them borrowed code refuses tracers
+        return
+    borrowing.know(
+        {
+            getattr(home, name): _of_traced(getattr(home, name), answer)
+            for name, answer in answers.items()
+            if hasattr(home, name)
+        }
+    )
+
+
+def left_plain(module: str, name: str) -> None:
+    """A function that SciPy's own code calls as it is: none of its arguments may be traced."""
+    function = getattr(importlib.import_module(module), name, None)
+    if function is not None:
+        borrowing.know({function: function})
+
+
+def _of_traced(original: Any, answer: Any) -> Any:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        traced = any_traced((*args, *kwargs.values()))
+        return (answer if traced else original)(*args, **kwargs)
+
+    return called
 
 
 def _of_the_library() -> dict[Any, Any]:

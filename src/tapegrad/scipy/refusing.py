@@ -108,4 +108,5 @@ def _refusal(home: str, name: str, original: Any) -> Callable[..., Any]:
             f"{home}.{name} of traced values can't be traced{at_line()}. {advice_on(home, name)}"
         )
 
+    refused.refuses = True  # type: ignore[attr-defined]
     return refused

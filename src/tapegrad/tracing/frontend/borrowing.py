@@ -253,7 +253,10 @@ def _taken(x: Any, given: Any) -> Any:
         return type(x)(_taken(part, given) for part in x)
     if is_array(x):
         return as_tracer(x, *given)
-    return partial(followed, x) if callable(x) and not _is_numpys(x) else x
+    if not callable(x) or _is_numpys(x):
+        return x
+    row = None if isinstance(x, type) else row_of(x)
+    return partial(followed, x) if row is None else row.by
 
 
 def _is_numpys(x: Any) -> bool:
