@@ -16,6 +16,7 @@ from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.parameters import form_of, taken
 from tapegrad.tracing.layout import settle
+from tapegrad.tracing.observe.calls import ANSWERS_THEMSELVES
 from tapegrad.tracing.observe.observer import following, observed, unobserved
 from tapegrad.tracing.source import at_line
 
@@ -176,6 +177,12 @@ def _is_default(x: Any, default: Any) -> bool:
 
 
 _PLAIN = (bool, int, float, str)
+
+
+def declare_method(cls: type, name: str, answer: Any, always: bool = False) -> None:
+    """Declare what answers a method, and notes itself what it reads of the object."""
+    ANSWERS_THEMSELVES.add(answer)
+    declare(cls, name, answer, when=_always if always else any_traced)
 
 
 def seen(x: Any) -> Any:

@@ -19,10 +19,10 @@ from scipy.stats import _multivariate as theirs
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.linalg import cholesky, solve_triangular
-from tapegrad.scipy.declaring import Carrier, any_traced
+from tapegrad.scipy.declaring import Carrier, any_traced, declare_method
 from tapegrad.scipy.stats.laws import LOG_2, LOG_2PI, LOG_PI
 from tapegrad.scipy.stats.methods import held
-from tapegrad.tracing.answers import declare, declare_calls
+from tapegrad.tracing.answers import declare_calls
 from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.layout import settle
@@ -413,19 +413,19 @@ def _declare(name: str, table: Table) -> None:
     for method in _methods(cls):
         original = vars(cls)[method]
         if method in table:
-            declare(cls, method, _answer(original, table[method]), when=any_traced)
+            declare_method(cls, method, _answer(original, table[method]))
         else:
-            declare(cls, method, _refusal(original, name), when=any_traced)
+            declare_method(cls, method, _refusal(original, name))
     freeze = _freezing(name, cls)
     declare_calls(cls, freeze)
-    declare(cls, "__call__", freeze, when=any_traced)
+    declare_method(cls, "__call__", freeze)
     frozen = getattr(theirs, f"{name}_frozen")
     for method in _methods(frozen):
         original = vars(frozen)[method]
         if method in table and len(inspect.signature(original).parameters) == 2:
-            declare(frozen, method, _answer_frozen(name, original, table[method]), when=any_traced)
+            declare_method(frozen, method, _answer_frozen(name, original, table[method]))
         elif method not in table:
-            declare(frozen, method, _refusal(original, name), when=any_traced)
+            declare_method(frozen, method, _refusal(original, name))
 
 
 def _methods(cls: Any) -> list[str]:

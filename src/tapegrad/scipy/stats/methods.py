@@ -15,9 +15,9 @@ from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.scipy.declaring import Carrier, any_traced, as_parameter
+from tapegrad.scipy.declaring import Carrier, any_traced, as_parameter, declare_method
 from tapegrad.scipy.stats.laws import Located, law_of, prepared
-from tapegrad.tracing.answers import declare, declare_calls
+from tapegrad.tracing.answers import declare_calls
 from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import following, unobserved
@@ -65,7 +65,7 @@ def _answer(cls: Any, name: str, split: Callable[..., tuple[Any, Any, Any]]) -> 
         given, args, kwds = split(*args, **kwds)
         return settle(ask(dist, name, given, args, kwds), args, certain=False)
 
-    declare(cls, name, called, when=any_traced)
+    declare_method(cls, name, called)
 
 
 def _first(key: str) -> Callable[..., tuple[Any, Any, Any]]:
@@ -95,7 +95,7 @@ def _refuse(cls: Any, name: str, advice: str) -> None:
             f"{name} of scipy.stats.{dist.name} can't be traced{at_line()}. {advice}"
         )
 
-    declare(cls, name, refused, when=any_traced)
+    declare_method(cls, name, refused)
 
 
 def _declare_methods() -> None:
@@ -198,7 +198,7 @@ def _answer_frozen(cls: Any, name: str) -> None:
         done()
         return settle(found, given, certain=False)
 
-    declare(cls, name, called, when=any_traced)
+    declare_method(cls, name, called)
 
 
 def _declare_frozen() -> None:
@@ -211,7 +211,7 @@ def _declare_frozen() -> None:
     for kind in kinds:
         declare_calls(kind, freeze)
     for name in ("__call__", "freeze"):
-        declare(theirs.rv_generic, name, freeze, when=any_traced)
+        declare_method(theirs.rv_generic, name, freeze)
 
 
 _declare_methods()
