@@ -57,13 +57,12 @@ __all__ = [
 ]
 
 if _typing.TYPE_CHECKING:
-    from tapegrad import linalg as linalg
     from tapegrad import numpy as numpy
 else:
 
     def __getattr__(name):
-        """The modules that wait until they are named: few programs need them."""
-        if name not in ("linalg", "numpy"):
+        """The module that waits until it is named: few programs need it."""
+        if name != "numpy":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import importlib
 
@@ -71,4 +70,4 @@ else:
             return importlib.import_module(f"{__name__}.{name}")
 
     def __dir__():
-        return sorted({*globals(), "linalg", "numpy"})
+        return sorted({*globals(), "numpy"})

@@ -121,6 +121,7 @@ PARAMETERS = {
     "inverse": True,
     "n": 4,
     "norm": "ortho",
+    "driver": "evr",
     "larger": True,
     "paths": ((0.5, (("sum", (0,)), ("expand_dims", (0,)))), (1.0, ())),
     "directions": 1,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from tests.primitives.matrices import of_complex_matrices
 from tests.primitives.samples import Sample, all_samples, each, normal, samples
 
 from tapegrad.primitives import complexes
@@ -264,12 +265,15 @@ def _transforms() -> Iterator[Sample]:
     yield Sample(RFFT(0, "ortho"), (normal(4, 3),), lambda x: np.fft.rfft(x, axis=0, norm="ortho"))
 
 
+OWN = {"lu", "pinv", "qr", "ranked", "sylvester", "expm", "logm", "sqrtm"}
+
+
 def complex_samples() -> list[Sample]:
     """Samples with complex operands, or results."""
-    found = [*_own(), *_transforms(), *_decompositions()]
+    found = [*_own(), *_transforms(), *_decompositions(), *of_complex_matrices()]
     for name, several in samples().items():
         for sample in several:
-            own = name in HOLDING or name in ("lu", "pinv", "qr") or sample.factored is not None
+            own = name in HOLDING or name in OWN or sample.factored is not None
             takes = sample.primitive.of_complex and not own
             if takes and any(x.dtype.kind == "f" for x in sample.operands):
                 found += _of(sample)

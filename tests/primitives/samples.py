@@ -60,7 +60,7 @@ from tapegrad.primitives.solving import (
     SLogDet,
 )
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
-from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, Expm, PInv
+from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, PInv
 from tapegrad.primitives.triangles import Triangle, TriangularSolve
 from tapegrad.primitives.views import (
     BroadcastTo,
@@ -889,14 +889,6 @@ def _gram_schmidt(a: Any) -> Any:
     return q, np.triu(q.T @ a)
 
 
-def _series(a: Any) -> Any:
-    total = term = np.eye(len(a))
-    for k in range(1, 60):
-        term = term @ a / k
-        total = total + term
-    return total
-
-
 def _factored(
     primitive: Primitive,
     a: Any,
@@ -1190,7 +1182,6 @@ def _spectral() -> dict[type, list[Sample]]:
             )
             for s in shapes
         ],
-        Expm: [Sample(Expm(), (normal(*s),), each_matrix(_series)) for s in square],
     }
 
 
@@ -1878,6 +1869,8 @@ OF_COMPLEX |= {"complex_slogdet"}
 @cache
 def samples() -> dict[str, list[Sample]]:
     """The samples of each primitive, by its name; an empty list for one that has none."""
+    from tests.primitives.matrices import of_matrices
+
     structural: dict[Any, list[Sample]] = {
         **_views(),
         **_scatters(),
@@ -1891,6 +1884,7 @@ def samples() -> dict[str, list[Sample]]:
         **_kinks(),
         **_norms(),
         **_spectral(),
+        **of_matrices(),
     }
     found: dict[str, list[Sample]] = {}
     for name, entry in primitives().items():

@@ -19,9 +19,10 @@ from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend import borrowing
 
 
-def borrow(home: str, names: str) -> None:
+def borrow(home: str, names: str, decorated: bool = False) -> None:
     """Declare that SciPy's own code answers calls of these functions of a module, with traced
-    values among their arguments. A parameter of which it takes a plain number is guarded."""
+    values among their arguments; with what they are `decorated` with, if that is to run, too. A
+    parameter of which it takes a plain number is guarded."""
     borrowing.know(_of_the_library())
     module = importlib.import_module(home)
     for name in names.split():
@@ -29,7 +30,7 @@ def borrow(home: str, names: str) -> None:
         code = inspect.unwrap(original) if callable(original) else None
         if not isinstance(code, types.FunctionType):
             continue
-        own = borrowing.borrowed(original, code)
+        own = borrowing.borrowed(original, original if decorated else code)
         answer = answering(own, original, f"{home}.{name}")
         declare(module, name, answer, when=any_traced)
 

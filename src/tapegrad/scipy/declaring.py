@@ -16,7 +16,6 @@ from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.parameters import form_of, taken
 from tapegrad.tracing.layout import settle
-from tapegrad.tracing.observe.calls import ANSWERS_THEMSELVES
 from tapegrad.tracing.observe.observer import following, observed, unobserved
 from tapegrad.tracing.source import at_line
 
@@ -140,11 +139,14 @@ def as_parameter(x: Any) -> Any:
 
 
 def signature_of(original: Any) -> inspect.Signature | None:
-    """The parameters of a function of SciPy's; of those in C it isn't known."""
+    """The parameters of a function of SciPy's; of those in C, and of those that hand on what they
+    are passed, they aren't known."""
     try:
-        return inspect.signature(original)
+        found = inspect.signature(original)
     except (TypeError, ValueError):
         return None
+    kinds = [x.kind for x in found.parameters.values()]
+    return None if kinds == [inspect.Parameter.VAR_POSITIONAL, _KEYWORDS] else found
 
 
 def _bound(
@@ -176,12 +178,13 @@ def _is_default(x: Any, default: Any) -> bool:
     return x is default or (type(x) is type(default) and isinstance(x, _PLAIN) and x == default)
 
 
+_KEYWORDS = inspect.Parameter.VAR_KEYWORD
 _PLAIN = (bool, int, float, str)
 
 
 def declare_method(cls: type, name: str, answer: Any, always: bool = False) -> None:
     """Declare what answers a method, and notes itself what it reads of the object."""
-    ANSWERS_THEMSELVES.add(answer)
+    answer.notes = (cls,)
     declare(cls, name, answer, when=_always if always else any_traced)
 
 

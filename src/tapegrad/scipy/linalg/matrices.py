@@ -1,0 +1,51 @@
+"""scipy.linalg's matrices that are made of a few numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.scipy.borrowing import borrow
+from tapegrad.scipy.linalg.common import HOME, answers, shown
+
+
+def _windows(diagonals: Any, width: int) -> Any:
+    """Each row of `width` neighbours, one further in each."""
+    return np.lib.stride_tricks.sliding_window_view(diagonals, width, axis=-1)
+
+
+def toeplitz_of(c: Any, r: Any) -> Any:
+    """The matrix with constant diagonals that has this first column and first row."""
+    lead = np.broadcast_shapes(c.shape[:-1], r.shape[:-1])
+    c, r = (np.broadcast_to(x, (*lead, x.shape[-1])) for x in (c, r))
+    diagonals = np.concatenate([c[..., ::-1], r[..., 1:]], -1)
+    return np.copy(np.flip(_windows(diagonals, r.shape[-1]), -2))
+
+
+@answers()
+def toeplitz(c: Any, r: Any = None) -> Any:
+    """The matrix with constant diagonals: c is its first column, r its first row."""
+    c = np.atleast_1d(shown(c))
+    r = np.conjugate(c) if r is None else np.atleast_1d(shown(r))
+    return toeplitz_of(c, r)
+
+
+@answers()
+def circulant(c: Any) -> Any:
+    """The matrix each of whose columns is the one before, turned by one."""
+    c = np.atleast_1d(shown(c))
+    return toeplitz_of(c, np.concatenate([c[..., :1], c[..., :0:-1]], -1))
+
+
+@answers()
+def hankel(c: Any, r: Any = None) -> Any:
+    """The matrix with constant antidiagonals: c is its first column, r its last row."""
+    c = np.ravel(shown(c))
+    r = np.zeros_like(c) if r is None else np.ravel(shown(r))
+    return np.copy(_windows(np.concatenate([c, r[1:]]), r.shape[0]))
+
+
+borrow(HOME, "leslie khatri_rao", decorated=True)
+borrow(HOME, "block_diag companion fiedler fiedler_companion convolution_matrix")
+borrow(HOME, "solve_circulant matmul_toeplitz solve_discrete_lyapunov", decorated=True)
