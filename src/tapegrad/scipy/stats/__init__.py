@@ -6,8 +6,29 @@ all of them have in common.
 
 from __future__ import annotations
 
-from tapegrad.scipy.stats import bounded, discrete, half_line, joint, methods, real_line, tails
+from tapegrad.scipy.stats import (
+    bounded,
+    discrete,
+    drawing,
+    half_line,
+    joint,
+    methods,
+    real_line,
+    statistics,
+    tails,
+)
 
 HOME = "scipy.stats"
 
-__all__ = ["HOME", "bounded", "discrete", "half_line", "joint", "methods", "real_line", "tails"]
+__all__ = [
+    "HOME",
+    "bounded",
+    "discrete",
+    "drawing",
+    "half_line",
+    "joint",
+    "methods",
+    "real_line",
+    "statistics",
+    "tails",
+]

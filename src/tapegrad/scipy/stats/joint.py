@@ -18,8 +18,9 @@ from scipy import stats
 from scipy.stats import _multivariate as theirs
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.linalg import cholesky, solve_triangular
 from tapegrad.scipy.declaring import Carrier, any_traced, declare_method
+from tapegrad.scipy.linalg.factors import cholesky
+from tapegrad.scipy.linalg.systems import solve_triangular
 from tapegrad.scipy.stats.laws import LOG_2, LOG_2PI, LOG_PI
 from tapegrad.scipy.stats.methods import held
 from tapegrad.tracing.answers import declare_calls

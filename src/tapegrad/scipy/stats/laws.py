@@ -25,6 +25,7 @@ from scipy import stats
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.special import Polygamma
+from tapegrad.primitives.special_gamma import riemann_zeta
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.operands import as_tracer, recorded
 from tapegrad.tracing.source import at_line
@@ -399,6 +400,10 @@ def norm_pdf(x: Any) -> Any:
 
 def trigamma(x: Any) -> Any:
     return recorded(x, Polygamma(1), x) if isinstance(x, Tracer) else sc.polygamma(1, x)
+
+
+def zeta(s: Any) -> Any:
+    return recorded(s, riemann_zeta, s) if isinstance(s, Tracer) else sc.zeta(s, 1.0)
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:

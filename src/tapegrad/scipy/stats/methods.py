@@ -104,9 +104,15 @@ def _declare_methods() -> None:
         for name in (*ALONG, *DENSITIES[discrete]):
             key = "q" if name in ("ppf", "isf") else "k" if discrete else "x"
             _answer(cls, name, _first(key))
-        for name, advice in REFUSED.items():
-            if hasattr(cls, name):
-                _refuse(cls, name, advice)
+    kinds = {
+        cls
+        for x in vars(stats).values()
+        if isinstance(x, theirs.rv_generic)
+        for cls in type(x).__mro__
+    }
+    for cls in kinds:
+        for name in REFUSED.keys() & vars(cls).keys():
+            _refuse(cls, name, REFUSED[name])
     for name in WHOLE:
         _answer(theirs.rv_generic, name, lambda *args, **kwds: ((), args, kwds))
     _answer(theirs.rv_generic, "interval", _first("confidence"))
@@ -130,10 +136,9 @@ class Frozen(Carrier):
         return settle(ask(self.dist, name, given, self.args, self.kwds), given, certain=False)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("expect", "rvs"):
+        if name in REFUSED:
             raise UnsupportedError(
-                f"{name} of a frozen distribution can't be traced{at_line()}. "
-                + REFUSED.get(name, "Draw from a generator, rng.normal(loc, scale)")
+                f"{name} of a frozen distribution can't be traced{at_line()}. {REFUSED[name]}"
             )
         raise AttributeError(f"a frozen distribution has no attribute {name!r}")
 
@@ -141,7 +146,9 @@ class Frozen(Carrier):
 def _of_frozen(name: str, parameters: str) -> Callable[..., Any]:
     """A method of a frozen distribution: of ours, with traced parameters."""
     text = f"lambda self, {parameters}: self._asked({name!r}, {_names(parameters)})"
-    return unobserved(eval(text))
+    method: Any = unobserved(eval(text))
+    method.notes = (Frozen,)
+    return method
 
 
 def _names(parameters: str) -> str:

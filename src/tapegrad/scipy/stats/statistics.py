@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np

@@ -173,6 +173,7 @@ law(
     mean=_f_mean,
     var=_f_var,
     entropy=_f_entropy,
+    finite=True,
     rvs=lambda rng, size, n, m: rng.f(n, m, size),
 )
 law(
