@@ -1,7 +1,7 @@
 """Distributions of vectors and of matrices.
 
-Each is a table of formulas by the names of SciPy's methods, with its parameters. A matrix is read in
-its lower triangle, as SciPy does, and factored by Cholesky. SciPy refuses one whose least
+Each is a table of formulas by the names of SciPy's methods, with its parameters. A matrix is read
+in its lower triangle, as SciPy does, and factored by Cholesky. SciPy refuses one whose least
 eigenvalue is less than 2e-10 of the largest as well; here it is the factorization that fails.
 """
 
@@ -21,6 +21,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.declaring import Carrier, any_traced, declare_method
 from tapegrad.scipy.linalg.factors import cholesky
 from tapegrad.scipy.linalg.systems import solve_triangular
+from tapegrad.scipy.refusing import DEFAULT
 from tapegrad.scipy.stats.laws import LOG_2, LOG_2PI, LOG_PI
 from tapegrad.scipy.stats.methods import held
 from tapegrad.tracing.answers import declare_calls
@@ -420,7 +421,7 @@ def _declare(name: str, table: Table) -> None:
     freeze = _freezing(name, cls)
     declare_calls(cls, freeze)
     declare_method(cls, "__call__", freeze)
-    frozen = getattr(theirs, f"{name}_frozen")
+    frozen = getattr(theirs, f"{name}_frozen", None)
     for method in _methods(frozen):
         original = vars(frozen)[method]
         if method in table and len(inspect.signature(original).parameters) == 2:
@@ -430,6 +431,9 @@ def _declare(name: str, table: Table) -> None:
 
 
 def _methods(cls: Any) -> list[str]:
+    """The names of a class's own methods."""
+    if cls is None:
+        return []
     return [name for name, x in vars(cls).items() if name[0] != "_" and inspect.isfunction(x)]
 
 
@@ -451,8 +455,7 @@ def _refusal(original: Any, name: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def refused(*args: Any, **kwargs: Any) -> Any:
         raise UnsupportedError(
-            f"{original.__name__} of scipy.stats.{name} can't be traced{at_line()}. Declare it "
-            "with tapegrad.primitive, and give its derivative with defvjp"
+            f"{original.__name__} of scipy.stats.{name} can't be traced{at_line()}. {DEFAULT}"
         )
 
     return refused
@@ -498,6 +501,10 @@ def _freezing(name: str, cls: Any) -> Callable[..., Any]:
         if not any_traced((*args, *kwargs.values())):
             plain = {key: unmade(x) for key, x in kwargs.items()}
             return original(dist, *map(unmade, args), **plain)
+        if name not in TABLES:
+            raise UnsupportedError(
+                f"scipy.stats.{name} of traced values can't be traced{at_line()}. {DEFAULT}"
+            )
         bound = signature.bind(dist, *args, **kwargs)
         bound.apply_defaults()
         given = {k: x for k, x in bound.arguments.items() if k not in ("self", "seed", "kwds")}
@@ -539,5 +546,6 @@ def _of_normal(frozen: Any, x: Any) -> Any:
     return _squeezed(-0.5 * (frozen.dim * LOG_2PI + float(of.log_pdet) + distance))
 
 
-for _name, _table in TABLES.items():
-    _declare(_name, _table)
+for _name, _dist in vars(stats).items():
+    if isinstance(_dist, theirs.multi_rv_generic):
+        _declare(_name, TABLES.get(_name, {}))

@@ -26,6 +26,7 @@ from scipy import stats
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.special import Polygamma
 from tapegrad.primitives.special_gamma import riemann_zeta
+from tapegrad.scipy.refusing import advice_on
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.operands import as_tracer, recorded
 from tapegrad.tracing.source import at_line
@@ -105,12 +106,12 @@ def law_of(dist: Any, method: str) -> Law:
     found = _laws.get(_key(dist))
     if found is None:
         kind = "density" if isinstance(dist, stats.rv_continuous) else "mass function"
-        own = type(dist).__module__.startswith("scipy.")
-        what = f"scipy.stats.{dist.name}" if own else f"{type(dist).__name__}, a class of your own,"
-        raise UnsupportedError(
-            f"{method} of {what} can't be traced{at_line()}. Write the logarithm of its {kind} as "
-            "a function of NumPy's functions, and call that"
-        )
+        if type(dist).__module__.startswith("scipy."):
+            name, advice = f"scipy.stats.{dist.name}", advice_on("scipy.stats", dist.name)
+        else:
+            name = f"{type(dist).__name__}, a class of your own,"
+            advice = f"Use the logarithm of its {kind}, written in NumPy's functions"
+        raise UnsupportedError(f"{method} of {name} can't be traced{at_line()}. {advice}")
     return found
 
 

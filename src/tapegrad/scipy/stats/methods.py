@@ -16,6 +16,7 @@ from scipy.stats import _distn_infrastructure as theirs
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.declaring import Carrier, any_traced, as_parameter, declare_method
+from tapegrad.scipy.refusing import advice_on
 from tapegrad.scipy.stats.laws import Located, law_of, prepared
 from tapegrad.tracing.answers import declare_calls
 from tapegrad.tracing.frontend.answering import stacked, unmade
@@ -88,11 +89,12 @@ def _of_stats(*args: Any, **kwds: Any) -> tuple[Any, Any, Any]:
     return (kwds.pop("moments", "mv"),), args, kwds
 
 
-def _refuse(cls: Any, name: str, advice: str) -> None:
+def _refuse(cls: Any, name: str, advice: str = "") -> None:
     @functools.wraps(getattr(cls, name))
     def refused(dist: Any, *args: Any, **kwds: Any) -> Any:
         raise UnsupportedError(
-            f"{name} of scipy.stats.{dist.name} can't be traced{at_line()}. {advice}"
+            f"{name} of scipy.stats.{dist.name} can't be traced{at_line()}. "
+            + (advice or advice_on("scipy.stats", dist.name))
         )
 
     declare_method(cls, name, refused)
@@ -104,15 +106,13 @@ def _declare_methods() -> None:
         for name in (*ALONG, *DENSITIES[discrete]):
             key = "q" if name in ("ppf", "isf") else "k" if discrete else "x"
             _answer(cls, name, _first(key))
-    kinds = {
-        cls
-        for x in vars(stats).values()
-        if isinstance(x, theirs.rv_generic)
-        for cls in type(x).__mro__
-    }
-    for cls in kinds:
+    dists = [x for x in vars(stats).values() if isinstance(x, theirs.rv_generic)]
+    for cls in {cls for x in dists for cls in type(x).__mro__}:
         for name in REFUSED.keys() & vars(cls).keys():
             _refuse(cls, name, REFUSED[name])
+        if cls.__module__.endswith("_distns") or "levy_stable" in cls.__module__:
+            for name in {*ALONG, *DENSITIES[True], *DENSITIES[False]} & vars(cls).keys():
+                _refuse(cls, name)
     for name in WHOLE:
         _answer(theirs.rv_generic, name, lambda *args, **kwds: ((), args, kwds))
     _answer(theirs.rv_generic, "interval", _first("confidence"))
