@@ -43,12 +43,14 @@ class Answer:
     when: Callable[[Sequence[Any]], bool] | None = None
 
 
+_Test = Callable[[Sequence[Any]], bool]
 UNKNOWN: list[Any] = []  # among arguments: others will be passed, too
 
 _rows: dict[int, Answer] = {}  # by the id of the original, which is held
 _late: dict[str, Callable[[], object]] = {}  # what adds the rows of a module, by its name
 _modules = 0  # so many were loaded when it was last looked for these
-_of_kinds: dict[type, tuple[Callable[..., Any], bool]] = {}  # for calls of a type's instances
+# For calls of a type's instances: what answers, of whom with lists, and of which arguments
+_of_kinds: dict[type, tuple[Callable[..., Any], bool, _Test | None]] = {}
 _declared: list[None] = []  # one for each time that one was added
 
 
@@ -89,10 +91,12 @@ def look_for_modules() -> None:
     _modules = count
 
 
-def declare_calls(kind: type, by: Callable[..., Any], lists: bool = False) -> None:
+def declare_calls(
+    kind: type, by: Callable[..., Any], lists: bool = False, when: _Test | None = None
+) -> None:
     """`by(x, *args)` answers the user's calls `x(*args)` of what is of this type, where a run is
-    observed; with `lists` as above."""
-    _of_kinds[kind] = by, lists
+    observed; with `lists` and `when` as above."""
+    _of_kinds[kind] = by, lists, when
 
 
 def while_traced(module: ModuleType, name: str) -> Callable[[F], F]:
@@ -158,8 +162,8 @@ def answer_of(x: Any) -> Answer | None:
         return None
     row = _rows.get(id(x))
     if row is None and kind in _of_kinds:
-        by, lists = _of_kinds[kind]
-        return Answer(kind, "__call__", x, functools.partial(by, x), lists)
+        by, lists, when = _of_kinds[kind]
+        return Answer(kind, "__call__", x, functools.partial(by, x), lists, when=when)
     return row
 
 
