@@ -9,6 +9,7 @@ import numpy as np
 from tests.primitives.samples import Sample, each_matrix, normal, regular
 
 from tapegrad.primitives.banded import BandedDefinite
+from tapegrad.primitives.cosines import Cosines
 from tapegrad.primitives.equations import DiscreteRiccati, Riccati, Stein, Sylvester
 from tapegrad.primitives.permuted import LUParts, Ranked, RowsInOrder
 from tapegrad.primitives.powers import Expm, Logm, Sqrtm
@@ -20,6 +21,7 @@ def of_matrices() -> dict[type, list[Sample]]:
     square = [(3, 3), (1, 1), (2, 3, 3)]
     definite = [_definite(*s) for s in square]
     return {
+        Cosines: of_cosines(),
         Sylvester: [
             Sample(Sylvester(), (regular(*a), _far(*b), normal(*q)), each_matrix(_by_columns))
             for a, b, q in [
@@ -206,3 +208,55 @@ def _discrete(n: int, m: int) -> Sample:
         return x
 
     return Sample(DiscreteRiccati(), (a, b, q, r), iterated, smooth=False, label=f"{n}, {m}")
+
+
+def of_cosines() -> list[Sample]:
+    """All types, of lengths odd and even, and of a single number where there is one."""
+    found = []
+    for sines in (False, True):
+        for kind in (1, 2, 3, 4):
+            for orthogonal in (False, True):
+                for n in (3, 4, 2):
+                    whole = _waves(sines, kind, orthogonal, n)
+                    primitive = Cosines(sines, kind, (1,), "backward", orthogonal)
+                    label = f"{sines=} {kind} {orthogonal=} {n}"
+                    by_matrix = lambda x, whole=whole: x @ whole.T  # noqa: E731
+                    found.append(Sample(primitive, (normal(2, n),), by_matrix, label=label))
+    one = Cosines(False, 2, (1, 0), "backward", False)
+    both = _waves(False, 2, False, 3)
+    found.append(
+        Sample(one, (normal(1, 3),), lambda x: 2 * x @ both.T, label="along two axes, one of 1")
+    )
+    return found
+
+
+def _waves(sines: bool, kind: int, orthogonal: bool, n: int) -> Any:
+    """The matrix of a transform, as the documentation of SciPy's has its elements."""
+    k, j = np.indices((n, n))
+    weights, root = np.full(n, 2.0), np.sqrt(2) if orthogonal else 1.0
+    ends = np.ones(n)
+    if sines:
+        angles = {
+            1: (j + 1) * (k + 1) / (n + 1),
+            2: (j + 0.5) * (k + 1) / n,
+            3: (j + 1) * (k + 0.5) / n,
+            4: (j + 0.5) * (k + 0.5) / n,
+        }
+        if kind == 3:
+            weights[-1] = root
+        if kind == 2:
+            ends[-1] = 1 / root
+        return ends[:, None] * np.sin(np.pi * angles[kind]) * weights
+    angles = {
+        1: j * k / (n - 1),
+        2: (j + 0.5) * k / n,
+        3: j * (k + 0.5) / n,
+        4: (j + 0.5) * (k + 0.5) / n,
+    }
+    if kind == 1:
+        weights[[0, -1]], ends[[0, -1]] = root, 1 / root
+    if kind == 3:
+        weights[0] = root
+    if kind == 2:
+        ends[0] = 1 / root
+    return ends[:, None] * np.cos(np.pi * angles[kind]) * weights

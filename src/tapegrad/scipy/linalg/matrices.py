@@ -26,8 +26,8 @@ def toeplitz_of(c: Any, r: Any) -> Any:
 @answers()
 def toeplitz(c: Any, r: Any = None) -> Any:
     """The matrix with constant diagonals: c is its first column, r its first row."""
-    c = np.atleast_1d(shown(c))
-    r = np.conjugate(c) if r is None else np.atleast_1d(shown(r))
+    c, r = np.atleast_1d(shown(c, r)), None if r is None else shown(r, c)
+    r = np.conjugate(c) if r is None else np.atleast_1d(r)
     return toeplitz_of(c, r)
 
 
@@ -41,8 +41,8 @@ def circulant(c: Any) -> Any:
 @answers()
 def hankel(c: Any, r: Any = None) -> Any:
     """The matrix with constant antidiagonals: c is its first column, r its last row."""
-    c = np.ravel(shown(c))
-    r = np.zeros_like(c) if r is None else np.ravel(shown(r))
+    c, r = np.ravel(shown(c, r)), None if r is None else shown(r, c)
+    r = np.zeros_like(c) if r is None else np.ravel(r)
     return np.copy(_windows(np.concatenate([c, r[1:]]), r.shape[0]))
 
 
