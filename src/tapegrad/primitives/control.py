@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -56,13 +55,6 @@ Backward = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]
 # A forward rule: `forward(ts, outs, xs)` gives one tangent a result, for the tangents of the
 # operands. None is one of 0.
 Forward = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
-
-
-@dataclass(frozen=True)
-class Missing:
-    """What a rule returns for an operand that it doesn't cover: an error, if it is wanted."""
-
-    message: str
 
 
 @parametric

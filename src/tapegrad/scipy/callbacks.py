@@ -106,8 +106,8 @@ class Callback:
         if not are_alike(traced, again, marks):
             raise TraceError(
                 f"{self.name} did something else when it was called again with the same"
-                f"{at_line()}: it depends on what it changes itself, such as a counter or a list. A "
-                "solver of SciPy's calls it as often as it needs, and it is traced once for all"
+                f"{at_line()}: it depends on what it changes itself, such as a counter or a list. "
+                "A solver of SciPy's calls it as often as it needs, and it is traced once for all"
             )
         if self.ways and _types(traced.tape) != _types(self.ways[0].tape):
             raise UnsupportedError(

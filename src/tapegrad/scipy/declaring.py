@@ -139,11 +139,14 @@ def as_parameter(x: Any) -> Any:
 
 
 def signature_of(original: Any) -> inspect.Signature | None:
-    """The parameters of a function of SciPy's; of those in C it isn't known."""
+    """The parameters of a function of SciPy's; of those in C, and of those that hand on what they
+    are passed, they aren't known."""
     try:
-        return inspect.signature(original)
+        found = inspect.signature(original)
     except (TypeError, ValueError):
         return None
+    kinds = [x.kind for x in found.parameters.values()]
+    return None if kinds == [inspect.Parameter.VAR_POSITIONAL, _KEYWORDS] else found
 
 
 def _bound(
@@ -175,6 +178,7 @@ def _is_default(x: Any, default: Any) -> bool:
     return x is default or (type(x) is type(default) and isinstance(x, _PLAIN) and x == default)
 
 
+_KEYWORDS = inspect.Parameter.VAR_KEYWORD
 _PLAIN = (bool, int, float, str)
 
 

@@ -58,9 +58,10 @@ def refuse_the_others(home: str) -> None:
     """Declare that the functions of a module that nobody answers are refused by their names."""
     module = importlib.import_module(home)
     left_alone = getattr(declaring(home), "BY_SCIPYS_CODE", "").split()
+    named = {name for names in getattr(declaring(home), "REFUSED", {}) for name in names.split()}
     for name, found in public(home):
         written = isinstance(found, (types.FunctionType, types.BuiltinFunctionType, type))
-        if written and row_of(found) is None and name not in left_alone:
+        if (written or name in named) and row_of(found) is None and name not in left_alone:
             declare(module, name, _refusal(home, name, found), when=any_traced)
 
 

@@ -63,6 +63,8 @@ def declare(
 ) -> None:
     """Add a row to the table, in the place of one for the same."""
     original = original_of(getattr(module, name))  # it may be swapped just now
+    if type(original) is FunctionType and isinstance(module, type):
+        by.notes = (*getattr(by, "notes", ()), module)  # it notes what it reads of such an object
     _declared.append(None)
     _rows[id(original)] = Answer(module, name, original, by, lists, looked_up, traced, when)
 

@@ -41,7 +41,7 @@ def put(
     answer = answer_of(f)
     if answer is not None:
         if _put_answer(a, at, answer, args) and _is_pythons(f):
-            return answer.by
+            return answer.by.func if type(f) is MethodType else answer.by
     elif type(f) is functools.partial or any(f is x for x in _CALLERS):
         _put_answers(a, at, f, places)
     elif generator_of(f, args) is not None:
