@@ -192,7 +192,7 @@ def _declare(name: str, metric: Callable[..., Any]) -> None:
 
     def between(u: Any, v: Any, *rest: Any, **named: Any) -> Any:
         others = (u, v, *rest, *named.values())
-        u, v, *rest = (_on_tape(x, *others) for x in (u, v, *rest))
+        u, v, *more = (_on_tape(x, *others) for x in (u, v, *rest))
         named = {key: _on_tape(x, *others) for key, x in named.items()}
         if np.ndim(u) != 1 or np.ndim(v) != 1:
             raise ValueError("Input vector should be 1-D.")
@@ -201,7 +201,7 @@ def _declare(name: str, metric: Callable[..., Any]) -> None:
             u, v = np.broadcast_arrays(u, v)
         if w is not None and np.shape(w) != np.shape(u):
             raise ValueError(f"shapes {np.shape(w)} and {np.shape(u)}")
-        return metric(u, v, *rest, **named)
+        return metric(u, v, *more, **named)
 
     given = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in "uv"]
     between.__signature__ = inspect.Signature([*given, *parameters])  # type: ignore[attr-defined]

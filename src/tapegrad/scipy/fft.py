@@ -107,7 +107,7 @@ def _declare_several(name: str, transform: Callable[..., Any], default: Any) -> 
         workers: Any = None,
         plan: Any = None,
     ) -> Any:
-        nothing = s is None and np.iterable(axes) and not len(axes)
+        nothing = s is None and isinstance(axes, (list, tuple)) and not axes
         return transform(x if nothing else floating(x), s, axes, norm)
 
     answers(name)(along_several)
