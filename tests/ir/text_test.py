@@ -123,6 +123,8 @@ PARAMETERS = {
     "norm": "ortho",
     "driver": "evr",
     "sines": True,
+    "method": "cg",
+    "settings": (("atol", 0.0), ("maxiter", 3)),
     "type": 3,
     "orthogonal": False,
     "larger": True,
