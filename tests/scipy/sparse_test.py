@@ -15,7 +15,8 @@ from tapegrad.errors import UnsupportedError
 
 D = np.array([[1.0, 0, 2], [0, 3, 0], [4, 0, 5]])
 X = np.array([1.0, 2, 3])
-KINDS = ["csr_array", "csc_array", "coo_array", "dia_array", "lil_array", "bsr_array", "csr_matrix", "csc_matrix"]
+_ARRAYS = ["csr_array", "csc_array", "coo_array", "dia_array", "lil_array", "bsr_array"]
+KINDS = [*_ARRAYS, "csr_matrix", "csc_matrix"]
 PRODUCTS = {
     "S @ x": lambda S, x: S @ x,
     "x @ S": lambda S, x: x @ S,

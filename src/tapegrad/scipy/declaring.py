@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.errors import UnsupportedError
+from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
 from tapegrad.tracing.frontend.parameters import form_of, taken
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import following, observed, unobserved
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import current_trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -166,12 +167,19 @@ def _bound(
         elif not _is_default(x, theirs.parameters[name].default):
             if kind is inspect.Parameter.VAR_KEYWORD:
                 name = next(iter(x.keys() - own.parameters.keys()))
-            raise UnsupportedError(
+            raise refusal(
                 f"{shown}(..., {name}=...) can't be traced{at_line()}, only without {name}. Call "
                 "it in a function that is declared with tapegrad.primitive, and give its "
                 "derivative with defvjp"
             )
     return inspect.BoundArguments(own, {p: given[p] for p in own.parameters if p in given})
+
+
+def refusal(text: str) -> TapegradError:
+    """The error for a call that isn't followed, which ends the trace though the program catches
+    it."""
+    trace, error = current_trace(), UnsupportedError(text)
+    return error if trace is None else trace.refused(error)
 
 
 def _is_default(x: Any, default: Any) -> bool:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.borrowing import borrow, kernels, left_plain
-from tapegrad.scipy.declaring import is_traced, stands_for
+from tapegrad.scipy.declaring import is_traced, refusal, stands_for
 from tapegrad.scipy.resampling import geometric_transform, spline_filter1d, zoom_shift
 from tapegrad.scipy.stencils import MOST, correlated, padded, parts, ranked
 from tapegrad.tracing.source import at_line
@@ -129,7 +128,7 @@ def _rank_filter1d(
 
 def _of_spectrum(name: str, x: Any, sizes: Any, n: int, axis: int, ones: Any = 1.0) -> Any:
     if is_traced(sizes):
-        raise UnsupportedError(
+        raise refusal(
             f"{HOME}.{name} can't be traced in its second argument{at_line()}, only in its first. "
             "Write the filter with np.exp or np.sinc of the frequencies"
         )

@@ -15,8 +15,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tapegrad.errors import UnsupportedError
-from tapegrad.scipy.declaring import any_traced
+from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.homes import HOMES
 from tapegrad.tracing.answers import declare, row_of
 from tapegrad.tracing.frontend.answering import unmade
@@ -105,7 +104,7 @@ def _refusal(home: str, name: str, original: Any) -> Callable[..., Any]:
     def refused(*args: Any, **kwargs: Any) -> Any:
         if not any_traced((*args, *kwargs.values())):
             return original(*args, **kwargs)
-        raise UnsupportedError(
+        raise refusal(
             f"{home}.{name} of traced values can't be traced{at_line()}. {advice_on(home, name)}"
         )
 

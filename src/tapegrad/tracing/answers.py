@@ -43,13 +43,15 @@ class Answer:
     when: Callable[[Sequence[Any]], bool] | None = None
 
 
+_Test = Callable[[Sequence[Any]], bool]
 UNKNOWN: list[Any] = []  # among arguments: others will be passed, too
 
 _rows: dict[int, Answer] = {}  # by the id of the original, which is held
 _late: dict[str, Callable[[], object]] = {}  # what adds the rows of a module, by its name
 _modules = 0  # so many were loaded when it was last looked for these
-_of_kinds: dict[type, tuple[Callable[..., Any], bool]] = {}  # for calls of a type's instances
-_of_operands: dict[type, tuple[Callable[[Any], Any], Callable[[Sequence[Any]], bool]]] = {}
+# For calls of a type's instances: what answers, of whom with lists, and of which arguments
+_of_kinds: dict[type, tuple[Callable[..., Any], bool, _Test | None]] = {}
+_of_operands: dict[type, tuple[Callable[[Any], Any], _Test]] = {}
 _operands: dict[type, Any] = {}  # the same, by the very classes that were met
 _classes: set[type] = set()  # of which methods have rows
 _declared: list[None] = []  # one for each time that one was added
@@ -94,15 +96,15 @@ def look_for_modules() -> None:
     _modules = count
 
 
-def declare_calls(kind: type, by: Callable[..., Any], lists: bool = False) -> None:
-    """`by(x, *args)` answers the user's calls `x(*args)` of what is of this type, where a run is
-    observed; with `lists` as above."""
-    _of_kinds[kind] = by, lists
-
-
-def declare_operands(
-    kind: type, by: Callable[[Any], Any], when: Callable[[Sequence[Any]], bool]
+def declare_calls(
+    kind: type, by: Callable[..., Any], lists: bool = False, when: _Test | None = None
 ) -> None:
+    """`by(x, *args)` answers the user's calls `x(*args)` of what is of this type, where a run is
+    observed; with `lists` and `when` as above."""
+    _of_kinds[kind] = by, lists, when
+
+
+def declare_operands(kind: type, by: Callable[[Any], Any], when: _Test) -> None:
     """`by(x)` stands for an operand `x` of this class or one below it, where `when` says so, given
     the other operand, and a run is observed. A class whose operators are written in Python has rows
     for these, too, for runs that aren't."""
@@ -110,7 +112,7 @@ def declare_operands(
     _operands.clear()
 
 
-def operand_of(x: Any) -> tuple[Callable[[Any], Any], Callable[[Sequence[Any]], bool]] | None:
+def operand_of(x: Any) -> tuple[Callable[[Any], Any], _Test] | None:
     """What stands for an operand, and when."""
     if len(sys.modules) != _modules:
         look_for_modules()
@@ -187,8 +189,8 @@ def answer_of(x: Any) -> Answer | None:
         row = _rows.get(id(getattr(type(x.__self__), x.__name__)))
         return row and replace(row, original=x, by=functools.partial(row.by, x.__self__))
     if row is None and kind in _of_kinds:
-        by, lists = _of_kinds[kind]
-        return Answer(kind, "__call__", x, functools.partial(by, x), lists)
+        by, lists, when = _of_kinds[kind]
+        return Answer(kind, "__call__", x, functools.partial(by, x), lists, when=when)
     return row
 
 

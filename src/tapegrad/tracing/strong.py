@@ -22,9 +22,10 @@ def _giving_way(name: str) -> Any:
 
     def operator(self: Any, other: Any) -> Any:
         kind = type(other)
-        own = kind not in _NUMBERS and not hasattr(kind, "__array_ufunc__")
-        if own and hasattr(kind, "__rmul__") and getattr(kind, "__array_priority__", 0) > 0:
-            return NotImplemented
+        if kind not in _NUMBERS and not hasattr(kind, "__array_ufunc__"):
+            priority = getattr(kind, "__array_priority__", 0)
+            if type(priority) in (int, float) and priority > 0 and hasattr(kind, "__rmul__"):
+                return NotImplemented
         return numpys(self, other)
 
     operator.__name__ = operator.__qualname__ = name

@@ -18,6 +18,7 @@ from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     answering,
     casting,
+    compiled,
     constants,
     contracting,
     fourier,
@@ -53,6 +54,7 @@ from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import tell
+from tapegrad.tracing.trace import current_trace
 
 # NumPy's functions by the modules that have them, under the same names
 _LINALG = """norm cholesky solve inv det slogdet tensorsolve eig eigvals eigh eigvalsh svd qr pinv
@@ -159,10 +161,12 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
         return func(*numbers[0], **numbers[1])
     name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
     instead = use(func)
-    raise UnsupportedError(
+    error = UnsupportedError(
         f"{name} has no derivative rule in tapegrad{at_line()}. {instead}, or declare it with "
         "tapegrad.primitive and defvjp"
     )
+    trace = current_trace()
+    raise error if trace is None else trace.refused(error)
 
 
 dispatch.namespace = namespace
@@ -184,3 +188,4 @@ casting.declare_all()
 vectorizing.declare_all()
 iterating.declare_all()
 windowing.declare_all()
+compiled.declare_all()

@@ -23,7 +23,7 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import generator_of, is_foreign
 from tapegrad.tracing.observe.frames import operand_at
-from tapegrad.tracing.observe.harmless import CALM, is_pythons_class
+from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, module_of
 from tapegrad.tracing.randomness import is_maker
 
 
@@ -39,10 +39,10 @@ def put(
     operands at these places, or stand `together` in one. Returns what is noted as called: `f`, but
     for a function or class written in Python, of which nothing will run."""
     answer = answer_of(f)
-    if answer is not None:
-        if _put_answer(a, at, answer, args) and _is_pythons(f):
-            return answer.by.func if type(f) is MethodType else answer.by
-    elif type(f) is functools.partial or any(f is x for x in _CALLERS):
+    if answer is not None and _put_answer(a, at, answer, args):
+        # without what it is a method of
+        return getattr(answer.by, "func", answer.by) if _is_pythons(f) else f
+    if type(f) is functools.partial or any(f is x for x in _CALLERS):
         _put_answers(a, at, f, places)
     elif generator_of(f, args) is not None:
         _put_draw(a, at, f, args)
@@ -54,7 +54,9 @@ def put(
 
 
 def _is_pythons(f: Any) -> bool:
-    return type(f) in (FunctionType, MethodType) or (isinstance(f, type) and is_pythons_class(f))
+    if type(f) in (FunctionType, MethodType) or module_of(type(f)).startswith("numba."):
+        return True
+    return isinstance(f, type) and is_pythons_class(f)
 
 
 def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
