@@ -74,7 +74,7 @@ class Between(Interpolant):
             return slope * after(t - low, ndim) + y[k - 1]
         if self.kind in ("nearest", "nearest-up"):
             half = known / 2.0
-            side = "left" if self.kind == "nearest" else "right"
+            side: Any = "left" if self.kind == "nearest" else "right"
             return y[np.clip(np.searchsorted(half[1:] + half[:-1], at, side=side), 0, last)]
         if self.kind == "previous":
             return y[np.clip(np.searchsorted(known, at, side="right") - 1, 0, last)]

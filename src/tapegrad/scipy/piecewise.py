@@ -219,33 +219,36 @@ def natural(x: Any, y: Any, bc: Any) -> Any:
         diagonal = np.concatenate([one, 2 * (dx[:1] + dx[1:]), one])
         below = np.concatenate([dx[1:], one, 0 * one])
         return _solved(above, diagonal, below, top)
-    rows, above, diagonal, below = [], [], [], []
+    span = (x[2] - x[0], x[-1] - x[-3]) if n > 2 else (dx[0], dx[0])
+    ends = [
+        _row(bc[0], dx[0], dx[min(1, n - 2)], span[0], slope[0], slope[min(1, n - 2)], -1.0),
+        _row(bc[1], dx[-1], dx[max(-2, 1 - n)], span[1], slope[-1], slope[max(-2, 1 - n)], 1.0),
+    ]
+    (first, above, start), (last, below, end) = ends
     middle = 3 * (h[1:] * slope[:-1] + h[:-1] * slope[1:])
-    for k, condition in zip((0, -1), bc, strict=True):
-        near, far = (0, 1) if k == 0 else (-1, -2)
-        if condition == "not-a-knot":
-            span = x[2] - x[0] if k == 0 else x[-1] - x[-3]
-            diagonal.append(dx[far])
-            beside = span
-            row = (dx[near] + 2 * span) * dx[far] * slope[near]
-            row = (row + dx[near] ** 2 * slope[far]) / span
-        elif condition[0] == 1:
-            diagonal.append(1.0 + 0 * dx[0])
-            beside, row = 0 * dx[0], condition[1] + 0 * slope[0]
-        else:
-            diagonal.append(2 * dx[near])
-            beside = dx[near]
-            sign = -1.0 if k == 0 else 1.0
-            row = 0.5 * sign * condition[1] * dx[near] ** 2 + 3 * dx[near] * slope[near]
-        (above if k == 0 else below).append(beside)
-        rows.append(row)
-    b = np.concatenate([rows[0][None], middle, rows[1][None]])
-    zero = np.zeros(1)
-    upper = np.concatenate([zero, np.reshape(above[0], (1,)), dx[:-1]])
-    inner = 2 * (dx[:-1] + dx[1:])
-    main = np.concatenate([np.reshape(diagonal[0], (1,)), inner, np.reshape(diagonal[1], (1,))])
-    lower = np.concatenate([dx[1:], np.reshape(below[0], (1,)), zero])
-    return _solved(upper, main, lower, b)
+    return _solved(
+        np.concatenate([0 * one, above, dx[:-1]]),
+        np.concatenate([first, 2 * (dx[:-1] + dx[1:]), last]),
+        np.concatenate([dx[1:], below, 0 * one]),
+        np.concatenate([start[None], middle, end[None]]),
+    )
+
+
+def _row(
+    condition: Any, near: Any, far: Any, span: Any, slope: Any, next_: Any, sign: float
+) -> tuple[Any, Any, Any]:
+    """The equation at an end: its number on the diagonal, the one beside, and its right side; of
+    the interval there, the next one, and both together."""
+    if condition == "not-a-knot":
+        b = ((near + 2 * span) * far * slope + near**2 * next_) / span
+        found = far, span
+    elif condition[0] == 1:
+        b = condition[1] + 0 * slope
+        found = 1.0 + 0 * near, 0 * near
+    else:
+        b = 0.5 * sign * condition[1] * near**2 + 3 * near * slope
+        found = 2 * near, near
+    return np.reshape(found[0], (1,)), np.reshape(found[1], (1,)), b
 
 
 def _solved(upper: Any, main: Any, lower: Any, b: Any) -> Any:
