@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -318,3 +321,31 @@ def numerical(f: Callable[..., Any], x: Any, h: float = 1e-6) -> Any:
         step[k] = h
         found[k] = (f((x + step)[()]) - f((x - step)[()])) / (2 * h)
     return found[()]
+
+
+def test_an_interrupt_leaves_nothing_half_made():
+    """Nor finds another thread anything that is."""
+    x = np.linspace(0.1, 0.5, 3)
+
+    def f(x):
+        return np.sin(-(2.0 * x) + x)
+
+    for k in itertools.count(1):
+        fresh = FunctionType(f.__code__.replace(), globals())  # at other places
+        events = iter(range(1, k + 1))
+
+        def strike(frame, what, _, k=k, events=events):
+            if frame.f_code.co_filename == again.__file__ and next(events) == k:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        sys.setprofile(strike)
+        try:
+            trace(fresh, x)
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        np.testing.assert_array_equal(trace(fresh, x)[0], f(x))
+    assert k > 50
