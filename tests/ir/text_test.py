@@ -133,6 +133,8 @@ PARAMETERS = {
     "carried": 1,
     "most": 7,
     "backwards": True,
+    "apart": True,
+    "orders": (1,),
     "until": True,
     "recomputed": True,
     "later": True,

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.special as sp
 from tests.primitives.matrices import of_complex_matrices
 from tests.primitives.samples import Sample, all_samples, each, normal, samples
 
-from tapegrad.primitives import complexes
+from tapegrad.primitives import complexes, special_bessel, special_elementary, special_integrals
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.fourier import FFT, IRFFT, RFFT, TURNED
@@ -136,6 +137,12 @@ def _own() -> Iterator[Sample]:
     for part in (complexes.real, complexes.imag, complexes.conj):
         yield Sample(part, (INFINITE,), part.ufunc, smooth=False, label="special")
         yield Sample(part, (z[:0],), part.ufunc, label="empty")
+    yield Sample(special_integrals.wofz, (z,), each(sp.wofz, complex))
+    branches = np.array([0, -1, 1])
+    yield Sample(special_elementary.lambertw, (branches, z), lambda k, z: sp.lambertw(z, k))
+    for name in ("hankel1", "hankel1e", "hankel2", "hankel2e"):
+        order, of = np.array([0.5, 1.0, 1.7]), each(getattr(sp, name), complex)
+        yield Sample(getattr(special_bessel, name), (order, z), of, fixed=(0,))
     wide, narrow = np.dtype(complex), np.dtype(np.complex64)
     yield Sample(AsType(wide), (x,), lambda x: x + 0j, narrow=AsType(narrow))
     yield Sample(AsType(wide), (np.arange(3),), lambda x: x + 0j, label="integers")

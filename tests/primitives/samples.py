@@ -14,9 +14,11 @@ from functools import cache
 from itertools import permutations
 from typing import Any
 
+import mpmath
 import numpy as np
 import scipy.linalg
 import scipy.special as sp
+from tests.primitives.special_samples import NOT_SMOOTH, special_operands
 
 from tapegrad.core.values import Span
 from tapegrad.ir.tape import Aval, Builder, Literal, Tape
@@ -60,6 +62,7 @@ from tapegrad.primitives.solving import (
     SLogDet,
 )
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
+from tapegrad.primitives.special_gamma import ParameterSlope
 from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, PInv
 from tapegrad.primitives.triangles import Triangle, TriangularSolve
 from tapegrad.primitives.views import (
@@ -86,7 +89,8 @@ class Sample:
     on complex operands, so a complex step gives derivatives to the last digit. `reverse` and
     `forward`: it has that rule. `reference` computes the result another way. `factored`: what
     makes operands 1 and 2 of operand 0, its LU factors; they follow it and have no derivatives.
-    `narrow` is the primitive for operands in single precision, if that is another one.
+    `narrow` is the primitive for operands in single precision, if that is another one. In the
+    operands numbered `fixed` no derivative is known.
     """
 
     primitive: Primitive
@@ -98,6 +102,7 @@ class Sample:
     forward: bool = True
     factored: Primitive | None = None
     narrow: Primitive | None = None
+    fixed: tuple[int, ...] = ()
     label: str = ""
 
     def __str__(self) -> str:
@@ -108,7 +113,7 @@ class Sample:
     def floats(self) -> list[int]:
         """The numbers of the operands that have derivatives."""
         found = [k for k, x in enumerate(self.operands) if x.dtype.kind in "fc"]
-        return [k for k in found if not (self.factored and k == 1)]
+        return [k for k in found if not (self.factored and k == 1) and k not in self.fixed]
 
     def stepped(self, xs: Sequence[Any], k: int, step: Any) -> list[Any]:
         """Operands, and what else comes after them, with a step added to one."""
@@ -247,6 +252,10 @@ TWO: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "xlog1py": (positive, lambda x, y: x * math.log1p(y)),
     "beta": (positive, lambda x, y: math.exp(math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y))),
     "betaln": (positive, lambda x, y: math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)),
+    "boxcox": (positive, lambda x, p: (x**p - 1) / p),
+    "boxcox1p": (positive, lambda x, p: ((1 + x) ** p - 1) / p),
+    "inv_boxcox": (positive, lambda y, p: (1 + p * y) ** (1 / p)),
+    "inv_boxcox1p": (positive, lambda y, p: (1 + p * y) ** (1 / p) - 1),
     "rel_entr": (positive, lambda x, y: x * math.log(x / y)),
     "kl_div": (positive, lambda x, y: x * math.log(x / y) - x + y),
 }
@@ -1727,6 +1736,21 @@ def _other() -> dict[Any, list[Sample]]:
             for n in (0, 1, 2)
             for scaled in (False, True)
         ],
+        ParameterSlope: [
+            Sample(
+                ParameterSlope(of, orders),
+                (within(*bounds)(3), *[positive(2, 3, seed=k) for k in range(more)], x),
+                _slope_by_differences(of, orders),
+                label=f"{of} {orders}",
+            )
+            for of, orders, bounds, more, x in (
+                ("gammainc", (1,), (0.5, 2), 0, positive(2, 3)),
+                ("gammainc", (2,), (0.5, 2), 0, positive(2, 3)),
+                ("betainc", (1, 0), (0.5, 2), 1, within(0.1, 0.9)(2, 3)),
+                ("betainc", (1, 1), (0.5, 2), 1, within(0.1, 0.9)(2, 3)),
+                ("zeta", (1,), (1.5, 3), 0, positive(2, 3)),
+            )
+        ],
         special.Polygamma: [
             Sample(
                 special.Polygamma(n),
@@ -1736,6 +1760,25 @@ def _other() -> dict[Any, list[Sample]]:
             for n in (1, 2)
         ],
     }
+
+
+def _slope_by_differences(of: str, orders: tuple[int, ...]) -> Reference:
+    """The derivative in the first parameters, by differences of fifty digits."""
+    functions: dict[str, Callable[..., Any]] = {
+        "gammainc": lambda a, x: mpmath.gammainc(a, 0, x, regularized=True),
+        "betainc": lambda a, b, x: mpmath.betainc(a, b, 0, x, regularized=True),
+        "zeta": mpmath.zeta,
+    }
+
+    def slope(*xs: float) -> float:
+        with mpmath.workdps(50):
+            first, last = xs[: len(orders)], xs[len(orders)]
+            along = lambda *p: functions[of](*p, last)  # noqa: E731
+            one = len(orders) == 1
+            found = mpmath.diff(along, first[0] if one else first, orders[0] if one else orders)
+            return float(found)
+
+    return each(slope)
 
 
 def _bessel_series(n: int, x: Any) -> Any:
@@ -1864,6 +1907,7 @@ def _picked(larger: bool) -> Reference:
 OF_COMPLEX = {"real", "imag", "conj", "cartesian", "fft", "rfft", "irfft"}
 OF_COMPLEX |= {"hermitian_cholesky", "hermitian_eigh", "complex_eig", "complex_svd"}
 OF_COMPLEX |= {"complex_slogdet"}
+OF_COMPLEX |= {"wofz", "lambertw", "hankel1", "hankel1e", "hankel2", "hankel2e"}
 
 
 @cache
@@ -1887,10 +1931,16 @@ def samples() -> dict[str, list[Sample]]:
         **of_matrices(),
     }
     found: dict[str, list[Sample]] = {}
+    by_scipy = {name: (operands, fixed) for name, operands, fixed in special_operands()}
     for name, entry in primitives().items():
         if name in OF_COMPLEX:
             continue
-        if isinstance(entry, Elementwise):
+        if name in by_scipy:
+            operands, fixed = by_scipy[name]
+            one = each(lambda *row, entry=entry: entry.evaluate(*row), float)
+            smooth = name not in NOT_SMOOTH
+            found[name] = [Sample(entry, tuple(operands), one, smooth, fixed=fixed)]
+        elif isinstance(entry, Elementwise):
             found[name] = list(_elementwise(name, entry))
         else:
             found[name] = structural.get(entry, [])

@@ -351,9 +351,8 @@ def one_type(aval: Aval) -> Aval:
 
 
 class Builder:
-    """Records calls and hands out variables, in order; `finish` makes the tape.
-
-    Those of a run are `recorded`, if they are to be held as rounds (see `ir.recorded`)."""
+    """Records calls and hands out variables, in order; `finish` makes the tape. Those of a run are
+    `recorded`, if they are to be held as rounds (see `ir.recorded`)."""
 
     def __init__(self, name: str, recorded: Any = None) -> None:
         self.name = name

@@ -79,17 +79,27 @@ hankel1e, hankel2e = _hankel("hankel1e", -1j), _hankel("hankel2e", 1j)
 # ---- spherical ones: (2n + 1) f_n' = n f_(n-1) - (n+1) f_(n+1) (DLMF 10.51.2, 10.51.5)
 
 
-def _spherical(name: str, below: int, above: int) -> SciPys:
-    def partials(out: Any, n: Any, x: Any) -> Any:
+def _spherical(name: str, below: int, above: int) -> tuple[SciPys, SciPys]:
+    """The function, and its derivative, for which the same holds."""
+
+    def partials(name: str, n: Any, x: Any) -> Any:
         of, m = _named(name), as_real(n, x)
         lower = of(where(n > 0, n - 1, n), x) * (m * below)
         return ORDER, (lower + of(n + 1, x) * ((m + 1) * above)) / (m * 2 + 1)
 
-    return SciPys(name, partials)
+    function = SciPys(name, lambda out, n, x: (ORDER, slope(n, x)))
+    slope = SciPys(
+        f"{name}_d",
+        lambda out, n, x: partials(f"{name}_d", n, x),
+        f"{name}({{0}}, {{1}}, derivative=True)",
+    )
+    return function, slope
 
 
-spherical_jn, spherical_yn = _spherical("spherical_jn", 1, -1), _spherical("spherical_yn", 1, -1)
-spherical_in, spherical_kn = _spherical("spherical_in", 1, 1), _spherical("spherical_kn", -1, -1)
+spherical_jn, spherical_jn_d = _spherical("spherical_jn", 1, -1)
+spherical_yn, spherical_yn_d = _spherical("spherical_yn", 1, -1)
+spherical_in, spherical_in_d = _spherical("spherical_in", 1, 1)
+spherical_kn, spherical_kn_d = _spherical("spherical_kn", -1, -1)
 
 # ---- Kelvin functions: w = ber + i bei has w'' = i w - w' / x (DLMF 10.61)
 

@@ -206,10 +206,15 @@ def _elliprg_partials(out: Any, x: Any, y: Any, z: Any) -> Any:
 elliprd: SciPys = SciPys("elliprd", _elliprd_partials)
 elliprf = SciPys("elliprf", _elliprf_partials)
 elliprg = SciPys("elliprg", _elliprg_partials)
-elliprc = SciPys(
-    "elliprc",
-    lambda out, x, y: (elliprd(y, y, x) * (-1 / 6), elliprd(x, y, y) * (-1 / 3)),
-)
+
+
+def _elliprc_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """R_F(x, y, y), which is homogeneous of degree -1/2."""
+    along_x = elliprd(y, y, x) * (-1 / 6)
+    return along_x, -((out * 0.5 + x * along_x) / y)
+
+
+elliprc = SciPys("elliprc", _elliprc_partials)
 
 
 def _agm_partials(out: Any, a: Any, b: Any) -> tuple[Any, Any]:

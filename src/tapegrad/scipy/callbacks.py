@@ -25,6 +25,7 @@ from tapegrad.errors import TapeError, TraceError, UnsupportedError
 from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.control import CallTape
+from tapegrad.primitives.views import BroadcastTo
 from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.transformations import Jit
 from tapegrad.tracing.alike import are_alike, marks_of
@@ -33,8 +34,8 @@ from tapegrad.tracing.frontend.answering import has_traced, stacked
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.run import Traced, input_aval, own_result, plain_value, replay, trace_function
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import current_trace, traces_under_way
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.trace import current_trace, innermost, traces_under_way
+from tapegrad.tracing.tracer import Tracer, record
 
 MOST = 16  # ways that a function may take
 
@@ -122,7 +123,8 @@ class Callback:
             places.append(at)
         self.ways.append(traced.without_values())
         self._places.append(places)
-        self.__dict__.pop("values", None)
+        for known in ("values", "tape", "pulled"):
+            self.__dict__.pop(known, None)
         return traced
 
     @cached_property
@@ -143,6 +145,35 @@ class Callback:
         like = zip(xs, self.xs, strict=True)
         self._trace([x if type(x) is type(y) else np.float64(x) for x, y in like])
         return self(*xs)
+
+    def slopes(self, *xs: Any) -> np.ndarray:
+        """The derivatives of a scalar by all traced values that it reaches."""
+        values = [*self.fitting(xs), *self.values]
+        return joined(METHODS["run"](self.pulled, values))
+
+    @cached_property
+    def pulled(self) -> Tape:
+        """The tape of these."""
+        first = len(self.xs)
+        wrt = [
+            first + k for k, x in enumerate(self.p) if isinstance(x, Tracer) and x.dtype.kind == "f"
+        ]
+        out = self.tape.outputs[0]
+        tape = METHODS["pulled"](replace(self.tape, outputs=(out,), output_names=()), wrt)
+        builder = Builder(self.name)
+        xs = [builder.input(v.aval) for v in tape.inputs[:-1]]
+        (seed,) = builder.call(BroadcastTo(out.shape), [Literal(np.float64(1))])
+        return builder.finish(builder.call(CallTape(tape), [*xs, seed]))
+
+    def applied(self, *xs: Any) -> Any:
+        """What the function returns for tracers, on their tape. It isn't called: all ways that it
+        takes are known."""
+        xs = tuple([x if isinstance(x, Tracer) else np.asarray(x, float)[()] for x in xs])
+        operands = [*xs, *self.p]
+        tracers = [x for x in operands if isinstance(x, Tracer)]
+        if not tracers:
+            return _result(METHODS["run"](self.tape, operands))
+        return record(innermost(tracers), CallTape(self.tape), operands)
 
     def fitting(self, xs: Sequence[Any]) -> list[Any]:
         """What SciPy passes, as the tapes take it."""
@@ -173,6 +204,11 @@ class Callback:
         what = f"which way {self.name} takes"
         builder.guards.append(Guard(some, Literal(np.True_), what, None))
         return builder.finish(outs)
+
+
+def joined(parts: Sequence[Any]) -> np.ndarray:
+    """The elements of arrays as those of one."""
+    return np.concatenate([np.zeros(0), *[np.reshape(x, -1) for x in parts]])
 
 
 def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
@@ -227,7 +263,8 @@ def _holds(builder: Builder, tape: Tape, operands: Sequence[Any]) -> Any:
 class Runner:
     """A callback's tape as later calls run it: played, and compiled where that pays."""
 
-    def __init__(self, tape: Tape, name: str) -> None:
+    def __init__(self, tape: Tape, name: str, pulled: Callable[[], Tape] | None = None) -> None:
+        self.pulled = pulled
         self.count, self.name = len(tape.outputs), name
         self.expected = [guard.expected for guard in tape.guards]
         operands = tuple([guard.operand for guard in tape.guards])
@@ -240,6 +277,11 @@ class Runner:
         flat.__name__ = name
         self.whole = whole
         self.run = Derived(flat, Jit(), "auto")
+
+    @cached_property
+    def slopes(self) -> Runner:
+        assert self.pulled is not None
+        return Runner(self.pulled(), f"slopes of {self.name}")
 
     def on(self, p: Sequence[Any]) -> Callable[..., Any]:
         """The function of what SciPy passes; `Other` where none of its ways is right."""
@@ -256,4 +298,9 @@ class Runner:
                     raise Other
             return _result(found[: self.count])
 
+        def slopes(*xs: Any) -> np.ndarray:
+            found = self.slopes.on(p)(*xs)
+            return joined(found if isinstance(found, tuple) else [found])
+
+        vars(f)["slopes"] = slopes
         return f

@@ -89,7 +89,7 @@ class Outside:
 
     def record(self, rule: Any = None, why: str = "", visible: int = 1) -> list[Any]:
         """The results, recorded, but for how it has ended."""
-        runners = [Runner(c.tape, c.name) for c in self.callbacks]
+        runners = [Runner(c.tape, c.name, lambda c=c: c.pulled) for c in self.callbacks]
         ends = [len(c.p) for c in self.callbacks]
         types = tuple([Aval(x.shape, x.dtype) for x in self.values])
         first = len(self.lead) + len(self.given)
@@ -100,8 +100,9 @@ class Outside:
                 fs.append(runner.on(xs[start : start + count]))
                 start += count
             try:
-                found = self._solved(fs, xs[:first])
-                return found if len(found) == len(types) else [np.int64(OFF)]
+                found = [np.asarray(x) for x in self._solved(fs, xs[:first])]
+                if [x.shape for x in found] == [x.shape for x in types]:
+                    return found
             except Other:
                 pass
             except Exception as error:
@@ -164,6 +165,23 @@ def _number_of(error: Exception) -> int:
 
 def operand(x: Any) -> Any:
     return x if isinstance(x, Tracer) else np.asarray(x)[()]
+
+
+class Constant:
+    """The rules of a call whose results are taken for constants."""
+
+    def backward(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        return [None] * len(xs)
+
+    def forward(self, ts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        return [None] * len(outs)
+
+
+def stopped(x: Any) -> Any:
+    """A value without a derivative."""
+    from tapegrad.primitives.elementwise import stop_gradient
+
+    return stop_gradient(x) if isinstance(x, Tracer) else x
 
 
 def _first(tape: Tape) -> Tape:

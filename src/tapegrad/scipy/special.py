@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.special
+from scipy.special import _spherical_bessel
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
@@ -23,7 +24,13 @@ from tapegrad.primitives.extrema import LogSumExp
 from tapegrad.primitives.special import Polygamma
 from tapegrad.scipy.declaring import stands_for
 from tapegrad.tracing.frontend.memory import scalar
-from tapegrad.tracing.frontend.operands import as_operand, as_tracer, cast
+from tapegrad.tracing.frontend.operands import (
+    as_operand,
+    as_tracer,
+    cast,
+    common_dtype,
+    is_weak,
+)
 from tapegrad.tracing.frontend.reducing import reduced
 from tapegrad.tracing.frontend.ufuncs import applied
 from tapegrad.tracing.source import at_line
@@ -57,6 +64,11 @@ def _constant(x: Any) -> Any:
     return ew.stop_gradient(x) if isinstance(x, Tracer) else x
 
 
+def _strong(x: Any) -> Any:
+    """What np.asarray makes of an argument: Python's numbers are arrays of 64 bits."""
+    return x if isinstance(x, Tracer) else np.asarray(x)
+
+
 # ---- of exponentials
 
 
@@ -78,36 +90,37 @@ def logsumexp(
     if b is None and not return_sign:
         a = np.atleast_1d(_floating(as_tracer(a)))
         return reduced(partial(LogSumExp, apart=True), a, axis, keepdims)
-    a = as_operand(a)
-    weights = as_operand(1 if b is None else b)
-    a, b = np.broadcast_arrays(
-        *[np.atleast_1d(x) for x in (as_tracer(a, b), as_tracer(weights, a))]
-    )
+    weak = b is None or is_weak(b)
+    a, b = (as_tracer(x, a, b) for x in (a, 1 if b is None else b))
     if a.dtype.kind == "c" or b.dtype.kind == "c":
         raise UnsupportedError(
             f"scipy.special.logsumexp of complex numbers with weights isn't supported{at_line()}. "
             "Use np.log(np.sum(b * np.exp(a)))"
         )
-    if 0 in a.shape:
-        out = reduced(LogSumExp, a * 1.0, axis, keepdims)
+    dtype = common_dtype(a * 1.0, 1.0 if weak else b)
+    a, b = np.broadcast_arrays(*[np.atleast_1d(cast(x, dtype)) for x in (a, b)])
+    if a.size == 0:
+        out = reduced(LogSumExp, a, axis, keepdims)
         return (out, np.sign(out)) if return_sign else out
-    counted = np.where(b == 0, -np.inf, a)  # what has no weight adds nothing, whatever it is
-    top = _plain_max(counted, axis)
-    terms = b * np.exp(a - top)
-    terms = np.where(np.logical_and(b == 0, np.logical_not(np.isfinite(terms))), 0.0, terms)
-    total = np.sum(terms, axis=axis, keepdims=True)
-    sign = np.sign(total)
-    size = np.abs(total) if return_sign else total
-    out = _exact(np.log(size) + top, counted, b, terms, top, axis, return_sign)
+    out, sign = _weighted(a, b, axis, return_sign)
     if not keepdims:
         out, sign = (np.squeeze(x, axis=axis) for x in (out, sign))
     return (out, sign) if return_sign else out
 
 
-def _exact(plain: Any, a: Any, b: Any, terms: Any, top: Any, axis: Any, signed: bool) -> Any:
-    """The value by log1p of the rest, with the largest elements taken out of the sum; what `plain`
-    has as derivatives is right."""
-    largest = a == top
+def _weighted(a: Any, b: Any, axis: Any, signed: bool) -> tuple[Any, Any]:
+    """log(sum(b exp(a))), or of the absolute value, and the sign.
+
+    The value is SciPy's: the largest elements are taken out of the sum, and the rest, as a share of
+    them, goes through log1p. Its derivatives are those of the plain formula. What isn't finite is
+    the formula's without anything taken out.
+    """
+    counted = np.where(b == 0, -np.inf, a)  # what has no weight adds nothing, whatever it is
+    top = _plain_max(counted, axis)
+    terms = b * np.exp(a - top)
+    terms = np.where(np.logical_and(b == 0, np.logical_not(np.isfinite(terms))), 0.0, terms)
+    total, direct = (np.sum(x, axis=axis, keepdims=True) for x in (terms, b * np.exp(a)))
+    largest = counted == top
     count = np.sum(np.where(largest, b, 0.0), axis=axis, keepdims=True)
     rest = np.sum(np.where(largest, 0.0, terms), axis=axis, keepdims=True)
     share = np.where(rest == 0, rest, rest / count)
@@ -115,8 +128,11 @@ def _exact(plain: Any, a: Any, b: Any, terms: Any, top: Any, axis: Any, signed: 
     value = np.log1p(np.where(share < -1, -share - 2, share)) + np.log(np.abs(count)) + top
     if not signed:
         value = np.where(sign < 0, np.nan, value)
-    good = np.logical_and(np.isfinite(value), np.isfinite(plain))
-    return np.where(good, plain + _constant(np.where(good, value - plain, 0.0)), plain)
+    finite = np.isfinite(value)
+    plain = np.log(np.abs(total) if signed else total) + top
+    exact = plain + _constant(np.where(finite, value - plain, 0.0))
+    out = np.where(finite, exact, np.log(np.abs(direct) if signed else direct))
+    return out, np.where(finite, sign, np.sign(direct))
 
 
 @stands_for(HOME)
@@ -145,9 +161,11 @@ def softplus(x: Any, **kwargs: Any) -> Any:
 @stands_for(HOME, parameters="n")
 def polygamma(n: Any, x: Any) -> Any:
     """The n-th derivative of digamma."""
+    if isinstance(n, list):
+        n = np.asarray(n)
     if isinstance(n, (int, np.integer)) and isinstance(x, Tracer):
-        like = scipy.special.gammaln
-        return scipy.special.digamma(x) if n == 0 else _applied(Polygamma(int(n)), like, x)
+        x = cast(x, float)  # n is an array of 64 bits, to SciPy
+        return scipy.special.digamma(x) if n == 0 else Polygamma(int(n))(x)
     factor = (-1.0) ** (n + 1) * scipy.special.gamma(n + 1.0)
     found = factor * _applied(special_gamma.zeta, scipy.special.beta, n + 1, x)
     return np.where(n == 0, scipy.special.digamma(x), found)
@@ -158,7 +176,7 @@ def zeta(x: Any, q: Any = None) -> Any:
     """Riemann's, or with q Hurwitz'."""
     if q is None:
         return _applied(special_gamma.riemann_zeta, scipy.special.gammaln, x)
-    return _applied(special_gamma.zeta, scipy.special.beta, x, q)
+    return _applied(special_gamma.zeta, scipy.special.powm1, x, q)
 
 
 @stands_for(HOME, parameters="d")
@@ -186,6 +204,7 @@ def _not_exact(name: str, exact: Any) -> None:
 def comb(N: Any, k: Any, *, exact: Any = False, repetition: Any = False) -> Any:
     """N! / (k! (N - k)!) where 0 <= k <= N, else 0."""
     _not_exact("comb", exact)
+    N, k = _strong(N), _strong(k)
     if repetition:
         none_chosen = np.logical_and(k == 0, N >= 0)
         return np.where(none_chosen, 1.0, scipy.special.binom(N + k - 1, k))
@@ -197,6 +216,7 @@ def comb(N: Any, k: Any, *, exact: Any = False, repetition: Any = False) -> Any:
 def perm(N: Any, k: Any, exact: Any = False) -> Any:
     """N! / (N - k)! where 0 <= k <= N, else 0."""
     _not_exact("perm", exact)
+    N, k = _strong(N), _strong(k)
     inside = np.logical_and(np.logical_and(k <= N, N >= 0), k >= 0)
     return np.where(inside, scipy.special.poch(N - k + 1, k), 0.0)
 
@@ -205,14 +225,15 @@ def perm(N: Any, k: Any, exact: Any = False) -> Any:
 def factorial(n: Any, exact: Any = False) -> Any:
     """Gamma(n + 1), and 0 for n < 0."""
     _not_exact("factorial", exact)
-    n = cast(n, float) if np.ndim(n) and n.dtype != np.float64 else n
     below = n < 0
-    return np.where(below, 0.0, scipy.special.gamma(np.where(below, 1.0, n) + 1.0))
+    found = np.where(below, 0.0, scipy.special.gamma(np.where(below, 1.0, n) + 1.0))
+    return found if n._is_scalar() else cast(found, float)
 
 
 @stands_for(HOME)
 def diric(x: Any, n: Any) -> Any:
     """sin(n x/2) / (n sin(x/2)), which is 1 or -1 where sin(x/2) is 0, for whole n > 0."""
+    x, n = _strong(x), _strong(n)
     x, n = np.broadcast_arrays(x + 0.0 * n, n + 0.0 * x)
     least = 1e-7 if x.dtype == np.float64 else 1e-3
     half = x / 2
@@ -239,6 +260,7 @@ def _derivatives(name: str, function: np.ufunc, sign: int, turn: int = 1) -> Non
     def found(v: Any, z: Any, n: Any = 1) -> Any:
         if int(n) != n or n < 0:
             raise ValueError("n must be a non-negative integer")
+        v = _strong(v) if n else v
         return turn ** int(n) * _derivative(function, v, z, int(n), sign)
 
     found.__name__ = name
@@ -254,17 +276,12 @@ _derivatives("kvp", scipy.special.kv, 1, -1)
 
 
 def _spherical(name: str) -> None:
-    primitive = getattr(special_bessel, name)
+    plain, slope = (getattr(special_bessel, name + more) for more in ("", "_d"))
+    like = getattr(_spherical_bessel, f"_{name}", scipy.special.eval_legendre)
 
     def found(n: Any, z: Any, derivative: Any = False) -> Any:
-        n = np.asarray(n).astype(np.int64) if not isinstance(n, Tracer) else n.astype(np.int64)
-        if not derivative:
-            return _applied(primitive, scipy.special.eval_legendre, n, z)
-        of = partial(_applied, primitive, scipy.special.eval_legendre)
-        below = -1 if name == "spherical_kn" else 1
-        above = 1 if name == "spherical_in" else -1
-        lower = np.where(n > 0, n, 0) * below * of(np.maximum(n - 1, 0), z)
-        return (lower + (n + 1) * above * of(n + 1, z)) / (2 * n + 1)
+        n = n.astype(np.int64) if isinstance(n, Tracer) else np.asarray(n).astype(np.int64)
+        return _applied(slope if derivative else plain, like, n, z)
 
     found.__name__ = name
     stands_for(HOME, parameters="derivative")(found)
