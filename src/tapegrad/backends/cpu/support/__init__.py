@@ -19,6 +19,7 @@ from tapegrad.backends.cpu.support import (
     compiling,
     complexes,
     composed,
+    gammas,
     lapack,
     outline,
     scalars,
@@ -32,6 +33,7 @@ MODULES = (
     *(layout, loading, linking, arrays, scalars, unrolled, blocks, blas, lapack, outline, syntax),
     translation,
     composed,
+    gammas,
     complexes,
     compiling,
     threads,
@@ -40,7 +42,7 @@ MODULES = (
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
-    modules = (arrays, complexes, scalars, composed, blas, lapack, compiling, threads)
+    modules = (arrays, complexes, scalars, composed, gammas, blas, lapack, compiling, threads)
     found = {name: x for module in modules for name, x in vars(module).items()}
     return {name: x for name, x in found.items() if not name.startswith("__")}  # of the modules
 
