@@ -103,6 +103,29 @@ def test_one_place_sees_operands_of_all_kinds(first: Any) -> None:
     same(f, first)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_numbers_of_pythons_that_stand_for_an_arrays(dtype: type) -> None:
+    """An element of a float64 array as a number of Python's has the type of that element on the
+    tape, and doesn't widen what it meets."""
+    others = [np.float32(1.5), np.float64(1.5), 0.3, 2, np.ones(2, np.float32)]
+    operators = [operator.mul, operator.sub, np.add, np.maximum, operator.truediv]
+
+    def f(x: Any) -> Any:
+        y = x.item()
+        numbers = [x, y, np.float32(1.0) * x, y * 1.0, np.float64(y), x.tolist() + 1, np.abs(y)]
+        return [
+            (apply(other, number), apply(number, other))
+            for apply in operators
+            for other in others
+            for number in numbers
+        ]
+
+    for x in (dtype(0.7), dtype(0.9)):
+        for found, wanted in zip(trace(f, x)[0], f(x), strict=True):
+            for a, b in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(a, b, strict=True)
+
+
 def test_one_place_sees_arrays_of_all_shapes() -> None:
     def f(x: Any) -> Any:
         total = 0.0

@@ -140,7 +140,8 @@ def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
             if kwargs or len(inputs) > 2 or method != "__call__":
                 return numpys(ufunc, method, inputs, kwargs)
             frame = _getframe(1)
-            place = id(frame.f_code), frame.f_lasti, id(self._aval)
+            at = -1 - frame.f_lasti if self._weak else frame.f_lasti  # whose number it is
+            place = id(frame.f_code), at, id(self._aval)
             known = places.get(place)
             if known is _VAIN:
                 return numpys(ufunc, method, inputs, kwargs)
