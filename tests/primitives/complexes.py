@@ -276,6 +276,7 @@ def _transforms() -> Iterator[Sample]:
 
 
 OWN = {"lu", "pinv", "qr", "ranked", "sylvester", "expm", "logm", "sqrtm"}
+OWN |= {"sparse_product", "sampled", "sparse_solve", "expm_product"}
 
 
 def complex_samples() -> list[Sample]:

@@ -173,9 +173,9 @@ def test_bad_parameters_give_nan(name):
         p[k] = np.array([-1.5, 0.0, np.nan])
         assert not differs(trace(lambda x, *p: method(x, *p), at, *p)[0], method(at, *p))
     if not law.discrete:
-        f = lambda x, s: method(x, *SHAPES[name], scale=s)
         s = np.array([-1.0, 0.0, np.nan, 2.0])
-        assert not differs(trace(f, at, s)[0], f(at, s))
+        found = trace(lambda x, s: method(x, *SHAPES[name], scale=s), at, s)[0]
+        assert not differs(found, method(at, *SHAPES[name], scale=s))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -185,7 +185,10 @@ def test_outside_of_the_support_slopes_are_zero():
         dist, shapes = getattr(stats, name), SHAPES.get(name, ())
         x = np.array([-3.0, 7.0 if name == "weibull_max" else -2.0])
         for of in (dist.logpdf, dist.pdf, dist.cdf, dist.sf):
-            f = lambda x, s, *p, of=of: np.sum(np.where(np.isfinite(x), of(x, *p, 0.5, s), 0.0))
+
+            def f(x, s, *p, of=of):
+                return np.sum(np.where(np.isfinite(x), of(x, *p, 0.5, s), 0.0))
+
             inside = -4.0 if name == "weibull_max" else 0.9
             found = grad(f, argnums=(0, 1), compile="never")(np.array([7.0, inside]), 2.0, *shapes)
             assert np.all(np.isfinite(found[0])) and np.isfinite(found[1]), (name, of)
@@ -203,7 +206,10 @@ def same(g, f, *args):
 def test_later_calls_follow_frozen_distributions_and_arrays():
     y, loc, scale = np.linspace(0.1, 1, 4), np.array([0.1, 0.2, 0.3, 0.4]), [1.0, 2.0, 3.0, 4.0]
     held = stats.norm(loc=loc, scale=2.0)
-    f = lambda x: held.logpdf(x).sum() + stats.norm.cdf(x, loc, scale).sum()
+
+    def f(x):
+        return held.logpdf(x).sum() + stats.norm.cdf(x, loc, scale).sum()
+
     g = value_and_grad(f, compile="never")
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it isn't traced each time
@@ -282,7 +288,7 @@ def test_numbers_are_drawn_as_scipy_draws_them():
             r = make(3)
             wanted = [f(r, 1.3) for _ in range(3)]
             r = make(3)
-            g = value_and_grad(lambda m, f=f: f(r, m), compile="never")
+            g = value_and_grad(lambda m, f=f, r=r: f(r, m), compile="never")
             found = [g(1.3) for _ in range(3)]
             np.testing.assert_allclose([v for v, _ in found], wanted, rtol=1e-13)
             slope = (f(make(3), 1.3 + 1e-6) - f(make(3), 1.3 - 1e-6)) / 2e-6
