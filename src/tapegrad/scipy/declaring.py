@@ -190,6 +190,12 @@ _KEYWORDS = inspect.Parameter.VAR_KEYWORD
 _PLAIN = (bool, int, float, str)
 
 
+def declare_method(cls: type, name: str, answer: Any, always: bool = False) -> None:
+    """Declare what answers a method, and notes itself what it reads of the object."""
+    answer.notes = (cls,)
+    declare(cls, name, answer, when=_always if always else any_traced)
+
+
 def seen(x: Any) -> Any:
     """An object of which an answer reads attributes: a later call compares all of them."""
     here = following.observer

@@ -6,8 +6,40 @@ all of them have in common.
 
 from __future__ import annotations
 
-from tapegrad.scipy.stats import bounded, discrete, half_line, methods, real_line, tails
+from tapegrad.scipy.stats import (
+    bounded,
+    discrete,
+    drawing,
+    half_line,
+    joint,
+    methods,
+    real_line,
+    statistics,
+    tails,
+)
 
 HOME = "scipy.stats"
+REFUSED = {
+    "fit": "a minimiser of the negative log likelihood, -np.sum(dist.logpdf(data, *parameters))",
+    "gaussian_kde": "logsumexp of the kernels' log densities, norm.logpdf(x[:, None], data, width)",
+    """
+    alpha argus bradford crystalball dpareto_lognorm exponpow fatiguelife foldcauchy gausshyper
+    genexpon genhalflogistic genhyperbolic geninvgauss irwinhall jf_skew_t kappa3 kappa4 ksone kstwo
+    kstwobign landau levy_stable mielke ncf nct ncx2 norminvgauss pearson3 powerlognorm powernorm
+    rdist recipinvgauss rel_breitwigner studentized_range trapezoid truncpareto truncweibull_min
+    tukeylambda poisson_binom nchypergeom_fisher nchypergeom_wallenius nhypergeom skellam zipfian
+    """: "the logarithm of its density, written in NumPy's functions",
+}
 
-__all__ = ["HOME", "bounded", "discrete", "half_line", "methods", "real_line", "tails"]
+__all__ = [
+    "HOME",
+    "bounded",
+    "discrete",
+    "drawing",
+    "half_line",
+    "joint",
+    "methods",
+    "real_line",
+    "statistics",
+    "tails",
+]

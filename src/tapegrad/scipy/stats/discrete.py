@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.scipy.stats.laws import both, law, where
+from tapegrad.scipy.stats.laws import both, law, where, zeta
 
 
 def _whole(n: Any) -> Any:
@@ -197,11 +197,21 @@ law(
     var=lambda low, high: ((high - low) ** 2 - 1) / 12.0,
     entropy=lambda low, high: np.log(high - low),
 )
+
+
+def _zipf_moment(a: Any, n: int) -> Any:
+    exists = a > n + 1
+    safe = where(exists, a, n + 2.0)
+    return where(exists, zeta(safe - n) / zeta(safe), np.inf)
+
+
 law(
     "zipf",
-    logpdf=lambda k, a: -a * np.log(k) - np.log(sc.zeta(a, 1.0)),
+    logpdf=lambda k, a: -a * np.log(k) - np.log(zeta(a)),
     valid=lambda a: a > 1,
     within=lambda a: 1.0,
+    mean=lambda a: _zipf_moment(a, 1),
+    var=lambda a: _zipf_moment(a, 2) - _zipf_moment(a, 1) ** 2,
     rvs=lambda rng, size, a: rng.zipf(a, size=size),
 )
 law(

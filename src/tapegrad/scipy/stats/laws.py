@@ -25,6 +25,8 @@ from scipy import stats
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.special import Polygamma
+from tapegrad.primitives.special_gamma import riemann_zeta
+from tapegrad.scipy.refusing import advice_on
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.operands import as_tracer, recorded
 from tapegrad.tracing.source import at_line
@@ -104,12 +106,12 @@ def law_of(dist: Any, method: str) -> Law:
     found = _laws.get(_key(dist))
     if found is None:
         kind = "density" if isinstance(dist, stats.rv_continuous) else "mass function"
-        own = type(dist).__module__.startswith("scipy.")
-        what = f"scipy.stats.{dist.name}" if own else f"{type(dist).__name__}, a class of your own,"
-        raise UnsupportedError(
-            f"{method} of {what} can't be traced{at_line()}. Write the logarithm of its {kind} as "
-            "a function of NumPy's functions, and call that"
-        )
+        if type(dist).__module__.startswith("scipy."):
+            name, advice = f"scipy.stats.{dist.name}", advice_on("scipy.stats", dist.name)
+        else:
+            name = f"{type(dist).__name__}, a class of your own,"
+            advice = f"Use the logarithm of its {kind}, written in NumPy's functions"
+        raise UnsupportedError(f"{method} of {name} can't be traced{at_line()}. {advice}")
     return found
 
 
@@ -399,6 +401,10 @@ def norm_pdf(x: Any) -> Any:
 
 def trigamma(x: Any) -> Any:
     return recorded(x, Polygamma(1), x) if isinstance(x, Tracer) else sc.polygamma(1, x)
+
+
+def zeta(s: Any) -> Any:
+    return recorded(s, riemann_zeta, s) if isinstance(s, Tracer) else sc.zeta(s, 1.0)
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:

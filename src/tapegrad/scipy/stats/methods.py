@@ -15,9 +15,10 @@ from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.scipy.declaring import Carrier, any_traced, as_parameter
+from tapegrad.scipy.declaring import Carrier, any_traced, as_parameter, declare_method
+from tapegrad.scipy.refusing import advice_on
 from tapegrad.scipy.stats.laws import Located, law_of, prepared
-from tapegrad.tracing.answers import declare, declare_calls
+from tapegrad.tracing.answers import declare_calls
 from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import following, unobserved
@@ -65,7 +66,7 @@ def _answer(cls: Any, name: str, split: Callable[..., tuple[Any, Any, Any]]) -> 
         given, args, kwds = split(*args, **kwds)
         return settle(ask(dist, name, given, args, kwds), args, certain=False)
 
-    declare(cls, name, called, when=any_traced)
+    declare_method(cls, name, called)
 
 
 def _first(key: str) -> Callable[..., tuple[Any, Any, Any]]:
@@ -88,14 +89,15 @@ def _of_stats(*args: Any, **kwds: Any) -> tuple[Any, Any, Any]:
     return (kwds.pop("moments", "mv"),), args, kwds
 
 
-def _refuse(cls: Any, name: str, advice: str) -> None:
+def _refuse(cls: Any, name: str, advice: str = "") -> None:
     @functools.wraps(getattr(cls, name))
     def refused(dist: Any, *args: Any, **kwds: Any) -> Any:
         raise UnsupportedError(
-            f"{name} of scipy.stats.{dist.name} can't be traced{at_line()}. {advice}"
+            f"{name} of scipy.stats.{dist.name} can't be traced{at_line()}. "
+            + (advice or advice_on("scipy.stats", dist.name))
         )
 
-    declare(cls, name, refused, when=any_traced)
+    declare_method(cls, name, refused)
 
 
 def _declare_methods() -> None:
@@ -104,9 +106,13 @@ def _declare_methods() -> None:
         for name in (*ALONG, *DENSITIES[discrete]):
             key = "q" if name in ("ppf", "isf") else "k" if discrete else "x"
             _answer(cls, name, _first(key))
-        for name, advice in REFUSED.items():
-            if hasattr(cls, name):
-                _refuse(cls, name, advice)
+    dists = [x for x in vars(stats).values() if isinstance(x, theirs.rv_generic)]
+    for cls in {cls for x in dists for cls in type(x).__mro__}:
+        for name in REFUSED.keys() & vars(cls).keys():
+            _refuse(cls, name, REFUSED[name])
+        if cls.__module__.endswith("_distns") or "levy_stable" in cls.__module__:
+            for name in {*ALONG, *DENSITIES[True], *DENSITIES[False]} & vars(cls).keys():
+                _refuse(cls, name)
     for name in WHOLE:
         _answer(theirs.rv_generic, name, lambda *args, **kwds: ((), args, kwds))
     _answer(theirs.rv_generic, "interval", _first("confidence"))
@@ -130,10 +136,9 @@ class Frozen(Carrier):
         return settle(ask(self.dist, name, given, self.args, self.kwds), given, certain=False)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("expect", "rvs"):
+        if name in REFUSED:
             raise UnsupportedError(
-                f"{name} of a frozen distribution can't be traced{at_line()}. "
-                + REFUSED.get(name, "Draw from a generator, rng.normal(loc, scale)")
+                f"{name} of a frozen distribution can't be traced{at_line()}. {REFUSED[name]}"
             )
         raise AttributeError(f"a frozen distribution has no attribute {name!r}")
 
@@ -141,7 +146,9 @@ class Frozen(Carrier):
 def _of_frozen(name: str, parameters: str) -> Callable[..., Any]:
     """A method of a frozen distribution: of ours, with traced parameters."""
     text = f"lambda self, {parameters}: self._asked({name!r}, {_names(parameters)})"
-    return unobserved(eval(text))
+    method: Any = unobserved(eval(text))
+    method.notes = (Frozen,)
+    return method
 
 
 def _names(parameters: str) -> str:
@@ -198,7 +205,7 @@ def _answer_frozen(cls: Any, name: str) -> None:
         done()
         return settle(found, given, certain=False)
 
-    declare(cls, name, called, when=any_traced)
+    declare_method(cls, name, called)
 
 
 def _declare_frozen() -> None:
@@ -211,7 +218,7 @@ def _declare_frozen() -> None:
     for kind in kinds:
         declare_calls(kind, freeze)
     for name in ("__call__", "freeze"):
-        declare(theirs.rv_generic, name, freeze, when=any_traced)
+        declare_method(theirs.rv_generic, name, freeze)
 
 
 _declare_methods()

@@ -121,6 +121,7 @@ law(
     logsf=lambda x, c, d: -d * np.log1p(x**c),
     sf=lambda x, c, d: np.exp(-d * np.log1p(x**c)),
     cdf=lambda x, c, d: -np.expm1(-d * np.log1p(x**c)),
+    logcdf=lambda x, c, d: np.log1p(-((1 + x**c) ** (-d))),
     ppf=lambda q, c, d: np.expm1(-np.log1p(-q) / d) ** (1 / c),
     isf=lambda q, c, d: np.expm1(-np.log(q) / d) ** (1 / c),
 )
@@ -173,6 +174,7 @@ law(
     mean=_f_mean,
     var=_f_var,
     entropy=_f_entropy,
+    finite=True,
     rvs=lambda rng, size, n, m: rng.f(n, m, size),
 )
 law(
