@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy import integrate
@@ -145,7 +147,7 @@ def test_stiff_equations():
 def test_what_isnt_known_of_equations_is_refused():
     for how in ({"events": lambda t, y: y[0] - 1.5}, {"dense_output": True}):
         with pytest.raises(UnsupportedError, match=next(iter(how))):
-            grad(lambda a: np.sum(hunted(P * a, **how).y))(1.0)
+            grad(lambda a: np.sum(hunted(P * a, **how).y))(1.0)  # noqa: B023
     assert hunted(P, dense_output=True).sol is not None
     with pytest.raises(UnsupportedError, match="quad"):
         grad(lambda a: integrate.dblquad(lambda y, x: a * x * y, 0, 1, 0, 1)[0])(1.0)
@@ -168,7 +170,7 @@ def test_integrals_at_later_calls():
     for w, b in ((1.0, 2.0), (25.0, 5.0), (2.0, np.inf), (1.5, 1.0)):
         value, (by_w, by_b) = g(w, b)
         np.testing.assert_allclose(value, f(w, b), rtol=1e-13)
-        np.testing.assert_allclose(by_w, slope(lambda w: f(w, b), w), rtol=1e-5, atol=1e-8)
+        np.testing.assert_allclose(by_w, slope(partial(f, b=b), w), rtol=1e-5, atol=1e-8)
         if np.isfinite(b):
             np.testing.assert_allclose(by_b, np.exp(-b) * np.sin(w * b), rtol=1e-9)
 

@@ -1,4 +1,4 @@
-"""What the table of calls doesn't hold of scipy.optimize: later calls, branches, errors, both modes."""
+"""What the table of calls doesn't hold of scipy.optimize: later calls, branches, errors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from scipy import optimize
 
 from tapegrad import grad, jit, map, scan, value_and_grad, vjp
+from tapegrad.core.request import Request
 from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.ir.tape import METHODS
 from tapegrad.pipeline import trace
-from tapegrad.core.request import Request
 
 MODES = ["never", "always"]
 
