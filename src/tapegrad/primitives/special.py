@@ -83,14 +83,14 @@ erfc = Elementwise(
 gammaln = Elementwise(
     "gammaln",
     _scipy("gammaln"),
-    "where({0} == -inf, {0}, lgamma({0}))",
+    "gammaln({0})",
     lambda out, x: (digamma(x),),
     cost=2 * FUNCTION,
 )
 digamma: Elementwise = Elementwise(
     "digamma",
     _scipy("digamma"),
-    "",
+    "digamma({0})",
     lambda out, x: (Polygamma(1)(x),),
     cost=4 * FUNCTION,
 )

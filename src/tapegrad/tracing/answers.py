@@ -221,8 +221,8 @@ def _heights(code: CodeType) -> list[int] | None:
 
 
 class Swapped:
-    """Stands for what a row is about in its module. The user's calls in a trace are answered; all
-    others get the original, at the cost of one look."""
+    # Stands for what a row is about in its module. The user's calls in a trace are answered; all
+    # others get the original, at the cost of one look.
 
     __slots__ = ("__weakref__", "answer")
 
@@ -258,6 +258,10 @@ class Swapped:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.answer.original, name)
+
+    @property
+    def __doc__(self) -> Any:  # type: ignore[override] # numpy.ma looks into it when it is imported
+        return self.answer.original.__doc__
 
     def __instancecheck__(self, x: Any) -> bool:
         return isinstance(x, self.answer.original)
