@@ -11,6 +11,7 @@ PIP = $(VENV) -m pip --disable-pip-version-check --quiet
 # Stamps: an environment is built again only when pyproject.toml changes.
 INSTALLED = .venv/.installed
 INSTALLED_BENCH = .venv/.installed-bench
+INSTALLED_DOCS = .venv/.installed-docs
 
 # The tests start many processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PROGRAMS ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz check golden bench
+.PHONY: help demo test fuzz check golden bench docs
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +45,9 @@ golden: $(INSTALLED)  ## rewrite the golden texts of the tests
 bench: $(INSTALLED_BENCH)  ## measure gradients beside JAX and others; ONLY='mlp*,call' some of them
 	$(VENV) benchmarks/run.py $(if $(ONLY),--only '$(ONLY)')
 
+docs: $(INSTALLED_DOCS)  ## build the site in site/
+	.venv/bin/mkdocs build --strict
+
 $(INSTALLED): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "tapegrad needs Python 3.11 or newer on the PATH" >&2; exit 1; }
 	@echo "installing into .venv (takes a minute or two the first time)"
@@ -54,4 +58,9 @@ $(INSTALLED): pyproject.toml
 $(INSTALLED_BENCH): $(INSTALLED)
 	@echo "installing the engines to compare with"
 	@$(PIP) install -e ".[bench]"
+	@touch $@
+
+$(INSTALLED_DOCS): $(INSTALLED)
+	@echo "installing what builds the site"
+	@$(PIP) install -e ".[docs]"
 	@touch $@

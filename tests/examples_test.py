@@ -46,6 +46,38 @@ def test_kalman_likelihood_finds_the_noises(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_hidden_markov_finds_the_known_optimum(tmp_path):
+    """Zucchini and MacDonald, Hidden Markov Models for Time Series, 2009: 13.1, 19.7, 29.7."""
+    picture = tmp_path / "quakes.png"
+    rates, likelihood = example("hidden_markov").main(picture)
+    np.testing.assert_allclose(np.sort(rates), [13.1, 19.7, 29.7], atol=0.1)
+    assert likelihood == pytest.approx(-328.5, abs=0.1)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_gaussian_process_finds_the_noise(tmp_path):
+    picture = tmp_path / "process.png"
+    (_, _, noise), slope = example("gaussian_process").main(picture)
+    assert 0.1 < noise < 0.2
+    assert slope < 1e-4
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_survival_finds_what_ages_machines(tmp_path):
+    picture, module = tmp_path / "survival.png", example("survival")
+    found, errors = module.main(picture)
+    assert np.all(np.abs(found - module.TRUTH) < 3 * errors)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_implicit_layer_finds_the_orbit(tmp_path):
+    picture, module = tmp_path / "orbit.png", example("implicit_layer")
+    found, errors = module.main(picture)
+    np.testing.assert_allclose(found[:4], module.TRUTH[:4], atol=0.1)
+    assert errors < 1.3
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_variational_inference_finds_the_posterior(tmp_path):
     picture = tmp_path / "posterior.png"
     (mean, deviation), (true_mean, true_deviation) = example("variational_inference").main(picture)

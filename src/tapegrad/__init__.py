@@ -11,6 +11,7 @@ from tapegrad.core import late as _late
 with _late.no_forks():  # whose children would wait for ever for what is half imported
     from tapegrad import methods as methods
     from tapegrad import random as random
+    from tapegrad import scipy as _scipy  # noqa: F401 (its functions are answered from now on)
     from tapegrad.api import (
         defvjp,
         grad,
@@ -56,13 +57,12 @@ __all__ = [
 ]
 
 if _typing.TYPE_CHECKING:
-    from tapegrad import linalg as linalg
     from tapegrad import numpy as numpy
 else:
 
     def __getattr__(name):
-        """The modules that wait until they are named: few programs need them."""
-        if name not in ("linalg", "numpy"):
+        """The module that waits until it is named: few programs need it."""
+        if name != "numpy":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import importlib
 
@@ -70,4 +70,4 @@ else:
             return importlib.import_module(f"{__name__}.{name}")
 
     def __dir__():
-        return sorted({*globals(), "linalg", "numpy"})
+        return sorted({*globals(), "numpy"})

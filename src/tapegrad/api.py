@@ -405,7 +405,8 @@ def defvjp(f: Function, *rules: Function | None, **named: Function | None) -> An
 
     Parameters
     ----------
-    f : what `primitive` returned.
+    f : what `primitive` returned; or a function of a library, such as `scipy.special.mathieu_a`:
+        where a traced program calls that, by whichever name, the rules hold.
     rules : a rule, or None, for each positional argument, in order.
     named : a rule, or None, for arguments by their names.
 
@@ -415,17 +416,15 @@ def defvjp(f: Function, *rules: Function | None, **named: Function | None) -> An
 
     Raises
     ------
-    ArgumentError : `f` isn't a primitive, there are more rules than arguments or one for an
+    ArgumentError : `f` isn't one of these, there are more rules than arguments or one for an
         argument that there isn't, or a rule isn't a function.
     RuleError : later, when a rule returned what can't be the cotangent of its argument.
     """
+    from tapegrad.tracing.adopting import adopted
     from tapegrad.tracing.custom import CustomPrimitive
 
     if not isinstance(f, CustomPrimitive):
-        raise ArgumentError(
-            f"defvjp needs a function declared with tapegrad.primitive, not {f!r}. Put @primitive "
-            "above its definition"
-        )
+        f = adopted(f)
     if f.traced:  # what was derived with the old rules is out of date
         clear_cache()
         f.traced = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tapegrad.core.request import python_of
 from tapegrad.errors import ArgumentError
 from tapegrad.typing import C, T
 
@@ -185,7 +186,7 @@ def while_loop(
     for f in (cond, body):
         if not callable(f):
             raise ArgumentError(f"while_loop needs functions, not {f!r}")
-    found: C = run(cond, body, init, max_rounds)
+    found: C = run(python_of(cond), python_of(body), init, max_rounds)
     return found
 
 
@@ -234,7 +235,7 @@ def cond(pred: Any, true_fn: Callable[..., T], false_fn: Callable[..., T], *oper
     for f in (true_fn, false_fn):
         if not callable(f):
             raise ArgumentError(f"cond needs functions, not {f!r}")
-    found: T = run(pred, (true_fn, false_fn), operands)
+    found: T = run(pred, (python_of(true_fn), python_of(false_fn)), operands)
     return found
 
 
@@ -243,4 +244,4 @@ def _scan(f: Any, init: Any, xs: Any, length: Any, reverse: bool, what: str) -> 
 
     if not callable(f):
         raise ArgumentError(f"{what} needs a function, not {f!r}")
-    return run(f, init, xs, length, reverse, what)
+    return run(python_of(f), init, xs, length, reverse, what)

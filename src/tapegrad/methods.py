@@ -36,6 +36,22 @@ def run(tape: Tape, values: Sequence[Any], own: Sequence[int] = ()) -> list[Any]
 
 
 @_method
+def pulled(tape: Tape, wrt: Sequence[int]) -> Tape:
+    """The tape of the cotangents of these inputs, for those of the outputs, its last inputs."""
+    from tapegrad.pipeline import derive
+
+    return derive(tape, wrt, seed=True, keep=())
+
+
+@_method
+def pushed(tape: Tape, wrt: Sequence[int]) -> Tape:
+    """The tape of the tangents of the outputs, for those of these inputs, its last inputs."""
+    from tapegrad.pipeline import derive_forward
+
+    return derive_forward(tape, wrt)
+
+
+@_method
 def repeat(loop: Any, xs: Sequence[Any]) -> Any:
     from tapegrad.backends.numpy.play import repeat_whole
 

@@ -13,11 +13,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.keeping import Checkpoint
 from tapegrad.differentiate.reverse import reverse
 from tapegrad.ir.inputs import renumbered
@@ -133,6 +135,16 @@ def derive(
     keep for it is said by `checkpoint`."""
     tape = run_passes(inline_calls(tape), BEFORE)  # custom calls stay: their rules are needed
     return reverse(tell_roots(tape), wrt, seed, keep, checkpoint=checkpoint)
+
+
+def derive_forward(tape: Tape, wrt: Sequence[int]) -> Tape:
+    """The tape of the outputs' tangents, for those of the inputs `wrt`, which are its last ones."""
+    found = forward(run_passes(inline_calls(tape), BEFORE), wrt)
+    return replace(
+        found,
+        outputs=found.outputs[len(tape.outputs) :],
+        output_names=found.output_names[len(tape.outputs) :],
+    )
 
 
 def settled(tape: Tape) -> Tape:

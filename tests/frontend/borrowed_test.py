@@ -264,7 +264,7 @@ def test_a_numpy_that_makes_arrays_otherwise_is_refused(name, monkeypatch):
     """As a later one may: what isn't known makes a plain array, and that holds nothing traced."""
     monkeypatch.delitem(borrowing._OURS, getattr(np, name))
     monkeypatch.setattr(borrowing, "_made", {})
-    borrowing._module.cache_clear()
+    borrowing.module.cache_clear()
     refused = 0
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -275,7 +275,7 @@ def test_a_numpy_that_makes_arrays_otherwise_is_refused(name, monkeypatch):
                 refused += isinstance(found, TapegradError)
                 assert not agreement.differs(agreement.outcome(f, Y), found, False), text
     finally:
-        borrowing._module.cache_clear()
+        borrowing.module.cache_clear()
     assert refused
 
 

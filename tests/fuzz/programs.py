@@ -18,9 +18,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from scipy import linalg
 from tests.fuzz import states, values
-
-from tapegrad import linalg
 
 MOST_ELEMENTS = 64
 TAB = "    "

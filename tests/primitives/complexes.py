@@ -12,9 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.special as sp
+from tests.primitives.matrices import of_complex_matrices
 from tests.primitives.samples import Sample, all_samples, each, normal, samples
 
-from tapegrad.primitives import complexes
+from tapegrad.primitives import complexes, special_bessel, special_elementary, special_integrals
 from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.fourier import FFT, IRFFT, RFFT, TURNED
@@ -138,6 +140,12 @@ def _own() -> Iterator[Sample]:
     for part in (complexes.real, complexes.imag, complexes.conj):
         yield Sample(part, (INFINITE,), part.ufunc, smooth=False, label="special")
         yield Sample(part, (z[:0],), part.ufunc, label="empty")
+    yield Sample(special_integrals.wofz, (z,), each(sp.wofz, complex))
+    branches = np.array([0, -1, 1])
+    yield Sample(special_elementary.lambertw, (branches, z), lambda k, z: sp.lambertw(z, k))
+    for name in ("hankel1", "hankel1e", "hankel2", "hankel2e"):
+        order, of = np.array([0.5, 1.0, 1.7]), each(getattr(sp, name), complex)
+        yield Sample(getattr(special_bessel, name), (order, z), of, fixed=(0,))
     wide, narrow = np.dtype(complex), np.dtype(np.complex64)
     yield Sample(AsType(wide), (x,), lambda x: x + 0j, narrow=AsType(narrow))
     yield Sample(AsType(wide), (np.arange(3),), lambda x: x + 0j, label="integers")
@@ -267,12 +275,16 @@ def _transforms() -> Iterator[Sample]:
     yield Sample(RFFT(0, "ortho"), (normal(4, 3),), lambda x: np.fft.rfft(x, axis=0, norm="ortho"))
 
 
+OWN = {"lu", "pinv", "qr", "ranked", "sylvester", "expm", "logm", "sqrtm"}
+OWN |= {"sparse_product", "sampled", "sparse_solve", "expm_product"}
+
+
 def complex_samples() -> list[Sample]:
     """Samples with complex operands, or results."""
-    found = [*_own(), *_transforms(), *_decompositions()]
+    found = [*_own(), *_transforms(), *_decompositions(), *of_complex_matrices()]
     for name, several in samples().items():
         for sample in several:
-            own = name in HOLDING or name in ("lu", "pinv", "qr") or sample.factored is not None
+            own = name in HOLDING or name in OWN or sample.factored is not None
             takes = sample.primitive.of_complex and not own
             if takes and any(x.dtype.kind == "f" for x in sample.operands):
                 found += _of(sample)

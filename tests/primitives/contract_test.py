@@ -340,10 +340,12 @@ def test_the_rule_differentiates(sample: Sample) -> None:
     ts = [random_like(operands[k], 200 + k) for k in wrt]
     keep = [np.zeros_like(r)[()] for r in evaluate(sample, operands)]
     # Cotangents of the first tape's outputs: nothing for the results, `ts` for the cotangents.
-    twice = reverse(once, range(len(once.inputs)), seed=True)
-    found = play(twice, *operands, *cts, *keep, *ts)[len(once.outputs) :]
     inputs = [*operands, *cts]
-    for k in [*wrt, *range(len(operands), len(inputs))]:
+    places = [*wrt, *range(len(operands), len(inputs))]
+    twice = reverse(once, places, seed=True)
+    slopes = play(twice, *operands, *cts, *keep, *ts)[len(once.outputs) :]
+    found = dict(zip(places, slopes, strict=True))
+    for k in places:
         if inputs[k].dtype.kind not in "fc":
             continue
         d = random_like(inputs[k], 300 + k)

@@ -14,9 +14,11 @@ from functools import cache
 from itertools import permutations
 from typing import Any
 
+import mpmath
 import numpy as np
 import scipy.linalg
 import scipy.special as sp
+from tests.primitives.special_samples import NOT_SMOOTH, special_operands
 
 from tapegrad.core.values import Span
 from tapegrad.ir.tape import Aval, Builder, Literal, Tape
@@ -36,6 +38,7 @@ from tapegrad.primitives.degenerate import (
 from tapegrad.primitives.determinants import Cofactors, Det
 from tapegrad.primitives.eigen import Eig
 from tapegrad.primitives.extrema import LogSumExp, Max, Min, PickedOver, SharedOver
+from tapegrad.primitives.filters import LinearFilter
 from tapegrad.primitives.kinks import Picked, Shared, Turned
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.norms import Known, Norm, NormPullback, Path
@@ -70,7 +73,8 @@ from tapegrad.primitives.solving import (
     SLogDet,
 )
 from tapegrad.primitives.sorting import ArgPartition, ArgSort, SearchSorted
-from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, Expm, PInv
+from tapegrad.primitives.special_gamma import ParameterSlope
+from tapegrad.primitives.spectral import QR, SVD, Complement, EigH, PInv
 from tapegrad.primitives.triangles import Triangle, TriangularSolve
 from tapegrad.primitives.views import (
     BroadcastTo,
@@ -96,7 +100,8 @@ class Sample:
     on complex operands, so a complex step gives derivatives to the last digit. `reverse` and
     `forward`: it has that rule. `reference` computes the result another way. `factored`: what
     makes operands 1 and 2 of operand 0, its LU factors; they follow it and have no derivatives.
-    `narrow` is the primitive for operands in single precision, if that is another one.
+    `narrow` is the primitive for operands in single precision, if that is another one. In the
+    operands numbered `fixed` no derivative is known.
     """
 
     primitive: Primitive
@@ -108,6 +113,7 @@ class Sample:
     forward: bool = True
     factored: Primitive | None = None
     narrow: Primitive | None = None
+    fixed: tuple[int, ...] = ()
     label: str = ""
 
     def __str__(self) -> str:
@@ -118,7 +124,7 @@ class Sample:
     def floats(self) -> list[int]:
         """The numbers of the operands that have derivatives."""
         found = [k for k, x in enumerate(self.operands) if x.dtype.kind in "fc"]
-        return [k for k in found if not (self.factored and k == 1)]
+        return [k for k in found if not (self.factored and k == 1) and k not in self.fixed]
 
     def stepped(self, xs: Sequence[Any], k: int, step: Any) -> list[Any]:
         """Operands, and what else comes after them, with a step added to one."""
@@ -257,6 +263,10 @@ TWO: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "xlog1py": (positive, lambda x, y: x * math.log1p(y)),
     "beta": (positive, lambda x, y: math.exp(math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y))),
     "betaln": (positive, lambda x, y: math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)),
+    "boxcox": (positive, lambda x, p: (x**p - 1) / p),
+    "boxcox1p": (positive, lambda x, p: ((1 + x) ** p - 1) / p),
+    "inv_boxcox": (positive, lambda y, p: (1 + p * y) ** (1 / p)),
+    "inv_boxcox1p": (positive, lambda y, p: (1 + p * y) ** (1 / p) - 1),
     "rel_entr": (positive, lambda x, y: x * math.log(x / y)),
     "kl_div": (positive, lambda x, y: x * math.log(x / y) - x + y),
 }
@@ -958,14 +968,6 @@ def _gram_schmidt(a: Any) -> Any:
     return q, np.triu(q.T @ a)
 
 
-def _series(a: Any) -> Any:
-    total = term = np.eye(len(a))
-    for k in range(1, 60):
-        term = term @ a / k
-        total = total + term
-    return total
-
-
 def _factored(
     primitive: Primitive,
     a: Any,
@@ -1058,7 +1060,23 @@ def _systems() -> dict[type, list[Sample]]:
             for a in (*[regular(*s) for s in batches], regular(3, 3)[::-1])
         ],
         **_banded(),
+        LinearFilter: [
+            Sample(
+                LinearFilter(), (normal(b), normal(a, seed=1) + 3.0, normal(*x, seed=2)), _filtered
+            )
+            for b, a, x in ((3, 2, (5,)), (1, 3, (2, 4)), (4, 1, (2, 2)), (2, 3, (1,)))
+        ],
     }
+
+
+def _filtered(b: Any, a: Any, x: Any) -> Any:
+    y = np.zeros(x.shape)
+    for t in range(x.shape[-1]):
+        lags = range(t + 1)
+        terms = [b[k] * x[..., t - k] for k in lags if k < len(b)]
+        terms += [-a[k] * y[..., t - k] for k in lags[1:] if k < len(a)]
+        y[..., t] = sum(terms) / a[0]
+    return y
 
 
 def _banded() -> dict[type, list[Sample]]:
@@ -1243,7 +1261,6 @@ def _spectral() -> dict[type, list[Sample]]:
             )
             for s in shapes
         ],
-        Expm: [Sample(Expm(), (normal(*s),), each_matrix(_series)) for s in square],
     }
 
 
@@ -1791,6 +1808,21 @@ def _other() -> dict[Any, list[Sample]]:
             for n in (0, 1, 2)
             for scaled in (False, True)
         ],
+        ParameterSlope: [
+            Sample(
+                ParameterSlope(of, orders),
+                (within(*bounds)(3), *[positive(2, 3, seed=k) for k in range(more)], x),
+                _slope_by_differences(of, orders),
+                label=f"{of} {orders}",
+            )
+            for of, orders, bounds, more, x in (
+                ("gammainc", (1,), (0.5, 2), 0, positive(2, 3)),
+                ("gammainc", (2,), (0.5, 2), 0, positive(2, 3)),
+                ("betainc", (1, 0), (0.5, 2), 1, within(0.1, 0.9)(2, 3)),
+                ("betainc", (1, 1), (0.5, 2), 1, within(0.1, 0.9)(2, 3)),
+                ("zeta", (1,), (1.5, 3), 0, positive(2, 3)),
+            )
+        ],
         special.Polygamma: [
             Sample(
                 special.Polygamma(n),
@@ -1800,6 +1832,25 @@ def _other() -> dict[Any, list[Sample]]:
             for n in (1, 2)
         ],
     }
+
+
+def _slope_by_differences(of: str, orders: tuple[int, ...]) -> Reference:
+    """The derivative in the first parameters, by differences of fifty digits."""
+    functions: dict[str, Callable[..., Any]] = {
+        "gammainc": lambda a, x: mpmath.gammainc(a, 0, x, regularized=True),
+        "betainc": lambda a, b, x: mpmath.betainc(a, b, 0, x, regularized=True),
+        "zeta": mpmath.zeta,
+    }
+
+    def slope(*xs: float) -> float:
+        with mpmath.workdps(50):
+            first, last = xs[: len(orders)], xs[len(orders)]
+            along = lambda *p: functions[of](*p, last)  # noqa: E731
+            one = len(orders) == 1
+            found = mpmath.diff(along, first[0] if one else first, orders[0] if one else orders)
+            return float(found)
+
+    return each(slope)
 
 
 def _bessel_series(n: int, x: Any) -> Any:
@@ -1928,11 +1979,14 @@ def _picked(larger: bool) -> Reference:
 OF_COMPLEX = {"real", "imag", "conj", "cartesian", "fft", "rfft", "irfft"}
 OF_COMPLEX |= {"hermitian_cholesky", "hermitian_eigh", "complex_eig", "complex_svd"}
 OF_COMPLEX |= {"complex_slogdet"}
+OF_COMPLEX |= {"wofz", "lambertw", "hankel1", "hankel1e", "hankel2", "hankel2e"}
 
 
 @cache
 def samples() -> dict[str, list[Sample]]:
     """The samples of each primitive, by its name; an empty list for one that has none."""
+    from tests.primitives.matrices import of_matrices
+
     structural: dict[Any, list[Sample]] = {
         **_views(),
         **_scatters(),
@@ -1946,12 +2000,19 @@ def samples() -> dict[str, list[Sample]]:
         **_kinks(),
         **_norms(),
         **_spectral(),
+        **of_matrices(),
     }
     found: dict[str, list[Sample]] = {}
+    by_scipy = {name: (operands, fixed) for name, operands, fixed in special_operands()}
     for name, entry in primitives().items():
         if name in OF_COMPLEX:
             continue
-        if isinstance(entry, Elementwise):
+        if name in by_scipy:
+            operands, fixed = by_scipy[name]
+            one = each(lambda *row, entry=entry: entry.evaluate(*row), float)
+            smooth = name not in NOT_SMOOTH
+            found[name] = [Sample(entry, tuple(operands), one, smooth, fixed=fixed)]
+        elif isinstance(entry, Elementwise):
             found[name] = list(_elementwise(name, entry))
         else:
             found[name] = structural.get(entry, [])

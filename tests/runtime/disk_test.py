@@ -1009,7 +1009,8 @@ EVIDENCE = """
 import platform
 import sys
 import numpy as np
-from tapegrad import linalg, value_and_grad
+from scipy import linalg
+from tapegrad import value_and_grad
 
 
 def evidence(p, x, y):

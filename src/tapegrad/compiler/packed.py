@@ -171,7 +171,7 @@ class _Pickler(pickle.Pickler):
         if type(x) is Tape:
             return Packed.unpack, (pack(x),)
         if type(x) is ForeignCall and not isinstance(x.function, Elsewhere):
-            stub = replace(x, function=Elsewhere(self.opaque.index(x)), backward=None)
+            stub = replace(x, function=Elsewhere(self.opaque.index(x)), backward=None, forward=None)
             return _same, (stub,)
         return NotImplemented
 

@@ -13,6 +13,8 @@ def depends_on(tape: Tape, wrt: Sequence[int]) -> set[Operand]:
     """The floating-point variables that the inputs numbered `wrt` have a part in."""
     active: set[Operand] = {tape.inputs[k] for k in wrt}
     for call in tape.calls:
+        if call.primitive.flat:
+            continue
         if not active.isdisjoint(call.operands):
             active.update(out for out in call.outs if out.dtype.kind in "fc")
     return active

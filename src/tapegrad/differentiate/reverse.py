@@ -22,9 +22,8 @@ from tapegrad.differentiate.masks import Masks
 from tapegrad.errors import GradientError, RuleError
 from tapegrad.ir.inputs import renumbered, unused, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
-from tapegrad.primitives.base import Node, Writer
+from tapegrad.primitives.base import Missing, Node, Writer
 from tapegrad.primitives.complexes import cast_back
-from tapegrad.primitives.control import Missing
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.kinds import Repeated
 from tapegrad.primitives.reductions import Sum

@@ -59,6 +59,7 @@ class Primitive:
     pivots: ClassVar[tuple[int, ...]] = ()  # the operands that LAPACK takes for pivots, unchecked
     tapes: tuple[Tape, ...] = ()  # those among its parameters: programs that a call runs
     inlined: ClassVar[bool] = False  # whether their calls will stand in the place of this one's
+    flat: Any = False  # whether its derivative is zero everywhere
     checks: Any = False  # whether it has guards of its own, and stays though nobody reads it
     of_complex: Any = False  # whether its rules and results are right for complex numbers
     movable: ClassVar[bool] = False  # whether it has an `index` alone, which rounds may move
@@ -350,9 +351,8 @@ def one_type(aval: Aval) -> Aval:
 
 
 class Builder:
-    """Records calls and hands out variables, in order; `finish` makes the tape.
-
-    Those of a run are `recorded`, if they are to be held as rounds (see `ir.recorded`)."""
+    """Records calls and hands out variables, in order; `finish` makes the tape. Those of a run are
+    `recorded`, if they are to be held as rounds (see `ir.recorded`)."""
 
     def __init__(self, name: str, recorded: Any = None) -> None:
         self.name = name

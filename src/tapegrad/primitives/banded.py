@@ -13,10 +13,10 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Slice, broadcast_shapes, parametric, total
-from tapegrad.primitives.kinds import Routine, StaticIndex
+from tapegrad.primitives.kinds import Library, Routine, StaticIndex
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.scatter import Concatenate
-from tapegrad.primitives.triangles import over_batch
+from tapegrad.primitives.triangles import fortran, over_batch
 from tapegrad.primitives.views import ExpandDims, GetItem, Place, zeros
 
 
@@ -137,6 +137,34 @@ class BandedSolve(Routine):
             product = -(diagonal * _part(out, read, count))
             terms.append(_placed(product, out.shape, written, count))
         return self(*xs[:3], total(terms)) if terms else None
+
+
+@parametric
+class BandedDefinite(Library):
+    """Whether a symmetric matrix is positive definite, of which LAPACK has the diagonals on one
+    side: the `lower` ones, from the main one on, or the upper ones, up to that."""
+
+    lower: bool
+
+    name = "banded_definite"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval(xs[0].shape[:-2], np.dtype(bool))
+
+    def evaluate(self, *xs: Any) -> Any:
+        return over_batch(self._is_definite, (2,), xs[0])
+
+    def _is_definite(self, bands: Any) -> Any:
+        if bands.size == 0:
+            return np.True_
+        pbtrf = fortran("lapack", "pbtrf", bands.dtype)
+        return np.bool_(pbtrf(bands, lower=self.lower)[1] == 0)
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return (None,)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None
 
 
 def _all(shape: tuple[int, ...]) -> list[Slice]:

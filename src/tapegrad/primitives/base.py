@@ -30,7 +30,7 @@ import numpy as np
 
 from tapegrad.core.values import Slice as Slice
 from tapegrad.core.values import Value as Value
-from tapegrad.errors import InternalError
+from tapegrad.errors import GradientError, InternalError
 from tapegrad.ir.tape import (
     DECLARED,
     Aval,
@@ -265,6 +265,7 @@ class Elementwise(Primitive):
         self._vjp = vjp
         self._jvp = jvp
         self._along = along
+        self.flat = not (partials or vjp or jvp or along)
         self.points = points
         self._integer = integer or scalar
         self._quotient = quotient
@@ -338,7 +339,11 @@ class Elementwise(Primitive):
         if self.partials is None:
             return None
         pairs = zip(ts, self.partials(out, *xs), strict=True)
-        return total(None if t is None else _times(t, partial) for t, partial in pairs)
+        terms = [None if t is None else _times(t, partial) for t, partial in pairs]
+        for term in terms:
+            if isinstance(term, Missing):
+                raise GradientError(term.message)
+        return total(terms)
 
     def __repr__(self) -> str:
         return str(self.name)
@@ -359,10 +364,17 @@ def by_name(name: str) -> Any:
     return DECLARED[name]
 
 
+@dataclass(frozen=True)
+class Missing:
+    """What a rule returns for an operand that it doesn't cover: an error, if it is wanted."""
+
+    message: str
+
+
 def _times(ct: Any, partial: Any) -> Any:
-    """`ct * partial`, without a call where the partial is 1, -1 or absent."""
-    if partial is None:
-        return None
+    """`ct * partial`, without a call where the partial is 1, -1, absent or missing."""
+    if partial is None or isinstance(partial, Missing):
+        return partial
     if isinstance(partial, int):
         return ct if partial == 1 else -ct
     return ct * partial

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -53,12 +52,9 @@ class CallTape(Applied):
 # for the cotangents of the results, the results and the operands. All are nodes.
 Backward = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
 
-
-@dataclass(frozen=True)
-class Missing:
-    """What a rule returns for an operand that it doesn't cover: an error, if it is wanted."""
-
-    message: str
+# A forward rule: `forward(ts, outs, xs)` gives one tangent a result, for the tangents of the
+# operands. None is one of 0.
+Forward = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
 @parametric
@@ -104,6 +100,7 @@ class ForeignCall(Library):
     visible: int
     backward: Backward | None = None
     why: str = ""
+    forward: Forward | None = None
 
     name = "foreign_call"
     foreign = True
@@ -150,7 +147,10 @@ class ForeignCall(Library):
         return self.backward(_as_tuple(ct)[: self.visible], _as_tuple(out), xs)
 
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        raise GradientError(f"{self.label} has no forward rule, and its body can't be traced")
+        if self.forward is None:
+            raise GradientError(f"{self.label} has no forward rule, and its body can't be traced")
+        found = self.forward(ts, _as_tuple(out), xs)
+        return found[0] if self.results == 1 else tuple(found)
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         return ("label", self.label), ("function", self.function)

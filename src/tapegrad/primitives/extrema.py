@@ -20,6 +20,7 @@ from tapegrad.primitives.elementwise import (
     exp,
     isfinite,
     log,
+    log1p,
     logical_and,
     stop_gradient,
     where,
@@ -169,9 +170,13 @@ class LogSumExp(Composite, Reduction):
     The largest element is taken out, so that nothing overflows; equal infinities are as far apart
     as equal numbers are. What is taken out doesn't count, and so it has no derivative. The slopes
     are the softmax weights, exp(x) / sum(exp(x)): equal shares, where all elements are -inf.
+
+    `apart`, the largest elements are kept out of the sum of the others, r: of m of them it is
+    log1p(r / m) + log(m), which is right to the last digit where r is small.
     """
 
     axes: tuple[int, ...]
+    apart: bool = False
 
     name = "logsumexp"
 
@@ -190,8 +195,13 @@ class LogSumExp(Composite, Reduction):
         return top, terms, Sum(self.axes)(terms)
 
     def expand(self, *xs: Any) -> Any:
-        top, _, total = self._parts(xs[0])
-        return log(total) + top
+        top, terms, total = self._parts(xs[0])
+        if not self.apart or 0 in xs[0].shape:
+            return log(total) + top
+        largest, nothing = terms.equals(1), terms.constant(0)
+        count = Sum(self.axes)(where(largest, terms.constant(1), nothing))
+        rest = Sum(self.axes)(where(largest, nothing, terms))
+        return log1p(rest / count) + log(count) + top
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         _, terms, total = self._parts(xs[0])

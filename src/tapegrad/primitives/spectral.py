@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Slice, parametric, total
+from tapegrad.primitives.base import parametric, total
 from tapegrad.primitives.complexes import cartesian, conjugated, imag
 from tapegrad.primitives.contractions import adjoint, matmul, swapped
 from tapegrad.primitives.degenerate import (
@@ -33,7 +33,6 @@ from tapegrad.primitives.degenerate import (
 )
 from tapegrad.primitives.elementwise import where
 from tapegrad.primitives.kinds import Library
-from tapegrad.primitives.scatter import Concatenate
 from tapegrad.primitives.triangles import (
     below,
     from_triangle,
@@ -43,7 +42,7 @@ from tapegrad.primitives.triangles import (
     solve_upper,
     square,
 )
-from tapegrad.primitives.views import Diagonal, GetItem, zeros
+from tapegrad.primitives.views import Diagonal
 
 FLAG = np.dtype(bool)
 TIE = 0.9  # the power of the precision up to which values of vectors count as equal
@@ -77,9 +76,11 @@ class EigH(Library):
     One triangle of A is read, the lower or the upper. With F_ij = 1 / (w_j - w_i), and 0 on the
     diagonal, the cotangent of the symmetric matrix is V (diag(w') + F * (V^T V')) V^T (Giles,
     "Collected matrix derivative results", 2008, 3.1); that of the triangle adds up its pairs.
+    NumPy computes them, or SciPy by a `driver` of LAPACK's, which may choose other signs.
     """
 
     lower: bool = True
+    driver: str = ""
 
     name = "eigh"
     results = 3
@@ -90,10 +91,17 @@ class EigH(Library):
         return a.with_shape(a.shape[:-1]), a, Aval(a.shape[:-2], FLAG)
 
     def evaluate(self, *xs: Any) -> Any:
+        shapes: Any = lambda x: (x.shape[:1], x.shape)  # noqa: E731
         uplo: Any = "L" if self.lower else "U"
-        return attempted(
-            lambda x: tuple(np.linalg.eigh(x, uplo)), lambda x: (x.shape[:1], x.shape), xs[0]
-        )
+        if not self.driver:
+            return attempted(lambda x: tuple(np.linalg.eigh(x, uplo)), shapes, xs[0])
+        return attempted(lambda x: over_batch(self._by_driver, (2,), x), shapes, xs[0])
+
+    def _by_driver(self, x: Any) -> Any:
+        from scipy.linalg import eigh
+
+        found = eigh(x, lower=self.lower, driver=self.driver, check_finite=False)
+        return tuple([np.asarray(part, x.dtype) for part in found])
 
     def kink(self, operands: Any) -> Any:
         return operands[0], self.lower
@@ -371,38 +379,3 @@ class PInv(Library):
         result = result + left - matmul(matmul(left, a), p)
         right = matmul(turned, matmul(pt, p))
         return result + right - matmul(p, matmul(a, right)), None
-
-
-@parametric
-class Expm(Library):
-    """The exponential of a matrix.
-
-    Its derivative along E is the upper right block of the exponential of [[A, E], [0, A]]; the
-    cotangent of A is that for A^T along the cotangent (N. Higham, "Functions of matrices", 2008,
-    equation 3.16).
-    """
-
-    name = "expm"
-
-    def aval(self, *xs: Aval) -> Aval:
-        return square(self.name, xs[0])
-
-    def evaluate(self, *xs: Any) -> Any:
-        from scipy.linalg import expm
-
-        return over_batch(lambda x: np.asarray(expm(x), x.dtype), (2,), xs[0])
-
-    def along(self, a: Any, direction: Any) -> Any:
-        """The derivative at `a` along a direction."""
-        axis, n = a.ndim - 1, a.shape[-1]
-        top = Concatenate(axis)(a, direction)
-        bottom = Concatenate(axis)(zeros(a, a.shape), a)
-        whole = self(Concatenate(axis - 1)(top, bottom))
-        batch = tuple(Slice(0, m) for m in a.shape[:-2])
-        return GetItem((*batch, Slice(0, n), Slice(n, n)))(whole)
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        return (self.along(swapped(xs[0]), ct),)
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        return None if ts[0] is None else self.along(xs[0], ts[0])

@@ -13,8 +13,8 @@ import dis
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from types import CodeType, FrameType, ModuleType
+from dataclasses import dataclass, replace
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
 from tapegrad.core.values import Value
@@ -29,8 +29,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 @dataclass(frozen=True, eq=False)
 class Answer:
     """A row: `by` answers the user's calls of `original`, the attribute `name` of `module`; with
-    `lists`, only of those that are passed a list or tuple, with `traced` a traced value or a list.
-    `looked_up` is what stands for an object that isn't called but indexed."""
+    `lists`, only of those that are passed a list or tuple, with `traced` a traced value or a list,
+    and with `when` those of which that says so, given the arguments. `looked_up` is what stands for
+    an object that isn't called but indexed."""
 
     module: ModuleType | type
     name: str
@@ -39,10 +40,20 @@ class Answer:
     lists: bool = False
     looked_up: bool = False
     traced: bool = False
+    when: Callable[[Sequence[Any]], bool] | None = None
 
+
+_Test = Callable[[Sequence[Any]], bool]
+UNKNOWN: list[Any] = []  # among arguments: others will be passed, too
 
 _rows: dict[int, Answer] = {}  # by the id of the original, which is held
-_of_kinds: dict[type, tuple[Callable[..., Any], bool]] = {}  # for calls of a type's instances
+_late: dict[str, Callable[[], object]] = {}  # what adds the rows of a module, by its name
+_modules = 0  # so many were loaded when it was last looked for these
+# For calls of a type's instances: what answers, of whom with lists, and of which arguments
+_of_kinds: dict[type, tuple[Callable[..., Any], bool, _Test | None]] = {}
+_of_operands: dict[type, tuple[Callable[[Any], Any], _Test]] = {}
+_operands: dict[type, Any] = {}  # the same, by the very classes that were met
+_classes: set[type] = set()  # of which methods have rows
 _declared: list[None] = []  # one for each time that one was added
 
 
@@ -53,20 +64,63 @@ def declare(
     lists: bool = False,
     looked_up: bool = False,
     traced: bool = False,
+    when: Callable[[Sequence[Any]], bool] | None = None,
 ) -> None:
     """Add a row to the table, in the place of one for the same."""
-    original = getattr(module, name)
-    known = getattr(original, "answer", None)
-    if type(known) is Answer:  # it is swapped just now
-        original = known.original
+    original = original_of(getattr(module, name))  # it may be swapped just now
+    if type(original) is FunctionType and isinstance(module, type):
+        by.notes = (*getattr(by, "notes", ()), module)  # it notes what it reads of such an object
     _declared.append(None)
-    _rows[id(original)] = Answer(module, name, original, by, lists, looked_up, traced)
+    if isinstance(module, type):
+        _classes.add(module)
+    _rows[id(original)] = Answer(module, name, original, by, lists, looked_up, traced, when)
 
 
-def declare_calls(kind: type, by: Callable[..., Any], lists: bool = False) -> None:
+def declare_late(module: str, load: Callable[[], object]) -> None:
+    """`load` declares the rows of a module, once a program has imported that: it isn't imported for
+    them."""
+    _late[module] = load
+
+
+def look_for_modules() -> None:
+    """Add the rows of the modules that were imported since this was last called."""
+    global _modules
+    count = len(sys.modules)
+    if count == _modules:
+        return
+    for name, load in [*_late.items()]:
+        spec = getattr(sys.modules.get(name), "__spec__", None)
+        if spec is not None and not getattr(spec, "_initializing", False):
+            load()
+            _late.pop(name, None)
+    _modules = count
+
+
+def declare_calls(
+    kind: type, by: Callable[..., Any], lists: bool = False, when: _Test | None = None
+) -> None:
     """`by(x, *args)` answers the user's calls `x(*args)` of what is of this type, where a run is
-    observed; with `lists` as above."""
-    _of_kinds[kind] = by, lists
+    observed; with `lists` and `when` as above."""
+    _of_kinds[kind] = by, lists, when
+
+
+def declare_operands(kind: type, by: Callable[[Any], Any], when: _Test) -> None:
+    """`by(x)` stands for an operand `x` of this class or one below it, where `when` says so, given
+    the other operand, and a run is observed. A class whose operators are written in Python has rows
+    for these, too, for runs that aren't."""
+    _of_operands[kind] = by, when
+    _operands.clear()
+
+
+def operand_of(x: Any) -> tuple[Callable[[Any], Any], _Test] | None:
+    """What stands for an operand, and when."""
+    if len(sys.modules) != _modules:
+        look_for_modules()
+    kind = type(x)
+    if kind not in _operands:
+        found = [row for known, row in _of_operands.items() if issubclass(kind, known)]
+        _operands[kind] = found[0] if found else None
+    return _operands[kind]
 
 
 def while_traced(module: ModuleType, name: str) -> Callable[[F], F]:
@@ -107,6 +161,7 @@ def while_traced(module: ModuleType, name: str) -> Callable[[F], F]:
 
 def version() -> int:
     """How often the table was added to."""
+    look_for_modules()
     return len(_declared)
 
 
@@ -114,12 +169,28 @@ def rows() -> list[Answer]:
     return list(_rows.values())
 
 
+def row_of(x: Any) -> Answer | None:
+    """The row that is about this very object, or a part of a class, if there is one."""
+    return _rows.get(id(x))
+
+
 def answer_of(x: Any) -> Answer | None:
     """The row for what a program is about to call, if there is one."""
+    if len(sys.modules) != _modules:
+        look_for_modules()
+    kind: Any = type(x)
+    if kind is MethodType:
+        row = _rows.get(id(x.__func__))
+        if row is not None:
+            return replace(row, original=x, by=functools.partial(row.by, x.__self__))
+        return None
     row = _rows.get(id(x))
-    if row is None and type(x) in _of_kinds:
-        by, lists = _of_kinds[type(x)]
-        return Answer(type(x), "__call__", x, functools.partial(by, x), lists)
+    if kind is BuiltinFunctionType and type(x.__self__) in _classes:  # a method in C
+        row = _rows.get(id(getattr(type(x.__self__), x.__name__)))
+        return row and replace(row, original=x, by=functools.partial(row.by, x.__self__))
+    if row is None and kind in _of_kinds:
+        by, lists, when = _of_kinds[kind]
+        return Answer(kind, "__call__", x, functools.partial(by, x), lists, when=when)
     return row
 
 
@@ -136,6 +207,8 @@ def is_answered(answer: Answer, code: CodeType, args: Sequence[Any]) -> bool:
         return False  # NumPy takes what `__array__` returns for a plain array
     if _of_pandas(code.co_filename):
         return False  # its blocks hold plain arrays alone
+    if answer.when is not None:
+        return answer.when(args) or any(x is UNKNOWN for x in args)
     if answer.lists or answer.traced:
         lists = any(type(x) in (list, tuple) for x in args)
         return lists or (answer.traced and any(isinstance(x, Value) for x in args))
@@ -158,7 +231,8 @@ class Swapped:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         answer = self.answer
-        if dispatch.trace() is not None and self._is_called(sys._getframe(1), args):
+        given = (*args, *kwargs.values())
+        if dispatch.trace() is not None and self._is_called(sys._getframe(1), given):
             return answer.by(*args, **kwargs)
         return answer.original(*args, **kwargs)
 
@@ -214,14 +288,41 @@ class Swapped:
         return dir(self.answer.original)
 
 
-_stand_ins: dict[int, Swapped] = {}  # by the id of a row, which they hold
+def _method(row: Answer) -> Any:
+    """The same for a method of a class written in Python, which has to bind as a function does.
+    Nothing in C calls it and takes for granted what comes of it."""
+    original = row.original
+
+    @functools.wraps(original)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if dispatch.trace() is not None:
+            given = (*args, *kwargs.values())
+            if is_answered(row, sys._getframe(1).f_code, given):
+                return row.by(*args, **kwargs)
+        return original(*args, **kwargs)
+
+    called.answer = row  # type: ignore[attr-defined]
+    return called
 
 
-def stand_in(row: Answer) -> Swapped:
+_stand_ins: dict[int, Any] = {}  # by the id of a row, which they hold
+
+
+def stand_in(row: Answer) -> Any:
     """What stands for a row's original where names are swapped."""
-    return _stand_ins.setdefault(id(row), Swapped(row))
+    made = _method if isinstance(row.module, type) else Swapped
+    return _stand_ins.get(id(row)) or _stand_ins.setdefault(id(row), made(row))
+
+
+def answered_by(x: Any) -> Answer | None:
+    """The row of what stands for something, if `x` does."""
+    if type(x) is Swapped:
+        return x.answer
+    known = vars(x).get("answer") if type(x) is FunctionType else None
+    return known if type(known) is Answer else None
 
 
 def original_of(x: Any) -> Any:
     """What `x` stands for, if it is swapped; else itself."""
-    return x.answer.original if type(x) is Swapped else x
+    row = answered_by(x)
+    return x if row is None else row.original

@@ -4,11 +4,13 @@ the first one left."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.tape import Aval, Literal, Operand, Tape
+from tapegrad.ir.inputs import renumbered
+from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.loops import Loop
@@ -29,6 +31,33 @@ def record_conditional(
         loop = Loop(body, len(slots), 1, instead=True)
         ends = record(loop, [count, *ends, *operands])
     return ends
+
+
+def sides(
+    record: Any, conditions: Sequence[Operand], ways: Sequence[tuple[Tape, Sequence[Operand]]]
+) -> tuple[Operand, ...]:
+    """The results of the first of several tapes whose condition holds, each with what it reads."""
+    slots = [Aval(x.shape, x.dtype) for x in ways[0][0].outputs]
+    ends: tuple[Operand, ...] = tuple([_empty(record, aval) for aval in slots])
+    open_: Operand = Literal(np.True_)
+    for (tape, operands), condition in zip(ways, conditions, strict=True):
+        (mine,) = record(ew.logical_and, [open_, condition])
+        (count,) = record(AsType(np.dtype(np.int64)), [mine])
+        loop = Loop(_round(tape, slots), len(slots), 1, instead=True)
+        ends = record(loop, [count, *ends, *operands])
+        (others,) = record(ew.logical_not, [mine])
+        (open_,) = record(ew.logical_and, [open_, others])
+    return ends
+
+
+def _round(tape: Tape, slots: Sequence[Aval]) -> Tape:
+    """A tape as that of a round, which doesn't look at what is there before."""
+    builder = Builder.after(tape, tape.name)
+    step = builder.fresh(Aval((), np.dtype(np.int64)))
+    before = [builder.fresh(aval) for aval in slots]
+    return renumbered(
+        replace(tape, inputs=(step, *before, *tape.inputs), names=(), output_names=())
+    )
 
 
 def _empty(record: Any, aval: Aval) -> Operand:

@@ -173,9 +173,8 @@ class Conversions:
             raise self._trace.refused(
                 ConversionError(
                     f"SciPy makes a plain NumPy array of a traced one ({self._aval}){at_line()}, "
-                    "which carries no derivative. Functions of scipy.linalg that can be traced are "
-                    "in tapegrad.linalg, under SciPy's names; numpy.linalg can be traced too. "
-                    "Others can be declared with tapegrad.primitive and defvjp"
+                    "which carries no derivative. docs/scipy.md says which of SciPy's functions "
+                    "can be traced; others can be declared with tapegrad.primitive and defvjp"
                 )
             )
         raise self._trace.refused(

@@ -23,7 +23,7 @@ import numpy as np
 from tapegrad.core.request import argument_names, leaf_names
 from tapegrad.core.trees import flatten, is_traced
 from tapegrad.errors import ArgumentError, RuleError
-from tapegrad.primitives.control import Missing
+from tapegrad.primitives.base import Missing
 from tapegrad.tracing.custom_call import call
 from tapegrad.tracing.custom_operation import Operation
 from tapegrad.tracing.run import input_aval

@@ -8,7 +8,7 @@ from typing import Any
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Source
-from tapegrad.primitives.control import Missing
+from tapegrad.primitives.base import Missing
 from tapegrad.tracing.mixed import MixedTree
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_source

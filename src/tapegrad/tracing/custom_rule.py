@@ -17,8 +17,8 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.trees import flatten_up_to, is_number
 from tapegrad.errors import InternalError, LeakedTracerError, RuleError
 from tapegrad.ir.tape import Aval
-from tapegrad.primitives.base import Writer
-from tapegrad.primitives.control import ForeignCall, Missing
+from tapegrad.primitives.base import Missing, Writer
+from tapegrad.primitives.control import ForeignCall
 from tapegrad.tracing.custom_operation import Applied, WritesArgument
 from tapegrad.tracing.mixed import MixedTree, Where
 from tapegrad.tracing.observe.observer import observed

@@ -18,13 +18,13 @@ import os
 import sys
 import threading
 from collections.abc import Iterable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.locks import new_lock
-from tapegrad.tracing.answers import Answer, Swapped, rows, stand_in, version
+from tapegrad.tracing.answers import Answer, rows, stand_in, version
 from tapegrad.tracing.observe.harmless import is_users_file
 
 _lock = new_lock()
@@ -32,12 +32,13 @@ _open: dict[int, int] = {}  # the runs under way, and their threads, by the ids 
 
 
 class Swap:
-    """Names of a module that mean something in the table: by name the original and its stand-in.
+    """Names of a module or a class that mean something in the table: by name the original and its
+    stand-in.
 
     No tuple with names: what makes one is a text of Python's, which an observer would follow.
     """
 
-    def __init__(self, names: dict[str, Any], pairs: dict[str, tuple[Any, Swapped]]) -> None:
+    def __init__(self, names: Any, pairs: dict[str, tuple[Any, Any]]) -> None:
         self.names, self.pairs = names, pairs
 
 
@@ -94,7 +95,7 @@ def _looked_through() -> _Seen:
     global _seen
     state = version(), len(sys.modules)
     if _seen is None or _seen.state != state:
-        known = [row for row in rows() if isinstance(row.module, ModuleType)]
+        known = [row for row in rows() if not isinstance(row.module, type)]
         table = {id(row.original): row for row in known if _can_be_swapped(row.original)}
         held = [vars(module) for module in {id(row.module): row.module for row in known}.values()]
         main = sys.modules.get("__main__")
@@ -104,6 +105,7 @@ def _looked_through() -> _Seen:
             for swap in tables:
                 if swap.names is vars(row.module):
                     swap.pairs.setdefault(row.name, (row.original, stand_in(row)))
+        tables += _methods()
         _seen = _Seen(state, table, tables, users)
     return _seen
 
@@ -111,10 +113,22 @@ def _looked_through() -> _Seen:
 _seen: _Seen | None = None
 
 
+def _methods() -> list[Swap]:
+    """Of classes written in Python, as SciPy's distributions."""
+    found: dict[type, Swap] = {}
+    for row in rows():
+        if isinstance(row.module, type) and type(row.original) is FunctionType:
+            swap = found.setdefault(row.module, Swap(row.module, {}))
+            swap.pairs[row.name] = row.original, stand_in(row)
+    return list(found.values())
+
+
 def _can_be_swapped(x: Any) -> bool:
     """A type of numbers or arrays is also what others are compared with, passed to NumPy, and
-    looked for by what Cython has compiled, when that is imported."""
-    return not isinstance(x, type) or x in (np.ndenumerate, np.nditer)
+    looked for by what Cython has compiled, when that is imported; SciPy's classes are called."""
+    if not isinstance(x, type) or x in (np.ndenumerate, np.nditer):
+        return True
+    return x.__module__.startswith("scipy.")
 
 
 def _is_users(module: Any) -> bool:
@@ -124,6 +138,12 @@ def _is_users(module: Any) -> bool:
 def _set(swap: Swap, stand_ins: bool) -> None:
     """Put the stand-ins behind the names that mean the originals, or the other way."""
     names, put = swap.names, {}
+    if isinstance(names, type):
+        for name, pair in swap.pairs.items():
+            old, new = pair if stand_ins else pair[::-1]
+            if vars(names).get(name) is old:
+                setattr(names, name, new)
+        return
     for name, (original, swapped) in swap.pairs.items():
         old, new = (original, swapped) if stand_ins else (swapped, original)
         if names.get(name) is old:

@@ -12,6 +12,7 @@ result take several lines. Each says what its lines are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,8 +75,8 @@ class _Writer:
         self.lines.append(f"return {outputs or '()'}")
         body = "\n".join([*lines, *[INDENT + line for line in self.lines]])
         imports = "import numpy as np\n"
-        if "scipy.special." in body:
-            imports += "import scipy.special\n"
+        for module in sorted(set(re.findall(r"\bscipy\.\w+(?=\.)", body))):
+            imports += f"import {module}\n"
         return f"{imports}\n\n{body}\n"
 
     def _statements(self, tape: Tape) -> None:

@@ -18,6 +18,7 @@ from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import (
     answering,
     casting,
+    compiled,
     constants,
     contracting,
     fourier,
@@ -187,3 +188,4 @@ casting.declare_all()
 vectorizing.declare_all()
 iterating.declare_all()
 windowing.declare_all()
+compiled.declare_all()

@@ -1,8 +1,9 @@
-"""NumPy's own functions, run on traced arrays.
+"""NumPy's and SciPy's own functions, run on traced arrays.
 
-Much of NumPy is Python: a function of others. Its code runs on tracers as it is, if what it makes
+Much of both is Python: a function of others. Its code runs on tracers as it is, if what it makes
 arrays with (`asarray`, `empty`, ...) leaves traced ones traced. So the code of a function is given
-other global names: those below for some of NumPy's, and these for all others.
+other global names: those below for some of NumPy's, and these for all others; for SciPy's functions
+what answers them.
 
 What such code takes for granted of a traced value is guarded, as it is in the user's code, and
 what it can't do with one is an error. Arrays from outside are traced before it sees them, so that
@@ -12,16 +13,17 @@ what it makes of them is recorded, and not computed once.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial, wraps
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.trees import is_array
-from tapegrad.tracing.answers import original_of
+from tapegrad.tracing.answers import original_of, row_of
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, has_tracer
@@ -50,7 +52,8 @@ def _array(a: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **kwa
     x = _asarray(a, dtype)
     if copy is False and x is not a:
         np.array(0.0, np.float32, copy=False)  # NumPy's own error
-    x = np.copy(x) if x is a and copy else x
+    always = copy is True or copy is np._CopyMode.ALWAYS  # type: ignore[attr-defined]
+    x = np.copy(x) if x is a and always else x
     return np.reshape(x, (1,) * (ndmin - x.ndim) + x.shape) if ndmin > x.ndim else x
 
 
@@ -140,7 +143,7 @@ _CALLED = (FunctionType, BuiltinFunctionType, type(np.linspace), type)
 
 
 class _Module:
-    """One of NumPy's modules, for borrowed code."""
+    """A module of theirs, for borrowed code."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
@@ -149,16 +152,24 @@ class _Module:
         return _ours(getattr(self._module, name))
 
 
-_module = cache(_Module)
+module = cache(_Module)
+
+
+def know(ours: dict[Any, Any]) -> None:
+    """Add what stands in borrowed code for functions that it calls."""
+    _OURS.update(ours)
 
 
 def _ours(x: Any, fresh: dict[FunctionType, FunctionType] | None = None) -> Any:
     """What stands in borrowed code for what a name means to NumPy; see `_rebound` for `fresh`."""
     x = original_of(x)
     if isinstance(x, ModuleType):
-        return _module(x) if x.__name__.startswith("numpy") else x
+        return module(x) if x.__name__.startswith(_LIBRARIES) else x
     if isinstance(x, _CALLED) and x in _OURS:
         return _OURS[x]
+    row = None if isinstance(x, type) else row_of(x)
+    if row is not None and getattr(row.module, "__name__", "").startswith(_ANSWERED):
+        return row.by
     # A function that asks its arguments finds the front end by itself.
     return _rebound(x, fresh) if isinstance(x, FunctionType) and not implementation_of(x) else x
 
@@ -178,6 +189,8 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(part)
 
 
+_LIBRARIES = ("numpy", "scipy")
+_ANSWERED = ("scipy", "numpy.lib.stride_tricks")  # where borrowed code gets what answers the user's
 _OF_MODULES = ("__name__", "__package__", "__spec__")  # for imports
 _made: dict[FunctionType, FunctionType] = {}
 
@@ -185,29 +198,34 @@ _made: dict[FunctionType, FunctionType] = {}
 def _rebound(
     f: FunctionType, fresh: dict[FunctionType, FunctionType] | None = None
 ) -> FunctionType:
-    """A function of NumPy's whose global names are ours; any other as it is.
+    """A function of theirs whose global names are ours; any other as it is.
 
     `fresh` are those that are just being made, which may call each other. All are known at once,
     when they have their names: another thread, or an interrupt, never leaves one half made.
     """
     outermost, fresh = fresh is None, {} if fresh is None else fresh
     known = _made.get(f) or fresh.get(f)
-    if known is not None or not f.__module__.startswith("numpy"):
+    if known is not None or not (f.__module__ or "").startswith(_LIBRARIES):
         return known or f
     theirs = f.__globals__
-    names = {"__builtins__": builtins, **{name: theirs[name] for name in _OF_MODULES}}
-    made = FunctionType(f.__code__, names, f.__name__, f.__defaults__, f.__closure__)
+    names = {"__builtins__": builtins, **{name: theirs.get(name) for name in _OF_MODULES}}
+    cells = f.__closure__ and tuple(CellType() for _ in f.__closure__)
+    made = FunctionType(f.__code__, names, f.__name__, f.__defaults__, cells)
     made.__kwdefaults__ = f.__kwdefaults__
     fresh[f] = made
     names.update({k: _ours(theirs[k], fresh) for k in set(_names(f.__code__)) & theirs.keys()})
+    for cell, own in zip(cells or (), f.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # it is empty
+            cell.cell_contents = _ours(own.cell_contents, fresh)
     if outermost:
         _made.update(fresh)
     return made
 
 
-def borrowed(function: Any) -> Callable[..., Any]:
-    """NumPy's own code of one of its functions, for traced arrays."""
-    own = implementation_of(function)
+def borrowed(function: Any, own: Any = None) -> Callable[..., Any]:
+    """NumPy's `own` code of one of its functions, for traced arrays; for SciPy's functions that of
+    SciPy."""
+    own = own or implementation_of(function)
 
     @wraps(own)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -236,7 +254,10 @@ def _taken(x: Any, given: Any) -> Any:
         return type(x)(_taken(part, given) for part in x)
     if is_array(x):
         return as_tracer(x, *given)
-    return partial(followed, x) if callable(x) and not _is_numpys(x) else x
+    if not callable(x) or _is_numpys(x):
+        return x
+    row = None if isinstance(x, type) else row_of(x)
+    return partial(followed, x) if row is None else row.by
 
 
 def _is_numpys(x: Any) -> bool:

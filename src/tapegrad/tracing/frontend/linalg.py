@@ -139,24 +139,24 @@ def check_square(a: Any) -> None:
         raise LinAlgError("Last 2 dimensions of the array must be square")
 
 
-def raise_if(failed: Any, message: str) -> None:
-    """A LinAlgError if any of the flags is set, and a guard that it will be so again.
+def raise_if(failed: Any, message: str, error: type[Exception] = LinAlgError) -> None:
+    """An error if any of the flags is set, and a guard that it will be so again.
 
     In a user's derivative rule only types are known; there what failed is NaN or infinite.
     """
     flag: Any = failed if failed.ndim == 0 else np.any(failed)
     if not isinstance(flag, Tracer):  # of arrays that the program has made of plain ones
         if flag:
-            raise LinAlgError(message)
+            raise error(message)
         return
     value = flag._read()[1]
     if value is None:
         return
     flag._trace.check_alive()
     value = bool(value) and not flag._trace.idle
-    flag._trace.guard(flag, value, f"LinAlgError({message!r})")
+    flag._trace.guard(flag, value, f"{error.__name__}({message!r})")
     if value:
-        raise LinAlgError(message)
+        raise error(message)
 
 
 def adjoint(x: Any) -> Any:

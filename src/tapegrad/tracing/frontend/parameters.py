@@ -140,7 +140,8 @@ def plain_parameter(x: Any, others: Sequence[Any]) -> Any:
     if x.ndim:
         found = np.array(x._concrete)
         same: Any = np.all(np.equal(x, found.copy()))
-        x._trace.guard(same, True, "an array of axes, counts or flags")
+        if isinstance(same, Tracer):  # an array that the function makes is the same each time
+            x._trace.guard(same, True, "an array of axes, counts or flags")
         return found
     value = bool(x) if x.dtype.kind == "b" else x.__index__()
     return value if x._weak else x.dtype.type(value)  # as it would be untraced

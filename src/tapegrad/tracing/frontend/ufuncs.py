@@ -7,6 +7,7 @@ explicitly, so primitives only ever see operands of one dtype.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,10 +15,20 @@ import numpy as np
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Literal
-from tapegrad.primitives import binary, kinked, special
+from tapegrad.primitives import (
+    binary,
+    kinked,
+    special,
+    special_bessel,
+    special_distributions,
+    special_elementary,
+    special_gamma,
+    special_integrals,
+    special_polynomials,
+)
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Elementwise
-from tapegrad.primitives.complexes import conj
+from tapegrad.primitives.complexes import cartesian, conj
 from tapegrad.tracing import recipes
 from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.floating import watching
@@ -146,6 +157,13 @@ def _loggamma(x: Any) -> Any:
     return np.where(x < 0, np.nan, special.gammaln(x))
 
 
+def _kelvin(x: Any) -> tuple[Any, ...]:
+    """ber + i bei, ker + i kei, and their derivatives."""
+    names = (("ber", "bei"), ("ker", "kei"), ("berp", "beip"), ("kerp", "keip"))
+    found = [[getattr(special_bessel, name)(x) for name in pair] for pair in names]
+    return tuple(cartesian(*pair) for pair in found)
+
+
 def _integer_or_logical(bits: Any, logical: Any) -> Handler:
     """`&`, `|`, `^`, `~`: logical on booleans, bitwise on integers."""
 
@@ -271,7 +289,20 @@ if hasattr(np, "matvec"):  # from NumPy 2.2 on
 
 # Functions of scipy.special by name: SciPy need not be imported to trace without it.
 _SPECIAL: dict[str, Any] = {
-    **{p.name: p for p in vars(special).values() if isinstance(p, Elementwise)},
+    **{
+        p.name: p
+        for module in (
+            special,
+            special_bessel,
+            special_distributions,
+            special_elementary,
+            special_gamma,
+            special_integrals,
+            special_polynomials,
+        )
+        for p in vars(module).values()
+        if isinstance(p, Elementwise) and p is not special.logaddexp
+    },
     "cbrt": ew.cbrt,
     "exp2": ew.exp2,
     "expm1": ew.expm1,
@@ -281,10 +312,17 @@ _SPECIAL: dict[str, Any] = {
 _SPECIAL_COMPOSED: dict[str, Handler] = {
     "exp10": lambda x: _power(10.0, x),
     "huber": _huber,
+    "kelvin": _kelvin,
     "loggamma": _loggamma,
     "ndtr": _ndtr,
     "pseudo_huber": _pseudo_huber,
 }
+
+
+def _is_scipys(ufunc: np.ufunc) -> bool:
+    """Whether this is the function of scipy.special of its name: others may be called so, too."""
+    module = sys.modules.get("scipy.special")
+    return original_of(getattr(module, ufunc.__name__, None)) is ufunc
 
 
 def call_plain(
@@ -302,8 +340,12 @@ def call_plain(
         dtype = None  # that of the result, which it has anyway; operands aren't cast to it
     primitive, handler = _DIRECT.get(ufunc), _COMPOSED.get(ufunc)
     if original_of(getattr(np, ufunc.__name__, None)) is not ufunc:  # NumPy's own
-        primitive = _SPECIAL.get(ufunc.__name__)
-        handler = _SPECIAL_COMPOSED.get(ufunc.__name__)
+        name = ufunc.__name__ if _is_scipys(ufunc) else ""
+        if ufunc.nout > 1 and f"{name}_0" in _SPECIAL:
+            parts = [_SPECIAL[f"{name}_{k}"] for k in range(ufunc.nout)]
+            return tuple(applied(part, ufunc, xs, dtype) for part in parts)
+        primitive = _SPECIAL.get(name)
+        handler = _SPECIAL_COMPOSED.get(name)
         xs = xs if handler is None else promoted(ufunc, *xs)
     if primitive is not None:
         if dtype is not None:

@@ -168,7 +168,7 @@ def _after(first: Any, func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @unobserved
-def _vectorized(given: np.vectorize, *args: Any, **kwargs: Any) -> Any:
+def vectorized(given: np.vectorize, *args: Any, **kwargs: Any) -> Any:
     function: Any = given.pyfunc
     if function is np._NoValue:  # it decorates
         with observed():
@@ -181,4 +181,4 @@ def _vectorized(given: np.vectorize, *args: Any, **kwargs: Any) -> Any:
 
 def declare_all() -> None:
     """Fill the table."""
-    declare_calls(np.vectorize, _vectorized)
+    declare_calls(np.vectorize, vectorized)

@@ -113,7 +113,10 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
                 o.reads.lost(name_of(f))
         if _are_calm(args, kwargs):
             return None
-        return o.taken([*args, *kwargs.values()], whole=True)
+        given = [*args, *kwargs.values()]
+        noted = getattr(f, "notes", ())  # classes: it says itself what it reads of their objects
+        given = [x for x in given if not isinstance(x, noted)] if noted else given
+        return o.taken(given, whole=True)
     if f is randomness.seed():
         return _of_generator(o, f, (randomness.numpys(), *args), kwargs)
     if _harmless.get(id(f)) is f and _are_calm(args, kwargs):

@@ -34,7 +34,7 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
-from tapegrad.tracing.observe.replacing import put, put_traced
+from tapegrad.tracing.observe.replacing import put, put_operands, put_traced
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 
@@ -259,6 +259,7 @@ def binary(a: Activation, in_place: bool) -> Then | None:
         return None
     if in_place:
         a.o.changes(x)
+    put_operands(a, x, y)
     if type(x) is str:
         a.o.printed(y if type(y) is tuple else [y])
     return a.o.operands([x, y])
@@ -362,7 +363,7 @@ def call_with(a: Activation, above: int, count: int, names: tuple[str, ...]) -> 
     named = len(names)
     kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
     places = [above + k for k in range(count)]
-    put(a, f, above + count + (first is not MISSING), values, places)
+    f = put(a, f, above + count + (first is not MISSING), values, places)
     a.o.running = a
     a.direct = _code_of(f)
     return called(a.o, f, values[: len(values) - named] if named else values, kwargs)
@@ -374,7 +375,9 @@ def call_ex(a: Activation, flags: int) -> Then | None:
     args, f = a.top(above), a.top(above + 1)
     lower = f is MISSING  # Python 3.13 leaves the upper entry empty
     f = a.top(above + 2) if lower else f
-    put(a, f, above + 1 + lower, args if type(args) in (list, tuple) else (), together=above)
+    passed = [*args] if type(args) in (list, tuple) else []
+    passed += kwargs.values() if type(kwargs) is dict else []
+    f = put(a, f, above + 1 + lower, passed, together=above)
     o = a.o
     o.running = a
     a.direct = _code_of(f)

@@ -32,7 +32,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
-from tapegrad.tracing.answers import Swapped, answer_of, stand_in
+from tapegrad.tracing.answers import answered_by, row_of, stand_in
 from tapegrad.tracing.observe import frames, plainly
 from tapegrad.tracing.observe.comparing import ClassRecord, is_equal
 from tapegrad.tracing.observe.harmless import (
@@ -172,7 +172,7 @@ class Reads:
 
     def found(self, text: str, x: Any, word: str, like: bool = False) -> None:
         """The guard that an expression gives this value, and its place if it is an object."""
-        row = x.answer if type(x) is Swapped else answer_of(x)
+        row = answered_by(x) or row_of(x)
         if row is not None and not isinstance(row.original, type):
             # A trace in another thread may have put its stand-in there, for a while.
             name, own = self._assigned(text), row.original

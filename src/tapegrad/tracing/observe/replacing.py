@@ -1,7 +1,8 @@
 """What is put in the place of something that a frame is about to call or to look into.
 
 Ours answers a call of the user's code where NumPy, Python or another library couldn't follow a
-traced value. What is noted of the call is what the program says: the original.
+traced value. What is noted of the call is what the program says: the original, unless that is
+written in Python, and would be followed.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
 from tapegrad.core.statics import is_generator
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.answers import Answer, answer_of, is_answered
+from tapegrad.tracing.answers import UNKNOWN, Answer, answer_of, is_answered, operand_of
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import generator_of, is_foreign
 from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, module_of
 from tapegrad.tracing.randomness import is_maker
 
 
@@ -31,13 +34,15 @@ def put(
     args: Sequence[Any],
     places: Sequence[int] = (),
     together: int | None = None,
-) -> None:
+) -> Any:
     """Put what answers a call of `f` in its place, the operand number `at`. The arguments are the
-    operands at these places, or stand `together` in one."""
+    operands at these places, or stand `together` in one. Returns what is noted as called: `f`, but
+    for a function or class written in Python, of which nothing will run."""
     answer = answer_of(f)
-    if answer is not None:
-        _put_answer(a, at, answer, args)
-    elif type(f) is functools.partial or any(f is x for x in _CALLERS):
+    if answer is not None and _put_answer(a, at, answer, args):
+        # without what it is a method of
+        return getattr(answer.by, "func", answer.by) if _is_pythons(f) else f
+    if type(f) is functools.partial or any(f is x for x in _CALLERS):
         _put_answers(a, at, f, places)
     elif generator_of(f, args) is not None:
         _put_draw(a, at, f, args)
@@ -45,6 +50,18 @@ def put(
         _put_plain(a, places, together, dispatch.seed)
     elif is_foreign(f) or any(f is x for x in _OF_MEMORY):
         _put_plain(a, places, together, dispatch.plain)
+    return f
+
+
+def _is_pythons(f: Any) -> bool:
+    if type(f) in (FunctionType, MethodType) or module_of(type(f)).startswith("numba."):
+        return True
+    return isinstance(f, type) and is_pythons_class(f)
+
+
+def _notes_itself(f: Any) -> bool:
+    """Whether what answers the call of an object says what it reads of that."""
+    return type(f) is functools.partial and hasattr(f.func, "notes")
 
 
 def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
@@ -61,11 +78,26 @@ def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
     return x
 
 
-def _put_answer(a: Activation, k: int, answer: Answer, args: Sequence[Any]) -> None:
-    """Put what answers a call in the place of what is called, the operand number `k`. What is noted
-    is what the program says: the original."""
-    if is_answered(answer, a.frame.f_code, args):
+def put_operands(a: Activation, x: Any, y: Any) -> None:
+    """Put what stands for an operand beside a traced one in its place."""
+    for k, operand, other in ((1, x, y), (0, y, x)):
+        if isinstance(operand, (Value, np.ndarray)) or CALM[type(operand)]:
+            continue
+        found = operand_of(operand)
+        if found is not None:
+            by, when = found
+            row = Answer(type(operand), "operand", operand, by, when=when)
+            if is_answered(row, a.frame.f_code, (other,)):
+                frames.replace(operand_at(a.stack, k), by(operand))
+
+
+def _put_answer(a: Activation, k: int, answer: Answer, args: Sequence[Any]) -> bool:
+    """Put what answers a call in the place of what is called, the operand number `k`, if it is
+    answered."""
+    answered = is_answered(answer, a.frame.f_code, args)
+    if answered:
         frames.replace(operand_at(a.stack, k), answer.by)
+    return answered
 
 
 # They call what they are passed, and are written in C.
@@ -82,13 +114,13 @@ def _put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
     an argument."""
     if type(f) is functools.partial:
         answer = answer_of(f.func)
-        if answer is not None and is_answered(answer, a.frame.f_code, (*f.args, [])):
+        if answer is not None and is_answered(answer, a.frame.f_code, (*f.args, UNKNOWN)):
             other = functools.partial(answer.by, *f.args, **f.keywords)
             frames.replace(operand_at(a.stack, k), other)
         return
     for at in places:
         answer = answer_of(a.top(at))
-        if answer is None or not is_answered(answer, a.frame.f_code, ([],)):
+        if answer is None or not is_answered(answer, a.frame.f_code, (UNKNOWN,)):
             continue
         # A type may also be an argument of what is called: `partial(np.array, dtype=float)`
         if not isinstance(answer.original, type) or (at == places[-1] and f in _FIRST):

@@ -20,6 +20,7 @@ from tapegrad.backends.cpu.support import (
     complexes,
     composed,
     correlation,
+    gammas,
     lapack,
     outline,
     scalars,
@@ -32,14 +33,14 @@ from tapegrad.backends.cpu.support.compiling import compiled, completed, object_
 
 MODULES = (
     *(layout, loading, linking, arrays, scalars, unrolled, blocks, correlation, searching),
-    *(blas, lapack, outline, syntax, translation, composed, complexes, compiling, threads),
+    *(blas, lapack, outline, syntax, translation, composed, gammas, complexes, compiling, threads),
 )
 
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
     kernels = (correlation, searching, blas, lapack)
-    modules = (arrays, complexes, scalars, composed, *kernels, compiling, threads)
+    modules = (arrays, complexes, scalars, composed, gammas, *kernels, compiling, threads)
     found = {name: x for module in modules for name, x in vars(module).items()}
     return {name: x for name, x in found.items() if not name.startswith("__")}  # of the modules
 

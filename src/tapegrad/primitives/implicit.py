@@ -1,0 +1,134 @@
+"""Derivatives by the implicit function theorem, and of tapes that a call outside has run.
+
+What F(x, p) = 0 defines has dx = -F_x^-1 F_p dp. So the cotangent of p is F_p^T y, where
+F_x^T y = -x'. These are written with calls of F's tape, differentiated, at x, which is a result of
+the call that has found it: so they can be differentiated again.
+
+Names: `n` the size of x; `p` what F depends on besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import METHODS, Aval, Builder, Literal, Tape
+from tapegrad.primitives.base import Slice
+from tapegrad.primitives.control import CallTape
+from tapegrad.primitives.loops import Loop
+from tapegrad.primitives.solving import LU, LUSolve
+from tapegrad.primitives.triangles import Triangle
+from tapegrad.primitives.views import BroadcastTo, Reshape, zeros
+from tapegrad.primitives.windows import SetWindow, Window
+
+UNROLLED = 3  # rows of a jacobian that are written one by one
+
+
+def real(tape: Tape, start: int = 0) -> list[int]:
+    """The numbers of the inputs from `start` on that may have a derivative."""
+    return [k for k, v in enumerate(tape.inputs) if k >= start and v.dtype.kind == "f"]
+
+
+def called(tape: Tape, xs: Sequence[Any]) -> tuple[Any, ...]:
+    """The results of a tape."""
+    if not tape.outputs:
+        return ()
+    found = CallTape(tape)(*xs)
+    return found if isinstance(found, tuple) else (found,)
+
+
+@dataclass(eq=False)
+class Implicit:
+    """The rules of a call whose first result is x with F(x, further results, p) = 0, of which
+    `tape` is F; the first `lead` operands have no part in it, the others are p."""
+
+    tape: Tape
+    further: int = 0
+    lead: int = 0
+
+    def __post_init__(self) -> None:
+        self.tape = replace(self.tape, guards=())  # they held at x, where the call has seen it
+        self.first = 1 + self.further
+
+    @cached_property
+    def of_x(self) -> Tape:
+        return METHODS["pulled"](self.tape, (0,))
+
+    @cached_property
+    def of_p(self) -> Tape:
+        return METHODS["pulled"](self.tape, self.active)
+
+    @cached_property
+    def active(self) -> list[int]:
+        return real(self.tape, self.first)
+
+    def _given(self, outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        return [*outs[: self.first], *xs[self.lead :]]
+
+    def backward(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        given = self._given(outs, xs)
+        seed = -self.solved(given, cts[0], transposed=True)
+        found: list[Any] = [None] * len(xs)
+        pulled = called(self.of_p, [*given, seed])
+        for k, ct in zip(self.active, pulled, strict=True):
+            found[self.lead + k - self.first] = ct
+        return found
+
+    def forward(self, ts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        given = self._given(outs, xs)
+        moving = [k for k in self.active if ts[self.lead + k - self.first] is not None]
+        rest: list[Any] = [None] * (len(outs) - 1)
+        if not moving:
+            return [None, *rest]
+        pushed = METHODS["pushed"](self.tape, moving)
+        tangents = [ts[self.lead + k - self.first] for k in moving]
+        tangents = [
+            t if t.shape == given[k].shape else BroadcastTo(given[k].shape)(t)
+            for t, k in zip(tangents, moving, strict=True)
+        ]
+        (moved,) = called(pushed, [*given, *tangents])
+        return [-self.solved(given, moved, transposed=False), *rest]
+
+    def solved(self, given: Sequence[Any], b: Any, transposed: bool) -> Any:
+        """F_x^-1 b, with the shape of x, or F_x^-T b, with that of F."""
+        x, r = given[0], self.tape.outputs[0]
+        shape = r.shape if transposed else x.shape
+        n = int(np.prod(x.shape))
+        if n == 0:
+            return Reshape(shape)(b)
+        if n == 1:
+            one = BroadcastTo(r.shape)(x.constant(1))
+            (slope,) = called(self.of_x, [*given, one])
+            return Reshape(shape)(Reshape(())(b) / Reshape(())(slope))
+        jacobian = self.jacobian(given, n)
+        factors, pivots = LU()(jacobian)
+        row = Reshape((1, n))(b)
+        return Reshape(shape)(LUSolve(transposed)(jacobian, factors, pivots, row))
+
+    def jacobian(self, given: Sequence[Any], n: int) -> Any:
+        """F_x, row by row."""
+        x, shape, tape = given[0], self.tape.outputs[0].shape, self.of_x
+        ones = BroadcastTo((n, n))(x.constant(1))
+        eye = Triangle(True)(Triangle(False)(ones))
+        if n <= UNROLLED:
+            rows = zeros(x, (n, n))
+            for k in range(n):
+                seed = Reshape(shape)(Window((k, Slice(0, n)), ())(eye))
+                (row,) = called(tape, [*given, seed])
+                rows = SetWindow((k, Slice(0, n)), ())(rows, Reshape((n,))(row))
+            return rows
+        builder = Builder("row")
+        step = builder.input(Aval((), np.dtype(np.int64)))
+        before, eyes, *inside = [builder.input(v.aval) for v in (eye, eye, *given)]
+        place = ((0, Slice(0, n)), ((1, 0),))
+        (seed,) = builder.call(Window(*place), [eyes, step])
+        (seed,) = builder.call(Reshape(shape), [seed])
+        (row,) = builder.call(CallTape(tape), [*inside, seed])
+        (row,) = builder.call(Reshape((n,)), [row])
+        after = builder.call(SetWindow(*place), [before, row, step])
+        loop = Loop(builder.finish(after), 1, n)
+        return loop(Literal(np.int64(n)), zeros(x, (n, n)), eye, *given)

@@ -1,0 +1,274 @@
+"""Derivatives of the incomplete gamma and beta functions in their parameters, by quadrature.
+
+Of the densities' integrals under the sign:
+
+    d^k/da^k P(a, x) = int_0^x w_k(t) f(t) dt,           f(t) = t^(a-1) exp(-t) / Gamma(a)
+    d^(i+j)/da^i db^j I_x(a, b) = int_0^x w_ij(t) f(t) dt,   f(t) = t^(a-1) (1-t)^(b-1) / B(a, b)
+
+where w_0 = 1 and w_(k+1) = dw_k/da + w_k d(log f)/da, which are Bell polynomials in the derivatives
+of log f. Over log(t), and over log(t / (1-t)), the integrand falls off from its peak without a
+second one (it is log-concave): the interval on which it falls by `FALL` nats is found by Newton's
+method, and the rule of Gauss and Legendre is as good as exact there. Of the two sides of x the one
+without the mean is taken, so that what is small is found as it is, and not as 1 minus the rest.
+
+Constants of the densities are differences of large numbers where parameters are large: Stirling's
+series (DLMF 5.11.1, 5.11.2) takes out what cancels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+FALL = 45.0  # exp(-45) = 3e-20
+NODES = 40
+_CHUNK = 256  # so many elements at once
+
+
+@cache
+def _rule() -> tuple[Any, Any]:
+    """The nodes and weights of Gauss and Legendre on (0, 1)."""
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    return (nodes + 1) / 2, weights / 2
+
+
+def _stirling(z: Any) -> Any:
+    """z log(z) - z - log(Gamma(z))."""
+    import scipy.special
+
+    far = np.maximum(z, 10.0)
+    terms = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
+    series = sum(c / far ** (2 * k + 1) for k, c in enumerate(terms))
+    near = np.minimum(z, 10.0)
+    plain = near * np.log(near) - near - scipy.special.gammaln(near)
+    return np.where(z >= 10, 0.5 * np.log(far / (2 * np.pi)) - series, plain)
+
+
+def _log_minus_digamma(z: Any) -> Any:
+    """log(z) - digamma(z)."""
+    import scipy.special
+
+    far = np.maximum(z, 10.0)
+    terms = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
+    series = 0.5 / far + sum(c / far ** (2 * k + 2) for k, c in enumerate(terms))
+    near = np.minimum(z, 10.0)
+    return np.where(z >= 10, series, np.log(near) - scipy.special.digamma(near))
+
+
+def _polygamma(n: int, z: Any) -> Any:
+    import scipy.special
+
+    return scipy.special.polygamma(n, z)
+
+
+def weights_of(cumulants: Callable[[int, int], Any], i: int, j: int) -> Any:
+    """w_ij by the recurrence of Bell's polynomials; `cumulants(p, q)`: d^(p+q) log f/da^p db^q."""
+    known: dict[tuple[int, int], Any] = {(0, 0): 1.0}
+
+    def weight(i: int, j: int) -> Any:
+        if (i, j) not in known:
+            (p, q), (up, right) = ((i - 1, j), (1, 0)) if i else ((i, j - 1), (0, 1))
+            known[i, j] = sum(
+                weight(p - k, q - m)
+                * cumulants(k + up, m + right)
+                * (math.comb(p, k) * math.comb(q, m))
+                for k in range(p + 1)
+                for m in range(q + 1)
+            )
+        return known[i, j]
+
+    return weight(i, j)
+
+
+def _over(panels: list[Any], integrand: Callable[..., Any], columns: list[Any]) -> Any:
+    """The integral from the first to the last of the bounds, panel by panel; the integrand is
+    called with points, and with the columns of what it needs of the rows that have such a panel."""
+    nodes, weights = _rule()
+    total = np.zeros_like(panels[0])
+    for low, high in pairwise(panels):
+        (rows,) = np.nonzero(high > low)
+        if rows.size:
+            width = (high - low)[rows, None]
+            points = low[rows, None] + width * nodes
+            found = integrand(points, *[column[rows, None] for column in columns])
+            total[rows] += (found * width) @ weights
+    return total
+
+
+def _newton(length: Any, fall: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
+    """Where a convex function has reached FALL, from the right: each step stays there."""
+    for _ in range(60):
+        step = (fall(length) - FALL) / slope(length)
+        length = length - np.where(step > 0, step, 0.0)
+        if not np.any(step > 0.1 * length):
+            break
+    return length
+
+
+def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of vectors, for arrays that broadcast."""
+
+    def over(*xs: Any) -> Any:
+        dtype = np.result_type(*xs)
+        arrays = np.broadcast_arrays(*[np.asarray(x, float) for x in xs])
+        flat = [x.ravel() for x in arrays]
+        out = np.empty(flat[0].shape)
+        with np.errstate(all="ignore"):
+            for k in range(0, out.size, _CHUNK):
+                out[k : k + _CHUNK] = function(*[x[k : k + _CHUNK] for x in flat])
+        return out.reshape(arrays[0].shape).astype(dtype)[()]
+
+    return over
+
+
+def gamma_slope(order: int, a: Any, x: Any) -> Any:
+    """d^k/da^k of the regularised lower incomplete gamma function P(a, x), for k > 0."""
+    return _elementwise(lambda a, x: _gamma_slope(order, a, x))(a, x)
+
+
+def _gamma_slope(order: int, a: Any, x: Any) -> Any:
+    below = x <= a
+    inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
+    a, t = np.where(inside, a, 1.0), np.where(inside, x, 1.0)
+    gap = t - a
+    ratio = np.where(np.abs(gap) < 0.5 * a, np.log1p(gap / a), np.log(t / a))
+    # log(f) at the end, over log(t), and d log(f)/da there
+    height = a * ratio - gap + _stirling(a)
+    first = ratio + _log_minus_digamma(a)
+    rest = [-_polygamma(k, a) for k in range(1, order)]
+    # how far it falls, over log(t): a s - t (1 - exp(-s)) below, t (exp(s) - 1) - a s above
+    down = _newton(
+        np.where(below, (FALL + t) / a, 1.0),
+        lambda s: a * s + t * np.expm1(-s),
+        lambda s: np.where(below, a - t * np.exp(-s), np.inf),
+    )
+    up = 2 * FALL / (gap + np.sqrt(gap * gap + 2 * FALL * t))
+    up = np.where(t < 10, np.minimum(up, np.log1p(2 * FALL / t)), up)
+    length = np.where(below, down, up)
+    corner = np.where(below, np.minimum(36, length), np.clip(-2 - np.log(t), 0.0, length))
+
+    def integrand(s: Any, sign: Any, height: Any, a: Any, t: Any, *logarithmic: Any) -> Any:
+        moved = sign * s
+        cumulants = [logarithmic[0] + moved, *logarithmic[1:]]
+        weight = weights_of(lambda k, _: cumulants[k - 1], order, 0)
+        return np.exp(height + a * moved - t * np.expm1(moved)) * weight
+
+    columns = [np.where(below, -1.0, 1.0), height, a, t, first, *rest]
+    found = _over([np.zeros_like(length), corner, length], integrand, columns)
+    found = np.where(below, found, -found)
+    outside = np.where((x == 0) & (a > 0) | (np.isposinf(x)), 0.0, np.nan)
+    return np.where(inside, found, outside)
+
+
+def beta_slope(along_a: int, along_b: int, a: Any, b: Any, x: Any) -> Any:
+    """d^(i+j)/da^i db^j of the regularised incomplete beta function I_x(a, b), for i + j > 0."""
+    return _elementwise(lambda a, b, x: _beta_slope(along_a, along_b, a, b, x))(a, b, x)
+
+
+def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
+    inside = (a > 0) & (b > 0) & (x > 0) & (x < 1) & np.isfinite(a) & np.isfinite(b)
+    a, b, t = np.where(inside, a, 1.0), np.where(inside, b, 1.0), np.where(inside, x, 0.5)
+    middle = np.log(a / b)
+    end = np.log(t) - np.log1p(-t) - middle
+    below = end <= 0
+    # above the mean, I_x(a, b) = 1 - I_(1-x)(b, a): p has what was a, q what was b
+    p, q = np.where(below, a, b), np.where(below, b, a)
+    end, middle = -np.abs(end), np.where(below, middle, -middle)
+    both, part = p + q, p / (p + q)
+    height = _stirling(p) + _stirling(q) - _stirling(both)
+    shared = _log_minus_digamma(both)
+    means = [_log_minus_digamma(p) - shared, _log_minus_digamma(q) - shared]
+
+    def fallen(d: Any) -> Any:
+        """log(f) over the logarithm of the odds, d below the mean's."""
+        return p * d - both * np.log1p(part * np.expm1(d))
+
+    length = _newton(
+        (FALL + both * np.logaddexp(0, end + middle)) / p,
+        lambda s: fallen(end) - fallen(end - s),
+        lambda s: p - both * part * np.exp(end - s) / (1 + part * np.expm1(end - s)),
+    )
+    corner = np.clip(end + middle, 0.0, length)
+    panels = [np.zeros_like(end), corner, np.minimum(corner + 36, length), length]
+    higher = [(k, m) for k in range(i + 1) for m in range(j + 1) if k + m > 1]
+
+    def integrand(
+        s: Any, end: Any, height: Any, p: Any, q: Any, low: Any, high: Any, below: Any, *more: Any
+    ) -> Any:
+        d = end - s
+        rest = np.log1p(p / (p + q) * np.expm1(d))
+        lower, upper = low + d - rest, high - rest
+        cumulants = dict(zip(higher, more, strict=True))
+        cumulants[1, 0] = np.where(below, lower, upper)
+        cumulants[0, 1] = np.where(below, upper, lower)
+        weight = weights_of(lambda k, m: cumulants[k, m], i, j)
+        return np.exp(height + p * d - (p + q) * rest) * weight
+
+    columns = [end, height, p, q, *means, below, *[_beta_cumulant(k, m, a, b) for k, m in higher]]
+    found = _over(panels, integrand, columns)
+    ends = (a > 0) & (b > 0) & ((x == 0) | (x == 1))
+    return np.where(inside, np.where(below, found, -found), np.where(ends, 0.0, np.nan))
+
+
+def _beta_cumulant(k: int, m: int, a: Any, b: Any) -> Any:
+    """d^(k+m) log(f)/da^k db^m, for k + m > 1."""
+    both = _polygamma(k + m - 1, a + b)
+    return both if k and m else both - _polygamma(k + m - 1, a if k else b)
+
+
+def zeta_slope(order: int, s: Any, q: Any) -> Any:
+    """d^k/ds^k of Hurwitz's zeta(s, q), by the formula of Euler and Maclaurin (DLMF 25.11.28): the
+    first terms, and of the rest the integral and its corrections. Right for s > -3."""
+    return _elementwise(lambda s, q: _zeta_slope(order, s, q))(s, q)
+
+
+_BERNOULLI: tuple[float, ...] = (
+    1 / 6,
+    -1 / 30,
+    1 / 42,
+    -1 / 30,
+    5 / 66,
+    -691 / 2730,
+    7 / 6,
+    -3617 / 510,
+)
+_BERNOULLI += (43867 / 798, -174611 / 330, 854513 / 138, -236364091 / 2730)
+_TERMS = 12
+
+
+def _zeta_slope(order: int, s: Any, q: Any) -> Any:
+    found: Any = 0.0
+    for k in range(_TERMS):
+        found = found + (-np.log(q + k)) ** order * (q + k) ** -s
+    end = q + _TERMS
+    rate = -np.log(end)
+
+    def along(jet: list[Any]) -> Any:
+        """The derivative of a product with end^-s, of one's own derivatives."""
+        terms = [math.comb(order, i) * jet[i] * rate ** (order - i) for i in range(order + 1)]
+        return sum(terms) * end**-s
+
+    inverse = [(-1) ** i * math.factorial(i) / (s - 1) ** (i + 1) * end for i in range(order + 1)]
+    found = found + along(inverse) + along([0.5, *[0.0] * order])
+    rising = [np.ones_like(s), *[np.zeros_like(s)] * order]  # s (s+1) (s+2) ..., and derivatives
+    factors = 0
+    for j, number in enumerate(_BERNOULLI, start=1):
+        while factors < 2 * j - 1:
+            shifted = s + factors
+            rising = [r * shifted + (k * rising[k - 1] if k else 0.0) for k, r in enumerate(rising)]
+            factors += 1
+        scale = number / math.factorial(2 * j) * end ** (1 - 2 * j)
+        found = found + along([r * scale for r in rising])
+    return np.where((s > -3) & (s != 1) & (q > 0), found, np.nan)
+
+
+SLOPES: dict[str, Callable[..., Any]] = {
+    "gammainc": gamma_slope,
+    "betainc": beta_slope,
+    "zeta": zeta_slope,
+}

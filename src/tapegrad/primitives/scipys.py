@@ -1,0 +1,83 @@
+"""Functions of `scipy.special` that SciPy evaluates, between the compiled kernels.
+
+SciPy is imported when one of them is first evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tapegrad.ir.tape import Call
+from tapegrad.primitives.base import Elementwise, Missing
+from tapegrad.primitives.elementwise import FUNCTION, AsType, logical_and, where
+
+
+class SciPys(Elementwise):
+    """A function of `scipy.special`, elementwise, with the derivatives that are known.
+
+    It is called as `text` says, or by its name. `partials(out, *xs)` are those of `Elementwise`,
+    and may be `Missing(argument)`: that argument's derivative isn't known, and an error. The first
+    operands may be integers; the result has the dtype of the last.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        partials: Callable[..., Sequence[Any]] | None = None,
+        text: str = "",
+        cost: int = 4 * FUNCTION,
+        of_complex: bool = False,
+    ) -> None:
+        self._text = f"scipy.special.{text or name}"
+        self._call: Any = None
+        rule = None if partials is None else lambda out, *xs: self._named(partials(out, *xs))
+        super().__init__(name, self._evaluated, "", rule, cost=cost, of_complex=of_complex)
+
+    def _named(self, partials: Sequence[Any]) -> list[Any]:
+        """The partials; what is missing says of which function."""
+        return [
+            Missing(f"scipy.special.{self.name} has no derivative with respect to {x.message}")
+            if isinstance(x, Missing)
+            else x
+            for x in partials
+        ]
+
+    def _evaluated(self, *xs: Any) -> Any:
+        if self._call is None:
+            import scipy.special
+
+            names = [f"x{k}" for k in range(len(xs))]
+            body = self._expression(names)
+            self._call = eval(f"lambda {', '.join(names)}: {body}", {"scipy": scipy})
+        return self._call(*xs)
+
+    def _expression(self, xs: Sequence[str]) -> str:
+        text = self._text
+        return text.format(*xs) if "(" in text else f"{text}({', '.join(xs)})"
+
+    def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
+        return [f"{outs[0]} = {self._expression(xs)}"]
+
+
+def as_real(n: Any, x: Any) -> Any:
+    """An operand in the dtype of `x`: integers are converted."""
+    return n if n.dtype == x.dtype else AsType(x.dtype)(n)
+
+
+def near(x: Any, reach: float, series: Sequence[float], formula: Callable[[Any], Any]) -> Any:
+    """A formula that is no good around 0: for |x| < reach its power series. Neither is evaluated
+    where the other counts, so that derivatives of any order are right."""
+    small = logical_and(x < reach, x > -reach)
+    inner = where(small, x, x.constant(0))
+    total = x.constant(0)
+    for coefficient in reversed(series):
+        total = total * inner + coefficient
+    return where(small, total, formula(where(small, x.constant(2 * reach), x)))
+
+
+def ratio(y: Any, x: Any, at_0: Any) -> Any:
+    """y / x, which is `at_0` for x = 0."""
+    nothing = x.equals(0)
+    limit = at_0 if hasattr(at_0, "aval") else x.constant(at_0)
+    return where(nothing, limit, y / where(nothing, x.constant(1), x))

@@ -1,0 +1,240 @@
+"""Bessel functions and their relatives: of Airy, Kelvin, Struve and Mathieu, and parabolic
+cylinder functions.
+
+Slopes are sums of neighbours in the order, which don't divide by x (DLMF 10.6.1, 10.29.1), or come
+of the differential equation. No derivative is known to SciPy in the order, which is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tapegrad.ir.tape import DECLARED
+from tapegrad.primitives.base import Missing
+from tapegrad.primitives.elementwise import cos, cosh, power, sign, sqrt, where
+from tapegrad.primitives.scipys import SciPys, as_real, near, ratio
+
+ORDER = Missing("the order")
+PARAMETER = Missing("its parameter")
+
+
+def _named(name: str) -> Any:
+    return DECLARED[name]
+
+
+# ---- cylinder functions
+
+
+def _cylinder(
+    name: str, below: int, above: int, scaled: Callable[[Any, Any], Any] | None = None
+) -> SciPys:
+    """C_v' = (below C_(v-1) + above C_(v+1)) / 2, and what its scale adds."""
+
+    def partials(out: Any, v: Any, x: Any) -> Any:
+        v = as_real(v, x)
+        of = _named({"yn": "yv", "kn": "kv"}.get(name, name))
+        slope = (of(v - 1, x) * below + of(v + 1, x) * above) * 0.5
+        return ORDER, slope if scaled is None else slope + scaled(out, x)
+
+    return SciPys(name, partials)
+
+
+jv, jve = _cylinder("jv", 1, -1), _cylinder("jve", 1, -1)
+yn, yv, yve = _cylinder("yn", 1, -1), _cylinder("yv", 1, -1), _cylinder("yve", 1, -1)
+iv, kn, kv = _cylinder("iv", 1, 1), _cylinder("kn", -1, -1), _cylinder("kv", -1, -1)
+ive = _cylinder("ive", 1, 1, lambda out, x: -(sign(x) * out))
+kve = _cylinder("kve", -1, -1, lambda out, x: out)
+
+
+def _at(function: Any, order: int, x: Any) -> Any:
+    return function(x.constant(order), x)
+
+
+j0 = SciPys("j0", lambda out, x: (-j1(x),))
+j1: SciPys = SciPys("j1", lambda out, x: ((j0(x) - _at(jv, 2, x)) * 0.5,))
+y0 = SciPys("y0", lambda out, x: (-y1(x),))
+y1: SciPys = SciPys("y1", lambda out, x: ((y0(x) - _at(yv, 2, x)) * 0.5,))
+k0 = SciPys("k0", lambda out, x: (-k1(x),))
+k1: SciPys = SciPys("k1", lambda out, x: ((k0(x) + _at(kv, 2, x)) * -0.5,))
+k0e = SciPys("k0e", lambda out, x: (out - k1e(x),))
+k1e: SciPys = SciPys("k1e", lambda out, x: (out - (k0e(x) + _at(kve, 2, x)) * 0.5,))
+
+
+def _hankel(name: str, turn: complex) -> SciPys:
+    """J + i Y and J - i Y, of complex numbers; scaled, times exp(turn z)."""
+
+    def partials(out: Any, v: Any, z: Any) -> Any:
+        of = _named(name)
+        slope = (of(v - 1, z) - of(v + 1, z)) * 0.5
+        return ORDER, slope + out * turn if turn else slope
+
+    return SciPys(name, partials, of_complex=True)
+
+
+hankel1, hankel2 = _hankel("hankel1", 0), _hankel("hankel2", 0)
+hankel1e, hankel2e = _hankel("hankel1e", -1j), _hankel("hankel2e", 1j)
+
+# ---- spherical ones: (2n + 1) f_n' = n f_(n-1) - (n+1) f_(n+1) (DLMF 10.51.2, 10.51.5)
+
+
+def _spherical(name: str, below: int, above: int) -> tuple[SciPys, SciPys]:
+    """The function, and its derivative, for which the same holds."""
+
+    def partials(name: str, n: Any, x: Any) -> Any:
+        of, m = _named(name), as_real(n, x)
+        lower = of(where(n > 0, n - 1, n), x) * (m * below)
+        return ORDER, (lower + of(n + 1, x) * ((m + 1) * above)) / (m * 2 + 1)
+
+    function = SciPys(name, lambda out, n, x: (ORDER, slope(n, x)))
+    slope = SciPys(
+        f"{name}_d",
+        lambda out, n, x: partials(f"{name}_d", n, x),
+        f"{name}({{0}}, {{1}}, derivative=True)",
+    )
+    return function, slope
+
+
+spherical_jn, spherical_jn_d = _spherical("spherical_jn", 1, -1)
+spherical_yn, spherical_yn_d = _spherical("spherical_yn", 1, -1)
+spherical_in, spherical_in_d = _spherical("spherical_in", 1, 1)
+spherical_kn, spherical_kn_d = _spherical("spherical_kn", -1, -1)
+
+# ---- Kelvin functions: w = ber + i bei has w'' = i w - w' / x (DLMF 10.61)
+
+ber = SciPys("ber", lambda out, x: (berp(x),))
+bei = SciPys("bei", lambda out, x: (beip(x),))
+ker = SciPys("ker", lambda out, x: (kerp(x),))
+kei = SciPys("kei", lambda out, x: (keip(x),))
+berp: SciPys = SciPys("berp", lambda out, x: (-bei(x) - ratio(out, x, 0),))
+beip: SciPys = SciPys("beip", lambda out, x: (ber(x) - ratio(out, x, 0.5),))
+kerp: SciPys = SciPys("kerp", lambda out, x: (-kei(x) - out / x,))
+keip: SciPys = SciPys("keip", lambda out, x: (ker(x) - out / x,))
+
+# ---- Airy functions: w'' = x w; scaled, Ai by exp(2/3 x^(3/2)), Bi by the inverse where x > 0
+
+
+def _root(x: Any) -> Any:
+    return sqrt(where(x > 0, x, x.constant(0)))
+
+
+airy_0 = SciPys("airy_0", lambda out, x: (airy_1(x),), "airy({0})[0]")
+airy_1: SciPys = SciPys("airy_1", lambda out, x: (x * airy_0(x),), "airy({0})[1]")
+airy_2 = SciPys("airy_2", lambda out, x: (airy_3(x),), "airy({0})[2]")
+airy_3: SciPys = SciPys("airy_3", lambda out, x: (x * airy_2(x),), "airy({0})[3]")
+airye_0 = SciPys("airye_0", lambda out, x: (airye_1(x) + sqrt(x) * out,), "airye({0})[0]")
+airye_1: SciPys = SciPys(
+    "airye_1", lambda out, x: (x * airye_0(x) + sqrt(x) * out,), "airye({0})[1]"
+)
+airye_2 = SciPys("airye_2", lambda out, x: (airye_3(x) - _root(x) * out,), "airye({0})[2]")
+airye_3: SciPys = SciPys(
+    "airye_3", lambda out, x: (x * airye_2(x) - _root(x) * out,), "airye({0})[3]"
+)
+
+# ---- integrals
+
+itairy_0 = SciPys("itairy_0", lambda out, x: (airy_0(x),), "itairy({0})[0]")
+itairy_1 = SciPys("itairy_1", lambda out, x: (airy_2(x),), "itairy({0})[1]")
+itairy_2 = SciPys("itairy_2", lambda out, x: (airy_0(-x),), "itairy({0})[2]")
+itairy_3 = SciPys("itairy_3", lambda out, x: (airy_2(-x),), "itairy({0})[3]")
+itj0y0_0 = SciPys("itj0y0_0", lambda out, x: (j0(x),), "itj0y0({0})[0]")
+itj0y0_1 = SciPys("itj0y0_1", lambda out, x: (y0(x),), "itj0y0({0})[1]")
+iti0k0_0 = SciPys("iti0k0_0", lambda out, x: (_named("i0")(x),), "iti0k0({0})[0]")
+iti0k0_1 = SciPys("iti0k0_1", lambda out, x: (k0(x),), "iti0k0({0})[1]")
+
+
+def _less_one(sign: int) -> list[float]:
+    """The series of (I_0(x) - 1) / x, or of (1 - J_0(x)) / x."""
+    terms = [sign ** (k + 1) / (4.0**k * math.factorial(k) ** 2) for k in range(1, 9)]
+    return [c for term in terms for c in (0.0, term)]
+
+
+it2j0y0_0 = SciPys(
+    "it2j0y0_0",
+    lambda out, x: (near(x, 1, _less_one(-1), lambda x: (1 - j0(x)) / x),),
+    "it2j0y0({0})[0]",
+)
+it2j0y0_1 = SciPys("it2j0y0_1", lambda out, x: (-(y0(x) / x),), "it2j0y0({0})[1]")
+it2i0k0_0 = SciPys(
+    "it2i0k0_0",
+    lambda out, x: (near(x, 1, _less_one(1), lambda x: (_named("i0")(x) - 1) / x),),
+    "it2i0k0({0})[0]",
+)
+it2i0k0_1 = SciPys("it2i0k0_1", lambda out, x: (-(k0(x) / x),), "it2i0k0({0})[1]")
+besselpoly: SciPys = SciPys(
+    "besselpoly",
+    lambda out, a, p, v: (
+        besselpoly(a, p + 1, v - 1) - besselpoly(a, p + 1, v + 1),
+        Missing("the power"),
+        ORDER,
+    ),
+)
+
+# ---- Struve functions (DLMF 11.4.27, 11.4.28)
+
+
+def _struve(name: str, above: int) -> SciPys:
+    def partials(out: Any, v: Any, x: Any) -> Any:
+        of, rgamma = _named(name), _named("rgamma")
+        more = power(x * 0.5, v) * rgamma(v + 1.5) * (0.5 / math.sqrt(math.pi))
+        return ORDER, (of(v - 1, x) + of(v + 1, x) * above) * 0.5 + more
+
+    return SciPys(name, partials)
+
+
+struve, modstruve = _struve("struve", -1), _struve("modstruve", 1)
+itstruve0 = SciPys("itstruve0", lambda out, x: (_at(struve, 0, x),))
+itmodstruve0 = SciPys("itmodstruve0", lambda out, x: (_at(modstruve, 0, x),))
+it2struve0 = SciPys("it2struve0", lambda out, x: (-(_at(struve, 0, x) / x),))
+
+# ---- Mathieu functions, of degrees: y'' = (2q cos(2x) - a) y; modified: y'' = (a - 2q cosh(2x)) y
+
+DEGREE = math.pi / 180
+characteristic_a = SciPys(
+    "characteristic_a", lambda out, m, q: (ORDER, PARAMETER), "mathieu_a({0}, {1})"
+)
+characteristic_b = SciPys(
+    "characteristic_b", lambda out, m, q: (ORDER, PARAMETER), "mathieu_b({0}, {1})"
+)
+
+
+def _mathieu(name: str, characteristic: SciPys) -> tuple[SciPys, SciPys]:
+    degrees = name in ("mathieu_cem", "mathieu_sem")
+    unit = DEGREE if degrees else 1.0
+
+    def along_value(out: Any, m: Any, q: Any, x: Any) -> Any:
+        return ORDER, PARAMETER, _named(f"{name}_1")(m, q, x) * unit
+
+    def along_slope(out: Any, m: Any, q: Any, x: Any) -> Any:
+        turned = cos(x * (2 * DEGREE)) if degrees else cosh(x * 2)
+        rate = characteristic(m, q) - q * 2 * turned
+        value = _named(f"{name}_0")(m, q, x)
+        return ORDER, PARAMETER, rate * value * (-unit if degrees else unit)
+
+    text = name + "({0}, {1}, {2})"
+    return SciPys(f"{name}_0", along_value, f"{text}[0]"), SciPys(
+        f"{name}_1", along_slope, f"{text}[1]"
+    )
+
+
+mathieu_cem_0, mathieu_cem_1 = _mathieu("mathieu_cem", characteristic_a)
+mathieu_sem_0, mathieu_sem_1 = _mathieu("mathieu_sem", characteristic_b)
+mathieu_modcem1_0, mathieu_modcem1_1 = _mathieu("mathieu_modcem1", characteristic_a)
+mathieu_modcem2_0, mathieu_modcem2_1 = _mathieu("mathieu_modcem2", characteristic_a)
+mathieu_modsem1_0, mathieu_modsem1_1 = _mathieu("mathieu_modsem1", characteristic_b)
+mathieu_modsem2_0, mathieu_modsem2_1 = _mathieu("mathieu_modsem2", characteristic_b)
+
+# ---- parabolic cylinder functions: w'' = (x^2/4 - v - 1/2) w, and W'' = (a - x^2/4) W (DLMF 12.2)
+
+
+def _parabolic(name: str, rate: Callable[[Any, Any], Any]) -> tuple[SciPys, SciPys]:
+    text = name + "({0}, {1})"
+    value = SciPys(f"{name}_0", lambda out, v, x: (ORDER, _named(f"{name}_1")(v, x)), f"{text}[0]")
+    slope = SciPys(f"{name}_1", lambda out, v, x: (ORDER, rate(v, x) * value(v, x)), f"{text}[1]")
+    return value, slope
+
+
+pbdv_0, pbdv_1 = _parabolic("pbdv", lambda v, x: x * x * 0.25 - v - 0.5)
+pbvv_0, pbvv_1 = _parabolic("pbvv", lambda v, x: x * x * 0.25 - v - 0.5)
+pbwa_0, pbwa_1 = _parabolic("pbwa", lambda a, x: a - x * x * 0.25)

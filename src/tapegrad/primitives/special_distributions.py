@@ -1,0 +1,264 @@
+"""Distribution functions of `scipy.special`, their complements and their inverses.
+
+A row of a table is a function, with its slopes as functions of the same arguments; an inverse
+names the function, and has its slopes of the implicit function theorem: of F(x, y) = p
+
+    dx/dp = 1 / F_x,    dx/dy = -F_y / F_x.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tapegrad.ir.tape import DECLARED
+from tapegrad.primitives.base import Missing
+from tapegrad.primitives.elementwise import exp, log1p, sign, where
+from tapegrad.primitives.scipys import SciPys, as_real
+from tapegrad.primitives.special import SQRT_2PI, gammaln, ndtri
+from tapegrad.primitives.special_gamma import (
+    ParameterSlope,
+    beta_density,
+    betainc_slopes,
+    gamma_density,
+    gammainc_slopes,
+)
+
+Slopes = Callable[..., Any]
+WHOLE = Missing("a whole number")
+
+
+def _named(name: str) -> Any:
+    return DECLARED[name]
+
+
+def _negative(slope: Any) -> Any:
+    return slope if slope is None or isinstance(slope, Missing) else -slope
+
+
+def _function(name: str, slopes: Slopes, complement: bool = False) -> SciPys:
+    def partials(out: Any, *xs: Any) -> Any:
+        xs = tuple(as_real(x, xs[-1]) for x in xs)
+        found = slopes(*xs)
+        return [_negative(slope) for slope in found] if complement else found
+
+    return SciPys(name, partials)
+
+
+def _inverse(
+    name: str, slopes: Slopes, arguments: str, given: str, complement: bool = False
+) -> SciPys:
+    """The inverse: `arguments` are those of the function, `given` those of the inverse, of which
+    "p" is the probability, if no argument of the function is."""
+    names, own = arguments.split(), given.split()
+    (solved,) = set(names) - set(own)
+    (p,) = set(own) - set(names)
+
+    def partials(out: Any, *xs: Any) -> Any:
+        known = {name: as_real(x, xs[-1]) for name, x in zip(own, xs, strict=True)}
+        known[solved] = out
+        found = dict(zip(names, slopes(*[known[name] for name in names]), strict=True))
+        steep = found[solved]
+        results = []
+        for name in own:
+            slope = 1 / steep if name == p else _negative(found[name])
+            if name == p:
+                slope = -slope if complement else slope
+            elif slope is not None and not isinstance(slope, Missing):
+                slope = slope / steep
+            results.append(slope)
+        return results
+
+    return SciPys(name, partials)
+
+
+# ---- made of the incomplete gamma function
+
+
+def gdtr_slopes(a: Any, b: Any, x: Any) -> tuple[Any, Any, Any]:
+    """P(b, a x)."""
+    along_b, density = gammainc_slopes(b, a * x)
+    return density * x, along_b, density * a
+
+
+def chdtr_slopes(v: Any, x: Any) -> tuple[Any, Any]:
+    """P(v / 2, x / 2)."""
+    along_v, density = gammainc_slopes(v * 0.5, x * 0.5)
+    return along_v * 0.5, density * 0.5
+
+
+def pdtr_slopes(k: Any, m: Any) -> tuple[Any, Any]:
+    """1 - P(k + 1, m), for any k."""
+    along_k, density = gammainc_slopes(k + 1, m)
+    return -along_k, -density
+
+
+def pdtr_steps(k: Any, m: Any) -> tuple[Any, Any]:
+    return None, -gamma_density(_floor(k) + 1, m)
+
+
+def _floor(k: Any) -> Any:
+    return _named("floor")(k)
+
+
+gammaincinv = _inverse("gammaincinv", gammainc_slopes, "a x", "a p")
+gammainccinv = _inverse("gammainccinv", gammainc_slopes, "a x", "a p", complement=True)
+gdtr, gdtrc = _function("gdtr", gdtr_slopes), _function("gdtrc", gdtr_slopes, complement=True)
+gdtria = _inverse("gdtria", gdtr_slopes, "a b x", "p b x")
+gdtrib = _inverse("gdtrib", gdtr_slopes, "a b x", "a p x")
+gdtrix = _inverse("gdtrix", gdtr_slopes, "a b x", "a b p")
+chdtr, chdtrc = _function("chdtr", chdtr_slopes), _function("chdtrc", chdtr_slopes, complement=True)
+chdtri = _inverse("chdtri", chdtr_slopes, "v x", "v p", complement=True)
+chdtriv = _inverse("chdtriv", chdtr_slopes, "v x", "p x")
+pdtr, pdtrc = _function("pdtr", pdtr_steps), _function("pdtrc", pdtr_steps, complement=True)
+pdtri = _inverse("pdtri", pdtr_steps, "k m", "k p")
+pdtrik = _inverse("pdtrik", pdtr_slopes, "k m", "p m")
+
+# ---- made of the incomplete beta function
+
+
+def bdtr_slopes(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
+    """I_(1-p)(n - k, k + 1), for any k and n."""
+    along_a, along_b, density = betainc_slopes(n - k, k + 1, 1 - p)
+    return along_b - along_a, along_a, -density
+
+
+def bdtr_steps(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
+    k = _floor(k)
+    return None, WHOLE, -beta_density(n - k, k + 1, 1 - p)
+
+
+def nbdtr_slopes(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
+    """I_p(n, k + 1), for any k and n."""
+    along_n, along_k, density = betainc_slopes(n, k + 1, p)
+    return along_k, along_n, density
+
+
+def nbdtr_steps(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
+    return WHOLE, WHOLE, beta_density(n, k + 1, p)
+
+
+def fdtr_slopes(n: Any, d: Any, x: Any) -> tuple[Any, Any, Any]:
+    """I_u(n / 2, d / 2), u = n x / (d + n x)."""
+    whole = d + n * x
+    along_n, along_d, density = betainc_slopes(n * 0.5, d * 0.5, n * x / whole)
+    across = density * x / (whole * whole)
+    return along_n * 0.5 + across * d, along_d * 0.5 - across * n, across * n * d / x
+
+
+def stdtr_slopes(v: Any, t: Any) -> tuple[Any, Any]:
+    """1/2 + sign(t)/2 I_y(1/2, v/2), y = t^2 / (v + t^2)."""
+    square = t * t
+    density = exp(
+        gammaln((v + 1) * 0.5)
+        - gammaln(v * 0.5)
+        - _named("log")(v * math.pi) * 0.5
+        - (v + 1) * 0.5 * log1p(square / v)
+    )
+    along_b = ParameterSlope("betainc", (0, 1))(t.constant(0.5), v * 0.5, square / (v + square))
+    return sign(t) * along_b * 0.25 - density * t / (v * 2), density
+
+
+betaincinv = _inverse("betaincinv", betainc_slopes, "a b x", "a b p")
+betainccinv = _inverse("betainccinv", betainc_slopes, "a b x", "a b p", complement=True)
+btdtria = _inverse("btdtria", betainc_slopes, "a b x", "p b x")
+btdtrib = _inverse("btdtrib", betainc_slopes, "a b x", "a p x")
+bdtr, bdtrc = _function("bdtr", bdtr_steps), _function("bdtrc", bdtr_steps, complement=True)
+bdtri = _inverse("bdtri", bdtr_steps, "k n x", "k n p")
+bdtrik = _inverse("bdtrik", bdtr_slopes, "k n x", "p n x")
+bdtrin = _inverse("bdtrin", bdtr_slopes, "k n x", "k p x")
+nbdtr, nbdtrc = _function("nbdtr", nbdtr_steps), _function("nbdtrc", nbdtr_steps, complement=True)
+nbdtri = _inverse("nbdtri", nbdtr_steps, "k n x", "k n p")
+nbdtrik = _inverse("nbdtrik", nbdtr_slopes, "k n x", "p n x")
+nbdtrin = _inverse("nbdtrin", nbdtr_slopes, "k n x", "k p x")
+fdtr, fdtrc = _function("fdtr", fdtr_slopes), _function("fdtrc", fdtr_slopes, complement=True)
+fdtri = _inverse("fdtri", fdtr_slopes, "n d x", "n d p")
+fdtridfd = _inverse("fdtridfd", fdtr_slopes, "n d x", "n p x")
+stdtr = _function("stdtr", stdtr_slopes)
+stdtridf = _inverse("stdtridf", stdtr_slopes, "v t", "p t")
+stdtrit = _inverse("stdtrit", stdtr_slopes, "v t", "v p")
+
+# ---- the noncentral chi-squared distribution: along x and along the noncentrality
+
+
+def chndtr_slopes(x: Any, v: Any, c: Any) -> tuple[Any, Any, Any]:
+    """The density is exp(-(x + c)/2) (x/c)^(v/4 - 1/2) I_(v/2-1)(sqrt(c x)) / 2; the slope along c
+    is minus that of v + 2."""
+
+    def density(v: Any) -> Any:
+        root = _named("sqrt")(x * c)
+        order = v * 0.5 - 1
+        gap = _named("sqrt")(x) - _named("sqrt")(c)
+        scale = exp(gap * gap * -0.5 + order * 0.5 * _named("log")(x / c))
+        return scale * _named("ive")(order, root) * 0.5
+
+    return density(v), Missing("the degrees of freedom"), -density(v + 2)
+
+
+chndtr = _function("chndtr", chndtr_slopes)
+chndtrix = _inverse("chndtrix", chndtr_slopes, "x v c", "p v c")
+chndtrinc = _inverse("chndtrinc", chndtr_slopes, "x v c", "x v p")
+
+# ---- the normal distribution, by its mean or its deviation
+
+
+def _slope_of_quantile(z: Any) -> Any:
+    return exp(z * z * 0.5) * SQRT_2PI
+
+
+def _mean_partials(out: Any, p: Any, deviation: Any, x: Any) -> tuple[Any, Any, int]:
+    """x - deviation ndtri(p)."""
+    z = ndtri(p)
+    return -(deviation * _slope_of_quantile(z)), -z, 1
+
+
+def _deviation_partials(out: Any, mean: Any, p: Any, x: Any) -> tuple[Any, Any, Any]:
+    """(x - mean) / ndtri(p)."""
+    z = ndtri(p)
+    return -(1 / z), -(out / z * _slope_of_quantile(z)), 1 / z
+
+
+nrdtrimn, nrdtrisd = SciPys("nrdtrimn", _mean_partials), SciPys("nrdtrisd", _deviation_partials)
+ndtri_exp = SciPys("ndtri_exp", lambda out, y: (exp(y + out * out * 0.5) * SQRT_2PI,))
+
+# ---- Tukey's lambda distribution: the quantile is (p^l - (1 - p)^l) / l
+
+
+def _tukey_partials(out: Any, x: Any, shape: Any) -> tuple[Any, Any]:
+    boxcox = _named("boxcox")
+    upper, lower = (boxcox.partials(None, q, shape) for q in (out, 1 - out))
+    steep = upper[0] + lower[0]
+    return 1 / steep, -((upper[1] - lower[1]) / steep)
+
+
+tklmbda = SciPys("tklmbda", _tukey_partials)
+
+# ---- Kolmogorov's and Smirnov's
+
+
+def _kolmogorov_slope(x: Any) -> Any:
+    """-8 x (sum of (-1)^(k-1) k^2 exp(-2 k^2 x^2)); where x is small, of the theta function's other
+    series (DLMF 20.7.32)."""
+    small = x < 1
+    far, close = where(small, x.constant(1), x), where(small, x, x.constant(1))
+    square = far * far
+    terms = [exp(square * (-2.0 * k * k)) * (-8.0 * (-1) ** (k - 1) * k * k) for k in range(1, 7)]
+    above = far * sum(terms[1:], terms[0])
+    square = 1 / (close * close)
+    rates = [(2 * k - 1) ** 2 * math.pi**2 / 8 for k in range(1, 5)]
+    terms = [exp(square * -c) * (square * square * (2 * c) - square) for c in rates]
+    below = sum(terms[1:], terms[0]) * -math.sqrt(2 * math.pi)
+    return where(small, where(x > 0.02, below, x.constant(0)), above)
+
+
+kolmogorov = SciPys("kolmogorov", lambda out, x: (_kolmogorov_slope(x),))
+kolmogi = SciPys("kolmogi", lambda out, p: (1 / _kolmogorov_slope(out),))
+COUNT = Missing("n")
+smirnovp = SciPys(
+    "smirnovp",
+    lambda out, n, d: (COUNT, Missing("d, to second order")),
+    "_ufuncs._smirnovp({0}, {1})",
+)
+smirnov = SciPys("smirnov", lambda out, n, d: (COUNT, smirnovp(n, d)))
+smirnovi = SciPys("smirnovi", lambda out, n, p: (COUNT, 1 / smirnovp(n, out)))

@@ -1,0 +1,229 @@
+"""Functions that are integrals: exponential, of sine and cosine, of Gauss' function, elliptic."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tapegrad.ir.tape import DECLARED
+from tapegrad.primitives.base import Missing
+from tapegrad.primitives.complexes import cartesian, imag, real
+from tapegrad.primitives.elementwise import cos, cosh, exp, log1p, sin, sinh, sqrt, where
+from tapegrad.primitives.scipys import SciPys, near, ratio
+from tapegrad.primitives.special import TWO_OVER_SQRT_PI, erf
+
+
+def _named(name: str) -> Any:
+    return DECLARED[name]
+
+
+# ---- exponential integrals, and those of sines (DLMF 6.2, 8.19)
+
+expi = SciPys("expi", lambda out, x: (exp(x) / x,))
+exp1 = SciPys("exp1", lambda out, x: (-(exp(-x) / x),))
+
+
+def _expn_partials(out: Any, n: Any, x: Any) -> tuple[Any, Any]:
+    """E_n' = -E_(n-1); E_0 is exp(-x) / x."""
+    lower = expn(where(n > 0, n - 1, n), x)
+    return Missing("n"), -where(n > 0, lower, out * (1 + 1 / x))
+
+
+expn: SciPys = SciPys("expn", _expn_partials)
+sici_0 = SciPys("sici_0", lambda out, x: (ratio(sin(x), x, 1),), "sici({0})[0]")
+sici_1 = SciPys("sici_1", lambda out, x: (cos(x) / x,), "sici({0})[1]")
+shichi_0 = SciPys("shichi_0", lambda out, x: (ratio(sinh(x), x, 1),), "shichi({0})[0]")
+shichi_1 = SciPys("shichi_1", lambda out, x: (cosh(x) / x,), "shichi({0})[1]")
+fresnel_0 = SciPys("fresnel_0", lambda out, x: (sin(x * x * (math.pi / 2)),), "fresnel({0})[0]")
+fresnel_1 = SciPys("fresnel_1", lambda out, x: (cos(x * x * (math.pi / 2)),), "fresnel({0})[1]")
+
+_LOG1P = [(-1.0) ** k / (k + 1) for k in range(24)]
+
+
+def log1p_over(u: Any) -> Any:
+    """log(1 + u) / u."""
+    return near(u, 0.2, _LOG1P, lambda u: log1p(u) / u)
+
+
+spence = SciPys("spence", lambda out, x: (-log1p_over(x - 1),))
+
+# ---- of exp(-t^2)
+
+dawsn = SciPys("dawsn", lambda out, x: (1 - x * out * 2,))
+erfi = SciPys("erfi", lambda out, x: (exp(x * x) * TWO_OVER_SQRT_PI,))
+wofz = SciPys(
+    "wofz",
+    lambda out, z: (z.constant(1j * TWO_OVER_SQRT_PI) - z * out * 2,),
+    of_complex=True,
+)
+
+
+def _voigt_partials(out: Any, x: Any, sigma: Any, gamma: Any) -> tuple[Any, Any, Any]:
+    """Re(w(z)) / (sigma sqrt(2 pi)), z = (x + i gamma) / (sigma sqrt(2)); w' is that of wofz."""
+    width = sigma * math.sqrt(2)
+    z = cartesian(x / width, gamma / width)
+    slope = z.constant(1j * TWO_OVER_SQRT_PI) - z * wofz(z) * 2
+    scale = 1 / (width * width * math.sqrt(math.pi))
+    along_sigma = -(out / sigma + real(slope * z) * scale * math.sqrt(2))
+    return real(slope) * scale, along_sigma, -(imag(slope) * scale)
+
+
+voigt_profile = SciPys("voigt_profile", _voigt_partials, cost=200)
+
+
+def _owens_partials(out: Any, h: Any, a: Any) -> tuple[Any, Any]:
+    along_h = exp(h * h * -0.5) * erf(a * h * math.sqrt(0.5)) * (-0.5 / math.sqrt(2 * math.pi))
+    spread = 1 + a * a
+    return along_h, exp(h * h * spread * -0.5) / (spread * (2 * math.pi))
+
+
+owens_t = SciPys("owens_t", _owens_partials)
+
+# ---- complete elliptic integrals: hypergeometric functions of m (DLMF 19.5.1, 19.5.2)
+
+
+def _hypergeometric(a: float, b: float, c: float, m: Any) -> Any:
+    return _named("hyp2f1")(*[m.constant(v) for v in (a, b, c)], m)
+
+
+def _ellipk_slope(m: Any) -> Any:
+    return _hypergeometric(1.5, 1.5, 2, m) * (math.pi / 8)
+
+
+def _ellipkm1_partials(out: Any, p: Any) -> tuple[Any]:
+    """-(E - p K) / (2 p (1 - p)): small p are exact so."""
+    small = p < 0.5
+    near_0, near_1 = where(small, p, p.constant(0.25)), where(small, p.constant(1), p)
+    m = 1 - near_0
+    slope = (ellipe(m) - near_0 * ellipkm1(near_0)) / (near_0 * m * 2)
+    return (-where(small, slope, _ellipk_slope(1 - near_1)),)
+
+
+ellipk = SciPys("ellipk", lambda out, m: (_ellipk_slope(m),))
+ellipe = SciPys("ellipe", lambda out, m: (_hypergeometric(0.5, 1.5, 2, m) * (-math.pi / 8),))
+ellipkm1: SciPys = SciPys("ellipkm1", _ellipkm1_partials)
+
+# ---- incomplete ones (DLMF 19.4.6, 19.4.7), by D = (F - E) / m and B = F - D
+
+
+def _elliptic_d(phi: Any, m: Any, f: Any, e: Any) -> Any:
+    """(F - E) / m. Around m = 0, where nothing would be left of the difference, its series in m:
+    the integrals of sin^2k over angles up to phi, times (1/2)_(k-1) / (k-1)!."""
+    small = (m * m) < 0.01
+    inner = where(small, m, m.constant(0))
+    s, c = sin(phi), cos(phi)
+    square, odd, integral = s * s, s * c, phi
+    integrals = []
+    for k in range(1, 16):
+        integral = (integral * (2 * k - 1) - odd) / (2 * k)
+        odd = odd * square
+        integrals.append(integral)
+    scales = [math.gamma(k + 0.5) / (math.sqrt(math.pi) * math.factorial(k)) for k in range(15)]
+    total = inner.constant(0)
+    for scale, integral in zip(reversed(scales), reversed(integrals), strict=True):
+        total = total * inner + integral * scale
+    return where(small, total, (f - e) / where(small, m.constant(1), m))
+
+
+def _ellipkinc_slope(phi: Any, m: Any, f: Any, e: Any) -> Any:
+    """dF/dm = (B - sin(phi) cos(phi) / Delta) / (2 (1 - m))."""
+    s = sin(phi)
+    b = f - _elliptic_d(phi, m, f, e)
+    return (b - s * cos(phi) / sqrt(1 - m * s * s)) / ((1 - m) * 2)
+
+
+def _delta(phi: Any, m: Any) -> Any:
+    s = sin(phi)
+    return sqrt(1 - m * s * s)
+
+
+ellipkinc: SciPys = SciPys(
+    "ellipkinc",
+    lambda out, phi, m: (1 / _delta(phi, m), _ellipkinc_slope(phi, m, out, ellipeinc(phi, m))),
+)
+ellipeinc: SciPys = SciPys(
+    "ellipeinc",
+    lambda out, phi, m: (_delta(phi, m), _elliptic_d(phi, m, ellipkinc(phi, m), out) * -0.5),
+)
+
+# ---- Jacobi's elliptic functions (DLMF 22.13): of phi, whose F(phi, m) is u
+
+
+def _jacobi_partials(u: Any, m: Any) -> tuple[Any, ...]:
+    sn, cn, dn, phi = (part(u, m) for part in (ellipj_0, ellipj_1, ellipj_2, ellipj_3))
+    along_m = -(dn * _ellipkinc_slope(phi, m, u, ellipeinc(phi, m)))
+    return sn, cn, dn, along_m
+
+
+def _sn_partials(out: Any, u: Any, m: Any) -> tuple[Any, Any]:
+    _, cn, dn, along_m = _jacobi_partials(u, m)
+    return cn * dn, cn * along_m
+
+
+def _cn_partials(out: Any, u: Any, m: Any) -> tuple[Any, Any]:
+    sn, _, dn, along_m = _jacobi_partials(u, m)
+    return -(sn * dn), -(sn * along_m)
+
+
+def _dn_partials(out: Any, u: Any, m: Any) -> tuple[Any, Any]:
+    sn, cn, _, along_m = _jacobi_partials(u, m)
+    return -(m * sn * cn), -(sn * (sn + m * cn * along_m * 2) / (out * 2))
+
+
+def _am_partials(out: Any, u: Any, m: Any) -> tuple[Any, Any]:
+    _, _, dn, along_m = _jacobi_partials(u, m)
+    return dn, along_m
+
+
+ellipj_0: SciPys = SciPys("ellipj_0", _sn_partials, "ellipj({0}, {1})[0]")
+ellipj_1: SciPys = SciPys("ellipj_1", _cn_partials, "ellipj({0}, {1})[1]")
+ellipj_2: SciPys = SciPys("ellipj_2", _dn_partials, "ellipj({0}, {1})[2]")
+ellipj_3: SciPys = SciPys("ellipj_3", _am_partials, "ellipj({0}, {1})[3]")
+
+# ---- Carlson's symmetric integrals (DLMF 19.18). Second derivatives are NaN of equal arguments.
+
+
+def _elliprd_partials(out: Any, x: Any, y: Any, z: Any) -> tuple[Any, Any, Any]:
+    """Of the equation of Euler and Poisson; R_D is homogeneous of degree -3/2."""
+    along_x = (elliprd(y, z, x) - out) / ((x - z) * 2)
+    along_y = (elliprd(x, z, y) - out) / ((y - z) * 2)
+    return along_x, along_y, -((out * 1.5 + x * along_x + y * along_y) / z)
+
+
+def _elliprf_partials(out: Any, x: Any, y: Any, z: Any) -> tuple[Any, Any, Any]:
+    sixth = -1 / 6
+    return elliprd(y, z, x) * sixth, elliprd(x, z, y) * sixth, elliprd(x, y, z) * sixth
+
+
+def _elliprg_partials(out: Any, x: Any, y: Any, z: Any) -> Any:
+    f = elliprf(x, y, z)
+    return [
+        (f - v * elliprd(*others, v) * (1 / 3)) * 0.25
+        for v, others in ((x, (y, z)), (y, (x, z)), (z, (x, y)))
+    ]
+
+
+elliprd: SciPys = SciPys("elliprd", _elliprd_partials)
+elliprf = SciPys("elliprf", _elliprf_partials)
+elliprg = SciPys("elliprg", _elliprg_partials)
+
+
+def _elliprc_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """R_F(x, y, y), which is homogeneous of degree -1/2."""
+    along_x = elliprd(y, y, x) * (-1 / 6)
+    return along_x, -((out * 0.5 + x * along_x) / y)
+
+
+elliprc = SciPys("elliprc", _elliprc_partials)
+
+
+def _agm_partials(out: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """pi (a + b) / (4 K(m)), m = ((a - b) / (a + b))^2 (DLMF 19.8.6)."""
+    both = a + b
+    d = (a - b) / both
+    m = d * d
+    steep = _ellipk_slope(m) / ellipk(m) * d * 4 / (both * both)
+    return out * (1 / both - steep * b), out * (1 / both + steep * a)
+
+
+agm = SciPys("agm", _agm_partials)

@@ -1,0 +1,29 @@
+"""SciPy's functions, traced under their own names.
+
+SciPy makes plain arrays of what it is passed, so a traced program's calls of its functions are
+answered by ours, as calls of `np.zeros` are (`tracing/answers.py`). There is a module here for
+each of SciPy's, and it is loaded once a program has imported that. A function is declared once
+(`declaring.py`): what it is called, which parameters it follows, and what it comes to, in terms
+of primitives and of NumPy's functions. What isn't declared is refused by its name
+(`refusing.py`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+
+from tapegrad.core import late
+from tapegrad.scipy.homes import HOMES
+from tapegrad.tracing.answers import declare_late
+
+
+def _load(home: str) -> None:
+    with late.no_forks():
+        refusing = importlib.import_module(f"{__name__}.refusing")
+        refusing.declaring(home)
+        refusing.refuse_the_others(home)
+
+
+for _home in HOMES:
+    declare_late(_home, partial(_load, _home))

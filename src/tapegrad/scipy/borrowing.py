@@ -1,0 +1,98 @@
+"""SciPy's own Python code, run on traced arrays.
+
+Where a function of SciPy's is Python in terms of NumPy's functions, and of such as are answered,
+its own code is the declaration (`tracing/frontend/borrowing.py`). Where SciPy asks which library an
+array is of, it is NumPy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+from typing import Any
+
+import numpy as np
+
+from tapegrad.scipy.declaring import answering, any_traced
+from tapegrad.tracing.answers import declare
+from tapegrad.tracing.frontend import borrowing
+
+
+def borrow(home: str, names: str, decorated: bool = False) -> None:
+    """Declare that SciPy's own code answers calls of these functions of a module, with traced
+    values among their arguments; with what they are `decorated` with, if that is to run, too. A
+    parameter of which it takes a plain number is guarded."""
+    borrowing.know(_of_the_library())
+    module = importlib.import_module(home)
+    for name in names.split():
+        original = getattr(module, name, None)  # an older SciPy may lack it, or have it in C
+        code = inspect.unwrap(original) if callable(original) else None
+        if not isinstance(code, types.FunctionType):
+            continue
+        own = borrowing.borrowed(original, original if decorated else code)
+        answer = answering(own, original, f"{home}.{name}")
+        declare(module, name, answer, when=any_traced)
+
+
+def kernels(module: str, answers: dict[str, Any]) -> None:
+    """What stands in SciPy's own code for functions in C of one of its modules."""
+    try:
+        home = importlib.import_module(module)
+    except ImportError:  # it has them elsewhere: without them borrowed code refuses tracers
+        return
+    borrowing.know(
+        {
+            getattr(home, name): _of_traced(getattr(home, name), answer)
+            for name, answer in answers.items()
+            if hasattr(home, name)
+        }
+    )
+
+
+def left_plain(module: str, name: str) -> None:
+    """A function that SciPy's own code calls as it is: none of its arguments may be traced."""
+    function = getattr(importlib.import_module(module), name, None)
+    if function is not None:
+        borrowing.know({function: function})
+
+
+def _of_traced(original: Any, answer: Any) -> Any:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        traced = any_traced((*args, *kwargs.values()))
+        return (answer if traced else original)(*args, **kwargs)
+
+    return called
+
+
+def _of_the_library() -> dict[Any, Any]:
+    """What stands for the functions by which SciPy asks which library an array is of."""
+    found: dict[Any, Any] = {}
+    try:
+        library = importlib.import_module("scipy._lib._array_api")
+    except ImportError:
+        return found
+    numpys: Any = borrowing.module(np)
+    answers = {
+        "array_namespace": lambda *arrays: numpys,
+        "_asarray": _asarray,
+        "is_numpy": lambda xp: True,
+    }
+    for name, answer in answers.items():
+        if hasattr(library, name):
+            found[getattr(library, name)] = answer
+    return found
+
+
+def _asarray(
+    array: Any,
+    dtype: Any = None,
+    order: Any = None,
+    copy: Any = None,
+    *,
+    xp: Any = None,
+    check_finite: bool = False,
+    subok: bool = False,
+) -> Any:
+    made = borrowing.module(np).array if copy else borrowing.module(np).asarray
+    return made(array, dtype=dtype)

@@ -1,0 +1,313 @@
+"""Functions of the user's that SciPy's solvers call.
+
+SciPy calls them on plain numbers, also where they have traced values at hand. So such a function is
+traced by itself, as one of its arguments and of all that it reaches besides. It is evaluated by
+playing its tape; where a guard on that doesn't hold, it takes another way there, and is traced
+anew. So there are as many tapes of it as ways that it took: what it is at later calls, and what is
+differentiated, is one tape that has all ways, and chooses. Where none of them is right, the program
+that calls the solver is traced anew.
+
+Names: `xs` what SciPy passes; `p` what the function reaches besides, which are operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.request import Request, describe
+from tapegrad.core.values import same_bits
+from tapegrad.errors import TapeError, TraceError, UnsupportedError
+from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.control import CallTape
+from tapegrad.primitives.views import BroadcastTo
+from tapegrad.runtime.derived import Derived
+from tapegrad.runtime.transformations import Jit
+from tapegrad.tracing.alike import are_alike, marks_of
+from tapegrad.tracing.conditional import sides
+from tapegrad.tracing.frontend.answering import has_traced, stacked
+from tapegrad.tracing.observe.observer import observed, unobserved
+from tapegrad.tracing.run import Traced, input_aval, own_result, plain_value, replay, trace_function
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import current_trace, innermost, traces_under_way
+from tapegrad.tracing.tracer import Tracer, record
+
+MOST = 16  # ways that a function may take
+
+
+class Other(Exception):
+    """A function takes a way that it hasn't been traced on."""
+
+
+def values_of(xs: Sequence[Any]) -> list[Any]:
+    """The values of operands; an error where only types are known."""
+    found = [plain_value(x) for x in xs]
+    if any(x is None for x in found):
+        raise UnsupportedError(
+            f"a solver of SciPy's is called where no values are known{at_line()}: in a rule that "
+            "was given with defvjp. Call it outside, and pass on what it finds"
+        )
+    return found
+
+
+class Callback:
+    """A function of the user's, which is called on arguments like `xs`; one of several `parts`
+    returns a tuple of so many arrays."""
+
+    def __init__(self, f: Callable[..., Any], xs: Sequence[Any], parts: int = 1) -> None:
+        self.f, self.parts = f, parts
+        self.name = describe(f)
+        self.xs = [x if type(x) is float else np.array(x, float)[()] for x in xs]
+        self.ways: list[Traced] = []
+        self.p: list[Any] = []  # tracers, and arrays
+        self._places: list[list[int]] = []  # which of these each of the ways reads
+        self._trace(self.xs)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what it returns first."""
+        return self.ways[0].tape.outputs[0].shape
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether it reaches traced values."""
+        return any(isinstance(x, Tracer) for x in self.p)
+
+    def _trace(self, xs: Sequence[Any]) -> Traced:
+        if len(self.ways) == MOST:
+            raise UnsupportedError(
+                f"{self.name} takes more than {MOST} ways through its branches{at_line()}, by the "
+                "numbers that a solver of SciPy's passes it. Use np.where, which computes both "
+                "sides and chooses"
+            )
+
+        @unobserved
+        def body(*given: Any) -> Any:
+            with observed():
+                result = self.f(*given)
+            for x in given:
+                if x._owner._version:
+                    raise UnsupportedError(
+                        f"{self.name} writes to what a solver of SciPy's passes it{at_line()}. "
+                        "Start with a copy, x = x.copy()"
+                    )
+            parts = [result] if self.parts == 1 else list(result)
+            return list(map(as_floats, parts))
+
+        body.__name__ = self.name
+        names = [f"x{k}" for k in range(len(xs))]
+        marks = marks_of(traces_under_way())
+        traced = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
+        again = trace_function(Request(body, xs, names=names), repeats=True, apart=True)
+        if not are_alike(traced, again, marks):
+            raise TraceError(
+                f"{self.name} did something else when it was called again with the same"
+                f"{at_line()}: it depends on what it changes itself, such as a counter or a list. "
+                "A solver of SciPy's calls it as often as it needs, and it is traced once for all"
+            )
+        if self.ways and _types(traced.tape) != _types(self.ways[0].tape):
+            raise UnsupportedError(
+                f"{self.name} returns other shapes on other ways through its branches{at_line()}"
+            )
+        places = []
+        for x in traced.captured:
+            at = next((k for k, y in enumerate(self.p) if x is y), None)
+            if at is None:
+                at = len(self.p)
+                self.p.append(x)
+            places.append(at)
+        self.ways.append(traced.without_values())
+        self._places.append(places)
+        for known in ("values", "tape", "pulled"):
+            self.__dict__.pop(known, None)
+        return traced
+
+    @cached_property
+    def values(self) -> list[Any]:
+        return values_of(self.p)
+
+    def __call__(self, *xs: Any) -> Any:
+        """What the function returns: an array or number, or a tuple of these."""
+        xs = tuple(self.fitting(xs))
+        for way, places in zip(self.ways, self._places, strict=True):
+            try:
+                found = METHODS["run"](way.tape, [*xs, *[self.values[k] for k in places]])
+            except TapeError as error:
+                if error.guard is None:
+                    raise
+                continue
+            return _result(found)
+        like = zip(xs, self.xs, strict=True)
+        self._trace([x if type(x) is type(y) else np.float64(x) for x, y in like])
+        return self(*xs)
+
+    def slopes(self, *xs: Any) -> np.ndarray:
+        """The derivatives of a scalar by all traced values that it reaches."""
+        values = [*self.fitting(xs), *self.values]
+        return joined(METHODS["run"](self.pulled, values))
+
+    @cached_property
+    def pulled(self) -> Tape:
+        """The tape of these."""
+        first = len(self.xs)
+        wrt = [
+            first + k for k, x in enumerate(self.p) if isinstance(x, Tracer) and x.dtype.kind == "f"
+        ]
+        out = self.tape.outputs[0]
+        tape = METHODS["pulled"](replace(self.tape, outputs=(out,), output_names=()), wrt)
+        builder = Builder(self.name)
+        xs = [builder.input(v.aval) for v in tape.inputs[:-1]]
+        (seed,) = builder.call(BroadcastTo(out.shape), [Literal(np.float64(1))])
+        return builder.finish(builder.call(CallTape(tape), [*xs, seed]))
+
+    def applied(self, *xs: Any) -> Any:
+        """What the function returns for tracers, on their tape. It isn't called: all ways that it
+        takes are known."""
+        xs = tuple([x if isinstance(x, Tracer) else np.asarray(x, float)[()] for x in xs])
+        operands = [*xs, *self.p]
+        tracers = [x for x in operands if isinstance(x, Tracer)]
+        if not tracers:
+            return _result(METHODS["run"](self.tape, operands))
+        trace = innermost(tracers)
+        try:
+            return record(trace, CallTape(self.tape), operands)
+        except TapeError:  # a way that no solver has taken
+            self(*values_of(xs))
+            return record(trace, CallTape(self.tape), [*xs, *self.p])
+
+    def fitting(self, xs: Sequence[Any]) -> list[Any]:
+        """What SciPy passes, as the tapes take it."""
+        return fitting(xs, [v.aval for v in self.ways[0].tape.inputs[: len(self.xs)]], self.name)
+
+    # ---- all ways as one tape
+
+    @cached_property
+    def tape(self) -> Tape:
+        """The function as one tape, of `xs` and all that is reached."""
+        builder = Builder(self.name)
+        first = self.ways[0].tape
+        xs = [builder.input(v.aval, f"x{k}") for k, v in enumerate(first.inputs[: len(self.xs)])]
+        p = [builder.input(_strong(input_aval(x)), f"p{k}") for k, x in enumerate(self.p)]
+        given = [[*xs, *[p[k] for k in places]] for places in self._places]
+        if len(self.ways) == 1:
+            outs = builder.call(CallTape(first), given[0])
+            return builder.finish(outs)
+        conditions = [
+            _holds(builder, way.tape, operands)
+            for way, operands in zip(self.ways, given, strict=True)
+        ]
+        bodies = [replace(way.tape, guards=()) for way in self.ways]
+        found = sides(builder.call, conditions, list(zip(bodies, given, strict=True)))
+        (some, *rest) = conditions
+        for condition in rest:
+            (some,) = builder.call(ew.logical_or, [some, condition])
+        what = f"which way {self.name} takes"
+        builder.guards.append(Guard(some, Literal(np.True_), what, None))
+        return builder.finish(found)
+
+
+def joined(parts: Sequence[Any]) -> np.ndarray:
+    """The elements of arrays as those of one."""
+    return np.concatenate([np.zeros(0), *[np.reshape(x, -1) for x in parts]])
+
+
+def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
+    """Arguments with these types."""
+    found: list[Any] = []
+    for x, aval in zip(xs, avals, strict=True):
+        if aval.shape == () and np.size(x) == 1:
+            found.append(float(x) if np.ndim(x) == 0 else float(np.reshape(x, ())))
+            continue
+        if np.shape(x) != aval.shape:
+            raise UnsupportedError(
+                f"{name} is called with arrays of several shapes{at_line()}: {aval.shape} and "
+                f"{np.shape(x)}"
+            )
+        found.append(np.array(x, float))
+    return found
+
+
+def as_floats(x: Any) -> Any:
+    """A part of what a function of the user's returns."""
+    if not has_traced(x):
+        return np.array(x, float)
+    x = stacked(x)
+    return x if x.dtype == np.float64 else x.astype(float)
+
+
+def _strong(aval: Aval) -> Aval:
+    return Aval(aval.shape, aval.dtype)
+
+
+def _types(tape: Tape) -> list[Any]:
+    return [(x.shape, x.dtype) for x in tape.outputs]
+
+
+def _result(found: Sequence[Any]) -> Any:
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _holds(builder: Builder, tape: Tape, operands: Sequence[Any]) -> Any:
+    """Whether the guards of a tape hold."""
+    holds: Any = Literal(np.True_)
+    if not tape.guards:
+        return holds
+    asked = replace(tape, outputs=tuple([g.operand for g in tape.guards]), guards=())
+    asked = replace(asked, output_names=())
+    for x, guard in zip(builder.call(CallTape(asked), operands), tape.guards, strict=True):
+        (same,) = builder.call(ew.equal, [x, guard.expected])
+        (holds,) = builder.call(ew.logical_and, [holds, same])
+    return holds
+
+
+class Runner:
+    """A callback's tape as later calls run it: played, and compiled where that pays. Its slopes
+    are another one."""
+
+    def __init__(self, callback: Callback, slopes: bool = False) -> None:
+        tape = callback.pulled if slopes else callback.tape
+        self.callback = callback
+        self.name = f"slopes of {callback.name}" if slopes else callback.name
+        self.count = len(tape.outputs)
+        self.expected = [guard.expected for guard in tape.guards]
+        operands = tuple([guard.operand for guard in tape.guards])
+        whole = replace(tape, outputs=(*tape.outputs, *operands), guards=(), output_names=())
+        self.avals = [v.aval for v in tape.inputs]
+
+        def flat(*xs: Any) -> Any:
+            return tuple([own_result(x) for x in replay(whole, xs)])
+
+        flat.__name__ = self.name
+        self.whole = whole
+        self.run = Derived(flat, Jit(), "auto")
+
+    @cached_property
+    def slopes(self) -> Runner:
+        return Runner(self.callback, slopes=True)
+
+    def on(self, p: Sequence[Any]) -> Callable[..., Any]:
+        """The function of what SciPy passes; `Other` where none of its ways is right."""
+        first = len(self.avals) - len(p)
+        avals, of_p = self.avals[:first], self.avals[first:]
+        p = [np.asarray(x, v.dtype)[()] for x, v in zip(p, of_p, strict=True)]
+        nested = current_trace() is not None
+
+        def f(*xs: Any) -> Any:
+            xs = tuple(fitting(xs, avals, self.name))
+            found = METHODS["run"](self.whole, [*xs, *p]) if nested else self.run(*xs, *p)
+            for x, expected in zip(found[self.count :], self.expected, strict=True):
+                if not same_bits(np.asarray(x)[()], expected):
+                    raise Other
+            return _result(found[: self.count])
+
+        def slopes(*xs: Any) -> np.ndarray:
+            found = self.slopes.on(p)(*xs)
+            return joined(found if isinstance(found, tuple) else [found])
+
+        vars(f)["slopes"] = slopes
+        return f

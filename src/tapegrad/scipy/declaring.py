@@ -1,0 +1,205 @@
+"""How what answers a function of SciPy's is declared."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterable
+from itertools import zip_longest
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.tracing.answers import declare
+from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
+from tapegrad.tracing.frontend.parameters import form_of, taken
+from tapegrad.tracing.layout import settle
+from tapegrad.tracing.observe.observer import following, observed, unobserved
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import refusing
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Carrier:
+    """What holds traced values, and stands for an object of SciPy's: a frozen distribution with a
+    traced parameter, a sparse matrix with traced entries."""
+
+
+def is_traced(x: Any) -> bool:
+    """Whether a traced value is in an argument: in nested lists, in a dict, or in a `Carrier`."""
+    if isinstance(x, dict):
+        return any(map(is_traced, x.values()))
+    if isinstance(x, (list, tuple)):
+        return any(map(is_traced, x))
+    return isinstance(x, Carrier) or has_traced(x)
+
+
+def any_traced(args: Iterable[Any]) -> bool:
+    return any(map(is_traced, args))
+
+
+def stands_for(
+    home: str | type,
+    name: str = "",
+    callbacks: bool = False,
+    parameters: str = "",
+    lists: str = "",
+) -> Callable[[F], F]:
+    """Declare what answers calls of a function of SciPy's while a program is traced.
+
+        @stands_for("scipy.special")
+        def softmax(x, axis=None): ...
+
+    The answer has SciPy's names of parameters, and need not have all: one that it lacks is refused
+    by its name, unless it is passed SciPy's default. It works on tracers and plain arrays; lists
+    with traced values come as arrays. What it reads of an object it notes by `seen`.
+
+    Parameters
+    ----------
+    home : SciPy's module, or the class of which it answers a method.
+    name : what it is called there, if not as the answer is.
+    callbacks : whether it calls functions of the user's, which may have traced values at hand: then
+        it answers all calls, else those with a traced value among their arguments.
+    parameters : the names of further parameters that decide what is recorded, beside NumPy's
+        (`frontend/parameters.py`): traced integers there are guarded.
+    lists : the names of parameters whose lists are passed on as they are: they aren't arrays.
+    """
+    module = importlib.import_module(home) if isinstance(home, str) else home
+
+    def declared(function: F) -> F:
+        called_there = name or function.__name__
+        original = getattr(module, called_there)
+        shown = _shown(module, called_there)
+        answer = answering(function, original, shown, callbacks, parameters, lists)
+        when = _always if callbacks else any_traced
+        declare(module, called_there, answer, when=when)
+        return answer
+
+    return declared
+
+
+def _always(args: Iterable[Any]) -> bool:
+    return True
+
+
+def _shown(home: Any, name: str) -> str:
+    """What errors call it."""
+    if isinstance(home, type):
+        return f"{home.__name__}.{name}"
+    return f"{home.__name__}.{name}"
+
+
+def answering(
+    function: Callable[..., Any],
+    original: Any,
+    shown: str,
+    callbacks: bool = False,
+    parameters: str = "",
+    lists: str = "",
+) -> Any:
+    """What answers calls of SciPy's function `original`, that errors show so, by this one."""
+    theirs, own = signature_of(original), inspect.signature(function)
+    form = form_of(function)
+    more, as_they_are = frozenset(parameters.split()), frozenset(lists.split())
+
+    @functools.wraps(function)
+    @unobserved
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if not callbacks and not any_traced((*args, *kwargs.values())):
+            plain = {key: unmade(x) for key, x in kwargs.items()}
+            with observed():
+                return original(*map(unmade, args), **plain)
+        named = _bound(shown, theirs, own, args, kwargs)
+        given = [
+            x if key in as_they_are else stacked(x)
+            for key, x in zip_longest(own.parameters, named.args)
+        ][: len(named.args)]
+        by_name = {key: x if key in as_they_are else stacked(x) for key, x in named.kwargs.items()}
+        given, by_name, _ = taken(form, given, by_name)
+        if more:
+            for place, key in enumerate(own.parameters):
+                if key in more and place < len(given):
+                    given[place] = as_parameter(given[place])
+                elif key in more and key in by_name:
+                    by_name[key] = as_parameter(by_name[key])
+        return settle(function(*given, **by_name), given, certain=False)
+
+    return called
+
+
+def as_parameter(x: Any) -> Any:
+    """A traced integer or boolean as a plain one, which is guarded."""
+    if not has_traced(x):
+        return x
+    if isinstance(x, (list, tuple)):
+        return type(x)(map(as_parameter, x))
+    return np.asarray(x)[()] if np.ndim(x) == 0 else np.asarray(x)
+
+
+def signature_of(original: Any) -> inspect.Signature | None:
+    """The parameters of a function of SciPy's; of those in C, and of those that hand on what they
+    are passed, they aren't known."""
+    try:
+        found = inspect.signature(original)
+    except (TypeError, ValueError):
+        return None
+    kinds = [x.kind for x in found.parameters.values()]
+    return None if kinds == [inspect.Parameter.VAR_POSITIONAL, _KEYWORDS] else found
+
+
+def _bound(
+    shown: str, theirs: inspect.Signature | None, own: inspect.Signature, args: Any, kwargs: Any
+) -> inspect.BoundArguments:
+    """The arguments as the answer takes them: SciPy's own error for what SciPy doesn't take, ours
+    for a parameter that the answer lacks."""
+    if theirs is None:
+        return own.bind(*args, **kwargs)
+    given: dict[str, Any] = {}
+    for name, x in theirs.bind(*args, **kwargs).arguments.items():
+        kind = theirs.parameters[name].kind
+        if name in own.parameters:
+            given[name] = x
+        elif kind is inspect.Parameter.VAR_KEYWORD and x.keys() <= own.parameters.keys():
+            given.update(x)
+        elif not _is_default(x, theirs.parameters[name].default):
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                name = next(iter(x.keys() - own.parameters.keys()))
+            raise refusal(
+                f"{shown}(..., {name}=...) can't be traced{at_line()}, only without {name}. Call "
+                "it in a function that is declared with tapegrad.primitive, and give its "
+                "derivative with defvjp"
+            )
+    return inspect.BoundArguments(own, {p: given[p] for p in own.parameters if p in given})
+
+
+def refusal(text: str) -> TapegradError:
+    """The error for a call that isn't followed, which ends the trace though the program catches
+    it."""
+    return refusing(UnsupportedError(text))
+
+
+def _is_default(x: Any, default: Any) -> bool:
+    return x is default or (type(x) is type(default) and isinstance(x, _PLAIN) and x == default)
+
+
+_KEYWORDS = inspect.Parameter.VAR_KEYWORD
+_PLAIN = (bool, int, float, str)
+
+
+def declare_method(cls: type, name: str, answer: Any, always: bool = False) -> None:
+    """Declare what answers a method, and notes itself what it reads of the object."""
+    answer.notes = (cls,)
+    declare(cls, name, answer, when=_always if always else any_traced)
+
+
+def seen(x: Any) -> Any:
+    """An object of which an answer reads attributes: a later call compares all of them."""
+    here = following.observer
+    if here is not None:
+        note = here.taken([x], whole=True)
+        if note is not None:
+            note(None)
+    return x

@@ -1,0 +1,244 @@
+"""Least squares by scipy.optimize: least_squares, curve_fit.
+
+The result is SciPy's own. It is differentiated as a zero of the gradient of the sum of squares, and
+so with all of its Hessian, which Gauss and Newton's is a part of.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import scipy.optimize as theirs
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.ir.tape import Literal
+from tapegrad.primitives import elementwise as ew
+from tapegrad.scipy.callbacks import Callback
+from tapegrad.scipy.declaring import is_traced, stands_for
+from tapegrad.scipy.minima import Bounded, stationary
+from tapegrad.scipy.outside import Equations, Outside
+from tapegrad.scipy.roots import WHY, Result, ending, example, needs, plainly
+from tapegrad.tracing.frontend.operands import as_operand
+from tapegrad.tracing.source import at_line
+
+HOME = "scipy.optimize"
+
+
+def _weight(equations: Equations, loss: str, z: Any) -> Any:
+    """rho'(z), of the losses that least_squares has."""
+    e, one = equations.apply, Literal(np.float64(1))
+    if loss == "soft_l1":
+        return e(ew.div, one, e(ew.sqrt, e(ew.add, one, z)))
+    if loss == "cauchy":
+        return e(ew.div, one, e(ew.add, one, z))
+    if loss == "arctan":
+        return e(ew.div, one, e(ew.add, one, e(ew.mul, z, z)))
+    inside = e(ew.less_equal, z, one)  # huber
+    safe = e(ew.where, inside, one, z)
+    return e(ew.where, inside, one, e(ew.div, one, e(ew.sqrt, safe)))
+
+
+@stands_for(HOME, callbacks=True, parameters="max_nfev", lists="args kwargs bounds x_scale")
+def least_squares(
+    fun: Any,
+    x0: Any,
+    jac: Any = "2-point",
+    bounds: Any = (-np.inf, np.inf),
+    method: Any = "trf",
+    ftol: Any = 1e-8,
+    xtol: Any = 1e-8,
+    gtol: Any = 1e-8,
+    x_scale: Any = None,
+    loss: Any = "linear",
+    f_scale: Any = 1.0,
+    diff_step: Any = None,
+    tr_solver: Any = None,
+    tr_options: Any = None,
+    max_nfev: Any = None,
+    args: Any = (),
+    kwargs: Any = None,
+) -> Any:
+    start = np.atleast_1d(example(x0))
+    functions = [f for f in (fun, jac) if callable(f)]
+
+    def bound(f: Any) -> Any:
+        def called(x: Any) -> Any:
+            return f(x, *args, **(kwargs or {}))
+
+        called.__name__ = getattr(f, "__name__", type(f).__name__)
+        return called
+
+    callbacks = [Callback(bound(f), [start]) for f in functions]
+    how = {"method": method, "ftol": ftol, "xtol": xtol, "gtol": gtol, "loss": loss}
+    how |= {"f_scale": f_scale, "diff_step": diff_step, "max_nfev": max_nfev}
+    how |= {"tr_solver": tr_solver}
+    how |= {} if tr_options is None else {"tr_options": tr_options}
+    how |= {} if x_scale is None else {"x_scale": x_scale}
+    if not needs(callbacks, x0, bounds):
+        return plainly(
+            theirs.least_squares, fun, x0, jac, bounds, args=args, kwargs=kwargs or {}, **how
+        )
+    if callable(loss):
+        raise UnsupportedError(
+            f"scipy.optimize.least_squares(..., loss=f) can't be traced{at_line()}: a loss of "
+            "one's own. Minimize the sum with scipy.optimize.minimize"
+        )
+    pair = [bounds.lb, bounds.ub] if isinstance(bounds, theirs.Bounds) else bounds
+    free = not is_traced(pair) and bool(np.all(np.isinf(pair[0])) and np.all(np.isinf(pair[1])))
+    limits = Bounded(None, ())
+    limits.given = [] if free else [_broadcast(x, start.shape) for x in pair]
+    facts: dict[str, Any] = {}
+
+    def solver(fs: Any, values: Any) -> Any:
+        x0, *ends = values
+        at = tuple(ends) or (-np.inf, np.inf)
+        slope = fs[1] if len(fs) > 1 else jac
+        r = theirs.least_squares(fs[0], x0, slope, at, **how)
+        facts["told"] = {k: r[k] for k in ("success", "status", "message")}
+        counts = np.int64(r.nfev), np.int64(r.njev or 0)
+        side = r.active_mask.astype(np.int64)
+        ended = ending(r.success, *facts["told"].values())
+        return r.x, side, r.fun, np.float64(r.cost), *counts, ended
+
+    outside = Outside("least_squares", solver, callbacks, [x0], limits.given, at=(0,))
+    told = dict(facts["told"])
+
+    def write(equations: Equations, x: Any, side: Any, *bounds: Any) -> Any:
+        e = equations.apply
+        residuals = equations.value(0, x)
+        seed = residuals
+        if loss != "linear":
+            scaled = e(ew.div, residuals, Literal(np.float64(f_scale)))
+            seed = e(ew.mul, residuals, _weight(equations, loss, e(ew.mul, scaled, scaled)))
+        return stationary(equations, x, side, bounds, equations.gradient(0, x, seed))
+
+    found = outside.state % 2 == 0
+    rule = outside.rule(write, further=1) if found else None
+    x, side, _, _, nfev, njev = outside.record(rule, "" if found else WHY)
+    value = outside.value(0, x, np.reshape(outside.values[2], callbacks[0].shape))
+    value = np.reshape(value, (-1,)) if np.ndim(value) != 1 else value
+    return Result(
+        x=x,
+        fun=value,
+        cost=_cost(value, loss, f_scale),
+        active_mask=side,
+        nfev=nfev,
+        njev=njev,
+        **told,
+    )
+
+
+def _broadcast(x: Any, shape: tuple[int, ...]) -> Any:
+    return np.broadcast_to(as_operand(x) if is_traced(x) else np.asarray(x, float), shape)
+
+
+def _cost(r: Any, loss: str, scale: float) -> Any:
+    """Half of the sum of rho((r / scale)^2) scale^2."""
+    if loss == "linear":
+        return 0.5 * np.dot(r, r)
+    z = (r / scale) ** 2
+    if loss == "soft_l1":
+        rho = 2 * ((1 + z) ** 0.5 - 1)
+    elif loss == "cauchy":
+        rho = np.log1p(z)
+    elif loss == "arctan":
+        rho = np.arctan(z)
+    else:
+        inside = z <= 1
+        rho = np.where(inside, z, 2 * np.sqrt(np.where(inside, 1.0, z)) - 1)
+    return 0.5 * scale**2 * np.sum(rho)
+
+
+@stands_for(HOME, callbacks=True, lists="p0 bounds")
+def curve_fit(
+    f: Any,
+    xdata: Any,
+    ydata: Any,
+    p0: Any = None,
+    sigma: Any = None,
+    absolute_sigma: Any = False,
+    check_finite: Any = None,
+    bounds: Any = (-np.inf, np.inf),
+    method: Any = None,
+    jac: Any = None,
+    **kwargs: Any,
+) -> Any:
+    how: dict[str, Any] = {"absolute_sigma": absolute_sigma, "bounds": bounds, "method": method}
+    how |= {"check_finite": check_finite, **kwargs}
+    slopes = [jac] if callable(jac) else []
+    if p0 is None:
+        count = len(inspect.getfullargspec(f).args) - 1
+        count -= inspect.ismethod(f)
+        start = np.ones(count)
+        if isinstance(bounds, theirs.Bounds) or np.any(np.isfinite(np.hstack(bounds))):
+            raise UnsupportedError(
+                f"scipy.optimize.curve_fit(..., bounds=...) can't be traced without p0{at_line()}. "
+                "Pass p0, where it is to start"
+            )
+    else:
+        start = np.atleast_1d(example(p0))
+    at = as_floats_of(xdata)
+
+    def of(g: Any) -> Any:
+        def called(p: Any) -> Any:
+            return g(at, *p)
+
+        called.__name__ = getattr(g, "__name__", type(g).__name__)
+        return called
+
+    callbacks = [Callback(of(g), [start]) for g in (f, *slopes)]
+    if not needs(callbacks, xdata, ydata, p0, sigma):
+        return plainly(theirs.curve_fit, f, xdata, ydata, p0, sigma, jac=jac, **how)
+    if is_traced(bounds) or not np.all(np.isinf(np.hstack(_pair(bounds)))):
+        raise UnsupportedError(
+            f"scipy.optimize.curve_fit(..., bounds=...) can't be traced{at_line()}. Use "
+            "scipy.optimize.least_squares, whose bounds can"
+        )
+    if sigma is not None and np.ndim(sigma) != 1:
+        raise UnsupportedError(
+            f"scipy.optimize.curve_fit(..., sigma=...) can't be traced{at_line()} with a matrix. "
+            "Use scipy.optimize.least_squares, of residuals that are whitened"
+        )
+    if kwargs.get("full_output") or kwargs.get("nan_policy"):
+        raise UnsupportedError(
+            f"scipy.optimize.curve_fit(..., full_output=..., nan_policy=...) can't be traced"
+            f"{at_line()}"
+        )
+    given = [as_floats_of(ydata)] + ([] if sigma is None else [as_floats_of(sigma)])
+    lead = [] if p0 is None else [p0]
+
+    def solver(fs: Any, values: Any) -> Any:
+        first = values[0] if lead else start
+        y, *rest = values[len(lead) :]
+        s = rest[0] if rest else None
+        slope = (lambda _, *p: fs[1](np.array(p))) if slopes else jac
+        place = np.zeros(np.size(y))  # the function has its own
+        found = theirs.curve_fit(
+            lambda _, *p: fs[0](np.array(p)), place, y, first, s, jac=slope, **how
+        )
+        return found[0], found[1], ending(True)
+
+    outside = Outside("curve_fit", solver, callbacks, lead, given, at=(0,))
+
+    def write(equations: Equations, p: Any, y: Any, *s: Any) -> Any:
+        r = equations.apply(ew.sub, equations.value(0, p), y)
+        for x in s:
+            r = equations.apply(ew.div, r, equations.apply(ew.mul, x, x))
+        return equations.gradient(0, p, r)
+
+    popt, pcov = outside.record(outside.rule(write))
+    return popt, pcov
+
+
+def _pair(bounds: Any) -> Any:
+    if isinstance(bounds, theirs.Bounds):
+        return [np.atleast_1d(bounds.lb), np.atleast_1d(bounds.ub)]
+    return [np.atleast_1d(x) for x in bounds]
+
+
+def as_floats_of(x: Any) -> Any:
+    if is_traced(x):
+        return x if x.dtype == np.float64 else x.astype(float)
+    return np.asarray(x, float) if isinstance(x, (list, tuple, np.ndarray)) else x

@@ -1,0 +1,17 @@
+"""SciPy's modules that are followed, and the modules here that declare what answers them."""
+
+HOMES = {
+    "scipy.special": "special",
+    "scipy.stats": "stats",
+    "scipy.linalg": "linalg",
+    "scipy.optimize": "optimize",
+    "scipy.integrate": "integrate",
+    "scipy.signal": "signal",
+    "scipy.signal.windows": "windows",
+    "scipy.interpolate": "interpolate",
+    "scipy.ndimage": "ndimage",
+    "scipy.sparse": "sparse",
+    "scipy.sparse.linalg": "sparse_linalg",
+    "scipy.spatial.distance": "distance",
+    "scipy.fft": "fft",
+}

@@ -1,0 +1,21 @@
+"""What answers the functions of scipy.integrate, beside `quadrature.py` and `trajectories.py`."""
+
+from __future__ import annotations
+
+from tapegrad.scipy import quadrature, trajectories
+from tapegrad.scipy.borrowing import borrow
+from tapegrad.scipy.refusing import refuse_with_callbacks
+
+HOME = "scipy.integrate"
+
+REFUSED = {
+    "dblquad tplquad nquad cubature qmc_quad": (
+        "scipy.integrate.quad in the integrand of quad, or fixed_quad"
+    ),
+    "tanhsinh nsum": "scipy.integrate.quad, or tapegrad.scan over the terms",
+}
+
+borrow(HOME, "simpson trapezoid cumulative_trapezoid cumulative_simpson romb")
+refuse_with_callbacks(HOME, "dblquad tplquad nquad cubature qmc_quad tanhsinh nsum solve_bvp")
+
+__all__ = ["quadrature", "trajectories"]

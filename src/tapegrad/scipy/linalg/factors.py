@@ -1,0 +1,474 @@
+"""scipy.linalg's decompositions: triangles, orthogonal factors, eigenvalues, singular values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy import matrix_transpose
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.primitives.hermitian import HermitianEigH
+from tapegrad.primitives.permuted import LUParts, Ranked, RowsInOrder
+from tapegrad.primitives.solving import LU
+from tapegrad.primitives.spectral import EigH
+from tapegrad.primitives.triangles import TriangularSolve
+from tapegrad.scipy.borrowing import borrow
+from tapegrad.scipy.linalg.common import HOME, answers, checked, shown
+from tapegrad.scipy.linalg.systems import both_sides, by_triangles
+from tapegrad.tracing.frontend import linalg as numpys
+from tapegrad.tracing.frontend.linalg import adjoint, check_square, raise_if
+from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.source import at_line
+
+WHOLE: Any = {np.dtype(np.float32): np.complex64, np.dtype(float): np.complex128}
+
+
+# ---- Cholesky's
+
+
+@answers()
+def cholesky(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> Any:
+    """The triangle L with L L^H = a, or U with U^H U = a; one triangle is read, and has all of the
+    derivative."""
+    (a,) = checked(check_finite, np.atleast_2d(a))
+    return numpys.cholesky(a, upper=not lower)
+
+
+@answers()
+def cho_factor(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> Any:
+    """The same, for `cho_solve`. In the other triangle, where SciPy leaves any numbers, are
+    zeros."""
+    return cholesky(a, lower, overwrite_a, check_finite), lower
+
+
+@answers(lists="c_and_lower")
+def cho_solve(
+    c_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True
+) -> Any:
+    """The x with a x = b, of Cholesky's factor of `a`."""
+    factor, lower = c_and_lower
+    factor, b = checked(check_finite, factor, b)
+    check_square(factor)
+    factor = factor if lower else adjoint(factor)
+    return by_triangles(b, [(True, factor), (False, adjoint(factor))])
+
+
+@answers()
+def cholesky_banded(
+    ab: Any, overwrite_ab: bool = False, lower: bool = False, check_finite: bool = True
+) -> Any:
+    """Cholesky's factor of a matrix of a few diagonals, by that of the matrix in full."""
+    (ab,) = checked(check_finite, ab)
+    count, n = ab.shape[-2:]
+    if ab.size == 0:
+        return ab
+    whole = in_full(ab, lower)
+    factor = numpys.cholesky(whole, upper=not lower)
+    rows = []
+    for k in range(count):
+        d = np.diagonal(factor, -k if lower else k, -2, -1)
+        given = ab[..., k if lower else count - 1 - k, :]  # the ends of rows aren't read
+        unread = given[..., n - k :] if lower else given[..., :k]
+        rows.append(np.concatenate([d, unread] if lower else [unread, d], -1))
+    return np.stack(rows if lower else rows[::-1], -2)
+
+
+def in_full(ab: Any, lower: Any) -> Any:
+    """The symmetric matrix of which `ab` has the diagonals on one side."""
+    count, n = ab.shape[-2:]
+    if ab.dtype.kind == "c":
+        raise UnsupportedError(
+            f"Cholesky's factor of complex diagonals isn't supported on traced arrays{at_line()}. "
+            "Use cholesky, of the matrix in full"
+        )
+    bands = both_sides(ab, lower)
+    room = np.zeros((*bands.shape[:-2], 1, n), bands.dtype)
+    filled = np.concatenate([bands, room], -2)
+    i, j = np.indices((n, n))
+    rows = np.where(abs(i - j) < count, count - 1 + i - j, 2 * count - 1)
+    return filled[..., rows, j]
+
+
+@answers(lists="cb_and_lower")
+def cho_solve_banded(
+    cb_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True
+) -> Any:
+    """The x with a x = b, of Cholesky's factor of a matrix of a few diagonals."""
+    from tapegrad.scipy.linalg.systems import banded_triangle
+
+    cb, lower = cb_and_lower
+    cb, b = checked(check_finite, cb, b)
+    return banded_triangle(cb, lower, b)
+
+
+# ---- L and U
+
+
+@answers()
+def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    """L and U in one matrix, and which rows were swapped, one after the other."""
+    (a,) = checked(check_finite, a)
+    if a.shape[-2] > a.shape[-1]:
+        raise UnsupportedError(
+            f"lu_factor of a matrix that is taller than wide isn't supported on traced arrays"
+            f"{at_line()}. Use lu"
+        )
+    parts, pivots, _ = _in_parts(a)
+    return parts, cast(pivots, np.int32) - np.int32(1)
+
+
+def _in_parts(a: Any) -> tuple[Any, Any, Any]:
+    """L and U in one matrix, for one that isn't taller than wide; its pivots, from 1 on, and the
+    order of its rows."""
+    m = a.shape[-2]
+    pivots = LU()(a[..., :m])[1]
+    order = RowsInOrder(m)(pivots)
+    a = in_order(a, order)
+    square = a[..., :m]
+    parts = LUParts()(square, *LU()(square))
+    if a.shape[-1] > m:
+        rest = TriangularSolve(True, True)(parts, a[..., m:])
+        parts = np.concatenate([parts, rest], -1)
+    return parts, pivots, order
+
+
+def in_order(a: Any, order: Any) -> Any:
+    """The rows of matrices, in this order of integers."""
+    return a[order] if a.ndim == 2 else np.take_along_axis(a, order[..., None], -2)
+
+
+@answers(parameters="permute_l p_indices")
+def lu(
+    a: Any,
+    permute_l: bool = False,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    p_indices: bool = False,
+) -> Any:
+    """P, L and U with P L U = a, or P L and U."""
+    (a,) = checked(check_finite, a)
+    numpys.check_stacked(a)
+    m, n = a.shape[-2:]
+    if m <= n:
+        parts, _, order = _in_parts(a)
+        left, upper = parts[..., :m], np.triu(parts)
+    else:
+        tall = Ranked("lu")(a)
+        parts, _, inner = _in_parts(in_order(a, tall)[..., :n, :])
+        rest = np.broadcast_to(np.arange(n, m), (*a.shape[:-2], m - n))
+        order = np.take_along_axis(tall, np.concatenate([inner, rest], -1), -1)
+        upper = np.triu(parts)
+        below = in_order(a, order)[..., n:, :]
+        below = matrix_transpose(
+            TriangularSolve(True)(matrix_transpose(parts), matrix_transpose(below))
+        )
+        left = np.concatenate([parts, below], -2)
+    left = np.tril(left, -1) + np.eye(*left.shape[-2:], dtype=a.dtype)
+    back = np.argsort(order, -1)
+    if permute_l:
+        return in_order(left, back), upper
+    if p_indices:
+        return cast(back, np.int32), left, upper
+    kind = np.float32 if a.dtype in (np.float32, np.complex64) else np.float64
+    return cast(back[..., None] == np.arange(m), kind), left, upper
+
+
+@answers(parameters="trans", lists="lu_and_piv")
+def lu_solve(
+    lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: bool = False, check_finite: bool = True
+) -> Any:
+    """The x with a x = b, of what `lu_factor(a)` returned; 1 for the transpose, 2 for the
+    adjoint."""
+    parts, pivots = lu_and_piv
+    parts, b = checked(check_finite, parts, b)
+    check_square(parts)
+    if trans not in (0, 1, 2):
+        raise ValueError(f"trans={trans!r} is none of 0, 1 and 2")
+    n = parts.shape[-1]
+    if b.shape[-2 if b.ndim > 1 else 0] != n:
+        raise ValueError(f"Shapes of lu {parts.shape} and b {b.shape} are incompatible")
+    x = b[:, None] if b.ndim == 1 else b
+    order = RowsInOrder(n)(cast(shown(pivots, x), np.int64) + np.int64(1))
+    lead = np.broadcast_shapes(x.shape[:-2], order.shape[:-1])
+    order = np.broadcast_to(order, (*lead, n))
+    x = np.broadcast_to(x, (*lead, *x.shape[-2:]))
+    if trans:
+        turned = matrix_transpose(parts) if trans == 1 else adjoint(parts)
+        x = TriangularSolve(False, True)(turned, TriangularSolve(True)(turned, x))
+        x = in_order(x, np.argsort(order, -1))
+    else:
+        x = TriangularSolve(True, True)(parts, in_order(x, order))
+        x = TriangularSolve(False)(parts, x)
+    return x[..., 0] if b.ndim == 1 else x
+
+
+# ---- orthogonal factors
+
+
+@answers(parameters="mode pivoting")
+def qr(
+    a: Any,
+    overwrite_a: bool = False,
+    lwork: Any = None,
+    mode: str = "full",
+    pivoting: bool = False,
+    check_finite: bool = True,
+) -> Any:
+    """Q and R with Q R = a, and with `pivoting` the order of the columns."""
+    (a,) = checked(check_finite, a)
+    numpys.check_stacked(a)
+    if mode == "raw":
+        raise UnsupportedError(
+            f'qr with mode="raw" isn\'t supported on traced arrays{at_line()}. Use "full", "r" or '
+            '"economic"'
+        )
+    if mode not in ("full", "qr", "r", "economic"):
+        raise ValueError("Mode argument should be one of ['full', 'r', 'economic', 'raw']")
+    order = []
+    if pivoting:
+        columns = Ranked("qr")(a)
+        a = matrix_transpose(in_order(matrix_transpose(a), columns))
+        order = [cast(columns, np.int32)]
+    if mode == "r":
+        r = numpys.qr(a, "r")
+        below = np.zeros((*a.shape[:-2], a.shape[-2] - r.shape[-2], a.shape[-1]), r.dtype)
+        return (np.concatenate([r, below], -2) if below.size else r, *order)
+    return (*numpys.qr(a, "reduced" if mode == "economic" else "complete"), *order)
+
+
+@answers(parameters="mode")
+def rq(
+    a: Any,
+    overwrite_a: bool = False,
+    lwork: Any = None,
+    mode: str = "full",
+    check_finite: bool = True,
+) -> Any:
+    """R and Q with R Q = a: the factors of the matrix whose rows and columns are backwards,
+    transposed. Signs are LAPACK's: those of the diagonal of R are the same in both."""
+    (a,) = checked(check_finite, a)
+    numpys.check_stacked(a)
+    if mode not in ("full", "r", "economic"):
+        raise ValueError("Mode argument should be one of ['full', 'r', 'economic']")
+    turned = adjoint(np.flip(a, (-2, -1)))
+    q, r = numpys.qr(turned, "reduced" if mode == "economic" else "complete")
+    r = np.flip(adjoint(r), (-2, -1))
+    return r if mode == "r" else (r, np.flip(adjoint(q), (-2, -1)))
+
+
+# ---- singular values
+
+
+@answers(parameters="compute_uv full_matrices")
+def svd(
+    a: Any,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    lapack_driver: str = "gesdd",
+) -> Any:
+    """u, s and vh with u diag(s) vh = a."""
+    (a,) = checked(check_finite, a)
+    if lapack_driver not in ("gesdd", "gesvd"):
+        raise ValueError(f'lapack_driver must be "gesdd" or "gesvd", not "{lapack_driver}"')
+    found = numpys.svd(a, bool(full_matrices), bool(compute_uv))
+    return tuple(found) if compute_uv else found
+
+
+@answers()
+def svdvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    """The singular values."""
+    (a,) = checked(check_finite, a)
+    return numpys.svd(a, compute_uv=False)
+
+
+# ---- eigenvalues
+
+
+@answers(parameters="lower type eigvals_only subset_by_index")
+def eigh(
+    a: Any,
+    b: Any = None,
+    lower: bool = True,
+    eigvals_only: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    type: int = 1,
+    check_finite: bool = True,
+    subset_by_index: Any = None,
+    subset_by_value: Any = None,
+    driver: Any = None,
+) -> Any:
+    """The eigenvalues w of a symmetric or Hermitian matrix, ascending, and its eigenvectors v.
+
+    With `b`, those of a v = w b v (type 1), a b v = w v (2) or b a v = w v (3), by the Cholesky
+    factor L of b, as LAPACK computes them: with C = L^-1 a L^-H, or L^H a L, C y = w y, and v is
+    L^-H y, or L y for type 3. One triangle of each is read, and has all of the derivative.
+    """
+    if driver not in (None, "ev", "evd", "evr", "evx", "gv", "gvd", "gvx") or type not in (1, 2, 3):
+        raise ValueError(f"driver={driver!r}, type={type!r}")
+    given = checked(check_finite, a, *([] if b is None else [b]))
+    for x in given:
+        check_square(x)
+    a = given[0]
+    if b is None:
+        w, v = _spectrum(a, bool(lower), driver or "evr")
+    else:
+        factor = numpys.cholesky(given[1] if lower else adjoint(given[1]))
+        w, v = _generalised(a if lower else adjoint(a), factor, type)
+    if subset_by_index is not None:
+        first, last = map(int, subset_by_index)
+        if not 0 <= first <= last < a.shape[-1]:
+            raise ValueError(f"Requested eigenvalue indices are not valid: {subset_by_index}")
+        chosen = slice(first, last + 1)
+        w, v = w[..., chosen], v[..., chosen]
+    if subset_by_value is not None:
+        low, high = subset_by_value
+        if not low < high or a.ndim > 2:
+            raise ValueError(f"Requested eigenvalue bounds are not valid: {subset_by_value}")
+        chosen = slice(int(np.sum(w <= low)), int(np.sum(w <= high)))
+        w, v = w[chosen], v[:, chosen]
+    return w if eigvals_only else (w, v)
+
+
+def _spectrum(a: Any, lower: bool, driver: str) -> Any:
+    """Eigenvalues and eigenvectors; of real matrices with the signs of this driver of LAPACK's."""
+    is_complex = a.dtype.kind == "c"
+    if a.size == 0:
+        driver = ""
+    primitive: Any = HermitianEigH(lower) if is_complex else EigH(lower, driver)
+    w, v, failed = primitive(a)
+    raise_if(failed, "Eigenvalues did not converge")
+    return w, v
+
+
+def _generalised(a: Any, factor: Any, type: int) -> Any:
+    """Of the lower triangle of `a`, with L for b."""
+    from tapegrad.primitives.triangles import from_triangle
+
+    whole, turned = from_triangle(a), adjoint(factor)
+    if type == 1:
+        half = TriangularSolve(True)(factor, whole)
+        inner = TriangularSolve(True)(factor, adjoint(half))
+    else:
+        inner = turned @ whole @ factor
+    w, y = _spectrum(inner, True, "evd")
+    return w, factor @ y if type == 3 else TriangularSolve(False)(turned, y)
+
+
+@answers(parameters="lower type subset_by_index")
+def eigvalsh(
+    a: Any,
+    b: Any = None,
+    lower: bool = True,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    type: int = 1,
+    check_finite: bool = True,
+    subset_by_index: Any = None,
+    subset_by_value: Any = None,
+    driver: Any = None,
+) -> Any:
+    """The eigenvalues of `eigh`."""
+    return eigh(
+        *(a, b, lower, True, overwrite_a, overwrite_b, type, check_finite),
+        *(subset_by_index, subset_by_value, driver),
+    )
+
+
+def _tridiagonal(d: Any, e: Any, check_finite: Any) -> Any:
+    d, e = checked(check_finite, d, e)
+    if d.ndim != 1 or e.ndim != 1 or d.shape[0] != e.shape[0] + 1:
+        raise ValueError(f"expected {d.shape[0]} and {d.shape[0] - 1} elements, not {e.shape[0]}")
+    return np.diag(d) + np.diag(e, -1) + np.diag(e, 1)
+
+
+@answers(parameters="eigvals_only select")
+def eigh_tridiagonal(
+    d: Any,
+    e: Any,
+    eigvals_only: Any = False,
+    select: str = "a",
+    select_range: Any = None,
+    check_finite: bool = True,
+    lapack_driver: str = "auto",
+) -> Any:
+    """`eigh` of a tridiagonal matrix, by that of the matrix in full."""
+    by = {"a": {}, "i": {"subset_by_index": select_range}, "v": {"subset_by_value": select_range}}
+    if select not in by:
+        raise ValueError(f"invalid argument for select: {select}")
+    whole = _tridiagonal(d, e, check_finite)
+    return eigh(whole, eigvals_only=eigvals_only, check_finite=False, **by[select])
+
+
+@answers(parameters="select")
+def eigvalsh_tridiagonal(
+    d: Any,
+    e: Any,
+    select: str = "a",
+    select_range: Any = None,
+    check_finite: bool = True,
+    lapack_driver: str = "auto",
+) -> Any:
+    """The eigenvalues of `eigh_tridiagonal`."""
+    return eigh_tridiagonal(d, e, True, select, select_range, check_finite)
+
+
+@answers(parameters="right")
+def eig(
+    a: Any,
+    right: bool = True,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Any:
+    """The eigenvalues of any square matrix, which are complex numbers, and eigenvectors."""
+    (a,) = checked(check_finite, a)
+    w, v = numpys.eig(a)
+    w = w if w.dtype.kind == "c" else cast(w, WHOLE[w.dtype])
+    return (w, v) if right else w
+
+
+@answers()
+def eigvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    """The eigenvalues of `eig`."""
+    return eig(a, False, overwrite_a, False, check_finite)
+
+
+borrow(HOME, "polar orth null_space orthogonal_procrustes diagsvd", decorated=True)
+
+
+def _basis(a: Any) -> Any:
+    """What `orth` gives."""
+    u, s, _ = numpys.svd(a, False)
+    cut = float(np.finfo(s.dtype).eps) * max(a.shape)
+    return u[:, : int(np.sum(s > np.max(s, initial=0.0) * cut))]
+
+
+@answers()
+def subspace_angles(A: Any, B: Any) -> Any:
+    """The angles between the spaces of columns, by sines where these are small and by cosines else
+    (A. Knyazev and M. Argentati, "Principal angles between subspaces in an A-based scalar
+    product", 2002)."""
+    A, B = checked(True, A, B)
+    if A.ndim != 2 or B.ndim != 2 or A.shape[0] != B.shape[0]:
+        raise ValueError(f"{A.shape} and {B.shape} aren't columns of one length")
+    of_a, of_b = _basis(A), _basis(B)
+    both = adjoint(of_a) @ of_b
+    cosines = numpys.svd(both, compute_uv=False)
+    wider = of_a.shape[1] >= of_b.shape[1]
+    rest = of_b - of_a @ both if wider else of_a - of_b @ adjoint(both)
+    small = cosines**2 >= 0.5
+    # The largest angle comes first, and has the smallest cosine.
+    by_cosines = np.arccos(np.clip(np.flip(cosines), -1.0, 1.0))
+    if not np.any(small):
+        return by_cosines
+    return np.where(
+        small, np.arcsin(np.clip(numpys.svd(rest, compute_uv=False), -1, 1)), by_cosines
+    )

@@ -1,0 +1,100 @@
+"""scipy.linalg's functions of one matrix: exponentials, logarithms, roots, norms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives.elementwise import stop_gradient
+from tapegrad.primitives.hermitian import ComplexEig
+from tapegrad.primitives.powers import Expm, Logm, Sqrtm
+from tapegrad.scipy.borrowing import borrow
+from tapegrad.scipy.linalg.common import HOME, answers, as_array, checked
+from tapegrad.tracing.frontend import linalg as numpys
+from tapegrad.tracing.frontend.linalg import check_square, factored, is_singular, raise_if
+from tapegrad.tracing.frontend.operands import as_tracer
+from tapegrad.tracing.tracer import Tracer
+
+
+def _square(a: Any) -> Any:
+    (a,) = checked(False, a)
+    check_square(a)
+    return a
+
+
+@answers()
+def expm(A: Any) -> Any:
+    """The exponential of a matrix: the sum of A^k / k!."""
+    return Expm()(_square(A))
+
+
+@answers()
+def expm_frechet(
+    A: Any,
+    E: Any,
+    method: Any = None,
+    compute_expm: bool = True,
+    check_finite: bool = True,
+) -> Any:
+    """The exponential, and its derivative along E."""
+    A, E = checked(check_finite, A, E)
+    if A.shape != E.shape or A.ndim != 2 or method not in (None, "SPS", "blockEnlarge"):
+        raise ValueError("expected A and E to be the same shape")
+    check_square(A)
+    n = A.shape[0]
+    whole = Expm()(np.concatenate([np.hstack([A, E]), np.hstack([np.zeros_like(A), A])]))
+    return (whole[:n, :n], whole[:n, n:]) if compute_expm else whole[:n, n:]
+
+
+def _rooted(primitive: Any, a: Any, back: Any) -> Any:
+    """A function that may be complex for a real matrix: whether it is, is guarded.
+
+    It is where an eigenvalue is negative, which is where the function jumps, from one side to the
+    other. So the jump is turned away: the function is that of exp(-i turn) A, where all
+    eigenvalues are clear of the negative axis, and `back` makes that of A of it.
+    """
+    found, is_complex = primitive(a)
+    if a.dtype.kind == "c" or not np.any(is_complex):
+        return found
+    angles = np.angle(ComplexEig()(stop_gradient(a))[0])
+    below = np.where(angles < 0, angles, 0)
+    turn = (np.min(below, -1, keepdims=True)[..., None] + np.pi) / 2
+    return back(primitive(a * np.exp(-1j * turn))[0], 1j * turn)
+
+
+@answers()
+def logm(A: Any) -> Any:
+    """The principal logarithm of a matrix."""
+    A = _square(A)
+    eye = np.eye(A.shape[-1], dtype=A.dtype)
+    return _rooted(Logm(), A, lambda found, turn: found + turn * eye)
+
+
+@answers()
+def sqrtm(A: Any) -> Any:
+    """The principal square root of a matrix."""
+    return _rooted(Sqrtm(), _square(A), lambda found, turn: found * np.exp(turn / 2))
+
+
+@answers()
+def fractional_matrix_power(A: Any, t: Any) -> Any:
+    """A matrix to a power, which is exp(t log(A)) unless that is a whole number."""
+    A = _square(A)
+    if not isinstance(t, Tracer) and float(t) == int(t):
+        return np.linalg.matrix_power(A, int(t))
+    raise_if(is_singular(factored(A)[1]), "a singular matrix to a power that isn't whole")
+    return Expm()(t * logm(A))
+
+
+@answers(parameters="ord axis keepdims")
+def norm(
+    a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, check_finite: bool = True
+) -> Any:
+    """A norm of vectors or matrices; the derivative at 0 is 0."""
+    if check_finite:
+        (a,) = checked(True, a)
+    return numpys.norm(as_tracer(as_array(a)), ord, axis, keepdims)
+
+
+borrow(HOME, "cosm sinm tanm coshm sinhm tanhm", decorated=True)

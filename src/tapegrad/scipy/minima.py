@@ -1,0 +1,188 @@
+"""Minima that scipy.optimize finds: minimize, minimize_scalar.
+
+The result is SciPy's own. It is differentiated as a zero of the gradient, so with the Hessian. What
+lies at a bound follows that, and the rest is free.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.optimize as theirs
+
+from tapegrad.ir.tape import Literal
+from tapegrad.primitives import elementwise as ew
+from tapegrad.scipy.callbacks import Callback
+from tapegrad.scipy.declaring import is_traced, stands_for
+from tapegrad.scipy.outside import Equations, Outside
+from tapegrad.scipy.roots import WHY, Result, ending, example, needs, plainly, with_args
+from tapegrad.tracing.frontend.operands import as_operand
+
+HOME = "scipy.optimize"
+NEAR = 1e-5  # what is that near to a bound, and not on it, may be meant to be there
+BESIDE = (
+    "its result is next to a bound, and whether it would be on it isn't known. A method that ends "
+    "on bounds, such as L-BFGS-B, tells"
+)
+LOSS = 2  # the status of a method that can't come nearer to a minimum for rounding
+
+
+class Bounded:
+    """Bounds of a minimum: operands, of the shape of x; without any, nothing."""
+
+    def __init__(self, bounds: Any, shape: tuple[int, ...]) -> None:
+        self.given: list[Any] = []
+        if bounds is None:
+            return
+        if isinstance(bounds, theirs.Bounds):
+            sides = [bounds.lb, bounds.ub]
+        else:
+            pairs = [tuple(pair) for pair in bounds]
+            sides = [_side([p[k] for p in pairs], (-np.inf, np.inf)[k]) for k in (0, 1)]
+        self.given = [
+            np.broadcast_to(as_operand(x) if is_traced(x) else np.asarray(x, float), shape)
+            for x in sides
+        ]
+
+    @property
+    def as_passed(self) -> Any:
+        """Whether SciPy is passed them."""
+        return bool(self.given)
+
+
+def _side(values: list[Any], none: float) -> Any:
+    values = [none if x is None else x for x in values]
+    return as_operand(values) if is_traced(values) else np.array(values, float)
+
+
+def side_of(x: Any, bounds: Any) -> tuple[Any, bool]:
+    """For each number whether it is at its lower (-1) or its upper bound (1), or free; and whether
+    that is certain."""
+    if not bounds:
+        return np.zeros(np.shape(x), np.int64), True
+    lower, upper = bounds
+    side = np.where(x == upper, 1, np.where(x == lower, -1, 0))
+    scale = NEAR * (1 + np.abs(x))
+    with np.errstate(invalid="ignore"):
+        near = (np.abs(x - lower) < scale) | (np.abs(x - upper) < scale)
+    return side.astype(np.int64), not np.any(near & (side == 0))
+
+
+def stationary(equations: Equations, x: Any, side: Any, bounds: Any, slope: Any) -> Any:
+    """What is 0 at a minimum: the slope where x is free, else its distance from its bound."""
+    if not bounds:
+        return slope
+    lower, upper = bounds
+    none = Literal(np.int64(0))
+    bound = equations.apply(ew.where, equations.apply(ew.less, side, none), lower, upper)
+    free = equations.apply(ew.equal, side, none)
+    return equations.apply(ew.where, free, slope, equations.apply(ew.sub, x, bound))
+
+
+@stands_for(HOME, callbacks=True, lists="args bounds options constraints")
+def minimize(
+    fun: Any,
+    x0: Any,
+    args: Any = (),
+    method: Any = None,
+    jac: Any = None,
+    hess: Any = None,
+    hessp: Any = None,
+    bounds: Any = None,
+    tol: Any = None,
+    options: Any = None,
+) -> Any:
+    start = np.atleast_1d(example(x0))
+    how: dict[str, Any] = {"method": method, "tol": tol, "options": options}
+    callbacks = [Callback(with_args(fun, args), [start], 2 if jac is True else 1)]
+    more = {"jac": jac, "hess": hess}
+    callbacks += [Callback(with_args(f, args), [start]) for f in more.values() if callable(f)]
+    if callable(hessp):
+
+        def product(x: Any, p: Any) -> Any:
+            return hessp(x, p, *(args if isinstance(args, tuple) else (args,)))
+
+        callbacks.append(Callback(product, [start, start]))
+    limits = Bounded(bounds, start.shape)
+    if not needs(callbacks, x0, bounds):
+        how |= {"bounds": bounds, "hessp": hessp, **more}
+        return plainly(theirs.minimize, fun, x0, args, **how)
+    facts: dict[str, Any] = {}
+    own = not is_traced(bounds)
+
+    def solver(fs: Any, values: Any) -> Any:
+        rest = iter(fs[1:])
+        slopes = {name: next(rest) if callable(f) else f for name, f in more.items()}
+        hessians = next(rest, None)
+        at = bounds if own else theirs.Bounds(*values[1:])
+        x0, *ends = values
+        r = theirs.minimize(fs[0], x0, bounds=at, hessp=hessians, **slopes, **how)
+        x = np.asarray(r.x, float)
+        side, certain = side_of(x, ends)
+        facts["told"] = {k: r[k] for k in ("success", "status", "message") if k in r}
+        facts["certain"] = certain
+        found = r.success or r.get("status") == LOSS
+        counts = [np.int64(r.get(k, 0)) for k in ("nit", "nfev", "njev")]
+        ended = ending(found and certain, certain, *facts["told"].values())
+        return x, side, np.float64(r.fun), *counts, ended
+
+    outside = Outside("minimize", solver, callbacks, [x0], limits.given, at=(0,))
+    x, counts = _recorded(outside, bool(limits.given), facts["certain"])
+    value = outside.value(0, x, np.reshape(outside.values[2], outside.callbacks[0].shape))
+    names = ("nit", "nfev", "njev")
+    return Result(
+        x=x, fun=_scalar(value), **dict(zip(names, counts[1:], strict=True)), **facts["told"]
+    )
+
+
+def _scalar(x: Any) -> Any:
+    return np.reshape(x, ())[()] if np.ndim(x) else x
+
+
+def _recorded(outside: Outside, bounded: bool, certain: bool) -> tuple[Any, list[Any]]:
+    if outside.state % 2:
+        x, _, *rest = outside.record(why=WHY if certain else BESIDE)
+        return x, rest
+
+    def write(equations: Equations, x: Any, side: Any, *bounds: Any) -> Any:
+        return stationary(equations, x, side, bounds, equations.gradient(0, x))
+
+    x, _, *rest = outside.record(outside.rule(write, further=1))
+    return x, rest
+
+
+@stands_for(HOME, callbacks=True, lists="args bounds bracket options")
+def minimize_scalar(
+    fun: Any,
+    bracket: Any = None,
+    bounds: Any = None,
+    args: Any = (),
+    method: Any = None,
+    tol: Any = None,
+    options: Any = None,
+) -> Any:
+    given = bounds if bounds is not None else bracket
+    lead = [] if given is None else [*given]
+    start = example(lead[0]) if lead else np.float64(0.0)
+    callback = Callback(with_args(fun, args), [np.float64(start)])
+    how: dict[str, Any] = {"method": method, "tol": tol, "options": options}
+    if not needs([callback], lead):
+        return plainly(theirs.minimize_scalar, fun, bracket, bounds, args, **how)
+    facts: dict[str, Any] = {}
+
+    def solver(fs: Any, values: Any) -> Any:
+        values = [float(x) for x in values]
+        ends = {} if not values else {"bracket" if bounds is None else "bounds": values}
+        r = theirs.minimize_scalar(fs[0], **ends, **how)
+        certain = bounds is None or side_of(r.x, values)[1]
+        facts["certain"] = certain
+        facts["told"] = {k: r[k] for k in ("success", "status", "message") if k in r}
+        counts = [np.int64(r.get(k, 0)) for k in ("nit", "nfev")]
+        ended = ending(r.success and certain, certain, facts["told"].get("status"))
+        return np.float64(r.x), np.int64(0), np.float64(np.reshape(r.fun, ())), *counts, ended
+
+    outside = Outside("minimize_scalar", solver, [callback], lead, at=(0,))
+    x, counts = _recorded(outside, False, facts["certain"])
+    value = outside.value(0, x, np.reshape(outside.values[2], callback.shape))
+    return Result(x=x, fun=_scalar(value), nit=counts[1], nfev=counts[2], **facts["told"])

@@ -1,0 +1,63 @@
+"""What answers the functions of scipy.optimize: `roots.py`, `minima.py` and `fits.py` have most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.optimize as theirs
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.control import ForeignCall
+from tapegrad.scipy import fits, minima, roots
+from tapegrad.scipy.borrowing import borrow
+from tapegrad.scipy.declaring import stands_for
+from tapegrad.scipy.outside import recorded
+from tapegrad.scipy.refusing import refuse_with_callbacks
+from tapegrad.tracing.run import plain_value
+
+HOME = "scipy.optimize"
+
+REFUSED = {
+    "fmin fmin_powell fmin_cg fmin_bfgs fmin_ncg fmin_l_bfgs_b fmin_tnc fmin_slsqp": (
+        "scipy.optimize.minimize with this method, whose minimum has a derivative"
+    ),
+    "basinhopping brute differential_evolution direct dual_annealing shgo": (
+        "scipy.optimize.minimize from where it is of stop_gradient: that minimum has a derivative"
+    ),
+    "fminbound brent golden bracket": "scipy.optimize.minimize_scalar",
+    "leastsq": "scipy.optimize.least_squares, whose minimum has a derivative",
+    "broyden1 broyden2 anderson linearmixing diagbroyden excitingmixing newton_krylov": (
+        "scipy.optimize.root with this method, whose root has a derivative"
+    ),
+    "approx_fprime check_grad": "tapegrad.grad, or tapegrad.gradcheck",
+}
+
+refuse_with_callbacks(
+    HOME,
+    """
+    fmin fmin_powell fmin_cg fmin_bfgs fmin_ncg fmin_l_bfgs_b fmin_tnc fmin_slsqp fmin_cobyla
+    fminbound brent golden bracket leastsq broyden1 broyden2 anderson linearmixing diagbroyden
+    excitingmixing newton_krylov approx_fprime check_grad basinhopping brute differential_evolution
+    direct dual_annealing shgo line_search
+    """,
+)
+borrow(HOME, "rosen rosen_der rosen_hess rosen_hess_prod")
+
+
+@stands_for(HOME)
+def linear_sum_assignment(cost_matrix: Any, maximize: Any = False) -> Any:
+    """Which rows and columns are assigned to each other: integers, which have no derivative."""
+    n = min(np.shape(cost_matrix))
+    types = (Aval((n,), np.dtype(np.int64)),) * 2
+
+    def function(costs: Any) -> Any:
+        return theirs.linear_sum_assignment(costs, maximize)
+
+    function.__name__ = "linear_sum_assignment"
+    primitive = ForeignCall("linear_sum_assignment", function, types, 0)
+    value = plain_value(cost_matrix)
+    return tuple(recorded(primitive, [cost_matrix], function(value)))
+
+
+__all__ = ["fits", "minima", "roots"]

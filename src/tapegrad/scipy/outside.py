@@ -1,0 +1,193 @@
+"""Calls of SciPy's solvers, as a tape has them.
+
+NumPy's side of a compiled program calls SciPy's own solver anew at each call, with the numbers of
+then, and so its result is SciPy's own. What the solver finds is defined by an equation, and that is
+what is differentiated (`primitives/implicit.py`). A call at which the solver raises an error, or
+doesn't come to an end as it did when it was traced, is traced anew: so the error is raised in the
+user's line.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.handlers import let_through
+from tapegrad.errors import TapegradError
+from tapegrad.ir.tape import METHODS, Aval, Builder, Literal, Tape
+from tapegrad.primitives.control import CallTape, ForeignCall
+from tapegrad.primitives.implicit import Implicit
+from tapegrad.primitives.views import BroadcastTo
+from tapegrad.scipy.callbacks import Callback, Other, Runner, values_of
+from tapegrad.tracing.run import input_aval
+from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
+
+OFF = -1  # how a call has ended that doesn't answer
+Solver = Callable[[Sequence[Callable[..., Any]], Sequence[Any]], Sequence[Any]]
+
+
+class Outside:
+    """A call of a solver. `solver(fs, values)` takes functions and plain values, and returns arrays
+    and numbers, of which the last says how it has ended: an integer, which is guarded."""
+
+    def __init__(
+        self,
+        label: str,
+        solver: Solver,
+        callbacks: Sequence[Callback],
+        lead: Sequence[Any] = (),
+        given: Sequence[Any] = (),
+        at: Sequence[int] = (),
+    ) -> None:
+        """The values are those of `lead`, of which the result doesn't depend, and `given`. Where
+        the first result is, the callbacks numbered in `at` are known."""
+        self.label, self.solver, self.callbacks = label, solver, callbacks
+        self.lead, self.given = list(map(operand, lead)), list(map(operand, given))
+        self.at = at
+        values = values_of([*self.lead, *self.given])
+        try:
+            self.values = [np.asarray(x)[()] for x in self._solved(callbacks, values)]
+        except TapegradError:
+            raise
+        except Exception as error:
+            let_through(error)
+            self.values = [np.asarray(_number_of(error))[()]]
+            self.record()  # at a later call it may raise none
+            raise
+
+    def _solved(self, fs: Sequence[Callable[..., Any]], values: Sequence[Any]) -> Sequence[Any]:
+        found = self.solver(fs, values)
+        for k in self.at:
+            fs[k](found[0])
+        return found
+
+    @property
+    def state(self) -> int:
+        """How it has ended."""
+        return int(self.values[-1])
+
+    @property
+    def p(self) -> list[Any]:
+        """What the callbacks reach."""
+        return [x for c in self.callbacks for x in c.p]
+
+    def rule(self, write: Callable[..., Any], further: int = 0) -> Implicit:
+        """The rule by F(x, further results, given, p) = 0: `write(equations, x, ...)` returns F."""
+        equations = Equations(self.label, self.callbacks)
+        builder = equations.builder
+        xs = [builder.input(Aval(np.shape(x), x.dtype)) for x in self.values[: 1 + further]]
+        xs += [builder.input(_strong(x)) for x in self.given]
+        for c in self.callbacks:
+            equations.p.append([builder.input(_strong(x)) for x in c.p])
+        tape = builder.finish([write(equations, *xs)])
+        return Implicit(tape, further, len(self.lead))
+
+    def record(self, rule: Any = None, why: str = "", visible: int = 1) -> list[Any]:
+        """The results, recorded, but for how it has ended."""
+        runners = [Runner(c) for c in self.callbacks]
+        ends = [len(c.p) for c in self.callbacks]
+        types = tuple([Aval(x.shape, x.dtype) for x in self.values])
+        first = len(self.lead) + len(self.given)
+
+        def function(*xs: Any) -> Any:
+            start, fs = first, []
+            for runner, count in zip(runners, ends, strict=True):
+                fs.append(runner.on(xs[start : start + count]))
+                start += count
+            try:
+                found = [np.asarray(x) for x in self._solved(fs, xs[:first])]
+                if [x.shape for x in found] == [x.shape for x in types]:
+                    return found
+            except Other:
+                pass
+            except Exception as error:
+                let_through(error)
+                if len(types) == 1:
+                    return [np.int64(_number_of(error))]
+            return [*[np.zeros(x.shape, x.dtype) for x in types[:-1]], np.int64(OFF)]
+
+        function.__name__ = self.label
+        backward = None if rule is None else rule.backward
+        forward = None if rule is None else rule.forward
+        primitive = ForeignCall(self.label, function, types, visible, backward, why, forward)
+        found = recorded(primitive, [*self.lead, *self.given, *self.p], self.values)
+        found[-1]._trace.guard(found[-1], self.state, f"how {self.label} has ended")
+        return found[:-1]
+
+    def value(self, k: int, x: Any, value: Any) -> Any:
+        """What the callback numbered k returns first for a traced x, which is this value."""
+        c = self.callbacks[k]
+        return recorded(CallTape(_first(c.tape)), [x, *c.p], [value])[0]
+
+
+class Equations:
+    """Operands that equations are made of, and results of callbacks."""
+
+    def __init__(self, label: str, callbacks: Sequence[Callback]) -> None:
+        self.builder = Builder(f"equations of {label}")
+        self.callbacks = callbacks
+        self.p: list[list[Any]] = []
+
+    def apply(self, primitive: Any, *xs: Any) -> Any:
+        (out,) = self.builder.call(primitive, xs)
+        return out
+
+    def value(self, k: int, x: Any) -> Any:
+        """The first result of the callback numbered k."""
+        tape = _first(self.callbacks[k].tape)
+        return self.apply(CallTape(tape), x, *self.p[k])
+
+    def gradient(self, k: int, x: Any, seed: Any = None) -> Any:
+        """Its cotangent; that of a scalar, where no seed is given."""
+        tape = _first(self.callbacks[k].tape)
+        if seed is None:
+            shape, dtype = tape.outputs[0].shape, tape.outputs[0].dtype
+            seed = self.apply(BroadcastTo(shape), Literal(dtype.type(1)))
+        return self.apply(CallTape(METHODS["pulled"](tape, (0,))), x, *self.p[k], seed)
+
+
+def recorded(primitive: Any, operands: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """The results of a call, whose values are known."""
+    trace = innermost([x for x in operands if isinstance(x, Tracer)])
+    outs = trace.record(primitive, [to_operand(trace, x)[0] for x in operands])
+    return [stand_in(trace, out, np.array(x)[()]) for out, x in zip(outs, values, strict=True)]
+
+
+def _number_of(error: Exception) -> int:
+    """A number for an error that a solver has raised."""
+    return -2 - zlib.crc32(repr(error).encode())
+
+
+def operand(x: Any) -> Any:
+    return x if isinstance(x, Tracer) else np.asarray(x)[()]
+
+
+class Constant:
+    """The rules of a call whose results are taken for constants."""
+
+    def backward(self, cts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        return [None] * len(xs)
+
+    def forward(self, ts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        return [None] * len(outs)
+
+
+def stopped(x: Any) -> Any:
+    """A value without a derivative."""
+    from tapegrad.primitives.elementwise import stop_gradient
+
+    return stop_gradient(x) if isinstance(x, Tracer) else x
+
+
+def _first(tape: Tape) -> Tape:
+    return replace(tape, outputs=tape.outputs[:1], output_names=(), guards=())
+
+
+def _strong(x: Any) -> Aval:
+    aval = input_aval(x)
+    return Aval(aval.shape, aval.dtype)

@@ -1,0 +1,299 @@
+"""Integrals by scipy.integrate: quad, quad_vec, fixed_quad, dblquad.
+
+The value is SciPy's own. Its derivatives are those of a sum of weights times values of the
+integrand, at the nodes of a rule of Gauss and Kronrod: in the intervals that SciPy has ended with,
+if the derivatives by what the integrand reaches can be integrated in them, and else in such that
+are found for these. So it is differentiated as often as is wanted. With respect to a limit the
+derivative is the integrand there.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.integrate as theirs
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.scipy.callbacks import Callback
+from tapegrad.scipy.declaring import is_traced, stands_for
+from tapegrad.scipy.outside import Constant, Outside, stopped
+from tapegrad.scipy.roots import ending, example, needs, plainly, with_args
+from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.scan import scan
+from tapegrad.tracing.source import at_line
+
+HOME = "scipy.integrate"
+WHY = (
+    "no intervals were found in which the derivatives of the integrand can be integrated. "
+    "Substitute, so that the integrand is smooth"
+)
+
+
+@functools.cache
+def rule(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes and weights of a rule on the interval from 0 to 1."""
+    count = {"gk21": 21, "gk15": 15}[name]
+    nodes: list[float] = []
+
+    def unit(t: float) -> Any:
+        nodes.append(t)
+        return np.eye(count)[len(nodes) - 1] if len(nodes) <= count else np.zeros(count)
+
+    weights, _ = theirs.quad_vec(unit, 0.0, 1.0, quadrature=name, limit=1)
+    return np.array(nodes[:count]), np.asarray(weights)
+
+
+class Range:
+    """From where to where an integral goes: as a number t from 0 to 1, in one direction or two."""
+
+    def __init__(self, a: float, b: float) -> None:
+        self.kind = [float(np.sign(x)) if np.isinf(x) else 0.0 for x in (a, b)]
+        self.rule = "gk15" if any(self.kind) else "gk21"
+        if not any(self.kind):
+            self.sides = [(a, b - a, b - a)]
+        elif all(self.kind):
+            sign = float(b > a) - float(a > b)
+            self.sides = [(0.0, 1.0, sign), (0.0, -1.0, sign)]
+        else:
+            sign = sum(self.kind)
+            self.sides = [(a, sign, sign)] if self.kind[1] else [(b, sign, -sign)]
+
+    def placed(self, t: Any, w: Any) -> Any:
+        """Nodes and weights, for those of t."""
+        if any(self.kind):
+            t, w = (1 - t) / t, w / t**2
+        parts = [(start + step * t, factor * w) for start, step, factor in self.sides]
+        return tuple(np.concatenate(x) for x in zip(*parts, strict=True))
+
+    def within(self, ends: Any) -> Any:
+        """Intervals of t, of those that QUADPACK has ended with."""
+        ends = np.sort(np.asarray(ends, float).reshape(-1, 2), 1)
+        if any(self.kind):
+            return ends
+        start, size, _ = self.sides[0]
+        return np.sort((ends - start) / size, 1) if size else np.array([[0.0, 1.0]])
+
+    def integrand(self, f: Callable[..., Any]) -> Callable[[float], Any]:
+        """A function of t, for one of numbers."""
+
+        def of_t(t: float) -> Any:
+            x, w = self.placed(np.array([t]), np.ones(1))
+            return sum(v * f(float(u)) for u, v in zip(x, w, strict=True))
+
+        return of_t
+
+
+def in_intervals(name: str, ends: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes and weights of a rule in each of several intervals."""
+    nodes, weights = rule(name)
+    size = ends[:, 1:] - ends[:, :1]
+    return ends[:, :1] + size * nodes, size * weights
+
+
+class Mesh:
+    """Nodes and weights with which an integral has its derivatives, too, as many as a power of 2:
+    those that aren't needed weigh nothing. At later calls there are as many."""
+
+    def __init__(self, epsabs: float, epsrel: float) -> None:
+        self.epsabs, self.epsrel, self.room = max(epsabs, 1e-14), epsrel, 0
+
+    def of(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> Any:
+        """Of these intervals of t, or of others; and whether they do."""
+        done = True
+        if not self._does(where, ends, name, f, value):
+            _, _, info = theirs.quad_vec(
+                where.integrand(_both(f)),
+                0.0,
+                1.0,
+                epsabs=self.epsabs,
+                epsrel=max(self.epsrel, 1e-12),
+                norm="max",
+                quadrature=name,
+                full_output=True,
+            )
+            done, ends = info.status in (0, 2), info.intervals
+        t, w = map(np.ravel, in_intervals(name, ends))
+        nodes, weights = where.placed(t, w)
+        self.room = max(self.room, 2 * len(rule(name)[0]), 1 << (len(nodes) - 1).bit_length())
+        nodes = np.append(nodes, np.full(self.room - len(nodes), nodes[0]))
+        return nodes, np.append(weights, np.zeros(self.room - len(weights))), done
+
+    def _does(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> bool:
+        """Whether the rule is near enough in these intervals, held against one in their halves."""
+        middle = ends.mean(1, keepdims=True)
+        halves = np.concatenate(
+            [np.hstack([ends[:, :1], middle]), np.hstack([middle, ends[:, 1:]])]
+        )
+        both = [self._sum(where, x, name, f) for x in (ends, halves)]
+        size = max(np.max(np.abs(both[0]), initial=0.0), 0.0)
+        return bool(np.all(np.abs(both[0] - both[1]) <= self.epsabs + self.epsrel * size))
+
+    def _sum(self, where: Range, ends: Any, name: str, f: Any) -> Any:
+        t, w = map(np.ravel, in_intervals(name, ends))
+        nodes, weights = where.placed(t, w)
+        g = _both(f)
+        return sum(w * g(float(t)) for t, w in zip(nodes, weights, strict=True))
+
+
+def _both(f: Any) -> Callable[[float], np.ndarray]:
+    """A function's value, and its derivatives by all that it reaches."""
+
+    def g(t: float) -> np.ndarray:
+        value = np.reshape(f(t), -1)
+        return np.concatenate([value, f.slopes(t)])
+
+    return g
+
+
+def _sum_of(callback: Callback, nodes: Any, weights: Any) -> Any:
+    """The sum of weights times values."""
+
+    def add(total: Any, entry: Any) -> tuple[Any, None]:
+        t, w = entry
+        return total + w * callback.applied(t), None
+
+    return scan(add, np.zeros(callback.shape)[()], (nodes, weights), None, False)[0]
+
+
+def _beyond(callback: Callback, end: Any) -> Any:
+    """What is integrated from a limit's value on to it: nothing, but with derivatives, by Gauss'
+    rule."""
+    if not is_traced(end) or np.isinf(example(end)):  # which is guarded
+        return 0.0
+    nodes, weights = _gauss()
+    start = stopped(end)
+    size = end - start
+    return size * sum(
+        w * callback.applied(start + t * size) for t, w in zip(nodes, weights, strict=True)
+    )
+
+
+@functools.cache
+def _gauss() -> tuple[list[float], list[float]]:
+    """Three nodes: derivatives up to the sixth order are exact."""
+    nodes, weights = np.polynomial.legendre.leggauss(3)
+    return ((nodes + 1) / 2).tolist(), (weights / 2).tolist()
+
+
+def _result(outside: Outside, a: Any, b: Any) -> list[Any]:
+    """The integral, and what its error is taken for, which is a constant."""
+    callback = outside.callbacks[0]
+    if outside.state % 2:
+        value, _, _, error = outside.record(why=WHY)
+        return [value, stopped(error)]
+    value, nodes, weights, error = outside.record(Constant(), visible=len(outside.values))
+    total = _sum_of(callback, nodes, weights)
+    total = total + _beyond(callback, b) - _beyond(callback, a)
+    return [value + (total - stopped(total)), error]
+
+
+@stands_for(HOME, callbacks=True, parameters="limit full_output", lists="args points")
+def quad(
+    func: Any,
+    a: Any,
+    b: Any,
+    args: Any = (),
+    full_output: Any = 0,
+    epsabs: Any = 1.49e-8,
+    epsrel: Any = 1.49e-8,
+    limit: Any = 50,
+    points: Any = None,
+) -> Any:
+    how = {"epsabs": epsabs, "epsrel": epsrel, "limit": limit, "points": points}
+    ends = [float(example(x)) for x in (a, b)]
+    start = _inside(*ends)
+    callback = Callback(with_args(func, args), [start])
+    if not needs([callback], a, b, points):
+        return plainly(theirs.quad, func, a, b, args, full_output, **how)
+    if full_output or callback.shape not in ((), (1,)):
+        raise UnsupportedError(
+            f"scipy.integrate.quad(..., full_output=True) can't be traced{at_line()}"
+        )
+    mesh = Mesh(epsabs, epsrel)
+
+    def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
+        lower, upper = map(float, values)
+        value, error, info, *message = theirs.quad(fs[0], lower, upper, full_output=1, **how)
+        if message:
+            warnings.warn(message[0], theirs.IntegrationWarning, stacklevel=2)
+        count, where = info["last"], Range(lower, upper)
+        cut = where.within(np.stack([info["alist"][:count], info["blist"][:count]], 1))
+        nodes, weights, done = mesh.of(where, cut, where.rule, fs[0], value)
+        return np.float64(value), nodes, weights, np.float64(error), ending(done, where.kind)
+
+    value, error = _result(Outside("quad", solver, [callback], [a, b]), a, b)
+    return np.reshape(value, ())[()], error
+
+
+def _inside(a: float, b: float) -> float:
+    """A number between limits."""
+    if np.isfinite(a) and np.isfinite(b):
+        return 0.5 * (a + b)
+    if np.isfinite(a):
+        return a + float(np.sign(b))
+    return b - 1.0 if np.isfinite(b) else 0.0
+
+
+@stands_for(HOME, callbacks=True, parameters="limit full_output", lists="args points")
+def quad_vec(
+    f: Any,
+    a: Any,
+    b: Any,
+    epsabs: Any = 1e-200,
+    epsrel: Any = 1e-8,
+    norm: Any = "2",
+    cache_size: Any = 100e6,
+    limit: Any = 10000,
+    points: Any = None,
+    quadrature: Any = None,
+    full_output: Any = False,
+    *,
+    args: Any = (),
+) -> Any:
+    how: dict[str, Any] = {"epsabs": epsabs, "epsrel": epsrel, "norm": norm, "limit": limit}
+    how |= {"cache_size": cache_size, "points": points, "quadrature": quadrature}
+    ends = [float(example(x)) for x in (a, b)]
+    start = _inside(*ends)
+    callback = Callback(with_args(f, args), [start])
+    if not needs([callback], a, b, points):
+        return plainly(theirs.quad_vec, f, a, b, full_output=full_output, args=args, **how)
+    if full_output or quadrature == "trapezoid":
+        raise UnsupportedError(
+            f"scipy.integrate.quad_vec can't be traced{at_line()} with full_output, or by the "
+            "trapezoidal rule"
+        )
+    mesh = Mesh(max(epsabs, 1e-10), epsrel)
+
+    def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
+        lower, upper = map(float, values)
+        value, error, info = theirs.quad_vec(fs[0], lower, upper, full_output=True, **how)
+        where = Range(lower, upper)
+        name = quadrature or where.rule
+        ends = np.sort(info.intervals, 1)
+        if all(where.kind):  # from -1 to 1: both sides
+            ends = np.unique(np.abs(ends), axis=0)
+            ends = np.unique(ends).repeat(2)[1:-1].reshape(-1, 2)
+        nodes, weights, done = mesh.of(where, where.within(ends), name, fs[0], value)
+        return value, nodes, weights, np.float64(error), ending(done, where.kind)
+
+    return tuple(_result(Outside("quad_vec", solver, [callback], [a, b]), a, b))
+
+
+@stands_for(HOME, callbacks=True, lists="args")
+def fixed_quad(func: Any, a: Any, b: Any, args: Any = (), n: Any = 5) -> Any:
+    """Gauss' rule of order n: what SciPy computes is traced as it is."""
+    from scipy.special import roots_legendre
+
+    if is_traced((a, b)) and any(np.isinf(example(x)) for x in (a, b)):
+        plainly(theirs.fixed_quad, func, *map(example, (a, b)), args, n)  # SciPy's own error
+    x, w = roots_legendre(n)
+    if not is_traced((a, b)) and np.isinf([a, b]).any():
+        plainly(theirs.fixed_quad, func, a, b, args, n)
+    y = (b - a) * (np.real(x) + 1) / 2.0 + a
+    with observed():
+        values = func(y, *args)
+    return (b - a) / 2.0 * np.sum(w * values, axis=-1), None

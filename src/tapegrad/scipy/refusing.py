@@ -1,0 +1,112 @@
+"""SciPy's functions that aren't followed by a trace, and what to use instead.
+
+Each public name of the modules that are followed is in one of four classes, as NumPy's are: with a
+derivative; derivative zero; evaluated without a derivative; refused. docs/scipy.md shows all, and a
+test holds each name against its class. A module here may say what to use instead, by `REFUSED`, a
+dict of names, with spaces between them, and advice; and by `BY_SCIPYS_CODE` which names are left
+alone, since what SciPy's own Python code comes to on traced values is right.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tapegrad.scipy.declaring import any_traced, refusal
+from tapegrad.scipy.homes import HOMES
+from tapegrad.tracing.answers import declare, row_of
+from tapegrad.tracing.frontend.answering import unmade
+from tapegrad.tracing.observe.observer import observed, unobserved
+from tapegrad.tracing.source import at_line
+
+DEFAULT = (
+    "Declare it with tapegrad.primitive, and give its derivative with defvjp; where none is "
+    "wanted, call it on tapegrad.stop_gradient(x) there"
+)
+
+
+def public(home: str) -> Iterator[tuple[str, Any]]:
+    """The public functions and classes of a module, and what they are."""
+    module = importlib.import_module(home)
+    for name in getattr(module, "__all__", ()) or dir(module):
+        found = getattr(module, name, None)
+        if not name.startswith("_") and callable(found) and not _is_error(found):
+            yield name, found
+
+
+def declaring(home: str) -> Any:
+    """The module here that declares what answers a module of SciPy's."""
+    return importlib.import_module(f"tapegrad.scipy.{HOMES[home]}")
+
+
+def _is_error(x: Any) -> bool:
+    return isinstance(x, type) and issubclass(x, (Exception, Warning))
+
+
+def advice_on(home: str, name: str) -> str:
+    for names, advice in getattr(declaring(home), "REFUSED", {}).items():
+        if name in names.split():
+            return f"Use {advice}"
+    return DEFAULT
+
+
+def refuse_the_others(home: str) -> None:
+    """Declare that the functions of a module that nobody answers are refused by their names."""
+    module = importlib.import_module(home)
+    left_alone = getattr(declaring(home), "BY_SCIPYS_CODE", "").split()
+    named = {name for names in getattr(declaring(home), "REFUSED", {}) for name in names.split()}
+    for name, found in public(home):
+        written = isinstance(found, (types.FunctionType, types.BuiltinFunctionType, type))
+        if (written or name in named) and row_of(found) is None and name not in left_alone:
+            declare(module, name, _refusal(home, name, found), when=any_traced)
+
+
+def refuse_with_callbacks(home: str, names: str) -> None:
+    """Declare that these functions, which call functions of the user's, are refused also where it
+    is those that have traced values at hand."""
+    module = importlib.import_module(home)
+    for name in names.split():
+        refused = _refusing_results(home, name, getattr(module, name))
+        declare(module, name, refused, when=lambda args: True)
+
+
+def _refusing_results(home: str, name: str, original: Any) -> Callable[..., Any]:
+    refused = _refusal(home, name, original)
+
+    def checked(f: Any) -> Any:
+        if not isinstance(f, (types.FunctionType, types.MethodType, functools.partial)):
+            return f
+
+        @functools.wraps(f)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with observed():
+                found = f(*args, **kwargs)
+            return refused(found) if any_traced([found]) else found
+
+        return called
+
+    @functools.wraps(original, updated=())
+    @unobserved
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        if any_traced((*args, *kwargs.values())):
+            return refused(*args, **kwargs)
+        named = {key: checked(unmade(x)) for key, x in kwargs.items()}
+        return original(*[checked(unmade(x)) for x in args], **named)
+
+    return answer
+
+
+def _refusal(home: str, name: str, original: Any) -> Callable[..., Any]:
+    @functools.wraps(original, updated=())
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        if not any_traced((*args, *kwargs.values())):
+            return original(*args, **kwargs)
+        raise refusal(
+            f"{home}.{name} of traced values can't be traced{at_line()}. {advice_on(home, name)}"
+        )
+
+    refused.refuses = True  # type: ignore[attr-defined]
+    return refused

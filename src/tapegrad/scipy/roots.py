@@ -1,0 +1,321 @@
+"""Equations that scipy.optimize solves: brentq, newton, root, ...
+
+The result is SciPy's own. It is differentiated as what it approximates: F(x, p) = 0 defines x as a
+function of p (`primitives/implicit.py`). Brackets and starts have no influence on it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.optimize as theirs
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.primitives import elementwise as ew
+from tapegrad.scipy.callbacks import Callback, values_of
+from tapegrad.scipy.declaring import Carrier, is_traced, stands_for
+from tapegrad.scipy.outside import Outside
+from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.source import at_line
+
+HOME = "scipy.optimize"
+WHY = "it hasn't converged, so it isn't known what its result is near to"
+
+
+class Result(theirs.OptimizeResult, Carrier):
+    """A result with traced values."""
+
+
+class RootResult(theirs.RootResults, Carrier):
+    """A scalar root with traced values."""
+
+    def __init__(self, root: Any, counts: Any, converged: bool, method: str) -> None:
+        super().__init__(root, *counts, 0 if converged else -2, method)
+
+
+def ending(done: bool, *facts: Any) -> int:
+    """A number for how a solver has ended: even, if it has found what it was to find."""
+    return 2 * zlib.crc32(repr(facts).encode()) + (not done)
+
+
+def as_tuple(args: Any) -> tuple[Any, ...]:
+    return args if isinstance(args, tuple) else (args,)
+
+
+def with_args(f: Any, args: Any) -> Any:
+    """The function of its first argument alone."""
+    args = as_tuple(args)
+
+    def called(x: Any) -> Any:
+        return f(x, *args)
+
+    called.__name__ = getattr(f, "__name__", type(f).__name__)
+    return called
+
+
+def plainly(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """SciPy's own call, in which nothing is traced."""
+    with observed():
+        return f(*args, **kwargs)
+
+
+def example(x: Any, flat: bool = False) -> Any:
+    """The plain value that a solver starts from, as floats."""
+    value = np.array(values_of([x if is_traced(x) else np.asarray(x)[()]])[0], float)
+    return value.flatten() if flat else value[()]
+
+
+def needs(callbacks: Sequence[Callback], *others: Any) -> bool:
+    return any(c.is_traced for c in callbacks) or is_traced(others)
+
+
+def solved(outside: Outside, write: Any) -> list[Any]:
+    """The results of a solver, recorded; `write` gives F."""
+    if outside.state % 2:
+        return outside.record(why=WHY)
+    return outside.record(outside.rule(write))
+
+
+def _zero(equations: Any, x: Any) -> Any:
+    return equations.value(0, x)
+
+
+# ---- scalar equations
+
+
+def _scalar(label: str, original: Any, callbacks: Sequence[Callback], lead: Any, full: Any) -> Any:
+    """A root that `original(fs, values)` finds, with its results; and these, if they are asked
+    for."""
+    method = ""
+
+    def solver(fs: Any, values: Any) -> Any:
+        nonlocal method
+        x, r = original(fs, values)
+        method = r.method
+        counts = np.int64(r.iterations), np.int64(r.function_calls)
+        return np.float64(x), *counts, ending(r.converged)
+
+    outside = Outside(label, solver, callbacks, lead, at=(0,))
+    x, *counts = solved(outside, _zero)
+    return (x, RootResult(x, counts, outside.state % 2 == 0, method)) if full else x
+
+
+def _bracketing(name: str) -> None:
+    original = getattr(theirs, name)
+
+    def answer(
+        f: Any,
+        a: Any,
+        b: Any,
+        args: Any = (),
+        xtol: Any = 2e-12,
+        rtol: Any = 8.881784197001252e-16,
+        maxiter: Any = 100,
+        full_output: Any = False,
+        disp: Any = True,
+        k: Any = 1,
+    ) -> Any:
+        how = {"xtol": xtol, "rtol": rtol, "maxiter": maxiter, "disp": disp}
+        if name == "toms748":
+            how["k"] = k
+        callback = Callback(with_args(f, args), [float(example(a))])
+        if not needs([callback], a, b):
+            return plainly(original, f, a, b, args=args, full_output=full_output, **how)
+
+        def find(fs: Any, values: Any) -> Any:
+            return original(fs[0], *map(float, values), full_output=True, **how)
+
+        return _scalar(name, find, [callback], (a, b), full_output)
+
+    answer.__name__ = name
+    declared = stands_for(HOME, name, True, "maxiter full_output disp", "args")
+    declared(answer)
+
+
+for _name in ("brentq", "brenth", "ridder", "bisect", "toms748"):
+    _bracketing(_name)
+
+
+@stands_for(HOME, callbacks=True, parameters="maxiter full_output disp", lists="args")
+def newton(
+    func: Any,
+    x0: Any,
+    fprime: Any = None,
+    args: Any = (),
+    tol: Any = 1.48e-08,
+    maxiter: Any = 50,
+    fprime2: Any = None,
+    x1: Any = None,
+    rtol: Any = 0.0,
+    full_output: Any = False,
+    disp: Any = True,
+) -> Any:
+    how = {"tol": tol, "maxiter": maxiter, "rtol": rtol}
+    start = example(x0)
+    functions = [f for f in (func, fprime, fprime2) if f is not None]
+    callbacks = [Callback(with_args(f, args), [start]) for f in functions]
+    lead = [x0] if x1 is None else [x0, x1]
+    if not needs(callbacks, lead):
+        how |= {"x1": x1, "full_output": full_output, "disp": disp}
+        return plainly(theirs.newton, func, x0, fprime, args, fprime2=fprime2, **how)
+
+    def find(fs: Any, values: Any) -> Any:
+        given = iter(fs)
+        func, first, second = [None if f is None else next(given) for f in (func_, fprime, fprime2)]
+        more = {"x1": values[1]} if len(values) > 1 else {}
+        return theirs.newton(
+            func, values[0], first, fprime2=second, full_output=True, disp=disp, **how, **more
+        )
+
+    func_ = func
+    if np.ndim(start) == 0:
+        return _scalar("newton", find, callbacks, lead, full_output)
+    if full_output:
+        raise UnsupportedError(
+            f"scipy.optimize.newton(..., full_output=True) can't be traced{at_line()} for several "
+            "equations. Use scipy.optimize.root"
+        )
+
+    def solver(fs: Any, values: Any) -> Any:
+        x, converged, flat = find(fs, values)
+        return x, ending(bool(np.all(converged)) and not np.any(flat))
+
+    return solved(Outside("newton", solver, callbacks, lead, at=(0,)), _zero)[0]
+
+
+@stands_for(HOME, callbacks=True, parameters="maxiter", lists="args bracket options")
+def root_scalar(
+    f: Any,
+    args: Any = (),
+    method: Any = None,
+    bracket: Any = None,
+    fprime: Any = None,
+    fprime2: Any = None,
+    x0: Any = None,
+    x1: Any = None,
+    xtol: Any = None,
+    rtol: Any = None,
+    maxiter: Any = None,
+    options: Any = None,
+) -> Any:
+    how = {"method": method, "xtol": xtol, "rtol": rtol, "maxiter": maxiter, "options": options}
+    ends = [] if bracket is None else [bracket[0], bracket[1]]
+    starts = [x for x in (x0, x1) if x is not None]
+    if not (ends or starts):
+        return plainly(theirs.root_scalar, f, args=args, **how)
+    first = example((ends + starts)[0])
+    start = first if not ends else float(first)
+    functions = [g for g in (f, fprime, fprime2) if callable(g)]
+    parts = 1 + (fprime is True) + (fprime2 is True)
+    callbacks = [Callback(with_args(g, args), [start], parts if g is f else 1) for g in functions]
+    if not needs(callbacks, ends, starts):
+        how |= {"bracket": bracket, "fprime": fprime, "fprime2": fprime2, "x0": x0, "x1": x1}
+        return plainly(theirs.root_scalar, f, args, **how)
+
+    def find(fs: Any, values: Any) -> Any:
+        given = iter(fs)
+        function, *slopes = [next(given) if callable(g) else g for g in (f, fprime, fprime2)]
+        values = iter(map(float, values))
+        more: dict[str, Any] = {}
+        if ends:
+            more["bracket"] = [next(values), next(values)]
+        more |= {name: next(values) for name, x in (("x0", x0), ("x1", x1)) if x is not None}
+        r = theirs.root_scalar(function, fprime=slopes[0], fprime2=slopes[1], **how, **more)
+        return r.root, r
+
+    return _scalar("root_scalar", find, callbacks, [*ends, *starts], True)[1]
+
+
+@stands_for(HOME, callbacks=True, parameters="maxiter", lists="args")
+def fixed_point(
+    func: Any, x0: Any, args: Any = (), xtol: Any = 1e-8, maxiter: Any = 500, method: Any = "del2"
+) -> Any:
+    """x = f(x, p), so F = x - f."""
+    callback = Callback(with_args(func, args), [example(x0)])
+    if not needs([callback], x0):
+        return plainly(theirs.fixed_point, func, x0, args, xtol, maxiter, method)
+
+    def solver(fs: Any, values: Any) -> Any:
+        return theirs.fixed_point(fs[0], values[0], (), xtol, maxiter, method), ending(True)
+
+    def write(equations: Any, x: Any) -> Any:
+        return equations.apply(ew.sub, x, equations.value(0, x))
+
+    return solved(Outside("fixed_point", solver, [callback], [x0], at=(0,)), write)[0]
+
+
+# ---- systems
+
+
+@stands_for(HOME, callbacks=True, parameters="maxfev col_deriv full_output", lists="args band")
+def fsolve(
+    func: Any,
+    x0: Any,
+    args: Any = (),
+    fprime: Any = None,
+    full_output: Any = 0,
+    col_deriv: Any = 0,
+    xtol: Any = 1.49012e-08,
+    maxfev: Any = 0,
+    band: Any = None,
+    epsfcn: Any = None,
+    factor: Any = 100,
+    diag: Any = None,
+) -> Any:
+    how = {"xtol": xtol, "maxfev": maxfev, "band": band, "epsfcn": epsfcn, "factor": factor}
+    how |= {"col_deriv": col_deriv, "diag": diag}
+    start = example(x0, flat=True)
+    functions = [f for f in (func, fprime) if f is not None]
+    callbacks = [Callback(with_args(f, args), [start]) for f in functions]
+    if not needs(callbacks, x0):
+        how |= {"args": args, "fprime": fprime, "full_output": full_output}
+        return plainly(theirs.fsolve, func, x0, **how)
+    if full_output:
+        raise UnsupportedError(
+            f"scipy.optimize.fsolve(..., full_output=True) can't be traced{at_line()}. Use "
+            "scipy.optimize.root"
+        )
+
+    def solver(fs: Any, values: Any) -> Any:
+        slope = fs[1] if len(fs) > 1 else None
+        x, _, ier, _ = theirs.fsolve(fs[0], values[0], (), slope, full_output=True, **how)
+        if ier != 1:  # it says so itself
+            x = theirs.fsolve(fs[0], values[0], (), slope, **how)
+        return x, ending(ier == 1)
+
+    return solved(Outside("fsolve", solver, callbacks, [x0], at=(0,)), _zero)[0]
+
+
+@stands_for(HOME, callbacks=True, lists="args options")
+def root(
+    fun: Any,
+    x0: Any,
+    args: Any = (),
+    method: Any = "hybr",
+    jac: Any = None,
+    tol: Any = None,
+    options: Any = None,
+) -> Any:
+    start = example(x0, flat=method.lower() in ("hybr", "lm"))
+    functions = [f for f in (fun, jac) if callable(f)]
+    callbacks = [Callback(with_args(f, args), [start], 2 if jac is True else 1) for f in functions]
+    how = {"method": method, "tol": tol, "options": options}
+    if not needs(callbacks, x0):
+        return plainly(theirs.root, fun, x0, args, jac=jac, **how)
+    facts: dict[str, Any] = {}
+
+    def solver(fs: Any, values: Any) -> Any:
+        slope = fs[1] if len(fs) > 1 else jac
+        r = theirs.root(fs[0], values[0], jac=slope, **how)
+        facts.update({k: r[k] for k in ("success", "status", "message", "method") if k in r})
+        counts = [np.int64(r.get(k, 0)) for k in ("nfev", "nit")]
+        return r.x, r.fun, *counts, ending(r.success, *facts.values())
+
+    outside = Outside("root", solver, callbacks, [x0], at=(0,))
+    told = dict(facts)
+    x, _, *counts = solved(outside, _zero)
+    value = outside.value(0, x, outside.values[1])
+    return Result(x=x, fun=value, nfev=counts[0], **told)

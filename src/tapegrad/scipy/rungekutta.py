@@ -1,0 +1,208 @@
+"""Explicit Runge-Kutta methods, step by step as SciPy takes them.
+
+A loop chooses the steps as `scipy.integrate.RK45` does, and holds what it has accepted. What is
+differentiated is a second loop over these steps: so the derivative is that of the numbers which
+SciPy computes, with the steps taken for constants, and there are as many rounds of it as steps.
+A limit of time that is traced moves the last step, and a start all others.
+
+The coefficients are those of SciPy's classes (Dormand and Prince, 1980; Bogacki and Shampine, 1989;
+Hairer, Norsett and Wanner, "Solving Ordinary Differential Equations I", II.4 and II.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.integrate as theirs
+
+from tapegrad.scipy.outside import stopped
+from tapegrad.tracing.scan import scan
+from tapegrad.tracing.while_loop import while_loop
+
+METHODS = {"RK45": theirs.RK45, "RK23": theirs.RK23, "DOP853": theirs.DOP853}
+LEAST, MOST, SAFETY = 0.2, 10.0, 0.9  # factors between steps, as SciPy has them
+
+
+@dataclass
+class Method:
+    """A method, and how it chooses steps."""
+
+    fun: Callable[[Any, Any], Any]
+    kind: Any
+    rtol: Any
+    atol: Any
+    max_step: float
+    direction: float
+    room: int  # steps that may be taken
+    first_step: float | None = None
+
+    # ---- a step
+
+    def stages(self, t: Any, y: Any, f: Any, h: Any) -> tuple[Any, list[Any]]:
+        """The value after a step, and the slopes that it comes of."""
+        k = [f]
+        for a, c in zip(self.kind.A[1:], self.kind.C[1:], strict=True):
+            k.append(self.fun(t + c * h, y + _combined(a, k) * h))
+        y_new = y + h * _combined(self.kind.B, k)
+        return y_new, [*k, self.fun(t + h, y_new)]
+
+    def error(self, k: list[Any], h: Any, scale: Any) -> Any:
+        """The size of the error, of which 1 is allowed."""
+        if self.kind is not theirs.DOP853:
+            return _norm(_combined(self.kind.E, k) * h / scale)
+        fifth = np.sum((_combined(self.kind.E5, k) / scale) ** 2)
+        third = np.sum((_combined(self.kind.E3, k) / scale) ** 2)
+        total = fifth + 0.01 * third
+        safe = np.where(total == 0, 1.0, total)
+        size = np.abs(h) * fifth / np.sqrt(safe * np.size(scale))
+        return np.where(total == 0, 0.0, size)
+
+    # ---- the choice of steps
+
+    def first(self, t: Any, y: Any, f: Any, end: Any) -> Any:
+        """The first step: Hairer, Norsett and Wanner, II.4."""
+        if self.first_step is not None:
+            return self.first_step + 0.0 * t
+        length = np.abs(end - t)
+        scale = self.atol + np.abs(y) * self.rtol
+        d0, d1 = _norm(y / scale), _norm(f / scale)
+        small = np.logical_or(d0 < 1e-5, d1 < 1e-5)
+        h = np.where(small, 1e-6, 0.01 * d0 / np.where(small, 1.0, d1))
+        h = np.minimum(h, length)
+        other = self.fun(t + h * self.direction, y + h * self.direction * f)
+        d2 = _norm((other - f) / scale) / h
+        flat = np.logical_and(d1 <= 1e-15, d2 <= 1e-15)
+        exponent = 1 / (self.kind.error_estimator_order + 1)
+        steep = np.where(flat, 1.0, np.maximum(d1, d2))
+        guess = np.where(flat, np.maximum(1e-6, h * 1e-3), (0.01 / steep) ** exponent)
+        return np.minimum(np.minimum(100 * h, guess), np.minimum(length, self.max_step))
+
+    def chosen(self, t: Any, y: Any, end: Any) -> tuple[Any, Any, Any, Any]:
+        """Where the accepted steps end, in an array with room; how many there are, how often one
+        was tried, and whether it has come to the end."""
+        t, y, end = stopped(t) + 0.0, stopped(y), stopped(end)
+        f = self.fun(t, y)
+        exponent = -1 / (self.kind.error_estimator_order + 1)
+        zero = 0 * np.size(y) + 0.0 * t
+        ends = np.zeros(self.room) + (end + zero)
+        count, tried = np.int64(0), np.int64(0)
+        state = (t + zero, y, f, self.first(t, y, f, end), zero > 1.0, ends, count, tried)
+        numbers = np.arange(self.room)
+
+        def goes_on(s: Any) -> Any:
+            inside = self.direction * (end - s[0]) > 0
+            allowed = np.logical_or(np.logical_not(s[4]), s[3] >= self._smallest(s[0]))
+            return np.logical_and(np.logical_and(inside, allowed), s[6] < self.room)
+
+        def attempt(s: Any) -> Any:
+            t, y, f, size, rejected, ends, count, tried = s
+            bounded = np.minimum(np.maximum(size, self._smallest(t)), self.max_step)
+            size = np.where(rejected, size, bounded)
+            after = t + size * self.direction
+            after = np.where(self.direction * (after - end) > 0, end, after)
+            h = after - t
+            y_new, k = self.stages(t, y, f, h)
+            scale = self.atol + np.maximum(np.abs(y), np.abs(y_new)) * self.rtol
+            error = self.error(k, h, scale)
+            good = error < 1
+            safe = np.where(error == 0, 1.0, error)
+            factor = SAFETY * safe**exponent
+            larger = np.where(error == 0, MOST, np.minimum(MOST, factor))
+            larger = np.where(rejected, np.minimum(1.0, larger), larger)
+            size = np.abs(h) * np.where(good, larger, np.maximum(LEAST, factor))
+            here = np.logical_and(good, numbers == count)
+            return (
+                np.where(good, after, t),
+                np.where(good, y_new, y),
+                np.where(good, k[-1], f),
+                size,
+                np.logical_not(good),
+                np.where(here, after, ends),
+                count + np.where(good, 1, 0),
+                tried + 1,
+            )
+
+        last = while_loop(goes_on, attempt, state, None)
+        return stopped(last[5]), last[6], last[7], self.direction * (end - last[0]) <= 0
+
+    def _smallest(self, t: Any) -> Any:
+        """Ten times how far the next number is. The power of 2 in a number is a difference of two
+        products (Rump, "Error estimation of floating-point summation and dot product", 2012)."""
+        q = (2.0**52 + 1) * np.abs(t)
+        power = np.abs(q - (1 - 2.0**-53) * q)
+        inwards = np.logical_and(self.direction * t < 0, np.abs(t) == power)
+        return 10 * np.maximum(2.0**-52 * np.where(inwards, 0.5 * power, power), 5e-324)
+
+    # ---- the steps again
+
+    def taken(self, t: Any, y: Any, end: Any, ends: Any) -> Any:
+        """Of each step where it begins, its size, value and slopes; and the last value. Those
+        behind the last one have no size."""
+        # A start that moves takes all steps with it, and an end the last one.
+        start = t - stopped(t)
+        moved = np.where(ends == stopped(end), end, ends + start)
+        before = np.concatenate([np.reshape(t + 0.0 * ends[0], (1,)), moved[:-1]])
+
+        def step(state: Any, entry: Any) -> Any:
+            y, f = state
+            t, h = entry
+            y_new, k = self.stages(t, y, f, h)
+            return (y_new, k[-1]), (y, np.stack(k))
+
+        (last, _), (values, slopes) = scan(
+            step, (y, self.fun(t, y)), (before, moved - before), None, False
+        )
+        return before, moved, moved - before, values, slopes, last
+
+    def between(self, steps: Any, times: Any, index: Any) -> Any:
+        """Values at times, each in the step of its index: the rows of an array."""
+        before, _, sizes, values, slopes, last = steps
+        h, y = sizes[index], values[index]
+        x = (times - before[index]) / np.where(h == 0, 1.0, h)
+        k = [slopes[:, s][index] for s in range(slopes.shape[1])]
+        if self.kind is theirs.DOP853:
+            nexts = np.concatenate([values[1:], np.reshape(last, (1, -1))])[index]
+            return self._dense(before[index], h, y, nexts, k, x)
+        total = 0.0
+        power = x
+        for j in range(self.kind.P.shape[1]):
+            total = total + _combined(self.kind.P[:, j], k) * power[:, None]
+            power = power * x
+        return h[:, None] * total + y
+
+    def _dense(self, t: Any, h: Any, y: Any, after: Any, k: list[Any], x: Any) -> Any:
+        """Three more slopes, and a polynomial of degree seven."""
+        from tapegrad.tracing.scan import scan
+
+        def further(_: Any, entry: Any) -> Any:
+            t, h, y, *k = entry
+            for a, c in zip(self.kind.A_EXTRA, self.kind.C_EXTRA, strict=True):
+                k.append(self.fun(t + c * h, y + _combined(a, k) * h))
+            return None, np.stack(k)
+
+        _, slopes = scan(further, None, (t, h, y, *k), None, False)
+        k = [slopes[:, s] for s in range(slopes.shape[1])]
+        h, x = h[:, None], x[:, None]
+        change = after - y
+        terms = [change, h * k[0] - change, 2 * change - h * (k[self.kind.n_stages] + k[0])]
+        terms += [h * _combined(row, k) for row in self.kind.D]
+        total = 0.0 * y
+        for i, term in enumerate(reversed(terms)):
+            total = (total + term) * (x if i % 2 == 0 else 1 - x)
+        return total + y
+
+
+def _combined(a: Any, k: list[Any]) -> Any:
+    """The sum of a[i] k[i]."""
+    terms = [c * x for c, x in zip(a.tolist(), k, strict=False) if c]
+    total = terms[0] if terms else 0.0 * k[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+def _norm(x: Any) -> Any:
+    return np.sqrt(np.sum(x * x)) / np.sqrt(float(np.size(x)))

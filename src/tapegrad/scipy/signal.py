@@ -1,0 +1,146 @@
+"""What answers the functions of scipy.signal: most are SciPy's own Python code, in terms of Fourier
+transforms, of linear filters, and of the kernels below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives.filters import LinearFilter
+from tapegrad.scipy.borrowing import borrow, kernels
+from tapegrad.scipy.declaring import stands_for
+from tapegrad.scipy.stencils import correlated, padded, ranked
+from tapegrad.tracing.frontend.linalg import floating
+
+HOME = "scipy.signal"
+
+
+@stands_for(HOME)
+def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+    """The y with a_0 y_t + a_1 y_(t-1) + ... = b_0 x_t + b_1 x_(t-1) + ... along `axis`; with the
+    filter's state `zi` before the first element, also its state after the last one.
+
+    The state is that of the transposed direct form II: what it will add to the next outputs. Of an
+    input of zeros it makes 1 / A(z) zi.
+    """
+    b, a, x = floating(np.atleast_1d(b), np.atleast_1d(a), x)
+    if b.ndim != 1 or a.ndim != 1 or not (b.size and a.size):
+        raise ValueError("object of too small depth for desired array")
+    rows = np.moveaxis(x, axis, -1)
+    y = LinearFilter()(b, a, rows)
+    if zi is None:
+        return np.moveaxis(y, -1, axis)
+    order, n = max(b.size, a.size) - 1, rows.shape[-1]
+    state = np.moveaxis(floating(zi, x)[0], axis, -1)
+    state = np.broadcast_to(state, (*rows.shape[:-1], order))
+    rest = np.zeros((*rows.shape[:-1], max(0, n - order)))
+    waiting = np.concatenate([state, rest], axis=-1)
+    y = y + LinearFilter()(np.ones_like(a[:1]), a / a[0], waiting[..., :n])
+    last = [_state(b / a[0], a / a[0], rows, y, waiting, k) for k in range(order)]
+    final = np.stack(last, axis=-1) if last else state
+    return np.moveaxis(y, -1, axis), np.moveaxis(final, -1, axis)
+
+
+def _state(b: Any, a: Any, x: Any, y: Any, waiting: Any, k: int) -> Any:
+    """Element k of the state after the last element: what is to be added to the output k steps
+    later of what is known now."""
+    n = x.shape[-1]
+    out: Any = waiting[..., n + k] if n + k < waiting.shape[-1] else 0.0 * waiting[..., 0]
+    for lag in range(k + 1, max(b.size, a.size)):
+        t = n + k - lag
+        if t < 0:
+            continue
+        if lag < b.size:
+            out = out + b[lag] * x[..., t]
+        if lag < a.size:
+            out = out - a[lag] * y[..., t]
+    return out
+
+
+@stands_for(HOME)
+def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
+    """Filters of second order one after the other, of which each row of `sos` is one: b_0, b_1,
+    b_2, a_0 = 1, a_1, a_2."""
+    if sos.ndim != 2:
+        raise ValueError("sos array must be 2D")
+    if sos.shape[1] != 6:
+        raise ValueError("sos array must be shape (n_sections, 6)")
+    states = []
+    for k, section in enumerate(sos):
+        if zi is None:
+            x = lfilter(section[:3], section[3:], x, axis)
+        else:
+            x, state = lfilter(section[:3], section[3:], x, axis, zi[k])
+            states.append(state)
+    return x if zi is None else (x, np.stack(states))
+
+
+@stands_for(HOME)
+def upfirdn(h: Any, x: Any, up: int = 1, down: int = 1, axis: int = -1) -> Any:
+    """`up` - 1 zeros after each element of `x` but the last, filtered by `h`, and each `down`-th
+    of the result."""
+    h, x = floating(h, x)
+    rows = np.moveaxis(x, axis, -1)
+    n = rows.shape[-1]
+    spread = np.zeros((*rows.shape, up)) * rows[..., None]
+    spread[..., 0] = rows
+    spread = np.reshape(spread, (*rows.shape[:-1], n * up))[..., : (n - 1) * up + 1]
+    tail = np.zeros_like(rows, shape=(*rows.shape[:-1], h.size - 1))
+    y = LinearFilter()(h, np.ones_like(h[:1]), np.concatenate([spread, tail], axis=-1))
+    return np.moveaxis(y[..., ::down], -1, axis)
+
+
+# ---- what SciPy's own code calls of its code in C
+
+
+def _correlate_nd(x: Any, weights: Any, out: Any, mode: int) -> Any:
+    """The sums of x[i + j] weights[j]: all, those in the middle, or those of all weights."""
+    if mode != 0:
+        x = padded(x, [(m - 1, 0) for m in weights.shape], "constant")
+    full = correlated(x, np.conj(weights))
+    if mode == 1:
+        starts = [(m - 1) // 2 for m in weights.shape]
+        places = zip(starts, out.shape, strict=True)
+        full = full[tuple(slice(start, start + n) for start, n in places)]
+    return full
+
+
+_BOUNDARIES = {0: "constant", 4: "symmetric", 8: "wrap"}
+
+
+def _convolve2d(x: Any, weights: Any, flip: int, mode: int, boundary: int, fill: Any) -> Any:
+    """The same of two axes, with other values outside; with `flip`, of weights turned around."""
+    if mode != 0:
+        around = [(m - 1, m - 1) for m in weights.shape]
+        x = padded(x, around, _BOUNDARIES[boundary], fill)
+    full = correlated(x, weights[::-1, ::-1] if flip else np.conj(weights))
+    if mode == 1:
+        sizes = [x.shape[k] - 2 * (weights.shape[k] - 1) for k in (0, 1)]
+        starts = [(m - 1) // 2 for m in weights.shape]
+        full = full[tuple(slice(s, s + n) for s, n in zip(starts, sizes, strict=True))]
+    return full
+
+
+def _medfilt2d(x: Any, sizes: Any) -> Any:
+    """The middle one of each element's neighbours, zeros outside."""
+    around = [(m // 2, m // 2) for m in sizes]
+    return ranked(padded(x, around, "constant"), sizes, int(np.prod(sizes)) // 2)
+
+
+kernels(
+    "scipy.signal._sigtools",
+    {"_correlateND": _correlate_nd, "_convolve2d": _convolve2d, "_medfilt2d": _medfilt2d},
+)
+borrow(
+    HOME,
+    """choose_conv_method convolve correlate convolve2d correlate2d fftconvolve oaconvolve
+    deconvolve detrend savgol_filter medfilt medfilt2d order_filter wiener filtfilt sosfiltfilt
+    lfilter_zi sosfilt_zi lfiltic hilbert hilbert2 envelope resample resample_poly decimate
+    periodogram welch csd coherence stft istft spectrogram czt zoom_fft czt_points freqz
+    freqz_sos freqz_zpk freqs freqs_zpk sosfreqz group_delay chirp gausspulse sawtooth square
+    sweep_poly gauss_spline vectorstrength lombscargle normalize zpk2tf zpk2sos tf2sos sos2tf
+    tf2zpk sos2zpk tf2ss ss2tf zpk2ss ss2zpk bilinear bilinear_zpk lp2lp lp2hp lp2bp lp2bs
+    lp2lp_zpk lp2hp_zpk lp2bp_zpk lp2bs_zpk minimum_phase abcd_normalize kaiser_beta
+    kaiser_atten firwin firwin2 firls symiirorder1 symiirorder2 qspline1d cspline1d""",
+)

@@ -1,0 +1,301 @@
+"""Distributions on an interval.
+
+Formulas are those of Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions (1994,
+1995), in SciPy's parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.special as sc
+
+from tapegrad.scipy.stats.laws import (
+    LOG_2,
+    LOG_2PI,
+    LOG_PI,
+    both,
+    law,
+    norm_logpdf,
+    norm_pdf,
+    split,
+    where,
+)
+
+law(
+    "uniform",
+    logpdf=lambda x: x * 0.0,
+    pdf=lambda x: x * 0.0 + 1.0,
+    cdf=lambda x: x,
+    ppf=lambda q: q,
+    mean=lambda: 0.5,
+    var=lambda: 1.0 / 12,
+    skew=lambda: 0.0,
+    kurtosis=lambda: -1.2,
+    entropy=lambda: 0.0,
+    rvs=lambda rng, size: rng.uniform(0.0, 1.0, size),
+)
+
+# ---- beta, and what is made of it
+
+
+def _beta_entropy(a: Any, b: Any) -> Any:
+    found = sc.betaln(a, b) - (a - 1) * sc.digamma(a) - (b - 1) * sc.digamma(b)
+    return found + (a + b - 2) * sc.digamma(a + b)
+
+
+law(
+    "beta",
+    logpdf=lambda x, a, b: sc.xlog1py(b - 1.0, -x) + sc.xlogy(a - 1.0, x) - sc.betaln(a, b),
+    cdf=lambda x, a, b: sc.betainc(a, b, x),
+    sf=lambda x, a, b: sc.betaincc(a, b, x),
+    ppf=lambda q, a, b: sc.betaincinv(a, b, q),
+    isf=lambda q, a, b: sc.betainccinv(a, b, q),
+    mean=lambda a, b: a / (a + b),
+    var=lambda a, b: a * b / ((a + b) ** 2 * (a + b + 1)),
+    entropy=_beta_entropy,
+    rvs=lambda rng, size, a, b: rng.beta(a, b, size),
+)
+law(
+    "arcsine",
+    logpdf=lambda x: -LOG_PI - 0.5 * (np.log(x) + np.log1p(-x)),
+    cdf=lambda x: 2.0 / np.pi * np.arcsin(np.sqrt(x)),
+    ppf=lambda q: np.sin(np.pi / 2.0 * q) ** 2.0,
+    mean=lambda: 0.5,
+    var=lambda: 1.0 / 8,
+    entropy=lambda: float(np.log(np.pi / 4)),
+)
+law(
+    "powerlaw",
+    logpdf=lambda x, a: np.log(a) + sc.xlogy(a - 1, x),
+    pdf=lambda x, a: a * x ** (a - 1.0),
+    cdf=lambda x, a: x**a,
+    logcdf=lambda x, a: a * np.log(x),
+    sf=lambda x, a: -np.expm1(a * np.log(x)),
+    ppf=lambda q, a: q ** (1.0 / a),
+    mean=lambda a: a / (a + 1.0),
+    var=lambda a: a / (a + 2.0) / (a + 1.0) ** 2,
+    entropy=lambda a: 1 - 1.0 / a - np.log(a),
+    support=lambda a: (where(a >= 1, 0.0, np.nextafter(0.0, 1.0)), 1.0),
+    within=lambda a: 0.5,
+)
+law(
+    "semicircular",
+    logpdf=lambda x: LOG_2 - LOG_PI + 0.5 * np.log1p(-x * x),
+    pdf=lambda x: 2.0 / np.pi * np.sqrt(1 - x * x),
+    cdf=lambda x: 0.5 + 1.0 / np.pi * (x * np.sqrt(1 - x * x) + np.arcsin(x)),
+    mean=lambda: 0.0,
+    var=lambda: 0.25,
+    entropy=lambda: 0.64472988584940017414,
+)
+law(
+    "cosine",
+    logpdf=lambda x: np.log1p(np.cos(x)) - LOG_2PI,
+    pdf=lambda x: (1 + np.cos(x)) / (2 * np.pi),
+    cdf=lambda x: (np.pi + x + np.sin(x)) / (2 * np.pi),
+    sf=lambda x: (np.pi - x - np.sin(x)) / (2 * np.pi),
+    mean=lambda: 0.0,
+    var=lambda: np.pi * np.pi / 3.0 - 2.0,
+    entropy=lambda: float(np.log(4 * np.pi)) - 1.0,
+)
+law(
+    "anglit",
+    logpdf=lambda x: np.log(np.cos(2 * x)),
+    pdf=lambda x: np.cos(2 * x),
+    cdf=lambda x: np.sin(x + np.pi / 4) ** 2.0,
+    sf=lambda x: np.cos(x + np.pi / 4) ** 2.0,
+    ppf=lambda q: np.arcsin(np.sqrt(q)) - np.pi / 4,
+    mean=lambda: 0.0,
+    var=lambda: np.pi * np.pi / 16 - 0.5,
+    entropy=lambda: 1 - LOG_2,
+)
+law(
+    "johnsonsb",
+    logpdf=lambda x, a, b: norm_logpdf(a + b * sc.logit(x)) + np.log(b) - np.log(x) - np.log1p(-x),
+    cdf=lambda x, a, b: sc.ndtr(a + b * sc.logit(x)),
+    sf=lambda x, a, b: sc.ndtr(-(a + b * sc.logit(x))),
+    ppf=lambda q, a, b: sc.expit((sc.ndtri(q) - a) / b),
+    isf=lambda q, a, b: sc.expit((-sc.ndtri(q) - a) / b),
+    valid=lambda a, b: both(b > 0, a == a),
+    open=True,
+)
+
+# ---- triangles and exponentials that are cut off
+
+
+def _triang(x: Any, c: Any, rising: Any, falling: Any) -> Any:
+    """Up to c a formula of x / c, from there on one of (1 - x) / (1 - c): both are 1 at the top."""
+    up = both(x < c) if not isinstance(c, float) or c > 0 else False
+    left = where(c > 0, c, 1.0)
+    right = where(c < 1, 1 - c, 1.0)
+    rises = np.logical_or(x < c, c == 1) if up is not False else False
+    return where(rises, rising(x, left), falling(1 - x, right))
+
+
+law(
+    "triang",
+    logpdf=lambda x, c: _triang(
+        x, c, lambda x, c: np.log(2 * x / c), lambda y, d: np.log(2 * y / d)
+    ),
+    pdf=lambda x, c: _triang(x, c, lambda x, c: 2 * x / c, lambda y, d: 2 * y / d),
+    cdf=lambda x, c: _triang(x, c, lambda x, c: x * x / c, lambda y, d: 1 - y * y / d),
+    ppf=lambda q, c: where(q < c, np.sqrt(c * q), 1 - np.sqrt((1 - c) * (1 - q))),
+    valid=lambda c: both(c >= 0, c <= 1),
+    within=lambda c: 0.5,
+    mean=lambda c: (c + 1.0) / 3.0,
+    var=lambda c: (1.0 - c + c * c) / 18,
+    entropy=lambda c: 0.5 - LOG_2,
+)
+
+
+def _loguniform_over(x: Any, a: Any, b: Any) -> Any:
+    return (np.log(x) - np.log(a)) / (np.log(b) - np.log(a))
+
+
+for _name in ("loguniform", "reciprocal"):
+    law(
+        _name,
+        logpdf=lambda x, a, b: -np.log(x) - np.log(np.log(b) - np.log(a)),
+        cdf=_loguniform_over,
+        ppf=lambda q, a, b: np.exp(np.log(a) + q * (np.log(b) - np.log(a))),
+        valid=lambda a, b: both(a > 0, b > a),
+        support=lambda a, b: (a, b),
+        mean=lambda a, b: (b - a) / (np.log(b) - np.log(a)),
+        entropy=lambda a, b: 0.5 * (np.log(a) + np.log(b)) + np.log(np.log(b) - np.log(a)),
+    )
+
+
+law(
+    "truncexpon",
+    logpdf=lambda x, b: -x - np.log(-np.expm1(-b)),
+    cdf=lambda x, b: np.expm1(-x) / np.expm1(-b),
+    sf=lambda x, b: (np.exp(-b) - np.exp(-x)) / np.expm1(-b),
+    ppf=lambda q, b: -np.log1p(q * np.expm1(-b)),
+    isf=lambda q, b: -np.log(np.exp(-b) - q * np.expm1(-b)),
+    support=lambda b: (0.0, b),
+)
+
+# ---- the normal distribution between two points
+
+
+def log_normal_mass(a: Any, b: Any) -> Any:
+    """log(Phi(b) - Phi(a)). On one side of 0 by the tails there, whose logarithms lose nothing;
+    between, 1 less two tails."""
+    right = both(a > 0)
+    low, high = where(right, -b, a), where(right, -a, b)
+    left = high <= 0
+    one = sc.log_ndtr(where(left, high, 0.0))
+    other = sc.log_ndtr(where(left, low, -1.0))
+    within = one + np.log1p(-np.exp(other - one))
+    across = np.log1p(-(sc.ndtr(where(left, -1.0, low)) + sc.ndtr(where(left, -1.0, -high))))
+    return where(left, within, across)
+
+
+def _log_less(log_part: Any) -> Any:
+    """log(1 - exp(y)) for y < 0 (Maechler, 2012, Accurately computing log(1 - exp(-|a|)))."""
+    return split(
+        log_part > -LOG_2,
+        log_part,
+        -LOG_2,
+        lambda y: np.log(-np.expm1(y)),
+        lambda y: np.log1p(-np.exp(y)),
+    )
+
+
+def _truncnorm_logcdf(x: Any, a: Any, b: Any) -> Any:
+    """SciPy's: the part below x, or if that is nearly all, 1 less that above."""
+    whole = log_normal_mass(a, b)
+    below = log_normal_mass(a, x) - whole
+    return where(below > -0.1, _log_less(log_normal_mass(x, b) - whole), below)
+
+
+def _truncnorm_logsf(x: Any, a: Any, b: Any) -> Any:
+    whole = log_normal_mass(a, b)
+    above = log_normal_mass(x, b) - whole
+    return where(above > -0.1, _log_less(log_normal_mass(a, x) - whole), above)
+
+
+def _finite_pdf(x: Any, whole: Any) -> tuple[Any, Any]:
+    """The density at an end, over that of all, and that times the end: 0, if it is infinite."""
+    finite = np.isfinite(x)
+    safe = where(finite, x, 0.0)
+    density = where(finite, np.exp(norm_logpdf(safe) - whole), 0.0)
+    return density, density * safe
+
+
+def _truncnorm_mean(a: Any, b: Any) -> Any:
+    whole = log_normal_mass(a, b)
+    return _finite_pdf(a, whole)[0] - _finite_pdf(b, whole)[0]
+
+
+def _truncnorm_var(a: Any, b: Any) -> Any:
+    whole = log_normal_mass(a, b)
+    (first, moved), (last, moved_last) = _finite_pdf(a, whole), _finite_pdf(b, whole)
+    mean = first - last
+    return 1 + (moved - first * mean) - (moved_last - last * mean)
+
+
+def _truncnorm_ppf(q: Any, a: Any, b: Any) -> Any:
+    """The point below which lie Phi(a) and the part q of the rest; of the mirror image, if a isn't
+    negative."""
+    left = a < 0
+    low = sc.log_ndtr(where(left, a, -b))
+    whole = log_normal_mass(a, b)
+    part = where(left, np.log(q), np.log1p(-q)) + whole
+    found = sc.ndtri_exp(np.logaddexp(low, part))
+    return where(left, found, -found)
+
+
+law(
+    "truncnorm",
+    logpdf=lambda x, a, b: norm_logpdf(x) - log_normal_mass(a, b),
+    logcdf=_truncnorm_logcdf,
+    logsf=_truncnorm_logsf,
+    cdf=lambda x, a, b: np.exp(_truncnorm_logcdf(x, a, b)),
+    sf=lambda x, a, b: np.exp(_truncnorm_logsf(x, a, b)),
+    ppf=_truncnorm_ppf,
+    valid=lambda a, b: both(a < b),
+    support=lambda a, b: (a, b),
+    within=lambda a, b: np.minimum(np.maximum(a, 0.0), b),
+    mean=_truncnorm_mean,
+    var=_truncnorm_var,
+    entropy=lambda a, b: (
+        0.5 * (LOG_2PI + 1)
+        + np.log(sc.ndtr(b) - sc.ndtr(a))
+        + (_times(a) - _times(b)) / (2 * (sc.ndtr(b) - sc.ndtr(a)))
+    ),
+)
+
+
+def _times(x: Any) -> Any:
+    finite = np.isfinite(x)
+    return where(finite, x, 0.0) * norm_pdf(where(finite, x, 0.0))
+
+
+# ---- on the circle
+
+
+def _wrapcauchy_half(x: Any, c: Any) -> Any:
+    return np.arctan((1 + c) / (1 - c) * np.tan(x / 2)) / np.pi
+
+
+law(
+    "wrapcauchy",
+    logpdf=lambda x, c: np.log1p(-c * c) - LOG_2PI - np.log(1 + c * c - 2 * c * np.cos(x)),
+    pdf=lambda x, c: (1.0 - c * c) / (2 * np.pi * (1 + c * c - 2 * c * np.cos(x))),
+    cdf=lambda x, c: where(
+        x < np.pi,
+        _wrapcauchy_half(where(x < np.pi, x, 0.0), c),
+        1 - _wrapcauchy_half(2 * np.pi - where(x < np.pi, 2 * np.pi, x), c),
+    ),
+    ppf=lambda q, c: split(
+        q < 0.5,
+        q,
+        0.5,
+        lambda q: 2 * np.arctan((1.0 - c) / (1.0 + c) * np.tan(np.pi * q)),
+        lambda q: 2 * np.pi - 2 * np.arctan((1.0 - c) / (1.0 + c) * np.tan(np.pi * (1 - q))),
+    ),
+    valid=lambda c: both(c > 0, c < 1),
+    entropy=lambda c: np.log(2 * np.pi * (1 - c * c)),
+)

@@ -1,0 +1,224 @@
+"""Distributions of integers.
+
+Formulas are those of Johnson, Kemp and Kotz, Univariate Discrete Distributions (2005), in SciPy's
+parameters. A mass function has no slope along k: what is floored has derivative 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.special as sc
+
+from tapegrad.scipy.stats.laws import both, law, where, zeta
+
+
+def _whole(n: Any) -> Any:
+    return n == np.round(n)
+
+
+# ---- binomial, and what is made of it
+
+
+def _binom_logpmf(k: Any, n: Any, p: Any) -> Any:
+    combinations = sc.gammaln(n + 1) - (sc.gammaln(k + 1) + sc.gammaln(n - k + 1))
+    return combinations + sc.xlogy(k, p) + sc.xlog1py(n - k, -p)
+
+
+law(
+    "binom",
+    logpdf=_binom_logpmf,
+    cdf=lambda k, n, p: sc.betainc(n - k, k + 1, 1 - p),
+    sf=lambda k, n, p: sc.betainc(k + 1, n - k, p),
+    valid=lambda n, p: both(n >= 0, _whole(n), p >= 0, p <= 1),
+    support=lambda n, p: (0.0, n),
+    within=lambda n, p: 0.0,
+    mean=lambda n, p: n * p,
+    var=lambda n, p: n * p - n * (p * p),
+    rvs=lambda rng, size, n, p: rng.binomial(n, p, size),
+)
+law(
+    "bernoulli",
+    logpdf=lambda k, p: sc.xlogy(k, p) + sc.xlog1py(1 - k, -p),
+    cdf=lambda k, p: 1 - p + k * 0.0,
+    sf=lambda k, p: p + k * 0.0,
+    valid=lambda p: both(p >= 0, p <= 1),
+    within=lambda p: 0.0,
+    mean=lambda p: p,
+    var=lambda p: p - p * p,
+    entropy=lambda p: sc.entr(p) + sc.entr(1 - p),
+    rvs=lambda rng, size, p: rng.binomial(1, p, size),
+)
+
+
+def _betabinom_logpmf(k: Any, n: Any, a: Any, b: Any) -> Any:
+    combinations = -np.log(n + 1) - sc.betaln(n - k + 1, k + 1)
+    return combinations + sc.betaln(k + a, n - k + b) - sc.betaln(a, b)
+
+
+law(
+    "betabinom",
+    logpdf=_betabinom_logpmf,
+    valid=lambda n, a, b: both(n >= 0, _whole(n), a > 0, b > 0),
+    support=lambda n, a, b: (0.0, n),
+    within=lambda n, a, b: 0.0,
+    mean=lambda n, a, b: n * (a / (a + b)),
+    var=lambda n, a, b: n * (a + b + n) * (a / (a + b)) * (b / (a + b)) / (a + b + 1),
+)
+
+
+def _betanbinom_moment(a: Any, limit: float, value: Any) -> Any:
+    exists = a > limit
+    return where(exists, value(where(exists, a, limit + 1.0)), np.inf)
+
+
+law(
+    "betanbinom",
+    logpdf=lambda k, n, a, b: (
+        -np.log(n + k) - sc.betaln(n, k + 1) + sc.betaln(a + n, b + k) - sc.betaln(a, b)
+    ),
+    valid=lambda n, a, b: both(n >= 0, _whole(n), a > 0, b > 0),
+    within=lambda n, a, b: 0.0,
+    mean=lambda n, a, b: _betanbinom_moment(a, 1.0, lambda a: n * b / (a - 1.0)),
+    var=lambda n, a, b: _betanbinom_moment(
+        a, 2.0, lambda a: n * b * (n + a - 1.0) * (a + b - 1.0) / ((a - 2.0) * (a - 1.0) ** 2)
+    ),
+)
+law(
+    "nbinom",
+    logpdf=lambda k, n, p: (
+        sc.gammaln(n + k) - sc.gammaln(k + 1) - sc.gammaln(n) + n * np.log(p) + sc.xlog1py(k, -p)
+    ),
+    cdf=lambda k, n, p: sc.betainc(n, k + 1, p),
+    sf=lambda k, n, p: sc.betainc(k + 1, n, 1 - p),
+    valid=lambda n, p: both(n > 0, p > 0, p <= 1),
+    within=lambda n, p: 0.0,
+    mean=lambda n, p: n * (1 - p) / p,
+    var=lambda n, p: n * (1 - p) / (p * p),
+    rvs=lambda rng, size, n, p: rng.negative_binomial(n, p, size),
+)
+law(
+    "hypergeom",
+    logpdf=lambda k, tot, good, n: (
+        sc.betaln(good + 1, 1.0)
+        + sc.betaln(tot - good + 1, 1.0)
+        + sc.betaln(tot - n + 1, n + 1)
+        - sc.betaln(k + 1, good - k + 1)
+        - sc.betaln(n - k + 1, tot - good - n + k + 1)
+        - sc.betaln(tot + 1, 1.0)
+    ),
+    valid=lambda tot, good, n: both(
+        *(tot > 0, good >= 0, n >= 0, good <= tot, n <= tot),
+        *(_whole(tot), _whole(good), _whole(n)),
+    ),
+    support=lambda tot, good, n: (np.maximum(n - (tot - good), 0), np.minimum(good, n)),
+    within=lambda tot, good, n: np.minimum(good, n),
+    mean=lambda tot, good, n: n * good / tot,
+    var=lambda tot, good, n: n * good / tot * ((tot - good) / tot) * ((tot - n) / (tot - 1)),
+)
+
+# ---- counts
+
+
+law(
+    "poisson",
+    logpdf=lambda k, mu: sc.xlogy(k, mu) - sc.gammaln(k + 1) - mu,
+    cdf=lambda k, mu: sc.gammaincc(k + 1, mu),
+    sf=lambda k, mu: sc.gammainc(k + 1, mu),
+    valid=lambda mu: mu >= 0,
+    within=lambda mu: 0.0,
+    mean=lambda mu: mu,
+    var=lambda mu: mu,
+    rvs=lambda rng, size, mu: rng.poisson(mu, size),
+)
+law(
+    "geom",
+    logpdf=lambda k, p: sc.xlog1py(k - 1, -p) + np.log(p),
+    cdf=lambda k, p: -np.expm1(np.log1p(-p) * k),
+    sf=lambda k, p: np.exp(k * np.log1p(-p)),
+    logsf=lambda k, p: k * np.log1p(-p),
+    valid=lambda p: both(p <= 1, p > 0),
+    within=lambda p: 1.0,
+    mean=lambda p: 1.0 / p,
+    var=lambda p: (1.0 - p) / p / p,
+    entropy=lambda p: -np.log(p) - np.log1p(-p) * (1.0 - p) / p,
+    rvs=lambda rng, size, p: rng.geometric(p, size=size),
+)
+law(
+    "logser",
+    logpdf=lambda k, p: k * np.log(p) - np.log(k) - np.log(-np.log1p(-p)),
+    valid=lambda p: both(p > 0, p < 1),
+    within=lambda p: 1.0,
+    mean=lambda p: p / (p - 1.0) / np.log1p(-p),
+    var=lambda p: -p / np.log1p(-p) / (p - 1.0) ** 2 - (p / (p - 1.0) / np.log1p(-p)) ** 2,
+    rvs=lambda rng, size, p: rng.logseries(p, size=size),
+)
+law(
+    "planck",
+    logpdf=lambda k, rate: np.log(-np.expm1(-rate)) - rate * k,
+    cdf=lambda k, rate: -np.expm1(-rate * (k + 1)),
+    sf=lambda k, rate: np.exp(-rate * (k + 1)),
+    logsf=lambda k, rate: -rate * (k + 1),
+    within=lambda rate: 0.0,
+    mean=lambda rate: 1 / np.expm1(rate),
+    var=lambda rate: np.exp(-rate) / np.expm1(-rate) ** 2,
+    entropy=lambda rate: rate / np.expm1(rate) - np.log(-np.expm1(-rate)),
+)
+law(
+    "boltzmann",
+    logpdf=lambda k, rate, n: np.log(-np.expm1(-rate)) - np.log(-np.expm1(-rate * n)) - rate * k,
+    cdf=lambda k, rate, n: np.expm1(-rate * (k + 1)) / np.expm1(-rate * n),
+    valid=lambda rate, n: both(rate > 0, n > 0, _whole(n)),
+    support=lambda rate, n: (0.0, n - 1),
+    within=lambda rate, n: 0.0,
+)
+law(
+    "dlaplace",
+    logpdf=lambda k, a: np.log(np.tanh(a / 2.0)) - a * np.abs(k),
+    cdf=lambda k, a: where(
+        k >= 0,
+        1.0 - np.exp(-a * (where(k >= 0, k, 0.0) + 1)) / (np.exp(-a) + 1),
+        np.exp(a * (where(k >= 0, 0.0, k) + 1)) / (np.exp(a) + 1),
+    ),
+    within=lambda a: 0.0,
+    mean=lambda a: 0.0,
+    var=lambda a: 2.0 * np.exp(a) / np.expm1(a) ** 2,
+    entropy=lambda a: a / np.sinh(a) - np.log(np.tanh(a / 2.0)),
+)
+law(
+    "randint",
+    logpdf=lambda k, low, high: k * 0.0 - np.log(high - low),
+    cdf=lambda k, low, high: (k - low + 1.0) / (high - low),
+    valid=lambda low, high: both(high > low, _whole(low), _whole(high)),
+    support=lambda low, high: (low, high - 1),
+    within=lambda low, high: low,
+    mean=lambda low, high: (high + low - 1.0) / 2,
+    var=lambda low, high: ((high - low) ** 2 - 1) / 12.0,
+    entropy=lambda low, high: np.log(high - low),
+)
+
+
+def _zipf_moment(a: Any, n: int) -> Any:
+    exists = a > n + 1
+    safe = where(exists, a, n + 2.0)
+    return where(exists, zeta(safe - n) / zeta(safe), np.inf)
+
+
+law(
+    "zipf",
+    logpdf=lambda k, a: -a * np.log(k) - np.log(zeta(a)),
+    valid=lambda a: a > 1,
+    within=lambda a: 1.0,
+    mean=lambda a: _zipf_moment(a, 1),
+    var=lambda a: _zipf_moment(a, 2) - _zipf_moment(a, 1) ** 2,
+    rvs=lambda rng, size, a: rng.zipf(a, size=size),
+)
+law(
+    "yulesimon",
+    logpdf=lambda k, alpha: np.log(alpha) + sc.betaln(k, alpha + 1),
+    within=lambda alpha: 1.0,
+    mean=lambda alpha: where(
+        alpha <= 1, np.inf, where(alpha <= 1, 2.0, alpha) / (where(alpha <= 1, 2.0, alpha) - 1)
+    ),
+)

@@ -1,0 +1,451 @@
+"""Distributions on the positive numbers, and on others that are bounded on one side.
+
+Formulas are those of Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions (1994,
+1995), in SciPy's parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.special as sc
+
+from tapegrad.scipy.stats.laws import (
+    EULER,
+    LOG_2,
+    LOG_2PI,
+    LOG_PI,
+    both,
+    law,
+    norm_logpdf,
+    norm_pdf,
+    split,
+    where,
+)
+
+SQRT_2 = float(np.sqrt(2.0))
+
+
+def _above(limit: float, formula: Any, otherwise: float = np.inf) -> Any:
+    """A moment that exists for first shapes above a limit."""
+
+    def moment(a: Any, *rest: Any) -> Any:
+        exists = a > limit
+        return where(exists, formula(where(exists, a, limit + 1.0), *rest), otherwise)
+
+    return moment
+
+
+# ---- gamma, and what is made of it
+
+
+def _gamma_entropy(a: Any) -> Any:
+    small, large = where(a < 250, a, 1.0), where(a < 250, 250.0, a)
+    regular = sc.digamma(small) * (1 - small) + small + sc.gammaln(small)
+    r = 1 / large
+    series = r * (-1 / 3 + r * (-1 / 12 + r * (-1 / 90 + r / 120)))
+    return where(a < 250, regular, 0.5 * (1.0 + LOG_2PI - np.log(r)) + series)
+
+
+_GAMMA: dict[str, Any] = {
+    "logpdf": lambda x, a: sc.xlogy(a - 1.0, x) - x - sc.gammaln(a),
+    "cdf": lambda x, a: sc.gammainc(a, x),
+    "sf": lambda x, a: sc.gammaincc(a, x),
+    "ppf": lambda q, a: sc.gammaincinv(a, q),
+    "isf": lambda q, a: sc.gammainccinv(a, q),
+    "mean": lambda a: a,
+    "var": lambda a: a,
+    "skew": lambda a: 2.0 / np.sqrt(a),
+    "kurtosis": lambda a: 6.0 / a,
+    "entropy": _gamma_entropy,
+    "rvs": lambda rng, size, a: rng.standard_gamma(a, size),
+}
+law("gamma", **_GAMMA)
+law("erlang", **_GAMMA)
+
+
+def _chi2_entropy(df: Any) -> Any:
+    half = df / 2
+    small, h = where(half < 125, half, 1.0), 0.5 / where(half < 125, 125.0, half)
+    regular = small + LOG_2 + sc.gammaln(small) + (1 - small) * sc.digamma(small)
+    series = h * (-2 / 3 + h * (-1 / 3 + h * (-4 / 45 + h / 7.5)))
+    series = series + LOG_2 + 0.5 * (1 + LOG_2PI) - 0.5 * np.log(2 * h)
+    return where(half < 125, regular, series)
+
+
+law(
+    "chi2",
+    logpdf=lambda x, df: (
+        sc.xlogy(df / 2.0 - 1, x) - x / 2.0 - sc.gammaln(df / 2.0) - LOG_2 * df / 2.0
+    ),
+    cdf=lambda x, df: sc.gammainc(df / 2.0, x / 2.0),
+    sf=lambda x, df: sc.gammaincc(df / 2.0, x / 2.0),
+    ppf=lambda q, df: 2 * sc.gammaincinv(df / 2.0, q),
+    isf=lambda q, df: 2 * sc.gammainccinv(df / 2.0, q),
+    mean=lambda df: df,
+    var=lambda df: 2 * df,
+    skew=lambda df: 2 * np.sqrt(2.0 / df),
+    kurtosis=lambda df: 12.0 / df,
+    entropy=_chi2_entropy,
+    rvs=lambda rng, size, df: rng.chisquare(df, size),
+)
+
+
+def _chi_entropy(df: Any) -> Any:
+    small, r = where(df < 300, df, 1.0), 1 / where(df < 300, 300.0, df)
+    regular = sc.gammaln(small / 2) + 0.5 * (small - LOG_2 - (small - 1) * sc.digamma(small / 2))
+    series = 0.5 + LOG_PI / 2 + r * (-1 / 6 + r * (-1 / 6 + r * (-4 / 45 + r / 15)))
+    return where(df < 300, regular, series)
+
+
+def _chi_mean(df: Any) -> Any:
+    return SQRT_2 * sc.poch(0.5 * df, 0.5)
+
+
+law(
+    "chi",
+    logpdf=lambda x, df: (
+        LOG_2 * (1 - 0.5 * df) - sc.gammaln(0.5 * df) + sc.xlogy(df - 1.0, x) - 0.5 * (x * x)
+    ),
+    cdf=lambda x, df: sc.gammainc(0.5 * df, 0.5 * (x * x)),
+    sf=lambda x, df: sc.gammaincc(0.5 * df, 0.5 * (x * x)),
+    ppf=lambda q, df: np.sqrt(2 * sc.gammaincinv(0.5 * df, q)),
+    isf=lambda q, df: np.sqrt(2 * sc.gammainccinv(0.5 * df, q)),
+    mean=_chi_mean,
+    var=lambda df: df - _chi_mean(df) ** 2,
+    entropy=_chi_entropy,
+    rvs=lambda rng, size, df: np.sqrt(rng.chisquare(df, size)),
+)
+
+
+def _invgamma_entropy(a: Any) -> Any:
+    small, r = where(a >= 200, 1.0, a), 1 / where(a >= 200, a, 200.0)
+    regular = small - (small + 1.0) * sc.digamma(small) + sc.gammaln(small)
+    series = (1 + 3 * np.log(r) + LOG_2PI) / 2
+    series = series + r * (2 / 3 + r * (1 / 12 + r * (-1 / 90 - r / 120)))
+    return where(a >= 200, series, regular)
+
+
+law(
+    "invgamma",
+    logpdf=lambda x, a: -(a + 1) * np.log(x) - sc.gammaln(a) - 1.0 / x,
+    cdf=lambda x, a: sc.gammaincc(a, 1.0 / x),
+    sf=lambda x, a: sc.gammainc(a, 1.0 / x),
+    ppf=lambda q, a: 1.0 / sc.gammainccinv(a, q),
+    isf=lambda q, a: 1.0 / sc.gammaincinv(a, q),
+    mean=_above(1.0, lambda a: 1.0 / (a - 1.0)),
+    var=_above(2.0, lambda a: 1.0 / (a - 1.0) ** 2 / (a - 2.0)),
+    entropy=_invgamma_entropy,
+    open=True,
+)
+
+
+def _gengamma_side(lower: bool) -> Any:
+    def probability(x: Any, a: Any, c: Any) -> Any:
+        powered = x**c
+        below, above = sc.gammainc(a, powered), sc.gammaincc(a, powered)
+        return where(c > 0, below, above) if lower else where(c > 0, above, below)
+
+    return probability
+
+
+law(
+    "gengamma",
+    logpdf=lambda x, a, c: np.log(np.abs(c)) + sc.xlogy(c * a - 1, x) - x**c - sc.gammaln(a),
+    cdf=_gengamma_side(True),
+    sf=_gengamma_side(False),
+    valid=lambda a, c: both(a > 0, c != 0),
+    support=lambda a, c: (where(c > 0, 0.0, np.nextafter(0.0, 1.0)), np.inf),
+    within=lambda a, c: 1.0,
+    mean=lambda a, c: sc.poch(a, 1.0 / c),
+    var=lambda a, c: sc.poch(a, 2.0 / c) - sc.poch(a, 1.0 / c) ** 2,
+    rvs=lambda rng, size, a, c: rng.standard_gamma(a, size=size) ** (1.0 / c),
+)
+
+
+def _nakagami_entropy(nu: Any) -> Any:
+    small, large = where(nu > 5e4, 1.0, nu), where(nu > 5e4, nu, 5e4)
+    regular = sc.gammaln(small) + small - (small - 0.5) * sc.digamma(small)
+    rest = 0.5 * (1 + LOG_2PI) - 1 / (12 * large)
+    return where(nu > 5e4, rest, regular) - 0.5 * np.log(nu) - LOG_2
+
+
+def _nakagami_mean(nu: Any) -> Any:
+    return sc.poch(nu, 0.5) / np.sqrt(nu)
+
+
+law(
+    "nakagami",
+    logpdf=lambda x, nu: (
+        LOG_2 + sc.xlogy(nu, nu) - sc.gammaln(nu) + sc.xlogy(2 * nu - 1, x) - nu * (x * x)
+    ),
+    cdf=lambda x, nu: sc.gammainc(nu, nu * x * x),
+    sf=lambda x, nu: sc.gammaincc(nu, nu * x * x),
+    ppf=lambda q, nu: np.sqrt(1.0 / nu * sc.gammaincinv(nu, q)),
+    isf=lambda q, nu: np.sqrt(1.0 / nu * sc.gammainccinv(nu, q)),
+    mean=_nakagami_mean,
+    var=lambda nu: 1.0 - _nakagami_mean(nu) ** 2,
+    entropy=_nakagami_entropy,
+    rvs=lambda rng, size, nu: np.sqrt(rng.standard_gamma(nu, size=size) / nu),
+)
+law(
+    "maxwell",
+    logpdf=lambda x: 0.5 * (LOG_2 - LOG_PI) + 2 * np.log(x) - 0.5 * (x * x),
+    pdf=lambda x: np.sqrt(2 / np.pi) * (x * x) * np.exp(-0.5 * (x * x)),
+    cdf=lambda x: sc.gammainc(1.5, x * x / 2.0),
+    sf=lambda x: sc.gammaincc(1.5, x * x / 2.0),
+    ppf=lambda q: np.sqrt(2 * sc.gammaincinv(1.5, q)),
+    isf=lambda q: np.sqrt(2 * sc.gammainccinv(1.5, q)),
+    mean=lambda: 2 * np.sqrt(2.0 / np.pi),
+    var=lambda: 3 - 8 / np.pi,
+    entropy=lambda: EULER + 0.5 * LOG_2PI - 0.5,
+    rvs=lambda rng, size: np.sqrt(rng.chisquare(3.0, size)),
+)
+law(
+    "rayleigh",
+    logpdf=lambda x: np.log(x) - 0.5 * (x * x),
+    cdf=lambda x: -np.expm1(-0.5 * (x * x)),
+    sf=lambda x: np.exp(-0.5 * (x * x)),
+    logsf=lambda x: -0.5 * (x * x),
+    ppf=lambda q: np.sqrt(-2 * np.log1p(-q)),
+    isf=lambda q: np.sqrt(-2 * np.log(q)),
+    mean=lambda: np.sqrt(np.pi / 2),
+    var=lambda: (4 - np.pi) / 2,
+    entropy=lambda: EULER / 2.0 + 1 - 0.5 * LOG_2,
+    open=True,
+    finite=True,
+    rvs=lambda rng, size: np.sqrt(rng.chisquare(2, size)),
+)
+
+
+def _rice_logpdf(x: Any, b: Any) -> Any:
+    """The Bessel function is scaled, so nothing overflows."""
+    d = x - b
+    return np.log(x) - d * d / 2.0 + np.log(sc.i0e(x * b))
+
+
+law(
+    "rice",
+    logpdf=_rice_logpdf,
+    pdf=lambda x, b: x * np.exp(-(x - b) * (x - b) / 2.0) * sc.i0e(x * b),
+    valid=lambda b: b >= 0,
+)
+
+# ---- the normal distribution folded, and of logarithms
+
+law(
+    "halfnorm",
+    logpdf=lambda x: 0.5 * (LOG_2 - LOG_PI) - x * x / 2.0,
+    cdf=lambda x: sc.erf(x / SQRT_2),
+    sf=lambda x: 2 * sc.ndtr(-x),
+    ppf=lambda q: sc.ndtri((1 + q) / 2.0),
+    isf=lambda q: -sc.ndtri(q / 2),
+    mean=lambda: np.sqrt(2.0 / np.pi),
+    var=lambda: 1 - 2.0 / np.pi,
+    entropy=lambda: 0.5 * (LOG_PI - LOG_2) + 0.5,
+    rvs=lambda rng, size: np.abs(rng.standard_normal(size=size)),
+)
+
+
+def _foldnorm_mean(c: Any) -> Any:
+    return 2.0 * norm_pdf(c) + c * sc.erf(c / SQRT_2)
+
+
+law(
+    "foldnorm",
+    logpdf=lambda x, c: norm_logpdf(x - c) + np.log1p(np.exp(-2 * (x * c))),
+    pdf=lambda x, c: norm_pdf(x + c) + norm_pdf(x - c),
+    cdf=lambda x, c: 0.5 * (sc.erf((x - c) / SQRT_2) + sc.erf((x + c) / SQRT_2)),
+    sf=lambda x, c: sc.ndtr(c - x) + sc.ndtr(-x - c),
+    valid=lambda c: c >= 0,
+    mean=_foldnorm_mean,
+    var=lambda c: c * c + 1 - _foldnorm_mean(c) ** 2,
+    rvs=lambda rng, size, c: np.abs(rng.standard_normal(size) + c),
+)
+
+
+def _lognorm(s_of: Any) -> dict[str, Any]:
+    def over(x: Any, *s: Any) -> Any:
+        return np.log(x) / s[0] if s else np.log(x)
+
+    def logpdf(x: Any, *s: Any) -> Any:
+        y = over(x, *s)
+        found = y * y * -0.5 - np.log(x) - LOG_2PI / 2
+        return found - np.log(s[0]) if s else found
+
+    return {
+        "logpdf": logpdf,
+        "cdf": lambda x, *s: sc.ndtr(over(x, *s)),
+        "sf": lambda x, *s: sc.ndtr(-over(x, *s)),
+        "logcdf": lambda x, *s: sc.log_ndtr(over(x, *s)),
+        "logsf": lambda x, *s: sc.log_ndtr(-over(x, *s)),
+        "ppf": lambda q, *s: np.exp(s_of(*s) * sc.ndtri(q)),
+        "isf": lambda q, *s: np.exp(-s_of(*s) * sc.ndtri(q)),
+        "mean": lambda *s: np.exp(0.5 * s_of(*s) ** 2),
+        "var": lambda *s: np.exp(s_of(*s) ** 2) * np.expm1(s_of(*s) ** 2),
+        "entropy": lambda *s: 0.5 * (1 + LOG_2PI) + np.log(s_of(*s)),
+        "open": True,
+        "rvs": lambda rng, size, *s: np.exp(s_of(*s) * rng.standard_normal(size)),
+    }
+
+
+law("lognorm", **_lognorm(lambda s: s))
+law("gibrat", **_lognorm(lambda: 1.0))
+
+
+def _invgauss_logs(sign: float) -> Any:
+    """The logarithm of the distribution function (Giner and Smyth, 2016, statmod): of two terms,
+    of which one is small."""
+
+    def formula(x: Any, mu: Any) -> Any:
+        root = 1 / np.sqrt(x)
+        first = sc.log_ndtr(sign * root * (x / mu - 1))
+        second = 2 / mu + sc.log_ndtr(-root * (x / mu + 1))
+        return first + np.log1p(sign * np.exp(second - first))
+
+    return formula
+
+
+_INVGAUSS: dict[str, Any] = {
+    "logpdf": lambda x, mu: -0.5 * LOG_2PI - 1.5 * np.log(x) - (x / mu - 1) ** 2 / (2 * x),
+    "logcdf": _invgauss_logs(1.0),
+    "logsf": _invgauss_logs(-1.0),
+    "cdf": lambda x, mu: np.exp(_invgauss_logs(1.0)(x, mu)),
+    "sf": lambda x, mu: np.exp(_invgauss_logs(-1.0)(x, mu)),
+    "mean": lambda mu: mu,
+    "var": lambda mu: mu**3,
+}
+
+
+def _at_one(formula: Any) -> Any:
+    return lambda *xs: formula(*xs, 1.0)
+
+
+law("invgauss", **_INVGAUSS, open=True, finite=True)
+law(
+    "wald",
+    **{name: _at_one(formula) for name, formula in _INVGAUSS.items()},
+    open=True,
+    finite=True,
+)
+law(
+    "levy",
+    logpdf=lambda x: -0.5 * LOG_2PI - 1.5 * np.log(x) - 1 / (2 * x),
+    cdf=lambda x: sc.erfc(np.sqrt(0.5 / x)),
+    sf=lambda x: sc.erf(np.sqrt(0.5 / x)),
+    ppf=lambda q: 1.0 / sc.ndtri(q / 2) ** 2,
+    isf=lambda q: 1 / (2 * sc.erfinv(q) ** 2),
+    mean=lambda: np.inf,
+    var=lambda: np.inf,
+    open=True,
+)
+law(
+    "levy_l",
+    logpdf=lambda x: -0.5 * LOG_2PI - 1.5 * np.log(-x) + 1 / (2 * x),
+    cdf=lambda x: 2 * sc.ndtr(1 / np.sqrt(-x)) - 1,
+    sf=lambda x: 2 * sc.ndtr(-1 / np.sqrt(-x)),
+    ppf=lambda q: -1.0 / sc.ndtri((q + 1.0) / 2) ** 2,
+    isf=lambda q: -1 / sc.ndtri(q / 2) ** 2,
+    mean=lambda: np.inf,
+    var=lambda: np.inf,
+    open=True,
+)
+
+# ---- exponential tails
+
+law(
+    "expon",
+    logpdf=lambda x: -x,
+    cdf=lambda x: -np.expm1(-x),
+    sf=lambda x: np.exp(-x),
+    logsf=lambda x: -x,
+    ppf=lambda q: -np.log1p(-q),
+    isf=lambda q: -np.log(q),
+    mean=lambda: 1.0,
+    var=lambda: 1.0,
+    skew=lambda: 2.0,
+    kurtosis=lambda: 6.0,
+    entropy=lambda: 1.0,
+    rvs=lambda rng, size: rng.standard_exponential(size),
+)
+
+
+def _weibull_var(c: Any) -> Any:
+    return sc.gamma(1.0 + 2.0 / c) - sc.gamma(1.0 + 1.0 / c) ** 2
+
+
+law(
+    "weibull_min",
+    logpdf=lambda x, c: np.log(c) + sc.xlogy(c - 1, x) - x**c,
+    cdf=lambda x, c: -np.expm1(-(x**c)),
+    sf=lambda x, c: np.exp(-(x**c)),
+    logsf=lambda x, c: -(x**c),
+    ppf=lambda q, c: (-np.log1p(-q)) ** (1.0 / c),
+    isf=lambda q, c: (-np.log(q)) ** (1.0 / c),
+    mean=lambda c: sc.gamma(1.0 + 1.0 / c),
+    var=_weibull_var,
+    entropy=lambda c: -EULER / c - np.log(c) + EULER + 1,
+)
+law(
+    "weibull_max",
+    logpdf=lambda x, c: np.log(c) + sc.xlogy(c - 1, -x) - (-x) ** c,
+    cdf=lambda x, c: np.exp(-((-x) ** c)),
+    logcdf=lambda x, c: -((-x) ** c),
+    sf=lambda x, c: -np.expm1(-((-x) ** c)),
+    ppf=lambda q, c: -((-np.log(q)) ** (1.0 / c)),
+    mean=lambda c: -sc.gamma(1.0 + 1.0 / c),
+    var=_weibull_var,
+    entropy=lambda c: -EULER / c - np.log(c) + EULER + 1,
+)
+law(
+    "exponweib",
+    logpdf=lambda x, a, c: (
+        np.log(a) + np.log(c) + sc.xlogy(a - 1.0, -np.expm1(-(x**c))) - x**c + sc.xlogy(c - 1.0, x)
+    ),
+    cdf=lambda x, a, c: (-np.expm1(-(x**c))) ** a,
+    ppf=lambda q, a, c: (-np.log1p(-(q ** (1.0 / a)))) ** (1.0 / c),
+)
+law(
+    "invweibull",
+    logpdf=lambda x, c: np.log(c) - (c + 1.0) * np.log(x) - x ** (-c),
+    cdf=lambda x, c: np.exp(-(x ** (-c))),
+    sf=lambda x, c: -np.expm1(-(x ** (-c))),
+    logcdf=lambda x, c: -(x ** (-c)),
+    ppf=lambda q, c: (-np.log(q)) ** (-1.0 / c),
+    isf=lambda q, c: (-np.log1p(-q)) ** (-1.0 / c),
+    mean=_above(1.0, lambda c: sc.gamma(1 - 1.0 / c)),
+    entropy=lambda c: 1 + EULER + EULER / c - np.log(c),
+    open=True,
+)
+law(
+    "gompertz",
+    logpdf=lambda x, c: np.log(c) + x - c * np.expm1(x),
+    cdf=lambda x, c: -np.expm1(-c * np.expm1(x)),
+    sf=lambda x, c: np.exp(-c * np.expm1(x)),
+    logsf=lambda x, c: -c * np.expm1(x),
+    ppf=lambda q, c: np.log1p(-np.log1p(-q) / c),
+    isf=lambda q, c: np.log1p(-np.log(q) / c),
+)
+law(
+    "halflogistic",
+    logpdf=lambda x: LOG_2 - x - 2.0 * np.log1p(np.exp(-x)),
+    cdf=lambda x: np.tanh(x / 2.0),
+    sf=lambda x: 2 * sc.expit(-x),
+    ppf=lambda q: 2 * np.arctanh(q),
+    isf=lambda q: split(
+        q < 0.5, q, 0.25, lambda q: -sc.logit(0.5 * q), lambda q: 2 * np.arctanh(1 - q)
+    ),
+    mean=lambda: 2 * LOG_2,
+    var=lambda: np.pi**2 / 3 - (2 * LOG_2) ** 2,
+    entropy=lambda: 2 - LOG_2,
+)
+law(
+    "halfgennorm",
+    logpdf=lambda x, b: np.log(b) - sc.gammaln(1.0 / b) - x**b,
+    cdf=lambda x, b: sc.gammainc(1.0 / b, x**b),
+    sf=lambda x, b: sc.gammaincc(1.0 / b, x**b),
+    ppf=lambda q, b: sc.gammaincinv(1.0 / b, q) ** (1.0 / b),
+    isf=lambda q, b: sc.gammainccinv(1.0 / b, q) ** (1.0 / b),
+    entropy=lambda b: 1.0 / b - np.log(b) + sc.gammaln(1.0 / b),
+)

@@ -1,0 +1,251 @@
+"""Distributions of vectors and of matrices: their methods, and frozen ones.
+
+Each is a table of formulas by the names of SciPy's methods, with its parameters.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from scipy.stats import _multivariate as theirs
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.scipy.declaring import Carrier, any_traced, declare_method
+from tapegrad.scipy.refusing import DEFAULT
+from tapegrad.scipy.stats.laws import LOG_2PI
+from tapegrad.scipy.stats.matrices import (
+    invwishart_logpdf,
+    wishart_entropy,
+    wishart_logpdf,
+    wishart_mean_of,
+)
+from tapegrad.scipy.stats.methods import held
+from tapegrad.scipy.stats.vectors import (
+    dirichlet_cov,
+    dirichlet_entropy,
+    dirichlet_logpdf,
+    multinomial_cov,
+    multinomial_logpmf,
+    multinomial_mean,
+    normal_entropy,
+    normal_logpdf,
+    points,
+    positive_vector,
+    squeezed,
+    t_logpdf,
+)
+from tapegrad.tracing.answers import declare_calls
+from tapegrad.tracing.frontend.answering import stacked, unmade
+from tapegrad.tracing.frontend.operands import as_tracer
+from tapegrad.tracing.layout import settle
+from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.source import at_line
+
+Table = dict[str, Callable[..., Any]]
+
+
+def _exp(logarithm: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(logarithm)
+    def density(*args: Any, **kwargs: Any) -> Any:
+        return np.exp(logarithm(*args, **kwargs))
+
+    return density
+
+
+TABLES: dict[str, Table] = {
+    "multivariate_normal": {
+        "logpdf": normal_logpdf,
+        "pdf": _exp(normal_logpdf),
+        "entropy": normal_entropy,
+    },
+    "multivariate_t": {"logpdf": t_logpdf, "pdf": _exp(t_logpdf)},
+    "dirichlet": {
+        "logpdf": dirichlet_logpdf,
+        "pdf": _exp(dirichlet_logpdf),
+        "mean": lambda alpha: squeezed(positive_vector(alpha) / np.sum(alpha)),
+        "var": lambda alpha: np.diagonal(dirichlet_cov(alpha)),
+        "cov": dirichlet_cov,
+        "entropy": dirichlet_entropy,
+    },
+    "multinomial": {
+        "logpmf": multinomial_logpmf,
+        "pmf": _exp(multinomial_logpmf),
+        "mean": multinomial_mean,
+        "cov": multinomial_cov,
+    },
+    "wishart": {
+        "logpdf": wishart_logpdf,
+        "pdf": _exp(wishart_logpdf),
+        "mean": lambda df, scale: wishart_mean_of(scale, df),
+        "entropy": wishart_entropy,
+    },
+    "invwishart": {"logpdf": invwishart_logpdf, "pdf": _exp(invwishart_logpdf)},
+}
+_OF_FROZEN = {  # where SciPy's frozen ones keep their parameters
+    "multivariate_t": {"loc": "loc", "shape": "shape", "df": "df"},
+    "dirichlet": {"alpha": "alpha"},
+    "multinomial": {"n": "n", "p": "p"},
+    "wishart": {"df": "df", "scale": "scale"},
+    "invwishart": {"df": "df", "scale": "scale"},
+}
+
+
+def _given(args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Operands; what is in an array may change, so it is traced, too."""
+    args = [stacked(x) for x in args]
+    kwargs = {key: stacked(x) for key, x in kwargs.items()}
+    every = (*args, *kwargs.values())
+    return [_traced(x, every) for x in args], {k: _traced(x, every) for k, x in kwargs.items()}
+
+
+def _traced(x: Any, others: Any) -> Any:
+    if isinstance(x, list | tuple):
+        x = np.asarray(x)
+    return as_tracer(x, *others) if isinstance(x, np.ndarray) else x
+
+
+def _declare(name: str, table: Table) -> None:
+    dist = getattr(stats, name)
+    cls = type(dist)
+    for method in _methods(cls):
+        original = vars(cls)[method]
+        if method in table:
+            declare_method(cls, method, _answer(original, table[method]))
+        else:
+            declare_method(cls, method, _refusal(original, name))
+    freeze = _freezing(name, cls)
+    declare_calls(cls, freeze)
+    declare_method(cls, "__call__", freeze)
+    frozen: Any = getattr(theirs, f"{name}_frozen", None)
+    for method in _methods(frozen):
+        original = vars(frozen)[method]
+        if method in table and len(inspect.signature(original).parameters) == 2:
+            declare_method(frozen, method, _answer_frozen(name, original, table[method]))
+        elif method not in table:
+            declare_method(frozen, method, _refusal(original, name))
+
+
+def _methods(cls: Any) -> list[str]:
+    """The names of a class's own methods."""
+    if cls is None:
+        return []
+    return [name for name, x in vars(cls).items() if name[0] != "_" and inspect.isfunction(x)]
+
+
+def _answer(original: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
+    signature, own = inspect.signature(original), inspect.signature(formula).parameters
+
+    @functools.wraps(original)
+    @unobserved
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(self, *args, **kwargs)  # SciPy's own error
+        named = {key: x for key, x in bound.arguments.items() if key != "self"}
+        _, given = _given((), named)
+        return settle(formula(**{k: x for k, x in given.items() if k in own}), (), certain=False)
+
+    return called
+
+
+def _refusal(original: Any, name: str) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError(
+            f"{original.__name__} of scipy.stats.{name} can't be traced{at_line()}. {DEFAULT}"
+        )
+
+    return refused
+
+
+class FrozenJoint(Carrier):
+    """A distribution of vectors with traced parameters: what SciPy's frozen one is for plain ones.
+    Its methods are those of the table."""
+
+    def __init__(self, name: str, parameters: dict[str, Any]) -> None:
+        self._name, self._parameters = name, parameters
+
+    def __getattr__(self, name: str) -> Any:
+        table, parameters = TABLES[self._name], self._parameters
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in parameters and name not in table:
+            return parameters[name]
+        formula = table.get(name)
+        if formula is None:
+            raise UnsupportedError(
+                f"{name} of a frozen scipy.stats.{self._name} with traced parameters can't be "
+                f"traced{at_line()}. Call the method of scipy.stats.{self._name} with plain ones"
+            )
+
+        @unobserved
+        def called(*args: Any) -> Any:
+            given, named = _given(args, parameters)
+            own = inspect.signature(formula).parameters
+            named = {key: x for key, x in named.items() if key in own}
+            return settle(formula(*given, **named), (), certain=False)
+
+        return called
+
+
+def _freezing(name: str, cls: Any) -> Callable[..., Any]:
+    original = vars(cls)["__call__"]
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    @unobserved
+    def freeze(dist: Any, *args: Any, **kwargs: Any) -> Any:
+        if not any_traced((*args, *kwargs.values())):
+            plain = {key: unmade(x) for key, x in kwargs.items()}
+            return original(dist, *map(unmade, args), **plain)
+        if name not in TABLES:
+            raise UnsupportedError(
+                f"scipy.stats.{name} of traced values can't be traced{at_line()}. {DEFAULT}"
+            )
+        bound = signature.bind(dist, *args, **kwargs)
+        bound.apply_defaults()
+        given = {k: x for k, x in bound.arguments.items() if k not in ("self", "seed", "kwds")}
+        return FrozenJoint(name, {key: stacked(x) for key, x in given.items()})
+
+    return freeze
+
+
+def _answer_frozen(name: str, original: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    @unobserved
+    def called(self: Any, x: Any) -> Any:
+        if name == "multivariate_normal":
+            done = held(self, "mean", "cov_object")
+            found = _of_normal(self, x)
+            found = np.exp(found) if original.__name__ == "pdf" else found
+        else:
+            names = _OF_FROZEN[name]
+            done = held(self, *names.values())
+            given, named = _given((x,), {k: getattr(self, at) for k, at in names.items()})
+            found = formula(*given, **named)
+        done()
+        return settle(found, (), certain=False)
+
+    return called
+
+
+def _of_normal(frozen: Any, x: Any) -> Any:
+    """The logarithm of SciPy's frozen normal distribution, which has factored its matrix."""
+    of = frozen.cov_object
+    if not np.all(of.rank == frozen.dim) or not isinstance(of, theirs._covariance.CovViaPSD):
+        raise UnsupportedError(
+            f"logpdf of a frozen multivariate_normal whose matrix is singular, or a Covariance "
+            f"object, can't be traced{at_line()}. Pass the matrix"
+        )
+    (x, mean, root), _ = _given((x, frozen.mean, of._LP), {})
+    whitened = (points(x, frozen.dim) - mean) @ root
+    distance = np.sum(whitened * whitened, axis=-1)
+    return squeezed(-0.5 * (frozen.dim * LOG_2PI + float(of.log_pdet) + distance))
+
+
+for _name, _dist in vars(stats).items():
+    if isinstance(_dist, theirs.multi_rv_generic):
+        _declare(_name, TABLES.get(_name, {}))

@@ -1,0 +1,421 @@
+"""Distributions of one number: formulas of the standard form, and what location, scale, support and
+bad parameters make of them.
+
+A law is declared once, by formulas in z = (x - loc) / scale and its shape parameters. Everything
+else is the same for all of them, as in SciPy's `rv_continuous` and `rv_discrete`:
+
+- Outside of the support the density is 0. The formula gets a point within there, so that its slope
+  is finite, and is chosen away: a derivative is 0 there, and never NaN.
+- Parameters out of their domain make z NaN, and so the result, as SciPy says.
+- z and the parameters are float64, as in SciPy.
+
+A formula is in terms of NumPy's functions and ufuncs of scipy.special, which work on traced values
+and on plain numbers. Its constants are computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.special as sc
+from scipy import stats
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.primitives.special import Polygamma
+from tapegrad.primitives.special_gamma import riemann_zeta
+from tapegrad.scipy.refusing import advice_on
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.operands import as_tracer, recorded
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
+
+Formula = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Law:
+    """The standard form of a distribution. Formulas of z come before its shape parameters; of
+    those that are None, some follow from others, as in SciPy.
+
+    Parameters
+    ----------
+    logpdf, pdf, cdf, sf, logcdf, logsf : formulas of z and the shapes; of a discrete distribution
+        `logpdf` and `pdf` are the mass function.
+    ppf, isf : formulas of a probability and the shapes.
+    mean, var, skew, kurtosis, entropy : formulas of the shapes.
+    valid : which shapes are in their domain: without it, those that are positive.
+    support : the ends of the support, of the shapes: without it, what SciPy says.
+    within : a point of the support where the formulas are smooth, of the shapes.
+    open : whether the ends aren't part of the support of the density.
+    finite : whether the formulas aren't for infinite z.
+    rvs : of a generator, a size and the shapes, what is drawn.
+    """
+
+    name: str
+    logpdf: Formula | None = None
+    pdf: Formula | None = None
+    cdf: Formula | None = None
+    sf: Formula | None = None
+    logcdf: Formula | None = None
+    logsf: Formula | None = None
+    ppf: Formula | None = None
+    isf: Formula | None = None
+    mean: Formula | None = None
+    var: Formula | None = None
+    skew: Formula | None = None
+    kurtosis: Formula | None = None
+    entropy: Formula | None = None
+    valid: Formula | None = None
+    support: Formula | None = None
+    within: Formula | None = None
+    open: bool = False
+    finite: bool = False
+    rvs: Formula | None = None
+    discrete: bool = False
+    ends: tuple[float, float] = (-np.inf, np.inf)
+
+    def has(self, *names: str) -> bool:
+        return all(getattr(self, name) is not None for name in names)
+
+
+_laws: dict[Any, Law] = {}  # by what they are known by in SciPy
+
+
+def _key(dist: Any) -> Any:
+    """What says which distribution it is: another one may be made of the same class."""
+    return type(dist), float(dist.a), float(dist.b), np.isnan(dist.badvalue)
+
+
+def law(name: str, **formulas: Any) -> None:
+    """Declare the formulas of SciPy's distribution of this name, if this SciPy has it."""
+    dist = getattr(stats, name, None)
+    if dist is not None:
+        discrete, ends = isinstance(dist, stats.rv_discrete), (float(dist.a), float(dist.b))
+        _laws[_key(dist)] = Law(name, discrete=discrete, ends=ends, **formulas)
+
+
+def laws() -> list[Law]:
+    return list(_laws.values())
+
+
+def law_of(dist: Any, method: str) -> Law:
+    """The law of one of SciPy's distributions; an error for others."""
+    found = _laws.get(_key(dist))
+    if found is None:
+        kind = "density" if isinstance(dist, stats.rv_continuous) else "mass function"
+        if type(dist).__module__.startswith("scipy."):
+            name, advice = f"scipy.stats.{dist.name}", advice_on("scipy.stats", dist.name)
+        else:
+            name = f"{type(dist).__name__}, a class of your own,"
+            advice = f"Use the logarithm of its {kind}, written in NumPy's functions"
+        raise UnsupportedError(f"{method} of {name} can't be traced{at_line()}. {advice}")
+    return found
+
+
+# ---- operands
+
+
+def prepared(*xs: Any) -> list[Any]:
+    """Operands as SciPy computes with them, float64: traced ones, and plain numbers as such. What
+    is in an array may change, so it is traced too."""
+    given = [dispatch.as_operand(x) if isinstance(x, (list, tuple)) else x for x in xs]
+    return [_float(x, given) for x in given]
+
+
+def _float(x: Any, others: Sequence[Any]) -> Any:
+    if isinstance(x, (int, float, np.number, np.bool_)) and not isinstance(x, Tracer):
+        return float(x)
+    x = as_tracer(x, *others)
+    if x.dtype.kind == "c":
+        raise TypeError(f"a distribution is of real numbers{at_line()}, not complex ones")
+    x = x if x.dtype == np.float64 else x.astype(np.float64)
+    return np.positive(x) if x._weak else x  # SciPy's results are NumPy's numbers
+
+
+def both(*conditions: Any) -> Any:
+    """Whether all hold: plain, if that is known without a traced value."""
+    found: Any = True
+    for each in conditions:
+        if isinstance(each, Tracer):
+            found = each if found is True else np.logical_and(found, each)
+        elif not each:
+            return False
+    return found
+
+
+def choose(condition: Any, x: Any, y: Any) -> Any:
+    """np.where, but for a plain condition."""
+    if isinstance(condition, Tracer):
+        return np.where(condition, x, y)
+    return x if condition else y
+
+
+def _is_plain(x: Any, value: float) -> bool:
+    return not isinstance(x, Tracer) and bool(x == value)
+
+
+class Located:
+    """A law with its shapes, a location and a scale. Its methods are SciPy's."""
+
+    def __init__(self, of: Law, shapes: Sequence[Any], loc: Any, scale: Any) -> None:
+        self.law, self.shapes = of, shapes
+        self.valid = of.valid(*shapes) if of.valid else both(*[x > 0 for x in shapes])
+        self.fine = both(self.valid, scale > 0, loc == loc)
+        self.loc, self.scale = loc, choose(both(self.valid, scale > 0), scale, np.nan)
+        ends: tuple[Any, Any] = of.support(*shapes) if of.support else of.ends
+        self.low, self.high = ends
+
+    def _refused(self, method: str) -> UnsupportedError:
+        return UnsupportedError(
+            f"{method} of scipy.stats.{self.law.name} has no formula that can be traced"
+            f"{at_line()}. Call it in a function that is declared with tapegrad.primitive, and "
+            "give its derivative with defvjp"
+        )
+
+    def _apply(self, name: str, *xs: Any) -> Any:
+        formula = getattr(self.law, name)
+        if formula is None:
+            raise self._refused(name)
+        return formula(*xs, *self.shapes)
+
+    # ---- along the axis
+
+    def _standard(self, x: Any) -> Any:
+        z = x if _is_plain(self.loc, 0.0) else x - self.loc
+        return z if _is_plain(self.scale, 1.0) else z / self.scale
+
+    def _beyond(self, z: Any, closed: bool) -> tuple[Any, Any]:
+        """Where z is below the support, and where above; the ends are, if that isn't `closed`."""
+        below: Any = False
+        above: Any = False
+        if not _is_plain(self.low, -np.inf):
+            below = z < self.low if closed else z <= self.low
+        if not _is_plain(self.high, np.inf):
+            above = z > self.high if closed else z >= self.high
+        if self.law.finite:
+            return either(below, z == -np.inf), either(above, z == np.inf)
+        return below, above
+
+    def _inner(self) -> Any:
+        """A point within the support."""
+        if self.law.within is not None:
+            return self.law.within(*self.shapes)
+        if _is_plain(self.low, -np.inf):
+            return 0.0 if _is_plain(self.high, np.inf) else self.high - 1
+        return self.low + 1 if _is_plain(self.high, np.inf) else (self.low + self.high) / 2
+
+    def _moved(self, z: Any, outside: Any) -> Any:
+        return z if outside is False else choose(outside, self._inner(), z)
+
+    def _density(self, x: Any, name: str, nothing: float) -> Any:
+        z = self._standard(x)
+        below, above = self._beyond(z, closed=not self.law.open)
+        outside = either(below, above)
+        if self.law.discrete:
+            whole = np.floor(z)
+            outside = either(outside, whole != z)
+            outside = both(outside, z == z)
+            z = whole
+        found = getattr(self, f"_{name}")(self._moved(z, outside))
+        return choose(outside, nothing, found)
+
+    def _logpdf(self, z: Any) -> Any:
+        found = (
+            self.law.logpdf(z, *self.shapes) if self.law.logpdf else np.log(self._apply("pdf", z))
+        )
+        return found if _is_plain(self.scale, 1.0) else found - np.log(self.scale)
+
+    def _pdf(self, z: Any) -> Any:
+        found = self.law.pdf(z, *self.shapes) if self.law.pdf else np.exp(self._apply("logpdf", z))
+        return found if _is_plain(self.scale, 1.0) else found / self.scale
+
+    def logpdf(self, x: Any) -> Any:
+        return self._density(x, "logpdf", -np.inf)
+
+    def pdf(self, x: Any) -> Any:
+        return self._density(x, "pdf", 0.0)
+
+    logpmf, pmf = logpdf, pdf
+
+    def _probability(self, x: Any, name: str, first: float, last: float) -> Any:
+        z = self._standard(x)
+        if self.law.discrete:
+            z = np.floor(z)
+            below, above = self._beyond(z, closed=True)
+            above = either(above, z >= self.high)
+        else:
+            below, above = self._beyond(z, closed=False)
+        found = getattr(self, f"_{name}")(self._moved(z, either(below, above)))
+        return choose(below, first, choose(above, last, found))
+
+    def _cdf(self, z: Any) -> Any:
+        return self._apply("cdf", z)
+
+    def _sf(self, z: Any) -> Any:
+        return self.law.sf(z, *self.shapes) if self.law.sf else 1.0 - self._apply("cdf", z)
+
+    def _logcdf(self, z: Any) -> Any:
+        return self.law.logcdf(z, *self.shapes) if self.law.logcdf else np.log(self._cdf(z))
+
+    def _logsf(self, z: Any) -> Any:
+        return self.law.logsf(z, *self.shapes) if self.law.logsf else np.log(self._sf(z))
+
+    def cdf(self, x: Any) -> Any:
+        return self._probability(x, "cdf", 0.0, 1.0)
+
+    def sf(self, x: Any) -> Any:
+        return self._probability(x, "sf", 1.0, 0.0)
+
+    def logcdf(self, x: Any) -> Any:
+        return self._probability(x, "logcdf", -np.inf, 0.0)
+
+    def logsf(self, x: Any) -> Any:
+        return self._probability(x, "logsf", 0.0, -np.inf)
+
+    # ---- quantiles
+
+    def ppf(self, q: Any) -> Any:
+        low, high = self._ends()
+        return self._quantile(q, lambda p: self._apply("ppf", p), low, high)
+
+    def isf(self, q: Any) -> Any:
+        low, high = self._ends()
+        if self.law.isf is None:
+            return self._quantile(q, lambda p: self._apply("ppf", 1.0 - p), high, low)
+        return self._quantile(q, self._bound("isf"), high, low)
+
+    def _bound(self, name: str) -> Callable[[Any], Any]:
+        return lambda p: self._apply(name, p)
+
+    def _ends(self) -> tuple[Any, Any]:
+        below = 1.0 if self.law.discrete else 0.0
+        return self._end(self.low, below), self._end(self.high)
+
+    def _end(self, z: Any, less: float = 0.0) -> Any:
+        """An end of the support. One that is infinite doesn't move."""
+        if not isinstance(z, Tracer) and np.isinf(z):
+            return choose(self.fine, z, np.nan)
+        z = z - less if less else z
+        if isinstance(z, Tracer):
+            finite = np.isfinite(z)
+            moved = np.where(finite, np.where(finite, z, 0.0) * self.scale + self.loc, z)
+            return choose(self.fine, moved, np.nan)
+        return choose(self.fine, z * self.scale + self.loc, np.nan)
+
+    def _quantile(self, q: Any, of: Callable[[Any], Any], first: Any, last: Any) -> Any:
+        if not isinstance(q, Tracer):
+            inside: Any = 0 < q < 1
+            edge = first if q == 0 else last if q == 1 else np.nan
+            return self._placed(of(q)) if inside else edge
+        inside = np.logical_and(q > 0, q < 1)
+        found = self._placed(of(np.where(inside, q, 0.5)))
+        edge = np.where(np.equal(q, 0), first, np.where(np.equal(q, 1), last, np.nan))
+        return np.where(inside, found, edge)
+
+    def _placed(self, z: Any) -> Any:
+        z = z if _is_plain(self.scale, 1.0) else z * self.scale
+        return choose(self.fine, z + self.loc, np.nan)
+
+    def median(self) -> Any:
+        return self.ppf(0.5)
+
+    def interval(self, confidence: Any) -> tuple[Any, Any]:
+        if isinstance(confidence, Tracer):
+            inside = np.logical_and(confidence >= 0, confidence <= 1)
+            if np.any(np.logical_not(inside)):
+                raise ValueError("alpha must be between 0 and 1 inclusive")
+        elif not 0 <= confidence <= 1:
+            raise ValueError("alpha must be between 0 and 1 inclusive")
+        return self.ppf((1.0 - confidence) / 2), self.ppf((1.0 + confidence) / 2)
+
+    def support(self) -> tuple[Any, Any]:
+        return self._end(self.low), self._end(self.high)
+
+    # ---- moments
+
+    def mean(self) -> Any:
+        return self._placed(self._apply("mean"))
+
+    def var(self) -> Any:
+        return choose(self.fine, self._apply("var") * (self.scale * self.scale), np.nan)
+
+    def std(self) -> Any:
+        return np.sqrt(self.var())
+
+    def entropy(self) -> Any:
+        found = self._apply("entropy")
+        found = found if _is_plain(self.scale, 1.0) else found + np.log(self.scale)
+        return choose(self.fine, found, np.nan)
+
+    def stats(self, moments: str = "mv") -> Any:
+        found: list[Any] = []
+        for letter, of in (("m", self.mean), ("v", self.var)):
+            if letter in moments:
+                found.append(of())
+        for letter, name in (("s", "skew"), ("k", "kurtosis")):
+            if letter in moments:
+                found.append(choose(self.fine, self._apply(name), np.nan))
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def moment(self, order: int) -> Any:
+        """The moment about 0. By the binomial formula it is one of the standard form's."""
+        if order == 0:
+            return choose(self.fine, 1.0, np.nan)
+        if order == 1:
+            return self.mean()
+        if order == 2:
+            mean = self.mean()
+            return self.var() + mean * mean
+        raise self._refused(f"moment(order={order})")
+
+
+def either(*conditions: Any) -> Any:
+    """Whether one holds: plain, if that is known without a traced value."""
+    found: Any = False
+    for each in conditions:
+        if isinstance(each, Tracer):
+            found = each if found is False else np.logical_or(found, each)
+        elif each:
+            return True
+    return found
+
+
+# ---- what several formulas are in terms of
+
+LOG_2 = float(np.log(2.0))
+LOG_PI = float(np.log(np.pi))
+LOG_2PI = float(np.log(2 * np.pi))
+EULER = float(np.euler_gamma)
+
+
+def norm_logpdf(x: Any) -> Any:
+    return x * x * -0.5 - LOG_2PI / 2
+
+
+def norm_pdf(x: Any) -> Any:
+    return np.exp(x * x * -0.5) / np.sqrt(2 * np.pi)
+
+
+def trigamma(x: Any) -> Any:
+    return recorded(x, Polygamma(1), x) if isinstance(x, Tracer) else sc.polygamma(1, x)
+
+
+def zeta(s: Any) -> Any:
+    return recorded(s, riemann_zeta, s) if isinstance(s, Tracer) else sc.zeta(s, 1.0)
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """np.where, of plain numbers too: then a plain one."""
+    return choose(condition, x, y)
+
+
+def split(condition: Any, x: Any, safe: float, one: Formula, other: Formula) -> Any:
+    """`one(x)` where the condition holds, else `other(x)`. Each gets `safe` elsewhere."""
+    if not isinstance(condition, Tracer):
+        return one(x) if condition else other(x)
+    return np.where(
+        condition, one(np.where(condition, x, safe)), other(np.where(condition, safe, x))
+    )

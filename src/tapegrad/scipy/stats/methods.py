@@ -1,0 +1,225 @@
+"""The methods of SciPy's distributions, and frozen ones.
+
+`stats.norm.logpdf(x, loc, scale)` is a call of a method of `rv_continuous`, which all distributions
+share; which one it is says the object. One that is frozen with traced parameters is ours. One of
+SciPy's own has plain ones, which a later call compares.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from scipy import stats
+from scipy.stats import _distn_infrastructure as theirs
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.scipy.declaring import Carrier, any_traced, as_parameter, declare_method
+from tapegrad.scipy.refusing import advice_on
+from tapegrad.scipy.stats.laws import Located, law_of, prepared
+from tapegrad.tracing.answers import declare_calls
+from tapegrad.tracing.frontend.answering import stacked, unmade
+from tapegrad.tracing.layout import settle
+from tapegrad.tracing.observe.observer import following, unobserved
+from tapegrad.tracing.source import at_line
+
+ALONG = ["cdf", "sf", "logcdf", "logsf", "ppf", "isf"]  # methods of x or q
+DENSITIES = {True: ("pmf", "logpmf"), False: ("pdf", "logpdf")}
+WHOLE = ["median", "mean", "var", "std", "entropy", "support"]  # of the parameters alone
+REFUSED = {
+    "fit": "Minimise the negative log likelihood, -np.sum(dist.logpdf(data, *parameters))",
+    "expect": "Sum over the nodes of a quadrature, np.sum(w * f(x) * dist.pdf(x, *parameters))",
+    "fit_loc_scale": "It is the data's mean and standard deviation, made to fit those of dist",
+}
+
+
+def located(dist: Any, method: str, args: Any, kwds: dict[str, Any], *xs: Any) -> Any:
+    """A distribution with its parameters, and further operands."""
+    of = law_of(dist, method)
+    shapes, loc, scale = dist._parse_args(*args, **kwds)
+    loc, scale, *rest = prepared(loc, scale, *shapes, *xs)
+    count = len(shapes)
+    return Located(of, rest[:count], loc, scale), *rest[count:]
+
+
+def ask(dist: Any, name: str, given: Any, args: Any, kwds: dict[str, Any]) -> Any:
+    """What a method gives, of arguments of its own and of parameters."""
+    if name in ("stats", "moment"):
+        plain = [as_parameter(x) for x in given]
+        return getattr(located(dist, name, args, kwds)[0], name)(*plain)
+    found, *xs = located(dist, name, args, kwds, *given)
+    return getattr(found, name)(*xs)
+
+
+# ---- a method of a distribution
+
+
+def _answer(cls: Any, name: str, split: Callable[..., tuple[Any, Any, Any]]) -> None:
+    """Declare what answers a method; `split` tells its own arguments from the parameters."""
+
+    @functools.wraps(getattr(cls, name))
+    @unobserved
+    def called(dist: Any, *args: Any, **kwds: Any) -> Any:
+        args = tuple(map(stacked, args))
+        kwds = {key: stacked(x) for key, x in kwds.items()}
+        given, args, kwds = split(*args, **kwds)
+        return settle(ask(dist, name, given, args, kwds), args, certain=False)
+
+    declare_method(cls, name, called)
+
+
+def _first(key: str) -> Callable[..., tuple[Any, Any, Any]]:
+    """The first argument is the method's own."""
+
+    def split(*args: Any, **kwds: Any) -> tuple[Any, Any, Any]:
+        if args:
+            return args[:1], args[1:], kwds
+        if key not in kwds:
+            raise TypeError(f"missing 1 required positional argument: {key!r}")
+        return (kwds.pop(key),), (), kwds
+
+    return split
+
+
+def _of_stats(*args: Any, **kwds: Any) -> tuple[Any, Any, Any]:
+    """After the parameters stands which moments are asked for."""
+    if args and isinstance(args[-1], str):
+        return args[-1:], args[:-1], kwds
+    return (kwds.pop("moments", "mv"),), args, kwds
+
+
+def _refuse(cls: Any, name: str, advice: str = "") -> None:
+    @functools.wraps(getattr(cls, name))
+    def refused(dist: Any, *args: Any, **kwds: Any) -> Any:
+        raise UnsupportedError(
+            f"{name} of scipy.stats.{dist.name} can't be traced{at_line()}. "
+            + (advice or advice_on("scipy.stats", dist.name))
+        )
+
+    declare_method(cls, name, refused)
+
+
+def _declare_methods() -> None:
+    for cls in (stats.rv_continuous, stats.rv_discrete):
+        discrete = cls is stats.rv_discrete
+        for name in (*ALONG, *DENSITIES[discrete]):
+            key = "q" if name in ("ppf", "isf") else "k" if discrete else "x"
+            _answer(cls, name, _first(key))
+    dists = [x for x in vars(stats).values() if isinstance(x, theirs.rv_generic)]
+    for cls in {cls for x in dists for cls in type(x).__mro__}:
+        for name in REFUSED.keys() & vars(cls).keys():
+            _refuse(cls, name, REFUSED[name])
+        if cls.__module__.endswith("_distns") or "levy_stable" in cls.__module__:
+            for name in {*ALONG, *DENSITIES[True], *DENSITIES[False]} & vars(cls).keys():
+                _refuse(cls, name)
+    for name in WHOLE:
+        _answer(theirs.rv_generic, name, lambda *args, **kwds: ((), args, kwds))
+    _answer(theirs.rv_generic, "interval", _first("confidence"))
+    _answer(theirs.rv_generic, "moment", _first("order"))
+    _answer(theirs.rv_generic, "stats", _of_stats)
+
+
+# ---- frozen ones
+
+
+class Frozen(Carrier):
+    """A distribution with traced parameters: what `rv_frozen` is for plain ones."""
+
+    def __init__(self, dist: Any, args: tuple[Any, ...], kwds: dict[str, Any]) -> None:
+        law_of(dist, "a frozen distribution")
+        dist._parse_args(*args, **kwds)  # SciPy's own error
+        self.dist, self.args, self.kwds = dist, args, kwds
+
+    def _asked(self, name: str, *given: Any) -> Any:
+        given = tuple(map(stacked, given))
+        return settle(ask(self.dist, name, given, self.args, self.kwds), given, certain=False)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in REFUSED:
+            raise UnsupportedError(
+                f"{name} of a frozen distribution can't be traced{at_line()}. {REFUSED[name]}"
+            )
+        raise AttributeError(f"a frozen distribution has no attribute {name!r}")
+
+
+def _of_frozen(name: str, parameters: str) -> Callable[..., Any]:
+    """A method of a frozen distribution: of ours, with traced parameters."""
+    text = f"lambda self, {parameters}: self._asked({name!r}, {_names(parameters)})"
+    method: Any = unobserved(eval(text))
+    method.notes = (Frozen,)
+    return method
+
+
+def _names(parameters: str) -> str:
+    return ", ".join(p.partition("=")[0] for p in parameters.split(", ") if p)
+
+
+_PARAMETERS = {
+    **dict.fromkeys(WHOLE, ""),
+    **dict.fromkeys(("cdf", "sf", "logcdf", "logsf", "pdf", "logpdf"), "x"),
+    **dict.fromkeys(("ppf", "isf"), "q"),
+    **dict.fromkeys(("pmf", "logpmf"), "k"),
+    "stats": "moments='mv'",
+    "moment": "order=None",
+    "interval": "confidence=None",
+}
+for _name, _given in _PARAMETERS.items():
+    setattr(Frozen, _name, _of_frozen(_name, _given))
+
+
+def _freeze(dist: Any, *args: Any, **kwds: Any) -> Any:
+    if any_traced((*args, *kwds.values())):
+        return Frozen(dist, tuple(map(stacked, args)), {k: stacked(x) for k, x in kwds.items()})
+    return theirs.rv_generic.freeze(
+        dist, *map(unmade, args), **{key: unmade(x) for key, x in kwds.items()}
+    )
+
+
+def held(x: Any, *names: str) -> Callable[[], None]:
+    """Note that attributes of an object are read, with all that they hold; what is returned is
+    called once it is known which arrays became inputs of a tape."""
+    here = following.observer
+    if here is None:
+        return lambda: None
+    for name in names:
+        here.looked_up(x, name)
+    note = here.taken([getattr(x, name) for name in names])
+    return lambda: None if note is None else note(None)
+
+
+def _answer_frozen(cls: Any, name: str) -> None:
+    original = getattr(cls, name)
+
+    @functools.wraps(original)
+    @unobserved
+    def called(self: Any, *args: Any, **kwds: Any) -> Any:
+        given = (*map(stacked, args), *map(stacked, kwds.values()))
+        if not given:
+            return original(self)
+        here = following.observer
+        if here is not None:
+            here.looked_up(self, "dist")
+        done = held(self, "args", "kwds")
+        found = ask(self.dist, name, given, self.args, self.kwds)
+        done()
+        return settle(found, given, certain=False)
+
+    declare_method(cls, name, called)
+
+
+def _declare_frozen() -> None:
+    for name in _PARAMETERS:
+        for cls in (theirs.rv_frozen, theirs.rv_continuous_frozen, theirs.rv_discrete_frozen):
+            if name in vars(cls) and _PARAMETERS[name]:
+                _answer_frozen(cls, name)
+    kinds = {type(x) for x in vars(stats).values() if isinstance(x, theirs.rv_generic)}
+    freeze = unobserved(_freeze)
+    for kind in kinds:
+        declare_calls(kind, freeze)
+    for name in ("__call__", "freeze"):
+        declare_method(theirs.rv_generic, name, freeze)
+
+
+_declare_methods()
+_declare_frozen()

@@ -1,0 +1,406 @@
+"""Distributions on the whole real line.
+
+Formulas are those of Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions (1994,
+1995), in SciPy's parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.special as sc
+
+from tapegrad.scipy.stats.laws import (
+    EULER,
+    LOG_2,
+    LOG_2PI,
+    LOG_PI,
+    both,
+    law,
+    norm_logpdf,
+    norm_pdf,
+    split,
+    trigamma,
+    where,
+)
+
+SQRT_2 = float(np.sqrt(2.0))
+
+
+law(
+    "norm",
+    logpdf=norm_logpdf,
+    pdf=norm_pdf,
+    cdf=sc.ndtr,
+    sf=lambda x: sc.ndtr(-x),
+    logcdf=sc.log_ndtr,
+    logsf=lambda x: sc.log_ndtr(-x),
+    ppf=sc.ndtri,
+    isf=lambda q: -sc.ndtri(q),
+    mean=lambda: 0.0,
+    var=lambda: 1.0,
+    skew=lambda: 0.0,
+    kurtosis=lambda: 0.0,
+    entropy=lambda: 0.5 * (LOG_2PI + 1),
+    rvs=lambda rng, size: rng.standard_normal(size),
+)
+
+# ---- Student's t
+
+
+def _t_logpdf(x: Any, df: Any) -> Any:
+    """The ratio of gamma functions by Pochhammer's symbol, which is exact for large df."""
+    finite = _finite(df)
+    density = np.log(sc.poch(0.5 * finite, 0.5)) - 0.5 * (np.log(finite) + LOG_PI)
+    density = density - (finite + 1) / 2 * np.log1p(x * x / finite)
+    return where(df == np.inf, norm_logpdf(x), density)
+
+
+def _finite(df: Any) -> Any:
+    return where(df == np.inf, 1.0, df)
+
+
+def _t_var(df: Any) -> Any:
+    above = where(df == np.inf, 1.0, where(df > 2, _finite(df) / (_finite(df) - 2.0), np.inf))
+    return where(df > 1, above, np.nan)
+
+
+def _t_entropy(df: Any) -> Any:
+    small, large = where(df >= 100, 1.0, df), where(df >= 100, df, 100.0)
+    half, half1 = small / 2, (small + 1) / 2
+    regular = half1 * (sc.digamma(half1) - sc.digamma(half)) + 0.5 * np.log(small)
+    regular = regular + sc.betaln(half, 0.5)
+    r = 1 / large
+    series = r * (1 + r * (1 / 4 + r * (-1 / 6 + r * (-1 / 8 + r * (3 / 10 + r / 4)))))
+    return where(df >= 100, 0.5 * (LOG_2PI + 1) + series, regular)
+
+
+law(
+    "t",
+    logpdf=_t_logpdf,
+    cdf=lambda x, df: sc.stdtr(df, x),
+    sf=lambda x, df: sc.stdtr(df, -x),
+    ppf=lambda q, df: sc.stdtrit(df, q),
+    isf=lambda q, df: -sc.stdtrit(df, q),
+    mean=lambda df: where(df > 1, 0.0, np.inf),
+    var=_t_var,
+    entropy=_t_entropy,
+    rvs=lambda rng, size, df: rng.standard_t(df, size),
+)
+
+# ---- without a shape
+
+
+def _cauchy_logpdf(x: Any) -> Any:
+    """-log(1 + x^2) - log(pi), where x^2 doesn't overflow."""
+    return split(
+        np.abs(x) < 1e100,
+        x,
+        1.0,
+        lambda x: -np.log1p(x * x) - LOG_PI,
+        lambda x: -2 * np.log(np.abs(x)) - LOG_PI,
+    )
+
+
+law(
+    "cauchy",
+    logpdf=_cauchy_logpdf,
+    pdf=lambda x: 1.0 / np.pi / (1.0 + x * x),
+    cdf=lambda x: np.arctan2(1.0, -x) / np.pi,
+    sf=lambda x: np.arctan2(1.0, x) / np.pi,
+    ppf=lambda q: -1 / np.tan(np.pi * q),
+    isf=lambda q: 1 / np.tan(np.pi * q),
+    mean=lambda: np.nan,
+    var=lambda: np.nan,
+    skew=lambda: np.nan,
+    kurtosis=lambda: np.nan,
+    entropy=lambda: float(np.log(4 * np.pi)),
+)
+law(
+    "laplace",
+    logpdf=lambda x: -np.abs(x) - LOG_2,
+    pdf=lambda x: 0.5 * np.exp(-np.abs(x)),
+    cdf=lambda x: _laplace_cdf(x),
+    sf=lambda x: _laplace_cdf(-x),
+    ppf=lambda q: _laplace_ppf(q),
+    isf=lambda q: -_laplace_ppf(q),
+    mean=lambda: 0.0,
+    var=lambda: 2.0,
+    skew=lambda: 0.0,
+    kurtosis=lambda: 3.0,
+    entropy=lambda: LOG_2 + 1,
+    rvs=lambda rng, size: rng.laplace(0, 1, size=size),
+)
+
+
+def _laplace_cdf(x: Any) -> Any:
+    tail = 0.5 * np.exp(-np.abs(x))
+    return where(x > 0, 1.0 - tail, tail)
+
+
+def _laplace_ppf(q: Any) -> Any:
+    upper = q > 0.5
+    tail = np.log(2 * where(upper, 1 - q, q))
+    return where(upper, -tail, tail)
+
+
+def _logistic_logpdf(x: Any) -> Any:
+    y = -np.abs(x)
+    return y - 2.0 * np.log1p(np.exp(y))
+
+
+law(
+    "logistic",
+    logpdf=_logistic_logpdf,
+    cdf=sc.expit,
+    sf=lambda x: sc.expit(-x),
+    logcdf=sc.log_expit,
+    logsf=lambda x: sc.log_expit(-x),
+    ppf=sc.logit,
+    isf=lambda q: -sc.logit(q),
+    mean=lambda: 0.0,
+    var=lambda: np.pi * np.pi / 3.0,
+    skew=lambda: 0.0,
+    kurtosis=lambda: 6.0 / 5.0,
+    entropy=lambda: 2.0,
+    rvs=lambda rng, size: rng.logistic(size=size),
+)
+law(
+    "gumbel_r",
+    logpdf=lambda x: -x - np.exp(-x),
+    cdf=lambda x: np.exp(-np.exp(-x)),
+    logcdf=lambda x: -np.exp(-x),
+    sf=lambda x: -np.expm1(-np.exp(-x)),
+    ppf=lambda q: -np.log(-np.log(q)),
+    isf=lambda q: -np.log(-np.log1p(-q)),
+    mean=lambda: EULER,
+    var=lambda: np.pi * np.pi / 6.0,
+    kurtosis=lambda: 12.0 / 5,
+    entropy=lambda: EULER + 1.0,
+)
+law(
+    "gumbel_l",
+    logpdf=lambda x: x - np.exp(x),
+    cdf=lambda x: -np.expm1(-np.exp(x)),
+    sf=lambda x: np.exp(-np.exp(x)),
+    logsf=lambda x: -np.exp(x),
+    ppf=lambda q: np.log(-np.log1p(-q)),
+    isf=lambda q: np.log(-np.log(q)),
+    mean=lambda: -EULER,
+    var=lambda: np.pi * np.pi / 6.0,
+    kurtosis=lambda: 12.0 / 5,
+    entropy=lambda: EULER + 1.0,
+)
+law(
+    "hypsecant",
+    logpdf=lambda x: LOG_2 - LOG_PI - np.logaddexp(x, -x),
+    pdf=lambda x: 1.0 / (np.pi * np.cosh(x)),
+    cdf=lambda x: 2.0 / np.pi * np.arctan(np.exp(x)),
+    sf=lambda x: 2.0 / np.pi * np.arctan(np.exp(-x)),
+    ppf=lambda q: np.log(np.tan(np.pi * q / 2.0)),
+    isf=lambda q: -np.log(np.tan(np.pi * q / 2.0)),
+    mean=lambda: 0.0,
+    var=lambda: np.pi * np.pi / 4,
+    skew=lambda: 0.0,
+    kurtosis=lambda: 2.0,
+    entropy=lambda: LOG_2PI,
+)
+law(
+    "moyal",
+    logpdf=lambda x: -0.5 * (x + np.exp(-x)) - LOG_2PI / 2,
+    cdf=lambda x: sc.erfc(np.exp(-0.5 * x) / SQRT_2),
+    sf=lambda x: sc.erf(np.exp(-0.5 * x) / SQRT_2),
+    ppf=lambda q: -np.log(2 * sc.erfcinv(q) ** 2),
+    mean=lambda: LOG_2 + EULER,
+    var=lambda: np.pi**2 / 2,
+    kurtosis=lambda: 4.0,
+)
+
+# ---- with shapes
+
+
+def _genlogistic_logpdf(x: Any, c: Any) -> Any:
+    """log(c) - x - (c + 1) log(1 + exp(-x)), where exp doesn't overflow."""
+    size = np.abs(x)
+    return np.log(c) - where(x < 0, c, 1.0) * size - (c + 1) * np.log1p(np.exp(-size))
+
+
+law(
+    "genlogistic",
+    logpdf=_genlogistic_logpdf,
+    cdf=lambda x, c: (1 + np.exp(-x)) ** (-c),
+    logcdf=lambda x, c: c * sc.log_expit(x),
+    sf=lambda x, c: -np.expm1(c * sc.log_expit(x)),
+    ppf=lambda q, c: -np.log(np.expm1(-np.log(q) / c)),
+    mean=lambda c: EULER + sc.digamma(c),
+    var=lambda c: np.pi * np.pi / 6.0 + trigamma(c),
+)
+law(
+    "gennorm",
+    logpdf=lambda x, b: np.log(0.5 * b) - sc.gammaln(1.0 / b) - np.abs(x) ** b,
+    cdf=lambda x, b: _gennorm_cdf(x, b),
+    sf=lambda x, b: _gennorm_cdf(-x, b),
+    ppf=lambda q, b: _gennorm_ppf(q, b),
+    isf=lambda q, b: -_gennorm_ppf(q, b),
+    mean=lambda b: 0.0,
+    var=lambda b: np.exp(sc.gammaln(3.0 / b) - sc.gammaln(1.0 / b)),
+    skew=lambda b: 0.0,
+    entropy=lambda b: 1.0 / b - np.log(0.5 * b) + sc.gammaln(1.0 / b),
+)
+
+
+def _gennorm_cdf(x: Any, b: Any) -> Any:
+    c = 0.5 * np.sign(x)
+    return 0.5 + c - c * sc.gammaincc(1.0 / b, np.abs(x) ** b)
+
+
+def _gennorm_ppf(q: Any, b: Any) -> Any:
+    c = np.sign(q - 0.5)
+    return c * sc.gammainccinv(1.0 / b, 1.0 + c - 2.0 * c * q) ** (1.0 / b)
+
+
+law(
+    "skewnorm",
+    logpdf=lambda x, a: LOG_2 + norm_logpdf(x) + sc.log_ndtr(a * x),
+    pdf=lambda x, a: 2.0 * norm_pdf(x) * sc.ndtr(a * x),
+    cdf=lambda x, a: sc.ndtr(x) - 2 * sc.owens_t(x, a),
+    sf=lambda x, a: sc.ndtr(-x) + 2 * sc.owens_t(x, a),
+    valid=lambda a: both(np.isfinite(a)),
+    finite=True,
+    mean=lambda a: _skewness_of(a),
+    var=lambda a: 1 - _skewness_of(a) ** 2,
+    rvs=lambda rng, size, a: _skewed(rng.normal(size=size), rng.normal(size=size), a),
+)
+
+
+def _skewness_of(a: Any) -> Any:
+    return np.sqrt(2 / np.pi) * a / np.sqrt(1 + a * a)
+
+
+def _skewed(u: Any, v: Any, a: Any) -> Any:
+    d = a / np.sqrt(1 + a * a)
+    moved = d * u + v * np.sqrt(1 - d * d)
+    return np.where(u >= 0, moved, -moved)
+
+
+def _exponnorm_term(x: Any, k: Any) -> Any:
+    """exp(1 / (2 k^2) - x / k) Phi(x - 1 / k), in logarithms."""
+    rate = 1.0 / k
+    return rate * (0.5 * rate - x) + sc.log_ndtr(x - rate)
+
+
+law(
+    "exponnorm",
+    logpdf=lambda x, k: _exponnorm_term(x, k) - np.log(k),
+    cdf=lambda x, k: sc.ndtr(x) - np.exp(_exponnorm_term(x, k)),
+    sf=lambda x, k: sc.ndtr(-x) + np.exp(_exponnorm_term(x, k)),
+    mean=lambda k: k,
+    var=lambda k: 1.0 + k * k,
+    finite=True,
+    rvs=lambda rng, size, k: rng.standard_exponential(size) * k + rng.standard_normal(size),
+)
+
+
+def _loggamma_entropy(c: Any) -> Any:
+    small, r = where(c >= 45, 1.0, c), 1 / where(c >= 45, c, 45.0)
+    regular = sc.gammaln(small) - small * sc.digamma(small) + small
+    series = r * (1 / 6 + r * r * (-1 / 90 + r * r / 210))
+    return where(c >= 45, 0.5 * (LOG_2PI + 1) + 0.5 * np.log(r) + series, regular)
+
+
+law(
+    "loggamma",
+    logpdf=lambda x, c: c * x - np.exp(x) - sc.gammaln(c),
+    cdf=lambda x, c: sc.gammainc(c, np.exp(x)),
+    sf=lambda x, c: sc.gammaincc(c, np.exp(x)),
+    ppf=lambda q, c: np.log(sc.gammaincinv(c, q)),
+    isf=lambda q, c: np.log(sc.gammainccinv(c, q)),
+    mean=lambda c: sc.digamma(c),
+    var=lambda c: trigamma(c),
+    entropy=_loggamma_entropy,
+    rvs=lambda rng, size, c: (
+        np.log(rng.gamma(c + 1, size=size)) + np.log(rng.uniform(size=size)) / c
+    ),
+)
+law(
+    "skewcauchy",
+    logpdf=lambda x, a: -LOG_PI - np.log1p((x / (a * np.sign(x) + 1)) ** 2),
+    pdf=lambda x, a: 1 / (np.pi * ((x / (a * np.sign(x) + 1)) ** 2 + 1)),
+    cdf=lambda x, a: (1 - a) / 2 + _sided(x, a) / np.pi * np.arctan(x / _sided(x, a)),
+    valid=lambda a: np.abs(a) < 1,
+    mean=lambda a: np.nan,
+    var=lambda a: np.nan,
+)
+
+
+def _sided(x: Any, a: Any) -> Any:
+    return where(x <= 0, 1 - a, 1 + a)
+
+
+law(
+    "laplace_asymmetric",
+    logpdf=lambda x, k: x * where(x >= 0, -k, 1 / k) - np.log(k + 1 / k),
+    cdf=lambda x, k: where(x >= 0, 1 - _above(x, k), _below(x, k)),
+    sf=lambda x, k: where(x >= 0, _above(x, k), 1 - _below(x, k)),
+    mean=lambda k: 1 / k - k,
+    var=lambda k: 1 / (k * k) + k * k,
+    entropy=lambda k: 1 + np.log(k + 1 / k),
+)
+
+
+def _above(x: Any, k: Any) -> Any:
+    return np.exp(-where(x >= 0, x, 0.0) * k) / (k * k + 1)
+
+
+def _below(x: Any, k: Any) -> Any:
+    return np.exp(where(x >= 0, 0.0, x) / k) * (k * k / (k * k + 1))
+
+
+law(
+    "dgamma",
+    logpdf=lambda x, a: sc.xlogy(a - 1.0, np.abs(x)) - np.abs(x) - LOG_2 - sc.gammaln(a),
+    mean=lambda a: 0.0,
+    var=lambda a: a * (a + 1.0),
+)
+law(
+    "dweibull",
+    logpdf=lambda x, c: np.log(c) - LOG_2 + sc.xlogy(c - 1.0, np.abs(x)) - np.abs(x) ** c,
+    mean=lambda c: 0.0,
+    var=lambda c: sc.gamma(1.0 + 2.0 / c),
+)
+law(
+    "johnsonsu",
+    logpdf=lambda x, a, b: norm_logpdf(a + b * np.arcsinh(x)) + np.log(b) - 0.5 * np.log1p(x * x),
+    cdf=lambda x, a, b: sc.ndtr(a + b * np.arcsinh(x)),
+    sf=lambda x, a, b: sc.ndtr(-(a + b * np.arcsinh(x))),
+    ppf=lambda q, a, b: np.sinh((sc.ndtri(q) - a) / b),
+    isf=lambda q, a, b: np.sinh((-sc.ndtri(q) - a) / b),
+    valid=lambda a, b: both(b > 0, a == a),
+    mean=lambda a, b: -np.exp(0.5 / (b * b)) * np.sinh(a / b),
+    var=lambda a, b: 0.5 * np.expm1(1 / (b * b)) * (np.exp(1 / (b * b)) * np.cosh(2 * a / b) + 1),
+)
+
+# ---- on the circle
+
+
+def _vonmises_logpdf(x: Any, kappa: Any) -> Any:
+    """kappa (cos(x) - 1), which is -2 kappa sin(x / 2)^2, and the scaled Bessel function: neither
+    overflows."""
+    half = np.sin(x * 0.5)
+    return -2 * kappa * (half * half) - LOG_2PI - np.log(sc.i0e(kappa))
+
+
+def _vonmises_entropy(kappa: Any) -> Any:
+    bessel = sc.i0e(kappa)
+    return -kappa * sc.i1e(kappa) / bessel + LOG_2PI + np.log(bessel) + kappa
+
+
+for _name in ("vonmises", "vonmises_line"):
+    law(
+        _name,
+        logpdf=_vonmises_logpdf,
+        valid=lambda kappa: kappa >= 0,
+        entropy=_vonmises_entropy,
+        within=lambda kappa: 0.0,
+    )

@@ -1,0 +1,146 @@
+"""Statistics of samples: SciPy's own code, run on traced arrays.
+
+Most of these functions are Python in terms of NumPy's, along the last axis, behind a decorator that
+brings the samples there, and looks for NaNs. Its part is done here: an axis, several axes or none,
+and `keepdims`. NaNs propagate; another `nan_policy` is refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+import scipy.special as sc
+from scipy import stats
+from scipy.stats import _stats_py as theirs_of
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.scipy.borrowing import borrow
+from tapegrad.scipy.declaring import answering, any_traced, stands_for
+from tapegrad.tracing.answers import declare
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend import borrowing
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
+
+HOME = "scipy.stats"
+
+# Without the decorator: as they stand.
+borrow(
+    HOME, "zscore zmap gzscore gstd describe quantile expectile yeojohnson_llf ttest_ind_from_stats"
+)
+
+_REDUCED = {
+    1: "gmean hmean pmean tmean tvar tstd tmin tmax tsem sem skew kurtosis moment kstat trim_mean "
+    "iqr median_abs_deviation variation circmean circvar circstd",
+    2: "ttest_1samp ttest_ind ttest_rel linregress",
+}
+_TOO_FEW = {"sem": 1}  # so many have no statistic, as none have in all others
+
+
+def _last(x: Any, axis: Any) -> Any:
+    """A sample along the last axis."""
+    x = x if isinstance(x, Tracer) else np.asarray(x)
+    if axis is None:
+        return np.reshape(x, -1)
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    count = len(axes)
+    x = np.moveaxis(x, axes, range(-count, 0))
+    kept = x.shape[: x.ndim - count]
+    return np.reshape(x, (*kept, math.prod(x.shape[x.ndim - count :])))
+
+
+def _restored(found: Any, ndim: int, axis: Any) -> Any:
+    """A result with axes of length 1 in the place of those that are gone."""
+    axes = tuple(range(ndim)) if axis is None else axis
+    return np.expand_dims(found, axes)
+
+
+def _reducing(name: str, count: int) -> None:
+    """Declare what answers a function of so many samples."""
+    original = getattr(stats, name, None)
+    if original is None or not hasattr(original, "__wrapped__"):
+        return
+    own = borrowing.borrowed(original, inspect.unwrap(original))
+    theirs, inner = inspect.signature(original), inspect.signature(inspect.unwrap(original))
+    samples = [*theirs.parameters][:count]
+    default = theirs.parameters["axis"].default if "axis" in theirs.parameters else 0
+
+    shown = [p for key, p in theirs.parameters.items() if key != "nan_policy"]
+    mine = theirs.replace(parameters=shown)
+
+    def along(*args: Any, **kwargs: Any) -> Any:
+        bound = mine.bind(*args, **kwargs).arguments
+        axis, keepdims = bound.pop("axis", default), bound.pop("keepdims", False)
+        given = [dispatch.as_operand(bound.pop(key)) for key in samples]
+        ndim = np.ndim(given[0])
+        weights = bound.get("weights")
+        if weights is not None:
+            bound["weights"] = _last(np.broadcast_to(weights, np.shape(given[0])), axis)
+        xs = [_last(x, axis) if np.ndim(x) else x for x in given]
+        last = xs[0]
+        if last.shape[-1] <= _TOO_FEW.get(name, 0):
+            found: Any = np.full(last.shape[:-1], np.nan)
+        else:
+            found = own(*xs, **bound, **({"axis": -1} if "axis" in inner.parameters else {}))
+            if last.dtype.kind == "f" and not isinstance(found, tuple):
+                found = np.where(np.any(np.isnan(last), axis=-1), np.nan, found)
+        return _restored(found, ndim, axis) if keepdims else found
+
+    along.__signature__ = mine  # type: ignore[attr-defined]
+    answer = answering(along, original, f"{HOME}.{name}")
+
+    def answered(*args: Any, _no_deco: bool = False, **kwargs: Any) -> Any:
+        """`_no_deco` is how SciPy's functions call each other, with the axis in its place."""
+        return answer(*args, **kwargs)
+
+    declare(stats, name, answered, when=any_traced)
+
+
+for _count, _names in _REDUCED.items():
+    for _name in _names.split():
+        _reducing(_name, _count)
+
+
+@stands_for(HOME)
+def entropy(pk: Any, qk: Any = None, base: Any = None, axis: Any = 0, keepdims: Any = False) -> Any:
+    """-sum(p log(p)), or with a second distribution sum(p log(p / q))."""
+    if base is not None and base <= 0:
+        raise ValueError("`base` must be a positive number or `None`.")
+    if axis is None:
+        pk, qk, axis = np.ravel(pk), None if qk is None else np.ravel(qk), 0
+    p = 1.0 * pk / np.sum(pk, axis=axis, keepdims=True)
+    if qk is None:
+        found = np.sum(sc.entr(p), axis=axis, keepdims=keepdims)
+    else:
+        p, q = np.broadcast_arrays(p, qk)
+        q = 1.0 * q / np.sum(q, axis=axis, keepdims=True)
+        found = np.sum(sc.rel_entr(p, q), axis=axis, keepdims=keepdims)
+    return found if base is None else found / np.log(base)
+
+
+@stands_for(HOME)
+def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", axis: Any = 0) -> Any:
+    """The correlation, and how often it is so far from 0 by chance: (1 + r) / 2 of independent
+    normal samples is of a beta distribution with both shapes n / 2 - 1 (Student, 1908)."""
+    if axis is None:
+        x, y, axis = np.ravel(x), np.ravel(y), -1
+    x, y = (np.moveaxis(v, axis, -1) for v in np.broadcast_arrays(x, y))
+    n = x.shape[-1]
+    if n < 3:
+        raise UnsupportedError(f"pearsonr of {n} pairs can't be traced{at_line()}: it is 1 or -1")
+    dx, dy = (v - np.mean(v, axis=-1, keepdims=True) for v in (x, y))
+    dx, dy = (d / np.linalg.norm(d, axis=-1, keepdims=True) for d in (dx, dy))
+    r = np.clip(np.sum(dx * dy, axis=-1), -1.0, 1.0)
+    half = n / 2 - 1
+    if alternative == "two-sided":
+        pvalue = 2 * sc.betainc(half, half, (1 - np.abs(r)) / 2)
+    elif alternative in ("less", "greater"):
+        pvalue = sc.betainc(half, half, (1 + r if alternative == "less" else 1 - r) / 2)
+    else:
+        raise ValueError('`alternative` must be "less", "greater", or "two-sided".')
+    return theirs_of.PearsonRResult(
+        statistic=r, pvalue=pvalue, alternative=alternative, n=n, x=x, y=y, axis=axis
+    )

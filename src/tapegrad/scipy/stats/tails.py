@@ -1,0 +1,278 @@
+"""Distributions whose tails are powers, and those of extreme values.
+
+Formulas are those of Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions (1994,
+1995), in SciPy's parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.special as sc
+
+from tapegrad.scipy.stats.laws import EULER, LOG_2, LOG_PI, both, law, where
+
+
+def _exists(condition: Any, x: Any, otherwise: float) -> Any:
+    """A moment where it exists."""
+    return where(condition, x, otherwise)
+
+
+def _power_mean(b: Any) -> Any:
+    safe = where(b > 1, b, 2.0)
+    return _exists(b > 1, safe / (safe - 1.0), np.inf)
+
+
+def _power_var(b: Any) -> Any:
+    safe = where(b > 2, b, 3.0)
+    return _exists(b > 2, safe / (safe - 2.0) / (safe - 1.0) ** 2, np.inf)
+
+
+law(
+    "pareto",
+    logpdf=lambda x, b: np.log(b) - (b + 1) * np.log(x),
+    pdf=lambda x, b: b * x ** (-b - 1),
+    cdf=lambda x, b: 1 - x ** (-b),
+    sf=lambda x, b: x ** (-b),
+    logsf=lambda x, b: -b * np.log(x),
+    ppf=lambda q, b: (1 - q) ** (-1.0 / b),
+    isf=lambda q, b: q ** (-1.0 / b),
+    mean=_power_mean,
+    var=_power_var,
+    entropy=lambda b: 1 + 1.0 / b - np.log(b),
+)
+law(
+    "lomax",
+    logpdf=lambda x, c: np.log(c) - (c + 1) * np.log1p(x),
+    cdf=lambda x, c: -np.expm1(-c * np.log1p(x)),
+    sf=lambda x, c: np.exp(-c * np.log1p(x)),
+    logsf=lambda x, c: -c * np.log1p(x),
+    ppf=lambda q, c: np.expm1(-np.log1p(-q) / c),
+    isf=lambda q, c: q ** (-1.0 / c) - 1,
+    mean=lambda c: _power_mean(c) - 1.0,
+    var=_power_var,
+    entropy=lambda c: 1 + 1.0 / c - np.log(c),
+)
+law(
+    "halfcauchy",
+    logpdf=lambda x: LOG_2 - LOG_PI - np.log1p(x * x),
+    cdf=lambda x: 2.0 / np.pi * np.arctan(x),
+    sf=lambda x: 2.0 / np.pi * np.arctan2(1.0, x),
+    ppf=lambda q: np.tan(np.pi / 2 * q),
+    isf=lambda q: 1.0 / np.tan(np.pi * q / 2),
+    mean=lambda: np.inf,
+    var=lambda: np.inf,
+    entropy=lambda: float(np.log(2 * np.pi)),
+)
+
+# ---- Burr's
+
+# With x^-c for x > 0: the power doesn't overflow where SciPy's doesn't.
+
+
+def _burr_logpdf(x: Any, c: Any, d: Any) -> Any:
+    """SciPy writes it by powers of 1 / x, but for x = 0."""
+    zero = x == 0
+    safe = where(zero, 1.0, x)
+    found = np.log(c) + np.log(d) - (c + 1) * np.log(safe) - (d + 1) * np.log1p(safe ** (-c))
+    at_zero = np.log(c) + np.log(d) + sc.xlogy(c * d - 1, where(zero, x, 1.0))
+    return where(zero, at_zero, found)
+
+
+def _burr_sf(x: Any, c: Any, d: Any) -> Any:
+    return -np.expm1(-d * np.log1p(x ** (-c)))
+
+
+def _burr_moments(c: Any, d: Any, order: int) -> Any:
+    safe = where(c > order, c, order + 1.0)
+    first = sc.beta(d + 1.0 / safe, 1.0 - 1.0 / safe) * d
+    if order == 1:
+        return _exists(c > 1, first, np.nan)
+    return _exists(c > 2, sc.beta(d + 2.0 / safe, 1.0 - 2.0 / safe) * d - first**2, np.nan)
+
+
+_BURR: dict[str, Any] = {
+    "logpdf": _burr_logpdf,
+    "cdf": lambda x, c, d: (1 + x ** (-c)) ** (-d),
+    "logcdf": lambda x, c, d: np.log1p(x ** (-c)) * -d,
+    "sf": _burr_sf,
+    "logsf": lambda x, c, d: np.log(_burr_sf(x, c, d)),
+    "ppf": lambda q, c, d: (q ** (-1.0 / d) - 1) ** (-1.0 / c),
+    "isf": lambda q, c, d: np.expm1(-np.log1p(-q) / d) ** (-1.0 / c),
+    "mean": lambda c, d: _burr_moments(c, d, 1),
+    "var": lambda c, d: _burr_moments(c, d, 2),
+}
+
+
+def _at_one(formula: Any) -> Any:
+    return lambda *xs: formula(*xs, 1.0)
+
+
+law("burr", **_BURR)
+law(
+    "fisk",
+    **{name: _at_one(formula) for name, formula in _BURR.items()},
+    entropy=lambda c: 2 - np.log(c),
+)
+law(
+    "burr12",
+    logpdf=lambda x, c, d: np.log(c) + np.log(d) + sc.xlogy(c - 1, x) - (d + 1) * np.log1p(x**c),
+    logsf=lambda x, c, d: -d * np.log1p(x**c),
+    sf=lambda x, c, d: np.exp(-d * np.log1p(x**c)),
+    cdf=lambda x, c, d: -np.expm1(-d * np.log1p(x**c)),
+    logcdf=lambda x, c, d: np.log1p(-((1 + x**c) ** (-d))),
+    ppf=lambda q, c, d: np.expm1(-np.log1p(-q) / d) ** (1 / c),
+    isf=lambda q, c, d: np.expm1(-np.log(q) / d) ** (1 / c),
+)
+law(
+    "loglaplace",
+    logpdf=lambda x, c: np.log(c) - LOG_2 - np.log(x) - c * np.abs(np.log(x)),
+    cdf=lambda x, c: _loglaplace(x, c, 1.0),
+    sf=lambda x, c: _loglaplace(x, c, -1.0),
+    entropy=lambda c: np.log(2.0 / c) + 1.0,
+    open=True,
+)
+
+
+def _loglaplace(x: Any, c: Any, side: float) -> Any:
+    tail = 0.5 * np.exp(-c * np.abs(np.log(x)))
+    return where(x < 1, tail if side > 0 else 1 - tail, 1 - tail if side > 0 else tail)
+
+
+# ---- ratios of chi2
+
+
+def _f_logpdf(x: Any, n: Any, m: Any) -> Any:
+    found = m / 2 * np.log(m) + n / 2 * np.log(n) + sc.xlogy(n / 2 - 1, x)
+    return found - ((n + m) / 2 * np.log(m + n * x) + sc.betaln(n / 2, m / 2))
+
+
+def _f_mean(n: Any, m: Any) -> Any:
+    safe = where(m > 2, m, 3.0)
+    return _exists(m > 2, safe / (safe - 2), np.inf)
+
+
+def _f_var(n: Any, m: Any) -> Any:
+    safe = where(m > 4, m, 5.0)
+    value = 2 * safe * safe * (n + safe - 2) / (n * (safe - 2) ** 2 * (safe - 4))
+    return _exists(m > 4, value, np.inf)
+
+
+def _f_entropy(n: Any, m: Any) -> Any:
+    n2, m2 = 0.5 * n, 0.5 * m
+    found = np.log(m) - np.log(n) + sc.betaln(n2, m2) + (1 - n2) * sc.digamma(n2)
+    return found - (1 + m2) * sc.digamma(m2) + (n2 + m2) * sc.digamma(n2 + m2)
+
+
+law(
+    "f",
+    logpdf=_f_logpdf,
+    cdf=lambda x, n, m: sc.betainc(n / 2, m / 2, n * x / (m + n * x)),
+    sf=lambda x, n, m: sc.betainc(m / 2, n / 2, m / (m + n * x)),
+    ppf=lambda q, n, m: sc.fdtri(n, m, q),
+    mean=_f_mean,
+    var=_f_var,
+    entropy=_f_entropy,
+    finite=True,
+    rvs=lambda rng, size, n, m: rng.f(n, m, size),
+)
+law(
+    "betaprime",
+    logpdf=lambda x, a, b: sc.xlogy(a - 1.0, x) - (a + b) * np.log1p(x) - sc.betaln(a, b),
+    cdf=lambda x, a, b: sc.betainc(a, b, x / (1 + x)),
+    sf=lambda x, a, b: sc.betainc(b, a, 1 / (1 + x)),
+    mean=lambda a, b: where(b > 1, a / (where(b > 1, b, 2.0) - 1), np.inf),
+    open=True,
+    finite=True,
+)
+
+# ---- extreme values
+
+
+def _genextreme_ends(c: Any) -> Any:
+    tiny = np.finfo(float).tiny
+    high = where(c > 0, 1.0 / np.maximum(c, tiny), np.inf)
+    low = where(c < 0, 1.0 / np.minimum(c, -tiny), -np.inf)
+    return low, high
+
+
+def _log1p_over(x: Any, c: Any) -> Any:
+    """log(1 + c x) / c, which is x for c = 0. For small t = c x it is the series x (1 - t / 2 +
+    t^2 / 3 - ...): of the derivatives of the quotient nothing would be left there."""
+    t = c * where(both(c == 0, np.isinf(x)), 0.0, x)
+    small = np.abs(t) < 1e-2
+    near, series = where(small, t, 0.0), 0.0
+    for n in range(10, 0, -1):
+        series = series * -near + 1 / n
+    return where(small, x * series, np.log1p(where(small, 1.0, t)) / where(small, 1.0, c))
+
+
+def _expm1_over(x: Any, c: Any) -> Any:
+    """(exp(c x) - 1) / c, likewise."""
+    return x * sc.exprel(c * x)
+
+
+def _genextreme_logpdf(x: Any, c: Any) -> Any:
+    """With y = log(1 - c x) / c: y - c y - exp(y). At the end of the support only that of c = 1 has
+    a density."""
+    at_end = both(c * x == 1)
+    y = _log1p_over(-where(at_end, 0.0, x), c)
+    return where(at_end, where(c == 1, 0.0, -np.inf), y - c * y - np.exp(y))
+
+
+def _gamma_difference(c: Any) -> Any:
+    """(1 - gamma(1 + c)) / c."""
+    safe = where(c == 0, 1.0, c)
+    return where(c == 0, EULER, -np.expm1(sc.gammaln(safe + 1)) / safe)
+
+
+def _genextreme_var(c: Any) -> Any:
+    safe = where(np.abs(c) < 1e-7, 1.0, c)
+    first, second = sc.gammaln(safe + 1.0), sc.gammaln(2.0 * safe + 1.0)
+    value = np.exp(2 * first) * np.expm1(second - 2 * first) / (safe * safe)
+    return where(c < -0.5, np.nan, where(np.abs(c) < 1e-7, np.pi**2 / 6, value))
+
+
+law(
+    "genextreme",
+    logpdf=_genextreme_logpdf,
+    logcdf=lambda x, c: -np.exp(_log1p_over(-x, c)),
+    cdf=lambda x, c: np.exp(-np.exp(_log1p_over(-x, c))),
+    sf=lambda x, c: -np.expm1(-np.exp(_log1p_over(-x, c))),
+    ppf=lambda q, c: -_expm1_over(np.log(-np.log(q)), c),
+    isf=lambda q, c: -_expm1_over(np.log(-np.log1p(-q)), c),
+    valid=lambda c: both(np.isfinite(c)),
+    support=_genextreme_ends,
+    finite=True,
+    within=lambda c: 0.0,
+    mean=lambda c: where(c < -1.0, np.nan, _gamma_difference(c)),
+    var=_genextreme_var,
+    entropy=lambda c: EULER * (1 - c) + 1,
+)
+
+
+def _genpareto_ends(c: Any) -> Any:
+    return 0.0, where(c < 0, -1.0 / where(c < 0, c, -1.0), np.inf)
+
+
+def _genpareto_moment(c: Any, limit: float, formula: Any, otherwise: float) -> Any:
+    exists = c < limit
+    return where(exists, formula(where(exists, c, 0.0)), otherwise)
+
+
+law(
+    "genpareto",
+    logpdf=lambda x, c: -(c + 1) * _log1p_over(x, c),
+    cdf=lambda x, c: -np.expm1(-_log1p_over(x, c)),
+    sf=lambda x, c: np.exp(-_log1p_over(x, c)),
+    logsf=lambda x, c: -_log1p_over(x, c),
+    ppf=lambda q, c: _expm1_over(-np.log1p(-q), c),
+    isf=lambda q, c: _expm1_over(-np.log(q), c),
+    valid=lambda c: both(np.isfinite(c)),
+    support=_genpareto_ends,
+    within=lambda c: 0.0,
+    mean=lambda c: _genpareto_moment(c, 1.0, lambda c: 1 / (1 - c), np.inf),
+    var=lambda c: _genpareto_moment(c, 0.5, lambda c: 1 / (1 - c) ** 2 / (1 - 2 * c), np.nan),
+    entropy=lambda c: 1.0 + c,
+)

@@ -1,0 +1,244 @@
+"""Ordinary differential equations that scipy.integrate solves: solve_ivp, odeint.
+
+By explicit Runge-Kutta methods the steps are SciPy's own (`rungekutta.py`), and all is on the tape.
+By the others the values are SciPy's own, and the derivative is that of the solution as DOP853 has
+it with tolerances of 1e-10: both are near to the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.integrate as theirs
+from scipy.integrate._ivp.ivp import OdeResult
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.scipy.callbacks import Callback
+from tapegrad.scipy.declaring import Carrier, is_traced, stands_for
+from tapegrad.scipy.outside import Constant, Outside, stopped
+from tapegrad.scipy.roots import ending, example, needs, plainly
+from tapegrad.scipy.rungekutta import METHODS, Method
+from tapegrad.tracing.frontend.operands import as_operand
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
+
+HOME = "scipy.integrate"
+ROOM = 1.5  # times as many steps as the first call takes have room
+FINE = {"rtol": 1e-10, "atol": 1e-12}
+
+
+class Trajectory(OdeResult, Carrier):
+    """A result with traced values."""
+
+
+def _refused(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"scipy.integrate.solve_ivp(..., {what}) can't be traced{at_line()}, only without it"
+    )
+
+
+@stands_for(HOME, callbacks=True, lists="t_span args events")
+def solve_ivp(
+    fun: Any,
+    t_span: Any,
+    y0: Any,
+    method: Any = "RK45",
+    t_eval: Any = None,
+    dense_output: Any = False,
+    events: Any = None,
+    vectorized: Any = False,
+    args: Any = None,
+    **options: Any,
+) -> Any:
+    further = tuple(args or ())
+
+    def slope(t: Any, y: Any) -> Any:
+        return fun(t, y, *further)
+
+    slope.__name__ = getattr(fun, "__name__", "fun")
+    start, end = t_span
+    first = example(y0)
+    callback = Callback(slope, [float(example(start)), np.atleast_1d(first)])
+    if not needs([callback], start, end, y0, t_eval):
+        how = {"dense_output": dense_output, "events": events, "vectorized": vectorized}
+        return plainly(
+            theirs.solve_ivp, fun, t_span, y0, method, t_eval, args=args, **how, **options
+        )
+    if np.iscomplexobj(y0) or np.ndim(first) != 1:
+        raise UnsupportedError(
+            f"scipy.integrate.solve_ivp can't be traced{at_line()} with complex values: split "
+            "them into real and imaginary parts"
+        )
+    for name, given in (("dense_output", dense_output), ("events", events)):
+        if given is not None and given is not False:
+            raise _refused(name)
+    if any(is_traced(x) for x in options.values()):
+        raise _refused(next(name for name, x in options.items() if is_traced(x)))
+    y0 = y0 if is_traced(y0) else np.array(y0, float)
+    y0 = y0 if y0.dtype == np.float64 else y0.astype(float)
+    start, end = [x if is_traced(x) else float(x) for x in (start, end)]
+    name = method if isinstance(method, str) else method.__name__
+    times = t_eval if is_traced(t_eval) or t_eval is None else np.asarray(t_eval, float)
+    if name in METHODS:
+        return _explicit(callback, METHODS[name], start, end, y0, times, vectorized, options)
+    return _others(callback, method, start, end, y0, times, options)
+
+
+def _settled(
+    callback: Callback, method: Any, start: Any, end: Any, y0: Any, t_eval: Any, options: Any
+) -> Any:
+    """SciPy's own result for the values: now all ways through the function are known."""
+    ends = float(example(start)), float(example(end))
+    times = None if t_eval is None else example(t_eval)
+    found = theirs.solve_ivp(callback, ends, example(y0), method, times, **options)
+    if not found.success:
+        raise UnsupportedError(
+            f"scipy.integrate.solve_ivp fails{at_line()}, and so has no derivative: {found.message}"
+        )
+    return found
+
+
+def _explicit(
+    callback: Callback,
+    kind: Any,
+    start: Any,
+    end: Any,
+    y0: Any,
+    t_eval: Any,
+    vectorized: Any,
+    options: Any,
+) -> Any:
+    plain = _settled(callback, kind, start, end, y0, None, options)
+    if t_eval is not None:
+        _settled(callback, kind, start, end, y0, t_eval, options)
+    given = kind(callback, plain.t[0], example(y0), float(example(end)), **options)
+    made = _method(callback, given, len(plain.t) - 1, options)
+    ends, count, tried, done = made.chosen(start, y0, end)
+    _hold(done, True, "whether there are more steps than there is room for")
+    steps = made.taken(start, y0, end, ends)
+    evaluations = 2 + (options.get("first_step") is None) - 1 + kind.n_stages * tried
+    if t_eval is None:
+        held = int(count)  # guarded
+        t = np.concatenate([steps[0][:1], steps[1][:held]])
+        y = np.concatenate(
+            [np.reshape(y0, (1, -1)), steps[3][1:held], np.reshape(steps[5], (1, -1))]
+        )
+    else:
+        before = made.direction * np.reshape(stopped(steps[1]), (1, -1))
+        index = np.sum(made.direction * np.reshape(stopped(t_eval), (-1, 1)) > before, axis=1)
+        t, y = t_eval, made.between(steps, t_eval, index)
+    told = {k: plain[k] for k in ("status", "message", "success", "njev", "nlu")}
+    events = {"sol": None, "t_events": None, "y_events": None}
+    return Trajectory(t=t, y=np.transpose(y), nfev=evaluations, **told, **events)
+
+
+def _method(callback: Callback, given: Any, count: int, options: Any) -> Method:
+    room = 1 << max(int(ROOM * count), 8).bit_length()
+    return Method(
+        callback.applied,
+        type(given),
+        given.rtol,
+        given.atol,
+        given.max_step,
+        float(given.direction) or 1.0,
+        room,
+        options.get("first_step"),
+    )
+
+
+def _hold(x: Any, expected: bool, what: str) -> None:
+    """A guard, if this is traced."""
+    if isinstance(x, Tracer):
+        x._trace.guard(x, expected, what)
+
+
+def _others(
+    callback: Callback, method: Any, start: Any, end: Any, y0: Any, t_eval: Any, options: Any
+) -> Any:
+    """SciPy's own values, with derivatives of a finer solution."""
+    if callable(options.get("jac")):
+        raise _refused("jac")
+    plain = _settled(callback, method, start, end, y0, t_eval, options)
+
+    def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
+        lower, upper, y, *times = values
+        span = float(lower), float(upper)
+        r = theirs.solve_ivp(fs[0], span, y, method, *times, **options)
+        counts = [np.int64(x) for x in (r.nfev, r.njev, r.nlu)]
+        return r.y, r.t, *counts, ending(r.success, r.status, r.message)
+
+    times = [] if t_eval is None else [t_eval]
+    outside = Outside("solve_ivp", solver, [callback], [start, end, y0, *times])
+    y, t, *counts = outside.record(Constant(), visible=len(outside.values))
+    if t_eval is None and is_traced(end):
+        t = _with_end(t, start, end)
+    fine = _fine(callback, start, end, y0, t if t_eval is None else t_eval)
+    y = y + np.transpose(fine - stopped(fine))
+    told = {k: plain[k] for k in ("status", "message", "success")}
+    told |= dict(zip(("nfev", "njev", "nlu"), counts, strict=True))
+    events = {"sol": None, "t_events": None, "y_events": None}
+    return Trajectory(t=t if t_eval is None else t_eval, y=y, **told, **events)
+
+
+def _with_end(t: Any, start: Any, end: Any) -> Any:
+    """Times whose last one is the end."""
+    return np.concatenate([t[:-1], np.reshape(end, (1,))])
+
+
+def _fine(callback: Callback, start: Any, end: Any, y0: Any, times: Any) -> Any:
+    """Values at these times, by DOP853 with small tolerances: the rows of an array."""
+    plain = _settled(callback, theirs.DOP853, start, end, y0, None, FINE)
+    given = theirs.DOP853(callback, plain.t[0], example(y0), float(example(end)), **FINE)
+    made = _method(callback, given, len(plain.t) - 1, {})
+    ends, _, _, done = made.chosen(start, y0, end)
+    _hold(done, True, "whether there are more steps than there is room for")
+    steps = made.taken(start, y0, end, ends)
+    before = made.direction * np.reshape(stopped(steps[1]), (1, -1))
+    index = np.sum(made.direction * np.reshape(stopped(times), (-1, 1)) > before, axis=1)
+    index = np.minimum(index, made.room - 1)
+    return made.between(steps, times, index)
+
+
+@stands_for(HOME, callbacks=True, lists="args")
+def odeint(
+    func: Any,
+    y0: Any,
+    t: Any,
+    args: Any = (),
+    rtol: Any = None,
+    atol: Any = None,
+    tcrit: Any = None,
+    h0: Any = 0.0,
+    hmax: Any = 0.0,
+    hmin: Any = 0.0,
+    mxstep: Any = 0,
+    tfirst: Any = False,
+) -> Any:
+    how = {"rtol": rtol, "atol": atol, "tcrit": tcrit, "h0": h0, "hmax": hmax, "hmin": hmin}
+    how |= {"mxstep": mxstep}
+    further = args if isinstance(args, tuple) else (args,)
+
+    def slope(t: Any, y: Any) -> Any:
+        return func(t, y, *further) if tfirst else func(y, t, *further)
+
+    slope.__name__ = getattr(func, "__name__", "func")
+    first = np.atleast_1d(example(y0))
+    times = t if is_traced(t) else np.asarray(t, float)
+    callback = Callback(slope, [float(example(times)[0]), first])
+    if not needs([callback], y0, t):
+        return plainly(theirs.odeint, func, y0, t, args, tfirst=tfirst, **how)
+    if np.size(times) < 2 or np.any(np.diff(example(times)) * np.sign(np.ptp(times)) == 0):
+        raise UnsupportedError(f"scipy.integrate.odeint can't be traced{at_line()} at equal times")
+    y0 = as_operand(y0) if is_traced(y0) else np.array(y0, float)
+    y0 = np.reshape(y0, (-1,)) * 1.0
+
+    def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
+        y, t = values
+        return theirs.odeint(fs[0], y, t, tfirst=True, **how), ending(True)
+
+    outside = Outside("odeint", solver, [callback], [y0, times])
+    (y,) = outside.record(Constant(), visible=len(outside.values))
+    fine = _fine(callback, times[0], times[-1], y0, times)
+    return y + (fine - stopped(fine))

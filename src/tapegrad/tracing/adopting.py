@@ -1,0 +1,73 @@
+"""Functions of libraries that a user has given a derivative.
+
+`defvjp(scipy.special.mathieu_a, ...)` makes a primitive of what nobody can put a decorator above.
+It answers the calls of the traced program, whichever way that came by the function.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from tapegrad.core.request import describe
+from tapegrad.errors import ArgumentError
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.answers import declare, original_of
+from tapegrad.tracing.custom import CustomPrimitive
+from tapegrad.tracing.observe.harmless import is_users_file
+
+_adopted: dict[int, CustomPrimitive] = {}  # by the ids of functions, which they hold
+
+
+def adopted(f: Any) -> CustomPrimitive:
+    """The primitive that answers calls of a library's function.
+
+    Raises
+    ------
+    ArgumentError : it is none.
+    """
+    f = original_of(f)
+    known = _adopted.get(id(f))
+    if known is not None:
+        return known
+    home = _home_of(f)
+    if home is None:
+        raise ArgumentError(
+            "defvjp needs a function that is declared with tapegrad.primitive, or one of a "
+            f"library's, not {f!r}. Put @primitive above its definition"
+        )
+    made = _adopted[id(f)] = CustomPrimitive(f)
+    declare(home, describe(f), made, when=_any_traced)
+    return made
+
+
+def _any_traced(args: Sequence[Any]) -> bool:
+    return any(
+        isinstance(x, Value) or (isinstance(x, (list, tuple)) and _any_traced(x)) for x in args
+    )
+
+
+def _home_of(f: Any) -> ModuleType | None:
+    """The installed module that has this function by its own name."""
+    if not callable(f) or isinstance(f, type):
+        return None
+    name = describe(f)
+    own = getattr(f, "__module__", None)
+    if isinstance(own, str) and own in sys.modules and not _is_users(sys.modules[own]):
+        public = own.rpartition("._")[0] if "._" in own else own
+        for candidate in (public, own):
+            module = sys.modules.get(candidate) or importlib.import_module(candidate)
+            if vars(module).get(name) is f:
+                return module
+    for module in [*sys.modules.values()]:
+        if type(module) is ModuleType and vars(module).get(name) is f and not _is_users(module):
+            return module
+    return None
+
+
+def _is_users(module: ModuleType) -> bool:
+    file = vars(module).get("__file__")
+    return module.__name__ == "__main__" or (file is not None and is_users_file(file))

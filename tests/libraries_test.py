@@ -1,0 +1,143 @@
+"""Functions of libraries: with rules of the user's, and what numba has compiled."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import math
+
+import numba
+import numpy as np
+import pytest
+from scipy import special
+
+from tapegrad import defvjp, grad, jit, primitive, scan, value_and_grad
+from tapegrad.errors import ArgumentError, GradientError
+
+X = np.array([0.3, 0.5, 0.8])
+
+
+def slopes(f, x):
+    h = 1e-6
+    return np.array([(f(x + h * e) - f(x - h * e)) / (2 * h) for e in np.eye(len(x))])
+
+
+# ---- rules for SciPy's functions
+
+
+def along_q(ct, out, m, q):
+    return ct * (special.mathieu_b(m, q + 1e-5) - special.mathieu_b(m, q - 1e-5)) / 2e-5
+
+
+def test_a_rule_for_a_function_of_scipys():
+    """By whichever name the program calls it."""
+
+    def f(x):
+        return np.sum(special.mathieu_b(1, x) * x)
+
+    with pytest.raises(Exception, match="mathieu_b"):
+        grad(f)(X)
+    defvjp(special.mathieu_b, None, along_q)
+    defvjp(special.mathieu_b, None, along_q)  # a second time
+    own = special.mathieu_b
+    for mode in ("never", "always"):
+        df = grad(f, compile=mode)
+        np.testing.assert_allclose(df(X), slopes(f, X), rtol=1e-6)
+        np.testing.assert_allclose(df(2 * X), slopes(f, 2 * X), rtol=1e-6)
+    np.testing.assert_allclose(grad(lambda x: np.sum(own(1, x) * x))(X), slopes(f, X), rtol=1e-6)
+    assert own is special.mathieu_b and isinstance(own(1, 0.5), float)
+
+
+def test_what_is_the_users_needs_a_decorator():
+    def mine(x):
+        return x
+
+    for f in (mine, lambda x: x, 3):
+        with pytest.raises(ArgumentError, match="@primitive"):
+            defvjp(f, lambda ct, out, x: ct)
+
+
+def test_a_function_of_a_shared_library():
+    library = ctypes.CDLL(ctypes.util.find_library("m"))
+    library.cbrt.restype, library.cbrt.argtypes = ctypes.c_double, [ctypes.c_double]
+    root = primitive(library.cbrt)
+    defvjp(root, lambda ct, out, x: ct / (3 * out * out))
+    assert grad(lambda x: 2 * root(x))(8.0) == pytest.approx(1 / 6)
+
+
+# ---- functions that numba compiled
+
+
+@numba.njit
+def inner(a):
+    return a * math.sin(a) if a > 0.4 else a * a
+
+
+@numba.njit
+def filled(x, n=3):
+    out = np.empty_like(x)
+    for i in range(len(x)):
+        out[i] = inner(x[i]) * n
+    return out
+
+
+@numba.njit
+def total(x):
+    s = 0.0
+    for i in numba.prange(len(x)):
+        s += x[i] ** 3
+    return s
+
+
+@numba.vectorize
+def elementwise(x, y):
+    return x**3 + math.exp(y) if x > 0.4 else x * y
+
+
+PROGRAMS = {
+    "arrays": lambda x: np.sum(filled(x) ** 2),
+    "named": lambda x: np.sum(filled(x, n=5)),
+    "itself": total,
+    "mapped": lambda x: sum(map(inner, x)),
+    "elements": lambda x: np.sum(elementwise(x, x[::-1])),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_functions_that_numba_compiled(name):
+    """Their Python is traced, with its branches."""
+    f = PROGRAMS[name]
+    df = value_and_grad(f, compile="never")
+    for x in (X, X[::-1] * 1.3, np.linspace(0.1, 1.0, 5)):
+        value, slope = df(x)
+        assert value == pytest.approx(f(x), rel=1e-14)
+        np.testing.assert_allclose(slope, slopes(f, x), rtol=1e-6, atol=1e-9)
+
+
+def test_compiled_in_both_ways():
+    df = grad(PROGRAMS["arrays"], compile="always")
+    np.testing.assert_allclose(df(X), slopes(PROGRAMS["arrays"], X), rtol=1e-6)
+
+
+def test_numba_functions_as_bodies():
+    step = numba.njit(lambda c, v: (c * v, c + v))
+    f = jit(lambda x: scan(step, x[0], x))
+    carry, ys = f(X)
+    assert carry == pytest.approx(X[0] * np.prod(X))
+    np.testing.assert_allclose(ys, [0.6, 0.59, 0.845], rtol=1e-12)
+
+
+def test_untraced_calls_stay_compiled():
+    """Python wouldn't overflow."""
+    squared = numba.njit(lambda n: n * n)
+    held = np.array([2**40])
+    assert jit(lambda x: x * float(squared(held)[0]))(2.0) == 2.0 * float(squared(held)[0])
+
+
+def test_a_primitive_of_what_numba_compiled():
+    cube = primitive(numba.njit(lambda x: x**3))
+    defvjp(cube, lambda ct, out, x: ct * 3 * x * x)
+    np.testing.assert_allclose(grad(lambda x: np.sum(cube(x)))(X), 3 * X**2)
+    bare = primitive(numba.njit(lambda x: x**3 + 1))
+    with pytest.raises(GradientError):
+        grad(lambda x: np.sum(bare(x)))(X)

@@ -1,0 +1,192 @@
+"""Calls of the functions of scipy.special; see tests/scipy/names_test.py.
+
+Orders and degrees, in which no derivative is known, are captured.
+"""
+
+_ORDERED = """
+jn jv jve yv yve iv ive kv kve hankel1 hankel1e hankel2 hankel2e struve modstruve pbdv pbvv pbwa
+"""
+_MATHIEU = "mathieu_modcem1 mathieu_modcem2 mathieu_modsem1 mathieu_modsem2"
+_POLYNOMIALS = """
+legendre chebyt chebyu chebyc chebys laguerre hermite hermitenorm sh_legendre sh_chebyt sh_chebyu
+"""
+_ROOTS = """
+roots_legendre roots_chebyt roots_chebyu roots_chebyc roots_chebys roots_laguerre roots_hermite
+roots_hermitenorm roots_sh_legendre roots_sh_chebyt roots_sh_chebyu p_roots t_roots u_roots c_roots
+s_roots l_roots h_roots he_roots ps_roots ts_roots us_roots
+ai_zeros bi_zeros bei_zeros beip_zeros ber_zeros berp_zeros erf_zeros fresnel_zeros fresnelc_zeros
+fresnels_zeros jnjnp_zeros kei_zeros keip_zeros kelvin_zeros ker_zeros kerp_zeros y0_zeros y1_zeros
+y1p_zeros bernoulli euler
+"""
+
+CALLS = "\n".join(
+    [f"{name}: special.{name}(w * 2, x)" for name in _ORDERED.split()]
+    + [f"{name}: special.{name}(1, x)" for name in ("jvp", "yvp", "h1vp", "h2vp", "ivp", "kvp")]
+    + [f"{name}: special.{name}(w, x, 2)" for name in ("jvp", "kvp")]
+    + [f"{name}: special.{name}(2, 1.5, x)" for name in _MATHIEU.split()]
+    + [f"{name}: special.{name}(2, 1.5, x * 90)" for name in ("mathieu_cem", "mathieu_sem")]
+    + [f"{name}: special.{name}(3)(x)" for name in _POLYNOMIALS.split()]
+    + [f"eval_{name}: special.eval_{name}(k + 1, x)" for name in _POLYNOMIALS.split()]
+    + [f"eval_{name}: special.eval_{name}(w * 3, x)" for name in _POLYNOMIALS.split()[:6]]
+    + [f"{name}: special.{name}(3)" for name in _ROOTS.split()]
+    + [
+        f"spherical_{name}: special.spherical_{name}(k, x{more})"
+        for name in ("jn", "yn", "in", "kn")
+        for more in ("", ", derivative=True")
+    ]
+)
+
+CALLS += """
+softmax: special.softmax(x, axis=0)
+softmax: special.softmax(x)
+log_softmax: special.log_softmax(x, axis=1)
+logsumexp: special.logsumexp(x, axis=1, b=w)
+logsumexp: special.logsumexp(w, axis=0, b=x - 0.5, return_sign=True)
+logsumexp: special.logsumexp(x, axis=(0, 1), keepdims=True)
+softplus: special.softplus(3 * x)
+polygamma: special.polygamma(2, x)
+polygamma: special.polygamma(k, x)
+zeta: special.zeta(x + 1.2)
+zeta: special.zeta(x - 3)
+zeta: special.zeta(x + 1.2, w)
+zeta: special.zeta(w + 1.2, x)
+zetac: special.zetac(x + 1.1)
+multigammaln: special.multigammaln(x + 2, 3)
+comb: special.comb(x + 3, w)
+comb: special.comb(w + 3, x, repetition=True)
+perm: special.perm(x + 3, w)
+factorial: special.factorial(x)
+diric: special.diric(x, 4)
+poch: special.poch(w, x + 1)
+binom: special.binom(w + 3, x)
+yn: special.yn(k, x)
+kn: special.kn(k, x)
+expn: special.expn(k, x)
+gammainc: special.gammainc(w, x)
+gammaincc: special.gammaincc(w, x * 3)
+betainc: special.betainc(w, x, w)
+betainc: special.betainc(w, w + 1, x)
+betaincc: special.betaincc(x, x + 1, w)
+betaincc: special.betaincc(w, w + 1, x)
+betainccinv: special.betainccinv(x + 1, w + 1, w)
+betainccinv: special.betainccinv(w, w + 1, x)
+betaincinv: special.betaincinv(w + 1, w, x)
+bdtr: special.bdtr(k, 5, x)
+bdtrc: special.bdtrc(k, 5, x)
+bdtri: special.bdtri(k, 5, x)
+bdtrik: special.bdtrik(w * 0.3 + 0.5, x + 5, w)
+bdtrin: special.bdtrin(k, w * 0.3, x)
+nbdtr: special.nbdtr(k, 5, x)
+nbdtrc: special.nbdtrc(k, 5, x)
+nbdtri: special.nbdtri(k, 5, x)
+nbdtrik: special.nbdtrik(w * 0.3 + 0.5, x + 5, w * 0.5)
+nbdtrin: special.nbdtrin(k + 1, w * 0.3, x)
+pdtr: special.pdtr(k, x)
+pdtrc: special.pdtrc(k, x)
+pdtri: special.pdtri(k, x)
+pdtrik: special.pdtrik(w * 0.3 + 0.6, x + 2)
+fdtri: special.fdtri(w + 1, x + 1, w)
+fdtri: special.fdtri(w + 1, w + 2, x)
+fdtridfd: special.fdtridfd(x + 2, special.fdtr(w + 2, 3 + x, w + 0.3) * 1.01, w + 0.3)
+gdtria: special.gdtria(x, w, w)
+gdtrib: special.gdtrib(w, x, w)
+gdtrix: special.gdtrix(w, w, x)
+btdtria: special.btdtria(w, x, w)
+btdtrib: special.btdtrib(x, w, w)
+chdtriv: special.chdtriv(x, w)
+stdtridf: special.stdtridf(x * 0.05 + 0.8, w * 0.1 + 1.3)
+stdtrit: special.stdtrit(w + 1, x)
+chndtr: special.chndtr(x, w, w + 1)
+chndtr: special.chndtr(w, 2, x)
+chndtrix: special.chndtrix(x, w, 1.5)
+chndtrinc: special.chndtrinc(x, 1.5, w * 0.2)
+nrdtrisd: special.nrdtrisd(w, x * 0.4 + 0.55, x + w)
+ndtri_exp: special.ndtri_exp(-x)
+smirnov!: special.smirnov(5, x)
+smirnovi!: special.smirnovi(5, x)
+kolmogorov: special.kolmogorov(x * 1.5)
+tklmbda: special.tklmbda(x, w * 0.5)
+hyp0f1: special.hyp0f1(w, x)
+hyp1f1: special.hyp1f1(w, w + 1, x)
+hyp2f1: special.hyp2f1(w, 0.5, w + 1, x * 0.9)
+hyperu: special.hyperu(w, w + 1, x)
+wright_bessel: special.wright_bessel(w, 1.5, x)
+log_wright_bessel: special.log_wright_bessel(w, 1.5, x)
+besselpoly: special.besselpoly(x, 0.5, 1.5)
+boxcox: special.boxcox(x, 0)
+inv_boxcox: special.inv_boxcox(x, 0)
+inv_boxcox: special.inv_boxcox(w, x * 1e-3)
+boxcox: special.boxcox(w, x - 0.38)
+elliprj: special.elliprj(w, 2 * w, 3 * w, x)
+ellipkm1: special.ellipkm1(x)
+ellipkinc: special.ellipkinc(x * 4, w)
+ellipkinc: special.ellipkinc(w, x * 0.05)
+ellipeinc: special.ellipeinc(w * 3, x - 0.5)
+ellipj: special.ellipj(x, w * 0.9)
+ellipj: special.ellipj(w, x * 0.1)
+lpmv: special.lpmv(1, w + 1, x)
+eval_jacobi: special.eval_jacobi(k, w, w, x)
+eval_sh_jacobi: special.eval_sh_jacobi(k, w + 2, w + 1, x)
+eval_gegenbauer: special.eval_gegenbauer(k, w, x)
+eval_genlaguerre: special.eval_genlaguerre(k, w, x)
+jacobi: special.jacobi(3, 0.5, 1.5)(x)
+genlaguerre: special.genlaguerre(3, 0.5)(x)
+gegenbauer: special.gegenbauer(3, 0.5)(x)
+sh_jacobi: special.sh_jacobi(3, 2.5, 1.5)(x)
+assoc_laguerre: special.assoc_laguerre(x, 3, 0.5)
+legendre_p: special.legendre_p(3, x)
+sph_legendre_p: special.sph_legendre_p(3, 1, x)
+sph_harm_y: special.sph_harm_y(3, k, x, w)
+sph_harm_y: special.sph_harm_y(k + 1, 1, w, x)
+assoc_legendre_p: special.assoc_legendre_p(3, 1, x)
+assoc_legendre_p_all: special.assoc_legendre_p_all(3, 1, x)
+legendre_p_all: special.legendre_p_all(3, x)
+sph_harm_y_all: special.sph_harm_y_all(3, 1, x, w)
+sph_legendre_p_all: special.sph_legendre_p_all(3, 1, x)
+lambertw: special.lambertw(x)
+lambertw: special.lambertw(-0.3 * x, -1)
+lambertw: special.lambertw(x + 1j * w, k)
+wofz: special.wofz(x + 1j * w)
+voigt_profile: special.voigt_profile(x, w, x + 1)
+geterr: special.geterr()
+seterr: special.seterr()
+errstate: special.errstate()
+jn_zeros: special.jn_zeros(1, 3)
+jnp_zeros: special.jnp_zeros(1, 3)
+jnyn_zeros: special.jnyn_zeros(1, 3)
+yn_zeros: special.yn_zeros(1, 3)
+ynp_zeros: special.ynp_zeros(1, 3)
+stirling2: special.stirling2(k, 1)
+factorial2: special.factorial2(k)
+factorialk: special.factorialk(k, 3)
+roots_jacobi: special.roots_jacobi(3, 0.5, 1.5)
+roots_genlaguerre: special.roots_genlaguerre(3, 0.5)
+roots_gegenbauer: special.roots_gegenbauer(3, 0.5)
+roots_sh_jacobi: special.roots_sh_jacobi(3, 2.5, 1.5)
+j_roots: special.j_roots(3, 0.5, 1.5)
+la_roots: special.la_roots(3, 0.5)
+cg_roots: special.cg_roots(3, 0.5)
+js_roots: special.js_roots(3, 2.5, 1.5)
+lmbda: special.lmbda(1, s)
+lqn: special.lqn(2, s)
+lqmn: special.lqmn(1, 2, s)
+mathieu_even_coef: special.mathieu_even_coef(2, s)
+mathieu_odd_coef: special.mathieu_odd_coef(2, s)
+pbdn_seq: special.pbdn_seq(2, s)
+pbdv_seq: special.pbdv_seq(2, s)
+pbvv_seq: special.pbvv_seq(2, s)
+pro_cv_seq: special.pro_cv_seq(1, 2, s)
+obl_cv_seq: special.obl_cv_seq(1, 2, s)
+riccati_jn: special.riccati_jn(2, s)
+riccati_yn: special.riccati_yn(2, s)
+pro_ang1: special.pro_ang1(1, 2, 0.5, x)
+pro_ang1_cv: special.pro_ang1_cv(1, 2, 0.5, 6.1, x)
+pro_rad1_cv: special.pro_rad1_cv(1, 2, 0.5, 6.1, x + 1)
+pro_rad2_cv: special.pro_rad2_cv(1, 2, 0.5, 6.1, x + 1)
+obl_ang1_cv: special.obl_ang1_cv(1, 2, 0.5, 6.1, x)
+obl_rad1_cv: special.obl_rad1_cv(1, 2, 0.5, 6.1, x + 1)
+obl_rad2_cv: special.obl_rad2_cv(1, 2, 0.5, 6.1, x + 1)
+ellip_harm: special.ellip_harm(1, 2, 1, 1, s)
+ellip_harm_2: special.ellip_harm_2(1, 2, 1, 1, s)
+ellip_normal: special.ellip_normal(s, 2, 1, 1)
+"""

@@ -1,0 +1,243 @@
+"""scipy.linalg beyond what the table of names holds: batches, errors, later calls, unobserved runs,
+structure in the pass back, and equal or negative eigenvalues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+from scipy import linalg
+from tests.frontend.check import check_gradient, normal
+
+from tapegrad import grad, jit, value_and_grad, vjp
+from tapegrad.errors import UnsupportedError
+
+A = normal(3, 3) + 3 * np.eye(3)
+PD = A @ A.T
+B = normal(3, 2)
+BATCH = np.stack([PD, 2 * PD + 1])
+
+
+BATCHED: list[Callable[..., Any]] = [
+    lambda a: linalg.solve(a, B),
+    lambda a: linalg.solve(a, np.stack([B, B]), assume_a="pos"),
+    lambda a: linalg.solve(a, B, assume_a="tridiagonal"),
+    lambda a: linalg.solve(a, B[:, 0], assume_a="diagonal"),
+    lambda a: linalg.solve_triangular(a, B, lower=True),
+    lambda a: linalg.cho_solve((a, True), B),
+    lambda a: linalg.inv(a),
+    lambda a: linalg.det(a),
+    lambda a: linalg.cholesky(a),
+    lambda a: linalg.lu(a, p_indices=True)[2],
+    lambda a: linalg.lu(a[..., :2])[1],
+    lambda a: linalg.lu_factor(a)[0],
+    lambda a: linalg.qr(a)[1],
+    lambda a: linalg.svdvals(a),
+    lambda a: linalg.eigvalsh(a),
+    lambda a: linalg.expm(a / 30),
+    lambda a: linalg.sqrtm(a),
+    lambda a: linalg.logm(a),
+    lambda a: linalg.cosm(a / 30),
+    lambda a: linalg.polar(a)[0],
+    lambda a: linalg.orth(a[..., :2]) ** 2,
+    lambda a: linalg.pinv(a),
+    lambda a: linalg.solve_sylvester(a, PD, a),
+    lambda a: linalg.solve_continuous_lyapunov(a, a),
+    lambda a: linalg.toeplitz(a[..., 0]),
+    lambda a: linalg.solve_toeplitz(a[0, 0], B),
+    lambda a: linalg.block_diag(a[0], a[1]),
+    lambda a: linalg.norm(a, axis=(1, 2)),
+]
+
+
+@pytest.mark.parametrize("f", BATCHED, ids=map(str, range(len(BATCHED))))
+def test_batches_of_matrices(f: Any) -> None:
+    expected = np.asarray(f(BATCH))
+    found = jit(f, compile="never")(BATCH)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    assert np.asarray(found).dtype == expected.dtype
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.complex64])
+def test_dtypes_are_scipys(dtype: Any) -> None:
+    a = np.round(PD * 2).astype(dtype)
+    for f in (
+        *(linalg.cholesky, linalg.inv, linalg.det, linalg.expm, linalg.sqrtm, linalg.eigvals),
+        lambda a: linalg.solve(a, B),
+        lambda a: linalg.lu(a)[2],
+        lambda a: linalg.solve_toeplitz(a[0], B),
+        lambda a: linalg.block_diag(a, a),
+    ):
+        expected, found = f(a), jit(lambda a, f=f: f(a), compile="never")(a)
+        assert np.asarray(found).dtype == np.asarray(expected).dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_at_all() -> None:
+    empty, none = np.zeros((0, 0)), np.zeros(0)
+    for f, x in (
+        (linalg.cholesky, empty),
+        (linalg.inv, empty),
+        (linalg.det, empty),
+        (linalg.expm, empty),
+        (linalg.lu, empty),
+        (lambda a: linalg.solve(a, none), empty),
+        (lambda a: linalg.lstsq(a, none)[0], empty),
+        (lambda a: linalg.qr(a)[1], np.zeros((0, 2))),
+        (linalg.svdvals, np.zeros((0, 2))),
+    ):
+        found, expected = jit(lambda x, f=f: f(x), compile="never")(x), f(x)
+        for one, other in zip([*np.atleast_1d(found)], [*np.atleast_1d(expected)], strict=True):
+            assert np.shape(one) == np.shape(other)
+
+
+WRONG: list[tuple[Callable[..., Any], Any]] = [
+    (lambda a: linalg.cholesky(a), -PD),
+    (lambda a: linalg.cholesky(a), np.full((3, 3), np.nan)),
+    (lambda a: linalg.solve(a, B), np.ones((3, 3))),
+    (lambda a: linalg.solve(a, B, assume_a="diagonal"), np.ones((3, 3)) - np.eye(3)),
+    (lambda a: linalg.solve_triangular(a, B), np.ones((3, 3)) - np.eye(3)),
+    (lambda a: linalg.solve_banded((1, 1), a, B), np.zeros((3, 3))),
+    (lambda a: linalg.solveh_banded(np.diagonal(a)[None], B), -PD),
+    (lambda a: linalg.inv(a), np.zeros((3, 3))),
+    (lambda a: linalg.solve_toeplitz(a[0], B), np.zeros((3, 3))),
+    (lambda a: linalg.solve_circulant(a[0], B), np.ones((3, 3))),
+    (lambda a: linalg.eigh(a, a)[0], -PD),
+    (lambda a: linalg.solve_continuous_are(A, B, a, np.eye(2)), A),
+    (lambda a: linalg.norm(a), np.full((3, 3), np.inf)),
+]
+
+
+@pytest.mark.parametrize(("f", "bad"), WRONG, ids=map(str, range(len(WRONG))))
+def test_failures_are_scipys_at_any_call(f: Any, bad: Any) -> None:
+    with pytest.raises((ValueError, np.linalg.LinAlgError)) as scipys:
+        f(bad)
+    df = grad(lambda a: np.sum(f(a)), compile="never")
+    assert np.all(np.isfinite(df(PD)))
+    with pytest.raises(scipys.type) as found:
+        df(bad)
+    assert str(found.value) == str(scipys.value)
+    assert np.all(np.isfinite(df(PD)))
+
+
+def test_wrong_arguments() -> None:
+    for f in (
+        lambda a: linalg.cholesky(a[:2]),
+        lambda a: linalg.solve(a, np.ones(2)),
+        lambda a: linalg.solve(a, B, assume_a="round"),
+        lambda a: linalg.solve_triangular(a, np.ones(2)),
+        lambda a: linalg.solve_banded((1, 2), a, B),
+        lambda a: linalg.eigh(a, subset_by_index=[2, 3]),
+        lambda a: linalg.qr(a, mode="half"),
+        lambda a: linalg.lstsq(a, np.ones(2)),
+    ):
+        with pytest.raises((ValueError, TypeError)) as scipys:
+            f(PD)
+        with pytest.raises(scipys.type) as found:
+            grad(lambda a, f=f: np.sum(f(a)), compile="never")(PD)
+        assert str(found.value) == str(scipys.value)
+
+
+def test_what_is_refused_says_what_to_use() -> None:
+    for f, words in (
+        (lambda a: linalg.schur(a)[0], "eig"),
+        (lambda a: linalg.qr(a, mode="raw")[1], "economic"),
+        (lambda a: linalg.pinv(a, atol=0.1), "only without atol"),
+        (lambda a: linalg.eig(a, left=True)[0], "only without left"),
+        (lambda a: linalg.solve_continuous_are(a, B, PD, np.eye(2), e=A), "only without e"),
+    ):
+        with pytest.raises(UnsupportedError, match=words):
+            grad(lambda a, f=f: np.sum(f(a)).real)(PD)
+
+
+def loss(length: Any, noise: Any) -> Any:
+    x = np.linspace(0, 4, 40)
+    K = np.exp(-0.5 * ((x[:, None] - x) / length) ** 2) + noise * np.eye(40)
+    factor = linalg.cho_factor(K, lower=True)
+    y = np.sin(3 * x)
+    return 0.5 * y @ linalg.cho_solve(factor, y) + np.sum(np.log(np.diagonal(factor[0])))
+
+
+def test_a_gaussian_process_is_compiled_and_solved_by_triangles() -> None:
+    compiled = grad(loss, (0, 1), compile="always")
+    found = compiled(0.8, 0.3)
+    np.testing.assert_allclose(found, grad(loss, (0, 1), compile="never")(0.8, 0.3), rtol=1e-9)
+    up, down = loss(0.8, 0.3 + 1e-6), loss(0.8, 0.3 - 1e-6)
+    assert found[1] == pytest.approx((up - down) / 2e-6, rel=1e-6)
+    assert "solve_lower" in compiled.tapes[0].source
+    assert "lu(" not in compiled.tapes[0].numpy_source
+
+
+def test_later_calls_with_other_shapes_and_values() -> None:
+    def f(a, b):
+        p, left, upper = linalg.lu(a)
+        return np.sum((p @ left) ** 2) + np.sum(np.cos(upper)) + np.sum(linalg.solve(a, b))
+
+    df = value_and_grad(f, (0, 1), compile="never")
+    for n in (3, 2, 4):
+        a, b = normal(n, n, seed=n) + np.eye(n), normal(n, seed=n)
+        for order in (np.arange(n), np.arange(n)[::-1]):  # rows are swapped otherwise
+            value, (da, _) = df(a[order], b)
+            assert value == pytest.approx(f(a[order], b), rel=1e-12)
+            e = 1e-6 * normal(n, n)
+            slope = f(a[order] + e, b) - f(a[order] - e, b)
+            assert 2 * np.sum(da * e) == pytest.approx(slope, rel=1e-5)
+
+
+def test_where_a_run_isnt_observed() -> None:
+    value, pullback = vjp(lambda a: linalg.solve(a, B, assume_a="pos"), PD)
+    np.testing.assert_allclose(value, linalg.solve(PD, B), rtol=1e-12)
+    expected = -np.linalg.solve(PD.T, np.ones((3, 2))) @ value.T
+    (found,) = pullback(np.ones((3, 2)))
+    np.testing.assert_allclose(
+        found + np.triu(found, 1).T,
+        np.triu(expected + expected.T) - np.diag(np.diagonal(expected)) + np.triu(found, 1).T,
+        rtol=1e-9,
+    )
+
+
+def test_the_matrix_functions_where_eigenvalues_are_negative_or_equal() -> None:
+    turned = np.array([[0.0, -1.0], [1.0, 0.0]])
+    negative = np.array([[-2.0, 0.3, 0.1], [0.2, -1.0, 0.4], [0.1, 0.5, 3.0]])
+    for f, a in (
+        (linalg.sqrtm, np.eye(3) * 2),
+        (linalg.logm, np.eye(3) * 2),
+        (linalg.sqrtm, negative),
+        (linalg.logm, negative),
+        (lambda a: linalg.fractional_matrix_power(a, 0.3), negative),
+        (linalg.logm, turned),
+        (linalg.expm, turned),
+        (linalg.cosm, np.zeros((2, 2))),
+    ):
+        check_gradient(lambda a, f=f: np.sum(np.real(f(a)) * (1 + a) + np.imag(f(a))), a)
+
+
+def test_a_captured_matrix_that_changes_is_followed() -> None:
+    held = PD.copy()
+    df = value_and_grad(lambda b: np.sum(linalg.solve(held, b)), compile="never")
+    b = B[:, 0]
+    for _ in range(3):
+        value, found = df(b)
+        assert value == pytest.approx(np.sum(scipy.linalg.solve(held, b)))
+        np.testing.assert_allclose(found, np.linalg.solve(held.T, np.ones(3)))
+        held *= 2
+    held[:] = 0
+    with pytest.raises(np.linalg.LinAlgError):
+        df(b)
+
+
+def test_of_arrays_that_the_function_makes() -> None:
+    """They are known as the program runs, and so is whether a matrix is singular."""
+
+    def f(x, k):
+        try:
+            return linalg.solve_triangular(np.tri(3, k=k), np.ones(3), lower=True) * x
+        except np.linalg.LinAlgError:
+            return x
+
+    x = np.array([0.3, 0.5, 0.8])
+    for k in (0, -1, 0):
+        np.testing.assert_array_equal(jit(f, compile="never")(x, k), f(x, k))

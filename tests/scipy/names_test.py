@@ -1,0 +1,229 @@
+"""Every public name of SciPy's modules that are followed is in one of four classes: docs/scipy.md
+says in which. Here each is held against what a call of it does. `make golden` rewrites the page.
+
+A derivative is held against differences, to second order where it is smooth; each call is played,
+and some are compiled. What is refused says what to use instead, and raises nothing of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import types
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.frontend.names_test import (
+    CLASSES,
+    DERIVATIVE,
+    EVALUATED,
+    REFUSED,
+    ZERO,
+    has_tracer,
+    observed,
+    wrapped,
+)
+
+from tapegrad import grad
+from tapegrad.errors import TapegradError
+from tapegrad.scipy.homes import HOMES
+from tapegrad.scipy.refusing import DEFAULT, advice_on, public
+from tapegrad.tracing.answers import look_for_modules, row_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "scipy.md"
+X = np.array([[0.91, 0.13, 0.38], [0.27, 0.84, 0.46], [0.62, 0.33, 0.77]])
+W = np.array([[0.71, 0.22, 0.18], [0.36, 0.95, 0.58], [0.41, 0.29, 0.66]])
+K = np.array([2, 0, 1])
+ALONG = np.cos(1.7 * np.arange(9.0).reshape(3, 3))
+
+NAMES = [(home, name) for home in HOMES for name, _ in public(home)]
+
+
+@cache
+def calls(home: str) -> dict[str, list[str]]:
+    """The lines of a module's file of calls, by names: `name: expression`; a name may have several.
+    One that isn't smooth at second order says so by `name!: expression`."""
+    text = importlib.import_module(f"tests.scipy.calls.{HOMES[home]}").CALLS
+    found: dict[str, list[str]] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, _, call = line.partition(": ")
+        found.setdefault(name.rstrip("!"), []).append(("!" if name[-1] == "!" else "") + call)
+    return found
+
+
+def calls_of(home: str, name: str) -> list[str]:
+    """The texts of calls: a ufunc without a line is called with `x`, `w`, ..., others with `x`."""
+    known = calls(home).get(name)
+    if known:
+        return known
+    module = home.rpartition(".")[2]
+    f = getattr(importlib.import_module(home), name)
+    look_for_modules()
+    row = row_of(f)
+    if row is not None and hasattr(row.by, "refuses"):
+        return [f"answer({module}.{name})(x)"]  # however it wants to be called
+    if isinstance(f, np.ufunc):
+        return [f"{module}.{name}({', '.join(['x', 'w', 'w + 1', 'x + w'][: f.nin])})"]
+    return [f"{module}.{name}(x)"]
+
+
+def answer(f: Any) -> Any:
+    """What answers calls of SciPy's function with traced values."""
+    row = row_of(f)
+    return lambda x: row.by(x) if has_tracer(x) else None  # type: ignore[union-attr]
+
+
+def function(home: str, text: str) -> Any:
+    """A function of the matrix x, of which s is an element; w and k are captured."""
+    names = {"np": np, "w": W, "k": K, home.rpartition(".")[2]: importlib.import_module(home)}
+    names["scipy"], names["answer"] = importlib.import_module("scipy"), answer
+    return eval(f"lambda x: (lambda s: {text.lstrip('!')})(x[0, 0])", names)
+
+
+def floats(result: Any) -> list[Any]:
+    """The arrays and numbers of a result that may have a derivative."""
+    if isinstance(result, (tuple, list)):
+        return [r for part in result for r in floats(part)]
+    if isinstance(result, types.SimpleNamespace):
+        return floats(list(vars(result).values()))
+    kind = getattr(result, "dtype", np.dtype(object)).kind
+    return [result] if isinstance(result, (float, complex)) or kind in "fc" else []
+
+
+def weighted(f: Any) -> Any:
+    """The sum of all numbers of a result, with weights."""
+
+    def total(x: Any) -> Any:
+        out: Any = 0.0
+        for r in floats(f(x)):
+            part = np.sum(np.cos(1.0 + np.arange(np.size(r)).reshape(np.shape(r))) * r)
+            out = out + (part.real + 0.5 * part.imag if np.iscomplexobj(part) else part)
+        return out
+
+    return total
+
+
+def slope_of(f: Any, x: Any, along: Any, h: float = 1e-4) -> Any:
+    """The central difference, extrapolated once."""
+    coarse, fine = [(f(x + d * along) - f(x - d * along)) / (2 * d) for d in (h, h / 2)]
+    return (4 * fine - coarse) / 3
+
+
+def far(found: Any, expected: Any, tolerance: float = 1e-6) -> str:
+    size = 1 + np.max(np.abs(expected), initial=0.0)
+    close = np.all(np.abs(found - expected) <= tolerance * size)
+    return "" if close else f"{found}, not {expected}"
+
+
+@cache
+def found(home: str, name: str, text: str) -> tuple[str, str]:
+    """The class of a call, and what is wrong or refused."""
+    f = function(home, text)
+    results: list[Any] = []
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            plain = f(X)
+        except Exception as error:
+            return "needs a call", f"{text}: {error!r}"
+        try:
+            observed(lambda x: (results.append(iter([f(x)])), 0.0)[1], X)
+        except TapegradError as error:
+            return REFUSED, str(error)
+        traced = next(results[0])
+        total = weighted(f)
+        if not floats(plain) or not (has_tracer(traced) or _is_traced(total)):
+            return EVALUATED if not has_tracer(traced) else ZERO, ""
+        value, gradient = _played(total)
+        wrong = far(value, total(X), 1e-12)
+        wrong = wrong or far(np.sum(gradient * ALONG), slope_of(total, X, ALONG))
+        if np.any(gradient) and not wrong and text[0] != "!":
+            first = grad(total, compile="never")
+            second = grad(lambda x: np.sum(ALONG * first(x)), compile="never")(X)
+            expected = slope_of(lambda x: np.sum(ALONG * first(x)), X, ALONG)
+            wrong = far(np.sum(second * ALONG), expected, 1e-5)
+    return DERIVATIVE if np.any(gradient) else ZERO, wrong
+
+
+def _played(total: Any) -> tuple[Any, Any]:
+    from tapegrad import value_and_grad
+
+    return value_and_grad(total, compile="never")(X)
+
+
+def _is_traced(total: Any) -> bool:
+    try:
+        return bool(np.any(grad(total, compile="never")(X)))
+    except TapegradError:
+        return False
+
+
+# ---- the page
+
+
+def table() -> dict[tuple[str, str], str]:
+    """Each name on the page, and its class."""
+    shown, home, of = {}, "", ""
+    for line in PAGE.read_text().splitlines():
+        heading = re.match(r"## `([\w.]+)`", line)
+        home = heading[1] if heading else home
+        of = next((c for c in CLASSES if line.startswith(f"**{c}")), of)
+        cells = line.split("|")
+        listed = cells[1] if len(cells) > 2 else line if line.startswith("`") else ""
+        for name in re.findall(r"`(\w+)`", listed):
+            shown[home, name] = of
+    return shown
+
+
+EACH = sorted({*NAMES, *table()}) if PAGE.exists() else NAMES
+
+
+@pytest.mark.parametrize(("home", "name"), EACH)
+def test_a_name_is_what_its_class_says(home, name, request):
+    if request.config.getoption("--update-golden"):
+        pytest.skip("the page is rewritten")
+    if (home, name) not in NAMES:
+        pytest.skip("not in this SciPy")
+    shown = table().get((home, name))
+    assert shown, f"{home}.{name} isn't in docs/scipy.md: give it a call, and run `make golden`"
+    for text in calls_of(home, name):
+        kind, words = found(home, name, text)
+        assert kind == shown, (text, words)
+        if kind == REFUSED:
+            assert "has no derivative rule" in words or advice_on(home, name) in words
+        else:
+            assert not words, text
+
+
+def rows(home: str) -> str:
+    """The part of the page about a module."""
+    kinds = {n: found(home, n, calls_of(home, n)[0])[0] for of, n in sorted(NAMES) if of == home}
+    parts = [f"## `{home}`"]
+    for of in CLASSES[:3]:
+        names = [f"`{name}`" for name in kinds if kinds[name] == of]
+        if names:
+            parts += [f"**{of}**", wrapped(names)]
+    refused: dict[str, list[str]] = {}
+    for name, kind in kinds.items():
+        if kind == REFUSED:
+            advice = advice_on(home, name)
+            own = "" if advice == DEFAULT else advice
+            refused.setdefault(own, []).append(f"`{name}`")
+    if refused:
+        lines = [f"| {', '.join(names)} | {advice} |" for advice, names in refused.items()]
+        parts += [f"**{REFUSED}**", "\n".join(["| | |", "|---|---|", *lines])]
+    return "\n\n".join(parts)
+
+
+START = "<!-- the names: made of tests/scipy/names_test.py -->"
+
+
+def test_the_page_is_up_to_date(request):
+    if request.config.getoption("--update-golden"):
+        before = PAGE.read_text().split(START)[0]
+        PAGE.write_text(f"{before}{START}\n\n" + "\n\n".join(map(rows, HOMES)) + "\n")
+    assert {pair for pair in table() if pair in NAMES} == {*NAMES}

@@ -1,0 +1,342 @@
+"""Distributions and statistics of scipy.stats, in traced programs: what the table of names doesn't
+hold. Values are SciPy's own at all edges, later calls follow what was changed, draws are SciPy's.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tapegrad import grad, trace, value_and_grad, vjp
+from tapegrad.errors import RandomnessError, UnsupportedError
+from tapegrad.scipy.stats.laws import laws
+
+SHAPES = {
+    "bernoulli": (0.3,),
+    "beta": (2.31, 0.627),
+    "betabinom": (5, 2.3, 0.63),
+    "betanbinom": (5, 9.3, 1.0),
+    "betaprime": (5.0, 6.0),
+    "binom": (5, 0.4),
+    "boltzmann": (1.4, 19),
+    "burr": (2.5, 1.3),
+    "burr12": (3.0, 2.0),
+    "chi": (7.8,),
+    "chi2": (5.5,),
+    "dgamma": (1.7,),
+    "dlaplace": (0.8,),
+    "dweibull": (2.07,),
+    "erlang": (3.0,),
+    "exponnorm": (1.5,),
+    "exponweib": (2.89, 1.95),
+    "f": (2.9, 8.8),
+    "fisk": (3.09,),
+    "foldnorm": (1.95,),
+    "gamma": (1.99,),
+    "genextreme": (-0.1,),
+    "gengamma": (4.42, 3.12),
+    "genlogistic": (0.41,),
+    "gennorm": (1.3,),
+    "genpareto": (0.1,),
+    "geom": (0.5,),
+    "gompertz": (0.947,),
+    "halfgennorm": (0.67,),
+    "hypergeom": (30, 12, 6),
+    "invgamma": (4.07,),
+    "invgauss": (0.6,),
+    "invweibull": (2.58,),
+    "johnsonsb": (0.43, 1.18),
+    "johnsonsu": (0.55, 2.25),
+    "laplace_asymmetric": (2.0,),
+    "loggamma": (0.41,),
+    "loglaplace": (3.25,),
+    "lognorm": (0.95,),
+    "logser": (0.6,),
+    "lomax": (2.88,),
+    "nakagami": (1.97,),
+    "nbinom": (4.5, 0.4),
+    "pareto": (2.62,),
+    "planck": (0.51,),
+    "poisson": (2.6,),
+    "powerlaw": (1.66,),
+    "randint": (2, 9),
+    "reciprocal": (0.01, 1.25),
+    "rice": (0.77,),
+    "skewcauchy": (0.5,),
+    "skewnorm": (1.4,),
+    "t": (4.74,),
+    "triang": (0.158,),
+    "truncexpon": (2.69,),
+    "truncnorm": (-1.1, 2.73),
+    "vonmises": (1.99,),
+    "vonmises_line": (1.99,),
+    "weibull_max": (2.87,),
+    "weibull_min": (1.79,),
+    "wrapcauchy": (0.3,),
+    "yulesimon": (3.0,),
+    "zipf": (3.2,),
+}
+FURTHER = [
+    ("beta", (1.0, 1.0)),
+    ("burr", (0.4, 2.5)),
+    ("gamma", (0.5,)),
+    ("genextreme", (0.0,)),
+    ("genextreme", (0.4,)),
+    ("gengamma", (2.0, -1.5)),
+    ("genpareto", (0.0,)),
+    ("genpareto", (-0.4,)),
+    ("powerlaw", (0.6,)),
+    ("skewnorm", (0.0,)),
+    ("t", (1e9,)),
+    ("t", (np.inf,)),
+    ("triang", (0.0,)),
+    ("triang", (1.0,)),
+    ("truncnorm", (-5.0, -2.0)),
+    ("truncnorm", (-np.inf, 1.0)),
+]
+CASES = [(law.name, SHAPES.get(law.name, ())) for law in laws()] + FURTHER
+LAWS = {law.name: law for law in laws()}
+# Where SciPy's own value is NaN at infinity, or what is left of a difference.
+APART = {
+    ("exponnorm", "pdf"): np.isinf,
+    ("exponnorm", "logpdf"): np.isinf,
+    ("f", "pdf"): np.isinf,
+    ("f", "logpdf"): np.isinf,
+    ("foldnorm", "logpdf"): lambda z: z > 30,
+    ("cosine", "logcdf"): lambda z: z < -3.1,
+    ("cosine", "logsf"): lambda z: z > 3.1,
+    ("laplace", "logpdf"): lambda z: np.abs(z) > 700,
+}
+
+
+def differs(found, wanted, apart=False):
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    if found.shape != wanted.shape:
+        return f"{found.shape} and {wanted.shape}"
+    with np.errstate(all="ignore"):
+        same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+        same |= np.abs(found - wanted) <= 1e-11 * (1e-3 + np.abs(wanted))
+    return "" if np.all(same | apart) else f"{found} and {wanted}"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "shapes"), CASES)
+def test_a_distribution_is_scipys_everywhere(name, shapes):
+    dist, law = getattr(stats, name), LAWS[name]
+    density = ("pmf", "logpmf") if law.discrete else ("pdf", "logpdf")
+    q = np.array([0.0, 1e-6, 0.01, 0.3, 0.5, 0.7, 0.99, 1.0, -1.0, 2.0, np.nan])
+    if law.discrete:
+        x, located = np.array([*np.arange(-3.0, 12.0), 2.5, np.nan, np.inf, -np.inf]), (1.0,)
+        z = x - 1.0
+    else:
+        low, high = map(float, dist.support(*shapes))
+        inner = np.asarray(dist.ppf(q[1:7], *shapes))
+        edges = [np.nextafter(e, to) for e in (low, high) for to in (-9.0, 9.0)]
+        z = np.array([*inner, low, high, *edges, -np.inf, np.inf, np.nan, -40.0, 40.0, 0.0, 1.0])
+        x, located = 2.0 * z + 0.25, (0.25, 2.0)
+        z = (x - 0.25) / 2.0
+    names = [
+        m for m in (*density, "cdf", "sf", "logcdf", "logsf") if law.has("cdf") or m in density
+    ]
+    if law.discrete:
+        names = [m for m in names if m in density or name not in ("binom", "nbinom", "poisson")]
+    quantiles = [m for m in ("ppf", "isf") if law.ppf]
+    of_shapes = [m for m in ("mean", "var", "entropy") if law.has(m)]
+
+    def all_of_it(x, q, *p):
+        along = [getattr(dist, m)(x, *p) for m in names]
+        along += [getattr(dist, m)(q, *p) for m in quantiles]
+        return along + [getattr(dist, m)(*p) for m in of_shapes]
+
+    p = [np.array([float(v)]) for v in (*shapes, *located)]
+    found, wanted = trace(all_of_it, x, q, *p)[0], all_of_it(x, q, *p)
+    for m, a, b in zip([*names, *quantiles, *of_shapes], found, wanted, strict=True):
+        apart = APART.get((name, m), lambda z: False)(z) if m in names else False
+        if name == "truncnorm" and m in ("logcdf", "logsf"):
+            apart = b < -30  # what is left of a difference, there and here
+        if name == "truncnorm" and m == "entropy":
+            apart = np.isinf(shapes[0])
+        assert not differs(a, b, apart), m
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*SHAPES])
+def test_bad_parameters_give_nan(name):
+    dist, law = getattr(stats, name), LAWS[name]
+    method = dist.logpmf if law.discrete else dist.logpdf
+    at = np.array([2.0 if law.discrete else 1.5])
+    for k in range(len(SHAPES[name])):
+        p = [np.array([float(s)]) for s in SHAPES[name]]
+        p[k] = np.array([-1.5, 0.0, np.nan])
+        assert not differs(trace(lambda x, *p: method(x, *p), at, *p)[0], method(at, *p))
+    if not law.discrete:
+        s = np.array([-1.0, 0.0, np.nan, 2.0])
+        found = trace(lambda x, s: method(x, *SHAPES[name], scale=s), at, s)[0]
+        assert not differs(found, method(at, *SHAPES[name], scale=s))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_outside_of_the_support_slopes_are_zero():
+    names = "gamma beta expon uniform pareto lognorm invgauss triang weibull_max genpareto rayleigh"
+    for name in names.split():
+        dist, shapes = getattr(stats, name), SHAPES.get(name, ())
+        x = np.array([-3.0, 7.0 if name == "weibull_max" else -2.0])
+        for of in (dist.logpdf, dist.pdf, dist.cdf, dist.sf):
+
+            def f(x, s, *p, of=of):
+                return np.sum(np.where(np.isfinite(x), of(x, *p, 0.5, s), 0.0))
+
+            inside = -4.0 if name == "weibull_max" else 0.9
+            found = grad(f, argnums=(0, 1), compile="never")(np.array([7.0, inside]), 2.0, *shapes)
+            assert np.all(np.isfinite(found[0])) and np.isfinite(found[1]), (name, of)
+            if name != "weibull_max":
+                slopes = grad(f, argnums=(0, 1), compile="never")(x, 2.0, *shapes)
+                assert not np.any(slopes[0]) and not slopes[1], (name, of)
+
+
+def same(g, f, *args):
+    value, _ = g(*args)
+    np.testing.assert_allclose(value, f(*args), rtol=1e-13)
+
+
+@pytest.mark.filterwarnings("ignore:.*was traced for three calls")
+def test_later_calls_follow_frozen_distributions_and_arrays():
+    y, loc, scale = np.linspace(0.1, 1, 4), np.array([0.1, 0.2, 0.3, 0.4]), [1.0, 2.0, 3.0, 4.0]
+    held = stats.norm(loc=loc, scale=2.0)
+
+    def f(x):
+        return held.logpdf(x).sum() + stats.norm.cdf(x, loc, scale).sum()
+
+    g = value_and_grad(f, compile="never")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it isn't traced each time
+        for _ in range(5):
+            same(g, f, y)
+    loc[1] = 5.0
+    same(g, f, y)
+    held.kwds["scale"] = 3.0
+    same(g, f, y)
+    held.kwds["loc"] = np.array([1.0, 2.0, 3.0, 4.0])
+    same(g, f, y)
+    scale[0] = 9.0
+    same(g, f, y)
+    held = stats.gamma(2.0, scale=1.5)
+    same(g, f, y)
+
+
+@pytest.mark.filterwarnings("ignore:.*was traced for three calls")
+def test_frozen_distributions_are_made_and_asked_in_a_program():
+    y, cov = np.linspace(0.1, 1, 4), np.diag([1.0, 2.0, 3.0, 4.0])
+    held = stats.multivariate_normal(np.zeros(4), cov)
+
+    def f(x, m):
+        plain, traced = stats.norm(0.5, scale=2.0), stats.norm(m, 2.0)
+        joint = stats.multivariate_normal(0 * x + m, cov)
+        made = traced.cdf(x).sum() + traced.interval(0.9)[0] + joint.logpdf(x)
+        return plain.logpdf(x).sum() + made + held.logpdf(x) + traced.stats("mv")[0]
+
+    g = value_and_grad(f, compile="always")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for shift in range(4):
+            same(g, f, y + shift, 0.3)
+    cov[0, 0] = 7.0
+    held.mean[1] = 2.0
+    same(g, f, y, 0.3)
+    value, pull = vjp(f, y, 0.3)
+    assert value == pytest.approx(f(y, 0.3))
+    np.testing.assert_allclose(pull(1.0)[0], g(y, 0.3)[1])
+
+
+def test_shapes_dtypes_and_keywords():
+    k = np.array([0, 2, 3], dtype=np.int32)
+    cases = [
+        (lambda x: stats.gamma.logpdf(x, a=2, scale=1.5), np.float32([0.5, 1.0])),
+        (lambda x: stats.norm.logpdf(x, [[0.0], [1.0]], [1.0, 2.0, 3.0]), np.ones(3)),
+        (lambda x: stats.norm.logpdf(x), np.zeros((0, 3))),
+        (lambda x: stats.norm.logpdf(x), 0.5),
+        (lambda x: stats.norm.pdf(0.3, loc=x), 0.5),
+        (lambda x: stats.norm.var(x, 2.0), np.ones(3)),
+        (lambda x: stats.poisson.logpmf(k, x, loc=-1), np.ones((2, 1))),
+        (lambda x: stats.binom.pmf(k=k, n=5, p=x), 0.3),
+        (lambda x: stats.norm.support(x), np.ones(2)),
+        (lambda x: stats.gamma(x, 2).stats("vs"), 0.5),
+        (lambda x: stats.norm.moment(2, x), 0.5),
+    ]
+    for f, x in cases:
+        found, wanted = trace(f, x)[0], f(x)
+        assert np.shape(found) == np.shape(wanted)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        assert np.asarray(found).dtype == np.float64
+
+
+def test_numbers_are_drawn_as_scipy_draws_them():
+    w = np.array([1.0, 2.0, 3.0, 4.0])
+    cases = [
+        lambda r, m: (stats.norm.rvs(m, 2.0, size=4, random_state=r) * w).sum(),
+        lambda r, m: stats.norm([m, 1.0], m).rvs(random_state=r).sum(),
+        lambda r, m: (stats.gamma.rvs(2.5, scale=m, size=4, random_state=r) * w).sum(),
+        lambda r, m: (stats.weibull_min.rvs(m, size=4, random_state=r) * w).sum(),
+        lambda r, m: m * stats.poisson(3.0).rvs(4, r).sum(),
+        lambda r, m: (stats.norm.rvs(m, 2.0, size=4, random_state=7) * w).sum(),
+    ]
+    for f in cases:
+        for make in (np.random.default_rng, np.random.RandomState):
+            r = make(3)
+            wanted = [f(r, 1.3) for _ in range(3)]
+            r = make(3)
+            g = value_and_grad(lambda m, f=f, r=r: f(r, m), compile="never")
+            found = [g(1.3) for _ in range(3)]
+            np.testing.assert_allclose([v for v, _ in found], wanted, rtol=1e-13)
+            slope = (f(make(3), 1.3 + 1e-6) - f(make(3), 1.3 - 1e-6)) / 2e-6
+            assert found[0][1] == pytest.approx(slope, rel=1e-6)
+
+
+class Own(stats.rv_continuous):
+    def _pdf(self, x):
+        return np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
+
+
+@pytest.mark.parametrize(
+    ("f", "error", "words"),
+    [
+        (lambda x: Own(name="own").logpdf(x).sum(), UnsupportedError, "a class of your own"),
+        (lambda x: stats.norm.fit(x)[0], UnsupportedError, "fit of scipy.stats.norm"),
+        (lambda x: stats.beta.fit(x)[0], UnsupportedError, "Minimise"),
+        (lambda x: stats.kappa4.logpdf(x, 0.1, 0.2).sum(), UnsupportedError, "NumPy's functions"),
+        (lambda x: stats.poisson.ppf(x, 2.0).sum(), UnsupportedError, "no formula"),
+        (lambda x: stats.gamma.rvs(x)[0], RandomnessError, "standard_gamma"),
+        (lambda x: stats.vonmises.rvs(x)[0], UnsupportedError, "rvs of scipy.stats.vonmises"),
+        (lambda x: stats.skew(x, nan_policy="omit"), UnsupportedError, "nan_policy"),
+        (lambda x: stats.multivariate_normal.cdf(x), UnsupportedError, "cdf"),
+        (lambda x: stats.norm.logpdf(x, 0, 1, 2).sum(), TypeError, "positional"),
+        (lambda x: stats.dirichlet.logpdf(x, x), ValueError, "simplex"),
+    ],
+)
+def test_what_has_no_formula_is_refused_by_its_name(f, error, words):
+    with pytest.raises(error, match=words):
+        grad(f, compile="never")(np.array([0.3, 0.5, 0.9]))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("skew(x, axis=(0, 1))", "kurtosis(x, 1, False, False)", "tvar(x, (0.2, 1.8), axis=None)"),
+        *("hmean(x, keepdims=True)", "trim_mean(x, 0.2)", "sem(x, ddof=0)", "zscore(x, axis=None)"),
+        *("tsem(x)", "variation(x, 1, ddof=1)", "median_abs_deviation(x, scale='normal')"),
+        *("entropy(x, x + 1, axis=None)", "ttest_rel(x, x * x, alternative='greater')[1]"),
+        *("circstd(x, axis=-1)", "moment(x, [2, 3], axis=1)", "gmean(x, weights=x)"),
+    ],
+)
+def test_statistics_are_scipys(text):
+    f = eval(f"lambda x: stats.{text}", {"stats": stats})
+    rng = np.random.default_rng(0)
+    nans = np.array([[0.1, np.nan, 0.3], [0.2, 0.3, 0.5]])
+    for x in (rng.random((3, 4)), nans, rng.random((3, 4)).astype("f4"), np.ones((2, 2))):
+        found, wanted = trace(f, x)[0], f(x)
+        assert np.shape(found) == np.shape(wanted)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6 if x.dtype == "f4" else 1e-12)
