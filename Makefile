@@ -13,6 +13,9 @@ INSTALLED = .venv/.installed
 INSTALLED_BENCH = .venv/.installed-bench
 INSTALLED_DOCS = .venv/.installed-docs
 
+# The tests start many processes, each of which would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # How many programs `make fuzz` runs.
 PROGRAMS ?= 10000
 

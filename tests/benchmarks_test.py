@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import call
+import functions
 import growth
 import loops
 import run
@@ -108,6 +109,23 @@ def test_a_program_has_as_many_operations_as_its_table_says(family):
 
 def test_the_stages_of_compiling_are_timed():
     assert all(spent > 0 for spent in growth.stages_of_tapegrad(growth.FAMILIES[1], 1))
+
+
+def test_functions_are_measured():
+    """One of each kind, small; those that are listed have names of their own."""
+    small = [
+        functions.products("correlate", 20, "full"),
+        functions.search(5, 9),
+        functions.interpolation(5, 9, both=True),
+        functions.interpolation(5, 9, both=False, ordered=True),
+        functions.running("maximum.accumulate", (3, 4), 1),
+        functions.along(functions.entropy, 3, axis=0),
+    ]
+    for workload in small:
+        (row,) = loops.timed(workload, [Tapegrad()], "never", budget=0.01, limit=60.0)
+        assert not row.error and not row.wrong
+    names = [workload.name for workload in functions.workloads()]
+    assert len({*names}) == len(names)
 
 
 @pytest.mark.parametrize("loop", loops.LOOPS, ids=lambda loop: loop.name)

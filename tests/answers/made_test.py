@@ -13,7 +13,7 @@ import pytest
 import scipy.interpolate
 import scipy.linalg
 
-from tapegrad import errors, grad, trace, value_and_grad
+from tapegrad import errors, grad, jit, trace, value_and_grad
 
 X = np.array([0.5, 1.5, 2.0])
 COMPILE = pytest.mark.parametrize("compile", ["never", "always"])
@@ -481,3 +481,18 @@ def test_views_that_no_trace_follows():
 
     with pytest.raises(errors.ConversionError, match="assigned"):
         grad(filled)(X)
+
+
+OF_NUMBERS = [lambda x: math.exp(x), lambda x: math.hypot(1.0, x), lambda x: math.isfinite(x)]
+
+
+@pytest.mark.parametrize("f", OF_NUMBERS)
+def test_the_math_module_takes_no_array_that_numpy_makes_no_number_of(f):
+    def g(x):
+        try:
+            return f(x) * 1.0
+        except TypeError:
+            return 0.0
+
+    for x in (np.ones(1), np.ones((1, 1)), np.ones(3), np.array(1.0)):
+        assert jit(g, compile="never")(x) == g(x)

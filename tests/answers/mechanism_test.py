@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import subprocess
 import sys
 import threading
 import types
@@ -353,3 +354,17 @@ def test_later_calls():
     finally:
         globals()["exp"] = held
     assert derived.cache_info().traces == 2
+
+
+def test_modules_that_are_imported_meanwhile():
+    """NumPy's own and Cython's look at NumPy's names when they are first imported."""
+    program = (
+        "import sys, numpy as np, tapegrad\n"
+        "def f(x):\n"
+        "    import numpy.ma, scipy.linalg, scipy.interpolate, scipy.ndimage\n"
+        "    return np.sum(np.zeros(3) + x * numpy.ma.arange(3).data)\n"
+        "assert 'numpy.ma' not in sys.modules\n"
+        "print(*tapegrad.vjp(f, 2.0)[1](1.0))\n"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.stdout == "3.0\n", found.stderr

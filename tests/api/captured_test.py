@@ -105,6 +105,18 @@ def test_an_array_that_the_function_fills_while_it_is_in_use_is_an_error():
     np.testing.assert_array_equal(grad(lambda x: f(x, np.zeros(2)))(X), [1.0, 0.0])
 
 
+def test_an_array_whose_shape_is_set_while_it_is_in_use_is_an_error():
+    def f(x, again):
+        rows = np.loadtxt(["0 1", "1 0"]).astype(int)
+        y = x[rows].sum()
+        rows.shape = 4
+        return y + (x[rows].sum() if again else 0.0)
+
+    for again in (False, True):
+        with pytest.raises(TraceError, match="was set in place while f ran"):
+            grad(f)(X, again)
+
+
 def test_an_array_that_was_filled_before_its_use_is_fine():
     def f(x):
         buffer = np.zeros(2)

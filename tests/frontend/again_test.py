@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -98,6 +101,29 @@ def test_one_place_sees_operands_of_all_kinds(first: Any) -> None:
         return total
 
     same(f, first)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_numbers_of_pythons_that_stand_for_an_arrays(dtype: type) -> None:
+    """An element of a float64 array as a number of Python's has the type of that element on the
+    tape, and doesn't widen what it meets."""
+    others = [np.float32(1.5), np.float64(1.5), 0.3, 2, np.ones(2, np.float32)]
+    operators = [operator.mul, operator.sub, np.add, np.maximum, operator.truediv]
+
+    def f(x: Any) -> Any:
+        y = x.item()
+        numbers = [x, y, np.float32(1.0) * x, y * 1.0, np.float64(y), x.tolist() + 1, np.abs(y)]
+        return [
+            (apply(other, number), apply(number, other))
+            for apply in operators
+            for other in others
+            for number in numbers
+        ]
+
+    for x in (dtype(0.7), dtype(0.9)):
+        for found, wanted in zip(trace(f, x)[0], f(x), strict=True):
+            for a, b in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(a, b, strict=True)
 
 
 def test_one_place_sees_arrays_of_all_shapes() -> None:
@@ -318,3 +344,31 @@ def numerical(f: Callable[..., Any], x: Any, h: float = 1e-6) -> Any:
         step[k] = h
         found[k] = (f((x + step)[()]) - f((x - step)[()])) / (2 * h)
     return found[()]
+
+
+def test_an_interrupt_leaves_nothing_half_made():
+    """Nor finds another thread anything that is."""
+    x = np.linspace(0.1, 0.5, 3)
+
+    def f(x):
+        return np.sin(-(2.0 * x) + x)
+
+    for k in itertools.count(1):
+        fresh = FunctionType(f.__code__.replace(), globals())  # at other places
+        events = iter(range(1, k + 1))
+
+        def strike(frame, what, _, k=k, events=events):
+            if frame.f_code.co_filename == again.__file__ and next(events) == k:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        sys.setprofile(strike)
+        try:
+            trace(fresh, x)
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        np.testing.assert_array_equal(trace(fresh, x)[0], f(x))
+    assert k > 50

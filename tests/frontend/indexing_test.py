@@ -54,6 +54,8 @@ CASES = [
     lambda x: x[[0, -1], ...],
     lambda x: x[(0, 2),],
     lambda x: x[[]],
+    lambda x: x[[[], []]],
+    lambda x: x[([[]], 0)],
     lambda x: x[np.array([], int)],
     lambda x: x[J],
     lambda x: x[:, I],

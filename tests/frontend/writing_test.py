@@ -339,6 +339,9 @@ READ_ONLY = [
     lambda x: x.__setitem__([0, 9], 1.0),
     lambda x: (x > 0).__iadd__(0.5),
     lambda x: np.ones_like(x, dtype=int).__itruediv__(2),
+    lambda x: np.maximum.at(x[0, 0], 0, 1.0),
+    lambda x: np.add.at(x[0, 0], 0, 1.0),
+    lambda x: np.add.at([*x[0, 0]], 0, x[0, 0]),
 ]
 
 

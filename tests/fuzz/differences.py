@@ -30,6 +30,8 @@ def real_leaves(call: Call, wrt: Sequence[int]) -> list[Any]:
 
 def direction_of(leaf: Any, rng: np.random.Generator) -> np.ndarray:
     direction = rng.standard_normal(np.shape(leaf))
+    if np.iscomplexobj(leaf):
+        direction = direction + 1j * rng.standard_normal(np.shape(leaf))
     if 0 in getattr(leaf, "strides", ()):  # repeated rows stay equal: apart, they'd be a kink
         direction = np.broadcast_to(direction[:1], direction.shape)
     return direction
@@ -41,7 +43,8 @@ def along(loss: Callable[..., Any], call: Call, wrt: Sequence[int], k: int, dire
     def at(step: float) -> float:
         args = list(call.args())
         leaves, structure = flatten(tuple(args[j] for j in wrt))
-        moved = np.asarray(leaves[k] + step * direction, np.float64)
+        moved = np.asarray(leaves[k] + step * direction)
+        moved = moved.astype(np.complex128 if moved.dtype.kind == "c" else np.float64)
         leaves[k] = as_it_was(moved, leaves[k])
         for j, arg in zip(wrt, unflatten(structure, leaves), strict=True):
             args[j] = arg
@@ -55,6 +58,8 @@ def as_it_was(x: np.ndarray, like: Any) -> Any:
     """`x` as the kind of number or array that another is, laid out as that is."""
     if type(like) is float:
         return float(x)
+    if type(like) is complex:
+        return complex(x)
     if isinstance(like, np.generic):
         return x[()]
     return laid_out(x, like)

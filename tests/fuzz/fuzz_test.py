@@ -7,23 +7,14 @@ those that fail are counted, and the first few made short and printed. They belo
 
 from __future__ import annotations
 
-import random
-import sys
-from collections import Counter
-from functools import partial
-
 import pytest
+from tests.fuzz.campaign import PARTS, run
 from tests.fuzz.growing import grow
-from tests.fuzz.programs import Program
-from tests.fuzz.properties import COMPARED, check
-from tests.fuzz.shrinking import likeness, shrunk
-from tests.fuzzing import EXAMPLES, FIRST, NEW
+from tests.fuzz.plain import grow_plain
+from tests.fuzz.properties import Effort
+from tests.fuzzing import EXAMPLES, NEW
 
 from tapegrad.optimize import repetition
-
-PARTS = 40 if EXAMPLES >= 4000 else 4  # tests that share the programs, for several processes
-ENOUGH, MANY = 12, 100  # programs that say something about their shares, and that say much
-SHOWN = 6  # failures that are made short, of each part
 
 # Of how many programs at least something is compared, rather than skipped or refused: played and
 # compiled, first and second derivatives; in a call with other shapes, dtypes, kinds and layouts of
@@ -50,6 +41,23 @@ REACHED_OF_MANY = {
     "layouts": 0.12,
     "state": 0.15,
 }
+# The same of those that make arrays, draw random numbers and so on. A flip is a trace anew for
+# arguments of the same types.
+PLAIN = {"played": 0.7, "gradient": 0.7, "second": 0.2, "shapes": 0.25, "state": 0.2, "draws": 0.2}
+PLAIN_OF_MANY = {
+    "played": 0.85,
+    "gradient": 0.85,
+    "second": 0.25,
+    "shapes": 0.4,
+    "dtypes": 0.3,
+    "kinds": 0.15,
+    "layouts": 0.15,
+    "state": 0.35,
+    "draws": 0.35,
+    "complex": 0.3,
+    "flips": 0.05,
+}
+HALF = Effort(compiled=0.5 if NEW else 0.2)
 
 
 @pytest.fixture
@@ -63,56 +71,9 @@ def rolled(part, monkeypatch):
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_programs(part, rolled, record_property, capfd):
-    first = random.SystemRandom().getrandbits(40) if NEW and FIRST is None else FIRST or 0
-    reached: Counter[str] = Counter()
-    failures: list[tuple[int, Program, Exception]] = []
-    seeds = range(first + part, first + max(EXAMPLES, PARTS), PARTS)
-    for seed in seeds:
-        program = grow(random.Random(seed))
-        try:
-            tally = check(program, seed)
-        except Exception as error:  # counted: the others run all the same
-            failures.append((seed, program, error))
-            with capfd.disabled():  # at once: a long run may be stopped before its report
-                print(f"\nTAPEGRAD_FUZZ_SEED={seed}: {likeness(error)}", file=sys.stderr)
-            continue
-        reached.update({word.split(":")[0] for word in tally if word.endswith(COMPARED)})
-    record_property("programs", len(seeds))
-    record_property("reached", dict(reached))
-    assert not failures, report(failures, len(seeds))
-    if len(seeds) < ENOUGH:
-        return
-    wanted = REACHED_OF_MANY if len(seeds) >= MANY else REACHED
-    short = {word: part for word, part in wanted.items() if reached[word] < part * len(seeds)}
-    assert not short, f"of {len(seeds)} programs too few are compared: {reached}, below {short}"
+    run(grow, Effort(), part, EXAMPLES, (REACHED, REACHED_OF_MANY), record_property, capfd)
 
 
-def failure_of(program: Program, seed: int) -> Exception | None:
-    """How a program fails that NumPy runs."""
-    call = program.call(0)
-    try:
-        f = program.function()
-        call.enter(f)
-        f(*call.args())
-    except Exception:
-        return None
-    try:
-        check(program, seed)
-    except Exception as error:
-        return error
-    return None
-
-
-def report(failures: list[tuple[int, Program, Exception]], count: int) -> str:
-    """The failures, one of a kind made short."""
-    kinds: dict[str, list[tuple[int, Program, Exception]]] = {}
-    for failure in failures:
-        kinds.setdefault(likeness(failure[2]), []).append(failure)
-    texts = [f"{len(failures)} of {count} programs fail, in {len(kinds)} ways"]
-    for k, same in enumerate(kinds.values()):
-        seed, program, error = same[0]
-        if k < SHOWN:
-            program, error = shrunk(program, partial(failure_of, seed=seed), error)
-        seeds = ", ".join(str(seed) for seed, *_ in same[:5])
-        texts.append(f"{len(same)} like this one, of seeds {seeds}:\n\n{program}\n\n{error!r}")
-    return "\n\n".join(texts)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_programs_of_plain_numpy(part, rolled, record_property, capfd):
+    run(grow_plain, HALF, part, EXAMPLES // 2, (PLAIN, PLAIN_OF_MANY), record_property, capfd)

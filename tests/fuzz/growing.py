@@ -20,7 +20,7 @@ from tests.fuzz import values
 from tests.fuzz.holes import HOLES, KINDS, MAIN, ONCE, writable
 from tests.fuzz.productions import BLOCKS, CHAINED, INPUTS, LENGTHS, STEPS
 from tests.fuzz.programs import MOST_ELEMENTS, TAB, Program
-from tests.fuzz.states import PLACES, enter
+from tests.fuzz.states import PLACES
 
 from tapegrad.core.trees import flatten
 
@@ -81,7 +81,7 @@ class Grower:
             for x in flatten(captured)[0]:
                 if isinstance(x, np.ndarray):
                     x.flags.writeable = False  # a program that writes to them is an error
-            enter(f, {**captured, "Locals": Locals})
+            call.enter(f, Locals=Locals, **captured)
             with np.errstate(all="ignore"):
                 env = f(*call.args())
             found.append({**captured, **env.names} if isinstance(env, Locals) else None)
@@ -161,19 +161,28 @@ class Grower:
             return
         for k in range(1 + self.rng.randrange(3) + self.rng.randrange(3)):
             text = self.rng.choice(INPUTS[0] if k == 0 else self.rng.choice(INPUTS))
-            while "SHAPE" in text:
-                text = text.replace("SHAPE", str(self.rng.choice(values.SHAPES)), 1)
+            text = self.shaped(text)
             text = text.replace("number()", "reals(())") if self.single else text
             text = text if self.single else text.replace(", np.float32", "")
-            name = self.fresh("x")
-            if k > 0 and self.chance(0.4):
-                self.captured[name] = text
-                self.places[name] = self.rng.choice([*PLACES])
-            else:
-                self.arguments[name] = text
+            name = self.give(text, captured=k > 0 and self.chance(0.4))
             if text[0] in "{[(":
                 parts = f"{name}['a'], {name}['b']" if text[0] == "{" else name
                 self.lines += (f"{name}a, {name}b = {parts}",)
+
+    def shaped(self, text: str) -> str:
+        while "SHAPE" in text:
+            text = text.replace("SHAPE", str(self.rng.choice(values.SHAPES)), 1)
+        return text
+
+    def give(self, text: str, captured: bool) -> str:
+        """The name of what is drawn so: an argument, or what is captured in some place."""
+        name = self.fresh("x")
+        if captured:
+            self.captured[name] = text
+            self.places[name] = self.rng.choice([*PLACES])
+        else:
+            self.arguments[name] = text
+        return name
 
     def result(self) -> str:
         """The line that returns a few of the values, the last real one first."""
@@ -295,12 +304,12 @@ def tame(x: Any) -> bool:
     if not isinstance(x, KINDS):
         return True
     x = np.asarray(x)
-    if x.dtype.kind not in "fiub" or x.dtype == np.float16:
+    if x.dtype.kind not in "fiubc" or x.dtype == np.float16:
         return False
     small = x.size <= MOST_ELEMENTS and x.ndim <= MOST_AXES
     if not small or x.size == 0 or x.dtype == bool:
         return small
-    return bool(np.all(np.isfinite(x))) and float(np.max(np.abs(x.astype(float)))) <= LARGEST
+    return bool(np.all(np.isfinite(x))) and float(np.max(np.abs(x).astype(float))) <= LARGEST
 
 
 def grow(rng: random.Random, longest: int = 8) -> Program:

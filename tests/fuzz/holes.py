@@ -19,6 +19,10 @@ def whole(x: Any) -> bool:
     return np.asarray(x).dtype.kind in "iu"
 
 
+def imaginary(x: Any) -> bool:
+    return np.asarray(x).dtype.kind == "c"
+
+
 def writable(x: Any) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # broadcast arrays, which won't be soon
@@ -34,6 +38,9 @@ MAIN: dict[str, Callable[[Any], bool]] = {
     "i": lambda x: whole(x) and np.ndim(x) > 0,
     "b": lambda x: isinstance(x, (np.ndarray, np.bool_)) and x.dtype == bool,
     "n": lambda x: whole(x) and np.ndim(x) == 0,
+    "z": imaginary,
+    "zv": lambda x: imaginary(x) and np.ndim(x) > 0,
+    "zu": lambda x: imaginary(x) and np.ndim(x) == 1,
 }
 
 
@@ -213,6 +220,10 @@ HOLES: dict[str, Callable[[Any], str | None]] = {
     "v2": named(MAIN["v"]),
     "u2": named(MAIN["u"]),
     "i2": named(MAIN["i"]),
+    "z2": named(MAIN["z"]),
+    "g": other(lambda x: isinstance(x, np.random.Generator)),
+    "rs": other(lambda x: isinstance(x, np.random.RandomState)),
+    "many": lambda hole: hole.one_of("3", "4", "12"),
     "y": broadcasting,
     "s": scalar,
     "c": flags_like,
@@ -243,4 +254,4 @@ HOLES: dict[str, Callable[[Any], str | None]] = {
     "counter": lambda hole: f"k{hole.grower.count}",
 }
 
-ONCE = {"fn", "out"}  # filled alike wherever a line has them
+ONCE = {"fn", "out", "many", "g", "rs"}  # filled alike wherever a line has them

@@ -8,6 +8,8 @@ text for that argument.
 from __future__ import annotations
 
 import linecache
+import math
+import random
 import types
 import zlib
 from collections.abc import Callable
@@ -52,8 +54,11 @@ class Call:
 
     def enter(self, f: Callable[..., Any], **more: Any) -> None:
         """Put what is captured in its places: by turns bound anew and written into what is
-        there."""
+        there. Streams of random numbers begin anew."""
         states.enter(f, {**self.captured(), **more}, anew=self.seed % 2 == 0)
+        if self.program.draws:
+            np.random.seed(self.seed + 7)
+            random.seed(self.seed)
 
     def __str__(self) -> str:
         base = f"seed {self.seed}, other {self.what}"
@@ -78,6 +83,11 @@ class Program:
     @property
     def text(self) -> str:
         return states.text(list(self.arguments), self.lines, self.places)
+
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers."""
+        return "random" in str(self) or "generator" in str(self)
 
     @property
     def wide(self) -> Program:
@@ -115,7 +125,8 @@ class Program:
         text = self.text
         file = f"<program {zlib.crc32(text.encode()):08x}>"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        return states.function(text, file, {"np": np, "linalg": linalg}, self.places)
+        names = {"np": np, "linalg": linalg, "math": math, "random": random}
+        return states.function(text, file, names, self.places)
 
 
 @cache

@@ -8,7 +8,9 @@ does tapegrad.
 
 from __future__ import annotations
 
+import copy
 import random
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,6 +23,7 @@ from tests.fuzz.differences import AMPLIFIED, along, direction_of, real_leaves, 
 from tests.fuzz.programs import Call, Program
 from tests.fuzz.rounding import JUMP, compare, narrow, runs, spread, unit
 from tests.fuzz.states import held
+from tests.fuzz.streams import assert_left
 from tests.fuzz.variations import PLAIN, calls_of
 
 from tapegrad import grad, jit, trace, value_and_grad
@@ -31,6 +34,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.pipeline import optimized
 from tapegrad.tracing.run import plain_value, trace_function
 
+DIFFERENTIABLE = (np.float32, np.float64, np.complex128)
 COMPARED, SKIPPED, REFUSED, RAISED = "compared", "skipped", "refused", "raised"
 
 
@@ -55,9 +59,12 @@ def refused(error: Exception) -> bool:
         "would be truncated",
         "float16",
         "was written to while",
+        "was set in place while",
         "converted to a plain Python float",
         "may have reached it",
         "a traced scalar does not support item assignment",
+        "of complex numbers NumPy's alone can be traced",
+        "of complex numbers isn't supported",
     ]
     return any(w in str(error) for w in words)
 
@@ -91,7 +98,7 @@ def check(program: Program, seed: int, effort: Effort | None = None) -> Counter[
         expected = [_expected(plain, call) for call in calls]
         alone = "always" if chance[5] < effort.without_gradient * effort.compiled else "never"
         check_values(program, calls, expected, alone, rng, tally)
-        if chance[4] < effort.passes:
+        if chance[4] < effort.passes and not program.draws:
             check_passes(program, tally)
         ways = dict.fromkeys(range(len(calls)), "never")
         if chance[0] < effort.compiled:
@@ -108,7 +115,7 @@ def check(program: Program, seed: int, effort: Effort | None = None) -> Counter[
 def _expected(plain: Any, call: Call) -> Any:
     call.enter(plain)
     try:
-        return plain(*call.args())
+        return copy.deepcopy(plain(*call.args()))  # later calls write into what is captured
     except Exception as error:
         return Raised(error)
 
@@ -166,11 +173,14 @@ def check_values(
         if k == 0:
             outcome, found = answer(lambda: trace(f, *call.args())[0], wanted, call, "traced")  # noqa: B023
             if outcome == COMPARED:
+                assert_left(call, f, "traced")
                 compare(found, wanted, rounding, unit(call.program), f"traced, {call}")
+                call.enter(f)
         g.compile = compile if call in calls[:1] else "never"
         how = "played" if g.compile == "never" else "compiled"
         outcome, found = answer(lambda: g(*args), wanted, call, how)  # noqa: B023
         if outcome == COMPARED:
+            assert_left(call, f, how)
             outcome = compare(found, wanted, rounding, unit(call.program), f"{how}, {call}")
             assert_untouched(call, args, f, found)
         _count(tally, outcome, call, how)
@@ -234,7 +244,7 @@ def weights(x: Any) -> np.ndarray:
 
 
 def weighted_sum(results: Any) -> Any:
-    """A weighted sum of the real ones of the results."""
+    """A weighted sum of the real ones of the results, and of the parts of complex ones."""
     total = 0.0
     for x in flatten(results)[0]:
         if isinstance(x, (str, type(None))):
@@ -242,6 +252,9 @@ def weighted_sum(results: Any) -> Any:
         x = x if hasattr(x, "dtype") else np.asarray(x)
         if x.dtype.kind == "f":
             total = total + np.sum(weights(x) * x)
+        elif x.dtype.kind == "c":
+            by = weights(x)
+            total = total + np.sum(by * x.real) + np.sum((2 - by) * x.imag)
     return total
 
 
@@ -263,7 +276,7 @@ def real_arguments(program: Program) -> tuple[int, ...]:
     return tuple(
         k
         for k, text in enumerate(program.arguments.values())
-        if "reals" in text or "number" in text
+        if re.search("reals|number|complexes", text)
     )
 
 
@@ -271,8 +284,8 @@ def differentiable(call: Call, wrt: Sequence[int]) -> bool:
     args = call.args()
     leaves = flatten(tuple(args[k] for k in wrt))[0]
     return all(
-        type(x) in (float, np.ndarray) or isinstance(x, np.floating) for x in leaves
-    ) and all(np.asarray(x).dtype.newbyteorder("=") in (np.float32, np.float64) for x in leaves)
+        type(x) in (float, complex, np.ndarray) or isinstance(x, np.inexact) for x in leaves
+    ) and all(np.asarray(x).dtype.newbyteorder("=") in DIFFERENTIABLE for x in leaves)
 
 
 def check_gradient(
@@ -293,17 +306,24 @@ def check_gradient(
         derivative.compile = ways[k]
         how = f"gradient, {'compiled' if ways[k] == 'always' else 'played'}"
         wanted = wanted if differentiable(call, wrt) else Raised(TypeError("no derivative"))
+        traces = derivative.cache_info().traces
         outcome, found = answer(lambda: derivative(*args), wanted, call, how)  # noqa: B023
+        traced = derivative.cache_info().traces > traces
         if outcome == COMPARED:
             (_, results), gradients = found
             rounding = partial(runs, call, lambda f, call=call: f(*call.args()))
             by = unit(call.program)
+            assert_left(call, f, how)
             outcome = compare(results, wanted, rounding, by, f"{how}, {call}, the results")
             assert_like(gradients, tuple(args[j] for j in wrt), f"{how}, {call}")
             assert_untouched(call, args, f, gradients)
             slopes = _compare_slopes(call, wrt, weighted, gradients, how)
             outcome = slopes if outcome == COMPARED else outcome
-        _count(tally, outcome, call, "gradient", *(["compiled"] if ways[k] == "always" else []))
+        more = ["compiled"] if ways[k] == "always" else []
+        more += ["flips"] if traced and k and types_of(call) == types_of(calls[0]) else []
+        more += ["draws"] if program.draws else []
+        more += ["complex"] if outcome == COMPARED and has_complex((found, args)) else []
+        _count(tally, outcome, call, "gradient", *more)
 
 
 def check_second(
@@ -332,6 +352,7 @@ def check_second(
         how = f"second derivative, {compile} compiled"
         outcome, gradients = answer(lambda: derivative(*args), None, call, how)  # noqa: B023
         if outcome == COMPARED:
+            assert_left(call, f, how)
             assert_like(gradients, tuple(args[j] for j in wrt), f"{how}, {call}")
             outcome = _compare_slopes(call, wrt, loss_of, gradients, how)
         _count(tally, outcome, call, "second", *(["second compiled"] if compile != "never" else []))
@@ -351,20 +372,34 @@ def _projected(
         total = 0.0
         for x, alike in zip(flatten(gradient(*args))[0], repeated, strict=True):
             by = weights(x)
-            total = total + np.sum((np.broadcast_to(by[:1], by.shape) if alike else by) * x)
+            by = np.broadcast_to(by[:1], by.shape) if alike else by
+            total = total + np.sum(by * x.real)
+            if x.dtype.kind == "c":
+                total = total + np.sum((2 - by) * x.imag)
         return total
 
     return loss
 
 
+def types_of(call: Call) -> list[Any]:
+    """The types of all that a call is given, and how that lies in memory."""
+    leaves = flatten((call.args(), call.captured()))[0]
+    names = ("shape", "dtype", "strides")
+    return [(type(x), *[getattr(x, name, None) for name in names]) for x in leaves]
+
+
+def has_complex(tree: Any) -> bool:
+    return any(np.iscomplexobj(x) for x in flatten(tree)[0])
+
+
 def assert_like(gradients: Any, args: Any, what: str) -> None:
     """Gradients mirror their arguments."""
 
-    def types_of(tree: Any) -> list[Any]:
+    def like(tree: Any) -> list[Any]:
         arrays = map(np.asarray, flatten(tree)[0])
         return [(x.shape, x.dtype.newbyteorder("=")) for x in arrays]
 
-    if flatten(gradients)[1] != flatten(args)[1] or types_of(gradients) != types_of(args):
+    if flatten(gradients)[1] != flatten(args)[1] or like(gradients) != like(args):
         raise Wrong(f"{what}: gives the gradients {gradients!r} of {args!r}")
 
 
@@ -380,7 +415,13 @@ def _compare_slopes(
     wide_call = wide.call(call.seed)
     f = wide.function()
     wide_call.enter(f)
-    loss = loss_of(f)
+    differentiated = loss_of(f)
+
+    def loss(*args: Any) -> Any:
+        if wide.draws:
+            wide_call.enter(f)
+        return differentiated(*args)
+
     rng = np.random.default_rng(call.seed)
     outcome = COMPARED
     try:
@@ -395,8 +436,8 @@ def _compare_slopes(
         if found is None:
             outcome = SKIPPED
             continue
-        terms = np.asarray(g, np.float64) * direction
-        got = float(np.sum(terms))
+        terms = (np.asarray(g) * direction).real  # a gradient is df/dx - i df/dy
+        got = float(np.sum(terms, dtype=np.float64))
         allowed = found.truncation + AMPLIFIED * noise
         allowed += unit(call.program) * (1 + float(np.sum(np.abs(terms))))
         if abs(got - found.value) > allowed:
@@ -427,7 +468,7 @@ def _rounding_of_slopes(
 
     def projected(f: Callable[..., Any]) -> float:
         gradients = grad(loss_of(f), wrt, compile="never")(*call.args())
-        return float(np.sum(np.asarray(flatten(gradients)[0][k], np.float64) * direction))
+        return float(np.sum((np.asarray(flatten(gradients)[0][k]) * direction).real))
 
     wide_call = call.program.wide.call(call.seed)
     slopes = runs(call, projected)

@@ -12,6 +12,7 @@ from tests.frontend.check import assert_same
 
 from tapegrad import grad, jit, value_and_grad
 from tapegrad.errors import ArgumentError
+from tapegrad.optimize import repetition
 
 
 def check(f: Callable[..., Any], *calls: Sequence[Any], compile: str = "never") -> None:
@@ -760,3 +761,45 @@ def test_a_loop_whose_guards_alone_are_read():
         np.testing.assert_allclose(value, f(x, -0.3))
         expected = (f(x, -0.3 + 1e-6) - f(x, -0.3 - 1e-6)) / 2e-6
         np.testing.assert_allclose(slope, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("carries", [True, False])
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_a_nest_whose_inner_loops_only_look(carries, mode):
+    """Nothing leaves the inner loops, which have another number of rounds each time."""
+
+    def f(x, a):
+        for i in range(20):
+            for j in range(i):
+                if a[i, j] > 5.0:
+                    return x * 0.5
+            if carries:
+                x = x * 1.1 + 0.1
+        return x
+
+    df = value_and_grad(lambda x, a: np.sum(f(x, a)), compile=mode)
+    a = np.random.default_rng(0).normal(size=(20, 20))
+    other = a.copy()
+    other[15, 3] = 6.0
+    for given in (a, other, a):
+        value, slope = df(np.ones(2), given)
+        np.testing.assert_allclose(value, np.sum(f(np.ones(2), given)))
+        by = 0.5 if given is other else 1.0
+        rounds = (15 if given is other else 20) * carries
+        np.testing.assert_allclose(slope, by * 1.1**rounds * np.ones(2))
+
+
+def test_a_loop_that_breaks_and_leaves_rounds_out(monkeypatch):
+    for name, least in (("ROUNDS", 2), ("CALLS", 6), ("NUMPYS", 6)):
+        monkeypatch.setattr(repetition, name, least)
+
+    def f(x):
+        for k in range(60):
+            if np.sum(np.abs(x)) > 3:
+                break
+            if k % 2:
+                continue
+            x = x * 1.1 + 0.1
+        return x
+
+    check(f, *[[k / 10 * np.ones((1, 3))] for k in range(1, 12)])

@@ -45,9 +45,10 @@ def rounded(x: Any, by: float, seed: int) -> Any:
         return type(x)(rounded(value, by, seed) for value in x)
     if isinstance(x, float):
         return x * (1 + by * float(np.sin(seed * 1e6 * abs(x))))
-    if not hasattr(x, "dtype") or x.dtype.kind != "f":
+    if not hasattr(x, "dtype") or x.dtype.kind not in "fc":
         return x
-    moved = x * (1 + by * np.sin(seed * 1e6 * np.abs(stop_gradient(x)))).astype(x.dtype)
+    size = np.abs(stop_gradient(x))
+    moved = x * (1 + by * np.sin(seed * 1e6 * size)).astype(size.dtype)
     if isinstance(x, np.generic):
         return moved
     try:
@@ -77,7 +78,7 @@ def outputs(result: Any) -> list[np.ndarray]:
 
 def spread(arrays: Iterable[Any], center: Any) -> Any:
     """How far apart rounding takes each element."""
-    return SAFETY * np.max([np.abs(np.asarray(x, float) - center) for x in arrays], axis=0)
+    return SAFETY * np.max([np.abs(np.asarray(x) - center) for x in arrays], axis=0)
 
 
 def compare(
@@ -93,7 +94,7 @@ def compare(
             return "skipped"
         allowed = []
         for b, *moved in zip(outputs(expected), *map(outputs, others), strict=True):
-            bound = _last(b, by) + (spread(moved, b) if b.dtype.kind == "f" else 0.0)
+            bound = _last(b, by) + (spread(moved, b) if b.dtype.kind in "fc" else 0.0)
             if np.any(bound > JUMP * (1 + np.abs(b))):
                 return "skipped"
             allowed.append(bound)
@@ -103,7 +104,7 @@ def compare(
 
 def _last(x: np.ndarray, by: float) -> Any:
     """What the last sum alone may be off by."""
-    return by * np.max(np.abs(x), initial=1.0) if x.dtype.kind == "f" else 0.0
+    return by * np.max(np.abs(x), initial=1.0) if x.dtype.kind in "fc" else 0.0
 
 
 def _assert_equal(found: Any, expected: Any, allowed: Sequence[Any], what: str) -> None:
@@ -111,13 +112,17 @@ def _assert_equal(found: Any, expected: Any, allowed: Sequence[Any], what: str) 
     for a, b, bound in zip(outputs(found), outputs(expected), allowed, strict=True):
         if (a.shape, a.dtype) != (b.shape, _native(b.dtype)):
             raise AssertionError(f"{what}: {a!r}, not {b!r}")
-        if b.dtype.kind not in "fiub":
+        if b.dtype.kind not in "fiubc":
             assert np.array_equal(a, b), f"{what}: {a!r}, not {b!r}"
             continue
         with np.errstate(invalid="ignore"):
-            near = (a == b) | (np.abs(np.subtract(a, b, dtype=float)) <= bound)
+            near = (a == b) | (np.abs(np.subtract(a, b, dtype=_wide(b))) <= bound)
         near |= (a != a) & (b != b)
         assert np.all(near), f"{what}: {a!r}, not {b!r}, up to {bound}"
+
+
+def _wide(x: np.ndarray) -> type:
+    return complex if x.dtype.kind == "c" else float
 
 
 def _native(dtype: np.dtype) -> np.dtype:
@@ -128,6 +133,6 @@ def _native(dtype: np.dtype) -> np.dtype:
 def _is_like(expected: Any, other: Any) -> bool:
     """Whether rounding leaves the structure, the shapes, and all that isn't real as they are."""
     return flatten(expected)[1] == flatten(other)[1] and all(
-        (a.shape, a.dtype) == (b.shape, b.dtype) and (a.dtype.kind == "f" or np.array_equal(a, b))
+        (a.shape, a.dtype) == (b.shape, b.dtype) and (a.dtype.kind in "fc" or np.array_equal(a, b))
         for a, b in zip(outputs(expected), outputs(other), strict=True)
     )

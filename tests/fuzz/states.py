@@ -97,6 +97,8 @@ def enter(f: Callable[..., Any], values: Mapping[str, Any], anew: bool = True) -
         here = held(f, name)
         if not anew and _takes(here, value):
             here[...] = value
+        elif not anew and type(here) is type(value) is np.random.RandomState:
+            here.set_state(value.get_state())
         elif not anew and type(here) is type(value) is list:
             here[:] = value
         elif not anew and type(here) is type(value) is dict:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 # What draws takes a generator first; what is made of what was drawn doesn't.
-DRAWN = ["chosen", "flag", "flags", "indices", "number", "reals", "whole", "wholes"]
+DRAWN = ["chosen", "complexes", "flag", "flags", "generator", "indices", "number", "random_state"]
+DRAWN += ["reals", "whole", "wholes"]
 MADE = ["aligned_badly", "backwards", "by_columns", "frozen", "repeated", "strided", "swapped"]
 
 Rng = np.random.Generator
@@ -63,6 +64,22 @@ def reals(rng: Rng, shape: Any, dtype: Any = np.float64) -> Any:
     sign = np.where(rng.random(shape) < 0.4, -1.0, 1.0)
     x = np.asarray(sign * rng.uniform(0.2, 1.6, shape)).astype(dtype)
     return LAYOUTS[rng.integers(len(LAYOUTS))](x) if x.ndim else x
+
+
+def complexes(rng: Rng, shape: Any) -> Any:
+    """An array of complex numbers."""
+    return np.asarray(reals(rng, shape) + 1j * reals(rng, shape))
+
+
+def generator(rng: Rng) -> np.random.Generator:
+    """A generator of random numbers."""
+    kind = (np.random.PCG64, np.random.MT19937, np.random.Philox)[rng.integers(3)]
+    return np.random.Generator(kind(int(rng.integers(1000))))
+
+
+def random_state(rng: Rng) -> np.random.RandomState:
+    """One of the older kind."""
+    return np.random.RandomState(int(rng.integers(1000)))
 
 
 def flag(rng: Rng) -> bool:

@@ -15,7 +15,7 @@ from tests.fuzz import values
 from tests.fuzz.programs import Call, Program
 
 SEEDS = (0, 1, 2)
-ARRAY = re.compile(r"(reals|wholes|flags)\((\([\d, ]*\))(, np\.\w+)?\)")
+ARRAY = re.compile(r"(reals|wholes|flags|complexes)\((\([\d, ]*\))(, np\.\w+)?\)")
 PLAIN = "values"  # what a call is called that differs from the first in its numbers alone
 
 
@@ -120,12 +120,15 @@ def dtypes(text: str, rng: random.Random) -> str:
 NUMBERS = ["number()", "whole(1, 3)", "flag()", "np.float64(number())", "np.array(number())"]
 NUMBERS += ["np.int64(whole(1, 3))", "np.array(whole(1, 3))", "np.bool_(flag())", "None"]
 NUMBERS += ["np.float32(number())", "'1.5'", "reals((1,))", "[number()]"]
+DRAWN_FROM = ["generator()", "random_state()"]
 SCALAR = re.compile(r"number\(\)|whole\(\d, \d\)|flag\(\)|reals\(\(\)\)")
 
 
 def kinds(text: str, rng: random.Random) -> str:
     """Other kinds of numbers, lists for tuples and arrays, another function, None."""
     choices: list[str] = []
+    if text in DRAWN_FROM:
+        return rng.choice(DRAWN_FROM)
     if text[0] == "[":
         choices += [f"tuple({text})", text[:-1] + ", number()]", f"np.array({text}, dtype=object)"]
     elif text[0] == "(":

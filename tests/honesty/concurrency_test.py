@@ -133,8 +133,11 @@ def test_multiprocessing():
 
 # Where Ctrl-C strikes: a file, and a function in it, in the order of their turns.
 PLACES = [
+    ("tracing/observe/observer.py", "observed.__enter__"),
     ("tracing/run.py", "trace_function"),
     ("tracing/again.py", "universal.<locals>.apply"),
+    ("tracing/observe/observer.py", "observed.__exit__"),
+    ("tracing/observe/observer.py", "Observer.__exit__"),
     ("tracing/state.py", "State._generated"),
     ("differentiate/reverse.py", "reverse"),
     ("optimize/simplify.py", "simplify"),
@@ -179,12 +182,14 @@ def interrupt(file, function, event):
 @pytest.mark.parametrize(("file", "function"), PLACES)
 def test_an_interrupt(file, function, event, monkeypatch, tmp_path):
     """Ctrl-C while a derivative is traced, differentiated, optimised, looked for on disk, sent to
-    the compiler, waited for, linked or run -> the next calls are right"""
+    the compiler, waited for, linked or run -> the next calls are right, and followed by nobody"""
+    before = sys.gettrace()
     monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(tmp_path))
     x, scale = np.array([1.0, 2.0]), 3.0
     df = grad(lambda x: np.sum(np.sin(x) * scale), compile="always")
     with pytest.raises(KeyboardInterrupt), interrupt(file, function, event):
         df(x)
+    assert sys.gettrace() is before
     for at in (x, 2 * x):
         np.testing.assert_allclose(df(at), scale * np.cos(at), rtol=1e-14)
     np.testing.assert_array_equal(grad(lambda x: np.sum(x**2))(x), 2 * x)

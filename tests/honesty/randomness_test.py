@@ -310,6 +310,55 @@ def test_an_array_that_is_shuffled():
         held_against_numpy(f, rng)
 
 
+SHUFFLED = {
+    "shuffle": lambda r, x: r.shuffle(x),
+    "shuffle along an axis": lambda r, x: r.shuffle(x, axis=1),
+    "permutation along an axis": lambda r, x: r.permutation(x, axis=1),
+    "choice along an axis": lambda r, x: r.choice(x, 2, axis=1),
+    "Python's": lambda r, x: python_random.shuffle(x),
+}
+
+
+@pytest.mark.parametrize("name", SHUFFLED)
+def test_arrays_of_all_shapes_are_shuffled(name):
+    """an array without elements is shuffled, or one in a way that NumPy refuses -> as NumPy does"""
+
+    def f(x):
+        y = x * 1.0
+        try:
+            z = SHUFFLED[name](rng, y)
+        except (IndexError, TypeError, ValueError) as error:
+            return type(error).__name__
+        return y if z is None else z
+
+    for rng in (np.random.default_rng(0), np.random.RandomState(0)):
+        for shape in ((2, 0), (0, 2), (3, 2), (3,), (), (4, 1)):
+            x = np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape)
+            start = states([rng])
+            expected, end = f(x), states([rng])
+            put_back([rng], start)
+            np.testing.assert_array_equal(jit(f, compile="never")(x), expected)
+            assert all(map(randomness.same, states([rng]), end))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_pythons_draws_have_the_dtype_of_their_parameters(dtype):
+    """parameters of Python's draws are NumPy's -> what they are multiplied with isn't wider"""
+
+    def f(x):
+        found = [python_random.gauss(x, 0.5), python_random.uniform(0, x)]
+        found += [python_random.lognormvariate(x, 0.5)]
+        found += [python_random.paretovariate(x)] if x.dtype.kind == "i" else []
+        return [np.float32(2.0) * y for y in found]
+
+    x = dtype(2)
+    python_random.seed(2)
+    expected = f(x)
+    python_random.seed(2)
+    for got, wanted in zip(jit(f, compile="never")(x), expected, strict=True):
+        np.testing.assert_array_equal(got, wanted, strict=True)
+
+
 def test_parameters_that_numbers_jump_with():
     """a draw accepts and rejects, or counts, by a traced parameter -> refused"""
     rng = np.random.default_rng(0)
@@ -346,6 +395,22 @@ def test_derivatives_of_derivatives_draw_once():
     hessian = grad(lambda x: np.sum(grad(lambda x: np.sum(x**3 * rng.normal(size=2)))(x)))
     for row in draws:
         np.testing.assert_allclose(hessian(X), 6 * X * row, rtol=1e-14)
+
+
+def test_draws_that_are_written_to_in_derivatives_of_derivatives(mode):
+    """what is drawn is written to in a derivative of a derivative -> followed"""
+    rng = np.random.default_rng(0)
+    draws = np.random.default_rng(0).normal(size=(3, 2))
+
+    def f(x):
+        y = rng.normal(size=2)
+        y[:1] = x[1] ** 3
+        y[1:] *= x[0] ** 2
+        return y[0] + y[1]
+
+    hessian = grad(lambda x: np.sum(grad(f, compile=mode)(x)), compile=mode)
+    for row in draws:
+        np.testing.assert_allclose(hessian(X), [2 * row[1], 6 * X[1]], rtol=1e-14)
 
 
 def test_a_generator_without_a_seed():

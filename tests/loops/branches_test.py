@@ -242,3 +242,21 @@ def test_numbers_that_have_always_been_plain_stay_so_where_they_have_to(recwarn)
     derivative = value_and_grad(f, compile="never")
     for x in (*CALLS, CALLS[0]):
         assert derivative(x)[0] == pytest.approx(f(x))
+
+
+def test_a_call_by_keywords_before_and_one_of_a_method_inside():
+    """The names of the first's arguments aren't those of the second's."""
+
+    def f(x, rate):
+        row = np.sum(x[None] * rate, axis=0, keepdims=True)
+        out = np.zeros(len(x))
+        for k in range(len(x)):
+            if x[k] > 0:
+                out[k] = row.ravel()[k]
+            else:
+                out[k] = 0.5 * out[k - 1]
+        return np.sum(out * x)
+
+    derivative = value_and_grad(f, (0, 1), compile="never")
+    for x in USUAL:
+        held(f, derivative, x)

@@ -433,15 +433,14 @@ def test_few_rounds_stay(rounds, expected):
     assert loops(rolled(f, S)) == expected
 
 
-def test_loops_of_numpys_calls_are_longer(monkeypatch):
-    def f(x):
-        for _ in range(40):
+def test_loops_of_numpys_calls_are_longer():
+    def f(x, count):
+        for _ in range(count):
             x = np.sort(np.sin(x)) + 0.1
         return x
 
-    assert loops(rolled(f, V)) == []
-    monkeypatch.setattr(repetition, "NUMPYS", 64)
-    assert loops(rolled(f, V)) == [(40, 1)]
+    assert loops(rolled(lambda x: f(x, 40), V)) == []
+    assert loops(rolled(lambda x: f(x, 80), V)) == [(80, 1)]
 
 
 def counted_only(x, s):

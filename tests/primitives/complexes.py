@@ -32,6 +32,7 @@ from tapegrad.primitives.spectral import QR, PInv
 
 # What holds tapes is declared for the types of these: programs test it.
 HOLDING = {"call", "loop", "empty"}
+PLAIN = {"correlate", "cumlinear"}  # whose references take complex numbers, too
 SCALAR: dict[str, Callable[..., Any]] = {
     "add": lambda z, w: z + w,
     "sub": lambda z, w: z - w,
@@ -121,6 +122,8 @@ def _of(sample: Sample) -> Iterator[Sample]:
             yield replace(made, reference=found)
     elif name in MULTIPLIED:
         yield replace(made, reference=lambda *zs: MULTIPLIED[name](primitive, *zs))
+    elif name in PLAIN:
+        yield made
     elif name == "astype":
         return
     else:
@@ -273,6 +276,7 @@ def _transforms() -> Iterator[Sample]:
 
 
 OWN = {"lu", "pinv", "qr", "ranked", "sylvester", "expm", "logm", "sqrtm"}
+OWN |= {"sparse_product", "sampled", "sparse_solve", "expm_product"}
 
 
 def complex_samples() -> list[Sample]:

@@ -10,7 +10,7 @@ one formula; differences find every wrong formula, but only to some digits. So b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import FrozenInstanceError, is_dataclass, replace
 from typing import Any
@@ -42,7 +42,28 @@ EPS = np.finfo(float).eps
 
 
 def over(chosen: Sequence[Sample]) -> Any:
-    return pytest.mark.parametrize("sample", chosen, ids=str)
+    """A test of a sample runs over all those of a primitive, and says which of them failed: most
+    take less than to tell of a test."""
+    of: dict[str, list[Sample]] = {}
+    for sample in chosen:
+        of.setdefault(sample.primitive.name, []).append(sample)
+
+    def decorate(check: Callable[[Sample], None]) -> Any:
+        def test(name: str) -> None:
+            failed: dict[str, Exception] = {}
+            for sample in of[name]:
+                try:
+                    check(sample)
+                except Exception as error:
+                    failed[str(sample)] = error
+            for error in failed.values():
+                error.add_note("of " + "; ".join(failed))
+                raise error
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return pytest.mark.parametrize("name", of)(test)
+
+    return decorate
 
 
 def tape_of(sample: Sample, operands: Sequence[Any] | None = None) -> Tape:

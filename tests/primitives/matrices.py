@@ -9,10 +9,20 @@ import numpy as np
 from tests.primitives.samples import Sample, each_matrix, normal, regular
 
 from tapegrad.primitives.banded import BandedDefinite
+from tapegrad.primitives.cosines import Cosines
 from tapegrad.primitives.equations import DiscreteRiccati, Riccati, Stein, Sylvester
 from tapegrad.primitives.permuted import LUParts, Ranked, RowsInOrder
 from tapegrad.primitives.powers import Expm, Logm, Sqrtm
 from tapegrad.primitives.solving import LU
+from tapegrad.primitives.sparse import (
+    ExpmProduct,
+    Iterated,
+    Product,
+    RowByRow,
+    Rows,
+    Sampled,
+)
+from tapegrad.primitives.sparse import Solve as SparseSolve
 from tapegrad.primitives.toeplitz import ToeplitzSolve
 
 
@@ -20,6 +30,8 @@ def of_matrices() -> dict[type, list[Sample]]:
     square = [(3, 3), (1, 1), (2, 3, 3)]
     definite = [_definite(*s) for s in square]
     return {
+        Cosines: of_cosines(),
+        **of_sparse(),
         Sylvester: [
             Sample(Sylvester(), (regular(*a), _far(*b), normal(*q)), each_matrix(_by_columns))
             for a, b, q in [
@@ -101,6 +113,82 @@ def of_matrices() -> dict[type, list[Sample]]:
 UNORDERED = np.array([[0.1, 0.5], [2.0, 3.0], [0.3, 4.0]])
 
 
+def of_sparse() -> dict[type, list[Sample]]:
+    indices, starts = np.array([1, 0, 2, 2, 2]), np.array([0, 1, 3, 5])  # one stands twice
+    pattern, data, wide = (indices, starts), normal(5), np.array([0, 2, 4])
+
+    def dense(data: Any, indices: Any = indices, starts: Any = starts, n: int = 3) -> Any:
+        found = np.zeros((len(starts) - 1, n), data.dtype)
+        np.add.at(found, (np.repeat(np.arange(len(starts) - 1), np.diff(starts)), indices), data)
+        return found
+
+    def product(turned: bool) -> Any:
+        return lambda d, i, s, x: (dense(d, i, s).T if turned else dense(d, i, s)) @ x
+
+    def solved(turned: bool) -> Any:
+        return lambda d, i, s, b: np.linalg.solve(dense(d, i, s).T if turned else dense(d, i, s), b)
+
+    regular_data = data + np.array([3.0, 4.0, 0.0, 5.0, 0.0])
+    tight: Any = (("atol", 0.0), ("rtol", 1e-15))
+    rows = np.repeat(np.arange(3), np.diff(starts))
+    found: dict[type, list[Sample]] = {
+        Product: [
+            Sample(Product(shape, turned), (d, *at, x), product(turned), label=f"{shape}{turned}")
+            for shape, d, at in [
+                ((3, 3), data, pattern),
+                ((2, 3), data[:4], (indices[[0, 1, 2, 2]], wide)),
+            ]
+            for turned in (False, True)
+            for x in [normal(shape[not turned], 2)]
+        ],
+        Sampled: [
+            Sample(
+                Sampled((3, 3)),
+                (*pattern, normal(3, k), normal(3, k, seed=1)),
+                lambda i, s, u, v: np.array([u[r] @ v[c] for r, c in zip(rows, i, strict=True)]),
+                label=str(k),
+            )
+            for k in (1, 2)
+        ],
+        SparseSolve: [
+            Sample(
+                SparseSolve((3, 3), turned),
+                (regular_data, *pattern, normal(3, 2)),
+                solved(turned),
+                label=str(turned),
+            )
+            for turned in (False, True)
+        ],
+        Iterated: [
+            Sample(
+                Iterated((3, 3), turned, "gmres", tight),
+                (regular_data, *pattern, normal(3, 1), np.zeros((3, 1))),
+                lambda *of, turned=turned: (solved(turned)(*of[:4]), [0]),
+                smooth=False,
+                label=str(turned),
+            )
+            for turned in (False, True)
+        ],
+        ExpmProduct: [
+            Sample(
+                ExpmProduct((3, 3), turned),
+                (data / 3, *pattern, normal(3, 2)),
+                lambda d, i, s, x, turned=turned: (
+                    _series(dense(d, i, s).T if turned else dense(d, i, s)) @ x
+                ),
+                smooth=False,  # as a function of the elements it has no rule
+                label=str(turned),
+            )
+            for turned in (False, True)
+        ],
+        Rows: [Sample(Rows(5), (starts,), lambda s: rows)],
+        RowByRow: [
+            Sample(RowByRow(3), (np.array([2, 0, 2, 0]),), lambda r: ([1, 3, 0, 2], [0, 2, 2, 4]))
+        ],
+    }
+    return found
+
+
 def of_complex_matrices() -> Iterator[Sample]:
     """Of what isn't made of the real samples."""
     for shape in ((3, 3), (1, 1), (2, 3, 3)):
@@ -116,6 +204,14 @@ def of_complex_matrices() -> Iterator[Sample]:
                 return each_matrix(lambda a: (_function(f, a), False))(a)
 
             yield Sample(primitive, (a,), reference, label=label)
+    for samples in of_sparse().values():
+        for sample in samples:
+            if sample.primitive.of_complex:
+                wide = [
+                    x + 1j * normal(*x.shape, seed=k) if x.dtype.kind == "f" else x
+                    for k, x in enumerate(sample.operands, 5)
+                ]
+                yield sample.with_operands(wide, f"complex {sample.label}")
     yield Sample(Ranked("lu"), (UNORDERED * 1j,), lambda a: [1, 2, 0], smooth=False)
 
 
@@ -206,3 +302,55 @@ def _discrete(n: int, m: int) -> Sample:
         return x
 
     return Sample(DiscreteRiccati(), (a, b, q, r), iterated, smooth=False, label=f"{n}, {m}")
+
+
+def of_cosines() -> list[Sample]:
+    """All types, of lengths odd and even, and of a single number where there is one."""
+    found = []
+    for sines in (False, True):
+        for kind in (1, 2, 3, 4):
+            for orthogonal in (False, True):
+                for n in (3, 4, 2):
+                    whole = _waves(sines, kind, orthogonal, n)
+                    primitive = Cosines(sines, kind, (1,), "backward", orthogonal)
+                    label = f"{sines=} {kind} {orthogonal=} {n}"
+                    by_matrix = lambda x, whole=whole: x @ whole.T  # noqa: E731
+                    found.append(Sample(primitive, (normal(2, n),), by_matrix, label=label))
+    one = Cosines(False, 2, (1, 0), "backward", False)
+    both = _waves(False, 2, False, 3)
+    found.append(
+        Sample(one, (normal(1, 3),), lambda x: 2 * x @ both.T, label="along two axes, one of 1")
+    )
+    return found
+
+
+def _waves(sines: bool, kind: int, orthogonal: bool, n: int) -> Any:
+    """The matrix of a transform, as the documentation of SciPy's has its elements."""
+    k, j = np.indices((n, n))
+    weights, root = np.full(n, 2.0), np.sqrt(2) if orthogonal else 1.0
+    ends = np.ones(n)
+    if sines:
+        angles = {
+            1: (j + 1) * (k + 1) / (n + 1),
+            2: (j + 0.5) * (k + 1) / n,
+            3: (j + 1) * (k + 0.5) / n,
+            4: (j + 0.5) * (k + 0.5) / n,
+        }
+        if kind == 3:
+            weights[-1] = root
+        if kind == 2:
+            ends[-1] = 1 / root
+        return ends[:, None] * np.sin(np.pi * angles[kind]) * weights
+    angles = {
+        1: j * k / (n - 1),
+        2: (j + 0.5) * k / n,
+        3: j * (k + 0.5) / n,
+        4: (j + 0.5) * (k + 0.5) / n,
+    }
+    if kind == 1:
+        weights[[0, -1]], ends[[0, -1]] = root, 1 / root
+    if kind == 3:
+        weights[0] = root
+    if kind == 2:
+        ends[0] = 1 / root
+    return ends[:, None] * np.cos(np.pi * angles[kind]) * weights

@@ -28,6 +28,7 @@ from tapegrad.primitives.banded import BandedLU, BandedSolve
 from tapegrad.primitives.base import Elementwise, Primitive, Slice, Writer
 from tapegrad.primitives.contractions import MatMul
 from tapegrad.primitives.control import CallTape, Custom, ForeignCall
+from tapegrad.primitives.correlation import Correlate
 from tapegrad.primitives.degenerate import (
     ChosenEigenvectors,
     ChosenSingularVectors,
@@ -42,7 +43,17 @@ from tapegrad.primitives.kinks import Picked, Shared, Turned
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.norms import Known, Norm, NormPullback, Path
 from tapegrad.primitives.parts import AddPart, Part, PlacePart, SetPart
-from tapegrad.primitives.reductions import All, Any_, ArgMax, ArgMin, CumProd, CumSum, Prod, Sum
+from tapegrad.primitives.reductions import (
+    All,
+    Any_,
+    ArgMax,
+    ArgMin,
+    CumLinear,
+    CumProd,
+    CumSum,
+    Prod,
+    Sum,
+)
 from tapegrad.primitives.scatter import (
     Concatenate,
     Gather,
@@ -513,6 +524,65 @@ def _running(make: Callable[..., Primitive], step: Any) -> Iterator[Sample]:
     if make is CumProd:
         zeros = np.array([2.0, 0.0, 3.0, 0.0, 5.0])
         yield Sample(CumProd(0), (zeros,), lambda x: reference(x, 0, False), label="zeros")
+
+
+def _recurrences() -> Iterator[Sample]:
+    def reference(factors: Any, x: Any, axis: int, reverse: bool) -> Any:
+        factors, rows = np.moveaxis(factors, axis, 0), np.moveaxis(np.array(x), axis, 0)
+        if reverse:
+            factors, rows = factors[::-1], rows[::-1]
+        for k in range(1, len(rows)):
+            rows[k] = rows[k] + factors[k - 1] * rows[k - 1]
+        return np.moveaxis(rows[::-1] if reverse else rows, 0, axis)
+
+    for shape, axis in (
+        ((7,), 0),
+        ((2, 3, 4), 1),
+        ((3, 4), 1),
+        ((1,), 0),
+        ((3, 0), 1),
+        ((2, 2), 0),
+    ):
+        between = tuple(max(0, n - 1) if a == axis else n for a, n in enumerate(shape))
+        for reverse in (False, True):
+            yield Sample(
+                CumLinear(axis, reverse),
+                (normal(*between, seed=1), normal(*shape)),
+                lambda f, x, axis=axis, reverse=reverse: reference(f, x, axis, reverse),
+                label=f"{shape}{axis}{'-reverse' * reverse}",
+            )
+    # What comes first is multiplied by nothing, and a factor of 0 forgets.
+    factors = np.array([0.0, 2.0, 0.0])
+    yield Sample(CumLinear(0), (factors, A[0]), lambda f, x: reference(f, x, 0, False), label="0")
+
+
+def _correlations() -> Iterator[Sample]:
+    def reference(x: Any, v: Any, before: int, count: int) -> Any:
+        found = np.zeros(count, x.dtype)
+        for k in range(count):
+            for j in range(len(v)):
+                if 0 <= k + j - before < len(x):
+                    found[k] += v[j] * x[k + j - before]
+        return found
+
+    # Full, same and valid ones; of the longer one the other way round; with few or no terms.
+    for n, m, before, count in (
+        (7, 3, 2, 9),
+        (7, 3, 1, 7),
+        (7, 3, 0, 5),
+        (3, 7, 6, 9),
+        (3, 7, 4, 5),
+        (5, 9, 4, 3),
+        (1, 1, 0, 1),
+        (4, 3, 6, 12),
+        (40, 19, 11, 41),
+    ):
+        yield Sample(
+            Correlate(before, count),
+            (normal(n), normal(m, seed=1)),
+            lambda x, v, b=before, c=count: reference(x, v, b, c),
+            label=f"{n},{m},{before},{count}",
+        )
 
 
 def _indexed(x: Any, function: Callable[..., Any], shape: Sequence[int]) -> Any:
@@ -1679,6 +1749,8 @@ def _other() -> dict[Any, list[Sample]]:
         ArgMin: list(_arg(ArgMin, -1)),
         CumSum: list(_running(CumSum, lambda a, x: a + x)),
         CumProd: list(_running(CumProd, lambda a, x: a * x)),
+        CumLinear: list(_recurrences()),
+        Correlate: list(_correlations()),
         MatMul: _products(),
         ArgSort: [
             Sample(

@@ -227,3 +227,17 @@ def test_a_captured_matrix_that_changes_is_followed() -> None:
     held[:] = 0
     with pytest.raises(np.linalg.LinAlgError):
         df(b)
+
+
+def test_of_arrays_that_the_function_makes() -> None:
+    """They are known as the program runs, and so is whether a matrix is singular."""
+
+    def f(x, k):
+        try:
+            return linalg.solve_triangular(np.tri(3, k=k), np.ones(3), lower=True) * x
+        except np.linalg.LinAlgError:
+            return x
+
+    x = np.array([0.3, 0.5, 0.8])
+    for k in (0, -1, 0):
+        np.testing.assert_array_equal(jit(f, compile="never")(x, k), f(x, k))

@@ -79,8 +79,10 @@ def test_logsumexp_is_scipys(axis: Any) -> None:
 def test_what_is_left_of_a_sum_is_exact() -> None:
     """log(1 + 1e-40) is 1e-40."""
     x = np.array([0.0, np.log(1e-40)])
-    for f in (lambda x: special.logsumexp(x), lambda x: special.logsumexp(x, b=np.ones(2))):
-        value, slope = value_and_grad(f, compile="always")(x)
+    ways: Any = ((lambda x: special.logsumexp(x), "always"),)
+    ways += ((lambda x: special.logsumexp(x, b=np.ones(2)), "never"),)
+    for f, how in ways:
+        value, slope = value_and_grad(f, compile=how)(x)
         np.testing.assert_allclose(value, 1e-40)
         np.testing.assert_allclose(slope, [1, 1e-40])
 
@@ -173,6 +175,40 @@ def test_binomials_have_slopes_where_they_are_zero() -> None:
     found = grad(lambda n: special.binom(n, 4))(2.0)
     expected = (special.binom(2 + 1e-6, 4) - special.binom(2 - 1e-6, 4)) / 2e-6
     np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
+SPECIAL_POINTS: dict[str, tuple[Any, float, float, float]] = {  # with the first two derivatives
+    "1 / Gamma at a pole": (lambda x: special.rgamma(x), 0.0, 1.0, 2 * np.euler_gamma),
+    "J_0": (lambda x: special.jv(0, x), 0.0, 0.0, -0.5),
+    "j_1": (lambda x: special.spherical_jn(1, x), 0.0, 1 / 3, 0.0),
+    "bei'": (lambda x: special.beip(x), 0.0, 0.5, 0.0),
+    "Si": (lambda x: special.sici(x)[0], 0.0, 1.0, 0.0),
+    "dilogarithm": (lambda x: special.spence(x), 1.0, -1.0, 0.5),
+    "Dirichlet's kernel": (lambda x: special.diric(x, 3), 0.0, 0.0, -2 / 3),
+    "P(2, x)": (lambda x: special.gammainc(2.0, x), 0.0, 0.0, 1.0),
+    "I_x(3, 2)": (lambda x: special.betainc(3.0, 2.0, x), 1.0, 0.0, -12.0),
+    "Student's t": (lambda x: special.stdtr(1.0, x), 0.0, 1 / np.pi, 0.0),
+    "Box and Cox": (lambda p: special.boxcox(np.e, p), 0.0, 0.5, 1 / 3),
+    "K": (lambda m: special.ellipk(m), 0.0, np.pi / 8, 9 * np.pi / 64),
+    "F(pi / 2, m)": (lambda m: special.ellipkinc(np.pi / 2, m), 0.0, np.pi / 8, 9 * np.pi / 64),
+    "mean of a and 1": (lambda a: special.agm(a, 1.0), 1.0, 0.5, -0.125),
+    "T_3 at the end": (lambda x: special.eval_chebyt(3, x), 1.0, 9.0, 24.0),
+    "W": (lambda x: special.lambertw(x).real, 0.0, 1.0, -2.0),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL_POINTS)
+def test_derivatives_at_special_points(name: str) -> None:
+    """Where formulas would divide by 0, and nothing is wrong with the function."""
+    f, x, first, second = SPECIAL_POINTS[name]
+    np.testing.assert_allclose(grad(f)(x), first, rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(grad(lambda x: grad(f)(x))(x), second, rtol=1e-12, atol=1e-15)
+
+
+def test_spherical_harmonics_are_those_of_the_angles_size() -> None:
+    """SciPy takes the absolute value of sin(theta)."""
+    f = lambda t: special.sph_harm_y(3, 1, t, 0.4).real  # noqa: E731
+    np.testing.assert_allclose(grad(f)(-0.3), -grad(f)(0.3))
 
 
 def test_riemanns_zeta_on_both_sides() -> None:

@@ -62,15 +62,22 @@ class Affine:
     @property
     def range(self) -> tuple[int, int]:
         """The least and the greatest value, whatever the loops."""
-        steps = [c * (i.extent - 1) for i, c in self.terms]
-        return self.const + sum(s for s in steps if s < 0), self.const + sum(
-            s for s in steps if s > 0
-        )
+        least = most = self.const
+        for i, c in self.terms:
+            step = c * (i.extent - 1)
+            if step < 0:
+                least += step
+            else:
+                most += step
+        return least, most
 
     @property
     def limited(self) -> tuple[int, int]:
         """The least and the greatest value, with regard to the limits of indices."""
-        return -self.scaled(-1)._most, self._most
+        for i, _ in self.terms:
+            if i.limit is not None or not i.extent:
+                return -self.scaled(-1)._most, self._most
+        return self.range
 
     @property
     def _most(self) -> int:

@@ -31,6 +31,8 @@ from tapegrad.ir.plan import (
 )
 from tapegrad.ir.plan_text import malformed, show_step
 
+Use = tuple[Cell, At | None, bool]  # what a step uses, where, and whether it writes it
+
 # ---- plans
 
 
@@ -184,13 +186,14 @@ class _Check:
 
     def uses(self, step: Step, loops: tuple[Loop, ...]) -> None:
         """What a step itself reads and writes."""
-        for cell in _read_first(step):
+        own = [*step.own()]
+        for cell in _read_first(step, own):
             if cell.root not in self.written:
                 self.fail("it is read before it is written", cell, step)
-        for cell, at, batch in _places(step):
+        for cell, at, batch in _places(step, own):
             self.cell(cell, step)
             self.index(cell, at, batch, loops, step)
-        for cell, _, writes in step.own():
+        for cell, _, writes in own:
             if writes:
                 if cell.root.role == "input":
                     self.fail("an argument is written to", cell, step)
@@ -223,8 +226,9 @@ class _Check:
                 if k.extent != size:
                     self.fail(f"an index array is checked for {k.extent} of {size}", cell, step)
                 continue
-            if any(i not in self.bound for i, _ in k.terms):
-                self.fail("an index is used outside its loop", cell, step)
+            for i, _ in k.terms:
+                if i not in self.bound:
+                    self.fail("an index is used outside its loop", cell, step)
             least, most = k.limited
             if least < 0 or most >= size:
                 if any(loop.index.extent == 0 for loop in loops):
@@ -253,29 +257,26 @@ def bounds(k: Affine, loops: Sequence[Loop]) -> tuple[int, int]:
     return least, most
 
 
-def _read_first(step: Step) -> Iterator[Cell]:
+def _read_first(step: Step, own: Sequence[Use]) -> list[Cell]:
     """What a step reads: what it adds to as well, but not what it only overwrites."""
     if isinstance(step, Routine):
-        yield from (step.arrays[k][0] for k in step.read)
-        return
-    for cell, _, writes in step.own():
-        if not writes:
-            yield cell
+        return [step.arrays[k][0] for k in step.read]
+    found = [cell for cell, _, writes in own if not writes]
     if isinstance(step, Compute) and step.combine:
-        yield step.cell
+        found.append(step.cell)
     if isinstance(step, ArgUpdate):
-        yield from (step.cell, step.best)
+        found += (step.cell, step.best)
+    return found
 
 
-def _places(step: Step) -> Iterator[tuple[Cell, At, bool]]:
+def _places(step: Step, own: Sequence[Use]) -> list[tuple[Cell, At, bool]]:
     """The cells of a step with their indices, and whether these are of a batch."""
     if isinstance(step, Gemm):
-        yield from ((step.out, step.at, True), (step.x, step.x_at, True), (step.y, step.y_at, True))
-    elif isinstance(step, Routine):
-        yield from ((cell, at, True) for cell, at, _ in step.arrays)
-        yield from ((cell, step.at, False) for cell in step.results)
-    else:
-        yield from ((cell, at or (), at is None) for cell, at, _ in step.own())
+        return [(step.out, step.at, True), (step.x, step.x_at, True), (step.y, step.y_at, True)]
+    if isinstance(step, Routine):
+        parts = [(cell, at, True) for cell, at, _ in step.arrays]
+        return [*parts, *[(cell, step.at, False) for cell in step.results]]
+    return [(cell, at or (), at is None) for cell, at, _ in own]
 
 
 # ---- allocations

@@ -42,6 +42,8 @@ def verify(tape: Tape, after: str = "") -> Tape:
         if list(map(_type, avals)) != [_type(out.aval) for out in call.outs]:
             types = ", ".join(map(str, avals))
             fail(f"{call.primitive} should give {types}", position)
+        if call.primitive.checks and not call.outs:
+            fail(f"{call.primitive} has guards and gives nothing, so nothing keeps it", position)
         for out in call.outs:
             define(out, position)
         for inner in call.primitive.tapes:

@@ -7,7 +7,7 @@ which say where indices start, and how many rounds the loops in the body have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,6 +50,14 @@ class Folded:
     origins: list[int]
     tables: dict[Var, np.ndarray] = field(default_factory=dict)
     folds: dict[int, Fold] = field(default_factory=dict)  # by the identity of the loop
+
+
+def guarded(calls: Sequence[Call], guards: Container[int]) -> Iterator[tuple[int, int]]:
+    """The results of calls, told as in `Pattern.wanted`, that guards are about, here or inside."""
+    for k, call in enumerate(calls):
+        for number, out in enumerate(call.outs):
+            if call.primitive.checks or out.id in guards:
+                yield k, number
 
 
 class Fresh:
@@ -98,6 +106,9 @@ class LoopOf:
         for k, out in pattern.wanted:
             if (k, out, 1) not in known:
                 self.slots.append((k, out, 1, None))
+        if not self.slots:  # it is there for its guards alone, and carries what one is about
+            looked_at = [*guarded(pattern.calls, pattern.found.guards)][:1]
+            self.slots += [(k, out, 1, None) for k, out in looked_at]
         self.loop = Loop(self._body(name), len(self.slots), self.most)
         first = 1 + len(self.slots) + len(self.given)
         numbers = {port: first + n for n, port in enumerate(self.integers)}

@@ -28,7 +28,7 @@ from tapegrad.primitives.windows import AddWindow, SetWindow, Window
 
 ROUNDS = 4  # that a loop has at the least,
 CALLS = 64  # and so many calls in all of them: LLVM is better at less than that
-NUMPYS = 2000  # calls, where NumPy has to make some of them: in a loop it makes all
+NUMPYS = 256  # calls, where NumPy has to make some of them: in a loop it makes all
 BACK = 4  # rounds: what is older isn't carried
 TRIED = 64  # periods, from the shortest on,
 OUTER = 8  # and behind a run, whose loop may be an inner one

@@ -37,6 +37,7 @@ from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.tape import Aval, Builder, Call, Literal, Operand, Tape, Var
 from tapegrad.optimize import repetition
 from tapegrad.optimize.entries import Entry, Row, Values, pieces, window_of
+from tapegrad.optimize.folded import guarded
 from tapegrad.optimize.folding import inner_runs, with_nests
 from tapegrad.optimize.growing import with_parts
 from tapegrad.optimize.held import found_in
@@ -278,10 +279,8 @@ class _Rolled:
                     sources[k, m] = self._entries(way, values)
         results = self._results(body)
         if not body.slots:  # it may be there for its guards alone, and carries what one is about
-            for k, call in enumerate(calls):
-                for place, out in enumerate(call.outs):
-                    if out.id in self.found.guards and not body.slots:
-                        body.slots[Slot(k, place, 1, (None,))] = None  # type: ignore[assignment]
+            for k, place in [*guarded(calls, self.found.guards)][:1]:
+                body.slots[Slot(k, place, 1, (None,))] = None  # type: ignore[assignment]
         array = self._array_of(values)
         builder = Builder(
             f"round_{self.tape.name}" if not self.tape.name.startswith("round") else self.tape.name

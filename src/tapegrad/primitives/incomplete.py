@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 FALL = 45.0  # exp(-45) = 3e-20
-NODES = 48
-_CHUNK = 2048  # so many elements at once
+NODES = 40
+_CHUNK = 256  # so many elements at once
 
 
 @cache
@@ -85,14 +85,18 @@ def weights_of(cumulants: Callable[[int, int], Any], i: int, j: int) -> Any:
     return weight(i, j)
 
 
-def _over(panels: list[Any], integrand: Callable[[Any], Any]) -> Any:
-    """The integral from the first to the last of the bounds, one panel after the other."""
+def _over(panels: list[Any], integrand: Callable[..., Any], columns: list[Any]) -> Any:
+    """The integral from the first to the last of the bounds, panel by panel; the integrand is
+    called with points, and with the columns of what it needs of the rows that have such a panel."""
     nodes, weights = _rule()
-    total: Any = 0.0
+    total = np.zeros_like(panels[0])
     for low, high in pairwise(panels):
-        if np.any(high > low):
-            width = (high - low)[:, None]
-            total = total + (integrand(low[:, None] + width * nodes) * width) @ weights
+        (rows,) = np.nonzero(high > low)
+        if rows.size:
+            width = (high - low)[rows, None]
+            points = low[rows, None] + width * nodes
+            found = integrand(points, *[column[rows, None] for column in columns])
+            total[rows] += (found * width) @ weights
     return total
 
 
@@ -136,7 +140,7 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
     # log(f) at the end, over log(t), and d log(f)/da there
     height = a * ratio - gap + _stirling(a)
     first = ratio + _log_minus_digamma(a)
-    rest = [_polygamma(k, a)[:, None] for k in range(1, order)]
+    rest = [-_polygamma(k, a) for k in range(1, order)]
     # how far it falls, over log(t): a s - t (1 - exp(-s)) below, t (exp(s) - 1) - a s above
     down = _newton(
         np.where(below, (FALL + t) / a, 1.0),
@@ -147,15 +151,15 @@ def _gamma_slope(order: int, a: Any, x: Any) -> Any:
     up = np.where(t < 10, np.minimum(up, np.log1p(2 * FALL / t)), up)
     length = np.where(below, down, up)
     corner = np.where(below, np.minimum(36, length), np.clip(-2 - np.log(t), 0.0, length))
-    sign = np.where(below, -1.0, 1.0)[:, None]
-    (at, height, first, a_, t_) = (v[:, None] for v in (sign[:, 0], height, first, a, t))
 
-    def integrand(s: Any) -> Any:
-        moved = at * s
-        weight = weights_of(lambda k, _: first + moved if k == 1 else -rest[k - 2], order, 0)
-        return np.exp(height + a_ * moved - t_ * np.expm1(moved)) * weight
+    def integrand(s: Any, sign: Any, height: Any, a: Any, t: Any, *logarithmic: Any) -> Any:
+        moved = sign * s
+        cumulants = [logarithmic[0] + moved, *logarithmic[1:]]
+        weight = weights_of(lambda k, _: cumulants[k - 1], order, 0)
+        return np.exp(height + a * moved - t * np.expm1(moved)) * weight
 
-    found = _over([np.zeros_like(length), corner, length], integrand)
+    columns = [np.where(below, -1.0, 1.0), height, a, t, first, *rest]
+    found = _over([np.zeros_like(length), corner, length], integrand, columns)
     found = np.where(below, found, -found)
     outside = np.where((x == 0) & (a > 0) | (np.isposinf(x)), 0.0, np.nan)
     return np.where(inside, found, outside)
@@ -191,28 +195,30 @@ def _beta_slope(i: int, j: int, a: Any, b: Any, x: Any) -> Any:
     )
     corner = np.clip(end + middle, 0.0, length)
     panels = [np.zeros_like(end), corner, np.minimum(corner + 36, length), length]
-    swapped = (~below)[:, None]
-    p_, q_, part_, end_, height_ = (v[:, None] for v in (p, q, part, end, height))
-    a_, b_ = a[:, None], b[:, None]
-    firsts = [v[:, None] for v in means]
+    higher = [(k, m) for k in range(i + 1) for m in range(j + 1) if k + m > 1]
 
-    def integrand(s: Any) -> Any:
-        d = end_ - s
-        rest = np.log1p(part_ * np.expm1(d))
-        lower, upper = firsts[0] + d - rest, firsts[1] - rest
-        along = [np.where(swapped, upper, lower), np.where(swapped, lower, upper)]
+    def integrand(
+        s: Any, end: Any, height: Any, p: Any, q: Any, low: Any, high: Any, below: Any, *more: Any
+    ) -> Any:
+        d = end - s
+        rest = np.log1p(p / (p + q) * np.expm1(d))
+        lower, upper = low + d - rest, high - rest
+        cumulants = dict(zip(higher, more, strict=True))
+        cumulants[1, 0] = np.where(below, lower, upper)
+        cumulants[0, 1] = np.where(below, upper, lower)
+        weight = weights_of(lambda k, m: cumulants[k, m], i, j)
+        return np.exp(height + p * d - (p + q) * rest) * weight
 
-        def cumulant(k: int, m: int) -> Any:
-            if k + m == 1:
-                return along[m]
-            own = 0.0 if k and m else _polygamma(k + m - 1, a_ if k else b_)
-            return _polygamma(k + m - 1, a_ + b_) - own
-
-        return np.exp(height_ + p_ * d - (p_ + q_) * rest) * weights_of(cumulant, i, j)
-
-    found = _over(panels, integrand)
+    columns = [end, height, p, q, *means, below, *[_beta_cumulant(k, m, a, b) for k, m in higher]]
+    found = _over(panels, integrand, columns)
     ends = (a > 0) & (b > 0) & ((x == 0) | (x == 1))
     return np.where(inside, np.where(below, found, -found), np.where(ends, 0.0, np.nan))
+
+
+def _beta_cumulant(k: int, m: int, a: Any, b: Any) -> Any:
+    """d^(k+m) log(f)/da^k db^m, for k + m > 1."""
+    both = _polygamma(k + m - 1, a + b)
+    return both if k and m else both - _polygamma(k + m - 1, a if k else b)
 
 
 def zeta_slope(order: int, s: Any, q: Any) -> Any:

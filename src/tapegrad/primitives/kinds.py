@@ -12,7 +12,7 @@
     Taking        such a part of an array, and what stands for elements behind it
     Unset         memory that others write to before it is read
     Contraction   a product that sums over a shared axis
-    Routine       a call of LAPACK, or of another kernel that works in place
+    Routine       a call of LAPACK, or of another kernel on whole arrays
     Library       what NumPy has to do itself
     Composite     stands for a few other calls, until nothing is differentiated any more
     Control       holds sub-tapes
@@ -93,8 +93,9 @@ class Reduction(Parametric):
 
 
 class Running(Parametric):
-    """Folds along `axis` and keeps every step; from the end, if it has `reverse`. Called like
-    NumPy's function."""
+    """Folds the last operand along `axis` and keeps every step; from the end, if it has `reverse`.
+    If there is another operand, what is folded so far is multiplied by it between two steps. Called
+    like NumPy's function."""
 
     axis: int
     reverse: bool = False
@@ -231,7 +232,7 @@ class Library(Parametric):
 
 
 class Routine(Library):
-    """A kernel of `cpu.support` that works in place, on each matrix of a batch.
+    """A kernel of `cpu.support` that works in place, on each matrix of a batch, or on vectors.
 
     It takes the arrays that it overwrites, which hold results in the end, work space, and those
     that it only reads; and returns the results that are numbers. Arrays of int32, which are pivots,

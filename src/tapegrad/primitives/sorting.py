@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegrad.ir.tape import Aval, Call
 from tapegrad.primitives.base import parametric
-from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.kinds import Library, Routine
 
 
 class _Order(Library):
@@ -65,12 +65,19 @@ class ArgPartition(_Order):
 
 
 @parametric
-class SearchSorted(_Order):
-    """Where each of `v` would be put in the sorted vector `a`: before its equals, or after."""
+class SearchSorted(Routine):
+    """Where each of the numbers `v` would be put in the sorted vector `a`: before its equals, or
+    after."""
 
     right: bool
 
     name = "searchsorted"
+    overwrites = (None,)
+    reads = (0, 1)
+
+    @property
+    def kernel(self) -> str:
+        return "search_right" if self.right else "search_left"
 
     def aval(self, *xs: Aval) -> Aval:
         a, v = xs
@@ -84,3 +91,9 @@ class SearchSorted(_Order):
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
         side = ", 'right'" if self.right else ""
         return [f"{outs[0]} = np.searchsorted({xs[0]}, {xs[1]}{side})"]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        return (None,) * len(xs)
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        return None

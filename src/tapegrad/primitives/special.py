@@ -83,14 +83,14 @@ erfc = Elementwise(
 gammaln = Elementwise(
     "gammaln",
     _scipy("gammaln"),
-    "where({0} == -inf, {0}, lgamma({0}))",
+    "gammaln({0})",
     lambda out, x: (digamma(x),),
     cost=2 * FUNCTION,
 )
 digamma: Elementwise = Elementwise(
     "digamma",
     _scipy("digamma"),
-    "",
+    "digamma({0})",
     lambda out, x: (Polygamma(1)(x),),
     cost=4 * FUNCTION,
 )
@@ -311,7 +311,10 @@ class Polygamma(Parametric):
     def evaluate(self, *xs: Any) -> Any:
         import scipy.special
 
-        return np.asarray(scipy.special.polygamma(self.order, xs[0])).astype(xs[0].dtype)
+        # What SciPy's comes to, without the digamma that it works out as well.
+        scale = (-1.0) ** (self.order + 1) * scipy.special.gamma(self.order + 1.0)
+        found = scale * scipy.special.zeta(self.order + 1.0, np.asarray(xs[0], float))
+        return np.asarray(found).astype(xs[0].dtype)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
         return (ct * Polygamma(self.order + 1)(xs[0]),)

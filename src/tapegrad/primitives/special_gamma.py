@@ -10,10 +10,12 @@ from tapegrad.primitives.base import Parametric, broadcast_shapes, parametric, t
 from tapegrad.primitives.elementwise import (
     cos,
     exp,
-    floor,
     log,
     log1p,
     logical_and,
+    logical_or,
+    power,
+    rint,
     sin,
     where,
 )
@@ -36,16 +38,17 @@ def _named(name: str) -> Any:
 # ---- complete ones
 
 
-def _rgamma_partials(out: Any, x: Any) -> tuple[Any]:
-    """-digamma(x) / Gamma(x). At the poles of Gamma, x = -n, it is (-1)^n n!."""
-    pole = logical_and(x <= 0, x.equals(floor(x)))
-    n = where(pole, -x, x.constant(0))
-    at_pole = gamma(n + 1) * (1 - (n - floor(n * 0.5) * 2) * 2)
-    plain = where(pole, x.constant(1), x)
-    return (where(pole, at_pole, -(digamma(plain) * rgamma(plain))),)
+def _rgamma_slope(x: Any) -> Any:
+    """-digamma(x) / Gamma(x). On the left, where Gamma has poles, the slope of what 1 / Gamma(x) is
+    by reflection (DLMF 5.5.3): Gamma(1-x) sin(pi x) / pi."""
+    left = x < 0.5
+    right, other = where(left, x.constant(1), x), 1 - where(left, x, x.constant(0))
+    angle = (1 - other - rint((1 - other) * 0.5) * 2) * math.pi
+    turned = cos(angle) - digamma(other) * sin(angle) * (1 / math.pi)
+    return where(left, gamma(other) * turned, -(digamma(right) * rgamma(right)))
 
 
-rgamma: SciPys = SciPys("rgamma", _rgamma_partials)
+rgamma: SciPys = SciPys("rgamma", lambda out, x: (_rgamma_slope(x),))
 gammasgn = SciPys("gammasgn")
 round_ = SciPys("round")
 
@@ -61,10 +64,10 @@ poch = SciPys("poch", _poch_partials)
 def _binom_partials(out: Any, n: Any, k: Any) -> tuple[Any, Any]:
     """Gamma(n+1) / (Gamma(k+1) Gamma(n-k+1)); the slopes of 1 / Gamma are finite at its zeros."""
     rest = n - k + 1
-    (upper,), (lower,) = _rgamma_partials(None, rest), _rgamma_partials(None, k + 1)
     whole = gamma(n + 1)
-    across = whole * rgamma(k + 1) * upper
-    return out * digamma(n + 1) + across, whole * rgamma(rest) * lower - across
+    across = whole * rgamma(k + 1) * _rgamma_slope(rest)
+    along_k = whole * rgamma(rest) * _rgamma_slope(k + 1) - across
+    return out * digamma(n + 1) + across, along_k
 
 
 binom = SciPys("binom", _binom_partials)
@@ -124,13 +127,20 @@ def _bell(first: Any, others: Any, order: int) -> Any:
 
 
 def gamma_density(a: Any, x: Any) -> Any:
-    """The slope of P(a, x) along x."""
-    return exp(xlogy(a - 1, x) - x - gammaln(a))
+    """The slope of P(a, x) along x; at x = 0 as a power, which has slopes there."""
+    nothing, zero = x.equals(0), x.constant(0)
+    plain, end = where(nothing, x.constant(1), x), where(nothing, x, zero)
+    at_0 = power(end, a - 1) * exp(-gammaln(a) - end)
+    return where(nothing, at_0, exp(xlogy(a - 1, plain) - plain - gammaln(a)))
 
 
 def beta_density(a: Any, b: Any, x: Any) -> Any:
-    """The slope of I_x(a, b) along x."""
-    return exp(xlogy(a - 1, x) + xlog1py(b - 1, -x) - betaln(a, b))
+    """The slope of I_x(a, b) along x; at the ends as powers, which have slopes there."""
+    ends = logical_or(x.equals(0), x.equals(1))
+    plain, end = where(ends, x.constant(0.5), x), where(ends, x, x.constant(0))
+    scale = betaln(a, b)
+    at_ends = power(end, a - 1) * power(1 - end, b - 1) * exp(-scale)
+    return where(ends, at_ends, exp(xlogy(a - 1, plain) + xlog1py(b - 1, -plain) - scale))
 
 
 def _of_gamma_density(orders: tuple[int, ...], a: Any, x: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegrad.primitives.base import Missing
-from tapegrad.primitives.elementwise import exp, sqrt, where
+from tapegrad.primitives.elementwise import exp, sin, sqrt, where
 from tapegrad.primitives.kinked import maximum
 from tapegrad.primitives.scipys import SciPys, as_real
 
@@ -113,11 +113,12 @@ lpmv: SciPys = SciPys("lpmv", _lpmv_partials)
 
 def _harmonic_partials(out: Any, n: Any, m: Any, theta: Any) -> Any:
     """Half the difference of the neighbours in m, by the ladder operators of spherical harmonics:
-    nothing is divided by sin(theta)."""
+    nothing is divided by sin(theta). Of that SciPy takes the absolute value."""
     a, b, nothing = as_real(n, theta), as_real(m, theta), theta.constant(0)
     up = sqrt(maximum((a - b) * (a + b + 1), nothing)) * sph_legendre_p(n, m + 1, theta)
     down = sqrt(maximum((a + b) * (a - b + 1), nothing)) * sph_legendre_p(n, m - 1, theta)
-    return DEGREE, Missing("the order"), (up - down) * 0.5
+    slope = (up - down) * 0.5
+    return DEGREE, Missing("the order"), where(sin(theta) < 0, -slope, slope)
 
 
 sph_legendre_p: SciPys = SciPys(

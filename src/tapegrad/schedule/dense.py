@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.fold import SUM, Fold
+from tapegrad.ir.fold import PRODUCT, SUM, Fold
 from tapegrad.ir.plan import (
     Affine,
     ArgUpdate,
@@ -239,23 +239,42 @@ def swaps(call: Call) -> bool:
 
 def running(low: Lowering, call: Call) -> None:
     """Running sums and products: one register carried along the axis."""
-    (x,) = call.operands
+    *factors, x = call.operands
     primitive: Any = call.primitive
     axis, combine = primitive.axis, primitive.fold
     cell = low.result(call)
+    count = cell.shape[axis]
     indices = indices_for(cell.shape)
-    at: list[Any] = list(at_indices(indices))
-    if primitive.reverse:
-        at[axis] = at[axis].scaled(-1, cell.shape[axis] - 1)
-    order = [a for a in range(len(at)) if a != axis]
+    order = [a for a in range(len(indices)) if a != axis]
     acc = Cell(tuple(cell.shape[a] for a in order), cell.dtype, src=call.src)
-    acc_at = tuple(at[a] for a in order)
-    step: list[Step] = [
-        Compute(acc, acc_at, ew.copy, (low.read(x, tuple(at)),), combine, call.src),
-        Compute(cell, tuple(at), ew.copy, (Read(acc, acc_at),), src=call.src),
-    ]
-    body: list[Step] = [store(acc, acc_at, combine.identity(cell.dtype), call.src)]
-    body += nest([indices[axis]], step)
+    acc_at = tuple(at_indices([indices[a] for a in order]))
+
+    def place(entry: Affine) -> At:
+        at = list(at_indices(indices))
+        at[axis] = entry.scaled(-1, count - 1) if primitive.reverse else entry
+        return tuple(at)
+
+    def add(at: At, fold: Fold | None) -> list[Step]:
+        return [
+            Compute(acc, acc_at, ew.copy, (low.read(x, at),), fold, call.src),
+            Compute(cell, at, ew.copy, (Read(acc, acc_at),), src=call.src),
+        ]
+
+    if not factors or not count:
+        body: list[Step] = [store(acc, acc_at, combine.identity(cell.dtype), call.src)]
+        body += nest([indices[axis]], add(place(Affine.of(indices[axis])), combine))
+    else:  # there is one between each entry and the next, so the first entry stands by itself
+        step = Index(max(0, count - 1))
+        at, between = place(Affine.of(step).scaled(1, 1)), list(at_indices(indices))
+        between[axis] = (
+            Affine.of(step).scaled(-1, count - 2) if primitive.reverse else Affine.of(step)
+        )
+        factor = low.read(factors[0], tuple(between))
+        body = add(place(Affine()), None)
+        body += nest(
+            [step],
+            [Compute(acc, acc_at, ew.copy, (factor,), PRODUCT, call.src), *add(at, combine)],
+        )
     low.steps += nest([indices[a] for a in order], body)
 
 

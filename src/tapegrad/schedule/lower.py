@@ -103,8 +103,10 @@ def _rule(low: Lowering, call: Call) -> Rule | None:
 
 
 def _is_numpys(call: Call) -> bool:
-    """Whether a call on complex numbers is left to NumPy: kernels have no BLAS or LAPACK for them,
-    and not all functions."""
+    """Whether a call is left to NumPy: kernels have routines of real numbers alone, and not all
+    functions of complex ones."""
+    if isinstance(call.primitive, Routine) and all(x.dtype.kind != "f" for x in call.operands):
+        return True
     if not any(x.dtype.kind == "c" for x in (*call.outs, *call.operands)):
         return False
     primitive = call.primitive

@@ -197,13 +197,13 @@ class Callback:
             for way, operands in zip(self.ways, given, strict=True)
         ]
         bodies = [replace(way.tape, guards=()) for way in self.ways]
-        outs = sides(builder.call, conditions, list(zip(bodies, given, strict=True)))
+        found = sides(builder.call, conditions, list(zip(bodies, given, strict=True)))
         (some, *rest) = conditions
         for condition in rest:
             (some,) = builder.call(ew.logical_or, [some, condition])
         what = f"which way {self.name} takes"
         builder.guards.append(Guard(some, Literal(np.True_), what, None))
-        return builder.finish(outs)
+        return builder.finish(found)
 
 
 def joined(parts: Sequence[Any]) -> np.ndarray:
@@ -213,7 +213,7 @@ def joined(parts: Sequence[Any]) -> np.ndarray:
 
 def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
     """Arguments with these types."""
-    found = []
+    found: list[Any] = []
     for x, aval in zip(xs, avals, strict=True):
         if aval.shape == () and np.size(x) == 1:
             found.append(float(x) if np.ndim(x) == 0 else float(np.reshape(x, ())))
@@ -261,11 +261,14 @@ def _holds(builder: Builder, tape: Tape, operands: Sequence[Any]) -> Any:
 
 
 class Runner:
-    """A callback's tape as later calls run it: played, and compiled where that pays."""
+    """A callback's tape as later calls run it: played, and compiled where that pays. Its slopes
+    are another one."""
 
-    def __init__(self, tape: Tape, name: str, pulled: Callable[[], Tape] | None = None) -> None:
-        self.pulled = pulled
-        self.count, self.name = len(tape.outputs), name
+    def __init__(self, callback: Callback, slopes: bool = False) -> None:
+        tape = callback.pulled if slopes else callback.tape
+        self.callback = callback
+        self.name = f"slopes of {callback.name}" if slopes else callback.name
+        self.count = len(tape.outputs)
         self.expected = [guard.expected for guard in tape.guards]
         operands = tuple([guard.operand for guard in tape.guards])
         whole = replace(tape, outputs=(*tape.outputs, *operands), guards=(), output_names=())
@@ -274,14 +277,13 @@ class Runner:
         def flat(*xs: Any) -> Any:
             return tuple([own_result(x) for x in replay(whole, xs)])
 
-        flat.__name__ = name
+        flat.__name__ = self.name
         self.whole = whole
         self.run = Derived(flat, Jit(), "auto")
 
     @cached_property
     def slopes(self) -> Runner:
-        assert self.pulled is not None
-        return Runner(self.pulled(), f"slopes of {self.name}")
+        return Runner(self.callback, slopes=True)
 
     def on(self, p: Sequence[Any]) -> Callable[..., Any]:
         """The function of what SciPy passes; `Other` where none of its ways is right."""

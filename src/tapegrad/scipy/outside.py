@@ -56,7 +56,7 @@ class Outside:
             raise
         except Exception as error:
             let_through(error)
-            self.values = [np.int64(_number_of(error))]
+            self.values = [np.asarray(_number_of(error))[()]]
             self.record()  # at a later call it may raise none
             raise
 
@@ -89,7 +89,7 @@ class Outside:
 
     def record(self, rule: Any = None, why: str = "", visible: int = 1) -> list[Any]:
         """The results, recorded, but for how it has ended."""
-        runners = [Runner(c.tape, c.name, lambda c=c: c.pulled) for c in self.callbacks]
+        runners = [Runner(c) for c in self.callbacks]
         ends = [len(c.p) for c in self.callbacks]
         types = tuple([Aval(x.shape, x.dtype) for x in self.values])
         first = len(self.lead) + len(self.given)

@@ -93,8 +93,8 @@ def _refusing_results(home: str, name: str, original: Any) -> Callable[..., Any]
     def answer(*args: Any, **kwargs: Any) -> Any:
         if any_traced((*args, *kwargs.values())):
             return refused(*args, **kwargs)
-        args, named = map(unmade, args), {key: unmade(x) for key, x in kwargs.items()}
-        return original(*map(checked, args), **{key: checked(x) for key, x in named.items()})
+        named = {key: checked(unmade(x)) for key, x in kwargs.items()}
+        return original(*[checked(unmade(x)) for x in args], **named)
 
     return answer
 

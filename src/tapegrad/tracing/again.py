@@ -140,7 +140,8 @@ def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
             if kwargs or len(inputs) > 2 or method != "__call__":
                 return numpys(ufunc, method, inputs, kwargs)
             frame = _getframe(1)
-            place = id(frame.f_code), frame.f_lasti, id(self._aval)
+            at = -1 - frame.f_lasti if self._weak else frame.f_lasti  # whose number it is
+            place = id(frame.f_code), at, id(self._aval)
             known = places.get(place)
             if known is _VAIN:
                 return numpys(ufunc, method, inputs, kwargs)
@@ -204,11 +205,12 @@ def alone(name: str, numpys: Callable[..., Any], run: Any = None) -> Callable[..
             and type(number) in (int, float, NoneType)
         ):
             place = id(code), frame.f_lasti, id(self._aval)
-            kept = _kept(places, place, frame, self, found)
+            kept = _begun(frame, self, found)
             kept.primitive, kept.aval = last.primitive, found._aval
             kept.number, kept.literal = number, last.operands[-1]
             kept.run = run or last.primitive.ufunc
             kept.deep = len(kept.aval.shape) > 1
+            _keep(places, place, kept)
 
     def operator(self: Any, number: Any = None) -> Any:
         frame = _getframe(1)
@@ -357,7 +359,7 @@ def _learn(
         if len(places) < MOST:
             places[place] = _VAIN
         return
-    again = _kept(places, place, frame, left, found)
+    again = _begun(frame, left, found)
     again.primitive, dtype, again.aval = known
     again.kind, again.right = type(other), getattr(other, "_aval", None)
     again.reflected = reflected
@@ -367,16 +369,19 @@ def _learn(
     again.literal = Literal(again.dtype(other)) if is_number else None
     again.run = run if dtype.kind == "f" else ufunc  # of whole numbers, scalars warn and wrap
     again.deep = len(again.aval.shape) > 1
+    _keep(places, place, again)
 
 
-def _kept(
-    places: Places, place: tuple[int, int, int], frame: FrameType, left: Any, found: Any
-) -> Again:
-    """What is to be kept of an operator at a place."""
+def _begun(frame: FrameType, left: Any, found: Any) -> Again:
+    """The beginning of what is kept of an operator at a place."""
     again = Again()
     again.code, again.src = frame.f_code, source_of(frame.f_code, frame.f_lineno)
     again.left, again.result, again.cls = left._aval, type(found._value), type(found)
+    return again
+
+
+def _keep(places: Places, place: tuple[int, int, int], again: Again) -> None:
+    """Keep it, once it is whole: another thread may look, and an interrupt may come."""
     if len(places) >= MOST:
         places.clear()
     places[place] = again
-    return again

@@ -14,7 +14,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
 from tapegrad.core.values import Value
@@ -51,6 +51,9 @@ _late: dict[str, Callable[[], object]] = {}  # what adds the rows of a module, b
 _modules = 0  # so many were loaded when it was last looked for these
 # For calls of a type's instances: what answers, of whom with lists, and of which arguments
 _of_kinds: dict[type, tuple[Callable[..., Any], bool, _Test | None]] = {}
+_of_operands: dict[type, tuple[Callable[[Any], Any], _Test]] = {}
+_operands: dict[type, Any] = {}  # the same, by the very classes that were met
+_classes: set[type] = set()  # of which methods have rows
 _declared: list[None] = []  # one for each time that one was added
 
 
@@ -68,6 +71,8 @@ def declare(
     if type(original) is FunctionType and isinstance(module, type):
         by.notes = (*getattr(by, "notes", ()), module)  # it notes what it reads of such an object
     _declared.append(None)
+    if isinstance(module, type):
+        _classes.add(module)
     _rows[id(original)] = Answer(module, name, original, by, lists, looked_up, traced, when)
 
 
@@ -97,6 +102,25 @@ def declare_calls(
     """`by(x, *args)` answers the user's calls `x(*args)` of what is of this type, where a run is
     observed; with `lists` and `when` as above."""
     _of_kinds[kind] = by, lists, when
+
+
+def declare_operands(kind: type, by: Callable[[Any], Any], when: _Test) -> None:
+    """`by(x)` stands for an operand `x` of this class or one below it, where `when` says so, given
+    the other operand, and a run is observed. A class whose operators are written in Python has rows
+    for these, too, for runs that aren't."""
+    _of_operands[kind] = by, when
+    _operands.clear()
+
+
+def operand_of(x: Any) -> tuple[Callable[[Any], Any], _Test] | None:
+    """What stands for an operand, and when."""
+    if len(sys.modules) != _modules:
+        look_for_modules()
+    kind = type(x)
+    if kind not in _operands:
+        found = [row for known, row in _of_operands.items() if issubclass(kind, known)]
+        _operands[kind] = found[0] if found else None
+    return _operands[kind]
 
 
 def while_traced(module: ModuleType, name: str) -> Callable[[F], F]:
@@ -161,6 +185,9 @@ def answer_of(x: Any) -> Answer | None:
             return replace(row, original=x, by=functools.partial(row.by, x.__self__))
         return None
     row = _rows.get(id(x))
+    if kind is BuiltinFunctionType and type(x.__self__) in _classes:  # a method in C
+        row = _rows.get(id(getattr(type(x.__self__), x.__name__)))
+        return row and replace(row, original=x, by=functools.partial(row.by, x.__self__))
     if row is None and kind in _of_kinds:
         by, lists, when = _of_kinds[kind]
         return Answer(kind, "__call__", x, functools.partial(by, x), lists, when=when)
@@ -194,8 +221,8 @@ def _heights(code: CodeType) -> list[int] | None:
 
 
 class Swapped:
-    """Stands for what a row is about in its module. The user's calls in a trace are answered; all
-    others get the original, at the cost of one look."""
+    # Stands for what a row is about in its module. The user's calls in a trace are answered; all
+    # others get the original, at the cost of one look.
 
     __slots__ = ("__weakref__", "answer")
 
@@ -231,6 +258,10 @@ class Swapped:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.answer.original, name)
+
+    @property
+    def __doc__(self) -> Any:  # type: ignore[override] # numpy.ma looks into it when it is imported
+        return self.answer.original.__doc__
 
     def __instancecheck__(self, x: Any) -> bool:
         return isinstance(x, self.answer.original)

@@ -45,9 +45,6 @@ class NumpyAttributes:
     def __ceil__(self: Any) -> int:
         return int(np.ceil(self))
 
-    def __trunc__(self: Any) -> int:
-        return int(self)
-
     __getitem__ = reading(lambda self, index: dispatch.getitem(self, index))
 
     # Those that loops call; the others are found by `__getattr__`.

@@ -30,7 +30,7 @@ from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.trace import Trace, traces_under_way
-from tapegrad.tracing.tracer import Tracer, stand_in
+from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 
 class _Plain(Exception):
@@ -132,9 +132,14 @@ class _Calls:
         aval = Aval(value.shape, value.dtype, weak=weak)
         var = self.trace.builder.fresh(aval)
         self.trace.captured[id(value)] = var, value
-        return stand_in(
-            self.trace, var, value if isinstance(found, np.ndarray) else value[()], weak
-        )
+        if not isinstance(found, np.ndarray):
+            return stand_in(self.trace, var, value[()], weak)
+        drawn, inner = stand_in(self.trace, var, value), traces_under_way()[-1]
+        if inner is self.trace or inner.repeats:
+            return drawn
+        # The array is that of the function which is traced now, and may be written to there.
+        operand, value = to_operand(inner, drawn)
+        return stand_in(inner, operand, value)
 
     def _note(self, name: str, args: Any, kwargs: Any, value: Any) -> None:
         self.observer.drawn.append(Drawn(self.generator, name, args, kwargs, value))
@@ -164,7 +169,9 @@ class _Calls:
         held = {key: given[key] for key in form.held}
         if any(map(_is_traced, held.values())):
             raise self.trace.refused(randomness.no_derivative(self.trace.label, name))
-        moved = [_real(given[key]) for key in names if key not in held]
+        moved = [given[key] for key in names if key not in held]
+        if not python:  # whose code computes with what it is given
+            moved = [_real(x) for x in moved]
         for key in form.positive:
             if np.any(np.signbit(given[key])):
                 raise ValueError(f"{key} < 0")
@@ -183,12 +190,10 @@ class _Calls:
         """Some of an array's entries: which, is drawn."""
         if not x.ndim:
             return self.number(name, x, *args, **kwargs)
-        legacy = not hasattr(self.generator, "bit_generator")
+        self._check(name, x, args, kwargs)
         axis = kwargs.pop("axis", 0)
         if name == "permutation" and args:
             axis = args[0]
-        if legacy and name == "choice" and x.ndim != 1:
-            raise ValueError("a must be 1-dimensional")
         size = x.shape[axis]
         given = args if name == "choice" else ()
         return np.take(x, self.number(name, size, *given, **kwargs), axis=axis)
@@ -196,12 +201,22 @@ class _Calls:
     def _shuffled(self, x: Any, axis: int = 0) -> None:
         if not isinstance(x, Tracer) or is_made(x):
             raise _Plain
-        x[...] = np.take(x, self.number("permutation", x.shape[axis]), axis=axis)
+        self._check("shuffle", x, (), {"axis": axis} if axis else {})
+        if x.size:  # else NumPy draws nothing
+            x[...] = np.take(x, self.number("permutation", x.shape[axis]), axis=axis)
+
+    def _check(self, name: str, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """NumPy's own errors, which those of an array of zeros are."""
+        zeros = np.zeros(x.shape)
+        named = {key: _plain(value) for key, value in kwargs.items()}
+        method = getattr(_like(self.generator), name)
+        method(zeros[()] if x._is_scalar() else zeros, *map(_plain, args), **named)
 
 
 def _like(generator: Any) -> Any:
     """Another generator of this kind, for NumPy's own errors."""
-    return type(generator)(type(generator.bit_generator)(0))
+    found = getattr(generator, "bit_generator", None)
+    return np.random.RandomState(0) if found is None else type(generator)(type(found)(0))
 
 
 def _traced(x: Any) -> list[Tracer]:
@@ -222,7 +237,9 @@ def _is_list(x: Any) -> bool:
 def _plain(x: Any) -> Any:
     """An argument of a draw; traced integers are guarded."""
     if isinstance(x, Tracer):
-        return int(x) if x._is_scalar() and not is_made(x) else np.array(x.__array__())
+        if not x._is_scalar() or is_made(x):
+            return np.array(x.__array__())
+        return int(x) if x._weak else x.dtype.type(int(x))
     if type(x) in (list, tuple):
         return type(x)(map(_plain, x))
     return x.copy() if isinstance(x, np.ndarray) else x
@@ -257,6 +274,14 @@ def _at_zero_and_one(held: Any, moved: Any) -> tuple[float, float]:
 
 def _shifted(z: Any, loc: Any, scale: Any) -> Any:
     return loc + scale * z
+
+
+def _exponential(z: Any, mu: Any, sigma: Any) -> Any:
+    """What `math.exp` gives of it: a number of Python's."""
+    x = mu + z * sigma
+    if np.shape(x):
+        float(np.ones(np.shape(x)))  # NumPy's own error, where it makes one of it
+    return dispatch.number(np.exp(_real(x)))
 
 
 _LOCATED = (("loc", 0.0), ("scale", 1.0))
@@ -308,7 +333,7 @@ _PYTHONS: dict[str, _Form] = {
     "lognormvariate": _Form(
         (("mu", 0.0), ("sigma", 1.0)),
         "normalvariate",
-        lambda z, mu, sigma: np.exp(mu + sigma * z),
+        _exponential,
         (),
         _at_zero_and_one,
     ),
@@ -340,7 +365,8 @@ _WITH_OUT = {  # their parameters
     "standard_exponential": ("size", "dtype", "method", "out"),
     "standard_gamma": ("shape", "size", "dtype", "out"),
 }
-_OF_LISTS = frozenset(["choice", "choices", "sample"])  # of Python's, which give what is in them
+# Of Python's, which give what is in a list or an array, or move it, and are written in Python.
+_OF_LISTS = frozenset(["choice", "choices", "sample", "shuffle"])
 _STATES = frozenset(["seed", "set_state", "setstate"])  # these give nothing
 
 

@@ -41,6 +41,9 @@ class HexMethods(RealMethods):
     __slots__ = ()
     fromhex = staticmethod(float.fromhex)
 
+    def __trunc__(self: Any) -> int:
+        return int(self)
+
     def hex(self: Any) -> str:
         tell(self)
         return float(self._concrete).hex()
@@ -66,9 +69,6 @@ class FloatMethods(HexMethods):
         if digits is None:
             return int(np.rint(self))
         return rounded(self, digits.__index__())
-
-    def __trunc__(self: Any) -> int:
-        return int(self)
 
     def __floor__(self) -> int:
         return int(np.floor(self))  # type: ignore[call-overload]

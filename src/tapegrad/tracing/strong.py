@@ -14,15 +14,39 @@ from tapegrad.tracing.again import alone, binary
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.source import at_line
 
-_Ufuncs = NDArrayOperatorsMixin
+
+def _giving_way(name: str) -> Any:
+    """NumPy's operator. What isn't an array, but has a higher priority than one, is asked first, as
+    NumPy asks it: SciPy's sparse matrices."""
+    numpys = getattr(NDArrayOperatorsMixin, name)
+
+    def operator(self: Any, other: Any) -> Any:
+        kind = type(other)
+        if kind not in _NUMBERS and not hasattr(kind, "__array_ufunc__"):
+            priority = getattr(kind, "__array_priority__", 0)
+            if type(priority) in (int, float) and priority > 0 and hasattr(kind, "__rmul__"):
+                return NotImplemented
+        return numpys(self, other)
+
+    operator.__name__ = operator.__qualname__ = name
+    return operator
+
+
+_NUMBERS = frozenset([float, int, bool, np.float64, np.float32, np.ndarray])
+
+
+class _Ufuncs(NDArrayOperatorsMixin):
+    """NumPy's operators of arrays."""
+
+    __slots__ = ()
+    __add__, __sub__ = _giving_way("__add__"), _giving_way("__sub__")
+    __mul__, __truediv__ = _giving_way("__mul__"), _giving_way("__truediv__")
+    __matmul__ = _giving_way("__matmul__")
 
 
 def _again(ufunc: np.ufunc, name: str) -> Any:
     """NumPy's operator, which is quick where it is applied again."""
     return binary(ufunc, name, getattr(_Ufuncs, name))
-
-
-_NUMBERS = frozenset([float, int, bool, np.float64, np.float32, np.ndarray])
 
 
 def _equality(name: str) -> Any:

@@ -124,8 +124,11 @@ def _methods() -> list[Swap]:
 
 
 def _can_be_swapped(x: Any) -> bool:
-    """A type of numbers or arrays is also what others are compared with, and passed to NumPy."""
-    return not isinstance(x, type) or x in (np.ndenumerate, np.broadcast, np.nditer)
+    """A type of numbers or arrays is also what others are compared with, passed to NumPy, and
+    looked for by what Cython has compiled, when that is imported; SciPy's classes are called."""
+    if not isinstance(x, type) or x in (np.ndenumerate, np.nditer):
+        return True
+    return x.__module__.startswith("scipy.")
 
 
 def _is_users(module: Any) -> bool:

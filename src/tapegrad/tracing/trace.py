@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.core.arrays import objection
+from tapegrad.core.arrays import native, objection
 from tapegrad.core.trees import is_array
 from tapegrad.errors import (
     ArgumentError,
@@ -210,7 +210,7 @@ class Trace:
         self.handed: list[tuple[Any, Any]] = []
         self.contents: dict[Var, np.ndarray] = {}
         self.opaque = False  # whether NumPy runs its function where that can't be traced
-        self._checksums: list[tuple[np.ndarray, int, Source | None]] = []
+        self._checksums: list[tuple[np.ndarray, Aval, int, Source | None]] = []
         self._guarded: set[Guard] = set()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.tests: dict[Any, Any] = {}  # where loops ask for a truth: see `observe.turns`
@@ -315,7 +315,9 @@ class Trace:
             known = self.captured[id(outside)] = (var, outside)
             if is_array(outside):
                 self._memories[_memory_of(outside)] = known
-                self._checksums.append((outside, _checksum(outside), user_source()))
+                self._checksums.append((outside, aval, _checksum(outside), user_source()))
+        elif known[0].aval is not aval and known[0].aval.shape != aval.shape:
+            raise self._reshaped(user_source())
         return known[0]
 
     def _same_memory(self, outside: Any) -> tuple[Var, Any] | None:
@@ -328,7 +330,9 @@ class Trace:
     def check_captured(self) -> None:
         """A TraceError if a captured array was written to since: a later call reads it as it is
         then, so no use of it would see what it held before."""
-        for array, before, src in self._checksums:
+        for array, aval, before, src in self._checksums:
+            if (array.shape, native(array.dtype)) != (aval.shape, aval.dtype):
+                raise self._reshaped(src)
             if _checksum(array) != before:
                 raise TraceError(
                     f"an array that {self.label} uses{at_source(src)} was written to while "
@@ -336,6 +340,13 @@ class Trace:
                     "in between would be lost. Use a copy of it, or make it with np.zeros_like(x) "
                     "of a traced x, which follows what is written"
                 )
+
+    def _reshaped(self, src: Source | None) -> TraceError:
+        return TraceError(
+            f"the shape or dtype of an array that {self.label} uses{at_source(src)} was set in "
+            f"place while {self.label} ran, so what it was before would be lost. Make another "
+            "array: y = x.reshape(...) or y = x.view(...)"
+        )
 
     def refused(self, error: TapegradError) -> TapegradError:
         """An error that ends the trace, though the function or a library catches it: what they do

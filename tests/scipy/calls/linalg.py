@@ -96,7 +96,8 @@ polar: linalg.polar(x)
 polar: linalg.polar(x[:, :2], side="left")
 null_space: linalg.null_space(x[:2])
 orth: linalg.orth(x[:, :2])
-subspace_angles: linalg.subspace_angles(x[:, :2], w[:, 1:])
+subspace_angles: linalg.subspace_angles(x[:, :1], w[:, 1:])
+subspace_angles: linalg.subspace_angles(w[:, :1], x[:, 2:])
 orthogonal_procrustes: linalg.orthogonal_procrustes(x, w)
 diagsvd: linalg.diagsvd(x[0], 3, 4)
 eigh: [np.abs(part) for part in linalg.eigh(x)]
@@ -153,14 +154,14 @@ leslie: linalg.leslie(x[0], x[1, :2])
 cdf2rdf: linalg.cdf2rdf(x[0], x)
 clarkson_woodruff_transform: linalg.clarkson_woodruff_transform(x, 2, rng=3)
 cossin: linalg.cossin(x, 1, 1)
-dft: linalg.dft(3) * s
+dft: linalg.dft(3)
 funm: linalg.funm(x, np.exp)
-hadamard: linalg.hadamard(4) * s
-helmert: linalg.helmert(3) * s
-hilbert: linalg.hilbert(3) * s
-invhilbert: linalg.invhilbert(3) * s
-invpascal: linalg.invpascal(3) * s
-pascal: linalg.pascal(3) * s
+hadamard: linalg.hadamard(4)
+helmert: linalg.helmert(3)
+hilbert: linalg.hilbert(3)
+invhilbert: linalg.invhilbert(3)
+invpascal: linalg.invpascal(3)
+pascal: linalg.pascal(3)
 qz: linalg.qz(x, w)
 ordqz: linalg.ordqz(x, w)
 qr_delete: linalg.qr_delete(*linalg.qr(w), 1) if x is w else linalg.qr_delete(x, w, 1)

@@ -441,4 +441,34 @@ def eigvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any
     return eig(a, False, overwrite_a, False, check_finite)
 
 
-borrow(HOME, "polar orth null_space orthogonal_procrustes subspace_angles diagsvd", decorated=True)
+borrow(HOME, "polar orth null_space orthogonal_procrustes diagsvd", decorated=True)
+
+
+def _basis(a: Any) -> Any:
+    """What `orth` gives."""
+    u, s, _ = numpys.svd(a, False)
+    cut = float(np.finfo(s.dtype).eps) * max(a.shape)
+    return u[:, : int(np.sum(s > np.max(s, initial=0.0) * cut))]
+
+
+@answers()
+def subspace_angles(A: Any, B: Any) -> Any:
+    """The angles between the spaces of columns, by sines where these are small and by cosines else
+    (A. Knyazev and M. Argentati, "Principal angles between subspaces in an A-based scalar
+    product", 2002)."""
+    A, B = checked(True, A, B)
+    if A.ndim != 2 or B.ndim != 2 or A.shape[0] != B.shape[0]:
+        raise ValueError(f"{A.shape} and {B.shape} aren't columns of one length")
+    of_a, of_b = _basis(A), _basis(B)
+    both = adjoint(of_a) @ of_b
+    cosines = numpys.svd(both, compute_uv=False)
+    wider = of_a.shape[1] >= of_b.shape[1]
+    rest = of_b - of_a @ both if wider else of_a - of_b @ adjoint(both)
+    small = cosines**2 >= 0.5
+    # The largest angle comes first, and has the smallest cosine.
+    by_cosines = np.arccos(np.clip(np.flip(cosines), -1.0, 1.0))
+    if not np.any(small):
+        return by_cosines
+    return np.where(
+        small, np.arcsin(np.clip(numpys.svd(rest, compute_uv=False), -1, 1)), by_cosines
+    )

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.scipy.borrowing import borrow
-from tapegrad.scipy.linalg.common import HOME, answers, shown
+from tapegrad.scipy.linalg.common import HOME, answers, checked, shown
+from tapegrad.tracing.frontend.operands import cast
 
 
 def _windows(diagonals: Any, width: int) -> Any:
@@ -26,8 +27,8 @@ def toeplitz_of(c: Any, r: Any) -> Any:
 @answers()
 def toeplitz(c: Any, r: Any = None) -> Any:
     """The matrix with constant diagonals: c is its first column, r its first row."""
-    c = np.atleast_1d(shown(c))
-    r = np.conjugate(c) if r is None else np.atleast_1d(shown(r))
+    c, r = np.atleast_1d(shown(c, r)), None if r is None else shown(r, c)
+    r = np.conjugate(c) if r is None else np.atleast_1d(r)
     return toeplitz_of(c, r)
 
 
@@ -41,11 +42,33 @@ def circulant(c: Any) -> Any:
 @answers()
 def hankel(c: Any, r: Any = None) -> Any:
     """The matrix with constant antidiagonals: c is its first column, r its last row."""
-    c = np.ravel(shown(c))
-    r = np.zeros_like(c) if r is None else np.ravel(shown(r))
+    c, r = np.ravel(shown(c, r)), None if r is None else shown(r, c)
+    r = np.zeros_like(c) if r is None else np.ravel(r)
     return np.copy(_windows(np.concatenate([c, r[1:]]), r.shape[0]))
 
 
 borrow(HOME, "leslie khatri_rao", decorated=True)
 borrow(HOME, "block_diag companion fiedler fiedler_companion convolution_matrix")
-borrow(HOME, "solve_circulant matmul_toeplitz solve_discrete_lyapunov", decorated=True)
+borrow(HOME, "solve_circulant solve_discrete_lyapunov", decorated=True)
+
+
+@answers(lists="c_or_cr")
+def matmul_toeplitz(c_or_cr: Any, x: Any, check_finite: bool = False, workers: Any = None) -> Any:
+    """The product with the matrix that has this first column and first row: a convolution."""
+    c, r = c_or_cr if isinstance(c_or_cr, tuple) else (c_or_cr, np.conjugate(shown(c_or_cr, x)))
+    c, r, x = checked(check_finite, c, r, x)
+    columns = x[:, None] if x.ndim == 1 else x
+    if columns.shape[-2] != r.shape[-1]:
+        raise ValueError("Incompatible dimensions.")
+    kind: Any = np.complex128 if x.dtype.kind == "c" else np.float64
+    c, r, columns = (cast(y, kind) for y in (c, r, columns))
+    lead = np.broadcast_shapes(c.shape[:-1], r.shape[:-1])
+    c, r = (np.broadcast_to(y, (*lead, y.shape[-1])) for y in (c, r))
+    n, count = c.shape[-1], c.shape[-1] + r.shape[-1] - 1
+    turned = np.concatenate([c, r[..., :0:-1]], -1)[..., None]
+    there, back = (
+        (np.fft.fft, np.fft.ifft) if kind is np.complex128 else (np.fft.rfft, np.fft.irfft)
+    )
+    spectrum = there(turned, count, axis=-2) * there(columns, count, axis=-2)
+    found = back(spectrum, count, axis=-2)[..., :n, :]
+    return found[..., 0] if x.ndim == 1 else found

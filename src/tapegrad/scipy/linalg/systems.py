@@ -256,7 +256,7 @@ def banded_triangle(cb: Any, lower: Any, b: Any) -> Any:
 @answers(lists="c_or_cr")
 def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> Any:
     """The x with T x = b, of a matrix with constant diagonals: its first column and first row."""
-    c, r = c_or_cr if isinstance(c_or_cr, tuple) else (c_or_cr, np.conjugate(shown(c_or_cr)))
+    c, r = c_or_cr if isinstance(c_or_cr, tuple) else (c_or_cr, np.conjugate(shown(c_or_cr, b)))
     c, r, b = checked(check_finite, c, r, b)
     if c.shape[-1] != r.shape[-1] or b.shape[-2 if b.ndim > 1 else 0] != c.shape[-1]:
         raise ValueError("Incompatible dimensions.")

@@ -255,6 +255,8 @@ def ufunc_method(
         x, y = (strong(as_tracer(x, *inputs)) for x in inputs)
         return ufunc(np.reshape(x, x.shape + (1,) * np.ndim(y)), y, **kwargs)
     if method == "at":
+        if not isinstance(inputs[0], np.ndarray):
+            raise TypeError("first operand must be array")
         check_traced(inputs[0], f"np.{ufunc.__name__}.at")
         added = ufunc in (np.add, np.subtract)
         return (ufunc_at if added else _applied_at)(ufunc, *inputs)

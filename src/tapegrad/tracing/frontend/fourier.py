@@ -17,14 +17,14 @@ from tapegrad.primitives.views import GetItem, Place
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store
 
 
-def _norm(norm: Any) -> str:
+def norm_of(norm: Any) -> str:
     norm = "backward" if norm is None else norm
     if norm not in TURNED:
         np.fft.fft(np.zeros(1), norm=norm)  # NumPy's own error
     return str(norm)
 
 
-def _floating(a: Any) -> Any:
+def floating(a: Any) -> Any:
     """What NumPy transforms: integers and booleans as float64."""
     a = as_tracer(a)
     return cast(a, np.float64) if a.dtype.kind in "iub" else a
@@ -37,7 +37,7 @@ def _check_length(n: Any) -> int:
     return n
 
 
-def _fitted(x: Any, axis: int, n: int) -> Any:
+def fitted(x: Any, axis: int, n: int) -> Any:
     """`x` with n elements along an axis: the first ones, or zeros behind them."""
     count = x.shape[axis]
     index = [Slice(0, k) for k in x.shape]
@@ -54,7 +54,7 @@ def _stored(result: Any, out: Any) -> Any:
 
 def _along(a: Any, sizes: Sequence[int], axes: Sequence[int], norm: Any, inverse: bool) -> Any:
     """The transform along several axes, which have these lengths then."""
-    norm = _norm(norm)
+    norm = norm_of(norm)
     pairs = [
         (normalize_axis_index(axis, a.ndim), _check_length(n))
         for axis, n in zip(axes, sizes, strict=True)
@@ -62,7 +62,7 @@ def _along(a: Any, sizes: Sequence[int], axes: Sequence[int], norm: Any, inverse
     distinct = len({axis for axis, _ in pairs}) == len(pairs)
     for group in [pairs] if distinct else [[pair] for pair in reversed(pairs)]:
         for axis, n in group:
-            a = _fitted(a, axis, n)
+            a = fitted(a, axis, n)
         if group:
             a = FFT(tuple(axis for axis, _ in group), inverse, norm)(a)
     return a if a.dtype.kind == "c" else cast(a, WHOLES[a.dtype])
@@ -72,13 +72,13 @@ def _real_along(a: Any, n: Any, axis: int, norm: Any) -> Any:
     if a.dtype.kind == "c":
         np.fft.rfft(np.zeros(1, a.dtype))  # NumPy's own error
     axis = normalize_axis_index(axis, a.ndim)
-    return RFFT(axis, _norm(norm))(_fitted(a, axis, _check_length(n)))
+    return RFFT(axis, norm_of(norm))(fitted(a, axis, _check_length(n)))
 
 
 def _back_along(a: Any, n: Any, axis: int, norm: Any) -> Any:
     axis, n = normalize_axis_index(axis, a.ndim), _check_length(n)
     a = a if a.dtype.kind == "c" else cast(a, WHOLES[a.dtype])
-    return IRFFT(axis, n, _norm(norm))(_fitted(a, axis, n // 2 + 1))
+    return IRFFT(axis, n, norm_of(norm))(fitted(a, axis, n // 2 + 1))
 
 
 # ---- along one axis
@@ -86,7 +86,7 @@ def _back_along(a: Any, n: Any, axis: int, norm: Any) -> Any:
 
 def _one(inverse: bool) -> Callable[..., Any]:
     def transform(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
-        a = _floating(a)
+        a = floating(a)
         n = a.shape[axis] if n is None else n
         return _stored(_along(a, [n], [axis], norm, inverse), out)
 
@@ -98,26 +98,26 @@ fft, ifft = _one(False), _one(True)
 
 def rfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
     """np.fft.rfft."""
-    a = _floating(a)
+    a = floating(a)
     n = a.shape[axis] if n is None else n
     return _stored(_real_along(a, n, axis, norm), out)
 
 
 def irfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
     """np.fft.irfft."""
-    a = _floating(a)
+    a = floating(a)
     n = (a.shape[axis] - 1) * 2 if n is None else n
     return _stored(_back_along(a, n, axis, norm), out)
 
 
 def hfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
     """np.fft.hfft: of a signal whose other half is its conjugate, the real spectrum."""
-    return irfft(np.conjugate(_floating(a)), n, axis, TURNED[_norm(norm)], out)
+    return irfft(np.conjugate(floating(a)), n, axis, TURNED[norm_of(norm)], out)
 
 
 def ihfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
     """np.fft.ihfft."""
-    return _stored(np.conjugate(rfft(a, n, axis, TURNED[_norm(norm)])), out)
+    return _stored(np.conjugate(rfft(a, n, axis, TURNED[norm_of(norm)])), out)
 
 
 # ---- along several axes
@@ -147,7 +147,7 @@ def _several(inverse: bool, default: Any) -> Callable[..., Any]:
     def transform(
         a: Any, s: Any = None, axes: Any = default, norm: Any = None, out: Any = None
     ) -> Any:
-        a = _floating(a)
+        a = floating(a)
         return _stored(_along(a, *_sizes(a, s, axes), norm, inverse), out)
 
     return transform
@@ -159,7 +159,7 @@ fftn, ifftn = _several(False, None), _several(True, None)
 
 def rfftn(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
     """np.fft.rfftn: real numbers along the last axis, then the others."""
-    a = _floating(a)
+    a = floating(a)
     sizes, axes = _sizes(a, s, axes)
     half = _real_along(a, sizes[-1], axes[-1], norm)
     return _stored(_along(half, sizes[:-1], axes[:-1], norm, False), out)
@@ -167,7 +167,7 @@ def rfftn(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = 
 
 def irfftn(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
     """np.fft.irfftn."""
-    a = _floating(a)
+    a = floating(a)
     sizes, axes = _sizes(a, s, axes, halved=True)
     rest = _along(a, sizes[:-1], axes[:-1], norm, True)
     return _stored(_back_along(rest, sizes[-1], axes[-1], norm), out)

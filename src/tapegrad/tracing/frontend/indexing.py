@@ -50,7 +50,8 @@ def _normal(k: Any) -> Any:
     if isinstance(k, Tracer):
         return k
     if isinstance(k, (list, tuple)):
-        return as_operand(k) if len(k) else np.empty(np.shape(k), np.intp)
+        found = as_operand(k) if len(k) else np.empty(0)
+        return found if np.size(found) else np.empty(np.shape(found), np.intp)
     if isinstance(k, (bool, np.bool_)):
         return np.asarray(k)
     if k is None or isinstance(k, (np.ndarray, slice, str, bytes)) or hasattr(k, "__index__"):
@@ -418,10 +419,9 @@ def grids(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
 
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1) -> Any:
     """np.take_along_axis."""
-    x = as_tracer(x, indices)
-    if axis is None:
-        x, axis = x.reshape(-1), 0
-    return x[grids(x, indices, normalize_axis_index(axis, x.ndim))]
+    along = 0 if axis is None else normalize_axis_index(axis, x.ndim)  # it takes no lists
+    x = as_tracer(x, indices).reshape(-1) if axis is None else as_tracer(x, indices)
+    return x[grids(x, indices, along)]
 
 
 def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:

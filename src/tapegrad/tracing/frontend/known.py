@@ -33,8 +33,11 @@ def kinds_of(inputs: Sequence[Any]) -> tuple[Any, ...]:
             if kind is int and not -(2**53) < x < 2**53:
                 return ()
             kinds.append(kind)
-        elif isinstance(x, Tracer) and x._aval.dtype.kind == "f":
-            kinds.append(x._aval)
+        elif isinstance(x, Tracer) and x._aval.dtype.kind == "f" and not x._either:
+            aval = x._aval  # a number of Python's may stand for a variable that isn't one
+            if aval.weak is not x._weak:
+                aval = Aval(aval.shape, aval.dtype, weak=x._weak)
+            kinds.append(aval)
         else:
             return ()
     return tuple(kinds)

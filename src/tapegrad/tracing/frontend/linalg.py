@@ -145,7 +145,7 @@ def raise_if(failed: Any, message: str, error: type[Exception] = LinAlgError) ->
     In a user's derivative rule only types are known; there what failed is NaN or infinite.
     """
     flag: Any = failed if failed.ndim == 0 else np.any(failed)
-    if not isinstance(flag, Tracer):  # of constants
+    if not isinstance(flag, Tracer):  # of arrays that the program has made of plain ones
         if flag:
             raise error(message)
         return

@@ -74,8 +74,9 @@ def _method(name: str) -> Callable[..., Any]:
 
     @unobserved
     def called(ufunc: np.ufunc, *args: Any, **kwargs: Any) -> Any:
-        arrays = len(args) if name in ("outer", "at") else 1
-        given = [stacked(x) if k < arrays else x for k, x in enumerate(args)]
+        first = int(name == "at")  # what is written to is no list
+        last = len(args) if name in ("outer", "at") else 1
+        given = [stacked(x) if first <= k < last else x for k, x in enumerate(args)]
         return own(ufunc, *given, **kwargs)
 
     return called

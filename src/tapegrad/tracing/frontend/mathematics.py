@@ -42,8 +42,10 @@ def _number(x: Any) -> Any:
     """An argument as `math` takes it: a float."""
     if not isinstance(x, Tracer):
         return float(x)
-    if x.size != 1 or x.dtype.kind not in "fiub":
-        raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
+    if x.shape:
+        float(np.ones(x.shape))  # NumPy's own error, where it makes one of it
+    if x.dtype.kind not in "fiub":
+        raise TypeError(f"must be real number, not {x.__class__.__name__}")
     return cast(x._as_scalar(), np.float64)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.primitives.complexes import conjugated
+from tapegrad.primitives.correlation import Correlate
 from tapegrad.primitives.norms import Known
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
@@ -168,6 +169,8 @@ def interp(
         xp, fp = xp[order], fp[order]
         xp = np.concatenate([xp[-1:] - period, xp, xp[:1] + period])
         fp = np.concatenate([fp[-1:], fp, fp[:1]])
+    if x.ndim == 0:  # an index that is a number would be guarded
+        return scalar(interp(np.reshape(x, 1), xp, fp, below, above)[0])
     k = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, max(xp.size - 2, 0))
     after = np.minimum(k + 1, xp.size - 1)
     width = xp[after] - xp[k]
@@ -184,43 +187,33 @@ def interp(
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     """np.convolve."""
     a, v = np.atleast_1d(as_tracer(a, v), as_tracer(v, a))
-    return _windows_product(a, v[::-1], mode, swap=True)
+    if a.size < v.size:
+        a, v = v, a
+    return _correlation(a, v[::-1], mode)
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """np.correlate."""
     a, v = as_tracer(a, v), as_tracer(v, a)
-    return _windows_product(a, conjugated(v), mode, swap=False)
+    return _correlation(a, conjugated(v), mode)
 
 
-def _windows_product(a: Any, v: Any, mode: str, swap: bool) -> Any:
-    """The products of `v` with each window of `a`, of full or partial overlap: one matrix product
-    with the windows, which a gather makes."""
+def _correlation(a: Any, v: Any, mode: str) -> Any:
+    """The sums of products of `v` with the parts of `a`, of full or partial overlap. NumPy moves
+    the shorter one, and turns the result round if that is `a`."""
     if a.ndim != 1 or v.ndim != 1:
         raise ValueError("object too deep for desired array")
     if a.size == 0 or v.size == 0:
         raise ValueError("a and v cannot be empty")
-    turned = a.size < v.size
-    if turned:  # the longer one is windowed; the result comes out reversed
-        a, v = v, a
-        if swap:
-            a, v = a[::-1], v[::-1]
-    n, m = a.size, v.size
     if mode not in ("full", "same", "valid"):
         raise ValueError(f"mode must be one of 'valid', 'same', or 'full' (got {mode!r})")
-    before = {"full": m - 1, "same": m // 2, "valid": 0}[mode]
-    count = {"full": n + m - 1, "same": n, "valid": n - m + 1}[mode]
-    places = np.arange(count)[:, None] + np.arange(m) - before
-    inside = (places >= 0) & (places < n)
-    windows = a[np.clip(places, 0, n - 1)]
-    whole = np.flatnonzero(np.all(inside, 1))  # the windows that overlap in full
-    low, high = (whole[0], whole[-1] + 1) if whole.size else (count, count)
-    parts = [windows[low:high] @ v]
-    for edge in (slice(0, low), slice(high, count)):  # what is beyond may not meet NaN
-        terms = np.where(inside[edge], windows[edge] * v, a.dtype.type(0))
-        parts.append(np.sum(terms, axis=1, dtype=parts[0].dtype))
-    result = np.concatenate([parts[1], parts[0], parts[2]])
-    return result[::-1] if turned and not swap else result
+    (n, m), dtype = (a.size, v.size), common_dtype(a, v)
+    long, short = max(n, m), min(n, m)
+    before = {"full": short - 1, "same": short // 2, "valid": 0}[mode]
+    count = {"full": n + m - 1, "same": long, "valid": long - short + 1}[mode]
+    if n < m:
+        before = count - 1 - before
+    return Correlate(before, count)(cast(a, dtype), cast(v, dtype))
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:

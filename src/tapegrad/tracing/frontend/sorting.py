@@ -148,7 +148,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
             raise ValueError("sorter.size must equal a.size")
         a = a[sorter]
     dtype = common_dtype(a, v)
-    return SearchSorted(side == "right")(cast(a, dtype), cast(v, dtype))
+    search, a, v = SearchSorted(side == "right"), cast(a, dtype), cast(v, dtype)
+    return search(a, v) if v.ndim else scalar(search(a, ravel(v))[0])
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:

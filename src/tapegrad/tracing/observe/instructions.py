@@ -34,7 +34,7 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
-from tapegrad.tracing.observe.replacing import put, put_traced
+from tapegrad.tracing.observe.replacing import put, put_operands, put_traced
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 
@@ -259,6 +259,7 @@ def binary(a: Activation, in_place: bool) -> Then | None:
         return None
     if in_place:
         a.o.changes(x)
+    put_operands(a, x, y)
     if type(x) is str:
         a.o.printed(y if type(y) is tuple else [y])
     return a.o.operands([x, y])

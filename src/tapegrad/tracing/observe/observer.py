@@ -121,7 +121,9 @@ class Observer(Notes):
         if error is not None and not raised:  # it goes for nothing, and so does what it drew
             for generator, state in self.states.values():
                 randomness.put_back(generator, state)
-        self.follower = None
+        follower, self.follower = self.follower, None
+        if sys.gettrace() is follower:  # an interrupt has kept `observed` from taking it away
+            sys.settrace(None)
         watching.release(self.watched)
 
     def check(self) -> None:
@@ -136,7 +138,7 @@ class Observer(Notes):
         One that isn't gets a mark for those that it calls: what only tells something calls nobody
         who is followed, and what knows what it reads calls the user's code alone.
         """
-        if self.follower is None:  # it is over: an interrupt has kept it from being taken away
+        if self.follower is None:  # it is over, and a second interrupt has kept it here
             sys.settrace(None)
             return None
         if self.quiet:

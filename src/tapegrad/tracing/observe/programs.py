@@ -151,13 +151,15 @@ def program_of(code: CodeType) -> tuple[Program, list[int]]:
         if heights is None or heights[at] < 0:  # where nothing leads
             entry: tuple[Handler, Any] | None = (do.unknown, name)
         elif name in DETAILED:
-            entry, names = _entry(name, arg, names), ()
+            entry = _entry(name, arg, names)
         elif name in HANDLERS:
             handler = HANDLERS[name]
             is_cell = handler in _DEREF
             entry = (handler, (arg, i.argval, arg < variables) if is_cell else i.argval)
         else:
             entry = None if name in SILENT else (do.unknown, name)
+        if name == "CALL":  # where nothing leads, too: the names are those of one call
+            names = ()
         if entry is not None:
             for place in (*prefixed, at):
                 program[place] = entry

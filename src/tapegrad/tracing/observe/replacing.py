@@ -17,13 +17,13 @@ import numpy as np
 
 from tapegrad.core.statics import is_generator
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.answers import UNKNOWN, Answer, answer_of, is_answered
+from tapegrad.tracing.answers import UNKNOWN, Answer, answer_of, is_answered, operand_of
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import generator_of, is_foreign
 from tapegrad.tracing.observe.frames import operand_at
-from tapegrad.tracing.observe.harmless import is_pythons_class, module_of
+from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, module_of
 from tapegrad.tracing.randomness import is_maker
 
 
@@ -76,6 +76,19 @@ def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
     if answer is not None and answer.looked_up:
         _put_answer(a, k, answer, ())
     return x
+
+
+def put_operands(a: Activation, x: Any, y: Any) -> None:
+    """Put what stands for an operand beside a traced one in its place."""
+    for k, operand, other in ((1, x, y), (0, y, x)):
+        if isinstance(operand, (Value, np.ndarray)) or CALM[type(operand)]:
+            continue
+        found = operand_of(operand)
+        if found is not None:
+            by, when = found
+            row = Answer(type(operand), "operand", operand, by, when=when)
+            if is_answered(row, a.frame.f_code, (other,)):
+                frames.replace(operand_at(a.stack, k), by(operand))
 
 
 def _put_answer(a: Activation, k: int, answer: Answer, args: Sequence[Any]) -> bool:

@@ -146,8 +146,8 @@ def can_watch() -> bool:
         return (x, free) == y
 
     trial = _Trial(probe.__code__, (probe, first, second, (first, free)))
-    sys.settrace(trial.enter)
     try:
+        sys.settrace(trial.enter)
         probe(first, second)
     finally:
         sys.settrace(None)

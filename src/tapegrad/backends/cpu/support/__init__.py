@@ -19,9 +19,12 @@ from tapegrad.backends.cpu.support import (
     compiling,
     complexes,
     composed,
+    correlation,
+    gammas,
     lapack,
     outline,
     scalars,
+    searching,
     syntax,
     translation,
     unrolled,
@@ -29,18 +32,15 @@ from tapegrad.backends.cpu.support import (
 from tapegrad.backends.cpu.support.compiling import compiled, completed, object_code
 
 MODULES = (
-    *(layout, loading, linking, arrays, scalars, unrolled, blocks, blas, lapack, outline, syntax),
-    translation,
-    composed,
-    complexes,
-    compiling,
-    threads,
+    *(layout, loading, linking, arrays, scalars, unrolled, blocks, correlation, searching),
+    *(blas, lapack, outline, syntax, translation, composed, gammas, complexes, compiling, threads),
 )
 
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
-    modules = (arrays, complexes, scalars, composed, blas, lapack, compiling, threads)
+    kernels = (correlation, searching, blas, lapack)
+    modules = (arrays, complexes, scalars, composed, gammas, *kernels, compiling, threads)
     found = {name: x for module in modules for name, x in vars(module).items()}
     return {name: x for name, x in found.items() if not name.startswith("__")}  # of the modules
 

@@ -114,81 +114,15 @@ def _block(module: Any, pointer: Any, dots: bool, rows: int, columns: int) -> An
     return module.globals[name]
 
 
-class _Block:
-    """Writes the function of a block."""
+class Registers:
+    """Writes what keeps numbers, and vectors of them, in registers."""
 
-    def __init__(
-        self, builder: Any, args: Sequence[Any], number: Any, rows: int, columns: int
-    ) -> None:
-        self.builder = builder
-        x, self.y, out, self.down, self.along, self.apart, self.below, self.depth, _, self.adds = (
-            args
-        )
-        self.rows, self.columns = range(rows), range(columns)
-        self.real = x.type.pointee
-        self.size = 4 if self.real == ir.FloatType() else 8
+    def __init__(self, builder: Any, real: Any) -> None:
+        self.builder, self.real = builder, real
+        self.size = 4 if real == ir.FloatType() else 8
         self.lanes = registers()[0] // self.size
-        first = builder.mul(number, WORD(rows))
-        self.x, self.out = self._after(x, (first, self.down)), self._after(out, (first, self.below))
 
-    def of_rows(self) -> None:
-        """A block of sums of the rows of y."""
-        count = len(self.columns)
-        vectors = [(c, min(self.lanes, count - c)) for c in range(0, count, self.lanes)]
-        lefts = [self._after(self.x, (self.down, r)) for r in self.rows]
-        outs = [self._after(self.out, (self.below, r)) for r in self.rows]
-        totals = [self._old(out, c, lanes) for out in outs for c, lanes in vectors]
-
-        def step(p: Any, totals: Sequence[Any]) -> list[Any]:
-            row = self._after(self.y, (self.apart, p))
-            right = [self._load(self._after(row, (c, 1)), lanes) for c, lanes in vectors]
-            factors = [self._load(self._after(x, (self.along, p)), 1) for x in lefts]
-            pairs = [(self._spread(x, y.type), y) for x in factors for y in right]
-            return [self._plus(*term) for term in zip(totals, pairs, strict=True)]
-
-        found = iter(self._repeated(WORD(0), self.depth, 1, totals, step))
-        for out in outs:
-            for c, _ in vectors:
-                self._store(next(found), self._after(out, (c, 1)))
-
-    def dots(self) -> None:
-        """A block of products of rows of x and columns of y."""
-        count = len(self.columns)
-        lefts = [self._after(self.x, (self.down, r)) for r in self.rows]
-        rights = [self._after(self.y, (self.apart, c)) for c in self.columns]
-        whole = self.builder.and_(self.depth, WORD(-self.lanes))
-
-        def step(p: Any, totals: Sequence[Any]) -> list[Any]:
-            xs, ys = (
-                [self._load(self._after(x, (p, 1)), self.lanes) for x in parts]
-                for parts in (lefts, rights)
-            )
-            pairs = [(x, y) for x in xs for y in ys]
-            return [self._plus(*term) for term in zip(totals, pairs, strict=True)]
-
-        zeros = [self._zero(self.lanes)] * (len(lefts) * count)
-        vectors = self._repeated(WORD(0), whole, self.lanes, zeros, step)
-
-        def rest(p: Any, totals: Sequence[Any]) -> list[Any]:
-            xs, ys = (
-                [self._load(self._after(x, (p, 1)), 1) for x in parts] for parts in (lefts, rights)
-            )
-            y = self._joined(ys)
-            pairs = [(self._spread(x, y.type), y) for x in xs]
-            return [self._plus(*term) for term in zip(totals, pairs, strict=True)]
-
-        sums = [self._sums(vectors[r * count : (r + 1) * count]) for r in self.rows]
-        sums = self._repeated(whole, self.depth, 1, sums, rest)
-        for r, total in enumerate(sums):
-            out = self._after(self.out, (self.below, r))
-            self._store(self.builder.fadd(self._old(out, 0, count), total), out)
-
-    def _old(self, row: Any, column: int, lanes: int) -> Any:
-        """What the block starts from: what is there, or 0, though that is read too."""
-        found = self._load(self._after(row, (column, 1)), lanes)
-        return self.builder.select(self.adds, found, self._zero(lanes))
-
-    def _repeated(
+    def repeated(
         self, start: Any, stop: Any, step: int, values: Sequence[Any], write: Callable[..., Any]
     ) -> list[Any]:
         """What `write(p, values)` makes of values, in turn for each p."""
@@ -211,41 +145,41 @@ class _Block:
 
     # ---- memory
 
-    def _after(self, pointer: Any, step: tuple[Any, Any]) -> Any:
+    def after(self, pointer: Any, step: tuple[Any, Any]) -> Any:
         """A pointer moved on by a product of two integers."""
         x, y = (k if isinstance(k, ir.Value) else WORD(k) for k in step)
         far = x if getattr(y, "constant", 0) == 1 else self.builder.mul(x, y)
         return self.builder.gep(pointer, [far], inbounds=True)
 
-    def _load(self, place: Any, lanes: int) -> Any:
+    def load(self, place: Any, lanes: int) -> Any:
         if lanes == 1:
             return self.builder.load(place)
         kind = ir.VectorType(self.real, lanes).as_pointer()
         return self.builder.load(self.builder.bitcast(place, kind), align=self.size)
 
-    def _store(self, value: Any, place: Any) -> None:
+    def store(self, value: Any, place: Any) -> None:
         place = self.builder.bitcast(place, value.type.as_pointer())
         self.builder.store(value, place, align=self.size)
 
     # ---- numbers, and vectors of them
 
-    def _zero(self, lanes: int) -> Any:
+    def zero(self, lanes: int) -> Any:
         if lanes == 1:
             return ir.Constant(self.real, 0.0)
         return ir.Constant(ir.VectorType(self.real, lanes), [0.0] * lanes)
 
-    def _plus(self, total: Any, factors: tuple[Any, Any]) -> Any:
+    def plus(self, total: Any, factors: tuple[Any, Any]) -> Any:
         product = self.builder.fmul(*factors, flags=("contract",))
         return self.builder.fadd(total, product, flags=("contract",))
 
-    def _spread(self, number: Any, kind: Any) -> Any:
+    def spread(self, number: Any, kind: Any) -> Any:
         """A number in all lanes of a vector, if it is to become one."""
         if not isinstance(kind, ir.VectorType):
             return number
-        several = self._joined([number], kind)
-        return self._shuffled(several, several, [0] * kind.count)
+        several = self.joined([number], kind)
+        return self.shuffled(several, several, [0] * kind.count)
 
-    def _joined(self, numbers: Sequence[Any], kind: Any = None) -> Any:
+    def joined(self, numbers: Sequence[Any], kind: Any = None) -> Any:
         """A vector of numbers; a single one is itself."""
         if kind is None and len(numbers) == 1:
             return numbers[0]
@@ -254,9 +188,81 @@ class _Block:
             value = self.builder.insert_element(value, x, INT(k))
         return value
 
-    def _shuffled(self, x: Any, y: Any, places: Sequence[int]) -> Any:
+    def shuffled(self, x: Any, y: Any, places: Sequence[int]) -> Any:
         mask = ir.Constant(ir.VectorType(INT, len(places)), list(places))
         return self.builder.shuffle_vector(x, y, mask)
+
+
+class _Block(Registers):
+    """Writes the function of a block."""
+
+    def __init__(
+        self, builder: Any, args: Sequence[Any], number: Any, rows: int, columns: int
+    ) -> None:
+        x, self.y, out, self.down, self.along, self.apart, self.below, self.depth, _, self.adds = (
+            args
+        )
+        self.rows, self.columns = range(rows), range(columns)
+        super().__init__(builder, x.type.pointee)
+        first = builder.mul(number, WORD(rows))
+        self.x, self.out = self.after(x, (first, self.down)), self.after(out, (first, self.below))
+
+    def of_rows(self) -> None:
+        """A block of sums of the rows of y."""
+        count = len(self.columns)
+        vectors = [(c, min(self.lanes, count - c)) for c in range(0, count, self.lanes)]
+        lefts = [self.after(self.x, (self.down, r)) for r in self.rows]
+        outs = [self.after(self.out, (self.below, r)) for r in self.rows]
+        totals = [self._old(out, c, lanes) for out in outs for c, lanes in vectors]
+
+        def step(p: Any, totals: Sequence[Any]) -> list[Any]:
+            row = self.after(self.y, (self.apart, p))
+            right = [self.load(self.after(row, (c, 1)), lanes) for c, lanes in vectors]
+            factors = [self.load(self.after(x, (self.along, p)), 1) for x in lefts]
+            pairs = [(self.spread(x, y.type), y) for x in factors for y in right]
+            return [self.plus(*term) for term in zip(totals, pairs, strict=True)]
+
+        found = iter(self.repeated(WORD(0), self.depth, 1, totals, step))
+        for out in outs:
+            for c, _ in vectors:
+                self.store(next(found), self.after(out, (c, 1)))
+
+    def dots(self) -> None:
+        """A block of products of rows of x and columns of y."""
+        count = len(self.columns)
+        lefts = [self.after(self.x, (self.down, r)) for r in self.rows]
+        rights = [self.after(self.y, (self.apart, c)) for c in self.columns]
+        whole = self.builder.and_(self.depth, WORD(-self.lanes))
+
+        def step(p: Any, totals: Sequence[Any]) -> list[Any]:
+            xs, ys = (
+                [self.load(self.after(x, (p, 1)), self.lanes) for x in parts]
+                for parts in (lefts, rights)
+            )
+            pairs = [(x, y) for x in xs for y in ys]
+            return [self.plus(*term) for term in zip(totals, pairs, strict=True)]
+
+        zeros = [self.zero(self.lanes)] * (len(lefts) * count)
+        vectors = self.repeated(WORD(0), whole, self.lanes, zeros, step)
+
+        def rest(p: Any, totals: Sequence[Any]) -> list[Any]:
+            xs, ys = (
+                [self.load(self.after(x, (p, 1)), 1) for x in parts] for parts in (lefts, rights)
+            )
+            y = self.joined(ys)
+            pairs = [(self.spread(x, y.type), y) for x in xs]
+            return [self.plus(*term) for term in zip(totals, pairs, strict=True)]
+
+        sums = [self._sums(vectors[r * count : (r + 1) * count]) for r in self.rows]
+        sums = self.repeated(whole, self.depth, 1, sums, rest)
+        for r, total in enumerate(sums):
+            out = self.after(self.out, (self.below, r))
+            self.store(self.builder.fadd(self._old(out, 0, count), total), out)
+
+    def _old(self, row: Any, column: int, lanes: int) -> Any:
+        """What the block starts from: what is there, or 0, though that is read too."""
+        found = self.load(self.after(row, (column, 1)), lanes)
+        return self.builder.select(self.adds, found, self.zero(lanes))
 
     def _sums(self, vectors: Sequence[Any]) -> Any:
         """The sums of vectors, as a vector: halves are added, of two vectors at a time.
@@ -273,11 +279,11 @@ class _Block:
             pairs = zip(vectors[::2], vectors[1::2] if several else vectors, strict=True)
             vectors = [
                 self.builder.fadd(
-                    self._shuffled(x, y, places), self._shuffled(x, y, [k + half for k in places])
+                    self.shuffled(x, y, places), self.shuffled(x, y, [k + half for k in places])
                 )
                 for x, y in pairs
             ]
             width = half
         if count == 1:
             return self.builder.extract_element(vectors[0], INT(0))
-        return self._shuffled(vectors[0], vectors[0], range(count))
+        return self.shuffled(vectors[0], vectors[0], range(count))

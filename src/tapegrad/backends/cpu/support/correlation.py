@@ -1,0 +1,169 @@
+"""Sums of products of a vector with the parts of another one, along which it moves.
+
+Neighbouring sums read neighbouring numbers, so a block of them stays in registers while the shorter
+vector is gone through, and each sum adds up its terms in order:
+
+    for j in range(first, last):
+        block[k:k + lanes] += v[j] * x[k + j - before:][:lanes]
+
+At the ends some sums of a block have a term j and others haven't. There each lane reads x, and adds
+to its sum, only if its term is there: what would stand beyond is nothing that an infinity may meet.
+A vector that is long is gone through in parts, each of which all blocks read while it is at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import signature
+from numba.extending import intrinsic
+
+from tapegrad.backends.cpu.support.arrays import INT, WORD
+from tapegrad.backends.cpu.support.blocks import Registers, registers
+from tapegrad.backends.cpu.support.unrolled import FLAG, VOID
+
+STRETCH = 1024  # elements of a long vector that are gone through at once
+
+
+@intrinsic
+def correlate(typingctx: Any, out: Any, x: Any, v: Any, before: Any) -> Any:
+    """out[k] = sum of v[j] * x[k + j - before], of the terms for which x has an element."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        (count,), (n,), (m,) = out.shape, x.shape, v.shape
+        size, many = registers()
+        lanes = size * 8 // int(x.dtype.bitwidth)
+        most = many // 4 * lanes
+        blocks = max(1, -(-count // most))
+        wide = min(most, -(-count // blocks // lanes) * lanes)  # so that blocks are about as wide
+
+        def run(first: Any, last: Any, adds: Any) -> None:
+            for start, times, width in ((0, count // wide, wide), (0, 1, count % wide)):
+                if not times or not width:
+                    continue
+                block = _correlated(builder.module, args[0].type, width)
+                start = 0 if width == wide else count - width
+                with cgutils.for_range(builder, WORD(times)) as loop:
+                    k = builder.add(builder.mul(loop.index, WORD(width)), WORD(start))
+                    place = builder.gep(args[0], [k], inbounds=True)
+                    at = builder.sub(k, args[3])
+                    builder.call(block, [place, args[1], args[2], at, WORD(n), first, last, adds])
+
+        if count and m > STRETCH:
+            with cgutils.for_range(builder, WORD(-(-m // STRETCH))) as loop:
+                first = builder.mul(loop.index, WORD(STRETCH))
+                last = _smaller(builder, builder.add(first, WORD(STRETCH)), WORD(m))
+                run(first, last, builder.icmp_signed("!=", first, WORD(0)))
+        elif count:
+            run(WORD(0), WORD(m), FLAG(0))
+        return context.get_dummy_value()
+
+    return signature(types.none, out, x, v, types.int64), codegen
+
+
+def _smaller(builder: Any, x: Any, y: Any) -> Any:
+    return builder.select(builder.icmp_signed("<", x, y), x, y)
+
+
+def _larger(builder: Any, x: Any, y: Any) -> Any:
+    return builder.select(builder.icmp_signed(">", x, y), x, y)
+
+
+def _correlated(module: Any, pointer: Any, width: int) -> Any:
+    """The function that adds the terms first, ..., last - 1 to so many sums, of which the first one
+    meets v[0] at x[at]."""
+    name = f"correlated {pointer} {width}"
+    if name not in module.globals:
+        kind = ir.FunctionType(VOID, [pointer] * 3 + [WORD] * 4 + [FLAG])
+        function = ir.Function(module, kind, name)
+        function.linkage = "internal"
+        function.attributes.add("nounwind")
+        function.attributes.add("noinline")
+        for argument in function.args[:3]:
+            argument.add_attribute("noalias")
+        builder = ir.IRBuilder(function.append_basic_block())
+        _Correlation(builder, function.args, width).write()
+        builder.ret_void()
+    return module.globals[name]
+
+
+class _Correlation(Registers):
+    """Writes the function of a block."""
+
+    def __init__(self, builder: Any, args: Sequence[Any], width: int) -> None:
+        out, self.x, self.v, self.at, self.n, self.first, self.last, self.adds = args
+        super().__init__(builder, out.type.pointee)
+        starts = range(0, width, self.lanes)
+        self.vectors = [(c, min(self.lanes, width - c)) for c in starts]
+        self.out, self.width = out, width
+
+    def write(self) -> None:
+        builder = self.builder
+        # Of all sums of the block there are the terms from `low` to `high`.
+        low = builder.sub(WORD(0), self.at)
+        low = _smaller(builder, _larger(builder, low, self.first), self.last)
+        high = builder.sub(self.n, builder.add(self.at, WORD(self.width - 1)))
+        high = _larger(builder, _smaller(builder, high, self.last), low)
+        # Of any of them there are these.
+        begin = builder.sub(WORD(1 - self.width), self.at)
+        begin = _smaller(builder, _larger(builder, begin, self.first), low)
+        end = builder.sub(self.n, self.at)
+        end = _larger(builder, _smaller(builder, end, self.last), high)
+        totals = [
+            builder.select(self.adds, self.load(self.after(self.out, (c, 1)), k), self.zero(k))
+            for c, k in self.vectors
+        ]
+        totals = self.repeated(begin, low, 1, totals, self.some)
+        totals = self.repeated(low, high, 1, totals, self.all)
+        totals = self.repeated(high, end, 1, totals, self.some)
+        for (c, _), total in zip(self.vectors, totals, strict=True):
+            self.store(total, self.after(self.out, (c, 1)))
+
+    def all(self, j: Any, totals: Sequence[Any]) -> list[Any]:
+        """The term j of all sums."""
+        factor = self.load(self.after(self.v, (j, 1)), 1)
+        start = self.after(self.x, (self.builder.add(self.at, j), 1))
+        found = []
+        for (c, lanes), total in zip(self.vectors, totals, strict=True):
+            x = self.load(self.after(start, (c, 1)), lanes)
+            found.append(self.plus(total, (self.spread(factor, x.type), x)))
+        return found
+
+    def some(self, j: Any, totals: Sequence[Any]) -> list[Any]:
+        """The term j of those sums that have it."""
+        builder = self.builder
+        factor = self.load(self.after(self.v, (j, 1)), 1)
+        at = builder.add(self.at, j)
+        found = []
+        for (c, lanes), total in zip(self.vectors, totals, strict=True):
+            place = builder.add(at, WORD(c))
+            x, there = self._there(place, lanes)
+            sums = self.plus(total, (self.spread(factor, x.type), x))
+            found.append(builder.select(there, sums, total))
+        return found
+
+    def _there(self, place: Any, lanes: int) -> Sequence[Any]:
+        """The elements of x from a place on, and which of them there are."""
+        builder = self.builder
+        kind = ir.VectorType(WORD, lanes)
+        places = builder.add(
+            self.spread(place, kind), ir.Constant(kind, [WORD(k) for k in range(lanes)])
+        )
+        there = builder.icmp_unsigned("<", places, self.spread(self.n, kind))
+        vector = ir.VectorType(self.real, lanes)
+        pointer = builder.bitcast(builder.gep(self.x, [place]), vector.as_pointer())
+        arguments = [vector.as_pointer(), INT, ir.VectorType(FLAG, lanes), vector]
+        load = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(vector, arguments),
+            f"llvm.masked.load.v{lanes}f{8 * self.size}.p0",
+        )
+        zeros = ir.Constant(vector, [0.0] * lanes)
+        found = builder.call(load, [pointer, INT(self.size), there, zeros])
+        if lanes > 1:
+            return found, there
+        return [builder.extract_element(value, INT(0)) for value in (found, there)]

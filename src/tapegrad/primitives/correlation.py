@@ -1,0 +1,67 @@
+"""Sums of products of one vector with the parts of another, along which it moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import Slice, parametric
+from tapegrad.primitives.kinds import Bilinear, Routine
+from tapegrad.primitives.views import GetItem
+
+
+@parametric
+class Correlate(Bilinear, Routine):
+    """`out[k] = sum over j of v[j] x[k + j - before]`, for k < count, of those terms for which x
+    has an element.
+
+    Both cotangents are such sums: that of x[i] goes through v backwards, since x[i] meets v[j] at
+    k = i + before - j; that of v[j] is the sum over k of ct[k] x[j + k - before].
+    """
+
+    before: int
+    count: int
+
+    name = "correlate"
+    of_complex = True
+    kernel = "correlate"
+    overwrites = (None,)
+    reads = (0, 1)
+    strided = True
+
+    @property
+    def settings(self) -> tuple[int, ...]:
+        return (self.before,)
+
+    def aval(self, *xs: Aval) -> Aval:
+        x, v = xs
+        if x.ndim != 1 or v.ndim != 1:
+            raise ValueError(f"correlate: {x} and {v} aren't vectors")
+        return x.with_shape((self.count,))
+
+    def evaluate(self, *xs: Any) -> Any:
+        x, v = xs
+        n, m = len(x), len(v)
+        if n >= m > 0 and (self.before, self.count) == (0, n - m + 1):
+            return np.convolve(x, v[::-1], "valid")
+        if m and n and n + m - 1 <= 2 * self.count:  # few of NumPy's sums are in vain
+            first = m - 1 - self.before
+            if first >= 0 and first + self.count <= n + m - 1:
+                return np.convolve(x, v[::-1], "full")[first : first + self.count]
+        out = np.empty(self.count, x.dtype)
+        for k in range(self.count):
+            start, stop = max(0, self.before - k), max(0, min(m, n + self.before - k))
+            at = k - self.before
+            out[k] = np.dot(v[start:stop], x[start + at : stop + at]) if start < stop else 0
+        return out
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        x, v = xs
+        (n,), (m,) = x.shape, v.shape
+        backwards = GetItem((Slice(m - 1, m, -1),))(v)
+        return (
+            Correlate(m - 1 - self.before, n)(ct, backwards),
+            Correlate(self.before, m)(x, ct),
+        )

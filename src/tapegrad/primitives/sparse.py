@@ -1,0 +1,334 @@
+"""Sparse matrices: products with them, systems of them, and their elements; SciPy's kernels.
+
+A matrix of m rows is given by its elements row by row, as `data`, by their columns, `indices`, and
+by where each row starts among them, `starts`, of m + 1 integers. Elements may come twice, and are
+added up then. What is `transposed` stands for the matrix whose columns these rows are.
+
+The three primitives here are closed under differentiation: with Y = A X the cotangents are
+X' = A^T Y', and for A, of which only elements in the pattern are asked for, Y' X^T there, which is
+`Sampled`; the cotangents of that are products with the sparse matrix of its own cotangent.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import parametric, total
+from tapegrad.primitives.kinds import Library
+
+Shape = tuple[int, int]
+FACTORS = 8  # so many factors of the systems that were solved last are kept
+
+
+def held(shape: Shape, transposed: bool, data: Any, indices: Any, starts: Any) -> Any:
+    """The matrix as SciPy's."""
+    from scipy import sparse
+
+    if transposed:
+        return sparse.csc_array((data, indices, starts), shape[::-1])
+    return sparse.csr_array((data, indices, starts), shape)
+
+
+def _checked(name: str, shape: Shape, indices: Aval, starts: Aval) -> None:
+    if starts.shape != (shape[0] + 1,) or indices.ndim != 1:
+        raise ValueError(f"{name}: {indices} and {starts} aren't a pattern of {shape}")
+
+
+@parametric
+class Product(Library):
+    """A X, or A^T X."""
+
+    shape: Shape
+    transposed: bool
+
+    name = "sparse_product"
+    of_complex = True
+    owns = True
+
+    def aval(self, *xs: Aval) -> Aval:
+        data, indices, starts, x = xs
+        _checked(self.name, self.shape, indices, starts)
+        rows, columns = self.shape[::-1] if self.transposed else self.shape
+        if data.shape != indices.shape or x.ndim != 2 or x.shape[0] != columns:
+            raise ValueError(f"{self.name}: {data} of {self.shape} doesn't fit {x}")
+        return x.with_shape((rows, x.shape[1]))
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.asarray(held(self.shape, self.transposed, *xs[:3]) @ xs[3], xs[3].dtype)
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        pattern, x = xs[1:3], xs[3]
+        left, right = (x, ct) if self.transposed else (ct, x)
+        ct_data = Sampled(self.shape)(*pattern, left, right)
+        return ct_data, None, None, Product(self.shape, not self.transposed)(xs[0], *pattern, ct)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        t_data, t_x = ts[0], ts[3]
+        return total(
+            [
+                None if t_data is None else self(t_data, *xs[1:]),
+                None if t_x is None else self(*xs[:3], t_x),
+            ]
+        )
+
+
+@parametric
+class Sampled(Library):
+    """The elements of U V^T that are in a pattern."""
+
+    shape: Shape
+
+    name = "sampled"
+    of_complex = True
+    owns = True
+
+    def aval(self, *xs: Aval) -> Aval:
+        indices, starts, u, v = xs
+        _checked(self.name, self.shape, indices, starts)
+        if (u.shape[0], v.shape[0]) != self.shape or u.shape[1] != v.shape[1]:
+            raise ValueError(f"{self.name}: {u} and {v} don't fit {self.shape}")
+        return u.with_shape(indices.shape)
+
+    def evaluate(self, *xs: Any) -> Any:
+        indices, starts, u, v = xs
+        return np.einsum("ij,ij->i", u[rows_of(starts)], v[indices])
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        *pattern, u, v = xs
+        by_rows, by_columns = Product(self.shape, False), Product(self.shape, True)
+        return None, None, by_rows(ct, *pattern, v), by_columns(ct, *pattern, u)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        *pattern, u, v = xs
+        return total(
+            [
+                None if ts[2] is None else self(*pattern, ts[2], v),
+                None if ts[3] is None else self(*pattern, u, ts[3]),
+            ]
+        )
+
+
+def rows_of(starts: Any) -> Any:
+    """The row of each element."""
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+class _Solved(Library):
+    """The X with A X = B, or A^T X = B. With A^T S = X' the cotangents are B' = S and, in the
+    pattern, A' = -S X^T."""
+
+    shape: Shape
+    transposed: bool
+
+    of_complex = True
+    owns = True
+
+    def aval(self, *xs: Aval) -> Any:
+        _, indices, starts, b = xs[:4]
+        _checked(str(self.name), self.shape, indices, starts)
+        if self.shape[0] != self.shape[1] or b.ndim != 2 or b.shape[0] != self.shape[0]:
+            raise ValueError(f"{self.name}: {self.shape} doesn't fit {b}")
+        return b
+
+    def result(self, out: Any) -> Any:
+        return out
+
+    def again(self, transposed: bool, xs: Any, b: Any) -> Any:
+        """The solution of the same system with other right sides, or of its transpose."""
+        raise NotImplementedError
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        ct, x = self.result(ct), self.result(out)
+        if ct is None:
+            return (None,) * len(xs)
+        s = self.again(not self.transposed, xs, ct)
+        left, right = (x, s) if self.transposed else (s, x)
+        ct_data = -Sampled(self.shape)(*xs[1:3], left, right)
+        return ct_data, None, None, s, *[None] * (len(xs) - 4)
+
+    def moved(self, ts: Any, out: Any, *xs: Any) -> Any:
+        """The tangent of the solution."""
+        right = ts[3]
+        if ts[0] is not None:
+            product = Product(self.shape, self.transposed)
+            moved = -product(ts[0], *xs[1:3], self.result(out))
+            right = moved if right is None else right + moved
+        return None if right is None else self.again(self.transposed, xs, right)
+
+
+@parametric
+class Solve(_Solved):
+    """By an LU factor; NaN where a matrix is singular. A factor is kept for the pass back."""
+
+    shape: Shape
+    transposed: bool
+
+    name = "sparse_solve"
+
+    def evaluate(self, *xs: Any) -> Any:
+        data, b = xs[0], xs[3]
+        if b.size == 0:
+            return b.copy()
+        factor = _factor(self.shape, data.dtype, *[x.tobytes() for x in (data, *_wide(xs[1:3]))])
+        if factor is None:
+            return np.full_like(b, np.nan)
+        # What is factored has the rows for columns.
+        return factor.solve(np.asfortranarray(b, data.dtype), "N" if self.transposed else "T")
+
+    def again(self, transposed: bool, xs: Any, b: Any) -> Any:
+        return Solve(self.shape, transposed)(*xs[:3], b)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return self.moved(ts, out, *xs)
+
+
+def _wide(integers: Any) -> list[Any]:
+    return [np.ascontiguousarray(x, np.int64) for x in integers]
+
+
+@lru_cache(maxsize=FACTORS)
+def _factor(shape: Shape, dtype: Any, data: bytes, indices: bytes, starts: bytes) -> Any:
+    import warnings
+
+    from scipy.sparse.linalg import splu
+
+    pattern = [np.frombuffer(x, np.int64) for x in (indices, starts)]
+    whole = held(shape, True, np.frombuffer(data, dtype), *pattern).copy()  # not read-only
+    whole.sum_duplicates()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return splu(whole)
+        except RuntimeError:
+            return None
+
+
+@parametric
+class Iterated(_Solved):
+    """By one of SciPy's iterations, from where the last operand says; with what it says of its end.
+
+    The derivative is that of the solution, by the implicit function theorem, and is found with the
+    same method: to its tolerance.
+    """
+
+    shape: Shape
+    transposed: bool
+    method: str
+    settings: tuple[tuple[str, Any], ...]
+
+    name = "iterated_solve"
+    of_complex = False
+    results = 2
+    absent = True
+
+    def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
+        b = super().aval(*xs)
+        return b, Aval(b.shape[1:], np.dtype(np.int64))
+
+    def result(self, out: Any) -> Any:
+        return out[0]
+
+    def evaluate(self, *xs: Any) -> Any:
+        import scipy.sparse.linalg as solvers
+
+        data, indices, starts, b, first = xs
+        a = held(self.shape, self.transposed, data, indices, starts)
+        found = [
+            getattr(solvers, self.method)(a, right, x0=start.copy(), **dict(self.settings))
+            for right, start in zip(b.T, first.T, strict=True)
+        ]
+        x = np.stack([x for x, _ in found], 1) if found else b
+        return np.asarray(x, b.dtype), np.array([info for _, info in found], np.int64)
+
+    def again(self, transposed: bool, xs: Any, b: Any) -> Any:
+        from tapegrad.primitives.views import zeros
+
+        other = Iterated(self.shape, transposed, self.method, self.settings)
+        return other(*xs[:3], b, zeros(b, b.shape))[0]
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        moved = self.moved(ts, out, *xs)
+        return None if moved is None else (moved, None)
+
+
+@parametric
+class ExpmProduct(Library):
+    """exp(A) X, or exp(A^T) X, as a function of X alone."""
+
+    shape: Shape
+    transposed: bool
+
+    name = "expm_product"
+    of_complex = True
+    owns = True
+
+    def aval(self, *xs: Aval) -> Aval:
+        _checked(self.name, self.shape, *xs[1:3])
+        if self.shape[0] != self.shape[1] or xs[3].shape[0] != self.shape[0]:
+            raise ValueError(f"{self.name}: {self.shape} doesn't fit {xs[3]}")
+        return xs[3]
+
+    def evaluate(self, *xs: Any) -> Any:
+        from scipy.sparse.linalg import expm_multiply
+
+        a = held(self.shape, self.transposed, *xs[:3])
+        return np.asarray(expm_multiply(a, xs[3]), xs[3].dtype)
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return None, None, None, ExpmProduct(self.shape, not self.transposed)(*xs[:3], ct)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None if ts[3] is None else self(*xs[:3], ts[3])
+
+
+# ---- patterns
+
+
+@parametric
+class Rows(Library):
+    """The row of each of `count` elements, of where rows start."""
+
+    count: int
+
+    name = "sparse_rows"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval((self.count,), np.dtype(np.int64))
+
+    def evaluate(self, *xs: Any) -> Any:
+        return rows_of(xs[0])
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return (None,)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None
+
+
+@parametric
+class RowByRow(Library):
+    """The order in which elements stand row by row, of their rows, and where each of `count` rows
+    starts."""
+
+    count: int
+
+    name = "row_by_row"
+    results = 2
+
+    def aval(self, *xs: Aval) -> tuple[Aval, Aval]:
+        return Aval(xs[0].shape, np.dtype(np.int64)), Aval((self.count + 1,), np.dtype(np.int64))
+
+    def evaluate(self, *xs: Any) -> Any:
+        starts = np.zeros(self.count + 1, np.int64)
+        np.cumsum(np.bincount(xs[0], minlength=self.count), out=starts[1:])
+        return np.argsort(xs[0], kind="stable"), starts
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return (None,)
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        return None, None

@@ -1,0 +1,186 @@
+"""Interpolation by neighbours: scipy.interpolate's interp1d, and grids of several axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.scipy.bsplines import Basis, interpolating
+from tapegrad.scipy.declaring import Carrier, is_traced, seen
+from tapegrad.scipy.outside import stopped
+from tapegrad.scipy.piecewise import Interpolant, after, floats
+from tapegrad.tracing.frontend.operands import as_operand
+from tapegrad.tracing.source import at_line
+
+ORDERS = {"zero": 0, "slinear": 1, "quadratic": 2, "cubic": 3}
+
+
+class Between(Interpolant):
+    """An interp1d: `kind` says which of the values at x around a point make its own."""
+
+    def __init__(
+        self, x: Any, y: Any, kind: Any, axis: int, bounds_error: Any, fill_value: Any
+    ) -> None:
+        """Values `y` along their first axis, which is that of sorted x."""
+        self.x, self.y, self.axis = x, y, axis
+        kind = ORDERS.get(kind, kind)
+        self.spline = None
+        if isinstance(kind, (int, np.integer)):
+            if is_traced(x):
+                raise UnsupportedError(
+                    f"scipy.interpolate.interp1d of traced points can't be traced{at_line()} as a "
+                    'spline. Use CubicSpline, or kind="linear"'
+                )
+            knots, c = interpolating(x, y, int(kind), None, None)
+            self.spline = Basis(knots, c, int(kind))
+        self.kind, self.fill = kind, fill_value
+        self.extrapolates = isinstance(fill_value, str)
+        self.refuses = not self.extrapolates and bounds_error in (None, True)
+
+    def __call__(self, x: Any) -> Any:
+        t = floats(x)
+        flat, points = np.reshape(t, (-1,)), self.x
+        below, above = flat < points[0], flat > points[-1]
+        if self.refuses and np.any(np.logical_or(below, above)):
+            raise ValueError(
+                "A value in x_new is outside the interpolation range: "
+                f"{stopped(flat)!r} beside {stopped(points)!r}."
+            )
+        y = self._inside(flat)
+        if not self.extrapolates and not self.refuses:
+            pair = self.fill if isinstance(self.fill, tuple) else (self.fill, self.fill)
+            y = np.where(after(below, np.ndim(y)), floats(pair[0]), y)
+            y = np.where(after(above, np.ndim(y)), floats(pair[1]), y)
+        elif self.extrapolates and self.kind == "previous":
+            y = np.where(after(below, np.ndim(y)), np.nan, y)
+        elif self.extrapolates and self.kind == "next":
+            y = np.where(after(above, np.ndim(y)), np.nan, y)
+        return self.placed(y, t)
+
+    def _inside(self, t: Any) -> Any:
+        if self.spline is not None:
+            return self.spline(t)
+        x, y, last = self.x, self.y, np.size(self.x) - 1
+        known, at = stopped(x), stopped(t)
+        if self.kind == "linear":
+            k = np.clip(np.searchsorted(known, at), 1, last)
+            low, high = x[k - 1], x[k]
+            ndim = np.ndim(y)
+            slope = (y[k] - y[k - 1]) / after(high - low, ndim)
+            return slope * after(t - low, ndim) + y[k - 1]
+        if self.kind in ("nearest", "nearest-up"):
+            half = known / 2.0
+            side: Any = "left" if self.kind == "nearest" else "right"
+            return y[np.clip(np.searchsorted(half[1:] + half[:-1], at, side=side), 0, last)]
+        if self.kind == "previous":
+            return y[np.clip(np.searchsorted(known, at, side="right") - 1, 0, last)]
+        return y[np.clip(np.searchsorted(known, at, side="left"), 0, last)]
+
+
+def between(
+    x: Any, y: Any, kind: Any, axis: int, bounds_error: Any, fill_value: Any, is_sorted: bool
+) -> Between:
+    x, y = floats(x), floats(y)
+    axis %= np.ndim(y)
+    y = np.moveaxis(y, axis, 0) if axis else y
+    if not is_sorted:
+        order = np.argsort(stopped(x), kind="stable")
+        x, y = x[order], y[order]
+    return Between(x, y, kind, axis, bounds_error, fill_value)
+
+
+def of_theirs(f: Any) -> Between:
+    """An interp1d of SciPy's, which a later call compares."""
+    seen(f)
+    y = np.moveaxis(f.y, f.axis, 0)
+    kind = f._spline.k if f._kind == "spline" else f._kind
+    return Between(f.x, y, kind, f.axis, f.bounds_error, f.fill_value)
+
+
+# ---- grids
+
+
+class Grid(Carrier):
+    """A RegularGridInterpolator."""
+
+    def __init__(
+        self, points: Sequence[Any], values: Any, method: str, bounds_error: Any, fill_value: Any
+    ) -> None:
+        self.grid = tuple(map(floats, points))
+        self.values, self.method = floats(values), method
+        self.bounds_error, self.fill_value = bounds_error, fill_value
+        if method not in ("linear", "nearest"):
+            raise _refused(method)
+
+    def __call__(self, xi: Any, method: Any = None) -> Any:
+        method = method or self.method
+        if method not in ("linear", "nearest"):
+            raise _refused(method)
+        if isinstance(xi, tuple):
+            xi = np.stack(np.broadcast_arrays(*map(floats, xi)), axis=-1)
+        xi = floats(as_operand(xi) if is_traced(xi) else xi)
+        count = len(self.grid)
+        if np.ndim(xi) == 1 and count == 1:
+            xi = xi[:, None]
+        shape = np.shape(xi)[:-1] if np.ndim(xi) > 1 else (1,)
+        flat = np.reshape(xi, (-1, count))
+        out: Any = False
+        places, shares = [], []
+        for k, points in enumerate(self.grid):
+            t = flat[:, k]
+            if np.any(np.diff(points) < 0):
+                raise UnsupportedError(
+                    f"scipy.interpolate.RegularGridInterpolator can't be traced{at_line()} with "
+                    "points that decrease. Turn the axis around"
+                )
+            out = np.logical_or(out, np.logical_or(t < points[0], t > points[-1]))
+            at = np.searchsorted(stopped(points), stopped(t), side="right") - 1
+            at = np.clip(at, 0, max(np.size(points) - 2, 0))
+            places.append(at)
+            if np.size(points) == 1:
+                shares.append(0.0 * t)
+                continue
+            shares.append((t - points[at]) / (points[at + 1] - points[at]))
+        if self.bounds_error and np.any(out):
+            raise ValueError("One of the requested xi is out of bounds")
+        y = self._linear(places, shares) if method == "linear" else self._nearest(places, shares)
+        if not self.bounds_error and self.fill_value is not None:
+            y = np.where(after(out, np.ndim(y)), self.fill_value, y)
+        wrong = np.isnan(stopped(flat)).any(axis=1)
+        y = np.where(after(wrong, np.ndim(y)), np.nan, y)
+        return np.reshape(y, shape + np.shape(self.values)[count:])
+
+    def _linear(self, places: list[Any], shares: list[Any]) -> Any:
+        total: Any = None
+        ndim = np.ndim(self.values) - len(places) + 1
+        for corner in product((0, 1), repeat=len(places)):
+            if any(step and np.size(g) == 1 for step, g in zip(corner, self.grid, strict=True)):
+                continue
+            weight: Any = 1.0
+            for step, share in zip(corner, shares, strict=True):
+                weight = weight * (share if step else 1 - share)
+            at = tuple(k + step for k, step in zip(places, corner, strict=True))
+            term = self.values[at] * after(weight, ndim)
+            total = term if total is None else total + term
+        return total
+
+    def _nearest(self, places: list[Any], shares: list[Any]) -> Any:
+        pairs = zip(places, shares, strict=True)
+        return self.values[tuple(np.where(stopped(s) <= 0.5, k, k + 1) for k, s in pairs)]
+
+
+def _refused(method: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"scipy.interpolate.RegularGridInterpolator(..., method={method!r}) can't be traced"
+        f'{at_line()}. Use method="linear", or a spline along each axis'
+    )
+
+
+def grid_of_theirs(f: Any) -> Grid:
+    """A grid of SciPy's, which a later call compares."""
+    seen(f)
+    return Grid(f.grid, f.values, f.method, f.bounds_error, f.fill_value)

@@ -1,0 +1,65 @@
+"""What answers scipy.sparse: its classes and functions where elements are traced, and the operators
+of its matrices beside traced arrays.
+
+A matrix that is captured is an operand of the tape, as an array is: its elements and its pattern
+are read at each call, and what it holds otherwise is compared.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+from scipy import sparse
+
+from tapegrad.scipy.declaring import any_traced, stands_for
+from tapegrad.scipy.sparse import making, matrices
+from tapegrad.tracing.answers import declare_operands
+
+HOME = "scipy.sparse"
+__all__ = ["making", "matrices"]
+
+_JOIN = "hstack, vstack, block_diag or kron"
+REFUSED = {
+    "bmat block_array": f"{_JOIN}",
+    "bsr_array bsr_matrix dia_array dia_matrix dok_array dok_matrix lil_array lil_matrix": (
+        "csr_array, csc_array or coo_array, or diags_array"
+    ),
+    "spdiags": "diags",
+    "kronsum": "kron",
+    "tril triu find": "the arrays that the matrix is made of",
+}
+
+_BINARY = "dot multiply __matmul__ __rmatmul__ __mul__ __rmul__ __add__ __radd__ __sub__ __rsub__"
+
+
+def _declare_methods() -> None:
+    """Of all classes that define one of these, for their instances beside traced arrays."""
+    seen: set[int] = set()
+    base = sparse.csr_array.__mro__
+    root: Any = next(kind for kind in base if kind.__name__ == "_spbase")
+    kinds = [root, *_below(root)]
+    for kind in (*kinds, *{c for k in kinds for c in k.__mro__ if c.__module__[:6] == "scipy."}):
+        for name in (*_BINARY.split(), "__truediv__"):
+            own = vars(kind).get(name)
+            if type(own) is FunctionType and id(own) not in seen:
+                seen.add(id(own))
+                _declare_method(kind, name)
+    declare_operands(root, matrices.Held, when=any_traced)
+
+
+def _below(kind: Any) -> list[type]:
+    found: list[type] = []
+    for one in kind.__subclasses__():
+        found += [one, *_below(one)]
+    return found
+
+
+def _declare_method(kind: type, name: str) -> None:
+    def method(self: Any, other: Any) -> Any:
+        return getattr(matrices.as_sparse(self), name)(other)
+
+    stands_for(kind, name)(method)
+
+
+_declare_methods()

@@ -1,0 +1,214 @@
+"""How sparse matrices with traced elements are made: SciPy's classes, and what joins them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from tapegrad.errors import UnsupportedError
+from tapegrad.scipy.declaring import any_traced, stands_for
+from tapegrad.scipy.sparse.matrices import Sparse, as_sparse, from_list
+from tapegrad.tracing.frontend.answering import stacked
+from tapegrad.tracing.frontend.linalg import raise_if
+from tapegrad.tracing.frontend.operands import as_tracer
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
+
+HOME = "scipy.sparse"
+
+
+def _made(format: str, is_matrix: bool, arg1: Any, shape: Any) -> Any:
+    """What SciPy's class makes of its first argument."""
+    if isinstance(arg1, Sparse):
+        return arg1.asformat(format)
+    if isinstance(arg1, Tracer):
+        return of_dense(arg1, format, is_matrix)
+    if isinstance(arg1, (tuple, list)) and len(arg1) == 2 and format in ("csr", "csc", "coo"):
+        elements, pair = arg1
+        places = [as_tracer(as_list(x), elements, *pair) for x in pair]
+        if shape is None:
+            shape = [int(np.max(x)) + 1 for x in places]
+        for x, count in zip(places, shape, strict=True):
+            outside = np.any(x >= count) | np.any(x < 0)
+            raise_if(outside, f"an index exceeds matrix dimension {count}", ValueError)
+        rows, columns = places
+        return from_list(elements, rows, columns, shape, format, is_matrix)
+    if isinstance(arg1, (tuple, list)) and len(arg1) == 3 and format in ("csr", "csc"):
+        elements, *given = (as_tracer(as_list(x), *arg1) for x in arg1)
+        count = int(given[1].shape[0]) - 1
+        if shape is None:
+            other = int(np.max(given[0], initial=-1)) + 1 if given[0].shape[0] else 0
+            shape = (count, other) if format == "csr" else (other, count)
+        if count != shape[format == "csc"]:
+            raise ValueError(f"index pointer size {count + 1} should be {shape[0] + 1}")
+        pattern = given[0], given[1]
+        return Sparse(elements, *pattern, shape, format == "csc", format, is_matrix)
+    raise UnsupportedError(
+        f"{format}_{'matrix' if is_matrix else 'array'} of this with traced values isn't supported"
+        f"{at_line()}. Use csr_array((data, (rows, columns)), shape)"
+    )
+
+
+def as_list(x: Any) -> Any:
+    return np.asarray(x) if isinstance(x, (list, tuple)) and not any_traced(x) else stacked(x)
+
+
+def of_dense(x: Any, format: str = "csr", is_matrix: bool = False) -> Sparse:
+    """All elements of an array, of which some may be 0."""
+    if x.ndim != 2:
+        raise UnsupportedError(
+            f"a sparse array of {x.ndim} axes with traced values isn't supported{at_line()}. Use "
+            "one of two axes"
+        )
+    m, n = x.shape
+    rows, columns = np.divmod(np.arange(m * n), n)
+    return from_list(np.reshape(x, -1), rows, columns, x.shape, format, is_matrix)
+
+
+def _declare_class(format: str, is_matrix: bool) -> None:
+    def made(arg1: Any, shape: Any = None, dtype: Any = None, copy: bool = False) -> Any:
+        found = _made(format, is_matrix, arg1, shape)
+        return found if dtype is None else found.with_elements(found.elements.astype(dtype))
+
+    stands_for(HOME, f"{format}_{'matrix' if is_matrix else 'array'}", lists="arg1")(made)
+
+
+for _format in ("csr", "csc", "coo"):
+    _declare_class(_format, False)
+    _declare_class(_format, True)
+
+
+# ---- what is made of others
+
+
+def _parts(blocks: Any) -> list[Any]:
+    """Blocks as sparse ones."""
+    found, others = [], [x.elements if isinstance(x, Sparse) else x for x in blocks]
+    for block in blocks:
+        x = as_sparse(block)
+        if x is None:
+            x = of_dense(as_tracer(np.atleast_2d(block), *others), "coo", False)
+        found.append(x)
+    return found
+
+
+def _all_matrices(blocks: Any) -> bool:
+    return not any(isinstance(x, (Sparse, sparse.sparray)) and not is_older(x) for x in blocks)
+
+
+def is_older(x: Any) -> bool:
+    return x.is_matrix if isinstance(x, Sparse) else not isinstance(x, sparse.sparray)
+
+
+def _joined(blocks: Any, places: Any, shape: Any, format: Any) -> Sparse:
+    """Blocks, each with its upper left corner."""
+    parts = _parts(blocks)
+    elements, rows, columns = [], [], []
+    everything = [x.elements for x in parts]
+    for part, (row, column) in zip(parts, places, strict=True):
+        e, i, j = part.listed(*everything)
+        elements.append(e)
+        rows.append(i + row)
+        columns.append(j + column)
+    lists = [np.concatenate(x) for x in (elements, rows, columns)]
+    older = _all_matrices(blocks)
+    return from_list(lists[0], lists[1], lists[2], shape, format or "coo", older)
+
+
+def _shapes(blocks: Any) -> list[Any]:
+    return [x.shape if hasattr(x, "shape") and len(x.shape) == 2 else np.atleast_2d(x).shape
+            for x in blocks]  # fmt: skip
+
+
+@stands_for(HOME, lists="blocks")
+def vstack(blocks: Any, format: Any = None) -> Any:
+    """Blocks one below the other."""
+    shapes = _shapes(blocks)
+    if len({n for _, n in shapes}) != 1:
+        raise ValueError("incompatible dimensions for axis 1")
+    starts = np.cumsum([0, *[m for m, _ in shapes]])
+    places = [(int(start), 0) for start in starts[:-1]]
+    return _joined(blocks, places, (starts[-1], shapes[0][1]), format)
+
+
+@stands_for(HOME, lists="blocks")
+def hstack(blocks: Any, format: Any = None) -> Any:
+    """Blocks side by side."""
+    shapes = _shapes(blocks)
+    if len({m for m, _ in shapes}) != 1:
+        raise ValueError("incompatible dimensions for axis 0")
+    starts = np.cumsum([0, *[n for _, n in shapes]])
+    places = [(0, int(start)) for start in starts[:-1]]
+    return _joined(blocks, places, (shapes[0][0], starts[-1]), format)
+
+
+@stands_for(HOME, lists="mats")
+def block_diag(mats: Any, format: Any = None) -> Any:
+    """Blocks along the diagonal."""
+    corners = np.cumsum([(0, 0), *_shapes(mats)], axis=0)
+    places = [tuple(map(int, corner)) for corner in corners[:-1]]
+    return _joined(mats, places, corners[-1], format)
+
+
+@stands_for(HOME)
+def kron(A: Any, B: Any, format: Any = None) -> Any:
+    """The block matrix of a_ij B."""
+    a, b = _parts([A, B])
+    (e, i, j), (f, k, m) = a.listed(b.elements), b.listed(a.elements)
+
+    def each(x: Any, y: Any) -> Any:
+        return np.reshape(x[:, None] + y, -1)
+
+    rows, columns = each(i * b.shape[0], k), each(j * b.shape[1], m)
+    shape = a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]
+    older = _all_matrices([A, B])
+    return from_list(np.reshape(e[:, None] * f, -1), rows, columns, shape, format or "coo", older)
+
+
+def _diagonals(diagonals: Any, offsets: Any, shape: Any, format: Any, older: bool) -> Any:
+    if np.ndim(offsets) == 0:
+        given, offsets = [np.atleast_1d(stacked(diagonals))], [offsets]
+    else:
+        given = [np.atleast_1d(x) for x in diagonals]
+    if any(x.ndim != 1 for x in given):
+        raise ValueError("Different number of diagonals and offsets.")
+    offsets = [int(k) for k in offsets]
+    if len(given) != len(offsets):
+        raise ValueError(f"Different number of diagonals ({len(given)}) and offsets")
+    if shape is None:
+        n = int(given[0].shape[0]) + abs(offsets[0])
+        shape = n, n
+    m, n = shape
+    elements, rows, columns = [], [], []
+    for d, k in zip(given, offsets, strict=True):
+        first, count = (max(0, -k), max(0, k)), min(m + min(k, 0), n - max(k, 0))
+        if count < 0 or d.shape[0] not in (1, count):
+            raise ValueError(f"Diagonal length (index {k}) does not agree with array size")
+        others = [x for x in given if isinstance(x, Tracer)]
+        elements.append(np.broadcast_to(as_tracer(d, *others), (count,)))
+        rows.append(first[0] + np.arange(count))
+        columns.append(first[1] + np.arange(count))
+    lists = [np.concatenate(x) for x in (elements, rows, columns)]
+    return from_list(lists[0], lists[1], lists[2], shape, format or "dia", older)
+
+
+@stands_for(HOME, lists="diagonals", parameters="offsets")
+def diags(diagonals: Any, offsets: Any = 0, shape: Any = None, format: Any = None) -> Any:
+    """The matrix with these diagonals."""
+    return _diagonals(diagonals, offsets, shape, format, True)
+
+
+if hasattr(sparse, "diags_array"):
+
+    @stands_for(HOME, lists="diagonals", parameters="offsets")
+    def diags_array(diagonals: Any, offsets: Any = 0, shape: Any = None, format: Any = None) -> Any:
+        """The array with these diagonals."""
+        return _diagonals(diagonals, offsets, shape, format, False)
+
+
+@stands_for(HOME)
+def issparse(x: Any) -> bool:
+    """Whether it is sparse."""
+    return isinstance(x, Sparse)

@@ -1,0 +1,144 @@
+"""scipy.sparse beyond what the table of names holds: matrices that change between calls, unobserved
+runs, values as arguments, factors from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.sparse import linalg
+
+from tapegrad import grad, jit, value_and_grad, vjp
+from tapegrad.errors import UnsupportedError
+
+D = np.array([[1.0, 0, 2], [0, 3, 0], [4, 0, 5]])
+X = np.array([1.0, 2, 3])
+_ARRAYS = ["csr_array", "csc_array", "coo_array", "dia_array", "lil_array", "bsr_array"]
+KINDS = [*_ARRAYS, "csr_matrix", "csc_matrix"]
+PRODUCTS = {
+    "S @ x": lambda S, x: S @ x,
+    "x @ S": lambda S, x: x @ S,
+    "S.T @ x": lambda S, x: S.T @ x,
+    "S.dot(x)": lambda S, x: S.dot(x),
+}
+
+
+def is_right(df: Any, f: Any, x: Any) -> bool:
+    value, found = df(x)
+    e = 1e-6 * np.cos(np.arange(x.size)).reshape(x.shape)
+    slope = np.sum(found * e) * 2
+    return bool(np.isclose(value, f(x)) and np.isclose(slope, f(x + e) - f(x - e), rtol=1e-4))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", PRODUCTS)
+def test_a_matrix_that_changes_is_followed(kind: str, how: str) -> None:
+    S = getattr(sparse, kind)(D)
+    f = lambda x: np.sum(np.sin(PRODUCTS[how](S, x)))  # noqa: E731
+    df = value_and_grad(f, compile="never")
+    assert is_right(df, f, X)
+    if kind.startswith(("coo", "dia", "bsr")):
+        S.data[S.data == 5] = 7.0
+    else:
+        S[2, 2] = 7.0
+    assert is_right(df, f, X)
+    S = getattr(sparse, kind)(np.flip(D, 0))  # another pattern, of as many
+    assert is_right(df, f, X)
+    S = getattr(sparse, kind)(D + 1)
+    assert is_right(df, f, X)
+    value, pullback = vjp(f, X)
+    np.testing.assert_allclose(value, f(X))
+    np.testing.assert_allclose(pullback(1.0)[0], df(X)[1])
+
+
+def test_elements_that_change_in_place_are_operands() -> None:
+    S = sparse.csr_array(D)
+    df = value_and_grad(lambda x: np.sum(np.sin(S @ x)), compile="never")
+    for _ in range(3):
+        assert is_right(df, lambda x: np.sum(np.sin(S @ x)), X)
+        S.data *= 1.5
+        S.indices[:2] = S.indices[:2][::-1]
+    assert len(df.tapes) == 1
+
+
+def test_values_as_arguments_compiled_and_played() -> None:
+    places = np.array([0, 1, 1, 2, 0]), np.array([1, 0, 2, 2, 1])
+
+    def f(values, x):
+        S = sparse.coo_array((values, places), shape=(3, 3)).tocsr()
+        A = S + S.T + sparse.diags_array(np.full(3, 5.0))
+        return np.sum(linalg.spsolve(A.tocsc(), x) ** 2) + np.sum(S @ x)
+
+    values = np.array([0.3, 0.1, 0.4, 0.2, 0.5])
+    played = value_and_grad(f, (0, 1), compile="never")
+    value, (dv, dx) = played(values, X)
+    assert value == pytest.approx(f(values, X), rel=1e-12)
+    e = 1e-6 * np.cos(np.arange(5.0))
+    assert 2 * dv @ e == pytest.approx(f(values + e, X) - f(values - e, X), rel=1e-6)
+    compiled = value_and_grad(f, (0, 1), compile="always")(values, X)
+    np.testing.assert_allclose(compiled[1][0], dv, rtol=1e-10)
+    np.testing.assert_allclose(compiled[1][1], dx, rtol=1e-10)
+    places[0][:] = places[0][::-1]  # it is read at each call
+    assert played(values, X)[0] == pytest.approx(f(values, X), rel=1e-12)
+    places[1][0] = 9
+    with pytest.raises(ValueError, match="exceeds matrix dimension"):
+        played(values, X)
+
+
+def test_a_factor_from_outside() -> None:
+    lu = linalg.splu(sparse.csc_array(D))
+    solve = linalg.factorized(sparse.csc_array(D))
+    for f in (lambda x: np.sum(lu.solve(x) ** 2), lambda x: np.sum(solve(x) ** 2)):
+        df = value_and_grad(f, compile="never")
+        assert is_right(df, f, X)
+        assert is_right(df, f, 2 * X)
+    lu = linalg.splu(sparse.csc_array(D + np.eye(3)))
+    f = lambda x: np.sum(lu.solve(x, "T") ** 2)  # noqa: E731
+    assert is_right(value_and_grad(f, compile="never"), f, X)
+
+
+def test_dtypes_and_integers() -> None:
+    for dtype in (np.float32, np.int64, np.complex64):
+        S, x = sparse.csr_array(D.astype(np.int64)), X.astype(dtype)
+        for f in (lambda x, S=S: S @ x, lambda x, S=S: x @ S, lambda x, S=S: (S * x) @ x):
+            found, expected = jit(f, compile="never")(x), f(x)
+            np.testing.assert_allclose(found, expected)
+            assert found.dtype == expected.dtype
+
+
+def test_a_singular_system_and_one_that_doesnt_converge() -> None:
+    S = sparse.csc_array(np.ones((2, 2)))
+    with pytest.warns(linalg.MatrixRankWarning):
+        expected = linalg.spsolve(S, X[:2])
+    assert np.all(np.isnan(expected))
+    assert np.all(np.isnan(jit(lambda b: linalg.spsolve(S, b), compile="never")(X[:2])))
+    f = jit(lambda b: linalg.cg(D, b, maxiter=1)[1], compile="never")
+    assert f(X) == linalg.cg(D, X, maxiter=1)[1] == 1
+
+
+def test_what_is_refused_says_what_to_use() -> None:
+    S, M = sparse.csr_array(D), sparse.csr_matrix(D)
+    for f, words in (
+        (lambda x: (sparse.csr_array(np.diag(x)) @ S).sum(), r"A @ \(B @ x\)"),
+        (lambda x: np.sum(M + np.diag(x)), "csr_array"),
+        (lambda x: sparse.csr_array(np.diag(x))[0, 0], "can't be traced"),
+        (lambda x: np.sum(linalg.cg(S, x, M=S)[0]), "only without M"),
+        (lambda x: np.sum(linalg.eigsh(np.diag(x), k=1)[0]), "eigh"),
+        (lambda x: np.sum(linalg.expm_multiply(sparse.csr_array(np.diag(x)), x)), "in B alone"),
+        (lambda x: sparse.csr_array(np.diag(x)).power(2).sum(), "can't be traced"),
+    ):
+        with pytest.raises(UnsupportedError, match=words):
+            grad(f)(X)
+
+
+def test_errors() -> None:
+    S = sparse.csr_array(D)
+    for f in (lambda x: S @ x[:2], lambda x: x[:2] @ S, lambda x: linalg.spsolve(S, x[:2])):
+        with pytest.raises(ValueError):
+            f(X)
+        with pytest.raises(ValueError):
+            grad(lambda x, f=f: np.sum(f(x)))(X)
