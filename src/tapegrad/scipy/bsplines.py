@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,15 @@ from tapegrad.scipy.piecewise import Interpolant, after, floats
 from tapegrad.tracing.source import at_line
 
 
+@dataclass(eq=False)
 class Basis(Interpolant):
     """The sum of c[j] times the j-th B-spline of degree k with knots t: a BSpline."""
 
-    def __init__(self, t: Any, c: Any, k: int, extrapolate: Any = True, axis: int = 0) -> None:
-        self.t, self.c, self.k = t, c, k
-        self.extrapolate, self.axis = extrapolate, axis
+    t: Any
+    c: Any
+    k: int
+    extrapolate: Any = True
+    axis: int = 0
 
     @property
     def tck(self) -> Any:
@@ -89,7 +93,7 @@ class Basis(Interpolant):
         return whole(b, 0, True) - whole(a, 0, True)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
         raise UnsupportedError(
             f"{name} of a spline with traced values can't be traced{at_line()}. It has t, c, k, "

@@ -173,7 +173,12 @@ class Callback:
         tracers = [x for x in operands if isinstance(x, Tracer)]
         if not tracers:
             return _result(METHODS["run"](self.tape, operands))
-        return record(innermost(tracers), CallTape(self.tape), operands)
+        trace = innermost(tracers)
+        try:
+            return record(trace, CallTape(self.tape), operands)
+        except TapeError:  # a way that no solver has taken
+            self(*values_of(xs))
+            return record(trace, CallTape(self.tape), [*xs, *self.p])
 
     def fitting(self, xs: Sequence[Any]) -> list[Any]:
         """What SciPy passes, as the tapes take it."""

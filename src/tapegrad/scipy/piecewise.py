@@ -6,6 +6,7 @@ and the values: so both follow the values and the points, and derivatives of any
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,8 @@ def outside(x: Any, t: Any) -> Any:
 
 
 class Interpolant(Carrier):
-    """Values along the axes of points stand in the place of `axis`."""
+    """Values along the axes of points stand in the place of `axis`. Its classes are trees by their
+    fields, as all dataclasses are: functions may return them."""
 
     axis: int
 
@@ -58,13 +60,14 @@ class Interpolant(Carrier):
         return np.transpose(y, order)
 
 
+@dataclass(eq=False)
 class Piecewise(Interpolant):
     """c[0, i] (t - x[i])^(k-1) + ... + c[k-1, i] in the interval i: a PPoly."""
 
-    def __init__(self, c: Any, x: Any, extrapolate: Any = True, axis: int = 0) -> None:
-        self.c, self.x = c, x
-        self.extrapolate = True if extrapolate is None else extrapolate
-        self.axis = axis
+    c: Any
+    x: Any
+    extrapolate: Any = True
+    axis: int = 0
 
     def __call__(self, x: Any, nu: Any = 0, extrapolate: Any = None) -> Any:
         t = floats(x)
@@ -118,7 +121,7 @@ class Piecewise(Interpolant):
         return whole(b, 0, extrapolate) - whole(a, 0, extrapolate)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
         raise UnsupportedError(
             f"{name} of a spline with traced values can't be traced{at_line()}. It has c, x, "

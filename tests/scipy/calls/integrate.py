@@ -13,12 +13,12 @@ cumulative_simpson: integrate.cumulative_simpson(np.append(x[0], w), x=np.cumsum
 romb: integrate.romb(np.append(x, s)[:9], dx=s)
 quad: integrate.quad(lambda t: np.exp(-s * t**2), 0, 1)
 quad: integrate.quad(lambda t, a, b: np.sin(a * t) + b, s, x[1, 0], args=(s, x[1, 1]))[0]
-quad: integrate.quad(lambda t: np.exp(-s * t), x[0, 1], np.inf, epsabs=1e-13, epsrel=1e-13)
-quad: integrate.quad(lambda t: np.exp(-s * t**2 + x[0, 1] * t), -np.inf, np.inf, epsabs=1e-13, epsrel=1e-13)[0]
-quad: integrate.quad(lambda t: np.exp(s * t) * t, -np.inf, x[0, 1], epsabs=1e-13, epsrel=1e-13)[0]
-quad: integrate.quad(lambda t: s * t if t < 0.5 else 0.25 * s / t, 0, 1, points=[0.5])[0]
+quad!: integrate.quad(lambda t: np.exp(-s * t), x[0, 1], np.inf, epsabs=1e-11, epsrel=1e-11)
+quad!: integrate.quad(lambda t: np.exp(-s * t**2 + x[0, 1] * t), -np.inf, np.inf, epsabs=1e-10, epsrel=1e-10)[0]
+quad!: integrate.quad(lambda t: np.exp(s * t) * t, -np.inf, x[0, 1], epsabs=1e-11, epsrel=1e-11)[0]
+quad!: integrate.quad(lambda t: s * t if t < 0.5 else 0.25 * s / t, 0, 1, points=[0.5])[0]
 quad_vec: integrate.quad_vec(lambda t: np.exp(-x * t), 0, s)
-quad_vec: integrate.quad_vec(lambda t: np.exp(-x * t), s, np.inf)[0]
+quad_vec!: integrate.quad_vec(lambda t: np.exp(-x * t), s, np.inf)[0]
 fixed_quad: integrate.fixed_quad(lambda t: np.exp(-s * t), 0, x[0, 1], n=7)[0]
 dblquad: integrate.dblquad(lambda y, t: s * y * t**2, 0, 1, 0, 1)[0]
 tplquad: integrate.tplquad(lambda z, y, t: s * z * y * t, 0, 1, 0, 1, 0, 1)[0]
@@ -28,7 +28,7 @@ qmc_quad: integrate.qmc_quad(lambda t: s * t[0], 0, 1, n_estimates=2)
 tanhsinh: integrate.tanhsinh(lambda t: s * t, 0, 1).integral
 nsum: integrate.nsum(lambda k: s / k**2, 1, 10).sum
 solve_bvp: integrate.solve_bvp(lambda t, y: np.stack([y[1], -s * y[0]]), lambda a, b: np.array([a[0], b[0] - 1]), np.linspace(0, 1, 5), np.zeros((2, 5))).y
-solve_ivp: integrate.solve_ivp(lambda t, y: s * y - x[0, 1] * y**2 * np.cos(t), (0.0, 0.5), x[0], t_eval=[0.0, 0.2, 0.5], rtol=1e-8, atol=1e-9).y
+solve_ivp: integrate.solve_ivp(lambda t, y: s * y - x[0, 1] * y**2 * np.cos(t), (0.0, 0.2), x[0], t_eval=[0.0, 0.1, 0.2], rtol=1e-8, atol=1e-9).y
 solve_ivp!: integrate.solve_ivp(lambda t, y, a: a @ y, (0.0, 0.4), x[0], args=(x,), rtol=1e-7).y[:, -1]
 solve_ivp!: integrate.solve_ivp(lambda t, y: x @ y * np.sin(t), (0.2, s), np.ones(3), method="DOP853", t_eval=w[0, 1:2]).y
 solve_ivp!: integrate.solve_ivp(lambda t, y: x @ y, (1.0, 0.9), x[0], method="RK23", t_eval=[0.95, 0.9], rtol=1e-6).y

@@ -1,0 +1,181 @@
+"""What the table of calls doesn't hold of scipy.integrate: later calls, edges, compiled code."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy import integrate
+
+from tapegrad import grad, value_and_grad, vjp
+from tapegrad.core.request import Request
+from tapegrad.errors import UnsupportedError
+from tapegrad.ir.tape import METHODS
+from tapegrad.pipeline import trace
+
+TIMES = np.linspace(0.0, 2.0, 7)
+P = np.array([1.0, 0.45, 1.1, 0.33])
+
+
+def slope(f, x, along=1.0, h=1e-5):
+    return (f(x + h * along) - f(x - h * along)) / (2 * h)
+
+
+def hunted(p, **how):
+    """Lotka and Volterra's equations."""
+
+    def f(t, y):
+        return [y[0] * (p[0] - p[1] * y[1]), -y[1] * (p[2] - p[3] * y[0])]
+
+    how = {"t_eval": TIMES, "rtol": 1e-8, "atol": 1e-10, **how}
+    return integrate.solve_ivp(f, (0.0, 2.0), [1.0, 2.0], **how)
+
+
+@pytest.mark.parametrize("mode", ["never", "always"])
+def test_an_equation_is_solved_with_scipys_own_steps(mode):
+    def f(p):
+        r = hunted(p)
+        return np.sum(r.y * np.cos(np.arange(14.0)).reshape(2, 7)) + r.nfev
+
+    g = value_and_grad(f, compile=mode)
+    d = np.array([1.0, -0.5, 0.3, 0.7])
+    for p in (P, 1.2 * P, 0.7 * P):
+        value, gradient = g(p)
+        np.testing.assert_allclose(value, f(p), rtol=1e-11)
+        exact = slope(lambda p: f(p) - hunted(p).nfev, p, d)
+        np.testing.assert_allclose(gradient @ d, exact, rtol=1e-6)
+    assert g.cache_info().traces <= 2
+
+
+def test_more_steps_than_there_is_room_for():
+    g = value_and_grad(lambda w: hunted(P * w).y[0, -1])
+    for w in (1.0, 30.0, 1.5):
+        np.testing.assert_allclose(g(w)[0], hunted(P * w).y[0, -1], rtol=1e-9)
+
+
+def test_all_steps_where_no_times_are_given():
+    def f(p):
+        r = hunted(p, t_eval=None, rtol=1e-5)
+        assert r.y.shape == (2, len(r.t))
+        return np.sum(r.y**2) + np.sum(r.t)
+
+    g = value_and_grad(f)
+    for p in (P, 2.0 * P):
+        np.testing.assert_allclose(g(p)[0], f(p), rtol=1e-8)  # sizes of steps are of small errors
+
+
+@pytest.mark.parametrize("method", ["RK23", "DOP853"])
+@pytest.mark.parametrize(
+    "how", [{"max_step": 0.1}, {"first_step": 0.01}, {"atol": np.array([1e-9, 1e-7])}]
+)
+def test_options_of_steps(method, how):
+    def f(p):
+        return np.sum(hunted(p, method=method, rtol=1e-4, **how).y ** 2)
+
+    np.testing.assert_allclose(value_and_grad(f)(P)[0], f(P), rtol=1e-10)
+
+
+def test_limits_and_times_of_an_equation():
+    """dy/dt = a y, so that y = y0 exp(a (t - t0))."""
+
+    def f(x):
+        start, end, time, a = x
+        r = integrate.solve_ivp(
+            lambda t, y: a * y, (start, end), [1.5], t_eval=np.stack([time, end]), rtol=1e-9
+        )
+        return 2 * r.y[0, 0] + r.y[0, 1]
+
+    x = np.array([0.3, 1.7, 0.9, 0.6])
+    first, last = 1.5 * np.exp(0.6 * 0.6), 1.5 * np.exp(0.6 * 1.4)
+    expected = [
+        -0.6 * (2 * first + last),
+        0.6 * last,
+        2 * 0.6 * first,
+        2 * 0.6 * first + 1.4 * last,
+    ]
+    value, gradient = value_and_grad(f)(x)
+    np.testing.assert_allclose(value, f(x), rtol=1e-12)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
+
+
+def test_second_order_and_forward_mode():
+    """y = exp(a), y'' = exp(a)."""
+
+    def f(a):
+        return integrate.solve_ivp(lambda t, y: a * y, (0.0, 1.0), [1.0], rtol=1e-9, atol=1e-11).y[
+            0, -1
+        ]
+
+    np.testing.assert_allclose(grad(grad(f))(0.5), np.exp(0.5), rtol=1e-6)
+    traced = trace(Request(f, (0.5,)))
+    pushed = METHODS["pushed"](traced.bound_tape(), [0])
+    (moved,) = METHODS["run"](pushed, [0.5, np.float64(1.0), *pushed.captured])
+    np.testing.assert_allclose(moved, np.exp(0.5), rtol=1e-6)
+
+
+def test_branches_in_an_equation():
+    def f(a):
+        def slope(t, y):
+            return a * y if t < 0.5 else 2 * a * y
+
+        r = integrate.solve_ivp(slope, (0.0, 1.0), [1.0], rtol=1e-7, max_step=0.05)
+        return r.y[0, -1]
+
+    g = value_and_grad(f)
+    for a in (0.5, 1.0):
+        np.testing.assert_allclose(g(a), (f(a), 1.5 * np.exp(1.5 * a)), rtol=1e-3)
+        np.testing.assert_allclose(g(a)[0], f(a), rtol=1e-9)
+
+
+def test_stiff_equations():
+    def f(k, method):
+        return integrate.solve_ivp(
+            lambda t, y: np.stack([-k * (y[0] - np.cos(t)), y[0] - y[1]]),
+            (0.0, 0.1),
+            [0.0, 1.0],
+            method=method,
+            rtol=1e-8,
+            atol=1e-10,
+        ).y[1, -1]
+
+    value, gradient = value_and_grad(lambda k: f(k, "Radau"))(30.0)
+    np.testing.assert_allclose(value, f(30.0, "Radau"), rtol=1e-14)
+    np.testing.assert_allclose(gradient, slope(lambda k: f(k, "Radau"), 30.0, h=1e-2), rtol=1e-4)
+
+
+def test_what_isnt_known_of_equations_is_refused():
+    for how in ({"events": lambda t, y: y[0] - 1.5}, {"dense_output": True}):
+        with pytest.raises(UnsupportedError, match=next(iter(how))):
+            grad(lambda a: np.sum(hunted(P * a, **how).y))(1.0)  # noqa: B023
+    assert hunted(P, dense_output=True).sol is not None
+    with pytest.raises(UnsupportedError, match="quad"):
+        grad(lambda a: integrate.dblquad(lambda y, x: a * x * y, 0, 1, 0, 1)[0])(1.0)
+
+
+def test_integrals_at_kinks():
+    for f, at, expected in (
+        (lambda a: integrate.quad(lambda t: abs(t - a), 0, 1, epsabs=1e-4)[0], 0.7, 0.4),
+        (lambda a: integrate.quad(lambda t: a * t if t < a else a**2, 0, a)[0], 0.7, 1.5 * 0.49),
+    ):
+        value, gradient = value_and_grad(f)(at)
+        np.testing.assert_allclose(value, f(at), rtol=1e-14)
+        np.testing.assert_allclose(gradient, expected, rtol=1e-3)
+
+
+def test_integrals_at_later_calls():
+    """More intervals than before, and a limit that becomes infinite."""
+    f = lambda w, b: integrate.quad(lambda t: np.exp(-t) * np.sin(w * t), 0, b)[0]  # noqa: E731
+    g = value_and_grad(f, argnums=(0, 1))
+    for w, b in ((1.0, 2.0), (25.0, 5.0), (2.0, np.inf), (1.5, 1.0)):
+        value, (by_w, by_b) = g(w, b)
+        np.testing.assert_allclose(value, f(w, b), rtol=1e-13)
+        np.testing.assert_allclose(by_w, slope(partial(f, b=b), w), rtol=1e-5, atol=1e-8)
+        if np.isfinite(b):
+            np.testing.assert_allclose(by_b, np.exp(-b) * np.sin(w * b), rtol=1e-9)
+
+
+def test_where_nothing_is_observed():
+    out, pull = vjp(lambda a: integrate.quad(lambda t: np.exp(a * t), 0, 1)[0], 0.5)
+    np.testing.assert_allclose(out, 2 * (np.exp(0.5) - 1))
+    np.testing.assert_allclose(pull(1.0)[0], 4 - 2 * np.exp(0.5), rtol=1e-10)

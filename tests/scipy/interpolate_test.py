@@ -1,0 +1,121 @@
+"""What the table of calls doesn't hold of scipy.interpolate: objects of SciPy's, edges, axes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import interpolate
+
+from tapegrad import grad, jit, value_and_grad, vjp
+from tapegrad.errors import TapegradError, UnsupportedError
+
+X = np.array([0.0, 0.7, 1.1, 2.0, 3.2, 3.9])
+Y = np.sin(1.3 * X)
+AT = np.array([-0.4, 0.0, 0.7, 1.05, 2.0, 3.9, 4.4])
+
+
+def slope(f, x, along=1.0, h=1e-6):
+    return (f(x + h * along) - f(x - h * along)) / (2 * h)
+
+
+MADE = {
+    "CubicSpline": (lambda y: interpolate.CubicSpline(X, y), "c"),
+    "PchipInterpolator": (lambda y: interpolate.PchipInterpolator(X, y), "c"),
+    "make_interp_spline": (lambda y: interpolate.make_interp_spline(X, y), "c"),
+    "interp1d": (lambda y: interpolate.interp1d(X, y, fill_value="extrapolate"), "y"),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_an_object_of_scipys_is_read_anew_at_each_call(name):
+    make, held = MADE[name]
+    spline = make(Y)
+    g = value_and_grad(lambda t: spline(t) ** 2)
+    for _ in range(2):
+        value, gradient = g(2.3)
+        np.testing.assert_allclose(value, spline(2.3) ** 2, rtol=1e-13)
+        np.testing.assert_allclose(gradient, slope(lambda t: spline(t) ** 2, 2.3), rtol=1e-6)
+        getattr(spline, held)[:] *= 2
+    spline = make(Y**2)
+    np.testing.assert_allclose(g(2.3)[0], spline(2.3) ** 2, rtol=1e-13)
+
+
+CLASSES = {
+    "natural": lambda x, y, **how: interpolate.CubicSpline(x, y, bc_type="natural", **how),
+    "clamped": lambda x, y, **how: interpolate.CubicSpline(x, y, bc_type="clamped", **how),
+    "not-a-knot": interpolate.CubicSpline,
+    "pchip": interpolate.PchipInterpolator,
+    "akima": interpolate.Akima1DInterpolator,
+}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("count", [2, 3, 4, 6])
+def test_values_are_scipys_along_any_axis(kind, count):
+    make, x = CLASSES[kind], X[:count]
+    y = np.cos(np.arange(count * 4.0)).reshape(2, count, 2)
+    for how in ({}, {"extrapolate": False}, {"extrapolate": True}):
+        for nu in (0, 1):
+            f = lambda y: make(x, y, axis=1, **how)(AT, nu)  # noqa: B023, E731
+            np.testing.assert_allclose(jit(f)(y), f(y), rtol=1e-10, atol=1e-12)
+    f = lambda y: make(x, y, axis=1).integrate(x[0], x[-1])  # noqa: E731
+    np.testing.assert_allclose(jit(f)(y), f(y), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["linear", "nearest", "previous", "next", "zero", "quadratic"])
+def test_points_between_and_outside_of_others(kind):
+    how = {"kind": kind, "bounds_error": False, "fill_value": (-5.0, 7.0)}
+    f = lambda y: interpolate.interp1d(X[::-1], y, **how)(AT)  # noqa: E731
+    np.testing.assert_allclose(jit(f)(Y), f(Y), rtol=1e-12, atol=1e-13)
+
+
+def test_a_point_that_leaves_the_range_is_scipys_error():
+    spline = interpolate.interp1d(X, Y)
+    g = jit(lambda t: spline(t))
+    assert g(2.3) == spline(2.3)
+    with pytest.raises(ValueError, match="outside the interpolation range"):
+        g(7.0)
+    with pytest.raises(ValueError, match="increasing"):
+        jit(lambda x: interpolate.CubicSpline(x, Y)(1.0))(X[::-1].copy())
+
+
+def test_points_that_change_their_order_are_found_at_a_later_call():
+    g = jit(lambda x: interpolate.CubicSpline(x, Y)(1.0))
+    assert np.isfinite(g(X))
+    with pytest.raises(ValueError, match="increasing"):
+        g(X[[1, 0, 2, 3, 4, 5]])
+
+
+@pytest.mark.parametrize("method", ["linear", "nearest"])
+def test_grids_of_three_axes(method):
+    axes = (np.array([0.0, 1.0, 2.5]), np.array([0.0, 2.0]), np.array([1.0, 2.0, 4.0, 5.0]))
+    values = np.cos(np.arange(48.0)).reshape(3, 2, 4, 2)
+    xi = np.array([[0.3, 1.1, 2.2], [2.5, 2.0, 5.0], [9.0, 1.0, 1.0], [0.1, np.nan, 1.0]])
+    for fill in (np.nan, -1.0, None):
+        f = lambda v: interpolate.interpn(axes, v, xi, method, False, fill)  # noqa: B023, E731
+        np.testing.assert_allclose(jit(f)(values), f(values), rtol=1e-12)
+
+
+def test_a_spline_may_be_returned():
+    spline = jit(lambda y: interpolate.CubicSpline(X, y))(Y)
+    np.testing.assert_allclose(spline(AT), interpolate.CubicSpline(X, Y)(AT), rtol=1e-12)
+
+
+def test_compiled_and_where_nothing_is_observed():
+    f = lambda y: np.sum(interpolate.CubicSpline(X, y)(AT) ** 2)  # noqa: E731
+    d = np.cos(np.arange(6.0))
+    g = value_and_grad(f, compile="always")(Y)[1]
+    np.testing.assert_allclose(g @ d, slope(f, Y, d), rtol=1e-7)
+    np.testing.assert_allclose(vjp(f, Y)[1](1.0)[0], g, rtol=1e-12)
+
+
+def test_what_isnt_known_is_refused():
+    with pytest.raises(UnsupportedError, match="roots"):
+        grad(lambda y: interpolate.CubicSpline(X, y).roots()[0])(Y)
+    with pytest.raises(UnsupportedError, match="CubicSpline"):
+        grad(lambda x: interpolate.make_interp_spline(x, Y)(1.0))(X)
+    with pytest.raises(UnsupportedError, match="method"):
+        grad(lambda v: interpolate.interpn((X, X), v, [1.0, 1.0], "cubic")[0])(np.outer(Y, Y))
+    for make in (interpolate.UnivariateSpline, interpolate.BarycentricInterpolator):
+        with pytest.raises(TapegradError, match=make.__name__):
+            grad(lambda y: make(X, y)(1.0))(Y)  # noqa: B023

@@ -1,0 +1,234 @@
+"""What the table of calls doesn't hold of scipy.optimize: later calls, branches, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from tapegrad import grad, jit, map, scan, value_and_grad, vjp
+from tapegrad.core.request import Request
+from tapegrad.errors import GradientError, UnsupportedError
+from tapegrad.ir.tape import METHODS
+from tapegrad.pipeline import trace
+
+MODES = ["never", "always"]
+
+
+def slope(f, x, along=1.0, h=1e-5):
+    return (f(x + h * along) - f(x - h * along)) / (2 * h)
+
+
+def agree(f, x, along=1.0, mode="never", rtol=1e-6):
+    value, gradient = value_and_grad(f, compile=mode)(x)
+    np.testing.assert_allclose(value, f(x), rtol=1e-11)
+    np.testing.assert_allclose(np.sum(gradient * along), slope(f, x, along), rtol=rtol, atol=1e-8)
+
+
+def branching(a):
+    def equation(t):
+        if t > 1.5:
+            return t**2 - a
+        return t**3 - a - 1.5**3 + 1.5**2
+
+    return optimize.brentq(equation, 0.0, 10.0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_branches_of_a_callback_are_right_at_later_calls(mode):
+    g = value_and_grad(branching, compile=mode)
+    for a in (2.0, 4.0, 2.5, 1.0, 4.5):
+        value, gradient = g(a)
+        np.testing.assert_allclose(value, branching(a), rtol=1e-12)
+        np.testing.assert_allclose(gradient, slope(branching, a), rtol=1e-6)
+    assert g.cache_info().traces == 1
+
+
+def test_a_solver_that_raises_an_error_does_so_in_the_users_line():
+    def f(a):
+        try:
+            return optimize.brentq(lambda t: t**2 - a, 0.0, 2.0)
+        except ValueError:
+            return 7.0 * a
+
+    g = value_and_grad(f)
+    for a in (9.0, 3.0, 10.0, 2.0):
+        np.testing.assert_allclose(g(a), (f(a), slope(f, a)), rtol=1e-6)
+    with pytest.raises(ValueError, match="different signs"):
+        grad(lambda a: optimize.brentq(lambda t: t**2 - a, 0.0, 1.0))(4.0)
+
+
+def test_what_a_callback_reaches_is_read_anew():
+    c = np.array([1.0, 2.0])
+
+    def f(a):
+        return optimize.newton(lambda t: c[0] * t - a * c[1], 1.0, fprime=lambda t: c[0] + 0 * t)
+
+    g = value_and_grad(f)
+    assert g(3.0) == (6.0, 2.0)
+    c[1] = 5.0
+    assert g(3.0) == (15.0, 5.0)
+
+
+def test_two_modes_agree():
+    """J t of the forward rule, held against c J t of the reverse rule."""
+    b = np.arange(5.0)
+
+    def f(x):
+        return optimize.fsolve(lambda v: x @ v + 0.1 * v**3 - b, np.zeros(5), xtol=1e-12)
+
+    x = np.eye(5) * 4 + np.cos(np.arange(25.0)).reshape(5, 5)
+    t, c = np.sin(np.arange(25.0)).reshape(5, 5), np.array([1.0, -2.0, 0.5, 3.0, 1.5])
+    _, pull = vjp(f, x)
+    traced = trace(Request(f, (x,)))
+    pushed = METHODS["pushed"](traced.bound_tape(), [0])
+    (moved,) = METHODS["run"](pushed, [x, t, *pushed.captured])
+    np.testing.assert_allclose(np.sum(pull(c)[0] * t), c @ moved, rtol=1e-10)
+    np.testing.assert_allclose(moved, slope(f, x, t), rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_larger_systems_and_their_second_derivative(mode):
+    a = np.random.default_rng(0).normal(size=(6, 6)) + 4 * np.eye(6)
+
+    def f(b):
+        return np.sum(optimize.root(lambda v: a @ v + 0.1 * v**3 - b, b, tol=1e-12).x ** 2)
+
+    b, d = np.ones(6), np.arange(6.0)
+    first = grad(f, compile=mode)
+    np.testing.assert_allclose(first(b) @ d, slope(f, b, d), rtol=1e-7)
+    second = grad(lambda b: np.sum(first(b) * d), compile=mode)
+    np.testing.assert_allclose(second(b) @ d, slope(lambda b: first(b) @ d, b, d), rtol=1e-6)
+
+
+def test_bounds_that_become_active_and_free_again():
+    def f(a):
+        r = optimize.minimize(
+            lambda v: np.sum((v - a) ** 2) + 0.1 * v[0] * v[1],
+            np.zeros(2),
+            jac=lambda v: 2 * (v - a) + 0.1 * v[::-1],
+            bounds=[(-1.0, 1.0), (None, 2.0)],
+            options={"ftol": 1e-16, "gtol": 1e-12},
+        )
+        return r.x[0] + 2 * r.x[1] + r.fun
+
+    g = value_and_grad(f)
+    for a in ([0.3, 0.5], [3.0, 0.5], [3.0, 5.0], [0.1, 0.2]):
+        a = np.array(a)
+        value, gradient = g(a)
+        np.testing.assert_allclose(value, f(a), rtol=1e-10)
+        d = np.array([1.0, -0.7])
+        np.testing.assert_allclose(gradient @ d, slope(f, a, d), rtol=1e-5)
+
+
+def test_bounds_have_a_derivative():
+    agree(
+        lambda u: optimize.minimize(
+            lambda v: np.sum((v - 3.0) ** 2), np.zeros(2), bounds=[(0.0, u), (0.0, 9.0)]
+        ).x[0],
+        1.5,
+    )
+
+
+def test_a_result_has_scipys_fields():
+    def f(a):
+        r = optimize.minimize(lambda v: np.sum((v - a) ** 2), np.zeros(2), method="BFGS")
+        assert r.success
+        assert "terminated" in r.message
+        return np.sum(r.x) + r.nfev + r["nit"]
+
+    plain = optimize.minimize(lambda v: np.sum((v - 2.0) ** 2), np.zeros(2), method="BFGS")
+    np.testing.assert_allclose(jit(f)(2.0), np.sum(plain.x) + plain.nfev + plain.nit)
+
+
+def test_curve_fit_follows_data_and_closure():
+    t = np.linspace(0.0, 1.0, 8)
+
+    def fitted(y, scale):
+        popt, _ = optimize.curve_fit(
+            lambda t, a, b: scale * a * np.exp(-b * t), t, y, p0=[1.0, 1.0], ftol=1e-14, xtol=1e-14
+        )
+        return popt
+
+    y = 2 * np.exp(-1.3 * t) + 0.01 * np.cos(7 * t)
+    agree(lambda y: fitted(y, 1.0)[1], y, np.sin(np.arange(8.0)), rtol=1e-4)
+    agree(lambda s: fitted(y, s)[0], 1.5, rtol=1e-4)
+    with pytest.raises(GradientError):
+        grad(lambda y: optimize.curve_fit(lambda t, a: a * t, t, y)[1][0, 0])(y)
+
+
+def test_in_loops():
+    def f(a):
+        return optimize.brentq(lambda t: t**3 + t - a, 0.0, 10.0)
+
+    a = np.array([1.0, 2.0, 5.0])
+    expected = [1 / (3 * f(x) ** 2 + 1) for x in a]
+    for mode in MODES:
+        g = grad(lambda a: np.sum(map(f, a)), compile=mode)
+        np.testing.assert_allclose(g(a), expected, rtol=1e-9)
+    total = grad(lambda a: scan(lambda c, x: (f(c + x), None), 0.0, a)[0])
+    np.testing.assert_allclose(np.sum(total(a)), slope(lambda a: _chain(f, a), a), rtol=1e-6)
+
+
+def _chain(f, a):
+    c = 0.0
+    for x in a:
+        c = f(c + x)
+    return c
+
+
+def test_a_solver_in_a_callback():
+    def f(a):
+        inner = lambda t: optimize.brentq(lambda u: u**3 + u - t * a, 0.0, 5.0)  # noqa: E731
+        return optimize.brentq(lambda t: inner(t) - 0.5, 0.0, 5.0)
+
+    agree(f, 1.3)
+
+
+def test_what_isnt_traced_runs_as_it_is():
+    def f(a):
+        root = optimize.brentq(lambda t: t**2 - 2.0, 0.0, 2.0)
+        low = optimize.fmin(lambda v: np.sum((v - 1.0) ** 2), np.zeros(2), disp=False)
+        return a * root + np.sum(low) + optimize.minimize_scalar(lambda t: (t - 1) ** 2).x
+
+    np.testing.assert_allclose(value_and_grad(f)(2.0), (f(2.0), np.sqrt(2.0)))
+
+
+def test_what_isnt_known_is_refused():
+    with pytest.raises(UnsupportedError, match="constraints"):
+        grad(
+            lambda a: (
+                optimize.minimize(
+                    lambda v: np.sum((v - a) ** 2),
+                    np.zeros(2),
+                    constraints={"type": "eq", "fun": lambda v: v[0]},
+                ).fun
+            )
+        )(1.0)
+    with pytest.raises(UnsupportedError, match="least_squares"):
+        grad(lambda a: optimize.leastsq(lambda v: v - a, np.ones(1))[0][0])(1.0)
+    with pytest.raises(GradientError, match="converged"):
+        grad(lambda a: optimize.newton(lambda t: t**2 - a, 9.0, maxiter=1, disp=False))(2.0)
+    with pytest.raises(GradientError, match="bound"):
+        grad(
+            lambda a: (
+                optimize.minimize_scalar(
+                    lambda t: (t - a) ** 2, bounds=(0.0, 1.0), method="bounded"
+                ).x
+            )
+        )(3.0)
+
+
+def test_assignments_are_found_anew():
+    def f(c):
+        rows, columns = optimize.linear_sum_assignment(c)
+        return np.sum(c[rows, columns] ** 2)
+
+    g = grad(f)
+    for k in range(3):
+        c = np.random.default_rng(k).normal(size=(4, 3))
+        rows, columns = optimize.linear_sum_assignment(c)
+        expected = np.zeros((4, 3))
+        expected[rows, columns] = 2 * c[rows, columns]
+        np.testing.assert_allclose(g(c), expected)
+    assert g.cache_info().traces == 1
