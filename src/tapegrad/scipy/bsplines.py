@@ -9,8 +9,7 @@ import numpy as np
 import scipy.interpolate as theirs
 from scipy.linalg import solve_banded as plain_solve
 
-from tapegrad.errors import UnsupportedError
-from tapegrad.scipy.declaring import is_traced, seen
+from tapegrad.scipy.declaring import is_traced, refusal, seen
 from tapegrad.scipy.linalg.systems import solve_banded
 from tapegrad.scipy.outside import stopped
 from tapegrad.scipy.piecewise import Interpolant, after, floats
@@ -85,7 +84,7 @@ class Basis(Interpolant):
     def integrate(self, a: Any, b: Any, extrapolate: Any = None) -> Any:
         extrapolate = self.extrapolate if extrapolate is None else extrapolate
         if extrapolate == "periodic":
-            raise UnsupportedError(f"integrate of a periodic spline can't be traced{at_line()}")
+            raise refusal(f"integrate of a periodic spline can't be traced{at_line()}")
         whole = self.antiderivative()
         if not extrapolate:  # SciPy takes the spline for 0 there
             first, last = self.t[self.k], self.t[-self.k - 1]
@@ -95,7 +94,7 @@ class Basis(Interpolant):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise UnsupportedError(
+        raise refusal(
             f"{name} of a spline with traced values can't be traced{at_line()}. It has t, c, k, "
             "__call__, derivative, antiderivative and integrate"
         )
@@ -111,7 +110,7 @@ def interpolating(x: np.ndarray, y: Any, k: int, t: Any, bc_type: Any) -> tuple[
     """Knots, and coefficients with which a spline has these values, which are traced."""
     held = bc_type in (None, "not-a-knot")
     if bc_type not in (None, "not-a-knot", "natural", "clamped"):
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.interpolate.make_interp_spline(..., bc_type=...) can't be traced{at_line()} "
             'but for "natural", "clamped" and "not-a-knot". CubicSpline has other ones'
         )

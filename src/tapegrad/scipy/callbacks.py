@@ -21,13 +21,14 @@ import numpy as np
 
 from tapegrad.core.request import Request, describe
 from tapegrad.core.values import same_bits
-from tapegrad.errors import TapeError, TraceError, UnsupportedError
+from tapegrad.errors import TapeError, TraceError
 from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.views import BroadcastTo
 from tapegrad.runtime.derived import Derived
 from tapegrad.runtime.transformations import Jit
+from tapegrad.scipy.declaring import refusal
 from tapegrad.tracing.alike import are_alike, marks_of
 from tapegrad.tracing.conditional import sides
 from tapegrad.tracing.frontend.answering import has_traced, stacked
@@ -48,7 +49,7 @@ def values_of(xs: Sequence[Any]) -> list[Any]:
     """The values of operands; an error where only types are known."""
     found = [plain_value(x) for x in xs]
     if any(x is None for x in found):
-        raise UnsupportedError(
+        raise refusal(
             f"a solver of SciPy's is called where no values are known{at_line()}: in a rule that "
             "was given with defvjp. Call it outside, and pass on what it finds"
         )
@@ -80,7 +81,7 @@ class Callback:
 
     def _trace(self, xs: Sequence[Any]) -> Traced:
         if len(self.ways) == MOST:
-            raise UnsupportedError(
+            raise refusal(
                 f"{self.name} takes more than {MOST} ways through its branches{at_line()}, by the "
                 "numbers that a solver of SciPy's passes it. Use np.where, which computes both "
                 "sides and chooses"
@@ -92,7 +93,7 @@ class Callback:
                 result = self.f(*given)
             for x in given:
                 if x._owner._version:
-                    raise UnsupportedError(
+                    raise refusal(
                         f"{self.name} writes to what a solver of SciPy's passes it{at_line()}. "
                         "Start with a copy, x = x.copy()"
                     )
@@ -111,7 +112,7 @@ class Callback:
                 "A solver of SciPy's calls it as often as it needs, and it is traced once for all"
             )
         if self.ways and _types(traced.tape) != _types(self.ways[0].tape):
-            raise UnsupportedError(
+            raise refusal(
                 f"{self.name} returns other shapes on other ways through its branches{at_line()}"
             )
         places = []
@@ -224,7 +225,7 @@ def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
             found.append(float(x) if np.ndim(x) == 0 else float(np.reshape(x, ())))
             continue
         if np.shape(x) != aval.shape:
-            raise UnsupportedError(
+            raise refusal(
                 f"{name} is called with arrays of several shapes{at_line()}: {aval.shape} and "
                 f"{np.shape(x)}"
             )

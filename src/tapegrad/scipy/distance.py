@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.scipy.borrowing import borrow
-from tapegrad.scipy.declaring import any_traced, stands_for
+from tapegrad.scipy.declaring import any_traced, refusal, stands_for
 from tapegrad.scipy.wording import answers_of, in_scipys_words
 from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.frontend.linalg import raise_if
@@ -230,7 +229,7 @@ def _between(x: Any, y: Any, metric: Any, whole: Any, given: dict[str, Any]) -> 
     """The distances of rows of x and y, which broadcast; `whole` has all of them."""
     found = _BY_NAME.get(metric.lower())
     if found is None:
-        raise UnsupportedError(
+        raise refusal(
             f"distances by the metric {metric!r} can't be traced{at_line()}. Those that can are "
             f"{', '.join(sorted(names.split()[0] for names in _METRICS))}"
         )

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.complexes import cartesian
 from tapegrad.primitives.cosines import OTHER, Cosines
 from tapegrad.primitives.fourier import TURNED
+from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.wording import answers_of
 from tapegrad.tracing.frontend import fourier
 from tapegrad.tracing.frontend.fourier import fitted, floating, norm_of
@@ -223,7 +223,7 @@ def _hankel(a: Any, dln: Any, mu: Any, offset: Any, bias: Any, inverse: bool) ->
     other way round the spectrum is divided by them (A. Hamilton, "Uncorrelated modes of the
     non-linear power spectrum", 2000, appendix B)."""
     if any(isinstance(x, Tracer) for x in (dln, mu, offset, bias)):
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.fft.{'i' * inverse}fht is traced in the array alone{at_line()}: pass plain "
             "numbers for the others"
         )

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import scipy.optimize as theirs
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import is_traced, stands_for
+from tapegrad.scipy.declaring import is_traced, refusal, stands_for
 from tapegrad.scipy.minima import Bounded, stationary
 from tapegrad.scipy.outside import Equations, Outside
 from tapegrad.scipy.roots import WHY, Result, ending, example, needs, plainly
@@ -81,7 +80,7 @@ def least_squares(
             theirs.least_squares, fun, x0, jac, bounds, args=args, kwargs=kwargs or {}, **how
         )
     if callable(loss):
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.optimize.least_squares(..., loss=f) can't be traced{at_line()}: a loss of "
             "one's own. Minimize the sum with scipy.optimize.minimize"
         )
@@ -173,7 +172,7 @@ def curve_fit(
         count -= inspect.ismethod(f)
         start = np.ones(count)
         if isinstance(bounds, theirs.Bounds) or np.any(np.isfinite(np.hstack(bounds))):
-            raise UnsupportedError(
+            raise refusal(
                 f"scipy.optimize.curve_fit(..., bounds=...) can't be traced without p0{at_line()}. "
                 "Pass p0, where it is to start"
             )
@@ -192,17 +191,17 @@ def curve_fit(
     if not needs(callbacks, xdata, ydata, p0, sigma):
         return plainly(theirs.curve_fit, f, xdata, ydata, p0, sigma, jac=jac, **how)
     if is_traced(bounds) or not np.all(np.isinf(np.hstack(_pair(bounds)))):
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.optimize.curve_fit(..., bounds=...) can't be traced{at_line()}. Use "
             "scipy.optimize.least_squares, whose bounds can"
         )
     if sigma is not None and np.ndim(sigma) != 1:
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.optimize.curve_fit(..., sigma=...) can't be traced{at_line()} with a matrix. "
             "Use scipy.optimize.least_squares, of residuals that are whitened"
         )
     if kwargs.get("full_output") or kwargs.get("nan_policy"):
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.optimize.curve_fit(..., full_output=..., nan_policy=...) can't be traced"
             f"{at_line()}"
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.bsplines import Basis, interpolating
-from tapegrad.scipy.declaring import Carrier, is_traced, seen
+from tapegrad.scipy.declaring import Carrier, is_traced, refusal, seen
 from tapegrad.scipy.outside import stopped
 from tapegrad.scipy.piecewise import Interpolant, after, floats
 from tapegrad.tracing.frontend.operands import as_operand
@@ -31,7 +31,7 @@ class Between(Interpolant):
         self.spline = None
         if isinstance(kind, (int, np.integer)):
             if is_traced(x):
-                raise UnsupportedError(
+                raise refusal(
                     f"scipy.interpolate.interp1d of traced points can't be traced{at_line()} as a "
                     'spline. Use CubicSpline, or kind="linear"'
                 )
@@ -133,7 +133,7 @@ class Grid(Carrier):
         for k, points in enumerate(self.grid):
             t = flat[:, k]
             if np.any(np.diff(points) < 0):
-                raise UnsupportedError(
+                raise refusal(
                     f"scipy.interpolate.RegularGridInterpolator can't be traced{at_line()} with "
                     "points that decrease. Turn the axis around"
                 )

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import scipy.interpolate as theirs
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.scipy import bsplines, grids, piecewise
 from tapegrad.scipy.bsplines import Basis, interpolating
-from tapegrad.scipy.declaring import any_traced, is_traced, stands_for
+from tapegrad.scipy.declaring import any_traced, is_traced, refusal, stands_for
 from tapegrad.scipy.grids import Grid, between
 from tapegrad.scipy.piecewise import Piecewise, floats, hermite, prepared
 from tapegrad.scipy.roots import example
@@ -113,7 +112,7 @@ def make_interp_spline(
     y = floats(y)
     axis %= np.ndim(y)
     if is_traced(x):
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.interpolate.make_interp_spline of traced points x can't be traced{at_line()}. "
             "Use CubicSpline, which follows its points, too"
         )
@@ -133,9 +132,7 @@ def splev(x: Any, tck: Any, der: Any = 0, ext: Any = 0) -> Any:
         t, c, k = tck
         spline = Basis(floats(t), floats(c), int(k))
     if der and ext == 3:
-        raise UnsupportedError(
-            f"scipy.interpolate.splev(..., der=1, ext=3) can't be traced{at_line()}"
-        )
+        raise refusal(f"scipy.interpolate.splev(..., der=1, ext=3) can't be traced{at_line()}")
     found = spline(x, int(der))
     if ext == 0:
         return found

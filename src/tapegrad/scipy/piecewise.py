@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_banded as plain_solve
 
-from tapegrad.errors import UnsupportedError
-from tapegrad.scipy.declaring import Carrier, is_traced, seen
+from tapegrad.scipy.declaring import Carrier, is_traced, refusal, seen
 from tapegrad.scipy.linalg.systems import solve_banded
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.frontend.operands import as_operand
@@ -116,14 +115,14 @@ class Piecewise(Interpolant):
     def integrate(self, a: Any, b: Any, extrapolate: Any = None) -> Any:
         extrapolate = self.extrapolate if extrapolate is None else extrapolate
         if extrapolate == "periodic":
-            raise UnsupportedError(f"integrate of a periodic spline can't be traced{at_line()}")
+            raise refusal(f"integrate of a periodic spline can't be traced{at_line()}")
         whole = self.antiderivative()
         return whole(b, 0, extrapolate) - whole(a, 0, extrapolate)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise UnsupportedError(
+        raise refusal(
             f"{name} of a spline with traced values can't be traced{at_line()}. It has c, x, "
             "__call__, derivative, antiderivative and integrate"
         )

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import scipy.integrate as theirs
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import is_traced, stands_for
+from tapegrad.scipy.declaring import is_traced, refusal, stands_for
 from tapegrad.scipy.outside import Constant, Outside, stopped
 from tapegrad.scipy.roots import ending, example, needs, plainly, with_args
 from tapegrad.tracing.observe.observer import observed
@@ -210,9 +209,7 @@ def quad(
     if not needs([callback], a, b, points):
         return plainly(theirs.quad, func, a, b, args, full_output, **how)
     if full_output or callback.shape not in ((), (1,)):
-        raise UnsupportedError(
-            f"scipy.integrate.quad(..., full_output=True) can't be traced{at_line()}"
-        )
+        raise refusal(f"scipy.integrate.quad(..., full_output=True) can't be traced{at_line()}")
     mesh = Mesh(epsabs, epsrel)
 
     def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
@@ -262,7 +259,7 @@ def quad_vec(
     if not needs([callback], a, b, points):
         return plainly(theirs.quad_vec, f, a, b, full_output=full_output, args=args, **how)
     if full_output or quadrature == "trapezoid":
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.integrate.quad_vec can't be traced{at_line()} with full_output, or by the "
             "trapezoidal rule"
         )

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import scipy.optimize as theirs
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback, values_of
-from tapegrad.scipy.declaring import Carrier, is_traced, stands_for
+from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
 from tapegrad.scipy.outside import Outside
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_line
@@ -174,7 +173,7 @@ def newton(
     if np.ndim(start) == 0:
         return _scalar("newton", find, callbacks, lead, full_output)
     if full_output:
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.optimize.newton(..., full_output=True) can't be traced{at_line()} for several "
             "equations. Use scipy.optimize.root"
         )
@@ -274,7 +273,7 @@ def fsolve(
         how |= {"args": args, "fprime": fprime, "full_output": full_output}
         return plainly(theirs.fsolve, func, x0, **how)
     if full_output:
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.optimize.fsolve(..., full_output=True) can't be traced{at_line()}. Use "
             "scipy.optimize.root"
         )

@@ -15,10 +15,9 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import linalg as solvers
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.primitives.sparse import ExpmProduct, Iterated, Solve
-from tapegrad.scipy.declaring import any_traced, stands_for
+from tapegrad.scipy.declaring import any_traced, refusal, stands_for
 from tapegrad.scipy.sparse.making import of_dense
 from tapegrad.scipy.sparse.matrices import Held, Sparse, as_sparse
 from tapegrad.tracing.frontend.operands import as_tracer, cast
@@ -43,7 +42,7 @@ def _matrix(A: Any, *others: Any) -> Sparse:
     found = as_sparse(A)
     if found is None:
         if not isinstance(A, (np.ndarray, Tracer, list)) or np.ndim(A) != 2:
-            raise UnsupportedError(
+            raise refusal(
                 f"a system with a {type(A).__name__} isn't supported with traced values"
                 f"{at_line()}. Use a sparse matrix, or an array"
             )
@@ -56,7 +55,7 @@ def _matrix(A: Any, *others: Any) -> Sparse:
 def _operands(A: Sparse, b: Any) -> tuple[list[Any], Any]:
     """What a system is solved with: elements, pattern, and columns; and whether `b` is one."""
     if isinstance(b, Sparse) or sparse.issparse(b):
-        raise UnsupportedError(
+        raise refusal(
             f"a sparse right side isn't supported with traced values{at_line()}. Use an array"
         )
     b = np.asarray(b) if isinstance(b, (list, tuple)) else b
@@ -159,7 +158,7 @@ def _declare_iteration(name: str) -> None:
             if key not in known:
                 raise TypeError(f"{name}() got an unexpected keyword argument {key!r}")
             if key not in _SETTINGS.split() and value is not known[key].default:
-                raise UnsupportedError(
+                raise refusal(
                     f"scipy.sparse.linalg.{name}(..., {key}=...) can't be traced{at_line()}, only "
                     f"without {key}"
                 )
@@ -175,7 +174,7 @@ def _declare_iteration(name: str) -> None:
             first = stop_gradient(cast(as_tracer(x0, operands[3]), first.dtype))
             first = np.reshape(first, operands[3].shape)
         if operands[3].dtype.kind == "c":
-            raise UnsupportedError(
+            raise refusal(
                 f"scipy.sparse.linalg.{name} of complex numbers isn't supported with traced values"
                 f"{at_line()}. Use spsolve"
             )
@@ -198,7 +197,7 @@ def expm_multiply(A: Any, B: Any, traceA: Any = None) -> Any:
     """exp(A) B, as a function of B."""
     A = _matrix(A, B)
     if any_traced([A.elements]):
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.sparse.linalg.expm_multiply is traced in B alone{at_line()}. Use "
             "scipy.linalg.expm(A.toarray()) @ B"
         )

@@ -12,7 +12,6 @@ import numpy as np
 import scipy.special
 from scipy.special import _spherical_bessel
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import (
     special_bessel,
@@ -22,7 +21,7 @@ from tapegrad.primitives import (
 )
 from tapegrad.primitives.extrema import LogSumExp
 from tapegrad.primitives.special import Polygamma
-from tapegrad.scipy.declaring import stands_for
+from tapegrad.scipy.declaring import refusal, stands_for
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
     as_operand,
@@ -93,7 +92,7 @@ def logsumexp(
     weak = b is None or is_weak(b)
     a, b = (as_tracer(x, a, b) for x in (a, 1 if b is None else b))
     if a.dtype.kind == "c" or b.dtype.kind == "c":
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.special.logsumexp of complex numbers with weights isn't supported{at_line()}. "
             "Use np.log(np.sum(b * np.exp(a)))"
         )
@@ -194,7 +193,7 @@ def multigammaln(a: Any, d: Any) -> Any:
 
 def _not_exact(name: str, exact: Any) -> None:
     if exact:
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.special.{name}(..., exact=True) of traced values can't be traced{at_line()}. "
             "Use exact=False"
         )

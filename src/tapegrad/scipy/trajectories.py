@@ -16,7 +16,7 @@ from scipy.integrate._ivp.ivp import OdeResult
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.callbacks import Callback
-from tapegrad.scipy.declaring import Carrier, is_traced, stands_for
+from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
 from tapegrad.scipy.outside import Constant, Outside, stopped
 from tapegrad.scipy.roots import ending, example, needs, plainly
 from tapegrad.scipy.rungekutta import METHODS, Method
@@ -67,7 +67,7 @@ def solve_ivp(
             theirs.solve_ivp, fun, t_span, y0, method, t_eval, args=args, **how, **options
         )
     if np.iscomplexobj(y0) or np.ndim(first) != 1:
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.integrate.solve_ivp can't be traced{at_line()} with complex values: split "
             "them into real and imaginary parts"
         )
@@ -94,7 +94,7 @@ def _settled(
     times = None if t_eval is None else example(t_eval)
     found = theirs.solve_ivp(callback, ends, example(y0), method, times, **options)
     if not found.success:
-        raise UnsupportedError(
+        raise refusal(
             f"scipy.integrate.solve_ivp fails{at_line()}, and so has no derivative: {found.message}"
         )
     return found
@@ -230,7 +230,7 @@ def odeint(
     if not needs([callback], y0, t):
         return plainly(theirs.odeint, func, y0, t, args, tfirst=tfirst, **how)
     if np.size(times) < 2 or np.any(np.diff(example(times)) * np.sign(np.ptp(times)) == 0):
-        raise UnsupportedError(f"scipy.integrate.odeint can't be traced{at_line()} at equal times")
+        raise refusal(f"scipy.integrate.odeint can't be traced{at_line()} at equal times")
     y0 = as_operand(y0) if is_traced(y0) else np.array(y0, float)
     y0 = np.reshape(y0, (-1,)) * 1.0
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy import matrix_transpose
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.hermitian import HermitianEigH
 from tapegrad.primitives.permuted import LUParts, Ranked, RowsInOrder
 from tapegrad.primitives.solving import LU
 from tapegrad.primitives.spectral import EigH
 from tapegrad.primitives.triangles import TriangularSolve
 from tapegrad.scipy.borrowing import borrow
+from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.linalg.common import HOME, answers, checked, shown
 from tapegrad.scipy.linalg.systems import both_sides, by_triangles
 from tapegrad.tracing.frontend import linalg as numpys
@@ -82,7 +82,7 @@ def in_full(ab: Any, lower: Any) -> Any:
     """The symmetric matrix of which `ab` has the diagonals on one side."""
     count, n = ab.shape[-2:]
     if ab.dtype.kind == "c":
-        raise UnsupportedError(
+        raise refusal(
             f"Cholesky's factor of complex diagonals isn't supported on traced arrays{at_line()}. "
             "Use cholesky, of the matrix in full"
         )
@@ -114,7 +114,7 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> A
     """L and U in one matrix, and which rows were swapped, one after the other."""
     (a,) = checked(check_finite, a)
     if a.shape[-2] > a.shape[-1]:
-        raise UnsupportedError(
+        raise refusal(
             f"lu_factor of a matrix that is taller than wide isn't supported on traced arrays"
             f"{at_line()}. Use lu"
         )
@@ -223,7 +223,7 @@ def qr(
     (a,) = checked(check_finite, a)
     numpys.check_stacked(a)
     if mode == "raw":
-        raise UnsupportedError(
+        raise refusal(
             f'qr with mode="raw" isn\'t supported on traced arrays{at_line()}. Use "full", "r" or '
             '"economic"'
         )

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy import matrix_transpose
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.banded import BandedDefinite, BandedLU, BandedSolve
 from tapegrad.primitives.equations import DiscreteRiccati, Riccati, Sylvester
 from tapegrad.primitives.solving import inverse_t
 from tapegrad.primitives.spectral import PInv
 from tapegrad.primitives.toeplitz import ToeplitzSolve
 from tapegrad.primitives.triangles import TriangularSolve, from_triangle, mirrored
+from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.linalg.common import answers, checked, shown
 from tapegrad.tracing.frontend import linalg as numpys
 from tapegrad.tracing.frontend.linalg import (
@@ -196,7 +196,7 @@ def _banded(lower: int, ab: Any, b: Any) -> Any:
 
 def _refuse_complex(x: Any, what: str, instead: str) -> None:
     if x.dtype.kind == "c":
-        raise UnsupportedError(
+        raise refusal(
             f"{what} with complex numbers isn't supported on traced arrays{at_line()}. {instead}"
         )
 

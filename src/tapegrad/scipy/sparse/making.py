@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from tapegrad.errors import UnsupportedError
-from tapegrad.scipy.declaring import any_traced, stands_for
+from tapegrad.scipy.declaring import any_traced, refusal, stands_for
 from tapegrad.scipy.sparse.matrices import Sparse, as_sparse, from_list
 from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.frontend.linalg import raise_if
@@ -45,7 +44,7 @@ def _made(format: str, is_matrix: bool, arg1: Any, shape: Any) -> Any:
             raise ValueError(f"index pointer size {count + 1} should be {shape[0] + 1}")
         pattern = given[0], given[1]
         return Sparse(elements, *pattern, shape, format == "csc", format, is_matrix)
-    raise UnsupportedError(
+    raise refusal(
         f"{format}_{'matrix' if is_matrix else 'array'} of this with traced values isn't supported"
         f"{at_line()}. Use csr_array((data, (rows, columns)), shape)"
     )
@@ -58,7 +57,7 @@ def as_list(x: Any) -> Any:
 def of_dense(x: Any, format: str = "csr", is_matrix: bool = False) -> Sparse:
     """All elements of an array, of which some may be 0."""
     if x.ndim != 2:
-        raise UnsupportedError(
+        raise refusal(
             f"a sparse array of {x.ndim} axes with traced values isn't supported{at_line()}. Use "
             "one of two axes"
         )

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.sparse import Product, RowByRow, Rows
-from tapegrad.scipy.declaring import Carrier, any_traced
+from tapegrad.scipy.declaring import Carrier, any_traced, refusal
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.observe.observer import following, unobserved
 from tapegrad.tracing.source import at_line
@@ -121,7 +121,7 @@ class Sparse(Carrier):
     def times(self, x: Any) -> Any:
         """The product with an array of one or two axes."""
         if isinstance(x, Sparse) or sparse.issparse(x):
-            raise UnsupportedError(
+            raise refusal(
                 f"a product of two sparse matrices, of which one is traced, isn't supported"
                 f"{at_line()}. Multiply with vectors, one matrix after the other: A @ (B @ x)"
             )
@@ -213,7 +213,7 @@ class Sparse(Carrier):
     def _not_as_matrix(self, what: str) -> None:
         """SciPy's older classes return a np.matrix there, which isn't traced."""
         if self.is_matrix:
-            raise UnsupportedError(
+            raise refusal(
                 f"{what} of a {self.format}_matrix is a np.matrix, which can't be traced"
                 f"{at_line()}. Use scipy.sparse.{self.format}_array, or S.toarray()"
             )
@@ -322,7 +322,7 @@ class Held(Sparse):
 
     def __init__(self, of: Any) -> None:
         if of.ndim != 2:
-            raise UnsupportedError(
+            raise refusal(
                 f"a sparse array of {of.ndim} axes beside traced values isn't supported"
                 f"{at_line()}. Use one of two axes"
             )

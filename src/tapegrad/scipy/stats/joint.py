@@ -14,8 +14,7 @@ import numpy as np
 from scipy import stats
 from scipy.stats import _multivariate as theirs
 
-from tapegrad.errors import UnsupportedError
-from tapegrad.scipy.declaring import Carrier, any_traced, declare_method
+from tapegrad.scipy.declaring import Carrier, any_traced, declare_method, refusal
 from tapegrad.scipy.refusing import DEFAULT
 from tapegrad.scipy.stats.laws import LOG_2PI
 from tapegrad.scipy.stats.matrices import (
@@ -154,7 +153,7 @@ def _answer(original: Any, formula: Callable[..., Any]) -> Callable[..., Any]:
 def _refusal(original: Any, name: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def refused(*args: Any, **kwargs: Any) -> Any:
-        raise UnsupportedError(
+        raise refusal(
             f"{original.__name__} of scipy.stats.{name} can't be traced{at_line()}. {DEFAULT}"
         )
 
@@ -176,7 +175,7 @@ class FrozenJoint(Carrier):
             return parameters[name]
         formula = table.get(name)
         if formula is None:
-            raise UnsupportedError(
+            raise refusal(
                 f"{name} of a frozen scipy.stats.{self._name} with traced parameters can't be "
                 f"traced{at_line()}. Call the method of scipy.stats.{self._name} with plain ones"
             )
@@ -202,7 +201,7 @@ def _freezing(name: str, cls: Any) -> Callable[..., Any]:
             plain = {key: unmade(x) for key, x in kwargs.items()}
             return original(dist, *map(unmade, args), **plain)
         if name not in TABLES:
-            raise UnsupportedError(
+            raise refusal(
                 f"scipy.stats.{name} of traced values can't be traced{at_line()}. {DEFAULT}"
             )
         bound = signature.bind(dist, *args, **kwargs)
@@ -236,7 +235,7 @@ def _of_normal(frozen: Any, x: Any) -> Any:
     """The logarithm of SciPy's frozen normal distribution, which has factored its matrix."""
     of = frozen.cov_object
     if not np.all(of.rank == frozen.dim) or not isinstance(of, theirs._covariance.CovViaPSD):
-        raise UnsupportedError(
+        raise refusal(
             f"logpdf of a frozen multivariate_normal whose matrix is singular, or a Covariance "
             f"object, can't be traced{at_line()}. Pass the matrix"
         )

@@ -26,6 +26,7 @@ from scipy import stats
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.special import Polygamma
 from tapegrad.primitives.special_gamma import riemann_zeta
+from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.refusing import advice_on
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.operands import as_tracer, recorded
@@ -111,7 +112,7 @@ def law_of(dist: Any, method: str) -> Law:
         else:
             name = f"{type(dist).__name__}, a class of your own,"
             advice = f"Use the logarithm of its {kind}, written in NumPy's functions"
-        raise UnsupportedError(f"{method} of {name} can't be traced{at_line()}. {advice}")
+        raise refusal(f"{method} of {name} can't be traced{at_line()}. {advice}")
     return found
 
 

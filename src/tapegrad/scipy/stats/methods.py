@@ -14,8 +14,7 @@ from typing import Any
 from scipy import stats
 from scipy.stats import _distn_infrastructure as theirs
 
-from tapegrad.errors import UnsupportedError
-from tapegrad.scipy.declaring import Carrier, any_traced, as_parameter, declare_method
+from tapegrad.scipy.declaring import Carrier, any_traced, as_parameter, declare_method, refusal
 from tapegrad.scipy.refusing import advice_on
 from tapegrad.scipy.stats.laws import Located, law_of, prepared
 from tapegrad.tracing.answers import declare_calls
@@ -92,7 +91,7 @@ def _of_stats(*args: Any, **kwds: Any) -> tuple[Any, Any, Any]:
 def _refuse(cls: Any, name: str, advice: str = "") -> None:
     @functools.wraps(getattr(cls, name))
     def refused(dist: Any, *args: Any, **kwds: Any) -> Any:
-        raise UnsupportedError(
+        raise refusal(
             f"{name} of scipy.stats.{dist.name} can't be traced{at_line()}. "
             + (advice or advice_on("scipy.stats", dist.name))
         )
@@ -137,7 +136,7 @@ class Frozen(Carrier):
 
     def __getattr__(self, name: str) -> Any:
         if name in REFUSED:
-            raise UnsupportedError(
+            raise refusal(
                 f"{name} of a frozen distribution can't be traced{at_line()}. {REFUSED[name]}"
             )
         raise AttributeError(f"a frozen distribution has no attribute {name!r}")

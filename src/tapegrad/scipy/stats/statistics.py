@@ -16,9 +16,8 @@ import scipy.special as sc
 from scipy import stats
 from scipy.stats import _stats_py as theirs_of
 
-from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.borrowing import borrow
-from tapegrad.scipy.declaring import answering, any_traced, stands_for
+from tapegrad.scipy.declaring import answering, any_traced, refusal, stands_for
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend import borrowing
@@ -130,7 +129,7 @@ def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", axis: Any = 0) -
     x, y = (np.moveaxis(v, axis, -1) for v in np.broadcast_arrays(x, y))
     n = x.shape[-1]
     if n < 3:
-        raise UnsupportedError(f"pearsonr of {n} pairs can't be traced{at_line()}: it is 1 or -1")
+        raise refusal(f"pearsonr of {n} pairs can't be traced{at_line()}: it is 1 or -1")
     dx, dy = (v - np.mean(v, axis=-1, keepdims=True) for v in (x, y))
     dx, dy = (d / np.linalg.norm(d, axis=-1, keepdims=True) for d in (dx, dy))
     r = np.clip(np.sum(dx * dy, axis=-1), -1.0, 1.0)

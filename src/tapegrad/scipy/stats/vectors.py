@@ -13,7 +13,7 @@ import numpy as np
 import scipy.special as sc
 from scipy import stats
 
-from tapegrad.errors import UnsupportedError
+from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.linalg.factors import cholesky
 from tapegrad.scipy.linalg.systems import solve_triangular
 from tapegrad.scipy.stats.laws import LOG_2PI
@@ -45,7 +45,7 @@ def whole_matrix(x: Any, dim: int) -> Any:
 def _location(mean: Any, cov: Any, what: str, called: str) -> tuple[int, Any, Any]:
     """The dimension, the location, and the matrix, of which one number or the diagonal may do."""
     if isinstance(cov, stats.Covariance):
-        raise UnsupportedError(
+        raise refusal(
             f"{what} with a Covariance object can't be traced{at_line()}. Pass the matrix"
         )
     cov = as_float(1.0 if cov is None else cov)
@@ -110,7 +110,7 @@ def _full_rank(cov: Any, allowed: Any, what: str) -> None:
     else:
         singular = np.min(cov) <= np.max(np.abs(cov)) * 1e6 * np.finfo(float).eps
     if singular:
-        raise UnsupportedError(
+        raise refusal(
             f"{what} with a singular matrix can't be traced{at_line()}. Add a small multiple of "
             "the identity to it"
         )

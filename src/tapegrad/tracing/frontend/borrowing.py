@@ -52,7 +52,7 @@ def _array(a: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **kwa
     x = _asarray(a, dtype)
     if copy is False and x is not a:
         np.array(0.0, np.float32, copy=False)  # NumPy's own error
-    always = copy is True or copy is np._CopyMode.ALWAYS  # type: ignore[attr-defined]
+    always = copy is True or copy is np._CopyMode.ALWAYS
     x = np.copy(x) if x is a and always else x
     return np.reshape(x, (1,) * (ndmin - x.ndim) + x.shape) if ndmin > x.ndim else x
 

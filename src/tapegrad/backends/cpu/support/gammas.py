@@ -22,8 +22,8 @@ HALF_LOG_2PI = 0.91893853320467274178
 def gammaln(x: Any) -> Any:
     """log|Gamma(x)|: below 13 from Gamma(u), 2 <= u < 3, by Gamma(u + 1) = u Gamma(u); above by
     Stirling's series (S. L. Moshier, Cephes, 1988: lgam); between 1/2 and 1, 3/2 and 2 by the
-    series of log Gamma(2 + t), DLMF 5.7.3, whose coefficients are (-1)^k (zeta(k) - 1) / k. Of negative numbers by
-    Gamma(-x) Gamma(x) = -pi / (x sin(pi x)), DLMF 5.5.3."""
+    series of log Gamma(2 + t), DLMF 5.7.3, whose coefficients are (-1)^k (zeta(k) - 1) / k. Of
+    negative numbers by Gamma(-x) Gamma(x) = -pi / (x sin(pi x)), DLMF 5.5.3."""
     a = abs(x)
     near = a < 13.0
     # u = a - n, and z with Gamma(a) = z Gamma(u), or v with Gamma(u) = v Gamma(a)
