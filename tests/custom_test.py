@@ -326,14 +326,18 @@ def test_a_rule_must_be_passed_what_it_uses():
 # ---- a body that can't be traced
 
 
+def opaque(a):
+    return plain(a.ravel()).reshape(a.shape)
+
+
 @primitive
 def expm(a):
-    return scipy.linalg.expm(a)
+    return scipy.linalg.expm(opaque(a))
 
 
 @defvjp(expm)
 def _(ct, out, a):
-    return scipy.linalg.expm_frechet(a.T, ct, compute_expm=False)
+    return scipy.linalg.expm_frechet(opaque(a).T, ct, compute_expm=False)
 
 
 def test_scipy_runs_between_the_compiled_parts(mode):
@@ -510,7 +514,9 @@ def test_cotangents_mirror_their_arguments():
 @pytest.mark.parametrize(
     ("define", "message"),
     [
-        (lambda: defvjp(np.sin, None), "declared with tapegrad.primitive"),
+        (lambda: defvjp(np.sin, None), "np.sin has derivatives.*tapegrad.primitive"),
+        (lambda: defvjp(np.sort, None), "np.sort has derivatives"),
+        (lambda: defvjp(math.fsum, None, None, None, None), "4 rules were given"),
         (lambda: defvjp(scale, None, None, None), "3 rules were given, and scale has 2"),
         (lambda: defvjp(scale, z=None), "scale has no argument 'z'"),
         (lambda: defvjp(scale, 3.0), "the rule for argument 'w' of scale is 3.0"),

@@ -20,6 +20,7 @@ from tapegrad.backends.cpu.support import compiling, translation
 from tapegrad.ir.tape import Builder, aval_of
 from tapegrad.optimize.inline import inline_custom
 from tapegrad.pipeline import schedule
+from tapegrad.primitives.kinds import Routine
 
 PASSES = {
     untyped_passes: ["TranslateByteCode", "FixupArgs", "IRProcessing", "ReconstructSSA"],
@@ -187,7 +188,14 @@ def test_no_variable_changes_its_type():
         both(text, [("array", (4,), REAL)])
 
 
-SAMPLES = [s for s in all_samples() if all(x.dtype != np.float16 for x in s.operands)][::60]
+def can_be_anything(sample):
+    """Half floats aren't compiled, and LAPACK believes the pivots that it is given."""
+    kinds = {x.dtype.kind for x in sample.operands}
+    pivots = isinstance(sample.primitive, Routine) and "i" in kinds
+    return not pivots and all(x.dtype != np.float16 for x in sample.operands)
+
+
+SAMPLES = [s for s in all_samples() if can_be_anything(s)][::60]
 
 
 def test_samples_of_primitives(small):

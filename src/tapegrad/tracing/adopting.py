@@ -12,22 +12,45 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from tapegrad.core.request import describe
 from tapegrad.errors import ArgumentError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.answers import declare, original_of
-from tapegrad.tracing.custom import CustomPrimitive
+from tapegrad.tracing.custom import CustomPrimitive, Rule
+from tapegrad.tracing.frontend import FUNCTIONS
 from tapegrad.tracing.observe.harmless import is_users_file
 
-_adopted: dict[int, CustomPrimitive] = {}  # by the ids of functions, which they hold
+_adopted: dict[int, Adopted] = {}  # by the ids of functions, which they hold
 
 
-def adopted(f: Any) -> CustomPrimitive:
-    """The primitive that answers calls of a library's function.
+class Adopted(CustomPrimitive):
+    """A library's function, whose calls it answers from its first rules on."""
+
+    def __init__(self, function: Any, home: ModuleType) -> None:
+        super().__init__(function)
+        self.home = home
+
+    def define(self, rules: Sequence[Rule | None], named: dict[str, Rule | None]) -> None:
+        super().define(rules, named)
+        self._answer()
+
+    def define_joint(self, rule: Rule) -> Rule:
+        super().define_joint(rule)
+        self._answer()
+        return rule
+
+    def _answer(self) -> None:
+        declare(self.home, describe(self.function), self, when=_any_traced)
+
+
+def adopted(f: Any) -> Adopted:
+    """The primitive for a library's function.
 
     Raises
     ------
-    ArgumentError : it is none.
+    ArgumentError : it is none, or one of NumPy's that has derivatives.
     """
     f = original_of(f)
     known = _adopted.get(id(f))
@@ -39,9 +62,17 @@ def adopted(f: Any) -> CustomPrimitive:
             "defvjp needs a function that is declared with tapegrad.primitive, or one of a "
             f"library's, not {f!r}. Put @primitive above its definition"
         )
-    made = _adopted[id(f)] = CustomPrimitive(f)
-    declare(home, describe(f), made, when=_any_traced)
-    return made
+    if _is_numpys(f):
+        raise ArgumentError(
+            f"np.{describe(f)} has derivatives, which all code relies on. Call it in a function of "
+            "yours that is declared with tapegrad.primitive, and give that the rule"
+        )
+    return _adopted.setdefault(id(f), Adopted(f, home))
+
+
+def _is_numpys(f: Any) -> bool:
+    """Whether NumPy's functions that tapegrad follows are of these."""
+    return f in FUNCTIONS or (isinstance(f, np.ufunc) and vars(np).get(f.__name__) is f)
 
 
 def _any_traced(args: Sequence[Any]) -> bool:
