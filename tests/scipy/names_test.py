@@ -47,7 +47,8 @@ NAMES = [(home, name) for home in HOMES for name, _ in public(home)]
 def calls(home: str) -> dict[str, list[str]]:
     """The lines of a module's file of calls, by names: `name: expression`; a name may have several.
     One that isn't smooth at second order says so by `name!: expression`."""
-    text = importlib.import_module(f"tests.scipy.calls.{HOMES[home]}").CALLS
+    file = HOMES[home].replace(".", "_")
+    text = importlib.import_module(f"tests.scipy.calls.{file}").CALLS
     found: dict[str, list[str]] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         name, _, call = line.partition(": ")
