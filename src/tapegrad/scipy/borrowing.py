@@ -50,6 +50,15 @@ def kernels(module: str, answers: dict[str, Any]) -> None:
     )
 
 
+def borrow_classes(module: str, names: str) -> list[type]:
+    """Say that SciPy's own code may make objects of these classes, of traced values, and call their
+    methods; the classes that this SciPy has."""
+    home = importlib.import_module(module)
+    found = [getattr(home, name) for name in names.split() if hasattr(home, name)]
+    borrowing.know_classes(*found)
+    return found
+
+
 def left_plain(module: str, name: str) -> None:
     """A function that SciPy's own code calls as it is: none of its arguments may be traced."""
     function = getattr(importlib.import_module(module), name, None)

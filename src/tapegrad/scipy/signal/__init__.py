@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives.filters import LinearFilter
-from tapegrad.scipy.borrowing import borrow, kernels
+from tapegrad.scipy.borrowing import borrow, borrow_classes, kernels
 from tapegrad.scipy.declaring import stands_for
 from tapegrad.scipy.stencils import correlated, padded, ranked
 from tapegrad.tracing.frontend.linalg import floating
@@ -132,6 +132,7 @@ kernels(
     "scipy.signal._sigtools",
     {"_correlateND": _correlate_nd, "_convolve2d": _convolve2d, "_medfilt2d": _medfilt2d},
 )
+borrow_classes(HOME, "CZT ZoomFFT ShortTimeFFT")
 borrow(
     HOME,
     """choose_conv_method convolve correlate convolve2d correlate2d fftconvolve oaconvolve

@@ -16,7 +16,7 @@ import builtins
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache, partial, wraps
+from functools import cache, cached_property, partial, wraps
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -160,14 +160,18 @@ def know(ours: dict[Any, Any]) -> None:
     _OURS.update(ours)
 
 
-def _ours(x: Any, fresh: dict[FunctionType, FunctionType] | None = None) -> Any:
+def _ours(x: Any, fresh: dict[Any, Any] | None = None) -> Any:
     """What stands in borrowed code for what a name means to NumPy; see `_rebound` for `fresh`."""
     x = original_of(x)
     if isinstance(x, ModuleType):
         return module(x) if x.__name__.startswith(_LIBRARIES) else x
     if isinstance(x, _CALLED) and x in _OURS:
         return _OURS[x]
-    row = None if isinstance(x, type) else row_of(x)
+    if isinstance(x, type):
+        return _reborn(x, fresh) if x in _CLASSES else x
+    row = row_of(x)
+    if row is not None and row.looked_up:
+        return row.by
     if row is not None and getattr(row.module, "__name__", "").startswith(_ANSWERED):
         return row.by
     # A function that asks its arguments finds the front end by itself.
@@ -192,12 +196,19 @@ def _names(code: CodeType) -> Iterator[str]:
 _LIBRARIES = ("numpy", "scipy")
 _ANSWERED = ("scipy", "numpy.lib.stride_tricks")  # where borrowed code gets what answers the user's
 _OF_MODULES = ("__name__", "__package__", "__spec__")  # for imports
-_made: dict[FunctionType, FunctionType] = {}
+_CLASSES: set[type] = set()  # of theirs, whose methods are run so, too
+_made: dict[Any, Any] = {}  # ours, by the functions and classes of theirs
 
 
-def _rebound(
-    f: FunctionType, fresh: dict[FunctionType, FunctionType] | None = None
-) -> FunctionType:
+def _import(name: str, *args: Any, **kwargs: Any) -> Any:
+    """What borrowed code imports where it runs is as what its module has imported."""
+    return _ours(builtins.__import__(name, *args, **kwargs))
+
+
+_BUILTINS = {**vars(builtins), "__import__": _import}
+
+
+def _rebound(f: FunctionType, fresh: dict[Any, Any] | None = None) -> FunctionType:
     """A function of theirs whose global names are ours; any other as it is.
 
     `fresh` are those that are just being made, which may call each other. All are known at once,
@@ -208,7 +219,7 @@ def _rebound(
     if known is not None or not (f.__module__ or "").startswith(_LIBRARIES):
         return known or f
     theirs = f.__globals__
-    names = {"__builtins__": builtins, **{name: theirs.get(name) for name in _OF_MODULES}}
+    names = {"__builtins__": _BUILTINS, **{name: theirs.get(name) for name in _OF_MODULES}}
     cells = f.__closure__ and tuple(CellType() for _ in f.__closure__)
     made = FunctionType(f.__code__, names, f.__name__, f.__defaults__, cells)
     made.__kwdefaults__ = f.__kwdefaults__
@@ -219,6 +230,47 @@ def _rebound(
             cell.cell_contents = _ours(own.cell_contents, fresh)
     if outermost:
         _made.update(fresh)
+    return made
+
+
+def _reborn(kind: type, fresh: dict[Any, Any] | None = None) -> Any:
+    """The same class with such methods."""
+    outermost, fresh = fresh is None, {} if fresh is None else fresh
+    known = _made.get(kind) or fresh.get(kind)
+    if known is not None:
+        return known
+    left = ("__dict__", "__weakref__")
+    own = {name: x for name, x in vars(kind).items() if name not in left}
+    bases = tuple(_ours(base, fresh) for base in kind.__bases__)
+    made = fresh[kind] = type(kind)(kind.__name__, bases, own)
+    for name, x in own.items():
+        if isinstance(x, property):
+            parts = (x.fget, x.fset, x.fdel)
+            setattr(made, name, property(*[part and _ours(part, fresh) for part in parts]))
+        elif isinstance(x, (classmethod, staticmethod)):
+            setattr(made, name, type(x)(_ours(x.__func__, fresh)))
+        elif isinstance(x, cached_property):
+            cached = cached_property(_ours(x.func, fresh))
+            cached.__set_name__(made, name)
+            setattr(made, name, cached)
+        elif isinstance(x, FunctionType):
+            setattr(made, name, _ours(x, fresh))
+    if outermost:
+        _made.update(fresh)
+    return made
+
+
+def know_classes(*kinds: type) -> None:
+    """Add classes of theirs, written in Python, whose methods borrowed code may run. They hold what
+    they are made of in their instances' dicts."""
+    _CLASSES.update(kinds)
+
+
+def instance(x: Any) -> Any:
+    """A copy of an object of such a class, with methods for traced arrays: what these keep in it
+    isn't left in the user's."""
+    made: Any = object.__new__(_reborn(type(x)))
+    made.__dict__.update(x.__dict__)
     return made
 
 
