@@ -6,11 +6,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import signal
 
 from tapegrad.primitives.filters import LinearFilter
-from tapegrad.scipy.borrowing import borrow, borrow_classes, kernels
+from tapegrad.scipy.borrowing import borrow, borrow_classes, converting, kernels
 from tapegrad.scipy.declaring import stands_for
+from tapegrad.scipy.signal import splines  # noqa: F401 # declares what it has
 from tapegrad.scipy.stencils import correlated, padded, ranked
+from tapegrad.tracing.answers import row_of
 from tapegrad.tracing.frontend.linalg import floating
 
 HOME = "scipy.signal"
@@ -91,6 +94,31 @@ def upfirdn(h: Any, x: Any, up: int = 1, down: int = 1, axis: int = -1) -> Any:
     return np.moveaxis(y[..., ::down], -1, axis)
 
 
+@stands_for(HOME)
+def bilinear(b: Any, a: Any, fs: Any = 1.0) -> Any:
+    """B(s) / A(s) at s = 2 fs (z - 1) / (z + 1), of which numerator and denominator are multiplied
+    by (z + 1)^n; and by a number that makes the largest and the smallest powers of fs alike."""
+    b, a = np.atleast_1d(b), np.atleast_1d(a)
+    for name, x in (("a", a), ("b", b)):
+        if x.ndim != 1:
+            raise ValueError(f"Parameter {name} is not a 1d array since {name}.shape={x.shape}")
+    if fs is None:
+        raise ValueError("Sampling frequency can not be none.")
+    b, a = np.trim_zeros(b, "f"), np.trim_zeros(a, "f")
+    degree = max(a.size, b.size) - 1
+    powers = np.stack([_roots_at_ones(degree - k, k) for k in range(degree + 1)])
+    powers = powers * ((2.0 * fs) ** (np.arange(degree + 1) - degree / 2))[:, None]
+    both = [x[::-1] @ powers[: x.size] for x in (b, a)]
+    normalize = row_of(signal.normalize)
+    assert normalize is not None
+    return normalize.by(*[np.trim_zeros(x, "f") for x in both])
+
+
+def _roots_at_ones(minus: int, plus: int) -> Any:
+    """The coefficients of (z + 1)^minus (z - 1)^plus."""
+    return np.poly(np.array([-1.0] * minus + [1.0] * plus))
+
+
 # ---- what SciPy's own code calls of its code in C
 
 
@@ -132,16 +160,34 @@ kernels(
     "scipy.signal._sigtools",
     {"_correlateND": _correlate_nd, "_convolve2d": _convolve2d, "_medfilt2d": _medfilt2d},
 )
+# What converts its arguments by `float` would need plain numbers.
+converting("scipy.signal._waveforms", "_chirp_phase")
+converting("scipy.signal._arraytools", "_validate_fs")
+converting("scipy.signal._fir_filter_design", "firwin firls")
+converting(
+    "scipy.signal._filter_design",
+    """lp2lp lp2hp lp2lp_zpk lp2hp_zpk lp2bp_zpk lp2bs_zpk _find_nat_freq buttord cheb2ord
+    _design_notch_peak_filter iircomb""",
+)
 borrow_classes(HOME, "CZT ZoomFFT ShortTimeFFT")
+borrow_classes(
+    "scipy.signal._ltisys",
+    """LinearTimeInvariant lti dlti TransferFunction TransferFunctionContinuous
+    TransferFunctionDiscrete ZerosPolesGain ZerosPolesGainContinuous ZerosPolesGainDiscrete
+    StateSpace StateSpaceContinuous StateSpaceDiscrete""",
+)
 borrow(
     HOME,
     """choose_conv_method convolve correlate convolve2d correlate2d fftconvolve oaconvolve
-    deconvolve detrend savgol_filter medfilt medfilt2d order_filter wiener filtfilt sosfiltfilt
-    lfilter_zi sosfilt_zi lfiltic hilbert hilbert2 envelope resample resample_poly decimate
-    periodogram welch csd coherence stft istft spectrogram czt zoom_fft czt_points freqz
-    freqz_sos freqz_zpk freqs freqs_zpk sosfreqz group_delay chirp gausspulse sawtooth square
-    sweep_poly gauss_spline vectorstrength lombscargle normalize zpk2tf zpk2sos tf2sos sos2tf
-    tf2zpk sos2zpk tf2ss ss2tf zpk2ss ss2zpk bilinear bilinear_zpk lp2lp lp2hp lp2bp lp2bs
-    lp2lp_zpk lp2hp_zpk lp2bp_zpk lp2bs_zpk minimum_phase abcd_normalize kaiser_beta
-    kaiser_atten firwin firwin2 firls symiirorder1 symiirorder2 qspline1d cspline1d""",
+    deconvolve detrend savgol_filter savgol_coeffs medfilt medfilt2d order_filter wiener filtfilt
+    sosfiltfilt lfilter_zi sosfilt_zi lfiltic hilbert hilbert2 envelope resample resample_poly
+    decimate periodogram welch csd coherence stft istft spectrogram czt zoom_fft czt_points freqz
+    freqz_sos freqz_zpk freqs freqs_zpk sosfreqz group_delay findfreqs chirp gausspulse sawtooth
+    square sweep_poly gauss_spline vectorstrength lombscargle normalize zpk2tf zpk2sos tf2sos sos2tf
+    tf2zpk sos2zpk tf2ss ss2tf zpk2ss ss2zpk bilinear_zpk lp2lp lp2hp lp2bp lp2bs lp2lp_zpk lp2hp_zpk
+    lp2bp_zpk lp2bs_zpk minimum_phase abcd_normalize kaiser_beta kaiser_atten kaiserord firwin
+    firwin_2d firwin2 firls buttap cheb1ap cheb2ap butter cheby1 cheby2 ellip bessel iirfilter
+    iirnotch iirpeak iircomb buttord cheb1ord cheb2ord ellipord qspline1d cspline1d""",
 )
+borrow(HOME, "bode dbode freqresp dfreqresp step impulse lsim dlsim cont2discrete", lists="system")
+borrow(HOME, "get_window", lists="window")

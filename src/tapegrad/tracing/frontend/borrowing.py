@@ -164,7 +164,9 @@ def _ours(x: Any, fresh: dict[Any, Any] | None = None) -> Any:
     """What stands in borrowed code for what a name means to NumPy; see `_rebound` for `fresh`."""
     x = original_of(x)
     if isinstance(x, ModuleType):
-        return module(x) if x.__name__.startswith(_LIBRARIES) else x
+        return module(x) if x.__name__.startswith((*_LIBRARIES, "math")) else x
+    if type(x) in (dict, list, tuple):
+        return _table(x, fresh)
     if isinstance(x, _CALLED) and x in _OURS:
         return _OURS[x]
     if isinstance(x, type):
@@ -176,6 +178,15 @@ def _ours(x: Any, fresh: dict[Any, Any] | None = None) -> Any:
         return row.by
     # A function that asks its arguments finds the front end by itself.
     return _rebound(x, fresh) if isinstance(x, FunctionType) and not implementation_of(x) else x
+
+
+def _table(x: Any, fresh: dict[Any, Any] | None) -> Any:
+    """The same of a container; one in which nothing is another stays the very object."""
+    if type(x) is dict:
+        named = {key: _ours(part, fresh) for key, part in x.items()}
+        return named if any(named[key] is not part for key, part in x.items()) else x
+    parts = [_ours(part, fresh) for part in x]
+    return type(x)(parts) if any(a is not b for a, b in zip(parts, x, strict=True)) else x
 
 
 def implementation_of(function: Any) -> Any:
@@ -194,9 +205,10 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 _LIBRARIES = ("numpy", "scipy")
-_ANSWERED = ("scipy", "numpy.lib.stride_tricks")  # where borrowed code gets what answers the user's
+_ANSWERED = ("scipy", "math", "numpy.lib.stride_tricks")  # where borrowed code gets what answers the user's
 _OF_MODULES = ("__name__", "__package__", "__spec__")  # for imports
 _CLASSES: set[type] = set()  # of theirs, whose methods are run so, too
+_CONVERTING: set[FunctionType] = set()  # those of theirs in which `float` is called, and no more
 _made: dict[Any, Any] = {}  # ours, by the functions and classes of theirs
 
 
@@ -224,6 +236,8 @@ def _rebound(f: FunctionType, fresh: dict[Any, Any] | None = None) -> FunctionTy
     made = FunctionType(f.__code__, names, f.__name__, f.__defaults__, cells)
     made.__kwdefaults__ = f.__kwdefaults__
     fresh[f] = made
+    if f in _CONVERTING:
+        names["float"] = getattr(row_of(float), "by", float)
     names.update({k: _ours(theirs[k], fresh) for k in set(_names(f.__code__)) & theirs.keys()})
     for cell, own in zip(cells or (), f.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # it is empty
@@ -239,9 +253,11 @@ def _reborn(kind: type, fresh: dict[Any, Any] | None = None) -> Any:
     known = _made.get(kind) or fresh.get(kind)
     if known is not None:
         return known
+    bases = tuple(_ours(base, fresh) for base in kind.__bases__)
+    if kind in fresh:  # a method of a base makes objects of it
+        return fresh[kind]
     left = ("__dict__", "__weakref__")
     own = {name: x for name, x in vars(kind).items() if name not in left}
-    bases = tuple(_ours(base, fresh) for base in kind.__bases__)
     made = fresh[kind] = type(kind)(kind.__name__, bases, own)
     for name, x in own.items():
         if isinstance(x, property):
@@ -264,6 +280,12 @@ def know_classes(*kinds: type) -> None:
     """Add classes of theirs, written in Python, whose methods borrowed code may run. They hold what
     they are made of in their instances' dicts."""
     _CLASSES.update(kinds)
+
+
+def know_converting(*functions: FunctionType) -> None:
+    """Add functions of theirs whose calls of `float` leave a traced number traced, as the user's
+    do. In others the name may be a dtype, or what `isinstance` is asked for."""
+    _CONVERTING.update(functions)
 
 
 def instance(x: Any) -> Any:
