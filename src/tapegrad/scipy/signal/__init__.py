@@ -11,7 +11,7 @@ from scipy import signal
 from tapegrad.primitives.filters import LinearFilter
 from tapegrad.scipy.borrowing import borrow, borrow_classes, converting, kernels
 from tapegrad.scipy.declaring import stands_for
-from tapegrad.scipy.signal import splines  # noqa: F401 # declares what it has
+from tapegrad.scipy.signal import objects, splines  # noqa: F401 # they declare what they have
 from tapegrad.scipy.stencils import correlated, padded, ranked
 from tapegrad.tracing.answers import row_of
 from tapegrad.tracing.frontend.linalg import floating
@@ -37,7 +37,7 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     order, n = max(b.size, a.size) - 1, rows.shape[-1]
     state = np.moveaxis(floating(zi, x)[0], axis, -1)
     state = np.broadcast_to(state, (*rows.shape[:-1], order))
-    rest = np.zeros((*rows.shape[:-1], max(0, n - order)))
+    rest = np.zeros((*rows.shape[:-1], max(0, n - order)), state.dtype)
     waiting = np.concatenate([state, rest], axis=-1)
     y = y + LinearFilter()(np.ones_like(a[:1]), a / a[0], waiting[..., :n])
     last = [_state(b / a[0], a / a[0], rows, y, waiting, k) for k in range(order)]
@@ -65,6 +65,7 @@ def _state(b: Any, a: Any, x: Any, y: Any, waiting: Any, k: int) -> Any:
 def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     """Filters of second order one after the other, of which each row of `sos` is one: b_0, b_1,
     b_2, a_0 = 1, a_1, a_2."""
+    sos = np.atleast_2d(sos)
     if sos.ndim != 2:
         raise ValueError("sos array must be 2D")
     if sos.shape[1] != 6:
@@ -156,6 +157,7 @@ def _medfilt2d(x: Any, sizes: Any) -> Any:
     return ranked(padded(x, around, "constant"), sizes, int(np.prod(sizes)) // 2)
 
 
+kernels("cmath", {"exp": np.exp})
 kernels(
     "scipy.signal._sigtools",
     {"_correlateND": _correlate_nd, "_convolve2d": _convolve2d, "_medfilt2d": _medfilt2d},
@@ -163,13 +165,13 @@ kernels(
 # What converts its arguments by `float` would need plain numbers.
 converting("scipy.signal._waveforms", "_chirp_phase")
 converting("scipy.signal._arraytools", "_validate_fs")
+converting("scipy.signal.windows._windows", "get_window")
 converting("scipy.signal._fir_filter_design", "firwin firls")
 converting(
     "scipy.signal._filter_design",
     """lp2lp lp2hp lp2lp_zpk lp2hp_zpk lp2bp_zpk lp2bs_zpk _find_nat_freq buttord cheb2ord
     _design_notch_peak_filter iircomb""",
 )
-borrow_classes(HOME, "CZT ZoomFFT ShortTimeFFT")
 borrow_classes(
     "scipy.signal._ltisys",
     """LinearTimeInvariant lti dlti TransferFunction TransferFunctionContinuous
@@ -187,7 +189,7 @@ borrow(
     tf2zpk sos2zpk tf2ss ss2tf zpk2ss ss2zpk bilinear_zpk lp2lp lp2hp lp2bp lp2bs lp2lp_zpk lp2hp_zpk
     lp2bp_zpk lp2bs_zpk minimum_phase abcd_normalize kaiser_beta kaiser_atten kaiserord firwin
     firwin_2d firwin2 firls buttap cheb1ap cheb2ap butter cheby1 cheby2 ellip bessel iirfilter
-    iirnotch iirpeak iircomb buttord cheb1ord cheb2ord ellipord qspline1d cspline1d""",
+    iirdesign iirnotch iirpeak iircomb buttord cheb1ord cheb2ord ellipord get_window""",
+    lists="window",
 )
 borrow(HOME, "bode dbode freqresp dfreqresp step impulse lsim dlsim cont2discrete", lists="system")
-borrow(HOME, "get_window", lists="window")

@@ -1,13 +1,16 @@
-"""Splines on points that are equally far apart, of their coefficients."""
+"""Splines on points that are equally far apart: their coefficients, and their values elsewhere."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tapegrad.scipy.declaring import refusal, stands_for
+from tapegrad.scipy.borrowing import borrow, kernels
+from tapegrad.scipy.declaring import any_traced, refusal, stands_for
+from tapegrad.scipy.stencils import correlated, padded
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.source import at_line
 
@@ -62,3 +65,65 @@ def _cubic(x: Any) -> Any:
 def _quadratic(x: Any) -> Any:
     x = np.abs(x)
     return np.where(x < 0.5, 0.75 - x**2, np.where(x < 1.5, (1.5 - x) ** 2 / 2, 0.0))
+
+
+@stands_for(HOME)
+def sepfir2d(input: Any, hrow: Any, hcol: Any) -> Any:
+    """An image convolved with `hrow` along its rows and `hcol` along its columns, and mirrored
+    outside."""
+    if input.ndim != 2 or hrow.ndim != 1 or hcol.ndim != 1:
+        raise ValueError("object of too small depth for desired array")
+    if not (len(hrow) % 2 and len(hcol) % 2):
+        raise ValueError("hrow and hcol must be odd length")
+    n, m = len(hcol) // 2, len(hrow) // 2
+    wide = padded(input, [(n, n), (m, m)], "symmetric")
+    out = correlated(correlated(wide, hcol[::-1, None]), hrow[None, ::-1])
+    return out.astype(input.dtype, copy=False)
+
+
+# ---- where SciPy's recursive filters start, for which it adds until what is left is too small
+
+
+def _start(name: str) -> Callable[..., Any]:
+    """A sum over the first elements of each row, or the last: with the weights that the sums of
+    unit vectors have. How many it takes depends on the filter, which isn't traced."""
+    at_end = name.endswith("bwd")
+
+    def of(rows: Any, *filter: Any) -> Any:
+        if any_traced(filter):
+            raise refusal(
+                f"a filter with a traced parameter can't be traced{at_line()}, where SciPy adds "
+                "until what is left is too small. Use scipy.signal.lfilter"
+            )
+        original = getattr(importlib.import_module("scipy.signal._spline"), name)
+        n = rows.shape[-1]
+        taken = min(n, 64)
+        while True:
+            try:
+                weights = original(np.eye(taken, dtype=rows.dtype), *filter)
+                break
+            except ValueError:
+                if taken == n:
+                    raise
+                taken = min(n, 2 * taken)
+        return (rows[..., n - taken :] if at_end else rows[..., :taken]) @ weights
+
+    return of
+
+
+def _along(filtered: Callable[..., Any], x: Any, *args: Any, axis: int = -1, **named: Any) -> Any:
+    """A filter of rows along an axis."""
+    rows = np.moveaxis(x, axis, -1)
+    out = filtered(np.reshape(rows, (-1, rows.shape[-1])), *args, **named)
+    return np.moveaxis(np.reshape(out, rows.shape), -1, axis)
+
+
+kernels("scipy.signal._spline_filters", {"symiirorder_nd": _along})
+kernels(
+    "scipy.signal._spline",
+    {
+        name: _start(name)
+        for name in ("symiirorder1_ic", "symiirorder2_ic_fwd", "symiirorder2_ic_bwd")
+    },
+)
+borrow(HOME, "qspline1d cspline1d qspline2d cspline2d spline_filter symiirorder1 symiirorder2")

@@ -9,5 +9,5 @@ HOME = "scipy.signal.windows"
 borrow(
     HOME,
     """gaussian general_gaussian general_cosine general_hamming kaiser kaiser_bessel_derived
-    exponential tukey""",
+    exponential tukey chebwin taylor""",
 )

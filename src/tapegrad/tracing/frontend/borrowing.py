@@ -28,7 +28,7 @@ from tapegrad.tracing.frontend.making import from_contents, is_traceable, unifor
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, has_tracer
 from tapegrad.tracing.frontend.parameters import running
-from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.observe.observer import following, observed
 from tapegrad.tracing.trace import current_trace
 from tapegrad.tracing.tracer import Tracer
 
@@ -55,6 +55,12 @@ def _array(a: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **kwa
     always = copy is True or copy is np._CopyMode.ALWAYS
     x = np.copy(x) if x is a and always else x
     return np.reshape(x, (1,) * (ndmin - x.ndim) + x.shape) if ndmin > x.ndim else x
+
+
+def _contiguous(a: Any, dtype: Any = None) -> Any:
+    """What answers the user's, which knows when it copies."""
+    row = row_of(np.ascontiguousarray)
+    return (np.ascontiguousarray if row is None else row.by)(a, dtype)
 
 
 def _filled(function: Callable[..., Any], value: int) -> Callable[..., Any]:
@@ -118,6 +124,7 @@ _OURS: dict[Any, Any] = {
     np.asarray: _asarray,
     np.asanyarray: _asarray,
     np.array: _array,
+    np.ascontiguousarray: _contiguous,
     np.zeros: _filled(np.zeros, 0),
     np.empty: _filled(np.zeros, 0),
     np.ones: _filled(np.ones, 1),
@@ -164,7 +171,7 @@ def _ours(x: Any, fresh: dict[Any, Any] | None = None) -> Any:
     """What stands in borrowed code for what a name means to NumPy; see `_rebound` for `fresh`."""
     x = original_of(x)
     if isinstance(x, ModuleType):
-        return module(x) if x.__name__.startswith((*_LIBRARIES, "math")) else x
+        return module(x) if x.__name__.startswith((*_LIBRARIES, "math", "cmath")) else x
     if type(x) in (dict, list, tuple):
         return _table(x, fresh)
     if isinstance(x, _CALLED) and x in _OURS:
@@ -288,9 +295,13 @@ def know_converting(*functions: FunctionType) -> None:
     _CONVERTING.update(functions)
 
 
-def instance(x: Any) -> Any:
-    """A copy of an object of such a class, with methods for traced arrays: what these keep in it
-    isn't left in the user's."""
+def _instance(x: Any) -> Any:
+    """A copy of the user's object of such a class, with methods for traced arrays: what these keep
+    in it isn't left in the user's. A later call compares all that it has."""
+    here = following.observer
+    note = None if here is None else here.taken([x], whole=True)
+    if note is not None:
+        note(None)
     made: Any = object.__new__(_reborn(type(x)))
     made.__dict__.update(x.__dict__)
     return made
@@ -328,6 +339,8 @@ def _taken(x: Any, given: Any) -> Any:
         return type(x)(_taken(part, given) for part in x)
     if is_array(x):
         return as_tracer(x, *given)
+    if type(x) in _CLASSES:
+        return _instance(x)
     if not callable(x) or _is_numpys(x):
         return x
     row = None if isinstance(x, type) else row_of(x)
