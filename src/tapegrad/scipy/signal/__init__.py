@@ -18,6 +18,35 @@ from tapegrad.tracing.frontend.linalg import floating
 
 HOME = "scipy.signal"
 
+REFUSED = {
+    """find_peaks find_peaks_cwt argrelextrema argrelmax argrelmin peak_prominences
+    peak_widths""": (
+        "it outside of the differentiated function, and pass the indices on: x[peaks] has a "
+        "derivative"
+    ),
+    "CZT ZoomFFT": (
+        "scipy.signal.czt or zoom_fft, whose parameters are followed; or make it of plain "
+        "parameters, and call it on traced arrays"
+    ),
+    "ShortTimeFFT closest_STFT_dual_window check_COLA check_NOLA": (
+        "a plain window; or scipy.signal.stft, whose window is followed"
+    ),
+    "lti dlti StateSpace TransferFunction ZerosPolesGain": (
+        "the system as a tuple of arrays, as freqresp, bode, lsim, dlsim and cont2discrete take it"
+    ),
+    "dstep dimpulse": "scipy.signal.dlsim, with the input written out",
+    "residue residuez invres invresz unique_roots": (
+        "numpy.roots and numpy.polyval: at a pole p that is simple the residue is b(p) / a'(p)"
+    ),
+    "remez": "scipy.signal.firls or firwin2",
+    "place_poles": "scipy.linalg.solve_continuous_are or solve_discrete_are for a gain",
+    "gammatone": "scipy.signal.lfilter, with the coefficients written out",
+    "band_stop_obj": "scipy.signal.buttord or its relatives",
+    "buttap besselap": "a plain order",
+    "ellipap": "plain ripples; the frequencies of scipy.signal.ellip are followed",
+    "correlation_lags max_len_seq": "plain integers",
+}
+
 
 @stands_for(HOME)
 def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
@@ -181,15 +210,16 @@ borrow_classes(
 borrow(
     HOME,
     """choose_conv_method convolve correlate convolve2d correlate2d fftconvolve oaconvolve
-    deconvolve detrend savgol_filter savgol_coeffs medfilt medfilt2d order_filter wiener filtfilt
-    sosfiltfilt lfilter_zi sosfilt_zi lfiltic hilbert hilbert2 envelope resample resample_poly
-    decimate periodogram welch csd coherence stft istft spectrogram czt zoom_fft czt_points freqz
-    freqz_sos freqz_zpk freqs freqs_zpk sosfreqz group_delay findfreqs chirp gausspulse sawtooth
-    square sweep_poly gauss_spline vectorstrength lombscargle normalize zpk2tf zpk2sos tf2sos sos2tf
-    tf2zpk sos2zpk tf2ss ss2tf zpk2ss ss2zpk bilinear_zpk lp2lp lp2hp lp2bp lp2bs lp2lp_zpk lp2hp_zpk
-    lp2bp_zpk lp2bs_zpk minimum_phase abcd_normalize kaiser_beta kaiser_atten kaiserord firwin
-    firwin_2d firwin2 firls buttap cheb1ap cheb2ap butter cheby1 cheby2 ellip bessel iirfilter
-    iirdesign iirnotch iirpeak iircomb buttord cheb1ord cheb2ord ellipord get_window""",
+    deconvolve detrend savgol_filter savgol_coeffs medfilt medfilt2d order_filter wiener
+    filtfilt sosfiltfilt lfilter_zi sosfilt_zi lfiltic hilbert hilbert2 envelope resample
+    resample_poly decimate periodogram welch csd coherence stft istft spectrogram czt
+    zoom_fft czt_points freqz freqz_sos freqz_zpk freqs freqs_zpk sosfreqz group_delay
+    findfreqs chirp gausspulse sawtooth square sweep_poly gauss_spline vectorstrength
+    lombscargle normalize zpk2tf zpk2sos tf2sos sos2tf tf2zpk sos2zpk tf2ss ss2tf zpk2ss
+    ss2zpk bilinear_zpk lp2lp lp2hp lp2bp lp2bs lp2lp_zpk lp2hp_zpk lp2bp_zpk lp2bs_zpk
+    minimum_phase abcd_normalize kaiser_beta kaiser_atten kaiserord firwin firwin_2d firwin2
+    firls cheb1ap cheb2ap butter cheby1 cheby2 ellip bessel iirfilter iirdesign iirnotch
+    iirpeak iircomb buttord cheb1ord cheb2ord ellipord get_window""",
     lists="window",
 )
 borrow(HOME, "bode dbode freqresp dfreqresp step impulse lsim dlsim cont2discrete", lists="system")

@@ -34,8 +34,8 @@ def qspline1d_eval(cj: Any, newx: Any, dx: Any = 1.0, x0: Any = 0) -> Any:
 def _sum(
     coefficients: Any, x: Any, dx: Any, x0: Any, count: int, bump: Callable[[Any], Any]
 ) -> Any:
-    """The sum of c_j bump(x - j) over the `count` j at which it isn't 0, with the first and the last
-    coefficient beyond the ends, at the points (x - x0) / dx.
+    """The sum of c_j bump(x - j) at the points (x - x0) / dx, over the `count` j at which it isn't 0;
+    beyond the ends c_j is the first one or the last.
 
     Points outside are mirrored at the ends 0 and n - 1, until they are inside.
     """

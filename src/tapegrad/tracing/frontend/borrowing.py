@@ -212,7 +212,11 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 _LIBRARIES = ("numpy", "scipy")
-_ANSWERED = ("scipy", "math", "numpy.lib.stride_tricks")  # where borrowed code gets what answers the user's
+_ANSWERED = (
+    "scipy",
+    "math",
+    "numpy.lib.stride_tricks",
+)  # where borrowed code gets what answers the user's
 _OF_MODULES = ("__name__", "__package__", "__spec__")  # for imports
 _CLASSES: set[type] = set()  # of theirs, whose methods are run so, too
 _CONVERTING: set[FunctionType] = set()  # those of theirs in which `float` is called, and no more
