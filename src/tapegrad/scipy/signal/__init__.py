@@ -3,6 +3,7 @@ transforms, of linear filters, and of the kernels below."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tapegrad.scipy.declaring import stands_for
 from tapegrad.scipy.signal import objects, splines  # noqa: F401 # they declare what they have
 from tapegrad.scipy.stencils import correlated, padded, ranked
 from tapegrad.tracing.answers import row_of
+from tapegrad.tracing.frontend.borrowing import borrowed
 from tapegrad.tracing.frontend.linalg import floating
 
 HOME = "scipy.signal"
@@ -144,6 +146,15 @@ def bilinear(b: Any, a: Any, fs: Any = 1.0) -> Any:
     return normalize.by(*[np.trim_zeros(x, "f") for x in both])
 
 
+@stands_for(HOME)
+def choose_conv_method(in1: Any, in2: Any, mode: str = "full") -> Any:
+    """By their sizes: how long a trace takes says nothing of the functions."""
+    return _choose(in1, in2, mode)
+
+
+_choose = borrowed(signal.choose_conv_method, inspect.unwrap(signal.choose_conv_method))
+
+
 def _roots_at_ones(minus: int, plus: int) -> Any:
     """The coefficients of (z + 1)^minus (z - 1)^plus."""
     return np.poly(np.array([-1.0] * minus + [1.0] * plus))
@@ -209,17 +220,17 @@ borrow_classes(
 )
 borrow(
     HOME,
-    """choose_conv_method convolve correlate convolve2d correlate2d fftconvolve oaconvolve
-    deconvolve detrend savgol_filter savgol_coeffs medfilt medfilt2d order_filter wiener
-    filtfilt sosfiltfilt lfilter_zi sosfilt_zi lfiltic hilbert hilbert2 envelope resample
-    resample_poly decimate periodogram welch csd coherence stft istft spectrogram czt
-    zoom_fft czt_points freqz freqz_sos freqz_zpk freqs freqs_zpk sosfreqz group_delay
-    findfreqs chirp gausspulse sawtooth square sweep_poly gauss_spline vectorstrength
-    lombscargle normalize zpk2tf zpk2sos tf2sos sos2tf tf2zpk sos2zpk tf2ss ss2tf zpk2ss
-    ss2zpk bilinear_zpk lp2lp lp2hp lp2bp lp2bs lp2lp_zpk lp2hp_zpk lp2bp_zpk lp2bs_zpk
-    minimum_phase abcd_normalize kaiser_beta kaiser_atten kaiserord firwin firwin_2d firwin2
-    firls cheb1ap cheb2ap butter cheby1 cheby2 ellip bessel iirfilter iirdesign iirnotch
-    iirpeak iircomb buttord cheb1ord cheb2ord ellipord get_window""",
+    """convolve correlate convolve2d correlate2d fftconvolve oaconvolve deconvolve detrend
+    savgol_filter savgol_coeffs medfilt medfilt2d order_filter wiener filtfilt sosfiltfilt
+    lfilter_zi sosfilt_zi lfiltic hilbert hilbert2 envelope resample resample_poly decimate
+    periodogram welch csd coherence stft istft spectrogram czt zoom_fft czt_points freqz
+    freqz_sos freqz_zpk freqs freqs_zpk sosfreqz group_delay findfreqs chirp gausspulse
+    sawtooth square sweep_poly gauss_spline vectorstrength lombscargle normalize zpk2tf
+    zpk2sos tf2sos sos2tf tf2zpk sos2zpk tf2ss ss2tf zpk2ss ss2zpk bilinear_zpk lp2lp lp2hp
+    lp2bp lp2bs lp2lp_zpk lp2hp_zpk lp2bp_zpk lp2bs_zpk minimum_phase abcd_normalize
+    kaiser_beta kaiser_atten kaiserord firwin firwin_2d firwin2 firls cheb1ap cheb2ap butter
+    cheby1 cheby2 ellip bessel iirfilter iirdesign iirnotch iirpeak iircomb buttord cheb1ord
+    cheb2ord ellipord get_window""",
     lists="window",
 )
 borrow(HOME, "bode dbode freqresp dfreqresp step impulse lsim dlsim cont2discrete", lists="system")

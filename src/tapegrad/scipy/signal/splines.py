@@ -13,6 +13,7 @@ from tapegrad.scipy.declaring import any_traced, refusal, stands_for
 from tapegrad.scipy.stencils import correlated, padded
 from tapegrad.tracing.frontend.operands import as_tracer
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.tracer import Tracer
 
 HOME = "scipy.signal"
 
@@ -20,22 +21,30 @@ HOME = "scipy.signal"
 @stands_for(HOME)
 def cspline1d_eval(cj: Any, newx: Any, dx: Any = 1.0, x0: Any = 0) -> Any:
     """Of third degree."""
+    cj, newx = _arrays(cj, newx)
+    if cj.dtype.kind not in "fc":
+        raise TypeError("cspline1d_eval: SciPy adds no real numbers to integer coefficients")
     return _sum(cj, newx, dx, x0, 4, _cubic).astype(cj.dtype, copy=False)
 
 
 @stands_for(HOME)
 def qspline1d_eval(cj: Any, newx: Any, dx: Any = 1.0, x0: Any = 0) -> Any:
     """Of second degree."""
+    cj, newx = _arrays(cj, newx)
     if cj.dtype.kind == "c":
         raise TypeError("qspline1d_eval: SciPy adds no complex coefficients to real numbers")
     return _sum(cj, newx, dx, x0, 3, _quadratic).astype((newx / 1.0).dtype, copy=False)
 
 
+def _arrays(*xs: Any) -> list[Any]:
+    return [x if isinstance(x, Tracer) else np.asarray(x) for x in xs]
+
+
 def _sum(
     coefficients: Any, x: Any, dx: Any, x0: Any, count: int, bump: Callable[[Any], Any]
 ) -> Any:
-    """The sum of c_j bump(x - j) at the points (x - x0) / dx, over the `count` j at which it isn't 0;
-    beyond the ends c_j is the first one or the last.
+    """The sum of c_j bump(x - j) at the points (x - x0) / dx, over the `count` j at which it isn't
+    0; beyond the ends c_j is the first one or the last.
 
     Points outside are mirrored at the ends 0 and n - 1, until they are inside.
     """
@@ -71,6 +80,7 @@ def _quadratic(x: Any) -> Any:
 def sepfir2d(input: Any, hrow: Any, hcol: Any) -> Any:
     """An image convolved with `hrow` along its rows and `hcol` along its columns, and mirrored
     outside."""
+    input, hrow, hcol = _arrays(input, hrow, hcol)
     if input.ndim != 2 or hrow.ndim != 1 or hcol.ndim != 1:
         raise ValueError("object of too small depth for desired array")
     if not (len(hrow) % 2 and len(hcol) % 2):

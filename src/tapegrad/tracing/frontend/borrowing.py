@@ -172,7 +172,7 @@ def _ours(x: Any, fresh: dict[Any, Any] | None = None) -> Any:
     x = original_of(x)
     if isinstance(x, ModuleType):
         return module(x) if x.__name__.startswith((*_LIBRARIES, "math", "cmath")) else x
-    if type(x) in (dict, list, tuple):
+    if type(x) in _TABLES:
         return _table(x, fresh)
     if isinstance(x, _CALLED) and x in _OURS:
         return _OURS[x]
@@ -187,13 +187,22 @@ def _ours(x: Any, fresh: dict[Any, Any] | None = None) -> Any:
     return _rebound(x, fresh) if isinstance(x, FunctionType) and not implementation_of(x) else x
 
 
-def _table(x: Any, fresh: dict[Any, Any] | None) -> Any:
-    """The same of a container; one in which nothing is another stays the very object."""
-    if type(x) is dict:
-        named = {key: _ours(part, fresh) for key, part in x.items()}
-        return named if any(named[key] is not part for key, part in x.items()) else x
-    parts = [_ours(part, fresh) for part in x]
-    return type(x)(parts) if any(a is not b for a, b in zip(parts, x, strict=True)) else x
+def _table(x: Any, fresh: dict[Any, Any] | None, depth: int = 2) -> Any:
+    """The same of a table of functions, whose entries may be lists of some. Where nothing in it is
+    another it stays the very object, since others may write to it."""
+    parts = list(x.values() if type(x) is dict else x)
+    found = [
+        _ours(part, fresh)
+        if type(part) not in _TABLES
+        else (_table(part, fresh, depth - 1) if depth else part)
+        for part in parts
+    ]
+    if all(a is b for a, b in zip(found, parts, strict=True)):
+        return x
+    return dict(zip(x, found, strict=True)) if type(x) is dict else type(x)(found)
+
+
+_TABLES = (dict, list, tuple)
 
 
 def implementation_of(function: Any) -> Any:
