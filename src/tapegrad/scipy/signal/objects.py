@@ -19,7 +19,10 @@ def _answer(kind: type, name: str) -> Any:
 
 
 for _kind in borrow_classes(HOME, "CZT ZoomFFT"):
-    declare_calls(_kind, _answer(_kind, "__call__"), when=any_traced)
+    _called = _answer(_kind, "__call__")
+    declare_calls(_kind, _called, when=any_traced)
+    if "__call__" in vars(_kind):
+        declare_method(_kind, "__call__", _called)  # for runs that aren't observed
 for _kind in borrow_classes(HOME, "ShortTimeFFT"):  # an older SciPy lacks it
     for _name in ("stft", "stft_detrend", "spectrogram", "istft"):
         declare_method(_kind, _name, _answer(_kind, _name))
