@@ -76,9 +76,9 @@ def _pays(body: Sequence[Step]) -> bool:
     if not any(isinstance(s, Loop) for s in body):
         return False
     scalars = [s for s in body if isinstance(s, Compute)]
-    costly = sum(c for c in map(work_once, scalars) if c >= FUNCTION)
+    costly = sum(map(work_once, scalars))
     inner = sum(work(s) for s in body if isinstance(s, Loop))
-    return costly > 0 and WORTH * costly >= inner
+    return costly >= FUNCTION and WORTH * costly >= inner
 
 
 def _segments(body: Sequence[Step]) -> list[list[Step]]:
