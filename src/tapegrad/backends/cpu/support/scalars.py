@@ -41,6 +41,7 @@ def _behind(module: Any, function: Any) -> Any:
             made.attributes.add(attribute)
         builder = ir.IRBuilder(made.append_basic_block())
         builder.ret(builder.call(function, made.args, tail=True))
+        _keep(module, made)  # and so its parameters, though all calls may pass the same number
     return module.globals[name]
 
 
@@ -60,7 +61,7 @@ def _declare_variants(module: Any, name: str, lltype: Any, arity: int, bits: int
 
 
 def _keep(module: Any, function: Any) -> None:
-    """Put a declaration on the list of what LLVM may not drop."""
+    """Put a function on the list of what LLVM may neither drop nor change."""
     name, pointer = "llvm.compiler.used", BYTE.as_pointer()
     kept = [*module.globals[name].initializer.constant] if name in module.globals else []
     kept.append(function.bitcast(pointer))
