@@ -165,7 +165,11 @@ class Located:
         self.law, self.shapes = of, shapes
         self.valid = of.valid(*shapes) if of.valid else both(*[x > 0 for x in shapes])
         self.fine = both(self.valid, scale > 0, loc == loc)
-        self.loc, self.scale = loc, choose(both(self.valid, scale > 0), scale, np.nan)
+        # What isn't in its domain makes the scale NaN, or where that is a number, what it scales.
+        scales = isinstance(scale, Tracer)
+        self.known: Any = True if scales else self.valid
+        proper = both(self.valid, scale > 0) if scales else scale > 0
+        self.loc, self.scale = loc, choose(proper, scale, np.nan)
         ends: tuple[Any, Any] = of.support(*shapes) if of.support else of.ends
         self.low, self.high = ends
 
@@ -186,6 +190,7 @@ class Located:
 
     def _standard(self, x: Any) -> Any:
         z = x if _is_plain(self.loc, 0.0) else x - self.loc
+        z = choose(self.known, z, np.nan)
         return z if _is_plain(self.scale, 1.0) else z / self.scale
 
     def _beyond(self, z: Any, closed: bool) -> tuple[Any, Any]:
@@ -227,11 +232,17 @@ class Located:
         found = (
             self.law.logpdf(z, *self.shapes) if self.law.logpdf else np.log(self._apply("pdf", z))
         )
+        found = self._doubted(found)
         return found if _is_plain(self.scale, 1.0) else found - np.log(self.scale)
 
     def _pdf(self, z: Any) -> Any:
         found = self.law.pdf(z, *self.shapes) if self.law.pdf else np.exp(self._apply("logpdf", z))
+        found = self._doubted(found)
         return found if _is_plain(self.scale, 1.0) else found / self.scale
+
+    def _doubted(self, found: Any) -> Any:
+        """NaN for shapes outside their domain, where a formula may do without z: nan ** 0 is 1."""
+        return found if self.known is True else found - choose(self.known, 0.0, np.nan)
 
     def logpdf(self, x: Any) -> Any:
         return self._density(x, "logpdf", -np.inf)
@@ -247,9 +258,12 @@ class Located:
             z = np.floor(z)
             below, above = self._beyond(z, closed=True)
             above = either(above, z >= self.high)
+            moved = self._moved(z, either(below, above))
         else:
             below, above = self._beyond(z, closed=False)
-        found = getattr(self, f"_{name}")(self._moved(z, either(below, above)))
+            # Where the density's is computed, too: a model of both shares what they have in common.
+            moved = self._moved(z, either(*self._beyond(z, closed=not self.law.open)))
+        found = getattr(self, f"_{name}")(moved)
         return choose(below, first, choose(above, last, found))
 
     def _cdf(self, z: Any) -> Any:
