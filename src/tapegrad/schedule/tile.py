@@ -10,8 +10,8 @@
                                                   for i in range(i0, min(i0 + 64, n)):
                                                       for j: g[j] += x[i, j] * r[i - i0]
 
-One row at a time, a function of a scalar can't be vectorised. In a tile it is computed for all rows
-in one loop, which LLVM vectorises, while the tile's rows stay in the cache. It is always allowed:
+One row at a time, what is computed of scalars can't be vectorised. In a tile it is, for all rows in
+one loop, which LLVM vectorises, while the tile's rows stay in the cache. It is always allowed:
 fused iterations only need what their own iteration made, and sums keep their order.
 """
 

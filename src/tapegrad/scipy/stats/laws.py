@@ -52,6 +52,8 @@ class Law:
     within : a point of the support where the formulas are smooth, of the shapes.
     open : whether the ends aren't part of the support of the density.
     finite : whether the formulas aren't for infinite z.
+    inside : whether those of probabilities aren't for the ends of the support, even where that of
+        the density is.
     rvs : of a generator, a size and the shapes, what is drawn.
     """
 
@@ -74,6 +76,7 @@ class Law:
     within: Formula | None = None
     open: bool = False
     finite: bool = False
+    inside: bool = False
     rvs: Formula | None = None
     discrete: bool = False
     ends: tuple[float, float] = (-np.inf, np.inf)
@@ -261,8 +264,11 @@ class Located:
             moved = self._moved(z, either(below, above))
         else:
             below, above = self._beyond(z, closed=False)
-            # Where the density's is computed, too: a model of both shares what they have in common.
-            moved = self._moved(z, either(*self._beyond(z, closed=not self.law.open)))
+            # Where it can be, at the points of the density: a model of both shares what they have
+            # in common.
+            shares = self.law.has(name) and not self.law.inside
+            beyond = self._beyond(z, closed=not self.law.open) if shares else (below, above)
+            moved = self._moved(z, either(*beyond))
         found = getattr(self, f"_{name}")(moved)
         return choose(below, first, choose(above, last, found))
 
