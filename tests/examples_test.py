@@ -122,12 +122,16 @@ def test_every_example_is_tested():
     tested = {
         "digits_network",
         "echo_sounding",
+        "gaussian_process",
         "heat_control",
+        "hidden_markov",
         "hologram",
+        "implicit_layer",
         "kalman_likelihood",
         "logistic_regression",
         "ode_fit",
         "ridge_regression",
+        "survival",
         "variational_inference",
     }
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tapegrad import defvjp, grad, jit, primitive, scan, value_and_grad
+from tapegrad import defvjp, grad, jit, primitive, scan, value_and_grad, vjp
 from tapegrad.errors import ArgumentError, GradientError
 
 X = np.array([0.3, 0.5, 0.8])
@@ -29,7 +29,7 @@ def along_q(ct, out, m, q):
     return ct * (special.mathieu_b(m, q + 1e-5) - special.mathieu_b(m, q - 1e-5)) / 2e-5
 
 
-def test_a_rule_for_a_function_of_scipys():
+def test_a_rule_for_a_function_of_scipys(own_answers):
     """By whichever name the program calls it."""
 
     def f(x):
@@ -66,6 +66,26 @@ def test_a_function_of_a_shared_library():
 
 
 # ---- functions that numba compiled
+
+
+def test_numba_compiles_while_names_are_swapped():
+    """As `vjp` does, whose runs aren't observed."""
+
+    @primitive
+    def running(x):
+        return compiled(x)
+
+    @numba.njit
+    def compiled(x):
+        out = np.zeros_like(x) + np.zeros(len(x)) * math.exp(0.0)
+        for k in range(len(x)):
+            out[k] = x[k] + (out[k - 1] if k else 0.0)
+        return out
+
+    defvjp(running, lambda ct, out, x: np.cumsum(ct[::-1])[::-1])
+    value, pullback = vjp(running, X)
+    np.testing.assert_allclose(value, np.cumsum(X))
+    np.testing.assert_allclose(pullback(np.ones(3))[0], [3.0, 2.0, 1.0])
 
 
 @numba.njit

@@ -50,10 +50,12 @@ def together(samples, derivatives, literals=False):
     """A tape that applies each sample's primitive to inputs of its own; and the inputs' values.
     Single integers may be literals instead."""
     builder, values, outputs = Builder("samples"), [], []
-    placed = []
+    placed, fixed = [], set()
     for sample in samples:
         operands = []
-        for x in map(np.asarray, sample.operands):
+        for k, x in enumerate(map(np.asarray, sample.operands)):
+            if k in sample.fixed:
+                fixed.add(len(values))
             if literals and x.shape == () and x.dtype.kind == "i":
                 operands.append(Literal(x[()]))
             else:
@@ -66,7 +68,8 @@ def together(samples, derivatives, literals=False):
     tape = builder.finish(outputs)
     if derivatives:
         rng = np.random.default_rng(0)
-        wrt = [k for k, v in enumerate(tape.inputs) if v.dtype.kind == "f"]
+        floats = [k for k, v in enumerate(tape.inputs) if v.dtype.kind == "f"]
+        wrt = [k for k in floats if k not in fixed]
         values += [rng.standard_normal(o.shape).astype(o.dtype) for o in outputs]
         tape = remove_dead(eliminate_common(reverse(tape, wrt, seed=True, keep=())))
     return inline_custom(tape), values

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import special
 from tests.frontend import agreement_test as agreement
 from tests.frontend import names_calls
 from tests.frontend.check import assert_same, check, leaves, normal
@@ -388,8 +387,6 @@ def _names() -> dict[str, str]:
         found[name] = re.escape(name) + r"\("
     for f in (*ufuncs._DIRECT, *ufuncs._COMPOSED):
         found[f"np.{f.__name__}"] = rf"np\.{f.__name__}\b"
-    for name in {*ufuncs._SPECIAL, *ufuncs._SPECIAL_COMPOSED} & {*dir(special)}:
-        found[f"special.{name}"] = rf"\bsp\.{name}\b"
     for name in METHODS:
         found[f"ndarray.{name}"] = rf"[\w)\]]\.{name}\("
     own = {n for c in ArrayTracer.__mro__ if c is not object for n in vars(c)}

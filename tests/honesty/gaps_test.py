@@ -6,7 +6,6 @@ Each of these tests shows a way round the promise that is known. One that fails 
 from __future__ import annotations
 
 import functools
-import math
 import statistics
 import sys
 
@@ -78,11 +77,6 @@ def test_the_byte_order_of_an_argument():
     swapped = X.astype(">f8")
     f = jit(lambda x: x * 2 if x.dtype == np.dtype(">f8") else x, compile="never")
     np.testing.assert_array_equal(f(swapped), X)
-
-
-def test_what_numpys_integers_have_not():
-    """`math.trunc` of a NumPy integer, for which Python has no method -> the integer"""
-    assert jit(lambda n: math.trunc(n), compile="never")(np.int64(3)) == 3
 
 
 def test_sums_of_pythons_floats():

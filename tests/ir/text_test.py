@@ -110,6 +110,7 @@ PARAMETERS = {
     "dtype": np.dtype(np.float32),
     "order": 2,
     "count": 5,
+    "before": 2,
     "ndim": 2,
     "stable": True,
     "right": False,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegrad.ir.tape import DECLARED, Aval, Call
-from tapegrad.primitives.base import Parametric, broadcast_shapes, parametric, total
+from tapegrad.ir.tape import DECLARED, Aval
+from tapegrad.primitives.base import broadcast_shapes, parametric, total
 from tapegrad.primitives.elementwise import (
     cos,
     exp,
@@ -19,6 +19,7 @@ from tapegrad.primitives.elementwise import (
     sin,
     where,
 )
+from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.scipys import SciPys
 from tapegrad.primitives.special import (
     Polygamma,
@@ -76,7 +77,7 @@ binom = SciPys("binom", _binom_partials)
 
 
 @parametric
-class ParameterSlope(Parametric):
+class ParameterSlope(Library):
     """A derivative of the function `of` in its first parameters, of these `orders`:
     of P(a, x), I_x(a, b) or zeta(s, q) (see `incomplete`)."""
 
@@ -92,9 +93,6 @@ class ParameterSlope(Parametric):
         from tapegrad.primitives import incomplete
 
         return incomplete.SLOPES[self.of](*self.orders, *xs)
-
-    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        return []
 
     def _next(self, k: int) -> tuple[int, ...]:
         return tuple(n + (i == k) for i, n in enumerate(self.orders))

@@ -7,11 +7,11 @@ HOMES = {
     "scipy.optimize": "optimize",
     "scipy.integrate": "integrate",
     "scipy.signal": "signal",
-    "scipy.signal.windows": "windows",
+    "scipy.signal.windows": "signal.windows",
     "scipy.interpolate": "interpolate",
     "scipy.ndimage": "ndimage",
     "scipy.sparse": "sparse",
-    "scipy.sparse.linalg": "sparse_linalg",
+    "scipy.sparse.linalg": "sparse.linalg",
     "scipy.spatial.distance": "distance",
     "scipy.fft": "fft",
 }

@@ -263,6 +263,12 @@ class Swapped:
     def __doc__(self) -> Any:  # type: ignore[override] # numpy.ma looks into it when it is imported
         return self.answer.original.__doc__
 
+    @property
+    def _numba_type_(self) -> Any:
+        """The original's, for a function that numba compiles meanwhile."""
+        target: Any = sys.modules["numba.core.registry"]
+        return target.cpu_target.typing_context.resolve_value_type(self.answer.original)
+
     def __instancecheck__(self, x: Any) -> bool:
         return isinstance(x, self.answer.original)
 

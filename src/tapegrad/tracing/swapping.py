@@ -52,9 +52,8 @@ class Names:
 
     def __enter__(self) -> Names:
         with _lock:
-            first = not _open
             _open[id(self)] = threading.get_ident()
-            if first:
+            if not _changed:
                 _swap()
         return self
 
@@ -69,6 +68,29 @@ def _close(number: int) -> None:
     with _lock:
         if _open.pop(number, None) is not None and not _open:
             _put_back()
+
+
+def pause() -> None:
+    """The names mean the originals until `go_on` is called as often as this, unless another thread
+    has runs under way."""
+    with _lock:
+        here = threading.get_ident()
+        _paused[here] = _paused.get(here, 0) + 1
+        if all(thread == here for thread in _open.values()):
+            _put_back()
+
+
+def go_on() -> None:
+    with _lock:
+        here = threading.get_ident()
+        left = _paused.pop(here) - 1
+        if left:
+            _paused[here] = left
+        elif _open and not _changed:
+            _swap()
+
+
+_paused: dict[int, int] = {}  # how often, by threads
 
 
 class _Seen:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.tracing import swapping
 from tapegrad.tracing.answers import declare_calls, declare_late
 from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.frontend.borrowing import followed
@@ -41,7 +42,22 @@ def _elementwise(f: Any, *args: Any, **kwargs: Any) -> Any:
     return vectorized(np.vectorize(f._dispatcher.py_func), *args)
 
 
+def _mean_the_originals() -> None:
+    """Names do, while numba compiles, which knows functions by their identities."""
+    events = importlib.import_module("numba.core.event")
+
+    class Compiling(events.Listener):  # type: ignore[name-defined]
+        def on_start(self, event: Any) -> None:
+            swapping.pause()
+
+        def on_end(self, event: Any) -> None:
+            swapping.go_on()
+
+    events.register("numba:compile", Compiling())
+
+
 def _declare() -> None:
+    _mean_the_originals()
     dispatchers = importlib.import_module("numba.core.registry")
     ufuncs = importlib.import_module("numba.np.ufunc.dufunc")
     declare_calls(dispatchers.CPUDispatcher, _function, when=_any_traced)

@@ -15,8 +15,8 @@ from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, stands_for
+from tapegrad.scipy.optimize.roots import WHY, Result, ending, example, needs, plainly, with_args
 from tapegrad.scipy.outside import Equations, Outside
-from tapegrad.scipy.roots import WHY, Result, ending, example, needs, plainly, with_args
 from tapegrad.tracing.frontend.operands import as_operand
 
 HOME = "scipy.optimize"

@@ -9,9 +9,9 @@ import scipy.optimize as theirs
 
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.control import ForeignCall
-from tapegrad.scipy import fits, minima, roots
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import stands_for
+from tapegrad.scipy.optimize import fits, minima, roots
 from tapegrad.scipy.outside import recorded
 from tapegrad.scipy.refusing import refuse_with_callbacks
 from tapegrad.tracing.run import plain_value

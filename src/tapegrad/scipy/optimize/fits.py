@@ -16,9 +16,9 @@ from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
-from tapegrad.scipy.minima import Bounded, stationary
+from tapegrad.scipy.optimize.minima import Bounded, stationary
+from tapegrad.scipy.optimize.roots import WHY, Result, ending, example, needs, plainly
 from tapegrad.scipy.outside import Equations, Outside
-from tapegrad.scipy.roots import WHY, Result, ending, example, needs, plainly
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.source import at_line
 

@@ -10,7 +10,7 @@ from scipy import ndimage
 
 from tapegrad.scipy.borrowing import borrow, kernels, left_plain
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
-from tapegrad.scipy.resampling import geometric_transform, spline_filter1d, zoom_shift
+from tapegrad.scipy.ndimage.resampling import geometric_transform, spline_filter1d, zoom_shift
 from tapegrad.scipy.stencils import MOST, correlated, padded, parts, ranked
 from tapegrad.tracing.source import at_line
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.scipy.bsplines import Basis, interpolating
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, seen
+from tapegrad.scipy.interpolate.bsplines import Basis, interpolating
+from tapegrad.scipy.interpolate.piecewise import Interpolant, after, floats
 from tapegrad.scipy.outside import stopped
-from tapegrad.scipy.piecewise import Interpolant, after, floats
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.source import at_line
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import scipy.interpolate as theirs
 
-from tapegrad.scipy import bsplines, grids, piecewise
-from tapegrad.scipy.bsplines import Basis, interpolating
 from tapegrad.scipy.declaring import any_traced, is_traced, refusal, stands_for
-from tapegrad.scipy.grids import Grid, between
-from tapegrad.scipy.piecewise import Piecewise, floats, hermite, prepared
-from tapegrad.scipy.roots import example
+from tapegrad.scipy.interpolate import bsplines, grids, piecewise
+from tapegrad.scipy.interpolate.bsplines import Basis, interpolating
+from tapegrad.scipy.interpolate.grids import Grid, between
+from tapegrad.scipy.interpolate.piecewise import Piecewise, floats, hermite, prepared
+from tapegrad.scipy.optimize.roots import example
 from tapegrad.tracing.answers import declare_calls
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line

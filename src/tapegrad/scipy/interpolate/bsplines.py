@@ -10,9 +10,9 @@ import scipy.interpolate as theirs
 from scipy.linalg import solve_banded as plain_solve
 
 from tapegrad.scipy.declaring import is_traced, refusal, seen
+from tapegrad.scipy.interpolate.piecewise import Interpolant, after, floats
 from tapegrad.scipy.linalg.systems import solve_banded
 from tapegrad.scipy.outside import stopped
-from tapegrad.scipy.piecewise import Interpolant, after, floats
 from tapegrad.tracing.source import at_line
 
 

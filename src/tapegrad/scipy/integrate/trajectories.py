@@ -17,9 +17,9 @@ from scipy.integrate._ivp.ivp import OdeResult
 from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
+from tapegrad.scipy.integrate.rungekutta import METHODS, Method
+from tapegrad.scipy.optimize.roots import ending, example, needs, plainly
 from tapegrad.scipy.outside import Constant, Outside, stopped
-from tapegrad.scipy.roots import ending, example, needs, plainly
-from tapegrad.scipy.rungekutta import METHODS, Method
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer

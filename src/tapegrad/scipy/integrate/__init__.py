@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tapegrad.scipy import quadrature, trajectories
 from tapegrad.scipy.borrowing import borrow
+from tapegrad.scipy.integrate import quadrature, trajectories
 from tapegrad.scipy.refusing import refuse_with_callbacks
 
 HOME = "scipy.integrate"

@@ -19,8 +19,8 @@ import scipy.integrate as theirs
 
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
+from tapegrad.scipy.optimize.roots import ending, example, needs, plainly, with_args
 from tapegrad.scipy.outside import Constant, Outside, stopped
-from tapegrad.scipy.roots import ending, example, needs, plainly, with_args
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.scan import scan
 from tapegrad.tracing.source import at_line
