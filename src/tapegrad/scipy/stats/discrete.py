@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.scipy.stats.laws import both, law, where, zeta
+from tapegrad.scipy.stats.laws import both, gammaln, law, where, zeta
 
 
 def _whole(n: Any) -> Any:
@@ -22,7 +22,7 @@ def _whole(n: Any) -> Any:
 
 
 def _binom_logpmf(k: Any, n: Any, p: Any) -> Any:
-    combinations = sc.gammaln(n + 1) - (sc.gammaln(k + 1) + sc.gammaln(n - k + 1))
+    combinations = gammaln(n + 1) - (gammaln(k + 1) + gammaln(n - k + 1))
     return combinations + sc.xlogy(k, p) + sc.xlog1py(n - k, -p)
 
 
@@ -88,7 +88,7 @@ law(
 law(
     "nbinom",
     logpdf=lambda k, n, p: (
-        sc.gammaln(n + k) - sc.gammaln(k + 1) - sc.gammaln(n) + n * np.log(p) + sc.xlog1py(k, -p)
+        gammaln(n + k) - gammaln(k + 1) - gammaln(n) + n * np.log(p) + sc.xlog1py(k, -p)
     ),
     cdf=lambda k, n, p: sc.betainc(n, k + 1, p),
     sf=lambda k, n, p: sc.betainc(k + 1, n, 1 - p),
@@ -123,7 +123,7 @@ law(
 
 law(
     "poisson",
-    logpdf=lambda k, mu: sc.xlogy(k, mu) - sc.gammaln(k + 1) - mu,
+    logpdf=lambda k, mu: sc.xlogy(k, mu) - gammaln(k + 1) - mu,
     cdf=lambda k, mu: sc.gammaincc(k + 1, mu),
     sf=lambda k, mu: sc.gammainc(k + 1, mu),
     valid=lambda mu: mu >= 0,

@@ -24,7 +24,7 @@ import scipy.special as sc
 from scipy import stats
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.primitives.special import Polygamma
+from tapegrad.primitives.special import Polygamma, gammaln_of_positive
 from tapegrad.primitives.special_gamma import riemann_zeta
 from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.refusing import advice_on
@@ -418,6 +418,11 @@ def norm_logpdf(x: Any) -> Any:
 
 def norm_pdf(x: Any) -> Any:
     return np.exp(x * x * -0.5) / np.sqrt(2 * np.pi)
+
+
+def gammaln(x: Any) -> Any:
+    """log(Gamma(x)) of what the domains of shapes and the support let be positive only."""
+    return recorded(x, gammaln_of_positive, x) if isinstance(x, Tracer) else sc.gammaln(x)
 
 
 def trigamma(x: Any) -> Any:
