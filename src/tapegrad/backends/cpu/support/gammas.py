@@ -23,7 +23,7 @@ HALF_LOG_2PI_E = 0.41893853320467274178  # (log(2 pi) - 1) / 2
 def gammaln_of_positive(a: Any) -> Any:
     """log(Gamma(a)): below 7/2 that of Gamma(2 + t), |t| <= 1/2, as t times a polynomial, for 1 and
     2 are roots, and Gamma(a + 1) = a Gamma(a) around 0, 1 and 3. Above, Stirling's formula (DLMF
-    5.11.1), a polynomial of 1 / a^2 in the place of its series."""
+    5.11.1), a polynomial of 1 / a^2 in the place of its series. NaN below 0."""
     near = a < 3.5
     k = floor(a + 0.5)
     t = a - k
@@ -49,7 +49,7 @@ def gammaln_of_positive(a: Any) -> Any:
     even = (even * v + 0.0007936507759935256) * v + 0.08333333333333331
     odd = (odd * v - 0.0005952352439092053) * v - 0.002777777777734769
     high = (a - 0.5) * (logarithm - 1.0) + HALF_LOG_2PI_E + i * (odd * w + even)
-    return where(near, low, high)
+    return where(a >= 0.0, where(near, low, high), NAN)
 
 
 @composed
@@ -73,7 +73,7 @@ def digamma_of_positive(a: Any) -> Any:
     """Gamma'(a) / Gamma(a): below 3 from digamma(u), 1 <= u < 2, a quotient of polynomials times
     the distance from the root there (J. Maddock and others, Boost), by
     digamma(u + 1) = digamma(u) + 1 / u; above by its asymptotic formula (DLMF 5.11.2), a polynomial
-    of 1 / a^2 in the place of the series."""
+    of 1 / a^2 in the place of the series. NaN below 0."""
     near = a < 3.0
     small, large = a < 1.0, a >= 2.0
     u = where(small, a + 1.0, where(large, a - 1.0, a))
@@ -95,13 +95,13 @@ def digamma_of_positive(a: Any) -> Any:
     even = even * v + 0.08333333333333326
     odd = odd * v - 0.008333333333142599
     high = log(a) - 0.5 * i - w * (odd * w + even)
-    return where(near, low, high)
+    return where(a >= 0.0, where(near, low, high), NAN)
 
 
 @composed
 def digamma(x: Any) -> Any:
-    """Gamma'(x) / Gamma(x): of negative numbers by digamma(1 - x) - digamma(x) = pi / tan(pi x), DLMF
-    5.5.4, where the right side is (1 - 4 q^2) / q times a polynomial of q^2, q from -1/2 to 1/2."""
+    """Gamma'(x) / Gamma(x): of negative numbers by digamma(1 - x) - digamma(x) = pi / tan(pi x)
+    (DLMF 5.5.4), which is (1 - 4 q^2) / q times a polynomial of q^2, q from -1/2 to 1/2."""
     positive = x > 0.0
     a = where(positive, x, 1.0 - x)
     found = digamma_of_positive(a)
