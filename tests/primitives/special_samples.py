@@ -31,10 +31,10 @@ DRAWN: dict[str, tuple[float, float]] = {
 WHOLE = {"N": [1, 2, 3], "M": [0, 1, 2], "F": [5, 6, 7]}
 
 _BY_SIGNATURE = """
-u: j0 j1 y0 y1 k0 k1 k0e k1e ber bei ker kei berp beip kerp keip airy_0 airy_1 airy_2 airy_3
+u: j0 j1 y0 y1 ber bei ker kei berp beip kerp keip airy_0 airy_1 airy_2 airy_3
 u: airye_0 airye_1 airye_2 airye_3 itairy_0 itairy_1 itairy_2 itairy_3 itj0y0_0 itj0y0_1 iti0k0_0
 u: iti0k0_1 it2j0y0_0 it2j0y0_1 it2i0k0_0 it2i0k0_1 itstruve0 itmodstruve0 it2struve0
-u: expi exp1 sici_0 sici_1 shichi_0 shichi_1 fresnel_0 fresnel_1 spence dawsn erfi rgamma cosm1
+u: expi sici_0 sici_1 shichi_0 shichi_1 fresnel_0 fresnel_1 spence dawsn erfi rgamma cosm1
 u: wrightomega kolmogorov gammasgn round
 w: riemann_zeta zetac
 ww: zeta

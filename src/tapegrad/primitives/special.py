@@ -91,8 +91,26 @@ digamma: Elementwise = Elementwise(
     "digamma",
     _scipy("digamma"),
     "digamma({0})",
-    lambda out, x: (Polygamma(1)(x),),
+    lambda out, x: (trigamma(x),),
     cost=4 * FUNCTION,
+)
+
+
+def _trigamma(x: Any) -> Any:
+    """What scipy.special.polygamma(1, x) comes to, without the digamma that it works out as well,
+    and in x's dtype."""
+    import scipy.special
+
+    return scipy.special.zeta(2.0, x)
+
+
+trigamma: Elementwise = Elementwise(
+    "trigamma",
+    _trigamma,
+    "trigamma({0})",
+    lambda out, x: (Polygamma(2)(x),),
+    cost=4 * FUNCTION,
+    numpy="scipy.special.zeta(2.0, {0})",
 )
 
 
@@ -110,14 +128,14 @@ def _of_positive(name: str, slope: Callable[[Any], Any]) -> Elementwise:
     )
 
 
-digamma_of_positive: Elementwise = _of_positive("digamma", lambda x: Polygamma(1)(x))
+digamma_of_positive: Elementwise = _of_positive("digamma", lambda x: trigamma(x))
 gammaln_of_positive = _of_positive("gammaln", lambda x: digamma_of_positive(x))
 
 
 gamma = Elementwise(
     "gamma",
     _scipy("gamma"),
-    "",
+    "gamma({0})",
     lambda out, x: (out * digamma(x),),
     cost=4 * FUNCTION,
 )
@@ -141,7 +159,7 @@ beta = Elementwise("beta", _scipy("beta"), "", _beta_partials, cost=4 * FUNCTION
 erfcx = Elementwise(
     "erfcx",
     _scipy("erfcx"),
-    "",
+    "erfcx({0})",
     lambda out, x: (x * out * 2 - TWO_OVER_SQRT_PI,),
     cost=2 * FUNCTION,
 )
@@ -155,21 +173,21 @@ erfinv = Elementwise(
 erfcinv = Elementwise(
     "erfcinv",
     _scipy("erfcinv"),
-    "",
+    "erfcinv({0})",
     lambda out, x: (exp(out * out) * -HALF_SQRT_PI,),
     cost=2 * FUNCTION,
 )
 log_ndtr = Elementwise(
     "log_ndtr",
     _scipy("log_ndtr"),
-    "",
+    "log_ndtr({0})",
     lambda out, x: (exp(-(x * x * 0.5 + out)) * (1 / SQRT_2PI),),
     cost=2 * FUNCTION,
 )
 ndtri = Elementwise(
     "ndtri",
     _scipy("ndtri"),
-    "",
+    "ndtri({0})",
     lambda out, x: (exp(out * out * 0.5) * SQRT_2PI,),
     cost=2 * FUNCTION,
 )
@@ -201,39 +219,41 @@ exprel = Elementwise(
 # ---- modified Bessel functions
 
 
-i0 = Elementwise("i0", _scipy("i0"), "", lambda out, x: (i1(x),), cost=2 * FUNCTION)
+i0 = Elementwise("i0", _scipy("i0"), "i0({0})", lambda out, x: (i1(x),), cost=2 * FUNCTION)
 i1: Elementwise = Elementwise(
     "i1",
     _scipy("i1"),
-    "",
+    "i1({0})",
     lambda out, x: ((i0(x) + BesselI(2)(x)) * 0.5,),
     cost=2 * FUNCTION,
 )
 i0e = Elementwise(
-    "i0e", _scipy("i0e"), "", lambda out, x: (i1e(x) - sign(x) * out,), cost=2 * FUNCTION
+    "i0e", _scipy("i0e"), "i0e({0})", lambda out, x: (i1e(x) - sign(x) * out,), cost=2 * FUNCTION
 )
 i1e: Elementwise = Elementwise(
     "i1e",
     _scipy("i1e"),
-    "",
+    "i1e({0})",
     lambda out, x: ((i0e(x) + BesselI(2, scaled=True)(x)) * 0.5 - sign(x) * out,),
     cost=2 * FUNCTION,
 )
 
 # ---- entropies
 
-entr = Elementwise("entr", _scipy("entr"), "", lambda out, x: (-(log(x) + 1),), cost=FUNCTION)
+entr = Elementwise(
+    "entr", _scipy("entr"), "entr({0})", lambda out, x: (-(log(x) + 1),), cost=FUNCTION
+)
 rel_entr = Elementwise(
     "rel_entr",
     _scipy("rel_entr"),
-    "",
+    "rel_entr({0}, {1})",
     lambda out, x, y: (log(x / y) + 1, -(x / y)),
     cost=2 * FUNCTION,
 )
 kl_div = Elementwise(
     "kl_div",
     _scipy("kl_div"),
-    "",
+    "kl_div({0}, {1})",
     lambda out, x, y: (log(x / y), 1 - x / y),
     cost=2 * FUNCTION,
 )
@@ -339,6 +359,11 @@ class Polygamma(Parametric):
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         return None if ts[0] is None else ts[0] * Polygamma(self.order + 1)(xs[0])
+
+
+def polygamma(order: int, x: Any) -> Any:
+    """The derivative of digamma of this order, by the function that has a kernel, if one has."""
+    return {0: digamma, 1: trigamma}.get(order, Polygamma(order))(x)
 
 
 # ---- of NumPy's, by the logistic function

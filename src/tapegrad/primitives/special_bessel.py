@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegrad.ir.tape import DECLARED
-from tapegrad.primitives.base import Missing
-from tapegrad.primitives.elementwise import cos, cosh, power, sign, sqrt, where
+from tapegrad.primitives.base import Elementwise, Missing
+from tapegrad.primitives.elementwise import FUNCTION, cos, cosh, power, sign, sqrt, where
 from tapegrad.primitives.scipys import SciPys, as_real, near, ratio
+from tapegrad.primitives.special import _scipy
 
 ORDER = Missing("the order")
 PARAMETER = Missing("its parameter")
@@ -56,10 +57,20 @@ j0 = SciPys("j0", lambda out, x: (-j1(x),))
 j1: SciPys = SciPys("j1", lambda out, x: ((j0(x) - _at(jv, 2, x)) * 0.5,))
 y0 = SciPys("y0", lambda out, x: (-y1(x),))
 y1: SciPys = SciPys("y1", lambda out, x: ((y0(x) - _at(yv, 2, x)) * 0.5,))
-k0 = SciPys("k0", lambda out, x: (-k1(x),))
-k1: SciPys = SciPys("k1", lambda out, x: ((k0(x) + _at(kv, 2, x)) * -0.5,))
-k0e = SciPys("k0e", lambda out, x: (out - k1e(x),))
-k1e: SciPys = SciPys("k1e", lambda out, x: (out - (k0e(x) + _at(kve, 2, x)) * 0.5,))
+
+
+def _second(name: str, slope: Callable[[Any, Any], Any]) -> Elementwise:
+    """K_0 and K_1, which have kernels; K_1' = -K_0 - K_1 / x (DLMF 10.29.2), where nothing
+    cancels."""
+    return Elementwise(
+        name, _scipy(name), name + "({0})", lambda out, x: (slope(out, x),), cost=2 * FUNCTION
+    )
+
+
+k0 = _second("k0", lambda out, x: -k1(x))
+k1: Elementwise = _second("k1", lambda out, x: -(k0(x) + out / x))
+k0e = _second("k0e", lambda out, x: out - k1e(x))
+k1e: Elementwise = _second("k1e", lambda out, x: out - (k0e(x) + out / x))
 
 
 def _hankel(name: str, turn: complex) -> SciPys:

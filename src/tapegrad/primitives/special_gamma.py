@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from tapegrad.ir.tape import DECLARED, Aval
@@ -22,11 +23,11 @@ from tapegrad.primitives.elementwise import (
 from tapegrad.primitives.kinds import Library
 from tapegrad.primitives.scipys import SciPys
 from tapegrad.primitives.special import (
-    Polygamma,
     betaln,
     digamma,
     gamma,
     gammaln,
+    polygamma,
     xlog1py,
     xlogy,
 )
@@ -143,7 +144,7 @@ def beta_density(a: Any, b: Any, x: Any) -> Any:
 
 def _of_gamma_density(orders: tuple[int, ...], a: Any, x: Any) -> Any:
     density = gamma_density(a, x)
-    weight = _bell(log(x) - digamma(a), lambda k: Polygamma(k)(a), orders[0])
+    weight = _bell(log(x) - digamma(a), lambda k: polygamma(k, a), orders[0])
     return where(x > 0, density * weight, x.constant(0))
 
 
@@ -154,7 +155,7 @@ def _of_beta_density(orders: tuple[int, ...], a: Any, b: Any, x: Any) -> Any:
 
     def cumulant(i: int, j: int) -> Any:
         n = i + j - 1
-        of = Polygamma(n) if n else digamma
+        of = partial(polygamma, n)
         both = of(a + b)
         if i and j:
             return both

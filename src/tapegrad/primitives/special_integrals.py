@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from tapegrad.ir.tape import DECLARED
-from tapegrad.primitives.base import Missing
+from tapegrad.primitives.base import Elementwise, Missing
 from tapegrad.primitives.complexes import cartesian, imag, real
-from tapegrad.primitives.elementwise import cos, cosh, exp, log1p, sin, sinh, sqrt, where
+from tapegrad.primitives.elementwise import FUNCTION, cos, cosh, exp, log1p, sin, sinh, sqrt, where
 from tapegrad.primitives.scipys import SciPys, near, ratio
-from tapegrad.primitives.special import TWO_OVER_SQRT_PI, erf
+from tapegrad.primitives.special import TWO_OVER_SQRT_PI, _scipy, erf
 
 
 def _named(name: str) -> Any:
@@ -20,7 +20,9 @@ def _named(name: str) -> Any:
 # ---- exponential integrals, and those of sines (DLMF 6.2, 8.19)
 
 expi = SciPys("expi", lambda out, x: (exp(x) / x,))
-exp1 = SciPys("exp1", lambda out, x: (-(exp(-x) / x),))
+exp1 = Elementwise(
+    "exp1", _scipy("exp1"), "exp1({0})", lambda out, x: (-(exp(-x) / x),), cost=2 * FUNCTION
+)
 
 
 def _expn_partials(out: Any, n: Any, x: Any) -> tuple[Any, Any]:

@@ -20,7 +20,7 @@ from tapegrad.primitives import (
     special_polynomials,
 )
 from tapegrad.primitives.extrema import LogSumExp
-from tapegrad.primitives.special import Polygamma
+from tapegrad.primitives.special import polygamma as _derivative_of_digamma
 from tapegrad.scipy.declaring import refusal, stands_for
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import (
@@ -164,7 +164,7 @@ def polygamma(n: Any, x: Any) -> Any:
         n = np.asarray(n)
     if isinstance(n, (int, np.integer)) and isinstance(x, Tracer):
         x = cast(x, float)  # n is an array of 64 bits, to SciPy
-        return scipy.special.digamma(x) if n == 0 else Polygamma(int(n))(x)
+        return _derivative_of_digamma(int(n), x)
     factor = (-1.0) ** (n + 1) * scipy.special.gamma(n + 1.0)
     found = factor * _applied(special_gamma.zeta, scipy.special.beta, n + 1, x)
     return np.where(n == 0, scipy.special.digamma(x), found)

@@ -24,7 +24,8 @@ import scipy.special as sc
 from scipy import stats
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.primitives.special import Polygamma, gammaln_of_positive
+from tapegrad.primitives.special import gammaln_of_positive
+from tapegrad.primitives.special import trigamma as _trigamma
 from tapegrad.primitives.special_gamma import riemann_zeta
 from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.refusing import advice_on
@@ -426,7 +427,7 @@ def gammaln(x: Any) -> Any:
 
 
 def trigamma(x: Any) -> Any:
-    return recorded(x, Polygamma(1), x) if isinstance(x, Tracer) else sc.polygamma(1, x)
+    return recorded(x, _trigamma, x) if isinstance(x, Tracer) else sc.polygamma(1, x)
 
 
 def zeta(s: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 from tapegrad.backends.cpu import layout, linking, loading, threads
 from tapegrad.backends.cpu.support import (
     arrays,
+    bessels,
     blas,
     blocks,
     compiling,
@@ -21,6 +22,7 @@ from tapegrad.backends.cpu.support import (
     composed,
     correlation,
     gammas,
+    integrals,
     lapack,
     outline,
     scalars,
@@ -33,14 +35,16 @@ from tapegrad.backends.cpu.support.compiling import compiled, completed, object_
 
 MODULES = (
     *(layout, loading, linking, arrays, scalars, unrolled, blocks, correlation, searching),
-    *(blas, lapack, outline, syntax, translation, composed, gammas, complexes, compiling, threads),
+    *(blas, lapack, outline, syntax, translation, composed, gammas, integrals, bessels),
+    *(complexes, compiling, threads),
 )
 
 
 def namespace() -> dict[str, Any]:
     """The names that emitted functions see."""
     kernels = (correlation, searching, blas, lapack)
-    modules = (arrays, complexes, scalars, composed, gammas, *kernels, compiling, threads)
+    functions = (scalars, composed, gammas, integrals, bessels)
+    modules = (arrays, complexes, *functions, *kernels, compiling, threads)
     found = {name: x for module in modules for name, x in vars(module).items()}
     return {name: x for name, x in found.items() if not name.startswith("__")}  # of the modules
 

@@ -1,4 +1,4 @@
-"""The gamma function's logarithm and its derivative, for loops that LLVM vectorises.
+"""The gamma function, its logarithm and the derivatives of that, for loops that LLVM vectorises.
 
 No step decides a branch, so what all regions need is computed everywhere, and little is better than
 exact: below 7/2 a polynomial around 2, above what Stirling's series tends to. The coefficients
@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from tapegrad.backends.cpu.support.composed import INFINITY, composed
-from tapegrad.backends.cpu.support.scalars import floor, log, rint, where
+from tapegrad.backends.cpu.support.scalars import exp, floor, log, minimum, power, rint, where
 
 NAN = float("nan")
+PI = 3.141592653589793
 LOG_PI = 1.1447298858494002
 HALF_LOG_2PI_E = 0.41893853320467274178  # (log(2 pi) - 1) / 2
 
@@ -53,17 +54,23 @@ def gammaln_of_positive(a: Any) -> Any:
 
 
 @composed
+def _sine(q: Any) -> Any:
+    """sin(pi q), |q| <= 1/2."""
+    s = q * q
+    sine = (7.697826768224191e-07 * s - 2.1903497074626018e-05) * s + 0.0004662998161898394
+    sine = ((sine * s - 0.007370430505916944) * s + 0.0821458865731029) * s - 0.5992645293189447
+    sine = ((sine * s + 2.5501640398773007) * s - 5.167712780049969) * s + 3.141592653589793
+    return q * sine
+
+
+@composed
 def gammaln(x: Any) -> Any:
     """log|Gamma(x)|: of negative numbers by Gamma(x) Gamma(1 - x) = pi / sin(pi x), DLMF 5.5.3."""
     positive = x > 0.0
     a = where(positive, x, 1.0 - x)
     found = gammaln_of_positive(a)
     q = x - rint(x)
-    s = q * q
-    sine = (7.697826768224191e-07 * s - 2.1903497074626018e-05) * s + 0.0004662998161898394
-    sine = ((sine * s - 0.007370430505916944) * s + 0.0821458865731029) * s - 0.5992645293189447
-    sine = ((sine * s + 2.5501640398773007) * s - 5.167712780049969) * s + 3.141592653589793
-    reflected = LOG_PI - log(abs(q * sine)) - found
+    reflected = LOG_PI - log(abs(_sine(q))) - found
     below = where(q == 0.0, INFINITY, where(a == INFINITY, x, reflected))
     return where(positive, found, below)
 
@@ -118,3 +125,73 @@ def digamma(x: Any) -> Any:
     turn = (1.0 - (q + q)) * (1.0 + (q + q)) * (odd * s + even)
     by = where(q == 0.0, where(x == 0.0, x, NAN), q)  # -0.0 isn't 0.0
     return where(positive, found, found - turn / by)
+
+
+@composed
+def trigamma(x: Any) -> Any:
+    """The derivative of digamma: above 1 a polynomial of (a - 3) / (a + 1), over a; below by
+    trigamma(a) = trigamma(a + 1) + 1 / a^2, and of negative numbers by
+    trigamma(1 - x) + trigamma(x) = (pi / sin(pi x))^2, what DLMF 5.5.2 and 5.5.4 come to."""
+    positive = x > 0.0
+    a = where(positive, x, 1.0 - x)
+    small = a < 1.0
+    b = where(small, a + 1.0, a)
+    r = where(b > 1e17, 1.0, (b - 3.0) / (b + 1.0))
+    v = r * r
+    even = 8.302333218530581e-11 * v + 2.6852962834514304e-10
+    odd = (-2.4788551152620775e-10 * v - 8.111063434065119e-10) * v - 1.0839976697026698e-08
+    even = (even * v + 3.606323735882138e-09) * v + 3.0840115760329103e-08
+    odd = (odd * v - 9.233893087523007e-08) * v - 8.366015527220982e-07
+    even = (even * v + 2.7908731020209066e-07) * v + 2.506899203977165e-06
+    odd = (odd * v - 7.5337945248427425e-06) * v - 6.768446453865437e-05
+    even = (even * v + 2.257294629199711e-05) * v + 0.0002035368451027376
+    odd = (odd * v - 0.0006092964811138537) * v - 0.00551718999397688
+    even = (even * v + 0.0018241852255413459) * v + 0.0165163722184658
+    odd = (odd * v - 0.04663497941314958) * v - 0.2696294084373573
+    even = (even * v + 0.11909534485952539) * v + 1.1848022005446792
+    found = odd * r + even
+    found = found / b + where(small, 1.0 / (a * a), 0.0)
+    turn = PI / _sine(where(a == INFINITY, 0.0, x - rint(x)))
+    return where(positive, found, turn * turn - found)
+
+
+@composed
+def gamma(x: Any) -> Any:
+    """Gamma(x): below 7/2 by 1 / Gamma(2 + t), |t| <= 1/2, a polynomial, and Gamma(a + 1) =
+    a Gamma(a); above a^(a - 1/2) exp(-a) times a polynomial of 1 / a, in the place of Stirling's
+    series (DLMF 5.11.3), the power in two steps, since it overflows first. Below -1/2 by
+    Gamma(x) Gamma(-x) = -pi / (x sin(pi x)): -x is exact, as 1 - x isn't."""
+    left = x < -0.5
+    a = where(left, -x, x)
+    near = a < 3.5
+    k = floor(a + 0.5)
+    t = a - k
+    v = t * t
+    even = -1.4258717168188387e-09 * v + 1.3390150218113123e-06
+    odd = 6.365451850342688e-09 * v - 2.0551047374863304e-07
+    even = (even * v - 1.7545968270676578e-05) * v - 0.0003608378035444817
+    odd = (odd * v - 2.588987414363024e-06) * v + 0.00014559614124980513
+    even = (even * v + 0.008023273021458766) * v - 0.024552490005374752
+    odd = (odd * v - 0.0008043297755476945) * v - 0.017645244550146086
+    even = (even * v - 0.23309373642178705) * v + 1.0
+    odd = (odd * v + 0.19109110138769153) * v - 0.42278433509846713
+    inverse = odd * t + even
+    below = inverse * where(k == 0.0, a * (a + 1.0), where(k == 1.0, a, 1.0))
+    c = where(near, 4.0, minimum(a, 200.0))
+    i = 1.0 / c
+    v = i * i
+    even = -0.004284599275333637 * v - 0.0004897578536403105
+    odd = 0.0018546790648661113 * v + 0.0036864002675081834
+    even = (even * v + 0.00016889535130641683) * v - 0.000575220708703203
+    odd = (odd * v - 0.0014287249533122691) * v + 0.001965715389066245
+    even = (even * v + 0.008703570390053214) * v + 2.5066282746310002
+    odd = (odd * v - 0.006721089931143685) * v + 0.20888568955263007
+    scale = odd * i + even
+    half = power(c, c * 0.5 - 0.25)
+    first = where(near, where(k == 3.0, a - 1.0, 1.0) / below, half * (exp(-c) * scale))
+    second = where(near, 1.0, half)
+    n = rint(x) * 0.5
+    q = x - rint(x)
+    turned = (4.0 * (n - floor(n)) - 1.0) * PI / (x * _sine(q))
+    reflected = where(q == 0.0, NAN, turned / first / second)
+    return where(left, reflected, first * second)
