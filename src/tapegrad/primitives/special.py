@@ -219,21 +219,25 @@ exprel = Elementwise(
 # ---- modified Bessel functions
 
 
-i0 = Elementwise("i0", _scipy("i0"), "i0({0})", lambda out, x: (i1(x),), cost=2 * FUNCTION)
+i0 = Elementwise("i0", _scipy("i0"), "bessel_i0({0})", lambda out, x: (i1(x),), cost=2 * FUNCTION)
 i1: Elementwise = Elementwise(
     "i1",
     _scipy("i1"),
-    "i1({0})",
+    "bessel_i1({0})",
     lambda out, x: ((i0(x) + BesselI(2)(x)) * 0.5,),
     cost=2 * FUNCTION,
 )
 i0e = Elementwise(
-    "i0e", _scipy("i0e"), "i0e({0})", lambda out, x: (i1e(x) - sign(x) * out,), cost=2 * FUNCTION
+    "i0e",
+    _scipy("i0e"),
+    "bessel_i0e({0})",
+    lambda out, x: (i1e(x) - sign(x) * out,),
+    cost=2 * FUNCTION,
 )
 i1e: Elementwise = Elementwise(
     "i1e",
     _scipy("i1e"),
-    "i1e({0})",
+    "bessel_i1e({0})",
     lambda out, x: ((i0e(x) + BesselI(2, scaled=True)(x)) * 0.5 - sign(x) * out,),
     cost=2 * FUNCTION,
 )
@@ -253,7 +257,7 @@ rel_entr = Elementwise(
 kl_div = Elementwise(
     "kl_div",
     _scipy("kl_div"),
-    "kl_div({0}, {1})",
+    "",
     lambda out, x, y: (log(x / y), 1 - x / y),
     cost=2 * FUNCTION,
 )

@@ -63,7 +63,11 @@ def _second(name: str, slope: Callable[[Any, Any], Any]) -> Elementwise:
     """K_0 and K_1, which have kernels; K_1' = -K_0 - K_1 / x (DLMF 10.29.2), where nothing
     cancels."""
     return Elementwise(
-        name, _scipy(name), name + "({0})", lambda out, x: (slope(out, x),), cost=2 * FUNCTION
+        name,
+        _scipy(name),
+        f"bessel_{name}({{0}})",
+        lambda out, x: (slope(out, x),),
+        cost=2 * FUNCTION,
     )
 
 

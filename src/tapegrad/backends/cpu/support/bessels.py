@@ -20,7 +20,7 @@ EXP_16 = 8886110.520507872
 
 
 @composed
-def _i0_near(x: Any) -> Any:
+def _bessel_i0_near(x: Any) -> Any:
     """I_0(x), |x| <= 8."""
     w = x * x
     v = w * w
@@ -37,7 +37,7 @@ def _i0_near(x: Any) -> Any:
 
 
 @composed
-def _i0_far(a: Any) -> Any:
+def _bessel_i0_far(a: Any) -> Any:
     """exp(-a) I_0(a), a >= 8: a polynomial of 1 / a over the root of a."""
     r = 16.0 / a - 1.0
     v = r * r
@@ -58,22 +58,22 @@ def _i0_far(a: Any) -> Any:
 
 
 @composed
-def i0(x: Any) -> Any:
+def bessel_i0(x: Any) -> Any:
     """I_0(x). exp(x) overflows first, and x - 16 is exact."""
     a = abs(x)
-    far = exp(a - 16.0) * (_i0_far(a) * EXP_16)
-    return where(a <= 8.0, _i0_near(x), far)
+    far = exp(a - 16.0) * (_bessel_i0_far(a) * EXP_16)
+    return where(a <= 8.0, _bessel_i0_near(x), far)
 
 
 @composed
-def i0e(x: Any) -> Any:
+def bessel_i0e(x: Any) -> Any:
     """exp(-|x|) I_0(x)."""
     a = abs(x)
-    return where(a <= 8.0, _i0_near(x) * exp(-a), _i0_far(a))
+    return where(a <= 8.0, _bessel_i0_near(x) * exp(-a), _bessel_i0_far(a))
 
 
 @composed
-def _i1_near(x: Any) -> Any:
+def _bessel_i1_near(x: Any) -> Any:
     """I_1(x), |x| <= 8."""
     w = x * x
     v = w * w
@@ -90,7 +90,7 @@ def _i1_near(x: Any) -> Any:
 
 
 @composed
-def _i1_far(x: Any) -> Any:
+def _bessel_i1_far(x: Any) -> Any:
     """exp(-|x|) I_1(x), |x| >= 8."""
     a = abs(x)
     r = 16.0 / a - 1.0
@@ -112,23 +112,23 @@ def _i1_far(x: Any) -> Any:
 
 
 @composed
-def i1(x: Any) -> Any:
+def bessel_i1(x: Any) -> Any:
     """I_1(x)."""
-    far = exp(abs(x) - 16.0) * (_i1_far(x) * EXP_16)
-    return where(abs(x) <= 8.0, _i1_near(x), far)
+    far = exp(abs(x) - 16.0) * (_bessel_i1_far(x) * EXP_16)
+    return where(abs(x) <= 8.0, _bessel_i1_near(x), far)
 
 
 @composed
-def i1e(x: Any) -> Any:
+def bessel_i1e(x: Any) -> Any:
     """exp(-|x|) I_1(x)."""
-    return where(abs(x) <= 8.0, _i1_near(x) * exp(-abs(x)), _i1_far(x))
+    return where(abs(x) <= 8.0, _bessel_i1_near(x) * exp(-abs(x)), _bessel_i1_far(x))
 
 
 # ---- of the second kind, of positive numbers: the logarithm is NaN of others
 
 
 @composed
-def _k0_near(x: Any) -> Any:
+def _bessel_k0_near(x: Any) -> Any:
     """K_0(x), x <= 1: a series less log(x) I_0(x)."""
     w = x * x
     v = w * w
@@ -146,7 +146,7 @@ def _k0_near(x: Any) -> Any:
 
 
 @composed
-def _k0_far(x: Any) -> Any:
+def _bessel_k0_far(x: Any) -> Any:
     """exp(x) K_0(x), x >= 1: a polynomial of (x - 3) / (x + 1), between -1 and 1."""
     r = where(x > 1e17, 1.0, (x - 3.0) / (x + 1.0))
     v = r * r
@@ -165,19 +165,19 @@ def _k0_far(x: Any) -> Any:
 
 
 @composed
-def k0(x: Any) -> Any:
+def bessel_k0(x: Any) -> Any:
     """K_0(x)."""
-    return where(x <= 1.0, _k0_near(x), _k0_far(x) * exp(-x))
+    return where(x <= 1.0, _bessel_k0_near(x), _bessel_k0_far(x) * exp(-x))
 
 
 @composed
-def k0e(x: Any) -> Any:
+def bessel_k0e(x: Any) -> Any:
     """exp(x) K_0(x)."""
-    return where(x <= 1.0, _k0_near(x) * exp(x), _k0_far(x))
+    return where(x <= 1.0, _bessel_k0_near(x) * exp(x), _bessel_k0_far(x))
 
 
 @composed
-def _k1_near(x: Any) -> Any:
+def _bessel_k1_near(x: Any) -> Any:
     """K_1(x), x <= 1: 1 / x + log(x) I_1(x) and a series."""
     w = x * x
     v = w * w
@@ -195,7 +195,7 @@ def _k1_near(x: Any) -> Any:
 
 
 @composed
-def _k1_far(x: Any) -> Any:
+def _bessel_k1_far(x: Any) -> Any:
     """exp(x) K_1(x), x >= 1."""
     r = where(x > 1e17, 1.0, (x - 3.0) / (x + 1.0))
     v = r * r
@@ -214,12 +214,12 @@ def _k1_far(x: Any) -> Any:
 
 
 @composed
-def k1(x: Any) -> Any:
+def bessel_k1(x: Any) -> Any:
     """K_1(x)."""
-    return where(x <= 1.0, _k1_near(x), _k1_far(x) * exp(-x))
+    return where(x <= 1.0, _bessel_k1_near(x), _bessel_k1_far(x) * exp(-x))
 
 
 @composed
-def k1e(x: Any) -> Any:
+def bessel_k1e(x: Any) -> Any:
     """exp(x) K_1(x)."""
-    return where(x <= 1.0, _k1_near(x) * exp(x), _k1_far(x))
+    return where(x <= 1.0, _bessel_k1_near(x) * exp(x), _bessel_k1_far(x))

@@ -198,12 +198,3 @@ def rel_entr(x: Any, y: Any) -> Any:
     outer = where(x == 0.0, where(y >= 0.0, 0.0, INFINITY), INFINITY)
     inside = where(x > 0.0, y > 0.0, x > 0.0)
     return where(x == x, where(y == y, where(inside, inner, outer), y), x)
-
-
-@composed
-def kl_div(x: Any, y: Any) -> Any:
-    """x log(x / y) - x + y, infinite of negative numbers. x - y is exact where the terms cancel."""
-    found = rel_entr(x, y)
-    inside = where(x > 0.0, y > 0.0, x > 0.0)
-    at_0 = where(x == 0.0, where(y >= 0.0, y, found), found)
-    return where(inside, found - (x - y), at_0)
