@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import parametric, total
 from tapegrad.primitives.kinds import Library
@@ -253,6 +254,33 @@ class Iterated(_Solved):
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         moved = self.moved(ts, out, *xs)
         return None if moved is None else (moved, None)
+
+
+@parametric
+class Unfinished(Library):
+    """What an iteration had when it gave up: it isn't known to be near the solution."""
+
+    method: str
+
+    name = "unfinished"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0]
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.array(xs[0])
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        raise GradientError(self._why())
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        raise GradientError(self._why())
+
+    def _why(self) -> str:
+        return (
+            f"scipy.sparse.linalg.{self.method} has no derivative here: it hasn't converged, so it "
+            "isn't known what its result is near to"
+        )
 
 
 @parametric

@@ -226,7 +226,7 @@ def factorial(n: Any, exact: Any = False) -> Any:
     _not_exact("factorial", exact)
     below = n < 0
     found = np.where(below, 0.0, scipy.special.gamma(np.where(below, 1.0, n) + 1.0))
-    return found if n._is_scalar() else cast(found, float)
+    return found if np.ndim(n) == 0 else found.astype(float)
 
 
 @stands_for(HOME)

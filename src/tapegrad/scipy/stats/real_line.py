@@ -66,6 +66,14 @@ def _t_var(df: Any) -> Any:
     return where(df > 1, above, np.nan)
 
 
+def _t_cdf(x: Any, df: Any) -> Any:
+    return where(df == np.inf, sc.ndtr(x), sc.stdtr(_finite(df), x))
+
+
+def _t_ppf(q: Any, df: Any) -> Any:
+    return where(df == np.inf, sc.ndtri(q), sc.stdtrit(_finite(df), q))
+
+
 def _t_entropy(df: Any) -> Any:
     small, large = where(df >= 100, 1.0, df), where(df >= 100, df, 100.0)
     half, half1 = small / 2, (small + 1) / 2
@@ -79,10 +87,10 @@ def _t_entropy(df: Any) -> Any:
 law(
     "t",
     logpdf=_t_logpdf,
-    cdf=lambda x, df: sc.stdtr(df, x),
-    sf=lambda x, df: sc.stdtr(df, -x),
-    ppf=lambda q, df: sc.stdtrit(df, q),
-    isf=lambda q, df: -sc.stdtrit(df, q),
+    cdf=lambda x, df: _t_cdf(x, df),
+    sf=lambda x, df: _t_cdf(-x, df),
+    ppf=lambda q, df: _t_ppf(q, df),
+    isf=lambda q, df: -_t_ppf(q, df),
     mean=lambda df: where(df > 1, 0.0, np.inf),
     var=_t_var,
     entropy=_t_entropy,
@@ -260,12 +268,31 @@ def _gennorm_ppf(q: Any, b: Any) -> Any:
     return c * sc.gammainccinv(1.0 / b, 1.0 + c - 2.0 * c * q) ** (1.0 / b)
 
 
+# 2 T(h, a) of Owen's, for h > 0, goes from 0 to the normal tail Q(h); what it lacks there is the
+# integral of exp(-h^2 (1 + s^2) / 2) / (1 + s^2) over s > a, by pi. With s = a + v / (a h^2) that is
+# one of exp(-v) and of what is smooth.
+_NODES, _WEIGHTS = np.polynomial.laguerre.laggauss(48)
+
+
+def _skewnorm_cdf(x: Any, a: Any) -> Any:
+    """ndtr(x) - 2 T(x, a), of which far out on the thin side nothing would be left."""
+    thin = both(x < 0, a > 0, -x * a > 4.0)
+    h, slope = where(thin, -x, 1.0), where(thin, a, 5.0)
+    rate = slope * h * h
+    v = _NODES.reshape((-1,) + (1,) * np.ndim(rate))
+    s = slope + v / rate
+    weights = _WEIGHTS.reshape(v.shape)
+    rest = np.sum(weights * np.exp(-0.5 * v * v / (rate * slope)) / (1 + s * s), axis=0)
+    tail = np.exp(-0.5 * h * h * (1 + slope * slope)) * rest / (np.pi * rate)
+    return where(thin, tail, sc.ndtr(x) - 2 * sc.owens_t(x, a))
+
+
 law(
     "skewnorm",
     logpdf=lambda x, a: LOG_2 + norm_logpdf(x) + sc.log_ndtr(a * x),
     pdf=lambda x, a: 2.0 * norm_pdf(x) * sc.ndtr(a * x),
-    cdf=lambda x, a: sc.ndtr(x) - 2 * sc.owens_t(x, a),
-    sf=lambda x, a: sc.ndtr(-x) + 2 * sc.owens_t(x, a),
+    cdf=_skewnorm_cdf,
+    sf=lambda x, a: _skewnorm_cdf(-x, -a),
     valid=lambda a: both(np.isfinite(a)),
     finite=True,
     mean=lambda a: _skewness_of(a),
@@ -309,10 +336,17 @@ def _loggamma_entropy(c: Any) -> Any:
     return where(c >= 45, 0.5 * (LOG_2PI + 1) + 0.5 * np.log(r) + series, regular)
 
 
+def _loggamma_cdf(x: Any, c: Any) -> Any:
+    """The incomplete gamma function at exp(x); its leading term where that would underflow."""
+    low = x < -700
+    leading = np.exp(c * where(low, x, -700.0) - sc.gammaln(c + 1))
+    return where(low, leading, sc.gammainc(c, np.exp(where(low, 0.0, x))))
+
+
 law(
     "loggamma",
     logpdf=lambda x, c: c * x - np.exp(x) - sc.gammaln(c),
-    cdf=lambda x, c: sc.gammainc(c, np.exp(x)),
+    cdf=lambda x, c: _loggamma_cdf(x, c),
     sf=lambda x, c: sc.gammaincc(c, np.exp(x)),
     ppf=lambda q, c: np.log(sc.gammaincinv(c, q)),
     isf=lambda q, c: np.log(sc.gammainccinv(c, q)),
