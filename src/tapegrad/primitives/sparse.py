@@ -213,7 +213,7 @@ class Iterated(_Solved):
     """By one of SciPy's iterations, from where the last operand says; with what it says of its end.
 
     The derivative is that of the solution, by the implicit function theorem, and is found with the
-    same method: to its tolerance.
+    same method: to its tolerance, in as many steps as that takes. Where it gives up it is NaN.
     """
 
     shape: Shape
@@ -246,10 +246,13 @@ class Iterated(_Solved):
         return np.asarray(x, b.dtype), np.array([info for _, info in found], np.int64)
 
     def again(self, transposed: bool, xs: Any, b: Any) -> Any:
+        from tapegrad.primitives.elementwise import where
         from tapegrad.primitives.views import zeros
 
-        other = Iterated(self.shape, transposed, self.method, self.settings)
-        return other(*xs[:3], b, zeros(b, b.shape))[0]
+        kept = tuple((key, value) for key, value in self.settings if key != "maxiter")
+        other = Iterated(self.shape, transposed, self.method, kept)
+        x, info = other(*xs[:3], b, zeros(b, b.shape))
+        return where(info.equals(0), x, b.constant(np.nan))
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         moved = self.moved(ts, out, *xs)

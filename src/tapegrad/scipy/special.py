@@ -165,7 +165,7 @@ def polygamma(n: Any, x: Any) -> Any:
     if isinstance(n, (int, np.integer)) and isinstance(x, Tracer):
         x = cast(x, float)  # n is an array of 64 bits, to SciPy
         return scipy.special.digamma(x) if n == 0 else Polygamma(int(n))(x)
-    factor = (-1.0) ** (n + 1) * scipy.special.gamma(n + 1.0)
+    factor = np.power(-1.0, n + 1) * scipy.special.gamma(n + 1.0)
     found = factor * _applied(special_gamma.zeta, scipy.special.beta, n + 1, x)
     return np.where(n == 0, scipy.special.digamma(x), found)
 

@@ -20,6 +20,7 @@ from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.ir.turns import Turning
+from tapegrad.tracing.answers import answer_of
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.drawn import Draws, joined
 from tapegrad.tracing.either import makes_a_difference
@@ -120,10 +121,19 @@ def trace_function(
     `number`, `repeats`, `apart` and `idle` mean, `Run` and `Trace` say."""
     with Run(request, observer, number, repeats, apart, idle) as run:
         args, kwargs = run.given
+        f = _program(request.f, (*args, *kwargs.values()))
         with observed():
-            result = request.f(*args, **kwargs)
+            result = f(*args, **kwargs)
         run.returned(result)
     return run.traced()
+
+
+def _program(f: Any, args: Sequence[Any]) -> Any:
+    """What runs for it: what answers it where it is a library's function itself, of which nobody
+    else's code calls it by its name."""
+    row = answer_of(f)
+    asked = row is not None and row.when is not None and row.when(args)
+    return row.by if row is not None and asked else f
 
 
 class Run:

@@ -22,7 +22,7 @@ from tapegrad.scipy.declaring import answering, any_traced, is_traced, refusal, 
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend import borrowing
-from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -147,6 +147,7 @@ def entropy(pk: Any, qk: Any = None, base: Any = None, axis: Any = 0, keepdims: 
 class _Correlation(theirs_of.PearsonRResult):  # type: ignore[misc]
     """What pearsonr returns for traced samples."""
 
+    @unobserved
     def confidence_interval(self, confidence_level: Any = 0.95, method: Any = None) -> Any:
         """arctanh(r) is about normal, with the variance 1 / (n - 3) (Fisher, 1915)."""
         if method is not None:

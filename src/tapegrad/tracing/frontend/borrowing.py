@@ -42,7 +42,8 @@ def _asarray(a: Any, dtype: Any = None, order: Any = None, **kwargs: Any) -> Any
             return out
         return from_contents(trace, out)
     x = as_operand(a)
-    x = copy_of(x) if x._is_scalar() else x
+    always = kwargs.get("copy") in (True, np._CopyMode.ALWAYS)
+    x = copy_of(x) if x._is_scalar() or (always and x is a) else x
     return x if dtype is None else x.astype(dtype, copy=False)
 
 
