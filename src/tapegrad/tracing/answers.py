@@ -207,12 +207,28 @@ def is_answered(answer: Answer, code: CodeType, args: Sequence[Any]) -> bool:
         return False  # NumPy takes what `__array__` returns for a plain array
     if _of_pandas(code.co_filename):
         return False  # its blocks hold plain arrays alone
+    if answer.when is None and not answer.lists and not answer.traced:
+        return getattr(answer.by, "__code__", None) is not code  # it calls what it stands for
+    return _is_meant(answer, args)
+
+
+def _is_meant(answer: Answer, args: Sequence[Any]) -> bool:
     if answer.when is not None:
         return answer.when(args) or any(x is UNKNOWN for x in args)
     if answer.lists or answer.traced:
         lists = any(type(x) in (list, tuple) for x in args)
         return lists or (answer.traced and any(isinstance(x, Value) for x in args))
-    return getattr(answer.by, "__code__", None) is not code  # it calls what it stands for itself
+    return True
+
+
+def to_be_called(f: Any, args: Sequence[Any]) -> Any:
+    """What is called for `f(*args)` where no code of the user's makes the call, as in
+    `grad(scipy.special.logsumexp)`."""
+    if type(f) is functools.partial:
+        inner = to_be_called(f.func, (*f.args, *args))
+        return f if inner is f.func else functools.partial(inner, *f.args, **f.keywords)
+    answer = None if type(f) is FunctionType and is_users(f.__code__) else answer_of(f)
+    return f if answer is None or not _is_meant(answer, args) else answer.by
 
 
 @functools.lru_cache(maxsize=1024)

@@ -20,12 +20,13 @@ from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.ir.turns import Turning
-from tapegrad.tracing.answers import answer_of
 from tapegrad.tracing.aliasing import Written, check_apart
+from tapegrad.tracing.answers import to_be_called
 from tapegrad.tracing.drawn import Draws, joined
 from tapegrad.tracing.either import makes_a_difference
 from tapegrad.tracing.observe.observer import (
     compares,
+    following,
     loops_of,
     note_computed,
     note_failed,
@@ -33,7 +34,7 @@ from tapegrad.tracing.observe.observer import (
     unobserved,
 )
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
+from tapegrad.tracing.trace import Trace, current_trace, traces_under_way, tracing_depth
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 if TYPE_CHECKING:
@@ -121,19 +122,11 @@ def trace_function(
     `number`, `repeats`, `apart` and `idle` mean, `Run` and `Trace` say."""
     with Run(request, observer, number, repeats, apart, idle) as run:
         args, kwargs = run.given
-        f = _program(request.f, (*args, *kwargs.values()))
+        f = to_be_called(request.f, (*args, *kwargs.values()))
         with observed():
             result = f(*args, **kwargs)
         run.returned(result)
     return run.traced()
-
-
-def _program(f: Any, args: Sequence[Any]) -> Any:
-    """What runs for it: what answers it where it is a library's function itself, of which nobody
-    else's code calls it by its name."""
-    row = answer_of(f)
-    asked = row is not None and row.when is not None and row.when(args)
-    return row.by if row is not None and asked else f
 
 
 class Run:
@@ -174,6 +167,8 @@ class Run:
 
     def __enter__(self) -> Run:
         try:
+            if not tracing_depth():  # else an interrupt has kept an observer from leaving
+                following.observer = self.observer
             self.trace.__enter__()
             if self.observer is not None:
                 self.observer.trace = self.trace
