@@ -174,12 +174,21 @@ law(
     entropy=lambda: 2.0,
     rvs=lambda rng, size: rng.logistic(size=size),
 )
+
+
+def _capped_exp(x: Any) -> Any:
+    """exp(x), to be taken by what has reached its limit long before that overflows: the slope is 0
+    there, and not a product of 0 and infinity."""
+    return np.exp(np.minimum(x, 700.0))
+
+
 law(
     "gumbel_r",
     logpdf=lambda x: -x - np.exp(-x),
-    cdf=lambda x: np.exp(-np.exp(-x)),
+    pdf=lambda x: np.exp(-x - _capped_exp(-x)),
+    cdf=lambda x: np.exp(-_capped_exp(-x)),
     logcdf=lambda x: -np.exp(-x),
-    sf=lambda x: -np.expm1(-np.exp(-x)),
+    sf=lambda x: -np.expm1(-_capped_exp(-x)),
     ppf=lambda q: -np.log(-np.log(q)),
     isf=lambda q: -np.log(-np.log1p(-q)),
     mean=lambda: EULER,
@@ -190,8 +199,9 @@ law(
 law(
     "gumbel_l",
     logpdf=lambda x: x - np.exp(x),
-    cdf=lambda x: -np.expm1(-np.exp(x)),
-    sf=lambda x: np.exp(-np.exp(x)),
+    pdf=lambda x: np.exp(x - _capped_exp(x)),
+    cdf=lambda x: -np.expm1(-_capped_exp(x)),
+    sf=lambda x: np.exp(-_capped_exp(x)),
     logsf=lambda x: -np.exp(x),
     ppf=lambda q: np.log(-np.log1p(-q)),
     isf=lambda q: np.log(-np.log(q)),
@@ -203,9 +213,9 @@ law(
 law(
     "hypsecant",
     logpdf=lambda x: LOG_2 - LOG_PI - np.logaddexp(x, -x),
-    pdf=lambda x: 1.0 / (np.pi * np.cosh(x)),
-    cdf=lambda x: 2.0 / np.pi * np.arctan(np.exp(x)),
-    sf=lambda x: 2.0 / np.pi * np.arctan(np.exp(-x)),
+    pdf=lambda x: where(np.abs(x) > 710, 0.0, 1.0 / (np.pi * np.cosh(np.clip(x, -710, 710)))),
+    cdf=lambda x: 2.0 / np.pi * np.arctan(_capped_exp(x)),
+    sf=lambda x: 2.0 / np.pi * np.arctan(_capped_exp(-x)),
     ppf=lambda q: np.log(np.tan(np.pi * q / 2.0)),
     isf=lambda q: -np.log(np.tan(np.pi * q / 2.0)),
     mean=lambda: 0.0,
@@ -217,6 +227,7 @@ law(
 law(
     "moyal",
     logpdf=lambda x: -0.5 * (x + np.exp(-x)) - LOG_2PI / 2,
+    pdf=lambda x: np.exp(-0.5 * (x + _capped_exp(-x)) - LOG_2PI / 2),
     cdf=lambda x: sc.erfc(np.exp(-0.5 * x) / SQRT_2),
     sf=lambda x: sc.erf(np.exp(-0.5 * x) / SQRT_2),
     ppf=lambda q: -np.log(2 * sc.erfcinv(q) ** 2),
@@ -268,9 +279,9 @@ def _gennorm_ppf(q: Any, b: Any) -> Any:
     return c * sc.gammainccinv(1.0 / b, 1.0 + c - 2.0 * c * q) ** (1.0 / b)
 
 
-# 2 T(h, a) of Owen's, for h > 0, goes from 0 to the normal tail Q(h); what it lacks there is the
-# integral of exp(-h^2 (1 + s^2) / 2) / (1 + s^2) over s > a, by pi. With s = a + v / (a h^2) that is
-# one of exp(-v) and of what is smooth.
+# 2 T(h, a) of Owen's, for h > 0, goes from 0 to the normal tail Q(h) as a grows; what it lacks is
+# the integral of exp(-h^2 (1 + s^2) / 2) / (1 + s^2) over s > a, by pi. With s = a + v / (a h^2)
+# that is one of exp(-v) and of what is smooth.
 _NODES, _WEIGHTS = np.polynomial.laguerre.laggauss(48)
 
 
@@ -336,18 +347,22 @@ def _loggamma_entropy(c: Any) -> Any:
     return where(c >= 45, 0.5 * (LOG_2PI + 1) + 0.5 * np.log(r) + series, regular)
 
 
-def _loggamma_cdf(x: Any, c: Any) -> Any:
-    """The incomplete gamma function at exp(x); its leading term where that would underflow."""
+def _loggamma_tail(x: Any, c: Any, upper: bool) -> Any:
+    """An incomplete gamma function at exp(x); its leading term where that would underflow."""
     low = x < -700
     leading = np.exp(c * where(low, x, -700.0) - sc.gammaln(c + 1))
-    return where(low, leading, sc.gammainc(c, np.exp(where(low, 0.0, x))))
+    y = _capped_exp(where(low, 0.0, x))
+    if upper:
+        return where(low, 1.0 - leading, sc.gammaincc(c, y))
+    return where(low, leading, sc.gammainc(c, y))
 
 
 law(
     "loggamma",
     logpdf=lambda x, c: c * x - np.exp(x) - sc.gammaln(c),
-    cdf=lambda x, c: _loggamma_cdf(x, c),
-    sf=lambda x, c: sc.gammaincc(c, np.exp(x)),
+    pdf=lambda x, c: np.exp(c * x - _capped_exp(x) - sc.gammaln(c)),
+    cdf=lambda x, c: _loggamma_tail(x, c, upper=False),
+    sf=lambda x, c: _loggamma_tail(x, c, upper=True),
     ppf=lambda q, c: np.log(sc.gammaincinv(c, q)),
     isf=lambda q, c: np.log(sc.gammainccinv(c, q)),
     mean=lambda c: sc.digamma(c),

@@ -144,7 +144,7 @@ def entropy(pk: Any, qk: Any = None, base: Any = None, axis: Any = 0, keepdims: 
     return found if base is None else found / np.log(base)
 
 
-class _Correlation(theirs_of.PearsonRResult):  # type: ignore[misc]
+class _Correlation(theirs_of.PearsonRResult):
     """What pearsonr returns for traced samples."""
 
     @unobserved
