@@ -218,8 +218,8 @@ def expm_multiply(A: Any, B: Any, traceA: Any = None) -> Any:
 
 @stands_for(HOME)
 def norm(x: Any, ord: Any = None, axis: Any = None) -> Any:
-    """A norm of a matrix, as that of the array that it stands for; but for negative orders, for which
-    SciPy takes the stored elements alone."""
+    """A norm of a matrix, as that of the array that it stands for; but for negative orders,
+    for which SciPy takes the stored elements alone."""
     if (axis is not None and ord in (-1, -2)) or (isinstance(ord, float) and -np.inf < ord < 0):
         raise refusal(
             f"scipy.sparse.linalg.norm(..., ord={ord}) can't be traced{at_line()}. Use the "

@@ -179,7 +179,7 @@ law(
 def _capped_exp(x: Any) -> Any:
     """exp(x), to be taken by what has reached its limit long before that overflows: the slope is 0
     there, and not a product of 0 and infinity."""
-    return np.exp(np.minimum(x, 700.0))
+    return np.exp(where(both(x > 700.0, x < np.inf), 700.0, x))
 
 
 law(
