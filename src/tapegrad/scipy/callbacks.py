@@ -21,7 +21,7 @@ import numpy as np
 
 from tapegrad.core.request import Request, describe
 from tapegrad.core.values import same_bits
-from tapegrad.errors import TapeError, TraceError
+from tapegrad.errors import TapeError, TapegradError, TraceError
 from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.control import CallTape
@@ -63,7 +63,7 @@ class Callback:
     def __init__(self, f: Callable[..., Any], xs: Sequence[Any], parts: int = 1) -> None:
         self.f, self.parts = f, parts
         self.name = describe(f)
-        self.xs = [x if type(x) is float else np.array(x, float)[()] for x in xs]
+        self.xs = [x if type(x) is float else plain_floats(x)[()] for x in xs]
         self.ways: list[Traced] = []
         self.p: list[Any] = []  # tracers, and arrays
         self._places: list[list[int]] = []  # which of these each of the ways reads
@@ -150,17 +150,21 @@ class Callback:
     def slopes(self, *xs: Any) -> np.ndarray:
         """The derivatives of a scalar by all traced values that it reaches."""
         values = [*self.fitting(xs), *self.values]
-        return joined(METHODS["run"](self.pulled, values))
+        return joined(METHODS["run"](self.pulled, values)) if self.wrt else np.zeros(0)
+
+    @property
+    def wrt(self) -> list[int]:
+        """Which arguments of the tape these values are."""
+        first = len(self.xs)
+        return [
+            first + k for k, x in enumerate(self.p) if isinstance(x, Tracer) and x.dtype.kind == "f"
+        ]
 
     @cached_property
     def pulled(self) -> Tape:
         """The tape of these."""
-        first = len(self.xs)
-        wrt = [
-            first + k for k, x in enumerate(self.p) if isinstance(x, Tracer) and x.dtype.kind == "f"
-        ]
         out = self.tape.outputs[0]
-        tape = METHODS["pulled"](replace(self.tape, outputs=(out,), output_names=()), wrt)
+        tape = METHODS["pulled"](replace(self.tape, outputs=(out,), output_names=()), self.wrt)
         builder = Builder(self.name)
         xs = [builder.input(v.aval) for v in tape.inputs[:-1]]
         (seed,) = builder.call(BroadcastTo(out.shape), [Literal(np.float64(1))])
@@ -221,6 +225,11 @@ def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
     """Arguments with these types."""
     found: list[Any] = []
     for x, aval in zip(xs, avals, strict=True):
+        if np.iscomplexobj(x):
+            raise refusal(
+                f"{name} is called with complex numbers{at_line()}, as by jac='cs', and it is "
+                "followed of real ones. Use '2-point' or '3-point', or the derivative itself"
+            )
         if aval.shape == () and np.size(x) == 1:
             found.append(float(x) if np.ndim(x) == 0 else float(np.reshape(x, ())))
             continue
@@ -236,9 +245,25 @@ def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
 def as_floats(x: Any) -> Any:
     """A part of what a function of the user's returns."""
     if not has_traced(x):
-        return np.array(x, float)
+        return plain_floats(x)
     x = stacked(x)
+    if x.dtype.kind == "c":
+        raise _complex()
     return x if x.dtype == np.float64 else x.astype(float)
+
+
+def plain_floats(x: Any) -> np.ndarray:
+    """A new array of floats; NumPy would leave out imaginary parts."""
+    if np.iscomplexobj(x):
+        raise _complex()
+    return np.array(x, float)
+
+
+def _complex() -> TapegradError:
+    return refusal(
+        f"a solver of SciPy's can't be traced with complex numbers{at_line()}. Pass real and "
+        "imaginary parts, as np.stack([z.real, z.imag]), and return such"
+    )
 
 
 def _strong(aval: Aval) -> Aval:
@@ -307,6 +332,8 @@ class Runner:
             return _result(found[: self.count])
 
         def slopes(*xs: Any) -> np.ndarray:
+            if not self.callback.wrt:
+                return np.zeros(0)
             found = self.slopes.on(p)(*xs)
             return joined(found if isinstance(found, tuple) else [found])
 

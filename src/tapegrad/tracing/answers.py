@@ -207,12 +207,34 @@ def is_answered(answer: Answer, code: CodeType, args: Sequence[Any]) -> bool:
         return False  # NumPy takes what `__array__` returns for a plain array
     if _of_pandas(code.co_filename):
         return False  # its blocks hold plain arrays alone
+    if not _is_of(answer, args):
+        return False
+    return getattr(answer.by, "__code__", None) is not code  # it calls what it stands for itself
+
+
+def _is_of(answer: Answer, args: Sequence[Any]) -> bool:
+    """Whether calls with such arguments are answered."""
     if answer.when is not None:
         return answer.when(args) or any(x is UNKNOWN for x in args)
     if answer.lists or answer.traced:
         lists = any(type(x) in (list, tuple) for x in args)
         return lists or (answer.traced and any(isinstance(x, Value) for x in args))
-    return getattr(answer.by, "__code__", None) is not code  # it calls what it stands for itself
+    return True
+
+
+def as_called(f: Any) -> Callable[..., Any]:
+    """A function that the user passes, for ours to call as the user's code would: one of a library
+    is answered."""
+    if type(f) is functools.partial:
+        return functools.partial(as_called(f.func), *f.args, **f.keywords)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        answer = answer_of(original_of(f))
+        if answer is None or not _is_of(answer, (*args, *kwargs.values())):
+            return f(*args, **kwargs)
+        return answer.by(*args, **kwargs)
+
+    return called
 
 
 @functools.lru_cache(maxsize=1024)

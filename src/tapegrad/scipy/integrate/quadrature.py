@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 import scipy.integrate as theirs
+from scipy import LowLevelCallable
 
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly, with_args
 from tapegrad.scipy.outside import Constant, Outside, stopped
+from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.scan import scan
 from tapegrad.tracing.source import at_line
@@ -203,6 +205,15 @@ def quad(
     points: Any = None,
 ) -> Any:
     how = {"epsabs": epsabs, "epsrel": epsrel, "limit": limit, "points": points}
+    if isinstance(func, LowLevelCallable):
+        if is_traced((a, b, args, points)):
+            raise refusal(f"scipy.integrate.quad of a LowLevelCallable can't be traced{at_line()}")
+        return plainly(theirs.quad, func, a, b, args, full_output, **how)
+    if is_traced(points):
+        raise refusal(
+            f"scipy.integrate.quad(..., points) can't be traced{at_line()}. Add "
+            "integrals, from each of these points to the next one"
+        )
     ends = [float(example(x)) for x in (a, b)]
     start = _inside(*ends)
     callback = Callback(with_args(func, args), [start])
@@ -292,5 +303,5 @@ def fixed_quad(func: Any, a: Any, b: Any, args: Any = (), n: Any = 5) -> Any:
         plainly(theirs.fixed_quad, func, a, b, args, n)
     y = (b - a) * (np.real(x) + 1) / 2.0 + a
     with observed():
-        values = func(y, *args)
+        values = as_called(func)(y, *args)
     return (b - a) / 2.0 * np.sum(w * values, axis=-1), None

@@ -20,6 +20,7 @@ from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
 from tapegrad.scipy.integrate.rungekutta import METHODS, Method
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly
 from tapegrad.scipy.outside import Constant, Outside, stopped
+from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -55,7 +56,7 @@ def solve_ivp(
     further = tuple(args or ())
 
     def slope(t: Any, y: Any) -> Any:
-        return fun(t, y, *further)
+        return as_called(fun)(t, y, *further)
 
     slope.__name__ = getattr(fun, "__name__", "fun")
     start, end = t_span
@@ -221,7 +222,7 @@ def odeint(
     further = args if isinstance(args, tuple) else (args,)
 
     def slope(t: Any, y: Any) -> Any:
-        return func(t, y, *further) if tfirst else func(y, t, *further)
+        return as_called(func)(*((t, y) if tfirst else (y, t)), *further)
 
     slope.__name__ = getattr(func, "__name__", "func")
     first = np.atleast_1d(example(y0))

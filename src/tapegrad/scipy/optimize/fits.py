@@ -19,6 +19,7 @@ from tapegrad.scipy.declaring import is_traced, refusal, stands_for
 from tapegrad.scipy.optimize.minima import Bounded, stationary
 from tapegrad.scipy.optimize.roots import WHY, Result, ending, example, needs, plainly
 from tapegrad.scipy.outside import Equations, Outside
+from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.source import at_line
 
@@ -64,7 +65,7 @@ def least_squares(
 
     def bound(f: Any) -> Any:
         def called(x: Any) -> Any:
-            return f(x, *args, **(kwargs or {}))
+            return as_called(f)(x, *args, **(kwargs or {}))
 
         called.__name__ = getattr(f, "__name__", type(f).__name__)
         return called
@@ -168,9 +169,9 @@ def curve_fit(
     how |= {"check_finite": check_finite, **kwargs}
     slopes = [jac] if callable(jac) else []
     if p0 is None:
-        count = len(inspect.getfullargspec(f).args) - 1
-        count -= inspect.ismethod(f)
-        start = np.ones(count)
+        kinds = [x.kind for x in inspect.signature(f).parameters.values()]
+        by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        start = np.ones(sum(kind in by_place for kind in kinds) - 1)
         if isinstance(bounds, theirs.Bounds) or np.any(np.isfinite(np.hstack(bounds))):
             raise refusal(
                 f"scipy.optimize.curve_fit(..., bounds=...) can't be traced without p0{at_line()}. "
@@ -182,7 +183,7 @@ def curve_fit(
 
     def of(g: Any) -> Any:
         def called(p: Any) -> Any:
-            return g(at, *p)
+            return as_called(g)(at, *p)
 
         called.__name__ = getattr(g, "__name__", type(g).__name__)
         return called

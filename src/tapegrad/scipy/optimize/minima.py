@@ -15,8 +15,18 @@ from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, stands_for
-from tapegrad.scipy.optimize.roots import WHY, Result, ending, example, needs, plainly, with_args
+from tapegrad.scipy.optimize.roots import (
+    WHY,
+    Result,
+    as_tuple,
+    ending,
+    example,
+    needs,
+    plainly,
+    with_args,
+)
 from tapegrad.scipy.outside import Equations, Outside
+from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.operands import as_operand
 
 HOME = "scipy.optimize"
@@ -101,7 +111,7 @@ def minimize(
     if callable(hessp):
 
         def product(x: Any, p: Any) -> Any:
-            return hessp(x, p, *(args if isinstance(args, tuple) else (args,)))
+            return as_called(hessp)(x, p, *as_tuple(args))
 
         callbacks.append(Callback(product, [start, start]))
     limits = Bounded(bounds, start.shape)

@@ -14,9 +14,10 @@ import numpy as np
 import scipy.optimize as theirs
 
 from tapegrad.primitives import elementwise as ew
-from tapegrad.scipy.callbacks import Callback, values_of
+from tapegrad.scipy.callbacks import Callback, plain_floats, values_of
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
 from tapegrad.scipy.outside import Outside
+from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_line
 
@@ -46,10 +47,10 @@ def as_tuple(args: Any) -> tuple[Any, ...]:
 
 def with_args(f: Any, args: Any) -> Any:
     """The function of its first argument alone."""
-    args = as_tuple(args)
+    args, f_ = as_tuple(args), as_called(f)
 
     def called(x: Any) -> Any:
-        return f(x, *args)
+        return f_(x, *args)
 
     called.__name__ = getattr(f, "__name__", type(f).__name__)
     return called
@@ -63,7 +64,7 @@ def plainly(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def example(x: Any, flat: bool = False) -> Any:
     """The plain value that a solver starts from, as floats."""
-    value = np.array(values_of([x if is_traced(x) else np.asarray(x)[()]])[0], float)
+    value = plain_floats(values_of([x if is_traced(x) else np.asarray(x)[()]])[0])
     return value.flatten() if flat else value[()]
 
 
