@@ -12,7 +12,7 @@ import pytest
 from scipy import special
 
 from tapegrad import defvjp, grad, jit, primitive, scan, value_and_grad, vjp
-from tapegrad.errors import ArgumentError, GradientError
+from tapegrad.errors import ArgumentError, ConversionError, GradientError
 
 X = np.array([0.3, 0.5, 0.8])
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from scipy import ndimage
 
-from tapegrad import grad
+from tapegrad import grad, jit
 from tapegrad.errors import ConversionError
 
 IMAGE = np.random.default_rng(0).normal(size=(5, 6))
@@ -33,3 +35,24 @@ def test_an_output_is_filled_where_the_function_made_it_and_else_refused(name):
     np.testing.assert_allclose(np.sum(ours * h), plain / 2, rtol=1e-6)
     with pytest.raises(ConversionError, match="written into a plain"):
         grad(lambda x: into(outside, x) + np.sum(x))(IMAGE)
+
+
+def test_weights_of_0_meet_nan_as_scipys_do():
+    x = np.where(np.arange(6) == 2, np.nan, IMAGE)
+    for f in (ndimage.sobel, ndimage.prewitt, lambda x: ndimage.correlate1d(x, [1.0, 0.0, 0.0])):
+        seen = jit(lambda x, f=f: f(x))(x)
+        np.testing.assert_array_equal(np.isnan(seen), np.isnan(f(x)))
+
+
+def test_points_on_an_edge_are_inside_or_outside_as_they_are_for_scipy():
+    """They are added up in the same order."""
+    matrix = np.array([[0.9, 0.2], [-0.1, 1.1]])
+    for mode in ("constant", "wrap"):
+        f = functools.partial(ndimage.affine_transform, matrix=matrix, offset=0.4, mode=mode)
+        x = np.random.default_rng(0).normal(size=(6, 7))
+        np.testing.assert_allclose(jit(lambda x, f=f: f(x))(x), f(x), rtol=1e-12, atol=1e-14)
+
+
+def test_images_without_elements():
+    for f in (ndimage.sobel, ndimage.gaussian_laplace, ndimage.maximum_filter):
+        assert jit(lambda x, f=f: f(x, 1))(IMAGE[:0]).shape == (0, 6)

@@ -25,8 +25,40 @@ HOME = "scipy.optimize"
 WHY = "it hasn't converged, so it isn't known what its result is near to"
 
 
+_LEFT_OUT = frozenset("jac hess hess_inv grad optimality fjac qtf r v nhev njev nfev nit".split())
+
+
 class Result(theirs.OptimizeResult, Carrier):
-    """A result with traced values."""
+    """A result with traced values. Which of several tests a solver has passed last hangs on
+    roundings: a call at which it is another one takes the same path, unless the program asks."""
+
+    def __init__(self, told: Any, **fields: Any) -> None:
+        super().__init__(**fields)
+        vars(self)["_told"] = told  # by key traced numbers that decide what is told there
+
+    def __getitem__(self, key: str) -> Any:
+        if key in self._told:
+            int(self._told[key])  # a guard
+        return super().__getitem__(key) if key in self else {}[key]
+
+    def __contains__(self, key: object) -> bool:
+        if super().__contains__(key):
+            return True
+        if key in _LEFT_OUT:
+            raise refusal(f"{key} of what a solver of SciPy's finds can't be traced{at_line()}")
+        return False
+
+    def __iter__(self) -> Any:
+        return iter(self.keys())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if key in self else default
+
+    def values(self) -> Any:
+        return [self[key] for key in self.keys()]
+
+    def items(self) -> Any:
+        return [(key, self[key]) for key in self.keys()]
 
 
 class RootResult(theirs.RootResults, Carrier):
@@ -39,6 +71,15 @@ class RootResult(theirs.RootResults, Carrier):
 def ending(done: bool, *facts: Any) -> int:
     """A number for how a solver has ended: even, if it has found what it was to find."""
     return 2 * zlib.crc32(repr(facts).encode()) + (not done)
+
+
+def number_of(facts: Any) -> Any:
+    """A number for what a solver tells."""
+    return np.int64(ending(True, *facts.values()))
+
+
+def told_by(number: Any) -> dict[str, Any]:
+    return {"status": number, "message": number}
 
 
 def as_tuple(args: Any) -> tuple[Any, ...]:
@@ -312,10 +353,10 @@ def root(
         r = theirs.root(fs[0], values[0], jac=slope, **how)
         facts.update({k: r[k] for k in ("success", "status", "message", "method") if k in r})
         counts = [np.int64(r.get(k, 0)) for k in ("nfev", "nit")]
-        return r.x, r.fun, *counts, ending(r.success, *facts.values())
+        return r.x, r.fun, *counts, number_of(facts), ending(r.success)
 
     outside = Outside("root", solver, callbacks, [x0], at=(0,))
     told = dict(facts)
-    x, _, *counts = solved(outside, _zero)
+    x, _, *counts, number = solved(outside, _zero)
     value = outside.value(0, x, outside.values[1])
-    return Result(x=x, fun=value, nfev=counts[0], **told)
+    return Result(told_by(number), x=x, fun=value, nfev=counts[0], **told)
