@@ -267,3 +267,18 @@ def test_what_a_result_leaves_out_is_refused(ask):
 
     with pytest.raises(UnsupportedError, match=r"jac|hess_inv"):
         grad(f)(1.0)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a: optimize.minimize_scalar(lambda x: abs(x - a)).x,
+        lambda a: optimize.brentq(lambda x: 1.0 if x > a else -1.0, -5.0, 5.0),
+        lambda a: np.sum(
+            optimize.minimize(lambda x: np.sum(np.abs(x - a)), [0.0, 0.0], method="Nelder-Mead").x
+        ),
+    ],
+)
+def test_where_an_equation_has_no_slope_the_derivative_is_nan_and_not_0(f):
+    with np.errstate(all="ignore"):
+        assert np.isnan(grad(f)(1.25))

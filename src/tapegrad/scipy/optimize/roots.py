@@ -34,31 +34,35 @@ class Result(theirs.OptimizeResult, Carrier):
 
     def __init__(self, told: Any, **fields: Any) -> None:
         super().__init__(**fields)
-        vars(self)["_told"] = told  # by key traced numbers that decide what is told there
+        self.__dict__["_told"] = told  # by key traced numbers that decide what is told there
 
     def __getitem__(self, key: str) -> Any:
         if key in self._told:
             int(self._told[key])  # a guard
-        return super().__getitem__(key) if key in self else {}[key]
+        if key not in self:
+            raise KeyError(key)
+        return super().__getitem__(key)
 
     def __contains__(self, key: object) -> bool:
-        if super().__contains__(key):
-            return True
-        if key in _LEFT_OUT:
+        known = super().__contains__(key)
+        if not known and key in _LEFT_OUT:
             raise refusal(f"{key} of what a solver of SciPy's finds can't be traced{at_line()}")
-        return False
+        return known
 
     def __iter__(self) -> Any:
         return iter(self.keys())
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self[key] if key in self else default
+        try:
+            return self[key]
+        except KeyError:
+            return default
 
     def values(self) -> Any:
-        return [self[key] for key in self.keys()]
+        return [self[key] for key in self]
 
     def items(self) -> Any:
-        return [(key, self[key]) for key in self.keys()]
+        return [(key, self[key]) for key in self]
 
 
 class RootResult(theirs.RootResults, Carrier):
