@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from tapegrad import grad, value_and_grad, vjp
+from tapegrad import grad, jit, value_and_grad, vjp
 from tapegrad.core.request import Request
-from tapegrad.errors import UnsupportedError
+from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.ir.tape import METHODS
 from tapegrad.pipeline import trace
 
@@ -179,3 +179,34 @@ def test_where_nothing_is_observed():
     out, pull = vjp(lambda a: integrate.quad(lambda t: np.exp(a * t), 0, 1)[0], 0.5)
     np.testing.assert_allclose(out, 2 * (np.exp(0.5) - 1))
     np.testing.assert_allclose(pull(1.0)[0], 4 - 2 * np.exp(0.5), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a: integrate.quad(lambda x: np.where(x > a, x, 0.0), 0, 3)[0],
+        lambda a: integrate.quad(lambda x: x if x > 1.5 * a else 0.0, 0, 3)[0],
+        lambda a: integrate.quad(lambda x: np.exp(-(x**2)) * np.floor(x * a), -np.inf, np.inf)[0],
+        lambda a: integrate.quad_vec(lambda x: np.where(x > [a, 2.0], x, 0.0), 0, 3)[0][0],
+    ],
+)
+def test_a_jump_that_moves_with_a_traced_value_is_refused(f):
+    """Its derivative isn't an integral of derivatives, which are 0."""
+    np.testing.assert_allclose(jit(f)(1.0), f(1.0), rtol=1e-12)
+    with pytest.raises(GradientError, match="jumps"):
+        grad(f)(1.0)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a: integrate.quad(lambda x: np.where(x > a, x - a, 0.0) * x, 0, 3)[0],
+        lambda a: integrate.quad(lambda x: 1e6 * (x - a) if x > a else 0.0, 0, 3)[0],
+        lambda a: integrate.quad(lambda x: np.where(x > 1.3, a * x, 0.0), 0, 3)[0],
+        lambda a: integrate.quad(lambda x: np.where(x < a, 1.0, 1.0) * a * x**-0.3, 0, 1)[0],
+        lambda a: integrate.quad(lambda x: np.floor(a) * x * a, 0, 3)[0],
+    ],
+)
+def test_kinks_and_jumps_that_stay_have_derivatives(f):
+    plain = (f(1.25 + 1e-4) - f(1.25 - 1e-4)) / 2e-4
+    np.testing.assert_allclose(grad(f)(1.25), plain, rtol=1e-5)

@@ -124,7 +124,7 @@ class Callback:
             places.append(at)
         self.ways.append(traced.without_values())
         self._places.append(places)
-        for known in ("values", "tape", "pulled"):
+        for known in ("values", "tape", "pulled", "may_jump"):
             self.__dict__.pop(known, None)
         return traced
 
@@ -189,6 +189,14 @@ class Callback:
         """What SciPy passes, as the tapes take it."""
         return fitting(xs, [v.aval for v in self.ways[0].tape.inputs[: len(self.xs)]], self.name)
 
+    @cached_property
+    def may_jump(self) -> bool:
+        """Whether a step of it, such as a comparison, hangs on an argument and on a traced value
+        both: so where that lies moves with the value."""
+        of_p = [k in self.wrt for k in range(len(self.tape.inputs))]
+        kinds = [(k < len(self.xs), of_p[k]) for k in range(len(of_p))]
+        return _steps(self.tape, kinds)[0]
+
     # ---- all ways as one tape
 
     @cached_property
@@ -214,6 +222,41 @@ class Callback:
         what = f"which way {self.name} takes"
         builder.guards.append(Guard(some, Literal(np.True_), what, None))
         return builder.finish(found)
+
+
+_Kind = tuple[bool, bool]  # whether it hangs on an argument, and on a traced value
+_MODULO = (ew.mod, ew.fmod)  # which jump, and have slopes
+
+
+def _steps(tape: Tape, kinds: Sequence[_Kind]) -> tuple[bool, list[_Kind]]:
+    """Whether a step is made of operands that hang on both, given what the inputs hang on; and what
+    the outputs do."""
+    known: dict[Any, _Kind] = dict(zip(tape.inputs, kinds, strict=True))
+    found = False
+    for call in tape.calls:
+        given = [known.get(x, (False, False)) for x in call.operands]
+        union = any(x for x, _ in given), any(p for _, p in given)
+        primitive, outs = call.primitive, [union] * len(call.outs)
+        if isinstance(primitive, CallTape):
+            inside, outs = _steps(primitive.tapes[0], given)
+            found = found or inside
+        elif primitive is ew.stop_gradient:
+            outs = [(union[0], False)]
+        elif all(union):
+            found = found or any(map(_has_steps, primitive.tapes)) or _is_step(primitive)
+        known.update(zip(call.outs, outs, strict=True))
+    return found, [known.get(x, (False, False)) for x in tape.outputs]
+
+
+def _is_step(primitive: Any) -> bool:
+    return bool(primitive.flat) or any(primitive is x for x in _MODULO)
+
+
+def _has_steps(tape: Tape) -> bool:
+    return any(
+        _is_step(call.primitive) or any(map(_has_steps, call.primitive.tapes))
+        for call in tape.calls
+    )
 
 
 def joined(parts: Sequence[Any]) -> np.ndarray:

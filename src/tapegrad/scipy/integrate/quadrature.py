@@ -34,6 +34,12 @@ WHY = (
 )
 
 
+JUMPS = (
+    "the integrand jumps, where a traced value says, and the derivative by that isn't an integral. "
+    "Integrate from a limit to the jump, and from there to the other limit"
+)
+
+
 @functools.cache
 def rule(name: str) -> tuple[np.ndarray, np.ndarray]:
     """The nodes and weights of a rule on the interval from 0 to 1."""
@@ -140,6 +146,32 @@ class Mesh:
         return sum(w * g(float(t)) for t, w in zip(nodes, weights, strict=True))
 
 
+def has_jump(where: Range, ends: Any, f: Any) -> bool:
+    """Whether a function jumps in or between intervals of t: of one the part between whose ends it
+    differs most, and of that again, comes to where it does."""
+    g = where.integrand(f)
+    size = ends[:, 1] - ends[:, 0]
+    middles = [np.abs(g(float(t))) for t in ends.mean(1)]
+    span = np.sum(size)
+    least = 1e-6 * sum(w * y for w, y in zip(size, middles, strict=True)) / span
+    near = 1e-9 * span  # limits, and where intervals meet, may be where it is infinite
+    places = np.unique(ends)
+    inside = [(x + near, y - near) for x, y in zip(places[:-1], places[1:], strict=True)]
+    for a, b in [*((x - near, x + near) for x in places[1:-1]), *inside]:
+        low, high = g(a), g(b)
+        wide: Any = np.inf  # how much it differs over a hundred times as much
+        while b - a > 1e-12 * span and np.any(np.abs(high - low) > least):
+            m = a + 0.4 * (b - a)
+            middle = g(m)
+            left = np.max(np.abs(middle - low)) >= np.max(np.abs(high - middle))
+            wide = np.abs(high - low) if b - a > 1e-10 * span else wide
+            a, low, b, high = (a, low, m, middle) if left else (m, middle, b, high)
+        step = np.abs(high - low)
+        if np.any((step > least) & (step > 0.1 * wide)) and np.all(np.isfinite(step)):
+            return True
+    return False
+
+
 def _both(f: Any) -> Callable[[float], np.ndarray]:
     """A function's value, and its derivatives by all that it reaches."""
 
@@ -180,11 +212,11 @@ def _gauss() -> tuple[list[float], list[float]]:
     return ((nodes + 1) / 2).tolist(), (weights / 2).tolist()
 
 
-def _result(outside: Outside, a: Any, b: Any) -> list[Any]:
+def _result(outside: Outside, a: Any, b: Any, why: dict[str, str]) -> list[Any]:
     """The integral, and what its error is taken for, which is a constant."""
     callback = outside.callbacks[0]
     if outside.state % 2:
-        value, _, _, error = outside.record(why=WHY)
+        value, _, _, error = outside.record(why=why["why"])
         return [value, stopped(error)]
     value, nodes, weights, error = outside.record(Constant(), visible=len(outside.values))
     total = _sum_of(callback, nodes, weights)
@@ -231,9 +263,13 @@ def quad(
         count, where = info["last"], Range(lower, upper)
         cut = where.within(np.stack([info["alist"][:count], info["blist"][:count]], 1))
         nodes, weights, done = mesh.of(where, cut, where.rule, fs[0], value)
-        return np.float64(value), nodes, weights, np.float64(error), ending(done, where.kind)
+        jumps = callback.may_jump and has_jump(where, cut, fs[0])
+        why["why"] = JUMPS if jumps else WHY
+        ended = ending(done and not jumps, where.kind, jumps)
+        return np.float64(value), nodes, weights, np.float64(error), ended
 
-    value, error = _result(Outside("quad", solver, [callback], [a, b]), a, b)
+    why: dict[str, str] = {}
+    value, error = _result(Outside("quad", solver, [callback], [a, b]), a, b, why)
     return np.reshape(value, ())[()], error
 
 
@@ -285,10 +321,15 @@ def quad_vec(
         if all(where.kind):  # from -1 to 1: both sides
             ends = np.unique(np.abs(ends), axis=0)
             ends = np.unique(ends).repeat(2)[1:-1].reshape(-1, 2)
-        nodes, weights, done = mesh.of(where, where.within(ends), name, fs[0], value)
-        return value, nodes, weights, np.float64(error), ending(done, where.kind)
+        cut = where.within(ends)
+        nodes, weights, done = mesh.of(where, cut, name, fs[0], value)
+        jumps = callback.may_jump and has_jump(where, cut, fs[0])
+        why["why"] = JUMPS if jumps else WHY
+        ended = ending(done and not jumps, where.kind, jumps)
+        return value, nodes, weights, np.float64(error), ended
 
-    return tuple(_result(Outside("quad_vec", solver, [callback], [a, b]), a, b))
+    why: dict[str, str] = {}
+    return tuple(_result(Outside("quad_vec", solver, [callback], [a, b]), a, b, why))
 
 
 @stands_for(HOME, callbacks=True, lists="args")

@@ -25,7 +25,7 @@ HOME = "scipy.optimize"
 WHY = "it hasn't converged, so it isn't known what its result is near to"
 
 
-_LEFT_OUT = frozenset("jac hess hess_inv grad optimality fjac qtf r v nhev njev nfev nit".split())
+_LEFT_OUT = ("jac", "hess", "hess_inv", "grad", "optimality", "nit", "nfev", "njev", "nhev")
 
 
 class Result(theirs.OptimizeResult, Carrier):
