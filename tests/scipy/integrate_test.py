@@ -186,8 +186,10 @@ def test_where_nothing_is_observed():
     [
         lambda a: integrate.quad(lambda x: np.where(x > a, x, 0.0), 0, 3)[0],
         lambda a: integrate.quad(lambda x: x if x > 1.5 * a else 0.0, 0, 3)[0],
-        lambda a: integrate.quad(lambda x: np.exp(-(x**2)) * np.floor(x * a), -np.inf, np.inf)[0],
-        lambda a: integrate.quad_vec(lambda x: np.where(x > [a, 2.0], x, 0.0), 0, 3)[0][0],
+        lambda a: integrate.quad(lambda x: np.exp(-(x**2)) * (x > a / 3), -np.inf, np.inf)[0],
+        lambda a: integrate.quad_vec(lambda x: np.where(x > np.array([a, 2.0]), x, 0.0), 0, 3)[0][
+            0
+        ],
     ],
 )
 def test_a_jump_that_moves_with_a_traced_value_is_refused(f):
@@ -198,15 +200,15 @@ def test_a_jump_that_moves_with_a_traced_value_is_refused(f):
 
 
 @pytest.mark.parametrize(
-    "f",
+    ("slope", "f"),
     [
-        lambda a: integrate.quad(lambda x: np.where(x > a, x - a, 0.0) * x, 0, 3)[0],
-        lambda a: integrate.quad(lambda x: 1e6 * (x - a) if x > a else 0.0, 0, 3)[0],
-        lambda a: integrate.quad(lambda x: np.where(x > 1.3, a * x, 0.0), 0, 3)[0],
-        lambda a: integrate.quad(lambda x: np.where(x < a, 1.0, 1.0) * a * x**-0.3, 0, 1)[0],
-        lambda a: integrate.quad(lambda x: np.floor(a) * x * a, 0, 3)[0],
+        (-3.71875, lambda x, a: np.where(x > a, x - a, 0.0) * x),
+        (-1.75e6, lambda x, a: 1e6 * (x - a) if x > a else 0.0),
+        (3.655, lambda x, a: np.where(x > 1.3, a * x, 0.0)),
+        (3**0.7 / 0.7, lambda x, a: np.where(x < a, 1.0, 1.0) * a * x**-0.3),
+        (4.5, lambda x, a: np.floor(a) * x * a),
     ],
 )
-def test_kinks_and_jumps_that_stay_have_derivatives(f):
-    plain = (f(1.25 + 1e-4) - f(1.25 - 1e-4)) / 2e-4
-    np.testing.assert_allclose(grad(f)(1.25), plain, rtol=1e-5)
+def test_kinks_and_jumps_that_stay_have_derivatives(f, slope):
+    ours = grad(lambda a: integrate.quad(f, 0, 3, args=(a,))[0])(1.25)
+    np.testing.assert_allclose(ours, slope, rtol=1e-6)

@@ -10,6 +10,7 @@ derivative is the integrand there.
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -156,7 +157,7 @@ def has_jump(where: Range, ends: Any, f: Any) -> bool:
     least = 1e-6 * sum(w * y for w, y in zip(size, middles, strict=True)) / span
     near = 1e-9 * span  # limits, and where intervals meet, may be where it is infinite
     places = np.unique(ends)
-    inside = [(x + near, y - near) for x, y in zip(places[:-1], places[1:], strict=True)]
+    inside = [(x + near, y - near) for x, y in itertools.pairwise(places)]
     for a, b in [*((x - near, x + near) for x in places[1:-1]), *inside]:
         low, high = g(a), g(b)
         wide: Any = np.inf  # how much it differs over a hundred times as much
