@@ -29,7 +29,7 @@ def along_q(ct, out, m, q):
     return ct * (special.mathieu_b(m, q + 1e-5) - special.mathieu_b(m, q - 1e-5)) / 2e-5
 
 
-def test_a_rule_for_a_function_of_scipys():
+def test_a_rule_for_a_function_of_scipys(own_answers):
     """By whichever name the program calls it."""
 
     def f(x):

@@ -67,7 +67,7 @@ def blocks(text):
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_python_runs_and_prints_what_is_shown(path, tmp_path, monkeypatch, request):
+def test_python_runs_and_prints_what_is_shown(path, tmp_path, monkeypatch, request, own_answers):
     text = path.read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)  # for what the blocks save
     namespace = {"__name__": "document"}

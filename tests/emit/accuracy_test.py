@@ -55,6 +55,11 @@ def small(dtype, rng):
     return (10.0 ** rng.uniform(-36, -1, COUNT)).astype(dtype)
 
 
+def beside_its_root(dtype, rng):
+    apart = 10.0 ** rng.uniform(-14, -3, COUNT)
+    return (1.4616321449683623 + rng.choice([-1.0, 1.0], COUNT) * apart).astype(dtype)
+
+
 def softplus(x):
     return mpmath.log1p(mpmath.exp(x)) if x < 200 else mpmath.mpf(x) + mpmath.exp(-x)
 
@@ -89,9 +94,18 @@ FUNCTIONS = {
     "erfinv near 0": (sp.erfinv, mpmath.erfinv, small, 6),
     "gammaln": (sp.gammaln, mpmath.loggamma, uniform(1e-3, 200), 6),
     "gammaln near 1": (sp.gammaln, mpmath.loggamma, uniform(0.5, 3.0), 8),
+    "gammaln of small numbers": (sp.gammaln, mpmath.loggamma, uniform(1.0, 6.0), 6),
+    "gammaln below 0": (
+        sp.gammaln,
+        lambda x: mpmath.re(mpmath.loggamma(x)),
+        lambda dtype, rng: -small(dtype, rng),
+        6,
+    ),
     "gammaln of large numbers": (sp.gammaln, mpmath.loggamma, uniform(200, 1e9), 6),
     "digamma": (sp.digamma, mpmath.digamma, uniform(1e-3, 200), 6),
     "digamma near its root": (sp.digamma, mpmath.digamma, uniform(1.4, 1.6), 6),
+    "digamma beside its root": (sp.digamma, mpmath.digamma, beside_its_root, 6),
+    "digamma below 0": (sp.digamma, mpmath.digamma, lambda dtype, rng: -small(dtype, rng), 6),
     "digamma of large numbers": (sp.digamma, mpmath.digamma, uniform(200, 1e9), 6),
     "expit": (sp.expit, lambda x: 1 / (1 + mpmath.exp(-x)), exponents, 4),
     "softplus": (lambda x: np.logaddexp(x, 0), softplus, exponents, 4),
@@ -129,3 +143,11 @@ def test_ulps(dtype):
         if off[at] > allowed:
             worst[name] = f"{off[at]:.3g} ulps at {points[name][at]!r}: {found[at]!r}"
     assert not worst
+
+
+def test_gamma_functions_at_their_ends():
+    edges = [0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, -2.0, -1e17, 1e306, -1e306, 1.0, 2.0]
+    x = np.array([*edges, 3.5, 3.0, 2.5, 0.5, *np.nextafter([3.5, 3.0, 2.5, 0.5], 0.0)])
+    found = jit(lambda x: (sp.gammaln(x), sp.digamma(x)), compile="always")(x)
+    for y, wanted in zip(found, (sp.gammaln(x), sp.digamma(x)), strict=True):
+        np.testing.assert_allclose(y, wanted, rtol=2e-15)

@@ -8,7 +8,7 @@ from tests.emit.blocks_test import PROCESSORS, kernel
 
 from tapegrad import grad, jit, value_and_grad
 from tapegrad.backends.cpu import support
-from tapegrad.backends.cpu.support import blocks, correlation
+from tapegrad.backends.cpu.support import blocks, correlation, scalars
 
 inf, nan = np.inf, np.nan
 # Of a vector, of what moves along it, and of results; how many come before the vector. One and
@@ -72,6 +72,19 @@ def test_searches_find_what_numpy_finds(monkeypatch, registers, dtype):
     support.compiled(function, parameters)(*arrays)
     for found, expected in zip(arrays[2::3], wanted, strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.skipif(not scalars.VECTORISED, reason="there is no libmvec")
+@pytest.mark.parametrize("term", ["log(1.0 + x * x)", "power(2.0, x)", "power(x, 1.5)", "cos(-x)"])
+def test_functions_are_computed_in_vectors_whatever_is_known_of_their_operands(term):
+    """LLVM would take the logarithm of what is positive, one at a time."""
+    lines = ["for i in range(64):", "    x = a0[i]", f"    a1[i] = {term}"]
+    code = support.object_code(*kernel(lines, [("array", (64,), "float64")] * 2))
+    assert b"_ZGV" in code
+    x, y = np.linspace(0.1, 4.0, 64), np.empty(64)
+    support.compiled(*kernel(lines, [("array", (64,), "float64")] * 2))(x, y)
+    names = {"log": np.log, "power": np.power, "cos": np.cos, "x": x}
+    np.testing.assert_allclose(y, eval(term, names), rtol=1e-14)
 
 
 @pytest.mark.parametrize("function", [np.convolve, np.correlate])

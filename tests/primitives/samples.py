@@ -233,6 +233,8 @@ ONE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "gamma": (positive, math.gamma),
     "gammaln": (positive, math.lgamma),
     "digamma": (positive, lambda x: sp.digamma(x + 1) - 1 / x),
+    "gammaln_of_positive": (positive, math.lgamma),
+    "digamma_of_positive": (positive, lambda x: sp.digamma(x + 1) - 1 / x),
     "entr": (positive, lambda x: -x * math.log(x)),
     "i0": (normal, lambda x: sp.iv(0, x)),
     "i1": (normal, lambda x: sp.iv(1, x)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import gc
 import os
@@ -9,10 +10,12 @@ import signal
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import tapegrad
 from tapegrad import grad
 from tapegrad.core.handlers import let_through
 
@@ -73,6 +76,25 @@ def test_what_a_handler_raises_is_told_from_other_errors(handler, alarm):
         raise Late
     except Exception as error:
         let_through(error)
+
+
+# Where there is no user's program: other processes, threads, and what hands the error on.
+ELSEWHERE = {"threads.py", "disk.py", "worker.py", "activation.py", "observer.py", "rounds.py"}
+
+
+def test_who_goes_on_after_any_error_lets_those_of_handlers_through():
+    forgotten = []
+    for path in Path(tapegrad.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ExceptHandler) and path.name not in ELSEWHERE:
+                any_error = node.type is None or ast.unparse(node.type) in ANY
+                raises = any(isinstance(x, ast.Raise) for x in ast.walk(node))
+                if any_error and not raises and "let_through(" not in ast.unparse(node):
+                    forgotten.append(f"{path.name}:{node.lineno}")
+    assert not forgotten
+
+
+ANY = ("Exception", "BaseException")
 
 
 @pytest.fixture

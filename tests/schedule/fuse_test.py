@@ -118,6 +118,29 @@ CASES: dict[str, tuple[str, str, list[Any], list[Any]]] = {
         [["exp"], "0", ["sum copy"], "copy"],
         ["0", ["exp", "sum copy"], "copy"],
     ),
+    "and so is a single number": (
+        "f8[5], f8[]",
+        """
+        %3 = exp(%1) : f8[5]
+        %4 = neg(%2) : f8[]
+        %5 = mul(%3, %4) : f8[5]
+        out %5
+        """,
+        [["exp"], "neg", ["mul"]],
+        ["neg", ["exp", "mul"]],
+    ),
+    "but not one that needs the first loop": (
+        "f8[5]",
+        """
+        %2 = exp(%1) : f8[5]
+        %3 = getitem(%2, index=(0,)) : f8[]
+        %4 = neg(%3) : f8[]
+        %5 = mul(%2, %4) : f8[5]
+        out %5
+        """,
+        [["exp"], "neg", ["mul"]],
+        [["exp"], "neg", ["mul"]],
+    ),
 }
 
 

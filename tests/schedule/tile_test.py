@@ -45,3 +45,14 @@ def test_cheap_scalars_are_no_reason_to_tile():
     tape = gradient(trace(squares, *args)[1], [0])
     assert "first" not in text(tape)
     assert_agree(tape, args)
+
+
+def test_many_cheap_scalars_are_as_costly_as_a_function():
+    def robust(w, x, y):
+        r = x @ w - y
+        return np.sum(r * r / (1.0 + r * r))
+
+    args = problem(300)
+    tape = gradient(trace(robust, *args)[1], [0])
+    assert "first" in text(tape)
+    assert_agree(tape, args)

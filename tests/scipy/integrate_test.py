@@ -144,10 +144,74 @@ def test_stiff_equations():
     np.testing.assert_allclose(gradient, slope(lambda k: f(k, "Radau"), 30.0, h=1e-2), rtol=1e-4)
 
 
+def bounced(p, back=False, **how):
+    """What is thrown upwards at a speed, and comes down through air to a height."""
+
+    def f(t, y):
+        return np.array([y[1], -9.81 - 0.1 * y[1] + 3 * np.sin(2 * y[0])])
+
+    def down(t, y):
+        return y[0] - p[1]
+
+    def top(t, y):
+        return y[1]
+
+    down.terminal, down.direction = True, 1 if back else -1
+    how = {"rtol": 1e-8, "atol": 1e-8, "events": (down, top), **how}
+    return integrate.solve_ivp(f, (3.0, -5.0) if back else (0.0, 2.0), [1.0, p[0]], **how)
+
+
+def of_events(p, back=False, **how):
+    r = bounced(p, back, **how)
+    passed = sum(np.sum(np.sin(t)) for t in r.t_events) + sum(np.sum(y**2) for y in r.y_events)
+    return passed + np.sum(r.y[:, -1]) + r.t[-1] + r.status + r.nfev
+
+
+@pytest.mark.parametrize(
+    ("method", "back", "mode"),
+    [("RK45", False, "always"), ("RK45", True, "never"), ("DOP853", False, "never")],
+)
+def test_events(method, back, mode):
+    """They come sooner or later, more or fewer times, and end the solution or don't."""
+    f = partial(of_events, back=back, method=method)
+    g, d = value_and_grad(f, compile=mode), np.array([1.0, -0.7])
+    for p in ([8.0, 0.5], [8.4, 0.5], [8.0, -50.0], [-8.0, 0.5], [8.0, 0.9]):
+        value, gradient = g(np.array(p))
+        np.testing.assert_allclose(value, f(p), rtol=1e-9)
+        exact = slope(lambda p: f(p) - bounced(p, back, method=method).nfev, np.array(p), d)
+        np.testing.assert_allclose(gradient @ d, exact, rtol=1e-5)
+
+
+def test_events_to_second_order():
+    """The polynomials of steps are what is differentiated: those of DOP853 are of degree seven."""
+    p, d = np.array([8.0, 0.5]), np.array([1.0, -0.7])
+    g = grad(lambda p: of_events(p, method="DOP853", rtol=1e-11), compile="never")
+    second = grad(lambda p: g(p) @ d, compile="never")(p)
+    np.testing.assert_allclose(second, slope(g, p, d), rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["RK45", "RK23", "DOP853"])
+def test_the_solution_between_its_steps(method):
+    times = np.array([1.3, 0.0, 0.4, 2.0])
+
+    def f(p, t):
+        r = bounced(p, method=method, dense_output=True, events=None)
+        assert r.sol(0.3).shape == (2,) and r.sol(times).shape == (2, 4)
+        return np.sum(np.sin(r.sol(t)) * [[1.0], [0.3]]) + r.sol(p[1])[0] + r.sol.t_max + r.nfev
+
+    p = np.array([8.0, 0.5])
+    value, (along_p, along_t) = value_and_grad(f, (0, 1), compile="never")(p, times)
+    np.testing.assert_allclose(value, f(p, times), rtol=1e-9)
+    for d in np.eye(2):
+        np.testing.assert_allclose(along_p @ d, slope(lambda p: f(p, times), p, d), rtol=1e-5)
+    for d in np.eye(4):
+        np.testing.assert_allclose(along_t @ d, slope(lambda t: f(p, t), times, d), rtol=1e-5)
+
+
 def test_what_isnt_known_of_equations_is_refused():
     for how in ({"events": lambda t, y: y[0] - 1.5}, {"dense_output": True}):
         with pytest.raises(UnsupportedError, match=next(iter(how))):
-            grad(lambda a: np.sum(hunted(P * a, **how).y))(1.0)  # noqa: B023
+            grad(lambda a: np.sum(hunted(P * a, method="Radau", **how).y))(1.0)  # noqa: B023
     assert hunted(P, dense_output=True).sol is not None
     with pytest.raises(UnsupportedError, match="quad"):
         grad(lambda a: integrate.dblquad(lambda y, x: a * x * y, 0, 1, 0, 1)[0])(1.0)

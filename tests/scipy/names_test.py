@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 from tests.frontend.names_test import (
     CLASSES,
     DERIVATIVE,
@@ -220,11 +221,42 @@ def rows(home: str) -> str:
     return "\n\n".join(parts)
 
 
+# So many of the same names JAX 0.10.2 has in `jax.scipy` and `jax.numpy.fft`, and HIPS autograd
+# 1.9.1 in `autograd.scipy` with a derivative: what it only wraps isn't counted.
+OTHERS = {
+    "scipy.special": (52, 30),
+    "scipy.stats": (30, 8),
+    "scipy.linalg": (40, 4),
+    "scipy.optimize": (1, 0),
+    "scipy.integrate": (1, 1),
+    "scipy.signal": (10, 1),
+    "scipy.interpolate": (1, 0),
+    "scipy.ndimage": (1, 0),
+    "scipy.sparse.linalg": (3, 0),
+    "scipy.fft": (22, 0),
+}
+
+
+def beside() -> str:
+    """A table of how many names of each module have a derivative."""
+    shown = table()
+    lines = ["| | public names | tapegrad | JAX | HIPS autograd |", "|---|---|---|---|---|"]
+    for home in HOMES:
+        own = [name for module, name in NAMES if module == home]
+        ours = sum(shown.get((home, name)) == CLASSES[0] for name in own)
+        counts = [len(own), ours, *OTHERS.get(home, (0, 0))]
+        lines.append(f"| `{home}` | {' | '.join(map(str, counts))} |")
+    return "\n".join(lines)
+
+
 START = "<!-- the names: made of tests/scipy/names_test.py -->"
 
 
 def test_the_page_is_up_to_date(request):
     if request.config.getoption("--update-golden"):
         before = PAGE.read_text().split(START)[0]
+        before = re.sub(r"(?s)\| \| public names.*?\n\n", f"{beside()}\n\n", before)
         PAGE.write_text(f"{before}{START}\n\n" + "\n\n".join(map(rows, HOMES)) + "\n")
     assert {pair for pair in table() if pair in NAMES} == {*NAMES}
+    if [*map(int, scipy.__version__.split(".")[:2])] == [1, 17]:  # of which the table is
+        assert beside() in PAGE.read_text()

@@ -197,6 +197,35 @@ def test_outside_of_the_support_slopes_are_zero():
                 assert not np.any(slopes[0]) and not slopes[1], (name, of)
 
 
+def test_a_model_of_densities_and_tails_computes_what_they_share_once():
+    def censored(scale, shape, time):
+        density = stats.weibull_min.logpdf(time, shape, scale=scale)
+        return np.where(time < 2.0, density, stats.weibull_min.logsf(time, shape, scale=scale))
+
+    _, tape = trace(censored, 1.5, 1.2, np.linspace(0.5, 3.0, 9))
+    assert [call.primitive.name for call in tape.calls].count("power") == 1
+
+
+def test_no_warning_at_the_ends_of_the_support():
+    """As in SciPy, which computes nothing there: a formula of the inside isn't used."""
+    for law in LAWS.values():
+        if law.discrete or law.name == "genpareto":  # an end of the latter depends on its shape
+            continue
+        shapes = [float(s) for s in SHAPES.get(law.name, ())]
+        dist = getattr(stats, law.name)
+        ends = np.array([float(e) for e in dist.support(*shapes) if np.isfinite(e)])
+        methods = [dist.cdf, dist.sf, dist.logcdf, dist.logsf] if law.has("cdf") else []
+        for of in methods:
+            found = trace(lambda x, *p, of=of: of(x, *p), ends, *shapes)[0]
+            assert not differs(found, of(ends, *shapes)), law.name
+
+            def finite(x, *p, of=of):
+                y = of(x, *p)
+                return np.sum(np.where(np.isfinite(y), y, 0.0))
+
+            assert not np.any(grad(finite, compile="never")(ends, *shapes)), law.name
+
+
 def same(g, f, *args):
     value, _ = g(*args)
     np.testing.assert_allclose(value, f(*args), rtol=1e-13)

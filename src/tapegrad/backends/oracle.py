@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.core.handlers import quiet
+from tapegrad.core.handlers import let_through, quiet
 from tapegrad.core.values import same_bits
 from tapegrad.errors import InternalError
 from tapegrad.ir.plan import Cell, CheckGuard, Plan, count_accesses
@@ -82,7 +82,8 @@ def differs(
     """In what way a plan computes something else than its tape, in words."""
     try:
         expected = _played(tape, values)
-    except Exception:  # these values aren't for this program
+    except Exception as error:  # these values aren't for this program
+        let_through(error)
         return ""
     try:
         found = run_plan(plan, values, allocation, nested, stops=False, call=called)
@@ -130,7 +131,8 @@ def drawn(tape: Tape) -> Iterator[list[Any]]:
         values += tape.captured
         try:
             _played(tape, values)
-        except Exception:  # an index out of range, a matrix that can't be decomposed
+        except Exception as error:  # an index out of range, a matrix that can't be decomposed
+            let_through(error)
             continue
         yield values
         return

@@ -115,7 +115,8 @@ def _answer(job: Job) -> Answer:
     try:
         build = with_templates(one_by_one, job.anew)
         executable = compile(job.packed.unpack(), build, times)
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return Answer(error=traceback.format_exc(), times=times)
     with contextlib.suppress(Exception):  # what can't be encoded isn't kept
         kept.keep(job.kept_as, encoded(executable, opaque_of(job.packed.primitives)))

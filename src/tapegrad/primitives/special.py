@@ -96,6 +96,24 @@ digamma: Elementwise = Elementwise(
 )
 
 
+def _of_positive(name: str, slope: Callable[[Any], Any]) -> Elementwise:
+    """A function of `scipy.special`, NaN below 0. Distributions ask for it of positive numbers, and
+    without the formulas for others a loop takes half as long."""
+    function = _scipy(name)
+    return Elementwise(
+        f"{name}_of_positive",
+        lambda x: np.where(x >= 0, function(x), np.nan)[()],
+        name + "_of_positive({0})",
+        lambda out, x: (slope(x),),
+        cost=2 * FUNCTION,
+        numpy="np.where({0} >= 0, scipy.special." + name + "({0}), np.nan)[()]",
+    )
+
+
+digamma_of_positive: Elementwise = _of_positive("digamma", lambda x: Polygamma(1)(x))
+gammaln_of_positive = _of_positive("gammaln", lambda x: digamma_of_positive(x))
+
+
 gamma = Elementwise(
     "gamma",
     _scipy("gamma"),

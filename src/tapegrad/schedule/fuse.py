@@ -22,6 +22,7 @@ from operator import attrgetter
 from tapegrad.ir.plan import (
     Affine,
     Cell,
+    Compute,
     Loop,
     Plan,
     PythonCall,
@@ -87,6 +88,13 @@ def _is_direct(step: Step) -> bool:
     return all(isinstance(k, Affine) for _, at, _ in step.accesses() for k in at or ())
 
 
+def _moves(step: Step) -> bool:
+    """Whether a step may stand further up than it does, as far as what it touches goes: where it
+    fills an array with a literal, or computes one number."""
+    one = isinstance(step, Compute)
+    return _is_direct(step) and (one or all(map(is_fill, leaves(step))))
+
+
 class _Item:
     """A step with what it touches, kept up to date as loops grow. `key` orders items."""
 
@@ -96,7 +104,7 @@ class _Item:
         self.step = step
         self.uses = touched(step)
         self.weight = code_size(step)
-        self.fills = all(is_fill(leaf) and _is_direct(leaf) for leaf in leaves(step))
+        self.moves = _moves(step)
 
     def conflicts(self, other: _Item) -> bool:
         """Whether the order of the two matters."""
@@ -196,8 +204,8 @@ class _Sequence:
 
     def join(self, item: _Item, below: int | None = None) -> bool:
         """Merge `item` into the latest loop, of those with keys below, that can take it without
-        reordering what depends on each other. Fills that it needs (the zeros that it adds to) are
-        moved in front of that loop."""
+        reordering what depends on each other. Fills that it needs (the zeros that it adds to) and
+        single numbers are moved in front of that loop."""
         carried: list[_Item] = []
         for other in self._sharing(item, carried, below):
             blocked = any(other.conflicts(c) for c in carried)
@@ -211,7 +219,7 @@ class _Sequence:
                     self._remove(other)
                 return True
             if blocked or other.conflicts(item):
-                if not other.fills:
+                if not other.moves:
                     return False
                 carried.append(other)
         return False

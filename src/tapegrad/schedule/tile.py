@@ -10,8 +10,8 @@
                                                   for i in range(i0, min(i0 + 64, n)):
                                                       for j: g[j] += x[i, j] * r[i - i0]
 
-One row at a time, a function of a scalar can't be vectorised. In a tile it is computed for all rows
-in one loop, which LLVM vectorises, while the tile's rows stay in the cache. It is always allowed:
+One row at a time, what is computed of scalars can't be vectorised. In a tile it is, for all rows in
+one loop, which LLVM vectorises, while the tile's rows stay in the cache. It is always allowed:
 fused iterations only need what their own iteration made, and sums keep their order.
 """
 
@@ -76,9 +76,9 @@ def _pays(body: Sequence[Step]) -> bool:
     if not any(isinstance(s, Loop) for s in body):
         return False
     scalars = [s for s in body if isinstance(s, Compute)]
-    costly = sum(c for c in map(work_once, scalars) if c >= FUNCTION)
+    costly = sum(map(work_once, scalars))
     inner = sum(work(s) for s in body if isinstance(s, Loop))
-    return costly > 0 and WORTH * costly >= inner
+    return costly >= FUNCTION and WORTH * costly >= inner
 
 
 def _segments(body: Sequence[Step]) -> list[list[Step]]:

@@ -19,10 +19,11 @@ from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend import borrowing
 
 
-def borrow(home: str, names: str, decorated: bool = False) -> None:
+def borrow(home: str, names: str, decorated: bool = False, lists: str = "") -> None:
     """Declare that SciPy's own code answers calls of these functions of a module, with traced
-    values among their arguments; with what they are `decorated` with, if that is to run, too. A
-    parameter of which it takes a plain number is guarded."""
+    values among their arguments; with what they are `decorated` with, if that is to run, too.
+    `lists` are the parameters whose lists aren't arrays. A parameter of which it takes a plain
+    number is guarded."""
     borrowing.know(_of_the_library())
     module = importlib.import_module(home)
     for name in names.split():
@@ -31,7 +32,7 @@ def borrow(home: str, names: str, decorated: bool = False) -> None:
         if not isinstance(code, types.FunctionType):
             continue
         own = borrowing.borrowed(original, original if decorated else code)
-        answer = answering(own, original, f"{home}.{name}")
+        answer = answering(own, original, f"{home}.{name}", lists=lists)
         declare(module, name, answer, when=any_traced)
 
 
@@ -48,6 +49,22 @@ def kernels(module: str, answers: dict[str, Any]) -> None:
             if hasattr(home, name)
         }
     )
+
+
+def borrow_classes(module: str, names: str) -> list[type]:
+    """Say that SciPy's own code may make objects of these classes, of traced values, and call their
+    methods; the classes that this SciPy has."""
+    home = importlib.import_module(module)
+    found = [getattr(home, name) for name in names.split() if hasattr(home, name)]
+    borrowing.know_classes(*found)
+    return found
+
+
+def converting(module: str, names: str) -> None:
+    """In the code of these functions, calls of `float` leave a traced number traced."""
+    home = importlib.import_module(module)
+    found = [inspect.unwrap(getattr(home, name)) for name in names.split() if hasattr(home, name)]
+    borrowing.know_converting(*found)
 
 
 def left_plain(module: str, name: str) -> None:

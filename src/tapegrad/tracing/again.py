@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy._core import umath
 
+from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Aval, Call, Literal, Source, Var
 from tapegrad.primitives.base import Elementwise
 from tapegrad.tracing.dispatch import dispatch
@@ -251,7 +252,8 @@ def _applied(known: Again, self: Any, other: Any, reflected: bool) -> Any:
         return None
     try:
         found = known.run(number, value) if reflected else known.run(value, number)
-    except Exception:  # the long way raises it again, and notes it
+    except Exception as error:  # the long way raises it again, and notes it
+        let_through(error)
         return None
     if type(found) is not known.result:
         return None
@@ -275,7 +277,8 @@ def _applied_alone(known: Again, self: Any) -> Any:
             found, operands = known.run(value, known.literal.value), (self._operand, known.literal)
         else:
             found, operands = known.run(value), (self._operand,)
-    except Exception:
+    except Exception as error:
+        let_through(error)
         return None
     if type(found) is not known.result:
         return None

@@ -231,6 +231,8 @@ class Flags:
 
 def _refuse(kind: type, name: str, *args: Any, **kwargs: Any) -> Any:
     """Stands for a method that there is no rule for, until it is called."""
+    if name == "setflags" and kwargs == {"write": False} and caller() == "SciPy":
+        return None  # its own code locks what it won't write to
     raise refusing(_unsupported(kind, name))
 
 

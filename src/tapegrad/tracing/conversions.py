@@ -144,9 +144,8 @@ class Conversions:
         if scipy:
             by = "SciPy"
             advice = (
-                "SciPy's root finders, optimisers and integrators can't be traced: call them in a "
-                "function that is declared with tapegrad.primitive, and give its derivative with "
-                "defvjp (for a root, that of the implicit function theorem)"
+                "docs/scipy.md says which of SciPy's functions can be traced; others can be "
+                "declared with tapegrad.primitive and defvjp"
             )
         else:
             name, instead = called_now()

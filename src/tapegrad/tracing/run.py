@@ -25,6 +25,7 @@ from tapegrad.tracing.drawn import Draws, joined
 from tapegrad.tracing.either import makes_a_difference
 from tapegrad.tracing.observe.observer import (
     compares,
+    following,
     loops_of,
     note_computed,
     note_failed,
@@ -32,7 +33,7 @@ from tapegrad.tracing.observe.observer import (
     unobserved,
 )
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
+from tapegrad.tracing.trace import Trace, current_trace, traces_under_way, tracing_depth
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ class Run:
 
     def __enter__(self) -> Run:
         try:
+            if not tracing_depth():  # else an interrupt has kept an observer from leaving
+                following.observer = self.observer
             self.trace.__enter__()
             if self.observer is not None:
                 self.observer.trace = self.trace

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.cpu.loading import Image, NotSimple
+from tapegrad.core.handlers import let_through
 
 ENTRY = "tapegrad_entry"  # the function of an object file that Python calls
 # What machine code refers to by name: Python objects, whose addresses these symbols are, and the
@@ -77,7 +78,8 @@ def _fortran(library: str) -> ctypes.CDLL | None:
         folders = [os.path.join(top, "linalg") for top in spec.submodule_search_locations]  # type: ignore[union-attr]
         spec = importlib.machinery.PathFinder.find_spec(_cython_module(library), folders)
         return ctypes.CDLL(spec.origin)  # type: ignore[union-attr]
-    except Exception:  # there is the long way, whatever is wrong with this one
+    except Exception as error:  # there is the long way, whatever is wrong with this one
+        let_through(error)
         return None
 
 

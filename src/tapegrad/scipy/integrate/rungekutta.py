@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.integrate as theirs
 
+from tapegrad.scipy.integrate.events import Events
 from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.scan import scan
 from tapegrad.tracing.while_loop import while_loop
@@ -80,25 +81,30 @@ class Method:
         guess = np.where(flat, np.maximum(1e-6, h * 1e-3), (0.01 / steep) ** exponent)
         return np.minimum(np.minimum(100 * h, guess), np.minimum(length, self.max_step))
 
-    def chosen(self, t: Any, y: Any, end: Any) -> tuple[Any, Any, Any, Any]:
+    def chosen(
+        self, t: Any, y: Any, end: Any, events: Events | None = None
+    ) -> tuple[Any, Any, Any, Any, Any]:
         """Where the accepted steps end, in an array with room; how many there are, how often one
-        was tried, and whether it has come to the end."""
+        was tried, whether it has come to the end, and whether an event has ended it before."""
         t, y, end = stopped(t) + 0.0, stopped(y), stopped(end)
         f = self.fun(t, y)
         exponent = -1 / (self.kind.error_estimator_order + 1)
         zero = 0 * np.size(y) + 0.0 * t
         ends = np.zeros(self.room) + (end + zero)
         count, tried = np.int64(0), np.int64(0)
-        state = (t + zero, y, f, self.first(t, y, f, end), zero > 1.0, ends, count, tried)
+        state: Any = (t + zero, y, f, self.first(t, y, f, end), zero > 1.0, ends, count, tried)
         numbers = np.arange(self.room)
+        if events is not None:
+            state = (*state, *events.begun(t + zero, y))
 
         def goes_on(s: Any) -> Any:
             inside = self.direction * (end - s[0]) > 0
             allowed = np.logical_or(np.logical_not(s[4]), s[3] >= self._smallest(s[0]))
-            return np.logical_and(np.logical_and(inside, allowed), s[6] < self.room)
+            room = np.logical_and(np.logical_and(inside, allowed), s[6] < self.room)
+            return room if events is None else np.logical_and(room, np.logical_not(s[-1]))
 
         def attempt(s: Any) -> Any:
-            t, y, f, size, rejected, ends, count, tried = s
+            t, y, f, size, rejected, ends, count, tried, *seen = s
             bounded = np.minimum(np.maximum(size, self._smallest(t)), self.max_step)
             size = np.where(rejected, size, bounded)
             after = t + size * self.direction
@@ -123,10 +129,15 @@ class Method:
                 np.where(here, after, ends),
                 count + np.where(good, 1, 0),
                 tried + 1,
+                *([] if events is None else events.after(good, after, y_new, *seen)),
             )
 
         last = while_loop(goes_on, attempt, state, None)
-        return stopped(last[5]), last[6], last[7], self.direction * (end - last[0]) <= 0
+        ends, done = stopped(last[5]), self.direction * (end - last[0]) <= 0
+        if events is None:
+            return ends, last[6], last[7], done, False
+        ends = np.where(numbers < last[6], ends, stopped(last[0]))
+        return ends, last[6], last[7], np.logical_or(done, last[-1]), last[-1]
 
     def _smallest(self, t: Any) -> Any:
         """Ten times how far the next number is. The power of 2 in a number is a difference of two
@@ -157,25 +168,47 @@ class Method:
         )
         return before, moved, moved - before, values, slopes, last
 
-    def between(self, steps: Any, times: Any, index: Any) -> Any:
-        """Values at times, each in the step of its index: the rows of an array."""
+    def held(self, steps: Any, times: Any, last: int) -> Any:
+        """The numbers of the steps in which these times are; `last` is that of the last one."""
+        before = self.direction * np.reshape(stopped(steps[1]), (1, -1))
+        index = np.sum(self.direction * np.reshape(stopped(times), (-1, 1)) > before, axis=1)
+        return np.minimum(index, last)
+
+    def places(self, steps: Any, times: Any) -> Any:
+        """Of each time, which step it is in."""
+        index = self.held(steps, times, self.room - 1)
+        return np.reshape(index, (-1, 1)) == np.arange(self.room)
+
+    def between(self, steps: Any, times: Any, last: int) -> Any:
+        """Values at times: the rows of an array."""
+        return self.along(self.parts(steps, self.held(steps, times, last)), times)
+
+    def parts(self, steps: Any, index: Any) -> tuple[Any, ...]:
+        """What gives values in the steps of these numbers, as `along` has them: where they begin,
+        their sizes, values, the following ones, and slopes."""
         before, _, sizes, values, slopes, last = steps
-        h, y = sizes[index], values[index]
-        x = (times - before[index]) / np.where(h == 0, 1.0, h)
+        t, h, y = before[index], sizes[index], values[index]
         k = [slopes[:, s][index] for s in range(slopes.shape[1])]
+        nexts = np.concatenate([values[1:], np.reshape(last, (1, -1))])[index]
         if self.kind is theirs.DOP853:
-            nexts = np.concatenate([values[1:], np.reshape(last, (1, -1))])[index]
-            return self._dense(before[index], h, y, nexts, k, x)
-        total = 0.0
+            k = self._further(t, h, y, k)
+        return (t, h, y, nexts, *k)
+
+    def along(self, parts: tuple[Any, ...], times: Any) -> Any:
+        """Values at one time in each of these steps."""
+        t, h, y, nexts, *k = parts
+        x = (times - t) / np.where(h == 0, 1.0, h)
+        if self.kind is theirs.DOP853:
+            return self._dense(h, y, nexts, k, x)
+        total: Any = 0.0
         power = x
         for j in range(self.kind.P.shape[1]):
             total = total + _combined(self.kind.P[:, j], k) * power[:, None]
             power = power * x
         return h[:, None] * total + y
 
-    def _dense(self, t: Any, h: Any, y: Any, after: Any, k: list[Any], x: Any) -> Any:
-        """Three more slopes, and a polynomial of degree seven."""
-        from tapegrad.tracing.scan import scan
+    def _further(self, t: Any, h: Any, y: Any, k: list[Any]) -> list[Any]:
+        """The slopes with three more, of the steps that are asked for."""
 
         def further(_: Any, entry: Any) -> Any:
             t, h, y, *k = entry
@@ -184,7 +217,10 @@ class Method:
             return None, np.stack(k)
 
         _, slopes = scan(further, None, (t, h, y, *k), None, False)
-        k = [slopes[:, s] for s in range(slopes.shape[1])]
+        return [slopes[:, s] for s in range(slopes.shape[1])]
+
+    def _dense(self, h: Any, y: Any, after: Any, k: list[Any], x: Any) -> Any:
+        """A polynomial of degree seven."""
         h, x = h[:, None], x[:, None]
         change = after - y
         terms = [change, h * k[0] - change, 2 * change - h * (k[self.kind.n_stages] + k[0])]

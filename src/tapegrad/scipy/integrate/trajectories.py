@@ -17,6 +17,7 @@ from scipy.integrate._ivp.ivp import OdeResult
 from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
+from tapegrad.scipy.integrate.events import Events, Happened, events_of
 from tapegrad.scipy.integrate.rungekutta import METHODS, Method
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly
 from tapegrad.scipy.outside import Constant, Outside, stopped
@@ -62,7 +63,9 @@ def solve_ivp(
     start, end = t_span
     first = example(y0)
     callback = Callback(slope, [float(example(start)), np.atleast_1d(first)])
-    if not needs([callback], start, end, y0, t_eval):
+    watched = events_of(events, further, float(example(start)), np.atleast_1d(first))
+    of_events = [] if watched is None else [e.callback for e in watched.events]
+    if not needs([callback, *of_events], start, end, y0, t_eval):
         how = {"dense_output": dense_output, "events": events, "vectorized": vectorized}
         return plainly(
             theirs.solve_ivp, fun, t_span, y0, method, t_eval, args=args, **how, **options
@@ -72,9 +75,6 @@ def solve_ivp(
             f"scipy.integrate.solve_ivp can't be traced{at_line()} with complex values: split "
             "them into real and imaginary parts"
         )
-    for name, given in (("dense_output", dense_output), ("events", events)):
-        if given is not None and given is not False:
-            raise _refused(name)
     if any(is_traced(x) for x in options.values()):
         raise _refused(next(name for name, x in options.items() if is_traced(x)))
     y0 = y0 if is_traced(y0) else np.array(y0, float)
@@ -83,17 +83,29 @@ def solve_ivp(
     name = method if isinstance(method, str) else method.__name__
     times = t_eval if is_traced(t_eval) or t_eval is None else np.asarray(t_eval, float)
     if name in METHODS:
-        return _explicit(callback, METHODS[name], start, end, y0, times, vectorized, options)
+        ends = start, end
+        return _explicit(callback, METHODS[name], ends, y0, times, watched, dense_output, options)
+    for word, given in (("dense_output", dense_output), ("events", watched is not None)):
+        if given:
+            raise _refused(f"{word}, method={name!r}")
     return _others(callback, method, start, end, y0, times, options)
 
 
 def _settled(
-    callback: Callback, method: Any, start: Any, end: Any, y0: Any, t_eval: Any, options: Any
+    callback: Callback,
+    method: Any,
+    start: Any,
+    end: Any,
+    y0: Any,
+    t_eval: Any,
+    options: Any,
+    events: Events | None = None,
 ) -> Any:
-    """SciPy's own result for the values: now all ways through the function are known."""
+    """SciPy's own result for the values: now all ways through the functions are known."""
     ends = float(example(start)), float(example(end))
     times = None if t_eval is None else example(t_eval)
-    found = theirs.solve_ivp(callback, ends, example(y0), method, times, **options)
+    watched = None if events is None else [e.plain() for e in events.events]
+    found = theirs.solve_ivp(callback, ends, example(y0), method, times, events=watched, **options)
     if not found.success:
         raise refusal(
             f"scipy.integrate.solve_ivp fails{at_line()}, and so has no derivative: {found.message}"
@@ -101,38 +113,83 @@ def _settled(
     return found
 
 
+class Solution(theirs.OdeSolution, Carrier):
+    """The solution between its steps, with traced values."""
+
+    def __init__(self, method: Method, steps: Any, ts: Any) -> None:
+        self.method, self.steps, self.ts = method, steps, ts
+        self.t_min, self.t_max = (ts[0], ts[-1]) if method.direction > 0 else (ts[-1], ts[0])
+        self.ascending = method.direction > 0
+        self.n_segments = len(ts) - 1
+
+    def __call__(self, t: Any) -> Any:
+        times = t if is_traced(t) else np.asarray(t, float)
+        last = self.n_segments - 1
+        y = np.transpose(self.method.between(self.steps, np.reshape(times, (-1,)), last))
+        return y[:, 0] if np.ndim(times) == 0 else y
+
+
 def _explicit(
     callback: Callback,
     kind: Any,
-    start: Any,
-    end: Any,
+    span: tuple[Any, Any],
     y0: Any,
     t_eval: Any,
-    vectorized: Any,
+    events: Events | None,
+    dense: Any,
     options: Any,
 ) -> Any:
-    plain = _settled(callback, kind, start, end, y0, None, options)
+    start, end = span
+    plain = _settled(callback, kind, start, end, y0, None, options, events)
     if t_eval is not None:
-        _settled(callback, kind, start, end, y0, t_eval, options)
+        _settled(callback, kind, start, end, y0, t_eval, options, events)
     given = kind(callback, plain.t[0], example(y0), float(example(end)), **options)
     made = _method(callback, given, len(plain.t) - 1, options)
-    ends, count, tried, done = made.chosen(start, y0, end)
+    ends, count, tried, done, ended = made.chosen(start, y0, end, events)
     _hold(done, True, "whether there are more steps than there is room for")
+    _hold(ended, plain.status == 1, "whether an event ends the solution")
     steps = made.taken(start, y0, end, ends)
-    evaluations = 2 + (options.get("first_step") is None) - 1 + kind.n_stages * tried
-    if t_eval is None:
-        held = int(count)  # guarded
-        t = np.concatenate([steps[0][:1], steps[1][:held]])
-        y = np.concatenate(
-            [np.reshape(y0, (1, -1)), steps[3][1:held], np.reshape(steps[5], (1, -1))]
-        )
-    else:
-        before = made.direction * np.reshape(stopped(steps[1]), (1, -1))
-        index = np.sum(made.direction * np.reshape(stopped(t_eval), (-1, 1)) > before, axis=1)
-        t, y = t_eval, made.between(steps, t_eval, index)
     told = {k: plain[k] for k in ("status", "message", "success", "njev", "nlu")}
-    events = {"sol": None, "t_events": None, "y_events": None}
-    return Trajectory(t=t, y=np.transpose(y), nfev=evaluations, **told, **events)
+    told |= {"sol": None, "t_events": None, "y_events": None}
+    if t_eval is not None and events is None and not dense:
+        evaluations = _evaluations(made, tried, np.any(made.places(steps, t_eval), axis=0), options)
+        y = made.between(steps, t_eval, made.room - 1)
+        return Trajectory(t=t_eval, y=np.transpose(y), nfev=evaluations, **told)
+    held = int(count)  # guarded
+    t, last = np.concatenate([steps[0][:1], steps[1][:held]]), steps[5]
+    asked = np.arange(made.room) < (count if dense else 0)  # in which steps SciPy wants values
+    if events is not None:
+        happened = events.happened(made, steps, count, plain.status == 1)
+        told |= _of_events(made, steps, held, happened)
+        asked = np.logical_or(asked, happened.steps)
+        if happened.end is not None:
+            t = np.concatenate([t[:-1], np.reshape(happened.end, (1,))])
+            last = made.between(steps, t[-1:], held - 1)[0]
+    if dense:
+        told["sol"] = Solution(made, steps, t)
+    y = np.concatenate([np.reshape(y0, (1, -1)), steps[3][1:held], np.reshape(last, (1, -1))])
+    if t_eval is not None:
+        if plain.status == 1:
+            inside = made.direction * (stopped(t[-1]) - stopped(t_eval)) >= 0
+            t_eval = t_eval[: int(np.sum(inside))]
+        t, y = t_eval, made.between(steps, t_eval, held - 1)
+        asked = np.logical_or(asked, np.any(made.places(steps, t_eval), axis=0))
+    evaluations = _evaluations(made, tried, asked, options)
+    return Trajectory(t=t, y=np.transpose(y), nfev=evaluations, **told)
+
+
+def _evaluations(method: Method, tried: Any, asked: Any, options: Any) -> Any:
+    """How often SciPy calls the function."""
+    found = 2 + (options.get("first_step") is None) - 1 + method.kind.n_stages * tried
+    if method.kind is not theirs.DOP853:
+        return found
+    return found + len(method.kind.A_EXTRA) * np.sum(asked)
+
+
+def _of_events(method: Method, steps: Any, count: int, happened: Happened) -> dict[str, Any]:
+    times = [np.stack(ts) if ts else np.zeros(0) for ts in happened.times]
+    values = [method.between(steps, ts, count - 1) if ts.size else np.zeros(0) for ts in times]
+    return {"t_events": times, "y_events": values}
 
 
 def _method(callback: Callback, given: Any, count: int, options: Any) -> Method:
@@ -193,13 +250,10 @@ def _fine(callback: Callback, start: Any, end: Any, y0: Any, times: Any) -> Any:
     plain = _settled(callback, theirs.DOP853, start, end, y0, None, FINE)
     given = theirs.DOP853(callback, plain.t[0], example(y0), float(example(end)), **FINE)
     made = _method(callback, given, len(plain.t) - 1, {})
-    ends, _, _, done = made.chosen(start, y0, end)
+    ends, _, _, done, _ = made.chosen(start, y0, end)
     _hold(done, True, "whether there are more steps than there is room for")
     steps = made.taken(start, y0, end, ends)
-    before = made.direction * np.reshape(stopped(steps[1]), (1, -1))
-    index = np.sum(made.direction * np.reshape(stopped(times), (-1, 1)) > before, axis=1)
-    index = np.minimum(index, made.room - 1)
-    return made.between(steps, times, index)
+    return made.between(steps, times, made.room - 1)
 
 
 @stands_for(HOME, callbacks=True, lists="args")

@@ -148,6 +148,16 @@ def _scalar(label: str, original: Any, callbacks: Sequence[Callback], lead: Any,
     return (x, RootResult(x, counts, outside.state % 2 == 0, method)) if full else x
 
 
+def bracketed(f: Callable[[Any], Any], a: Any, b: Any, tolerance: float) -> Any:
+    """The root of f between a and b, of which something is traced."""
+
+    def find(fs: Any, values: Any) -> Any:
+        how = {"xtol": tolerance, "rtol": tolerance, "full_output": True}
+        return theirs.brentq(fs[0], *map(float, values), **how)
+
+    return _scalar("brentq", find, [Callback(f, [float(example(a))])], (a, b), False)
+
+
 def _bracketing(name: str) -> None:
     original = getattr(theirs, name)
 

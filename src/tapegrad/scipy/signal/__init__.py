@@ -3,17 +3,51 @@ transforms, of linear filters, and of the kernels below."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
+from scipy import signal
 
 from tapegrad.primitives.filters import LinearFilter
-from tapegrad.scipy.borrowing import borrow, kernels
+from tapegrad.scipy.borrowing import borrow, borrow_classes, converting, kernels
 from tapegrad.scipy.declaring import stands_for
+from tapegrad.scipy.signal import objects, splines  # noqa: F401 # they declare what they have
 from tapegrad.scipy.stencils import correlated, padded, ranked
+from tapegrad.tracing.answers import row_of
+from tapegrad.tracing.frontend.borrowing import borrowed
 from tapegrad.tracing.frontend.linalg import floating
 
 HOME = "scipy.signal"
+
+REFUSED = {
+    """find_peaks find_peaks_cwt argrelextrema argrelmax argrelmin peak_prominences
+    peak_widths""": (
+        "it outside of the differentiated function, and pass the indices on: x[peaks] has a "
+        "derivative"
+    ),
+    "CZT ZoomFFT": (
+        "scipy.signal.czt or zoom_fft, whose parameters are followed; or make it of plain "
+        "parameters, and call it on traced arrays"
+    ),
+    "ShortTimeFFT closest_STFT_dual_window check_COLA check_NOLA": (
+        "a plain window; or scipy.signal.stft, whose window is followed"
+    ),
+    "lti dlti StateSpace TransferFunction ZerosPolesGain": (
+        "the system as a tuple of arrays, as freqresp, bode, lsim, dlsim and cont2discrete take it"
+    ),
+    "dstep dimpulse": "scipy.signal.dlsim, with the input written out",
+    "residue residuez invres invresz unique_roots": (
+        "numpy.roots and numpy.polyval: at a pole p that is simple the residue is b(p) / a'(p)"
+    ),
+    "remez": "scipy.signal.firls or firwin2",
+    "place_poles": "scipy.linalg.solve_continuous_are or solve_discrete_are for a gain",
+    "gammatone": "scipy.signal.lfilter, with the coefficients written out",
+    "band_stop_obj": "scipy.signal.buttord or its relatives",
+    "buttap besselap": "a plain order",
+    "ellipap": "plain ripples; the frequencies of scipy.signal.ellip are followed",
+    "correlation_lags max_len_seq": "plain integers",
+}
 
 
 @stands_for(HOME)
@@ -34,7 +68,7 @@ def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     order, n = max(b.size, a.size) - 1, rows.shape[-1]
     state = np.moveaxis(floating(zi, x)[0], axis, -1)
     state = np.broadcast_to(state, (*rows.shape[:-1], order))
-    rest = np.zeros((*rows.shape[:-1], max(0, n - order)))
+    rest = np.zeros((*rows.shape[:-1], max(0, n - order)), state.dtype)
     waiting = np.concatenate([state, rest], axis=-1)
     y = y + LinearFilter()(np.ones_like(a[:1]), a / a[0], waiting[..., :n])
     last = [_state(b / a[0], a / a[0], rows, y, waiting, k) for k in range(order)]
@@ -62,6 +96,7 @@ def _state(b: Any, a: Any, x: Any, y: Any, waiting: Any, k: int) -> Any:
 def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
     """Filters of second order one after the other, of which each row of `sos` is one: b_0, b_1,
     b_2, a_0 = 1, a_1, a_2."""
+    sos = np.atleast_2d(sos)
     if sos.ndim != 2:
         raise ValueError("sos array must be 2D")
     if sos.shape[1] != 6:
@@ -89,6 +124,40 @@ def upfirdn(h: Any, x: Any, up: int = 1, down: int = 1, axis: int = -1) -> Any:
     tail = np.zeros_like(rows, shape=(*rows.shape[:-1], h.size - 1))
     y = LinearFilter()(h, np.ones_like(h[:1]), np.concatenate([spread, tail], axis=-1))
     return np.moveaxis(y[..., ::down], -1, axis)
+
+
+@stands_for(HOME)
+def bilinear(b: Any, a: Any, fs: Any = 1.0) -> Any:
+    """B(s) / A(s) at s = 2 fs (z - 1) / (z + 1), of which numerator and denominator are multiplied
+    by (z + 1)^n; and by a number that makes the largest and the smallest powers of fs alike."""
+    b, a = np.atleast_1d(b), np.atleast_1d(a)
+    for name, x in (("a", a), ("b", b)):
+        if x.ndim != 1:
+            raise ValueError(f"Parameter {name} is not a 1d array since {name}.shape={x.shape}")
+    if fs is None:
+        raise ValueError("Sampling frequency can not be none.")
+    b, a = np.trim_zeros(b, "f"), np.trim_zeros(a, "f")
+    degree = max(a.size, b.size) - 1
+    powers = np.stack([_roots_at_ones(degree - k, k) for k in range(degree + 1)])
+    powers = powers * ((2.0 * fs) ** (np.arange(degree + 1) - degree / 2))[:, None]
+    both = [x[::-1] @ powers[: x.size] for x in (b, a)]
+    normalize = row_of(signal.normalize)
+    assert normalize is not None
+    return normalize.by(*[np.trim_zeros(x, "f") for x in both])
+
+
+@stands_for(HOME)
+def choose_conv_method(in1: Any, in2: Any, mode: str = "full") -> Any:
+    """By their sizes: how long a trace takes says nothing of the functions."""
+    return _choose(in1, in2, mode)
+
+
+_choose = borrowed(signal.choose_conv_method, inspect.unwrap(signal.choose_conv_method))
+
+
+def _roots_at_ones(minus: int, plus: int) -> Any:
+    """The coefficients of (z + 1)^minus (z - 1)^plus."""
+    return np.poly(np.array([-1.0] * minus + [1.0] * plus))
 
 
 # ---- what SciPy's own code calls of its code in C
@@ -128,19 +197,40 @@ def _medfilt2d(x: Any, sizes: Any) -> Any:
     return ranked(padded(x, around, "constant"), sizes, int(np.prod(sizes)) // 2)
 
 
+kernels("cmath", {"exp": np.exp})
 kernels(
     "scipy.signal._sigtools",
     {"_correlateND": _correlate_nd, "_convolve2d": _convolve2d, "_medfilt2d": _medfilt2d},
 )
+# What converts its arguments by `float` would need plain numbers.
+converting("scipy.signal._waveforms", "_chirp_phase")
+converting("scipy.signal._arraytools", "_validate_fs")
+converting("scipy.signal.windows._windows", "get_window")
+converting("scipy.signal._fir_filter_design", "firwin firls")
+converting(
+    "scipy.signal._filter_design",
+    """lp2lp lp2hp lp2lp_zpk lp2hp_zpk lp2bp_zpk lp2bs_zpk _find_nat_freq buttord cheb2ord
+    _design_notch_peak_filter iircomb""",
+)
+borrow_classes(
+    "scipy.signal._ltisys",
+    """LinearTimeInvariant lti dlti TransferFunction TransferFunctionContinuous
+    TransferFunctionDiscrete ZerosPolesGain ZerosPolesGainContinuous ZerosPolesGainDiscrete
+    StateSpace StateSpaceContinuous StateSpaceDiscrete""",
+)
 borrow(
     HOME,
-    """choose_conv_method convolve correlate convolve2d correlate2d fftconvolve oaconvolve
-    deconvolve detrend savgol_filter medfilt medfilt2d order_filter wiener filtfilt sosfiltfilt
+    """convolve correlate convolve2d correlate2d fftconvolve oaconvolve deconvolve detrend
+    savgol_filter savgol_coeffs medfilt medfilt2d order_filter wiener filtfilt sosfiltfilt
     lfilter_zi sosfilt_zi lfiltic hilbert hilbert2 envelope resample resample_poly decimate
     periodogram welch csd coherence stft istft spectrogram czt zoom_fft czt_points freqz
-    freqz_sos freqz_zpk freqs freqs_zpk sosfreqz group_delay chirp gausspulse sawtooth square
-    sweep_poly gauss_spline vectorstrength lombscargle normalize zpk2tf zpk2sos tf2sos sos2tf
-    tf2zpk sos2zpk tf2ss ss2tf zpk2ss ss2zpk bilinear bilinear_zpk lp2lp lp2hp lp2bp lp2bs
-    lp2lp_zpk lp2hp_zpk lp2bp_zpk lp2bs_zpk minimum_phase abcd_normalize kaiser_beta
-    kaiser_atten firwin firwin2 firls symiirorder1 symiirorder2 qspline1d cspline1d""",
+    freqz_sos freqz_zpk freqs freqs_zpk sosfreqz group_delay findfreqs chirp gausspulse
+    sawtooth square sweep_poly gauss_spline vectorstrength lombscargle normalize zpk2tf
+    zpk2sos tf2sos sos2tf tf2zpk sos2zpk tf2ss ss2tf zpk2ss ss2zpk bilinear_zpk lp2lp lp2hp
+    lp2bp lp2bs lp2lp_zpk lp2hp_zpk lp2bp_zpk lp2bs_zpk minimum_phase abcd_normalize
+    kaiser_beta kaiser_atten kaiserord firwin firwin_2d firwin2 firls cheb1ap cheb2ap butter
+    cheby1 cheby2 ellip bessel iirfilter iirdesign iirnotch iirpeak iircomb buttord cheb1ord
+    cheb2ord ellipord get_window""",
+    lists="window",
 )
+borrow(HOME, "bode dbode freqresp dfreqresp step impulse lsim dlsim cont2discrete", lists="system")

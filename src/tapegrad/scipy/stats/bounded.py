@@ -79,6 +79,7 @@ law(
     entropy=lambda a: 1 - 1.0 / a - np.log(a),
     support=lambda a: (where(a >= 1, 0.0, np.nextafter(0.0, 1.0)), 1.0),
     within=lambda a: 0.5,
+    inside=True,
 )
 law(
     "semicircular",
@@ -265,6 +266,7 @@ law(
         + np.log(sc.ndtr(b) - sc.ndtr(a))
         + (_times(a) - _times(b)) / (2 * (sc.ndtr(b) - sc.ndtr(a)))
     ),
+    inside=True,
 )
 
 

@@ -11,37 +11,18 @@ from typing import Any
 import numpy as np
 import scipy.special as sc
 
-from tapegrad.scipy.stats.laws import LOG_2PI, both, law, where, zeta
+from tapegrad.scipy.stats.laws import both, gammaln, law, where, zeta
 
 
 def _whole(n: Any) -> Any:
     return n == np.round(n)
 
 
-# B_2n / (2n (2n - 1)), of Bernoulli's numbers
-_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
-
-
-def _gammaln(x: Any) -> Any:
-    """log(Gamma(x)) for arrays of x > 0, in terms of what fuses: Stirling's series (DLMF 5.11.1)
-    for y = x + 10, and Gamma(x) = Gamma(x + 10) / (x (x + 1) ... (x + 9))."""
-    if not np.ndim(x):
-        return sc.gammaln(x)
-    y = x + 10.0
-    r = 1.0 / y
-    series: Any = 0.0
-    for term in reversed(_STIRLING):
-        series = series * (r * r) + term
-    q = x * (x + 9.0)  # x (x + 9), (x + 1) (x + 8), ... are this, and 8, 14, 18, 20 more
-    product = q * (q + 8.0) * (q + 14.0) * (q + 18.0) * (q + 20.0)
-    return (y - 0.5) * np.log(y) - y + (series * r + 0.5 * LOG_2PI) - np.log(product)
-
-
 # ---- binomial, and what is made of it
 
 
 def _binom_logpmf(k: Any, n: Any, p: Any) -> Any:
-    combinations = _gammaln(n + 1) - (_gammaln(k + 1) + _gammaln(n - k + 1))
+    combinations = gammaln(n + 1) - (gammaln(k + 1) + gammaln(n - k + 1))
     return combinations + sc.xlogy(k, p) + sc.xlog1py(n - k, -p)
 
 
@@ -107,7 +88,7 @@ law(
 law(
     "nbinom",
     logpdf=lambda k, n, p: (
-        _gammaln(n + k) - _gammaln(k + 1) - _gammaln(n) + n * np.log(p) + sc.xlog1py(k, -p)
+        gammaln(n + k) - gammaln(k + 1) - gammaln(n) + n * np.log(p) + sc.xlog1py(k, -p)
     ),
     cdf=lambda k, n, p: sc.betainc(n, k + 1, p),
     sf=lambda k, n, p: sc.betainc(k + 1, n, 1 - p),
@@ -142,7 +123,7 @@ law(
 
 law(
     "poisson",
-    logpdf=lambda k, mu: sc.xlogy(k, mu) - _gammaln(k + 1) - mu,
+    logpdf=lambda k, mu: sc.xlogy(k, mu) - gammaln(k + 1) - mu,
     cdf=lambda k, mu: sc.gammaincc(k + 1, mu),
     sf=lambda k, mu: sc.gammainc(k + 1, mu),
     valid=lambda mu: mu >= 0,

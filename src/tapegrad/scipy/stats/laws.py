@@ -24,7 +24,7 @@ import scipy.special as sc
 from scipy import stats
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.primitives.special import Polygamma
+from tapegrad.primitives.special import Polygamma, gammaln_of_positive
 from tapegrad.primitives.special_gamma import riemann_zeta
 from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.refusing import advice_on
@@ -52,6 +52,8 @@ class Law:
     within : a point of the support where the formulas are smooth, of the shapes.
     open : whether the ends aren't part of the support of the density.
     finite : whether the formulas aren't for infinite z.
+    inside : whether those of probabilities aren't for the ends of the support, even where that of
+        the density is.
     rvs : of a generator, a size and the shapes, what is drawn.
     """
 
@@ -74,6 +76,7 @@ class Law:
     within: Formula | None = None
     open: bool = False
     finite: bool = False
+    inside: bool = False
     rvs: Formula | None = None
     discrete: bool = False
     ends: tuple[float, float] = (-np.inf, np.inf)
@@ -165,7 +168,11 @@ class Located:
         self.law, self.shapes = of, shapes
         self.valid = of.valid(*shapes) if of.valid else both(*[x > 0 for x in shapes])
         self.fine = both(self.valid, scale > 0, loc == loc)
-        self.loc, self.scale = loc, choose(both(self.valid, scale > 0), scale, np.nan)
+        # What isn't in its domain makes the scale NaN, or where that is a number, what it scales.
+        scales = isinstance(scale, Tracer)
+        self.known: Any = True if scales else self.valid
+        proper = both(self.valid, scale > 0) if scales else scale > 0
+        self.loc, self.scale = loc, choose(proper, scale, np.nan)
         ends: tuple[Any, Any] = of.support(*shapes) if of.support else of.ends
         self.low, self.high = ends
 
@@ -186,6 +193,7 @@ class Located:
 
     def _standard(self, x: Any) -> Any:
         z = x if _is_plain(self.loc, 0.0) else x - self.loc
+        z = choose(self.known, z, np.nan)
         return z if _is_plain(self.scale, 1.0) else z / self.scale
 
     def _beyond(self, z: Any, closed: bool) -> tuple[Any, Any]:
@@ -227,11 +235,17 @@ class Located:
         found = (
             self.law.logpdf(z, *self.shapes) if self.law.logpdf else np.log(self._apply("pdf", z))
         )
+        found = self._doubted(found)
         return found if _is_plain(self.scale, 1.0) else found - np.log(self.scale)
 
     def _pdf(self, z: Any) -> Any:
         found = self.law.pdf(z, *self.shapes) if self.law.pdf else np.exp(self._apply("logpdf", z))
+        found = self._doubted(found)
         return found if _is_plain(self.scale, 1.0) else found / self.scale
+
+    def _doubted(self, found: Any) -> Any:
+        """NaN for shapes outside their domain, where a formula may do without z: nan ** 0 is 1."""
+        return found if self.known is True else found - choose(self.known, 0.0, np.nan)
 
     def logpdf(self, x: Any) -> Any:
         return self._density(x, "logpdf", -np.inf)
@@ -247,9 +261,15 @@ class Located:
             z = np.floor(z)
             below, above = self._beyond(z, closed=True)
             above = either(above, z >= self.high)
+            moved = self._moved(z, either(below, above))
         else:
             below, above = self._beyond(z, closed=False)
-        found = getattr(self, f"_{name}")(self._moved(z, either(below, above)))
+            # Where it can be, at the points of the density: a model of both shares what they have
+            # in common.
+            shares = self.law.has(name) and not self.law.inside
+            beyond = self._beyond(z, closed=not self.law.open) if shares else (below, above)
+            moved = self._moved(z, either(*beyond))
+        found = getattr(self, f"_{name}")(moved)
         return choose(below, first, choose(above, last, found))
 
     def _cdf(self, z: Any) -> Any:
@@ -398,6 +418,11 @@ def norm_logpdf(x: Any) -> Any:
 
 def norm_pdf(x: Any) -> Any:
     return np.exp(x * x * -0.5) / np.sqrt(2 * np.pi)
+
+
+def gammaln(x: Any) -> Any:
+    """log(Gamma(x)) of what the domains of shapes and the support let be positive only."""
+    return recorded(x, gammaln_of_positive, x) if isinstance(x, Tracer) else sc.gammaln(x)
 
 
 def trigamma(x: Any) -> Any:

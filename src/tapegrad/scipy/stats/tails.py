@@ -109,11 +109,12 @@ def _at_one(formula: Any) -> Any:
     return lambda *xs: formula(*xs, 1.0)
 
 
-law("burr", **_BURR)
+law("burr", **_BURR, inside=True)
 law(
     "fisk",
     **{name: _at_one(formula) for name, formula in _BURR.items()},
     entropy=lambda c: 2 - np.log(c),
+    inside=True,
 )
 law(
     "burr12",
@@ -124,6 +125,7 @@ law(
     logcdf=lambda x, c, d: np.log1p(-((1 + x**c) ** (-d))),
     ppf=lambda q, c, d: np.expm1(-np.log1p(-q) / d) ** (1 / c),
     isf=lambda q, c, d: np.expm1(-np.log(q) / d) ** (1 / c),
+    inside=True,
 )
 law(
     "loglaplace",
@@ -249,6 +251,7 @@ law(
     mean=lambda c: where(c < -1.0, np.nan, _gamma_difference(c)),
     var=_genextreme_var,
     entropy=lambda c: EULER * (1 - c) + 1,
+    inside=True,
 )
 
 

@@ -16,7 +16,7 @@ import builtins
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache, partial, wraps
+from functools import cache, cached_property, partial, wraps
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -33,7 +33,7 @@ from tapegrad.tracing.frontend.operands import (
     written_into_plain,
 )
 from tapegrad.tracing.frontend.parameters import running
-from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.observe.observer import following, observed
 from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import Tracer
 
@@ -60,6 +60,12 @@ def _array(a: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **kwa
     always = copy is True or copy is np._CopyMode.ALWAYS
     x = np.copy(x) if x is a and always else x
     return np.reshape(x, (1,) * (ndmin - x.ndim) + x.shape) if ndmin > x.ndim else x
+
+
+def _contiguous(a: Any, dtype: Any = None) -> Any:
+    """What answers the user's, which knows when it copies."""
+    row = row_of(np.ascontiguousarray)
+    return (np.ascontiguousarray if row is None else row.by)(a, dtype)
 
 
 def _filled(function: Callable[..., Any], value: int) -> Callable[..., Any]:
@@ -123,6 +129,7 @@ _OURS: dict[Any, Any] = {
     np.asarray: _asarray,
     np.asanyarray: _asarray,
     np.array: _array,
+    np.ascontiguousarray: _contiguous,
     np.zeros: _filled(np.zeros, 0),
     np.empty: _filled(np.zeros, 0),
     np.ones: _filled(np.ones, 1),
@@ -165,18 +172,42 @@ def know(ours: dict[Any, Any]) -> None:
     _OURS.update(ours)
 
 
-def _ours(x: Any, fresh: dict[FunctionType, FunctionType] | None = None) -> Any:
+def _ours(x: Any, fresh: dict[Any, Any] | None = None) -> Any:
     """What stands in borrowed code for what a name means to NumPy; see `_rebound` for `fresh`."""
     x = original_of(x)
     if isinstance(x, ModuleType):
-        return module(x) if x.__name__.startswith(_LIBRARIES) else x
+        return module(x) if x.__name__.startswith((*_LIBRARIES, "math", "cmath")) else x
+    if type(x) in _TABLES:
+        return _table(x, fresh)
     if isinstance(x, _CALLED) and x in _OURS:
         return _OURS[x]
-    row = None if isinstance(x, type) else row_of(x)
+    if isinstance(x, type):
+        return _reborn(x, fresh) if x in _CLASSES else x
+    row = row_of(x)
+    if row is not None and row.looked_up:
+        return row.by
     if row is not None and getattr(row.module, "__name__", "").startswith(_ANSWERED):
         return row.by
     # A function that asks its arguments finds the front end by itself.
     return _rebound(x, fresh) if isinstance(x, FunctionType) and not implementation_of(x) else x
+
+
+def _table(x: Any, fresh: dict[Any, Any] | None, depth: int = 2) -> Any:
+    """The same of a table of functions, whose entries may be lists of some. Where nothing in it is
+    another it stays the very object, since others may write to it."""
+    parts = list(x.values() if type(x) is dict else x)
+    found = [
+        _ours(part, fresh)
+        if type(part) not in _TABLES
+        else (_table(part, fresh, depth - 1) if depth else part)
+        for part in parts
+    ]
+    if all(a is b for a, b in zip(found, parts, strict=True)):
+        return x
+    return dict(zip(x, found, strict=True)) if type(x) is dict else type(x)(found)
+
+
+_TABLES = (dict, list, tuple)
 
 
 def implementation_of(function: Any) -> Any:
@@ -195,14 +226,26 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 _LIBRARIES = ("numpy", "scipy")
-_ANSWERED = ("scipy", "numpy.lib.stride_tricks")  # where borrowed code gets what answers the user's
+_ANSWERED = (
+    "scipy",
+    "math",
+    "numpy.lib.stride_tricks",
+)  # where borrowed code gets what answers the user's
 _OF_MODULES = ("__name__", "__package__", "__spec__")  # for imports
-_made: dict[FunctionType, FunctionType] = {}
+_CLASSES: set[type] = set()  # of theirs, whose methods are run so, too
+_CONVERTING: set[FunctionType] = set()  # those of theirs in which `float` is called, and no more
+_made: dict[Any, Any] = {}  # ours, by the functions and classes of theirs
 
 
-def _rebound(
-    f: FunctionType, fresh: dict[FunctionType, FunctionType] | None = None
-) -> FunctionType:
+def _import(name: str, *args: Any, **kwargs: Any) -> Any:
+    """What borrowed code imports where it runs is as what its module has imported."""
+    return _ours(builtins.__import__(name, *args, **kwargs))
+
+
+_BUILTINS = {**vars(builtins), "__import__": _import}
+
+
+def _rebound(f: FunctionType, fresh: dict[Any, Any] | None = None) -> FunctionType:
     """A function of theirs whose global names are ours; any other as it is.
 
     `fresh` are those that are just being made, which may call each other. All are known at once,
@@ -213,17 +256,72 @@ def _rebound(
     if known is not None or not (f.__module__ or "").startswith(_LIBRARIES):
         return known or f
     theirs = f.__globals__
-    names = {"__builtins__": builtins, **{name: theirs.get(name) for name in _OF_MODULES}}
+    names = {"__builtins__": _BUILTINS, **{name: theirs.get(name) for name in _OF_MODULES}}
     cells = f.__closure__ and tuple(CellType() for _ in f.__closure__)
     made = FunctionType(f.__code__, names, f.__name__, f.__defaults__, cells)
     made.__kwdefaults__ = f.__kwdefaults__
     fresh[f] = made
+    if f in _CONVERTING:
+        names["float"] = getattr(row_of(float), "by", float)
     names.update({k: _ours(theirs[k], fresh) for k in set(_names(f.__code__)) & theirs.keys()})
     for cell, own in zip(cells or (), f.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # it is empty
             cell.cell_contents = _ours(own.cell_contents, fresh)
     if outermost:
         _made.update(fresh)
+    return made
+
+
+def _reborn(kind: type, fresh: dict[Any, Any] | None = None) -> Any:
+    """The same class with such methods."""
+    outermost, fresh = fresh is None, {} if fresh is None else fresh
+    known = _made.get(kind) or fresh.get(kind)
+    if known is not None:
+        return known
+    bases = tuple(_ours(base, fresh) for base in kind.__bases__)
+    if kind in fresh:  # a method of a base makes objects of it
+        return fresh[kind]
+    left = ("__dict__", "__weakref__")
+    own = {name: x for name, x in vars(kind).items() if name not in left}
+    made = fresh[kind] = type(kind)(kind.__name__, bases, own)
+    for name, x in own.items():
+        if isinstance(x, property):
+            parts = (x.fget, x.fset, x.fdel)
+            setattr(made, name, property(*[part and _ours(part, fresh) for part in parts]))
+        elif isinstance(x, (classmethod, staticmethod)):
+            setattr(made, name, type(x)(_ours(x.__func__, fresh)))
+        elif isinstance(x, cached_property):
+            cached = cached_property(_ours(x.func, fresh))
+            cached.__set_name__(made, name)
+            setattr(made, name, cached)
+        elif isinstance(x, FunctionType):
+            setattr(made, name, _ours(x, fresh))
+    if outermost:
+        _made.update(fresh)
+    return made
+
+
+def know_classes(*kinds: type) -> None:
+    """Add classes of theirs, written in Python, whose methods borrowed code may run. They hold what
+    they are made of in their instances' dicts."""
+    _CLASSES.update(kinds)
+
+
+def know_converting(*functions: FunctionType) -> None:
+    """Add functions of theirs whose calls of `float` leave a traced number traced, as the user's
+    do. In others the name may be a dtype, or what `isinstance` is asked for."""
+    _CONVERTING.update(functions)
+
+
+def _instance(x: Any) -> Any:
+    """A copy of the user's object of such a class, with methods for traced arrays: what these keep
+    in it isn't left in the user's. A later call compares all that it has."""
+    here = following.observer
+    note = None if here is None else here.taken([x], whole=True)
+    if note is not None:
+        note(None)
+    made: Any = object.__new__(_reborn(type(x)))
+    made.__dict__.update(x.__dict__)
     return made
 
 
@@ -265,6 +363,8 @@ def _taken(x: Any, given: Any, plain: list[Tracer]) -> Any:
     if is_array(x):
         plain.append(as_tracer(x, *given))
         return plain[-1]
+    if type(x) in _CLASSES:
+        return _instance(x)
     if not callable(x) or _is_numpys(x):
         return x
     row = None if isinstance(x, type) else row_of(x)

@@ -26,12 +26,33 @@ def _common(*kinds: Any) -> Any:
     return types.float32 if all(k == types.float32 for k in kinds) else types.float64
 
 
+def _behind(module: Any, function: Any) -> Any:
+    """A function of this module that does nothing but call one of libm's.
+
+    LLVM knows libm, and would make other calls of some of its own: `log(x)` the intrinsic where it
+    sees that x is positive, `pow(2, x)` that of exp2, `cos(-x)` another cos. Those have no
+    variants. It doesn't know this function.
+    """
+    name = f"scalar_{function.name}"
+    if name not in module.globals:
+        made = ir.Function(module, function.function_type, name)
+        made.linkage = "internal"
+        for attribute in ("noinline", "nounwind"):
+            made.attributes.add(attribute)
+        builder = ir.IRBuilder(made.append_basic_block())
+        builder.ret(builder.call(function, made.args, tail=True))
+        _keep(module, made)  # and so its parameters, though all calls may pass the same number
+    return module.globals[name]
+
+
 def _declare_variants(module: Any, name: str, lltype: Any, arity: int, bits: int) -> str:
-    """Declare libmvec's variants of a function in the module; the attribute that names them."""
+    """Declare libmvec's variants of a function in the module; the attribute that names them as
+    those of the one `_behind` which it stands."""
     names = []
     for isa, lanes in _VARIANTS.items():
-        symbol = f"_ZGV{isa}N{lanes[bits]}{'v' * arity}_{name}"
-        names.append(f"{symbol}({symbol})")
+        kind = f"_ZGV{isa}N{lanes[bits]}{'v' * arity}_"
+        symbol = kind + name
+        names.append(f"{kind}scalar_{name}({symbol})")
         if symbol not in module.globals:
             vector = ir.VectorType(lltype, lanes[bits])
             function = ir.Function(module, ir.FunctionType(vector, [vector] * arity), symbol)
@@ -40,7 +61,7 @@ def _declare_variants(module: Any, name: str, lltype: Any, arity: int, bits: int
 
 
 def _keep(module: Any, function: Any) -> None:
-    """Put a declaration on the list of what LLVM may not drop."""
+    """Put a function on the list of what LLVM may neither drop nor change."""
     name, pointer = "llvm.compiler.used", BYTE.as_pointer()
     kept = [*module.globals[name].initializer.constant] if name in module.globals else []
     kept.append(function.bitcast(pointer))
@@ -80,11 +101,12 @@ def _libm(name: str, arity: int = 1, vectorised: bool = True) -> Any:
             function_type = ir.FunctionType(lltype, [lltype] * arity)
             function = cgutils.get_or_insert_function(builder.module, function_type, symbol)
             function.attributes.add("nounwind")
-            call = builder.call(function, args)
+            varied = VECTORISED and vectorised
+            call = builder.call(_behind(builder.module, function) if varied else function, args)
             call.attributes.add("nounwind")
             for attribute in ("readnone", "willreturn"):
                 set.add(call.attributes, attribute)
-            if VECTORISED and vectorised:
+            if varied:
                 text = _declare_variants(builder.module, symbol, lltype, arity, bits)
                 set.add(call.attributes, text)
             return call

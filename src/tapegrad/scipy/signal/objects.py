@@ -1,0 +1,28 @@
+"""Transforms of SciPy's that are objects, of traced arrays: their own methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tapegrad.scipy.borrowing import borrow_classes
+from tapegrad.scipy.declaring import answering, any_traced, declare_method
+from tapegrad.tracing.answers import declare_calls
+from tapegrad.tracing.frontend import borrowing
+
+HOME = "scipy.signal"
+
+
+def _answer(kind: type, name: str) -> Any:
+    original = getattr(kind, name)
+    own = borrowing.borrowed(original, original)
+    return answering(own, original, f"{kind.__name__}.{name}")
+
+
+for _kind in borrow_classes(HOME, "CZT ZoomFFT"):
+    _called = _answer(_kind, "__call__")
+    declare_calls(_kind, _called, when=any_traced)
+    if "__call__" in vars(_kind):
+        declare_method(_kind, "__call__", _called)  # for runs that aren't observed
+for _kind in borrow_classes(HOME, "ShortTimeFFT"):  # an older SciPy lacks it
+    for _name in ("stft", "stft_detrend", "spectrogram", "istft"):
+        declare_method(_kind, _name, _answer(_kind, _name))

@@ -1,0 +1,158 @@
+"""scipy.signal beyond what the table of names holds: objects that change between calls, unobserved
+runs, plain arguments, dtypes, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import signal
+from tests.answers.mechanism_test import unobserved
+
+from tapegrad import grad, jit, value_and_grad
+from tapegrad.errors import UnsupportedError
+
+X = np.sin(1.3 * np.arange(9.0)) + 0.2
+GRID = np.array([-3.0, 0.4, 7.7, 9.5])
+
+
+def is_right(df: Any, f: Any, x: Any = X) -> bool:
+    value, found = df(x)
+    e = 1e-6 * np.cos(np.arange(x.size))
+    slope = np.sum(found * e) * 2
+    return bool(np.isclose(value, f(x)) and np.isclose(slope, f(x + e) - f(x - e), rtol=1e-4))
+
+
+def power(z: Any) -> Any:
+    return np.sum(np.abs(z) ** 2)
+
+
+def _scaled(transform: Any) -> None:
+    transform._wk2[1] *= 3
+
+
+def _other_rate(system: Any) -> None:
+    system.num = [2.0, 1.0]
+
+
+OBJECTS = {
+    "CZT": (lambda: signal.CZT(9, 4), lambda t, x: t(x), _scaled),
+    "ZoomFFT": (lambda: signal.ZoomFFT(9, 0.3, 4), lambda t, x: t(x), _scaled),
+    "stft": (
+        lambda: signal.ShortTimeFFT(np.hanning(4) + 0.1, 2, 1.0),
+        lambda t, x: t.stft(x),
+        lambda t: t.scale_to("psd"),
+    ),
+    "istft": (
+        lambda: signal.ShortTimeFFT(np.hanning(4) + 0.1, 2, 1.0),
+        lambda t, x: t.istft(x.reshape(3, 3)),
+        lambda t: t.scale_to("magnitude"),
+    ),
+    "dlsim": (
+        lambda: signal.dlti([1.0, 2.0], [2.0, 0.5, 0.3], dt=0.5),
+        lambda t, x: signal.dlsim(t, x)[1],
+        _other_rate,
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*traced for three calls")
+@pytest.mark.parametrize("name", OBJECTS)
+def test_an_object_that_changes_is_followed(name):
+    make, use, change = OBJECTS[name]
+    t = make()
+
+    def f(x):
+        return power(use(t, x))
+
+    df = value_and_grad(f, compile="never")
+    kept = dict(vars(t))
+    df(X)
+    assert all(vars(t)[key] is kept[key] for key in kept)  # nothing traced is left in it
+    assert is_right(df, f)
+    change(t)
+    assert is_right(df, f)
+    anew = value_and_grad(f, compile="never")
+    assert is_right(unobserved(anew), f)
+    t.__dict__.update(vars(make()))
+    assert is_right(unobserved(anew), f)
+
+
+@pytest.mark.filterwarnings("ignore:.*traced for three calls")
+def test_windows_and_detrending_that_change_are_followed():
+    held = {"window": np.hanning(4) + 0.1, "detrend": "constant"}
+
+    def f(x):
+        return np.sum(signal.welch(x, **held)[1] ** 2)
+
+    df = value_and_grad(f, compile="never")
+    assert is_right(df, f)
+    held["window"] = held["window"] + np.arange(4)
+    assert is_right(df, f)
+    held["detrend"] = lambda y: y * 2
+    assert is_right(df, f)
+
+
+def test_plain_calls_beside_traced_ones_stay_plain():
+    bumps = np.array([0.0, 1, 0, 2, 0])
+
+    def f(x):
+        b, a = signal.butter(2, np.abs(x[0]) / 2)
+        peaks, _ = signal.find_peaks(bumps)
+        plain = signal.sosfilt(signal.butter(3, 0.2, output="sos"), x)
+        return (
+            np.sum(signal.lfilter(b, a, x) ** 2 * signal.get_window("hann", 9))
+            + plain[peaks] @ x[:2]
+        )
+
+    assert is_right(value_and_grad(f, compile="never"), f)
+    assert is_right(value_and_grad(f, compile="always"), f)
+
+
+FUNCTIONS = {
+    "welch": lambda x: signal.welch(x, nperseg=4)[1],
+    "csd": lambda x: signal.csd(x, x**2, nperseg=4)[1],
+    "savgol_filter": lambda x: signal.savgol_filter(x, 5, 2),
+    "czt": lambda x: signal.czt(x),
+    "cspline1d": lambda x: signal.cspline1d(x),
+    "cspline1d_eval": lambda x: signal.cspline1d_eval(x, GRID),
+    "qspline1d_eval": lambda x: signal.qspline1d_eval(x, GRID.astype(np.float32)),
+    "chirp": lambda x: signal.chirp(x, 1.0, 2.0, 3.0),
+    "bilinear": lambda x: signal.bilinear(x[:3], x[3:6])[0],
+    "tf2ss": lambda x: signal.tf2ss(x[:3], x[3:6])[2],
+    "butter": lambda x: signal.butter(2, x[0])[0],
+    "sepfir2d": lambda x: signal.sepfir2d(x.reshape(3, 3), x[:3], x[3:6]),
+    "symiirorder1": lambda x: signal.symiirorder1(np.repeat(x, 9), 0.2, 0.3),
+    "symiirorder2": lambda x: signal.symiirorder2(np.repeat(x, 9), 0.2, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_in_single_precision(name):
+    x = X.astype(np.float32)
+    expected, found = FUNCTIONS[name](x), jit(FUNCTIONS[name], compile="never")(x)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_long_signal():
+    """The loop over segments is SciPy's."""
+    x = np.sin(np.arange(4096.0) ** 1.3)
+    df = value_and_grad(lambda x: np.sum(signal.welch(x)[1] ** 2), compile="never")
+    assert is_right(df, lambda x: np.sum(signal.welch(x)[1] ** 2), x)
+
+
+def test_refusals():
+    with pytest.raises(UnsupportedError, match=r"find_peaks .*Use it outside"):
+        grad(lambda x: x[signal.find_peaks(x)[0][0]])(X)
+    with pytest.raises(UnsupportedError, match=r"ShortTimeFFT .*scipy.signal.stft"):
+        grad(lambda x: power(signal.ShortTimeFFT(x[:4], 2, 1.0).stft(X)))(X)
+    with pytest.raises(UnsupportedError, match="measure"):
+        jit(lambda x: signal.choose_conv_method(x, x, measure=True)[0])(X)
+    with pytest.raises(TypeError, match="integer coefficients"):
+        jit(lambda x: signal.cspline1d_eval([1, 2, 3], x))(X)
+    with pytest.raises(UnsupportedError, match="of 1 coefficients"):
+        jit(lambda x: signal.cspline1d_eval(x[:1], 0.0))(X)
+    with pytest.raises(UnsupportedError, match="lfilter"):
+        jit(lambda x: signal.symiirorder1(np.repeat(x, 9), 0.2, x[0] / 4))(X)
