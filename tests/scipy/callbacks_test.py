@@ -47,7 +47,6 @@ def in_c(x):
         functools.partial(decay, a=2.0),
         numba.njit(lambda x: x**3 + x),
     ],
-    ids=str,
 )
 def test_an_integral_up_to_a_traced_limit_is_of_any_function(f):
     value, slope = value_and_grad(lambda a: integrate.quad(f, 0.0, a)[0])(1.3)
