@@ -276,3 +276,51 @@ def test_a_jump_that_moves_with_a_traced_value_is_refused(f):
 def test_kinks_and_jumps_that_stay_have_derivatives(f, slope):
     ours = grad(lambda a: integrate.quad(f, 0, 3, args=(a,))[0])(1.25)
     np.testing.assert_allclose(ours, slope, rtol=1e-6)
+
+
+def relay(p, method="RK45"):
+    """A state that moves faster below p."""
+    return integrate.solve_ivp(
+        lambda t, y: np.where(y < p, 1.0, 0.5), (0, 3), [0.0], method, max_step=0.05
+    ).y[0, -1]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        relay,
+        partial(relay, method="LSODA"),
+        lambda p: integrate.solve_ivp(lambda t, y: y if t < p else -y, (0, 1), [1.0]).y[0, -1],
+        lambda p: integrate.odeint(lambda y, t: [y[1], -y[0] - p * np.sign(y[1])], [0, 1], [0, 2])[
+            -1, 0
+        ],
+    ],
+)
+def test_a_right_hand_side_that_jumps_on_the_way_is_refused(f):
+    np.testing.assert_allclose(jit(f)(0.51), f(0.51), rtol=1e-6)
+    with pytest.raises(GradientError, match="jumps"):
+        grad(f)(0.51)
+
+
+@pytest.mark.parametrize(
+    "slope",
+    [
+        lambda t, y, p: -np.maximum(y - p, 0.0),
+        lambda t, y, p: np.where(y > p, p - y, 0.0),
+        lambda t, y, p: -p * y + (1.0 if t < 0.5 else 0.0),  # the same time, whatever p is
+        lambda t, y, p: -p * y if y[0] > -1.0 else y,
+    ],
+)
+def test_right_hand_sides_with_kinks_and_with_jumps_that_stay(slope):
+    def end(p):
+        how = {"rtol": 1e-9, "atol": 1e-9, "max_step": 0.02}
+        return integrate.solve_ivp(slope, (0, 1), [1.0], args=(p,), **how).y[0, -1]
+
+    np.testing.assert_allclose(grad(end)(0.51), (end(0.511) - end(0.509)) / 0.002, rtol=1e-3)
+
+
+def test_a_right_hand_side_that_jumps_at_a_later_call():
+    df = grad(lambda p: relay(p))
+    assert df(-1.0) == 0.0
+    with pytest.raises(GradientError, match="jumps"):
+        df(0.5)

@@ -22,7 +22,7 @@ import numpy as np
 from tapegrad.core.request import Request, describe
 from tapegrad.core.values import same_bits
 from tapegrad.errors import TapeError, TapegradError, TraceError
-from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape
+from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.views import BroadcastTo
@@ -192,9 +192,11 @@ class Callback:
     @cached_property
     def may_jump(self) -> bool:
         """Whether a step of it, such as a comparison, hangs on an argument and on a traced value
-        both: so where that lies moves with the value."""
-        of_p = [k in self.wrt for k in range(len(self.tape.inputs))]
-        kinds = [(k < len(self.xs), of_p[k]) for k in range(len(of_p))]
+        both, or on a state, which is a second argument: so where that lies moves with a value."""
+        state = range(1, len(self.xs))
+        kinds = [
+            (k < len(self.xs), k in state or k in self.wrt) for k in range(len(self.tape.inputs))
+        ]
         return _steps(self.tape, kinds)[0]
 
     # ---- all ways as one tape
@@ -253,10 +255,15 @@ def _is_step(primitive: Any) -> bool:
 
 
 def _has_steps(tape: Tape) -> bool:
-    return any(
-        _is_step(call.primitive) or any(map(_has_steps, call.primitive.tapes))
-        for call in tape.calls
-    )
+    """Whether there are some among the calls that the outputs hang on."""
+    needed = {x for x in (*tape.outputs, *[g.operand for g in tape.guards]) if isinstance(x, Var)}
+    for call in reversed(tape.calls):
+        if needed.isdisjoint(call.outs):
+            continue
+        if _is_step(call.primitive) or any(map(_has_steps, call.primitive.tapes)):
+            return True
+        needed.update(x for x in call.operands if isinstance(x, Var))
+    return False
 
 
 def joined(parts: Sequence[Any]) -> np.ndarray:

@@ -10,7 +10,6 @@ derivative is the integrand there.
 from __future__ import annotations
 
 import functools
-import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from scipy import LowLevelCallable
 
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
+from tapegrad.scipy.integrate.jumps import has_jump
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly, with_args
 from tapegrad.scipy.outside import Constant, Outside, stopped
 from tapegrad.tracing.answers import as_called
@@ -147,32 +147,6 @@ class Mesh:
         return sum(w * g(float(t)) for t, w in zip(nodes, weights, strict=True))
 
 
-def has_jump(where: Range, ends: Any, f: Any) -> bool:
-    """Whether a function jumps in or between intervals of t: of one the part between whose ends it
-    differs most, and of that again, comes to where it does."""
-    g = where.integrand(f)
-    size = ends[:, 1] - ends[:, 0]
-    middles = [np.abs(g(float(t))) for t in ends.mean(1)]
-    span = np.sum(size)
-    least = 1e-6 * sum(w * y for w, y in zip(size, middles, strict=True)) / span
-    near = 1e-9 * span  # limits, and where intervals meet, may be where it is infinite
-    places = np.unique(ends)
-    inside = [(x + near, y - near) for x, y in itertools.pairwise(places)]
-    for a, b in [*((x - near, x + near) for x in places[1:-1]), *inside]:
-        low, high = g(a), g(b)
-        wide: Any = np.inf  # how much it differs over a hundred times as much
-        while b - a > 1e-12 * span and np.any(np.abs(high - low) > least):
-            m = a + 0.4 * (b - a)
-            middle = g(m)
-            left = np.max(np.abs(middle - low)) >= np.max(np.abs(high - middle))
-            wide = np.abs(high - low) if b - a > 1e-10 * span else wide
-            a, low, b, high = (a, low, m, middle) if left else (m, middle, b, high)
-        step = np.abs(high - low)
-        if np.any((step > least) & (step > 0.1 * wide)) and np.all(np.isfinite(step)):
-            return True
-    return False
-
-
 def _both(f: Any) -> Callable[[float], np.ndarray]:
     """A function's value, and its derivatives by all that it reaches."""
 
@@ -264,7 +238,7 @@ def quad(
         count, where = info["last"], Range(lower, upper)
         cut = where.within(np.stack([info["alist"][:count], info["blist"][:count]], 1))
         nodes, weights, done = mesh.of(where, cut, where.rule, fs[0], value)
-        jumps = callback.may_jump and has_jump(where, cut, fs[0])
+        jumps = callback.may_jump and has_jump(where.integrand(fs[0]), cut)
         why["why"] = JUMPS if jumps else WHY
         ended = ending(done and not jumps, where.kind, jumps)
         return np.float64(value), nodes, weights, np.float64(error), ended
@@ -324,7 +298,7 @@ def quad_vec(
             ends = np.unique(ends).repeat(2)[1:-1].reshape(-1, 2)
         cut = where.within(ends)
         nodes, weights, done = mesh.of(where, cut, name, fs[0], value)
-        jumps = callback.may_jump and has_jump(where, cut, fs[0])
+        jumps = callback.may_jump and has_jump(where.integrand(fs[0]), cut)
         why["why"] = JUMPS if jumps else WHY
         ended = ending(done and not jumps, where.kind, jumps)
         return value, nodes, weights, np.float64(error), ended
