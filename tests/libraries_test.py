@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import functools
 import math
 
 import numba
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 from tapegrad import defvjp, grad, jit, primitive, scan, value_and_grad, vjp
 from tapegrad.errors import ArgumentError, ConversionError, GradientError
@@ -46,6 +47,33 @@ def test_a_rule_for_a_function_of_scipys(own_answers):
         np.testing.assert_allclose(df(2 * X), slopes(f, 2 * X), rtol=1e-6)
     np.testing.assert_allclose(grad(lambda x: np.sum(own(1, x) * x))(X), slopes(f, X), rtol=1e-6)
     assert own is special.mathieu_b and isinstance(own(1, 0.5), float)
+
+
+FUNCTIONS = [
+    special.logsumexp,
+    stats.gmean,
+    functools.partial(special.logsumexp, b=np.array([1.0, 2.0, 0.5])),
+    functools.partial(functools.partial(stats.tmean), axis=None),
+    numba.njit(lambda x: x[0] * math.sin(x[1]) + x[2]),
+]
+
+
+@pytest.mark.parametrize("f", FUNCTIONS)
+def test_a_librarys_function_itself(f):
+    """Nobody's code makes the call."""
+    for how in ("never", "always"):
+        df = grad(f, compile=how)
+        np.testing.assert_allclose(df(X), slopes(f, X), rtol=1e-6)
+        np.testing.assert_allclose(df(2 * X), slopes(f, 2 * X), rtol=1e-6)
+    assert jit(f)(X) == pytest.approx(f(X), rel=1e-14)
+    if not isinstance(f, numba.core.dispatcher.Dispatcher):
+        np.testing.assert_allclose(vjp(f, X)[1](1.0)[0], slopes(f, X), rtol=1e-6)
+
+
+def test_a_librarys_method_itself():
+    law = stats.norm(0.5, 2.0)
+    assert grad(law.logpdf)(1.3) == pytest.approx(-0.2)
+    assert grad(stats.norm.logpdf)(1.3) == pytest.approx(-1.3)
 
 
 def test_what_is_the_users_needs_a_decorator():

@@ -207,13 +207,12 @@ def is_answered(answer: Answer, code: CodeType, args: Sequence[Any]) -> bool:
         return False  # NumPy takes what `__array__` returns for a plain array
     if _of_pandas(code.co_filename):
         return False  # its blocks hold plain arrays alone
-    if not _is_of(answer, args):
-        return False
-    return getattr(answer.by, "__code__", None) is not code  # it calls what it stands for itself
+    if answer.when is None and not answer.lists and not answer.traced:
+        return getattr(answer.by, "__code__", None) is not code  # it calls what it stands for
+    return _is_meant(answer, args)
 
 
-def _is_of(answer: Answer, args: Sequence[Any]) -> bool:
-    """Whether calls with such arguments are answered."""
+def _is_meant(answer: Answer, args: Sequence[Any]) -> bool:
     if answer.when is not None:
         return answer.when(args) or any(x is UNKNOWN for x in args)
     if answer.lists or answer.traced:
@@ -222,17 +221,21 @@ def _is_of(answer: Answer, args: Sequence[Any]) -> bool:
     return True
 
 
-def as_called(f: Any) -> Callable[..., Any]:
-    """A function that the user passes, for ours to call as the user's code would: one of a library
-    is answered."""
+def to_be_called(f: Any, args: Sequence[Any]) -> Any:
+    """What is called for `f(*args)` where no code of the user's makes the call, as in
+    `grad(scipy.special.logsumexp)`."""
     if type(f) is functools.partial:
-        return functools.partial(as_called(f.func), *f.args, **f.keywords)
+        inner = to_be_called(f.func, (*f.args, *args))
+        return f if inner is f.func else functools.partial(inner, *f.args, **f.keywords)
+    answer = None if type(f) is FunctionType and is_users(f.__code__) else answer_of(f)
+    return f if answer is None or not _is_meant(answer, args) else answer.by
+
+
+def as_called(f: Any) -> Callable[..., Any]:
+    """A function that the user passes, for ours to call as the user's code would."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        answer = answer_of(original_of(f))
-        if answer is None or not _is_of(answer, (*args, *kwargs.values())):
-            return f(*args, **kwargs)
-        return answer.by(*args, **kwargs)
+        return to_be_called(original_of(f), (*args, *kwargs.values()))(*args, **kwargs)
 
     return called
 

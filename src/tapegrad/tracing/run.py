@@ -21,6 +21,7 @@ from tapegrad.ir.recorded import Recorded
 from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
+from tapegrad.tracing.answers import to_be_called
 from tapegrad.tracing.drawn import Draws, joined
 from tapegrad.tracing.either import makes_a_difference
 from tapegrad.tracing.observe.observer import (
@@ -121,8 +122,9 @@ def trace_function(
     `number`, `repeats`, `apart` and `idle` mean, `Run` and `Trace` say."""
     with Run(request, observer, number, repeats, apart, idle) as run:
         args, kwargs = run.given
+        f = to_be_called(request.f, (*args, *kwargs.values()))
         with observed():
-            result = request.f(*args, **kwargs)
+            result = f(*args, **kwargs)
         run.returned(result)
     return run.traced()
 

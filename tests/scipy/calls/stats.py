@@ -175,4 +175,12 @@ vonmises_fisher: stats.vonmises_fisher([1, 0, 0], 2).logpdf(x / np.sum(x * x, 1)
 zipfian: stats.zipfian.logpmf(1 + k, x, 5)
 yeojohnson_llf: stats.yeojohnson_llf(0.3, x)
 normal_inverse_gamma: stats.normal_inverse_gamma.logpdf(x, x)
+gaussian_kde: stats.gaussian_kde(x[0])(w[0])
+gaussian_kde: stats.gaussian_kde(x[:2] * 1.0, "silverman", weights=x[2] ** 2).logpdf(w[:2])
+gaussian_kde: stats.gaussian_kde(w[:2], 0.3 + s**2).evaluate(x[:2])
+gaussian_kde: stats.gaussian_kde(w[0]).logpdf(x[0])
+gaussian_kde: stats.gaussian_kde(w[0]).pdf(s)
+gaussian_kde: stats.gaussian_kde(w[0]).integrate_box_1d(s, 2.0)
+gaussian_kde: stats.gaussian_kde(x[0], lambda k: 0.5 * k.neff ** -0.2).integrate_box_1d(-1.0, x[1, 1])
+gaussian_kde: stats.gaussian_kde(x[0]).factor + stats.gaussian_kde(x[0], weights=x[1] ** 2).neff
 """

@@ -12,6 +12,7 @@ from tapegrad.scipy.stats import (
     drawing,
     half_line,
     joint,
+    kernels,
     methods,
     real_line,
     statistics,
@@ -21,7 +22,6 @@ from tapegrad.scipy.stats import (
 HOME = "scipy.stats"
 REFUSED = {
     "fit": "a minimiser of the negative log likelihood, -np.sum(dist.logpdf(data, *parameters))",
-    "gaussian_kde": "logsumexp of the kernels' log densities, norm.logpdf(x[:, None], data, width)",
     """
     alpha argus bradford crystalball dpareto_lognorm exponpow fatiguelife foldcauchy gausshyper
     genexpon genhalflogistic genhyperbolic geninvgauss irwinhall jf_skew_t kappa3 kappa4 ksone kstwo
@@ -38,6 +38,7 @@ __all__ = [
     "drawing",
     "half_line",
     "joint",
+    "kernels",
     "methods",
     "real_line",
     "statistics",
