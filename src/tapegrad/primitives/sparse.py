@@ -281,7 +281,7 @@ class Unfinished(Library):
 
     def _why(self) -> str:
         return (
-            f"scipy.sparse.linalg.{self.method} has no derivative here: it hasn't converged, so it "
+            f"scipy.sparse.linalg.{self.method} has no derivative rule: it hasn't converged, so it "
             "isn't known what its result is near to"
         )
 
