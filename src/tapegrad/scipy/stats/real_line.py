@@ -143,7 +143,7 @@ law(
 
 
 def _laplace_cdf(x: Any) -> Any:
-    tail = 0.5 * np.exp(-np.abs(x))
+    tail = 0.5 * np.exp(where(x > 0, -x, x))  # which has a slope at 0, unlike -abs(x)
     return where(x > 0, 1.0 - tail, tail)
 
 
@@ -154,7 +154,7 @@ def _laplace_ppf(q: Any) -> Any:
 
 
 def _logistic_logpdf(x: Any) -> Any:
-    y = -np.abs(x)
+    y = where(x > 0, -x, x)
     return y - 2.0 * np.log1p(np.exp(y))
 
 
@@ -241,7 +241,7 @@ law(
 
 def _genlogistic_logpdf(x: Any, c: Any) -> Any:
     """log(c) - x - (c + 1) log(1 + exp(-x)), where exp doesn't overflow."""
-    size = np.abs(x)
+    size = where(x < 0, -x, x)
     return np.log(c) - where(x < 0, c, 1.0) * size - (c + 1) * np.log1p(np.exp(-size))
 
 
@@ -270,8 +270,12 @@ law(
 
 
 def _gennorm_cdf(x: Any, b: Any) -> Any:
-    c = 0.5 * np.sign(x)
-    return 0.5 + c - c * sc.gammaincc(1.0 / b, np.abs(x) ** b)
+    size = np.abs(x)
+    middle = size**b < 1e-17  # where it is a straight line
+    power = where(middle, 1.0, size) ** b
+    tail = 0.5 * sc.gammaincc(1.0 / b, power)
+    line = 0.5 + 0.5 * b * x / sc.gamma(1.0 / b)
+    return where(middle, line, where(x > 0, 1.0 - tail, tail))
 
 
 def _gennorm_ppf(q: Any, b: Any) -> Any:

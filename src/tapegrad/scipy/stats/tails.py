@@ -138,7 +138,8 @@ law(
 
 
 def _loglaplace(x: Any, c: Any, side: float) -> Any:
-    tail = 0.5 * np.exp(-c * np.abs(np.log(x)))
+    t = np.log(x)
+    tail = 0.5 * np.exp(c * where(x < 1, t, -t))
     return where(x < 1, tail if side > 0 else 1 - tail, 1 - tail if side > 0 else tail)
 
 
