@@ -13,7 +13,7 @@ import pytest
 from scipy import special, stats
 
 from tapegrad import defvjp, grad, jit, primitive, scan, value_and_grad, vjp
-from tapegrad.errors import ArgumentError, GradientError
+from tapegrad.errors import ArgumentError, ConversionError, GradientError
 
 X = np.array([0.3, 0.5, 0.8])
 
@@ -173,6 +173,30 @@ def test_numba_functions_as_bodies():
     carry, ys = f(X)
     assert carry == pytest.approx(X[0] * np.prod(X))
     np.testing.assert_allclose(ys, [0.6, 0.59, 0.845], rtol=1e-12)
+
+
+CAST = {
+    "argument": numba.njit("float32(float32)")(lambda x: x * x),
+    "result": numba.njit("int64(float64)")(lambda x: x * 1.5),
+    "part": numba.njit("Tuple((float64, int64))(float64)")(lambda x: (x, x)),
+    "element": numba.vectorize(["int64(float64)"])(lambda x: x * 1.5),
+}
+
+
+@pytest.mark.parametrize("name", CAST)
+def test_what_numba_makes_another_type_is_refused(name):
+    with pytest.raises(ConversionError, match="alone"):
+        grad(lambda x: x * np.max(CAST[name](x)))(1.3)
+
+
+def test_types_that_numba_is_given_and_that_fit_are_followed():
+    scaled = numba.njit("float64[:](float64[:], float64)")(lambda x, a: x * a)
+    pair = numba.njit("UniTuple(float64, 2)(float64)")(lambda x: (x, 2.0 * x))
+    product = numba.vectorize(["float64(float64, float64)"])(lambda x, y: x * y)
+    np.testing.assert_allclose(grad(lambda x: np.sum(scaled(x, 3)))(X), [3.0, 3.0, 3.0])
+    np.testing.assert_allclose(grad(lambda x: np.sum(scaled(x[::-1], x[0])))(X)[1:], [X[0]] * 2)
+    assert grad(lambda x: pair(x)[0] * pair(x)[1])(1.5) == 6.0
+    np.testing.assert_allclose(grad(lambda x: np.sum(product(x, 2)))(X), [2.0, 2.0, 2.0])
 
 
 def test_untraced_calls_stay_compiled():

@@ -101,6 +101,21 @@ def test_writes() -> None:
     assert np.array_equal(V, before)
 
 
+def test_arrays_that_grow_are_written_to_through_views_of_one_size() -> None:
+    def f(x: Any) -> Any:
+        total = x[:1] * 1.0
+        for k in range(4):
+            longer = np.zeros(k + 2) + x[0]
+            longer[: total.size] += total
+            part = longer[:1]
+            part *= x[1]
+            longer[1:2] = part + k
+            total = longer
+        return np.sum(total * np.arange(5.0))
+
+    replayed(f, V)
+
+
 def test_an_array_that_others_have_keeps_what_it_holds() -> None:
     def f(v: Any) -> Any:
         w, held = v * 1.0, []

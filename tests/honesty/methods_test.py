@@ -15,13 +15,15 @@ import numba
 import numpy as np
 import pytest
 import scipy.integrate
+import scipy.ndimage
 import scipy.optimize
 import scipy.signal
+from scipy import stats
 from tests.honesty.check import refused
 from tests.honesty.kinds import KINDS, PYTHONS, differences, outcome
 
 from tapegrad import grad, jit, vjp
-from tapegrad.errors import ConversionError, TapegradError
+from tapegrad.errors import ConversionError, GradientError, TapegradError
 
 # Where `hasattr` says otherwise: what NumPy and `copy` look for on whatever they are handed;
 SOUGHT = {"__array__", "__array_ufunc__", "__array_function__", "__copy__", "__deepcopy__"}
@@ -317,6 +319,37 @@ def test_root_finders(f):
         assert df(a) == pytest.approx(slope, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.parametrize("f", [np.sin, math.exp, stats.norm.pdf, numba.njit(lambda x: x * x)])
+def test_functions_of_libraries_that_scipy_is_passed(f):
+    """these on functions of NumPy's, SciPy's and `math`, and on such as numba compiled -> followed,
+    too"""
+    df = grad(lambda a: scipy.integrate.quad(f, 0.0, a)[0])
+    assert df(1.3) == pytest.approx(f(1.3), rel=1e-9)
+
+
+def test_integrands_that_jump():
+    """SciPy's integral of what jumps where a traced value says -> an error if it is differentiated:
+    its slope isn't the integral of slopes"""
+    with refused(GradientError, "jumps", "scipy.integrate.quad"):
+        grad(lambda a: scipy.integrate.quad(lambda x: np.where(x > a, x, 0.0), 0.0, 3.0)[0])(1.3)
+
+
+def test_equations_without_a_slope():
+    """a root or minimum that SciPy finds at a jump, at a kink, or along a flat valley -> NaN, not
+    0"""
+    with np.errstate(all="ignore"):
+        df = grad(lambda a: scipy.optimize.minimize_scalar(lambda x: abs(x - a)).x)
+        assert np.isnan(df(1.3))
+
+
+def test_outputs_of_filters():
+    """`ndimage.convolve(x, w, output=y)` and the like -> fills an array that the function made,
+    and one from outside is refused"""
+    y = np.zeros(3)
+    with refused(ConversionError, "plain NumPy array", "output="):
+        grad(lambda x: np.sum(scipy.ndimage.gaussian_filter(x, 1.0, output=y)))(np.ones(3))
+
+
 OTHERS = {
     "find_peaks": lambda x: scipy.signal.find_peaks(x)[0],
     "differential_evolution": lambda x: (
@@ -353,6 +386,14 @@ def test_functions_that_numba_compiled():
     np.testing.assert_array_equal(df(np.ones(3)), 3.0)
     with refused(ConversionError, "numba", "tapegrad.primitive", "np.sum(scaled(x))"):
         vjp(lambda x: np.sum(scaled(x)), np.ones(3))  # which isn't observed
+
+
+def test_functions_that_numba_compiled_for_given_types():
+    """the same where numba was given types, and would make its arguments or results other ones ->
+    refused"""
+    whole = numba.njit("int64(float64)")(lambda x: x)
+    with refused(ConversionError, "numba", "tapegrad.primitive", "whole(x)"):
+        grad(lambda x: x * whole(x))(1.5)
 
 
 @pytest.mark.parametrize("x", [2.0, 2, np.float64(2.0), np.float32(2.0), np.array(2.0), np.ones(2)])

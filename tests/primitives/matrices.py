@@ -21,6 +21,7 @@ from tapegrad.primitives.sparse import (
     RowByRow,
     Rows,
     Sampled,
+    Unfinished,
 )
 from tapegrad.primitives.sparse import Solve as SparseSolve
 from tapegrad.primitives.toeplitz import ToeplitzSolve
@@ -168,6 +169,9 @@ def of_sparse() -> dict[type, list[Sample]]:
                 label=str(turned),
             )
             for turned in (False, True)
+        ],
+        Unfinished: [
+            Sample(Unfinished("cg"), (normal(3),), lambda x: x, reverse=False, forward=False)
         ],
         ExpmProduct: [
             Sample(

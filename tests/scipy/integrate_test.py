@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from tapegrad import grad, value_and_grad, vjp
+from tapegrad import grad, jit, value_and_grad, vjp
 from tapegrad.core.request import Request
-from tapegrad.errors import UnsupportedError
+from tapegrad.errors import GradientError, UnsupportedError
 from tapegrad.ir.tape import METHODS
 from tapegrad.pipeline import trace
 
@@ -243,3 +243,84 @@ def test_where_nothing_is_observed():
     out, pull = vjp(lambda a: integrate.quad(lambda t: np.exp(a * t), 0, 1)[0], 0.5)
     np.testing.assert_allclose(out, 2 * (np.exp(0.5) - 1))
     np.testing.assert_allclose(pull(1.0)[0], 4 - 2 * np.exp(0.5), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a: integrate.quad(lambda x: np.where(x > a, x, 0.0), 0, 3)[0],
+        lambda a: integrate.quad(lambda x: x if x > 1.5 * a else 0.0, 0, 3)[0],
+        lambda a: integrate.quad(lambda x: np.exp(-(x**2)) * (x > a / 3), -np.inf, np.inf)[0],
+        lambda a: integrate.quad_vec(lambda x: np.where(x > np.array([a, 2.0]), x, 0.0), 0, 3)[0][
+            0
+        ],
+    ],
+)
+def test_a_jump_that_moves_with_a_traced_value_is_refused(f):
+    """Its derivative isn't an integral of derivatives, which are 0."""
+    np.testing.assert_allclose(jit(f)(1.0), f(1.0), rtol=1e-12)
+    with pytest.raises(GradientError, match="jumps"):
+        grad(f)(1.0)
+
+
+@pytest.mark.parametrize(
+    ("slope", "f"),
+    [
+        (-3.71875, lambda x, a: np.where(x > a, x - a, 0.0) * x),
+        (-1.75e6, lambda x, a: 1e6 * (x - a) if x > a else 0.0),
+        (3.655, lambda x, a: np.where(x > 1.3, a * x, 0.0)),
+        (3**0.7 / 0.7, lambda x, a: np.where(x < a, 1.0, 1.0) * a * x**-0.3),
+        (4.5, lambda x, a: np.floor(a) * x * a),
+    ],
+)
+def test_kinks_and_jumps_that_stay_have_derivatives(f, slope):
+    ours = grad(lambda a: integrate.quad(f, 0, 3, args=(a,))[0])(1.25)
+    np.testing.assert_allclose(ours, slope, rtol=1e-6)
+
+
+def relay(p, method="RK45"):
+    """A state that moves faster below p."""
+    return integrate.solve_ivp(
+        lambda t, y: np.where(y < p, 1.0, 0.5), (0, 3), [0.0], method, max_step=0.05
+    ).y[0, -1]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        relay,
+        partial(relay, method="LSODA"),
+        lambda p: integrate.solve_ivp(lambda t, y: y if t < p else -y, (0, 1), [1.0]).y[0, -1],
+        lambda p: integrate.odeint(lambda y, t: [y[1], -y[0] - p * np.sign(y[1])], [0, 1], [0, 2])[
+            -1, 0
+        ],
+    ],
+)
+def test_a_right_hand_side_that_jumps_on_the_way_is_refused(f):
+    np.testing.assert_allclose(jit(f)(0.51), f(0.51), rtol=1e-6)
+    with pytest.raises(GradientError, match="jumps"):
+        grad(f)(0.51)
+
+
+@pytest.mark.parametrize(
+    "slope",
+    [
+        lambda t, y, p: -np.maximum(y - p, 0.0),
+        lambda t, y, p: np.where(y > p, p - y, 0.0),
+        lambda t, y, p: -p * y + (1.0 if t < 0.5 else 0.0),  # the same time, whatever p is
+        lambda t, y, p: -p * y if y[0] > -1.0 else y,
+    ],
+)
+def test_right_hand_sides_with_kinks_and_with_jumps_that_stay(slope):
+    def end(p):
+        how = {"rtol": 1e-9, "atol": 1e-9, "max_step": 0.02}
+        return integrate.solve_ivp(slope, (0, 1), [1.0], args=(p,), **how).y[0, -1]
+
+    np.testing.assert_allclose(grad(end)(0.51), (end(0.511) - end(0.509)) / 0.002, rtol=1e-3)
+
+
+def test_a_right_hand_side_that_jumps_at_a_later_call():
+    df = grad(lambda p: relay(p))
+    assert df(-1.0) == 0.0
+    with pytest.raises(GradientError, match="jumps"):
+        df(0.5)

@@ -119,3 +119,16 @@ def test_what_isnt_known_is_refused():
     for make in (interpolate.UnivariateSpline, interpolate.BarycentricInterpolator):
         with pytest.raises(TapegradError, match=make.__name__):
             grad(lambda y: make(X, y)(1.0))(Y)  # noqa: B023
+
+
+@pytest.mark.parametrize("kind", ["nearest", "previous", "next", "zero", "linear"])
+def test_interp1d_keeps_narrow_floats_and_nan_where_scipy_does(kind):
+    y = np.array([1.0, 3.0, 2.0, 5.0], np.float32)
+    at = np.array([0.4, np.nan, 2.2])
+
+    def f(y, at):
+        return interpolate.interp1d(np.arange(4.0), y, kind=kind)(at)
+
+    found, plain = jit(f)(y, at), f(y, at)
+    assert found.dtype == plain.dtype
+    np.testing.assert_allclose(found, plain, rtol=1e-6)

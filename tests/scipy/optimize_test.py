@@ -232,3 +232,53 @@ def test_assignments_are_found_anew():
         expected[rows, columns] = 2 * c[rows, columns]
         np.testing.assert_allclose(g(c), expected)
     assert g.cache_info().traces == 1
+
+
+def test_which_test_a_solver_has_passed_last_decides_nothing_unless_it_is_asked():
+    """Second derivatives run it again, with other roundings."""
+    t = np.linspace(0.0, 3.0, 12)
+    y = 2.0 * np.exp(-1.1 * t) + 0.1 * np.cos(7.0 * t)
+
+    def rate(y):
+        found = optimize.least_squares(
+            lambda p: p[0] * np.exp(-p[1] * t) - y, [1.0, 1.0], xtol=1e-14, ftol=1e-14, gtol=1e-14
+        )
+        return found.x[1]
+
+    along = np.cos(t)
+    bend = grad(lambda y: np.sum(along * grad(rate)(y)))(y)
+    h = 1e-3
+    plain = (rate(y + h * along) - 2 * rate(y) + rate(y - h * along)) / h**2
+    np.testing.assert_allclose(np.sum(bend * along), plain, rtol=1e-2)
+
+    def told(a):
+        found = optimize.least_squares(lambda x: np.exp(x) - a, [0.0])
+        return found.x[0] * (2.0 if found.status == 1 else 3.0 if "gtol" in found.message else 4.0)
+
+    df = value_and_grad(told)
+    for a in (0.01, 1.0, 2.0, 100.0, 1.0):
+        np.testing.assert_allclose(df(a)[0], told(a), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("ask", [lambda r: r.hess_inv, lambda r: r["jac"], lambda r: "jac" in r])
+def test_what_a_result_leaves_out_is_refused(ask):
+    def f(a):
+        return ask(optimize.minimize(lambda x: (x[0] - a) ** 2, [0.0]))
+
+    with pytest.raises(UnsupportedError, match=r"jac|hess_inv"):
+        grad(f)(1.0)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a: optimize.minimize_scalar(lambda x: abs(x - a)).x,
+        lambda a: optimize.brentq(lambda x: 1.0 if x > a else -1.0, -5.0, 5.0),
+        lambda a: np.sum(
+            optimize.minimize(lambda x: np.sum(np.abs(x - a)), [0.0, 0.0], method="Nelder-Mead").x
+        ),
+    ],
+)
+def test_where_an_equation_has_no_slope_the_derivative_is_nan_and_not_0(f):
+    with np.errstate(all="ignore"):
+        assert np.isnan(grad(f)(1.25))

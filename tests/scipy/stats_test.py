@@ -369,3 +369,30 @@ def test_statistics_are_scipys(text):
         found, wanted = trace(f, x)[0], f(x)
         assert np.shape(found) == np.shape(wanted)
         np.testing.assert_allclose(found, wanted, rtol=1e-6 if x.dtype == "f4" else 1e-12)
+
+
+# Densities that have a kink at 0, or whose slope has one
+KINKED = ("laplace", "gennorm", "laplace_asymmetric", "dgamma", "dweibull", "skewcauchy")
+LINES = [law.name for law in laws() if not law.discrete and law.ends == (-np.inf, np.inf)]
+LINES.remove("reciprocal")  # whose shapes are its ends
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_the_middle_of_the_real_line(name):
+    """At 0 formulas of positive and of negative numbers meet."""
+    law, shapes, x, h = getattr(stats, name), SHAPES.get(name, ()), 0.0, 1e-5
+    for method in ("cdf", "sf") if name in KINKED else ("logpdf", "cdf", "sf"):
+
+        def f(x, method=method):
+            return getattr(law, method)(x, *shapes)
+
+        try:
+            slope = grad(f, compile="never")
+            found = slope(x)
+        except UnsupportedError:  # there is no formula
+            continue
+        np.testing.assert_allclose(found, (f(x + h) - f(x - h)) / (2 * h), rtol=1e-5, atol=1e-9)
+        if name not in KINKED:
+            second = grad(lambda x, slope=slope: slope(x), compile="never")(x)
+            expected = (slope(x + h) - slope(x - h)) / (2 * h)
+            np.testing.assert_allclose(second, expected, rtol=1e-4, atol=1e-8)

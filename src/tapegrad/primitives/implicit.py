@@ -20,6 +20,7 @@ from tapegrad.ir.tape import METHODS, Aval, Builder, Literal, Tape
 from tapegrad.primitives.base import Slice
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.loops import Loop
+from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.solving import LU, LUSolve
 from tapegrad.primitives.triangles import Triangle
 from tapegrad.primitives.views import BroadcastTo, Reshape, zeros
@@ -74,8 +75,10 @@ class Implicit:
         seed = -self.solved(given, cts[0], transposed=True)
         found: list[Any] = [None] * len(xs)
         pulled = called(self.of_p, [*given, seed])
+        size = Sum(tuple(range(seed.ndim)))(seed) if seed.ndim else seed
+        known = size * size.constant(0)  # NaN where F_x is singular, F_p may be 0 there as well
         for k, ct in zip(self.active, pulled, strict=True):
-            found[self.lead + k - self.first] = ct
+            found[self.lead + k - self.first] = ct + BroadcastTo(ct.shape)(known)
         return found
 
     def forward(self, ts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:

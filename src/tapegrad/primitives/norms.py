@@ -151,7 +151,8 @@ class NormPullback(Sided):
         *_, r, ct = xs
         found = self._spread(xs[: self.points], _over(ct, r))
         origin = r.equals(0)
-        for d in map(_each, self.sides(xs)):
+        for side in self.sides(xs):
+            d = self._whole(side, xs)
             length = self._length(d)
             zero = ct.constant(0)
             toward = self._spread(d, where(origin, _over(ct, length), zero))

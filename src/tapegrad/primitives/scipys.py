@@ -10,7 +10,7 @@ from typing import Any
 
 from tapegrad.ir.tape import Call
 from tapegrad.primitives.base import Elementwise, Missing
-from tapegrad.primitives.elementwise import FUNCTION, AsType, logical_and, where
+from tapegrad.primitives.elementwise import FUNCTION, AsType, logical_and, trunc, where
 
 
 class SciPys(Elementwise):
@@ -63,6 +63,11 @@ class SciPys(Elementwise):
 def as_real(n: Any, x: Any) -> Any:
     """An operand in the dtype of `x`: integers are converted."""
     return n if n.dtype == x.dtype else AsType(x.dtype)(n)
+
+
+def whole(n: Any, x: Any) -> Any:
+    """An order that SciPy takes the whole part of."""
+    return trunc(as_real(n, x))
 
 
 def near(x: Any, reach: float, series: Sequence[float], formula: Callable[[Any], Any]) -> Any:

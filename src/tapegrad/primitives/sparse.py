@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.errors import GradientError
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import parametric, total
 from tapegrad.primitives.kinds import Library
@@ -212,7 +213,7 @@ class Iterated(_Solved):
     """By one of SciPy's iterations, from where the last operand says; with what it says of its end.
 
     The derivative is that of the solution, by the implicit function theorem, and is found with the
-    same method: to its tolerance.
+    same method: to its tolerance, in as many steps as that takes. Where it gives up it is NaN.
     """
 
     shape: Shape
@@ -245,14 +246,44 @@ class Iterated(_Solved):
         return np.asarray(x, b.dtype), np.array([info for _, info in found], np.int64)
 
     def again(self, transposed: bool, xs: Any, b: Any) -> Any:
+        from tapegrad.primitives.elementwise import where
         from tapegrad.primitives.views import zeros
 
-        other = Iterated(self.shape, transposed, self.method, self.settings)
-        return other(*xs[:3], b, zeros(b, b.shape))[0]
+        kept = tuple((key, value) for key, value in self.settings if key != "maxiter")
+        other = Iterated(self.shape, transposed, self.method, kept)
+        x, info = other(*xs[:3], b, zeros(b, b.shape))
+        return where(info.equals(0), x, b.constant(np.nan))
 
     def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
         moved = self.moved(ts, out, *xs)
         return None if moved is None else (moved, None)
+
+
+@parametric
+class Unfinished(Library):
+    """What an iteration had when it gave up: it isn't known to be near the solution."""
+
+    method: str
+
+    name = "unfinished"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0]
+
+    def evaluate(self, *xs: Any) -> Any:
+        return np.array(xs[0])
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        raise GradientError(self._why())
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        raise GradientError(self._why())
+
+    def _why(self) -> str:
+        return (
+            f"scipy.sparse.linalg.{self.method} has no derivative rule: it hasn't converged, so it "
+            "isn't known what its result is near to"
+        )
 
 
 @parametric

@@ -14,7 +14,7 @@ from typing import Any
 from tapegrad.ir.tape import DECLARED
 from tapegrad.primitives.base import Elementwise, Missing
 from tapegrad.primitives.elementwise import FUNCTION, cos, cosh, power, sign, sqrt, where
-from tapegrad.primitives.scipys import SciPys, as_real, near, ratio
+from tapegrad.primitives.scipys import SciPys, as_real, near, ratio, whole
 from tapegrad.primitives.special import _scipy
 
 ORDER = Missing("the order")
@@ -34,7 +34,7 @@ def _cylinder(
     """C_v' = (below C_(v-1) + above C_(v+1)) / 2, and what its scale adds."""
 
     def partials(out: Any, v: Any, x: Any) -> Any:
-        v = as_real(v, x)
+        v = whole(v, x) if name in ("yn", "kn") else as_real(v, x)
         of = _named({"yn": "yv", "kn": "kv"}.get(name, name))
         slope = (of(v - 1, x) * below + of(v + 1, x) * above) * 0.5
         return ORDER, slope if scaled is None else slope + scaled(out, x)

@@ -15,7 +15,7 @@ from typing import Any
 from tapegrad.ir.tape import DECLARED
 from tapegrad.primitives.base import Missing
 from tapegrad.primitives.elementwise import exp, log1p, sign, where
-from tapegrad.primitives.scipys import SciPys, as_real
+from tapegrad.primitives.scipys import SciPys, as_real, whole
 from tapegrad.primitives.special import SQRT_2PI, gammaln, ndtri
 from tapegrad.primitives.special_gamma import (
     ParameterSlope,
@@ -125,7 +125,7 @@ def bdtr_slopes(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
 
 
 def bdtr_steps(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
-    k = _floor(k)
+    k, n = _floor(k), whole(n, p)
     return None, WHOLE, -beta_density(n - k, k + 1, 1 - p)
 
 
@@ -136,7 +136,7 @@ def nbdtr_slopes(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
 
 
 def nbdtr_steps(k: Any, n: Any, p: Any) -> tuple[Any, Any, Any]:
-    return WHOLE, WHOLE, beta_density(n, k + 1, p)
+    return WHOLE, WHOLE, beta_density(whole(n, p), whole(k, p) + 1, p)
 
 
 def fdtr_slopes(n: Any, d: Any, x: Any) -> tuple[Any, Any, Any]:

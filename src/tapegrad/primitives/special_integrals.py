@@ -9,7 +9,7 @@ from tapegrad.ir.tape import DECLARED
 from tapegrad.primitives.base import Elementwise, Missing
 from tapegrad.primitives.complexes import cartesian, imag, real
 from tapegrad.primitives.elementwise import FUNCTION, cos, cosh, exp, log1p, sin, sinh, sqrt, where
-from tapegrad.primitives.scipys import SciPys, near, ratio
+from tapegrad.primitives.scipys import SciPys, near, ratio, whole
 from tapegrad.primitives.special import TWO_OVER_SQRT_PI, _scipy, erf
 
 
@@ -27,6 +27,7 @@ exp1 = Elementwise(
 
 def _expn_partials(out: Any, n: Any, x: Any) -> tuple[Any, Any]:
     """E_n' = -E_(n-1); E_0 is exp(-x) / x."""
+    n = whole(n, x)
     lower = expn(where(n > 0, n - 1, n), x)
     return Missing("n"), -where(n > 0, lower, out * (1 + 1 / x))
 

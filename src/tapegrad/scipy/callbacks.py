@@ -21,8 +21,8 @@ import numpy as np
 
 from tapegrad.core.request import Request, describe
 from tapegrad.core.values import same_bits
-from tapegrad.errors import TapeError, TraceError
-from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape
+from tapegrad.errors import TapeError, TapegradError, TraceError
+from tapegrad.ir.tape import METHODS, Aval, Builder, Guard, Literal, Tape, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.control import CallTape
 from tapegrad.primitives.views import BroadcastTo
@@ -63,7 +63,7 @@ class Callback:
     def __init__(self, f: Callable[..., Any], xs: Sequence[Any], parts: int = 1) -> None:
         self.f, self.parts = f, parts
         self.name = describe(f)
-        self.xs = [x if type(x) is float else np.array(x, float)[()] for x in xs]
+        self.xs = [x if type(x) is float else plain_floats(x)[()] for x in xs]
         self.ways: list[Traced] = []
         self.p: list[Any] = []  # tracers, and arrays
         self._places: list[list[int]] = []  # which of these each of the ways reads
@@ -124,7 +124,7 @@ class Callback:
             places.append(at)
         self.ways.append(traced.without_values())
         self._places.append(places)
-        for known in ("values", "tape", "pulled"):
+        for known in ("values", "tape", "pulled", "may_jump"):
             self.__dict__.pop(known, None)
         return traced
 
@@ -150,17 +150,21 @@ class Callback:
     def slopes(self, *xs: Any) -> np.ndarray:
         """The derivatives of a scalar by all traced values that it reaches."""
         values = [*self.fitting(xs), *self.values]
-        return joined(METHODS["run"](self.pulled, values))
+        return joined(METHODS["run"](self.pulled, values)) if self.wrt else np.zeros(0)
+
+    @property
+    def wrt(self) -> list[int]:
+        """Which arguments of the tape these values are."""
+        first = len(self.xs)
+        return [
+            first + k for k, x in enumerate(self.p) if isinstance(x, Tracer) and x.dtype.kind == "f"
+        ]
 
     @cached_property
     def pulled(self) -> Tape:
         """The tape of these."""
-        first = len(self.xs)
-        wrt = [
-            first + k for k, x in enumerate(self.p) if isinstance(x, Tracer) and x.dtype.kind == "f"
-        ]
         out = self.tape.outputs[0]
-        tape = METHODS["pulled"](replace(self.tape, outputs=(out,), output_names=()), wrt)
+        tape = METHODS["pulled"](replace(self.tape, outputs=(out,), output_names=()), self.wrt)
         builder = Builder(self.name)
         xs = [builder.input(v.aval) for v in tape.inputs[:-1]]
         (seed,) = builder.call(BroadcastTo(out.shape), [Literal(np.float64(1))])
@@ -184,6 +188,16 @@ class Callback:
     def fitting(self, xs: Sequence[Any]) -> list[Any]:
         """What SciPy passes, as the tapes take it."""
         return fitting(xs, [v.aval for v in self.ways[0].tape.inputs[: len(self.xs)]], self.name)
+
+    @cached_property
+    def may_jump(self) -> bool:
+        """Whether a step of it, such as a comparison, hangs on an argument and on a traced value
+        both, or on a state, which is a second argument: so where that lies moves with a value."""
+        state = range(1, len(self.xs))
+        kinds = [
+            (k < len(self.xs), k in state or k in self.wrt) for k in range(len(self.tape.inputs))
+        ]
+        return _steps(self.tape, kinds)[0]
 
     # ---- all ways as one tape
 
@@ -212,6 +226,46 @@ class Callback:
         return builder.finish(found)
 
 
+_Kind = tuple[bool, bool]  # whether it hangs on an argument, and on a traced value
+_MODULO = (ew.mod, ew.fmod)  # which jump, and have slopes
+
+
+def _steps(tape: Tape, kinds: Sequence[_Kind]) -> tuple[bool, list[_Kind]]:
+    """Whether a step is made of operands that hang on both, given what the inputs hang on; and what
+    the outputs do."""
+    known: dict[Any, _Kind] = dict(zip(tape.inputs, kinds, strict=True))
+    found = False
+    for call in tape.calls:
+        given = [known.get(x, (False, False)) for x in call.operands]
+        union = any(x for x, _ in given), any(p for _, p in given)
+        primitive, outs = call.primitive, [union] * len(call.outs)
+        if isinstance(primitive, CallTape):
+            inside, outs = _steps(primitive.tapes[0], given)
+            found = found or inside
+        elif primitive is ew.stop_gradient:
+            outs = [(union[0], False)]
+        elif all(union):
+            found = found or any(map(_has_steps, primitive.tapes)) or _is_step(primitive)
+        known.update(zip(call.outs, outs, strict=True))
+    return found, [known.get(x, (False, False)) for x in tape.outputs]
+
+
+def _is_step(primitive: Any) -> bool:
+    return bool(primitive.flat) or any(primitive is x for x in _MODULO)
+
+
+def _has_steps(tape: Tape) -> bool:
+    """Whether there are some among the calls that the outputs hang on."""
+    needed = {x for x in (*tape.outputs, *[g.operand for g in tape.guards]) if isinstance(x, Var)}
+    for call in reversed(tape.calls):
+        if needed.isdisjoint(call.outs):
+            continue
+        if _is_step(call.primitive) or any(map(_has_steps, call.primitive.tapes)):
+            return True
+        needed.update(x for x in call.operands if isinstance(x, Var))
+    return False
+
+
 def joined(parts: Sequence[Any]) -> np.ndarray:
     """The elements of arrays as those of one."""
     return np.concatenate([np.zeros(0), *[np.reshape(x, -1) for x in parts]])
@@ -221,6 +275,11 @@ def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
     """Arguments with these types."""
     found: list[Any] = []
     for x, aval in zip(xs, avals, strict=True):
+        if np.iscomplexobj(x):
+            raise refusal(
+                f"{name} is called with complex numbers{at_line()}, as by jac='cs', and it is "
+                "followed of real ones. Use '2-point' or '3-point', or the derivative itself"
+            )
         if aval.shape == () and np.size(x) == 1:
             found.append(float(x) if np.ndim(x) == 0 else float(np.reshape(x, ())))
             continue
@@ -236,9 +295,25 @@ def fitting(xs: Sequence[Any], avals: Sequence[Aval], name: str) -> list[Any]:
 def as_floats(x: Any) -> Any:
     """A part of what a function of the user's returns."""
     if not has_traced(x):
-        return np.array(x, float)
+        return plain_floats(x)
     x = stacked(x)
+    if x.dtype.kind == "c":
+        raise _complex()
     return x if x.dtype == np.float64 else x.astype(float)
+
+
+def plain_floats(x: Any) -> np.ndarray:
+    """A new array of floats; NumPy would leave out imaginary parts."""
+    if np.iscomplexobj(x):
+        raise _complex()
+    return np.array(x, float)
+
+
+def _complex() -> TapegradError:
+    return refusal(
+        f"a solver of SciPy's can't be traced with complex numbers{at_line()}. Pass real and "
+        "imaginary parts, as np.stack([z.real, z.imag]), and return such"
+    )
 
 
 def _strong(aval: Aval) -> Aval:
@@ -307,6 +382,8 @@ class Runner:
             return _result(found[: self.count])
 
         def slopes(*xs: Any) -> np.ndarray:
+            if not self.callback.wrt:
+                return np.zeros(0)
             found = self.slopes.on(p)(*xs)
             return joined(found if isinstance(found, tuple) else [found])
 

@@ -216,7 +216,7 @@ for _names, _metric in _METRICS.items():
 @answers()
 def jensenshannon(p: Any, q: Any, base: Any = None, axis: Any = 0, keepdims: bool = False) -> Any:
     """The distance of distributions along an axis."""
-    p, q = _on_tape(p, q), _on_tape(q, p)
+    p, q = _on_tape(p, q, base), _on_tape(q, p, base)
     p, q = np.moveaxis(p, axis, -1), np.moveaxis(q, axis, -1)
     found = _jensenshannon(p, q, base)
     return np.expand_dims(found, axis) if keepdims else found
@@ -248,7 +248,12 @@ def _between(x: Any, y: Any, metric: Any, whole: Any, given: dict[str, Any]) -> 
 
 def _rows(x: Any, *others: Any) -> Any:
     x = _on_tape(x, *others)
-    if np.ndim(x) != 2 or x.dtype.kind == "c":
+    if x.dtype.kind == "c":
+        raise refusal(
+            f"distances of complex numbers can't be traced{at_line()}: SciPy leaves out imaginary "
+            "parts. Use z.real"
+        )
+    if np.ndim(x) != 2:
         raise ValueError("A 2-dimensional array must be passed.")
     return cast(x, np.float64)
 

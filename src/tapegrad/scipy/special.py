@@ -165,7 +165,7 @@ def polygamma(n: Any, x: Any) -> Any:
     if isinstance(n, (int, np.integer)) and isinstance(x, Tracer):
         x = cast(x, float)  # n is an array of 64 bits, to SciPy
         return _derivative_of_digamma(int(n), x)
-    factor = (-1.0) ** (n + 1) * scipy.special.gamma(n + 1.0)
+    factor = np.power(-1.0, n + 1) * scipy.special.gamma(n + 1.0)
     found = factor * _applied(special_gamma.zeta, scipy.special.beta, n + 1, x)
     return np.where(n == 0, scipy.special.digamma(x), found)
 
@@ -226,7 +226,7 @@ def factorial(n: Any, exact: Any = False) -> Any:
     _not_exact("factorial", exact)
     below = n < 0
     found = np.where(below, 0.0, scipy.special.gamma(np.where(below, 1.0, n) + 1.0))
-    return found if n._is_scalar() else cast(found, float)
+    return found if np.ndim(n) == 0 else found.astype(float)
 
 
 @stands_for(HOME)

@@ -44,8 +44,9 @@ def ranked(x: Any, sizes: Sequence[int], rank: int, inside: Any = None) -> Any:
     return np.sort(np.stack(found), axis=0)[rank]
 
 
-def correlated(x: Any, weights: Any) -> Any:
-    """The sums of x[i + j] weights[j] over j, for each i at which all of these are inside."""
+def correlated(x: Any, weights: Any, zeros: bool = False) -> Any:
+    """The sums of x[i + j] weights[j] over j, for each i at which all of these are inside; with the
+    terms of `zeros` among the weights, too, which matter where x is NaN or infinite."""
     if math.prod(weights.shape) <= MOST:
         terms = parts(x, weights.shape)
         places = np.ndindex(*weights.shape)
@@ -53,7 +54,7 @@ def correlated(x: Any, weights: Any) -> Any:
         kept = [
             w * part
             for part, w in zip(terms, (weights[place] for place in places), strict=True)
-            if not (plain and w == 0)
+            if zeros or not (plain and w == 0)
         ]
         return sum(kept[1:], kept[0]) if kept else 0.0 * terms[0]
     windows = np.lib.stride_tricks.sliding_window_view(as_tracer(x, weights), weights.shape)

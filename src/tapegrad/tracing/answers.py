@@ -231,6 +231,15 @@ def to_be_called(f: Any, args: Sequence[Any]) -> Any:
     return f if answer is None or not _is_meant(answer, args) else answer.by
 
 
+def as_called(f: Any) -> Callable[..., Any]:
+    """A function that the user passes, for ours to call as the user's code would."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return to_be_called(original_of(f), (*args, *kwargs.values()))(*args, **kwargs)
+
+    return called
+
+
 @functools.lru_cache(maxsize=1024)
 def _heights(code: CodeType) -> list[int] | None:
     return heights_of(code, dis.Bytecode(code))

@@ -86,7 +86,8 @@ class Given:
                         return False
                     if type(root) is MadeTracer:
                         return False
-                    key += (id(x._aval), root._ordered, value.strides, value.flags.num)
+                    key += (id(x._aval), id(root._aval), root._ordered)
+                    key += (value.strides, value.flags.num)
                     if x._version != root._version:
                         operand = value = None
                         key.append("stale")

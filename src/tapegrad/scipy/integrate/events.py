@@ -17,6 +17,7 @@ import numpy as np
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.optimize.roots import bracketed
 from tapegrad.scipy.outside import stopped
+from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.scan import scan
 
 NEVER = 2**62  # so often a terminal event happens before it ends the solution
@@ -137,7 +138,7 @@ def events_of(events: Any, args: tuple[Any, ...], start: float, y0: Any) -> Even
     for event in given:
 
         def g(t: Any, y: Any, event: Any = event) -> Any:
-            return event(t, y, *args)
+            return as_called(event)(t, y, *args)
 
         g.__name__ = getattr(event, "__name__", "event")
         terminal = getattr(event, "terminal", None)

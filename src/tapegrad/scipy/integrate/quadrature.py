@@ -16,11 +16,14 @@ from typing import Any
 
 import numpy as np
 import scipy.integrate as theirs
+from scipy import LowLevelCallable
 
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
+from tapegrad.scipy.integrate.jumps import has_jump
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly, with_args
 from tapegrad.scipy.outside import Constant, Outside, stopped
+from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.scan import scan
 from tapegrad.tracing.source import at_line
@@ -29,6 +32,12 @@ HOME = "scipy.integrate"
 WHY = (
     "no intervals were found in which the derivatives of the integrand can be integrated. "
     "Substitute, so that the integrand is smooth"
+)
+
+
+JUMPS = (
+    "the integrand jumps, where a traced value says, and the derivative by that isn't an integral. "
+    "Integrate from a limit to the jump, and from there to the other limit"
 )
 
 
@@ -178,11 +187,11 @@ def _gauss() -> tuple[list[float], list[float]]:
     return ((nodes + 1) / 2).tolist(), (weights / 2).tolist()
 
 
-def _result(outside: Outside, a: Any, b: Any) -> list[Any]:
+def _result(outside: Outside, a: Any, b: Any, why: dict[str, str]) -> list[Any]:
     """The integral, and what its error is taken for, which is a constant."""
     callback = outside.callbacks[0]
     if outside.state % 2:
-        value, _, _, error = outside.record(why=WHY)
+        value, _, _, error = outside.record(why=why["why"])
         return [value, stopped(error)]
     value, nodes, weights, error = outside.record(Constant(), visible=len(outside.values))
     total = _sum_of(callback, nodes, weights)
@@ -203,6 +212,15 @@ def quad(
     points: Any = None,
 ) -> Any:
     how = {"epsabs": epsabs, "epsrel": epsrel, "limit": limit, "points": points}
+    if isinstance(func, LowLevelCallable):
+        if is_traced((a, b, args, points)):
+            raise refusal(f"scipy.integrate.quad of a LowLevelCallable can't be traced{at_line()}")
+        return plainly(theirs.quad, func, a, b, args, full_output, **how)
+    if is_traced(points):
+        raise refusal(
+            f"scipy.integrate.quad(..., points) can't be traced{at_line()}. Add "
+            "integrals, from each of these points to the next one"
+        )
     ends = [float(example(x)) for x in (a, b)]
     start = _inside(*ends)
     callback = Callback(with_args(func, args), [start])
@@ -220,9 +238,13 @@ def quad(
         count, where = info["last"], Range(lower, upper)
         cut = where.within(np.stack([info["alist"][:count], info["blist"][:count]], 1))
         nodes, weights, done = mesh.of(where, cut, where.rule, fs[0], value)
-        return np.float64(value), nodes, weights, np.float64(error), ending(done, where.kind)
+        jumps = callback.may_jump and has_jump(where.integrand(fs[0]), cut)
+        why["why"] = JUMPS if jumps else WHY
+        ended = ending(done and not jumps, where.kind, jumps)
+        return np.float64(value), nodes, weights, np.float64(error), ended
 
-    value, error = _result(Outside("quad", solver, [callback], [a, b]), a, b)
+    why: dict[str, str] = {}
+    value, error = _result(Outside("quad", solver, [callback], [a, b]), a, b, why)
     return np.reshape(value, ())[()], error
 
 
@@ -274,10 +296,15 @@ def quad_vec(
         if all(where.kind):  # from -1 to 1: both sides
             ends = np.unique(np.abs(ends), axis=0)
             ends = np.unique(ends).repeat(2)[1:-1].reshape(-1, 2)
-        nodes, weights, done = mesh.of(where, where.within(ends), name, fs[0], value)
-        return value, nodes, weights, np.float64(error), ending(done, where.kind)
+        cut = where.within(ends)
+        nodes, weights, done = mesh.of(where, cut, name, fs[0], value)
+        jumps = callback.may_jump and has_jump(where.integrand(fs[0]), cut)
+        why["why"] = JUMPS if jumps else WHY
+        ended = ending(done and not jumps, where.kind, jumps)
+        return value, nodes, weights, np.float64(error), ended
 
-    return tuple(_result(Outside("quad_vec", solver, [callback], [a, b]), a, b))
+    why: dict[str, str] = {}
+    return tuple(_result(Outside("quad_vec", solver, [callback], [a, b]), a, b, why))
 
 
 @stands_for(HOME, callbacks=True, lists="args")
@@ -292,5 +319,5 @@ def fixed_quad(func: Any, a: Any, b: Any, args: Any = (), n: Any = 5) -> Any:
         plainly(theirs.fixed_quad, func, a, b, args, n)
     y = (b - a) * (np.real(x) + 1) / 2.0 + a
     with observed():
-        values = func(y, *args)
+        values = as_called(func)(y, *args)
     return (b - a) / 2.0 * np.sum(w * values, axis=-1), None

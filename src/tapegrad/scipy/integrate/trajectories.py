@@ -17,10 +17,12 @@ from scipy.integrate._ivp.ivp import OdeResult
 from tapegrad.errors import UnsupportedError
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
+from tapegrad.scipy.integrate import jumps
 from tapegrad.scipy.integrate.events import Events, Happened, events_of
 from tapegrad.scipy.integrate.rungekutta import METHODS, Method
 from tapegrad.scipy.optimize.roots import ending, example, needs, plainly
 from tapegrad.scipy.outside import Constant, Outside, stopped
+from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -56,7 +58,7 @@ def solve_ivp(
     further = tuple(args or ())
 
     def slope(t: Any, y: Any) -> Any:
-        return fun(t, y, *further)
+        return as_called(fun)(t, y, *further)
 
     slope.__name__ = getattr(fun, "__name__", "fun")
     start, end = t_span
@@ -147,7 +149,7 @@ def _explicit(
     ends, count, tried, done, ended = made.chosen(start, y0, end, events)
     _hold(done, True, "whether there are more steps than there is room for")
     _hold(ended, plain.status == 1, "whether an event ends the solution")
-    steps = made.taken(start, y0, end, ends)
+    steps = _taken(made, callback, start, y0, end, ends)
     told = {k: plain[k] for k in ("status", "message", "success", "njev", "nlu")}
     told |= {"sol": None, "t_events": None, "y_events": None}
     if t_eval is not None and events is None and not dense:
@@ -189,6 +191,14 @@ def _of_events(method: Method, steps: Any, count: int, happened: Happened) -> di
     times = [np.stack(ts) if ts else np.zeros(0) for ts in happened.times]
     values = [method.between(steps, ts, count - 1) if ts.size else np.zeros(0) for ts in times]
     return {"t_events": times, "y_events": values}
+
+
+def _taken(method: Method, callback: Callback, start: Any, y0: Any, end: Any, ends: Any) -> Any:
+    """Steps, which have no derivatives where the right-hand side jumps."""
+    steps = method.taken(start, y0, end, ends)
+    if not jumps.along(callback, stopped(steps[0]), stopped(steps[3])):
+        return steps
+    return tuple(jumps.barred(x) if isinstance(x, Tracer) else x for x in steps)
 
 
 def _method(callback: Callback, given: Any, count: int, options: Any) -> Method:
@@ -251,7 +261,7 @@ def _fine(callback: Callback, start: Any, end: Any, y0: Any, times: Any) -> Any:
     made = _method(callback, given, len(plain.t) - 1, {})
     ends, _, _, done, _ = made.chosen(start, y0, end)
     _hold(done, True, "whether there are more steps than there is room for")
-    steps = made.taken(start, y0, end, ends)
+    steps = _taken(made, callback, start, y0, end, ends)
     return made.between(steps, times, made.room - 1)
 
 
@@ -275,7 +285,7 @@ def odeint(
     further = args if isinstance(args, tuple) else (args,)
 
     def slope(t: Any, y: Any) -> Any:
-        return func(t, y, *further) if tfirst else func(y, t, *further)
+        return as_called(func)(*((t, y) if tfirst else (y, t)), *further)
 
     slope.__name__ = getattr(func, "__name__", "func")
     first = np.atleast_1d(example(y0))

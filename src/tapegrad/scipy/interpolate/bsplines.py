@@ -51,7 +51,7 @@ class Basis(Interpolant):
                 left, right = t[place - k + j], t[place + 1 + j - r]
                 alpha = after((flat - left) / (right - left), ndim)
                 d[j] = (1 - alpha) * d[j - 1] + alpha * d[j]
-        y = d[k]
+        y = d[k] if k else np.where(after(np.isnan(flat), ndim), np.nan, d[k])
         if not extrapolate:
             out = np.logical_or(flat < first, flat > last)
             y = np.where(after(out, ndim), np.nan, y)

@@ -16,6 +16,7 @@ from tapegrad.scipy.outside import stopped
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.source import at_line
 
+_NEXT_TO = ("previous", "next")
 ORDERS = {"zero": 0, "slinear": 1, "quadratic": 2, "cubic": 3}
 
 
@@ -26,7 +27,9 @@ class Between(Interpolant):
         self, x: Any, y: Any, kind: Any, axis: int, bounds_error: Any, fill_value: Any
     ) -> None:
         """Values `y` along their first axis, which is that of sorted x."""
-        self.x, self.y, self.axis = x, y, axis
+        self.x, self.y, self.axis = x, floats(y), axis
+        self.dtype = y.dtype  # of what is one of them
+        y = self.y
         kind = ORDERS.get(kind, kind)
         self.spline = None
         if isinstance(kind, (int, np.integer)):
@@ -59,7 +62,8 @@ class Between(Interpolant):
             y = np.where(after(below, np.ndim(y)), np.nan, y)
         elif self.extrapolates and self.kind == "next":
             y = np.where(after(above, np.ndim(y)), np.nan, y)
-        return self.placed(y, t)
+        narrow = self.dtype == np.float32 and self.kind in ("nearest", "nearest-up", *_NEXT_TO)
+        return self.placed(y.astype(np.float32) if narrow else y, t)
 
     def _inside(self, t: Any) -> Any:
         if self.spline is not None:
@@ -84,7 +88,7 @@ class Between(Interpolant):
 def between(
     x: Any, y: Any, kind: Any, axis: int, bounds_error: Any, fill_value: Any, is_sorted: bool
 ) -> Between:
-    x, y = floats(x), floats(y)
+    x, y = floats(x), as_operand(y) if is_traced(y) else np.asarray(y)
     axis %= np.ndim(y)
     y = np.moveaxis(y, axis, 0) if axis else y
     if not is_sorted:

@@ -21,9 +21,14 @@ from tapegrad.tracing.source import at_line
 
 def floats(x: Any) -> Any:
     """An argument as an array of floats."""
-    if not is_traced(x):
+    if not is_traced(x) and not np.iscomplexobj(x):
         return np.asarray(x, float)
     x = as_operand(x)
+    if x.dtype.kind == "c":  # as floats they would lose their imaginary parts
+        raise refusal(
+            f"interpolation of complex numbers can't be traced{at_line()}. Use z.real and z.imag, "
+            "with an interpolant of each"
+        )
     return x if x.dtype == np.float64 else x.astype(float)
 
 

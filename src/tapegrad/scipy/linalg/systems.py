@@ -372,6 +372,11 @@ def lstsq(
     """The shortest x that minimises |b - a x|, |b - a x|^2 of a matrix of full rank that is taller
     than wide, the rank, and the singular values."""
     a, b = checked(check_finite, a, b)
+    if a.ndim > 2 or b.ndim > 2:
+        raise refusal(
+            f"scipy.linalg.lstsq of stacks can't be traced{at_line()}. Use it in a loop over them, "
+            "or scipy.linalg.pinv(a) @ b"
+        )
     if a.ndim != 2 or b.ndim not in (1, 2) or a.shape[0] != b.shape[0]:
         raise ValueError(f"shapes of a {a.shape} and b {b.shape} are incompatible")
     if lapack_driver not in (None, "gelsd", "gelsy", "gelss"):

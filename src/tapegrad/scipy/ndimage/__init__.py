@@ -38,6 +38,8 @@ def _extended(x: Any, sizes: Any, axes: Any, origins: Any, mode: int, fill: Any)
     around = [(0, 0)] * x.ndim
     for axis, size, origin in zip(axes, sizes, origins, strict=True):
         around[axis] = _around(size, origin)
+    if 0 in x.shape:  # so no window has an element
+        return np.zeros([n + sum(more) for n, more in zip(x.shape, around, strict=True)])
     return padded(x, around, _MODES[mode], fill)
 
 
@@ -51,7 +53,7 @@ def _correlate1d(
     """The sums of x[i + j - size // 2 - origin] weights[j] along an axis."""
     wide = _extended(x, [weights.size], [axis], [origin], mode, cval)
     shape = _window(weights.size, axis, x.ndim)
-    output[...] = correlated(wide, np.reshape(weights, shape))
+    output[...] = correlated(wide, np.reshape(weights, shape), zeros=True)
 
 
 def _correlate(x: Any, weights: Any, output: Any, mode: int, cval: Any, origins: Any) -> None:

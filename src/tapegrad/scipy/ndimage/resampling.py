@@ -134,6 +134,19 @@ def _interpolated(c: Any, points: list[Any], order: int, mode: int, cval: Any, p
     return total if mode != CONSTANT else np.where(inside, total, cval)
 
 
+def _mapped(matrix: Any, shift: Any, shape: tuple[int, ...]) -> list[Any]:
+    """The products of a matrix and an array's indices, with a shift, added up as SciPy does it:
+    what lies at an edge is inside or outside by a rounding."""
+    found = []
+    for k in range(np.shape(matrix)[0]):
+        row = 0.0 if shift is None else shift[k]
+        for axis, n in enumerate(shape):
+            index = np.reshape(np.arange(n, dtype=float), [-1] + [1] * (len(shape) - 1 - axis))
+            row = row + index * matrix[k, axis]
+        found.append(row)
+    return found
+
+
 def geometric_transform(
     x: Any,
     mapping: Any,
@@ -152,9 +165,7 @@ def geometric_transform(
     if mapping is not None:
         raise NotImplementedError
     if coordinates is None:
-        grid = np.indices(output.shape, dtype=float)
-        rows = np.tensordot(matrix, grid, 1)
-        coordinates = rows if shift is None else rows + np.reshape(shift, (-1, *[1] * output.ndim))
+        coordinates = _mapped(matrix, shift, output.shape)
     points = [coordinates[k] for k in range(x.ndim)]
     output[...] = _interpolated(x, points, order, mode, cval, pads)
 

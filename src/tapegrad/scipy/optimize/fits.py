@@ -17,8 +17,18 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, refusal, stands_for
 from tapegrad.scipy.optimize.minima import Bounded, stationary
-from tapegrad.scipy.optimize.roots import WHY, Result, ending, example, needs, plainly
+from tapegrad.scipy.optimize.roots import (
+    WHY,
+    Result,
+    ending,
+    example,
+    needs,
+    number_of,
+    plainly,
+    told_by,
+)
 from tapegrad.scipy.outside import Equations, Outside
+from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.operands import as_operand
 from tapegrad.tracing.source import at_line
 
@@ -64,7 +74,7 @@ def least_squares(
 
     def bound(f: Any) -> Any:
         def called(x: Any) -> Any:
-            return f(x, *args, **(kwargs or {}))
+            return as_called(f)(x, *args, **(kwargs or {}))
 
         called.__name__ = getattr(f, "__name__", type(f).__name__)
         return called
@@ -98,8 +108,8 @@ def least_squares(
         facts["told"] = {k: r[k] for k in ("success", "status", "message")}
         counts = np.int64(r.nfev), np.int64(r.njev or 0)
         side = r.active_mask.astype(np.int64)
-        ended = ending(r.success, *facts["told"].values())
-        return r.x, side, r.fun, np.float64(r.cost), *counts, ended
+        told = number_of(facts["told"])
+        return r.x, side, r.fun, np.float64(r.cost), *counts, told, ending(r.success)
 
     outside = Outside("least_squares", solver, callbacks, [x0], limits.given, at=(0,))
     told = dict(facts["told"])
@@ -115,10 +125,11 @@ def least_squares(
 
     found = outside.state % 2 == 0
     rule = outside.rule(write, further=1) if found else None
-    x, side, _, _, nfev, njev = outside.record(rule, "" if found else WHY)
+    x, side, _, _, nfev, njev, number = outside.record(rule, "" if found else WHY)
     value = outside.value(0, x, np.reshape(outside.values[2], callbacks[0].shape))
     value = np.reshape(value, (-1,)) if np.ndim(value) != 1 else value
     return Result(
+        told_by(number),
         x=x,
         fun=value,
         cost=_cost(value, loss, f_scale),
@@ -168,9 +179,9 @@ def curve_fit(
     how |= {"check_finite": check_finite, **kwargs}
     slopes = [jac] if callable(jac) else []
     if p0 is None:
-        count = len(inspect.getfullargspec(f).args) - 1
-        count -= inspect.ismethod(f)
-        start = np.ones(count)
+        kinds = [x.kind for x in inspect.signature(f).parameters.values()]
+        by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        start = np.ones(sum(kind in by_place for kind in kinds) - 1)
         if isinstance(bounds, theirs.Bounds) or np.any(np.isfinite(np.hstack(bounds))):
             raise refusal(
                 f"scipy.optimize.curve_fit(..., bounds=...) can't be traced without p0{at_line()}. "
@@ -182,7 +193,7 @@ def curve_fit(
 
     def of(g: Any) -> Any:
         def called(p: Any) -> Any:
-            return g(at, *p)
+            return as_called(g)(at, *p)
 
         called.__name__ = getattr(g, "__name__", type(g).__name__)
         return called

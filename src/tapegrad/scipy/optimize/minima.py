@@ -15,8 +15,20 @@ from tapegrad.ir.tape import Literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.scipy.callbacks import Callback
 from tapegrad.scipy.declaring import is_traced, stands_for
-from tapegrad.scipy.optimize.roots import WHY, Result, ending, example, needs, plainly, with_args
+from tapegrad.scipy.optimize.roots import (
+    WHY,
+    Result,
+    as_tuple,
+    ending,
+    example,
+    needs,
+    number_of,
+    plainly,
+    told_by,
+    with_args,
+)
 from tapegrad.scipy.outside import Equations, Outside
+from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.frontend.operands import as_operand
 
 HOME = "scipy.optimize"
@@ -101,7 +113,7 @@ def minimize(
     if callable(hessp):
 
         def product(x: Any, p: Any) -> Any:
-            return hessp(x, p, *(args if isinstance(args, tuple) else (args,)))
+            return as_called(hessp)(x, p, *as_tuple(args))
 
         callbacks.append(Callback(product, [start, start]))
     limits = Bounded(bounds, start.shape)
@@ -124,16 +136,16 @@ def minimize(
         facts["certain"] = certain
         found = r.success or r.get("status") == LOSS
         counts = [np.int64(r.get(k, 0)) for k in ("nit", "nfev", "njev")]
-        ended = ending(found and certain, certain, *facts["told"].values())
-        return x, side, np.float64(r.fun), *counts, ended
+        told = np.int64(r.success), number_of(facts["told"])
+        return x, side, np.float64(r.fun), *counts, *told, ending(found and certain, certain)
 
     outside = Outside("minimize", solver, callbacks, [x0], limits.given, at=(0,))
     x, counts = _recorded(outside, bool(limits.given), facts["certain"])
     value = outside.value(0, x, np.reshape(outside.values[2], outside.callbacks[0].shape))
     names = ("nit", "nfev", "njev")
-    return Result(
-        x=x, fun=_scalar(value), **dict(zip(names, counts[1:], strict=True)), **facts["told"]
-    )
+    *counts, success, number = counts[1:]
+    told = dict(zip(names, counts, strict=True)) | facts["told"]
+    return Result({"success": success, **told_by(number)}, x=x, fun=_scalar(value), **told)
 
 
 def _scalar(x: Any) -> Any:
@@ -179,10 +191,13 @@ def minimize_scalar(
         facts["certain"] = certain
         facts["told"] = {k: r[k] for k in ("success", "status", "message") if k in r}
         counts = [np.int64(r.get(k, 0)) for k in ("nit", "nfev")]
-        ended = ending(r.success and certain, certain, facts["told"].get("status"))
-        return np.float64(r.x), np.int64(0), np.float64(np.reshape(r.fun, ())), *counts, ended
+        ended = ending(r.success and certain, certain)
+        value, told = np.float64(np.reshape(r.fun, ())), number_of(facts["told"])
+        return np.float64(r.x), np.int64(0), value, *counts, told, ended
 
     outside = Outside("minimize_scalar", solver, [callback], lead, at=(0,))
     x, counts = _recorded(outside, False, facts["certain"])
     value = outside.value(0, x, np.reshape(outside.values[2], callback.shape))
-    return Result(x=x, fun=_scalar(value), nit=counts[1], nfev=counts[2], **facts["told"])
+    _, nit, nfev, number = counts
+    told = facts["told"]
+    return Result(told_by(number), x=x, fun=_scalar(value), nit=nit, nfev=nfev, **told)

@@ -14,9 +14,10 @@ import numpy as np
 import scipy.optimize as theirs
 
 from tapegrad.primitives import elementwise as ew
-from tapegrad.scipy.callbacks import Callback, values_of
+from tapegrad.scipy.callbacks import Callback, plain_floats, values_of
 from tapegrad.scipy.declaring import Carrier, is_traced, refusal, stands_for
 from tapegrad.scipy.outside import Outside
+from tapegrad.tracing.answers import as_called
 from tapegrad.tracing.observe.observer import observed
 from tapegrad.tracing.source import at_line
 
@@ -24,8 +25,44 @@ HOME = "scipy.optimize"
 WHY = "it hasn't converged, so it isn't known what its result is near to"
 
 
+_LEFT_OUT = ("jac", "hess", "hess_inv", "grad", "optimality", "nit", "nfev", "njev", "nhev")
+
+
 class Result(theirs.OptimizeResult, Carrier):
-    """A result with traced values."""
+    """A result with traced values. Which of several tests a solver has passed last hangs on
+    roundings: a call at which it is another one takes the same path, unless the program asks."""
+
+    def __init__(self, told: Any, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.__dict__["_told"] = told  # by key traced numbers that decide what is told there
+
+    def __getitem__(self, key: str) -> Any:
+        if key in self._told:
+            int(self._told[key])  # a guard
+        if key not in self:
+            raise KeyError(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        known = super().__contains__(key)
+        if not known and key in _LEFT_OUT:
+            raise refusal(f"{key} of what a solver of SciPy's finds can't be traced{at_line()}")
+        return known
+
+    def __iter__(self) -> Any:
+        return iter(self.keys())
+
+    def get(self, key: str, default: Any = None) -> Any:
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def values(self) -> Any:
+        return [self[key] for key in self]
+
+    def items(self) -> Any:
+        return [(key, self[key]) for key in self]
 
 
 class RootResult(theirs.RootResults, Carrier):
@@ -40,16 +77,25 @@ def ending(done: bool, *facts: Any) -> int:
     return 2 * zlib.crc32(repr(facts).encode()) + (not done)
 
 
+def number_of(facts: Any) -> Any:
+    """A number for what a solver tells."""
+    return np.int64(ending(True, *facts.values()))
+
+
+def told_by(number: Any) -> dict[str, Any]:
+    return {"status": number, "message": number}
+
+
 def as_tuple(args: Any) -> tuple[Any, ...]:
     return args if isinstance(args, tuple) else (args,)
 
 
 def with_args(f: Any, args: Any) -> Any:
     """The function of its first argument alone."""
-    args = as_tuple(args)
+    args, f_ = as_tuple(args), as_called(f)
 
     def called(x: Any) -> Any:
-        return f(x, *args)
+        return f_(x, *args)
 
     called.__name__ = getattr(f, "__name__", type(f).__name__)
     return called
@@ -63,7 +109,7 @@ def plainly(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def example(x: Any, flat: bool = False) -> Any:
     """The plain value that a solver starts from, as floats."""
-    value = np.array(values_of([x if is_traced(x) else np.asarray(x)[()]])[0], float)
+    value = plain_floats(values_of([x if is_traced(x) else np.asarray(x)[()]])[0])
     return value.flatten() if flat else value[()]
 
 
@@ -321,10 +367,10 @@ def root(
         r = theirs.root(fs[0], values[0], jac=slope, **how)
         facts.update({k: r[k] for k in ("success", "status", "message", "method") if k in r})
         counts = [np.int64(r.get(k, 0)) for k in ("nfev", "nit")]
-        return r.x, r.fun, *counts, ending(r.success, *facts.values())
+        return r.x, r.fun, *counts, number_of(facts), ending(r.success)
 
     outside = Outside("root", solver, callbacks, [x0], at=(0,))
     told = dict(facts)
-    x, _, *counts = solved(outside, _zero)
+    x, _, *counts, number = solved(outside, _zero)
     value = outside.value(0, x, outside.values[1])
-    return Result(x=x, fun=value, nfev=counts[0], **told)
+    return Result(told_by(number), x=x, fun=value, nfev=counts[0], **told)

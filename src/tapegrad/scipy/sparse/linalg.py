@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.sparse import linalg as solvers
 
 from tapegrad.primitives.elementwise import stop_gradient
-from tapegrad.primitives.sparse import ExpmProduct, Iterated, Solve
+from tapegrad.primitives.sparse import ExpmProduct, Iterated, Solve, Unfinished
 from tapegrad.scipy.declaring import any_traced, refusal, stands_for
 from tapegrad.scipy.sparse.making import of_dense
 from tapegrad.scipy.sparse.matrices import Held, Sparse, as_sparse
@@ -52,14 +52,15 @@ def _matrix(A: Any, *others: Any) -> Sparse:
     return found
 
 
-def _operands(A: Sparse, b: Any) -> tuple[list[Any], Any]:
-    """What a system is solved with: elements, pattern, and columns; and whether `b` is one."""
+def _operands(A: Sparse, b: Any, *others: Any) -> tuple[list[Any], Any]:
+    """What a system is solved with: elements, pattern, and columns; and whether `b` is one. The
+    trace is that of these or of the others."""
     if isinstance(b, Sparse) or sparse.issparse(b):
         raise refusal(
             f"a sparse right side isn't supported with traced values{at_line()}. Use an array"
         )
     b = np.asarray(b) if isinstance(b, (list, tuple)) else b
-    elements, indices, starts = A.on_tape(b)
+    elements, indices, starts = A.on_tape(b, *others)
     b = as_tracer(b, elements)
     if b.ndim not in (1, 2) or b.shape[0] != A.shape[0]:
         raise ValueError(f"matrix - rhs dimension mismatch ({A.shape} - {b.shape})")
@@ -115,6 +116,14 @@ class Factored:
     def __init__(self, A: Sparse) -> None:
         self.A, self.shape = A, A.shape
 
+    def __getattr__(self, name: str) -> Any:
+        if name not in vars(solvers.SuperLU):
+            raise AttributeError(f"'SuperLU' object has no attribute {name!r}")
+        raise refusal(
+            f"{name} of the factors that splu finds of traced elements isn't supported{at_line()}. "
+            "Use their solve, or scipy.linalg.lu of A.toarray()"
+        )
+
     def solve(self, rhs: Any, trans: Any = "N") -> Any:
         return _solved(self.A, rhs, trans in ("T", "H"), trans == "H")
 
@@ -165,8 +174,8 @@ def _declare_iteration(name: str) -> None:
         chosen = tuple(
             sorted((k, v) for k, v in settings.items() if v is not None and k in _SETTINGS.split())
         )
-        A = _matrix(A, b)
-        operands, _ = _operands(A, b)
+        A = _matrix(A, b, x0)
+        operands, _ = _operands(A, b, x0)
         if operands[3].shape[1] != 1:
             raise ValueError("right hand side is one vector")
         first = np.zeros_like(operands[3])
@@ -179,7 +188,8 @@ def _declare_iteration(name: str) -> None:
                 f"{at_line()}. Use spsolve"
             )
         x, info = Iterated(A.held_shape, A.turned, name, chosen)(*operands, first)
-        return x[:, 0], info[0]
+        x, info = x[:, 0], info[0]
+        return (Unfinished(name)(x) if info != 0 else x), info
 
     own = [inspect.Parameter(p, inspect.Parameter.POSITIONAL_OR_KEYWORD) for p in ("A", "b")]
     rest = [known[p] for p in known if p not in ("A", "b")]
@@ -208,5 +218,11 @@ def expm_multiply(A: Any, B: Any, traceA: Any = None) -> Any:
 
 @stands_for(HOME)
 def norm(x: Any, ord: Any = None, axis: Any = None) -> Any:
-    """A norm of a matrix, as that of the array that it stands for."""
+    """A norm of a matrix, as that of the array that it stands for; but for negative orders,
+    for which SciPy takes the stored elements alone."""
+    if (axis is not None and ord in (-1, -2)) or (isinstance(ord, float) and -np.inf < ord < 0):
+        raise refusal(
+            f"scipy.sparse.linalg.norm(..., ord={ord}) can't be traced{at_line()}. Use the "
+            "elements, x.data"
+        )
     return np.linalg.norm(x.toarray(), ord, axis)

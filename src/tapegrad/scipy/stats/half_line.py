@@ -404,6 +404,7 @@ law(
         np.log(a) + np.log(c) + sc.xlogy(a - 1.0, -np.expm1(-(x**c))) - x**c + sc.xlogy(c - 1.0, x)
     ),
     cdf=lambda x, a, c: (-np.expm1(-(x**c))) ** a,
+    sf=lambda x, a, c: -np.expm1(sc.xlog1py(a, -np.exp(-(x**c)))),
     ppf=lambda q, a, c: (-np.log1p(-(q ** (1.0 / a)))) ** (1.0 / c),
 )
 law(

@@ -66,6 +66,14 @@ def _t_var(df: Any) -> Any:
     return where(df > 1, above, np.nan)
 
 
+def _t_cdf(x: Any, df: Any) -> Any:
+    return where(df == np.inf, sc.ndtr(x), sc.stdtr(_finite(df), x))
+
+
+def _t_ppf(q: Any, df: Any) -> Any:
+    return where(df == np.inf, sc.ndtri(q), sc.stdtrit(_finite(df), q))
+
+
 def _t_entropy(df: Any) -> Any:
     small, large = where(df >= 100, 1.0, df), where(df >= 100, df, 100.0)
     half, half1 = small / 2, (small + 1) / 2
@@ -79,10 +87,10 @@ def _t_entropy(df: Any) -> Any:
 law(
     "t",
     logpdf=_t_logpdf,
-    cdf=lambda x, df: sc.stdtr(df, x),
-    sf=lambda x, df: sc.stdtr(df, -x),
-    ppf=lambda q, df: sc.stdtrit(df, q),
-    isf=lambda q, df: -sc.stdtrit(df, q),
+    cdf=lambda x, df: _t_cdf(x, df),
+    sf=lambda x, df: _t_cdf(-x, df),
+    ppf=lambda q, df: _t_ppf(q, df),
+    isf=lambda q, df: -_t_ppf(q, df),
     mean=lambda df: where(df > 1, 0.0, np.inf),
     var=_t_var,
     entropy=_t_entropy,
@@ -135,7 +143,7 @@ law(
 
 
 def _laplace_cdf(x: Any) -> Any:
-    tail = 0.5 * np.exp(-np.abs(x))
+    tail = 0.5 * np.exp(where(x > 0, -x, x))  # which has a slope at 0, unlike -abs(x)
     return where(x > 0, 1.0 - tail, tail)
 
 
@@ -146,7 +154,7 @@ def _laplace_ppf(q: Any) -> Any:
 
 
 def _logistic_logpdf(x: Any) -> Any:
-    y = -np.abs(x)
+    y = where(x > 0, -x, x)
     return y - 2.0 * np.log1p(np.exp(y))
 
 
@@ -166,12 +174,21 @@ law(
     entropy=lambda: 2.0,
     rvs=lambda rng, size: rng.logistic(size=size),
 )
+
+
+def _capped_exp(x: Any) -> Any:
+    """exp(x), to be taken by what has reached its limit long before that overflows: the slope is 0
+    there, and not a product of 0 and infinity."""
+    return np.exp(where(both(x > 700.0, x < np.inf), 700.0, x))
+
+
 law(
     "gumbel_r",
     logpdf=lambda x: -x - np.exp(-x),
-    cdf=lambda x: np.exp(-np.exp(-x)),
+    pdf=lambda x: np.exp(-x - _capped_exp(-x)),
+    cdf=lambda x: np.exp(-_capped_exp(-x)),
     logcdf=lambda x: -np.exp(-x),
-    sf=lambda x: -np.expm1(-np.exp(-x)),
+    sf=lambda x: -np.expm1(-_capped_exp(-x)),
     ppf=lambda q: -np.log(-np.log(q)),
     isf=lambda q: -np.log(-np.log1p(-q)),
     mean=lambda: EULER,
@@ -182,8 +199,9 @@ law(
 law(
     "gumbel_l",
     logpdf=lambda x: x - np.exp(x),
-    cdf=lambda x: -np.expm1(-np.exp(x)),
-    sf=lambda x: np.exp(-np.exp(x)),
+    pdf=lambda x: np.exp(x - _capped_exp(x)),
+    cdf=lambda x: -np.expm1(-_capped_exp(x)),
+    sf=lambda x: np.exp(-_capped_exp(x)),
     logsf=lambda x: -np.exp(x),
     ppf=lambda q: np.log(-np.log1p(-q)),
     isf=lambda q: np.log(-np.log(q)),
@@ -195,9 +213,9 @@ law(
 law(
     "hypsecant",
     logpdf=lambda x: LOG_2 - LOG_PI - np.logaddexp(x, -x),
-    pdf=lambda x: 1.0 / (np.pi * np.cosh(x)),
-    cdf=lambda x: 2.0 / np.pi * np.arctan(np.exp(x)),
-    sf=lambda x: 2.0 / np.pi * np.arctan(np.exp(-x)),
+    pdf=lambda x: where(np.abs(x) > 710, 0.0, 1.0 / (np.pi * np.cosh(np.clip(x, -710, 710)))),
+    cdf=lambda x: 2.0 / np.pi * np.arctan(_capped_exp(x)),
+    sf=lambda x: 2.0 / np.pi * np.arctan(_capped_exp(-x)),
     ppf=lambda q: np.log(np.tan(np.pi * q / 2.0)),
     isf=lambda q: -np.log(np.tan(np.pi * q / 2.0)),
     mean=lambda: 0.0,
@@ -209,6 +227,7 @@ law(
 law(
     "moyal",
     logpdf=lambda x: -0.5 * (x + np.exp(-x)) - LOG_2PI / 2,
+    pdf=lambda x: np.exp(-0.5 * (x + _capped_exp(-x)) - LOG_2PI / 2),
     cdf=lambda x: sc.erfc(np.exp(-0.5 * x) / SQRT_2),
     sf=lambda x: sc.erf(np.exp(-0.5 * x) / SQRT_2),
     ppf=lambda q: -np.log(2 * sc.erfcinv(q) ** 2),
@@ -222,7 +241,7 @@ law(
 
 def _genlogistic_logpdf(x: Any, c: Any) -> Any:
     """log(c) - x - (c + 1) log(1 + exp(-x)), where exp doesn't overflow."""
-    size = np.abs(x)
+    size = where(x < 0, -x, x)
     return np.log(c) - where(x < 0, c, 1.0) * size - (c + 1) * np.log1p(np.exp(-size))
 
 
@@ -251,8 +270,12 @@ law(
 
 
 def _gennorm_cdf(x: Any, b: Any) -> Any:
-    c = 0.5 * np.sign(x)
-    return 0.5 + c - c * sc.gammaincc(1.0 / b, np.abs(x) ** b)
+    size = np.abs(x)
+    middle = size**b < 1e-17  # where it is a straight line
+    power = where(middle, 1.0, size) ** b
+    tail = 0.5 * sc.gammaincc(1.0 / b, power)
+    line = 0.5 + 0.5 * b * x / sc.gamma(1.0 / b)
+    return where(middle, line, where(x > 0, 1.0 - tail, tail))
 
 
 def _gennorm_ppf(q: Any, b: Any) -> Any:
@@ -260,12 +283,31 @@ def _gennorm_ppf(q: Any, b: Any) -> Any:
     return c * sc.gammainccinv(1.0 / b, 1.0 + c - 2.0 * c * q) ** (1.0 / b)
 
 
+# 2 T(h, a) of Owen's, for h > 0, goes from 0 to the normal tail Q(h) as a grows; what it lacks is
+# the integral of exp(-h^2 (1 + s^2) / 2) / (1 + s^2) over s > a, by pi. With s = a + v / (a h^2)
+# that is one of exp(-v) and of what is smooth.
+_NODES, _WEIGHTS = np.polynomial.laguerre.laggauss(48)
+
+
+def _skewnorm_cdf(x: Any, a: Any) -> Any:
+    """ndtr(x) - 2 T(x, a), of which far out on the thin side nothing would be left."""
+    thin = both(x < 0, a > 0, -x * a > 4.0)
+    h, slope = where(thin, -x, 1.0), where(thin, a, 5.0)
+    rate = slope * h * h
+    v = _NODES.reshape((-1,) + (1,) * np.ndim(rate))
+    s = slope + v / rate
+    weights = _WEIGHTS.reshape(v.shape)
+    rest = np.sum(weights * np.exp(-0.5 * v * v / (rate * slope)) / (1 + s * s), axis=0)
+    tail = np.exp(-0.5 * h * h * (1 + slope * slope)) * rest / (np.pi * rate)
+    return where(thin, tail, sc.ndtr(x) - 2 * sc.owens_t(x, a))
+
+
 law(
     "skewnorm",
     logpdf=lambda x, a: LOG_2 + norm_logpdf(x) + sc.log_ndtr(a * x),
     pdf=lambda x, a: 2.0 * norm_pdf(x) * sc.ndtr(a * x),
-    cdf=lambda x, a: sc.ndtr(x) - 2 * sc.owens_t(x, a),
-    sf=lambda x, a: sc.ndtr(-x) + 2 * sc.owens_t(x, a),
+    cdf=_skewnorm_cdf,
+    sf=lambda x, a: _skewnorm_cdf(-x, -a),
     valid=lambda a: both(np.isfinite(a)),
     finite=True,
     mean=lambda a: _skewness_of(a),
@@ -309,11 +351,22 @@ def _loggamma_entropy(c: Any) -> Any:
     return where(c >= 45, 0.5 * (LOG_2PI + 1) + 0.5 * np.log(r) + series, regular)
 
 
+def _loggamma_tail(x: Any, c: Any, upper: bool) -> Any:
+    """An incomplete gamma function at exp(x); its leading term where that would underflow."""
+    low = x < -700
+    leading = np.exp(c * where(low, x, -700.0) - sc.gammaln(c + 1))
+    y = _capped_exp(where(low, 0.0, x))
+    if upper:
+        return where(low, 1.0 - leading, sc.gammaincc(c, y))
+    return where(low, leading, sc.gammainc(c, y))
+
+
 law(
     "loggamma",
     logpdf=lambda x, c: c * x - np.exp(x) - sc.gammaln(c),
-    cdf=lambda x, c: sc.gammainc(c, np.exp(x)),
-    sf=lambda x, c: sc.gammaincc(c, np.exp(x)),
+    pdf=lambda x, c: np.exp(c * x - _capped_exp(x) - sc.gammaln(c)),
+    cdf=lambda x, c: _loggamma_tail(x, c, upper=False),
+    sf=lambda x, c: _loggamma_tail(x, c, upper=True),
     ppf=lambda q, c: np.log(sc.gammaincinv(c, q)),
     isf=lambda q, c: np.log(sc.gammainccinv(c, q)),
     mean=lambda c: sc.digamma(c),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,12 @@ import scipy.special as sc
 from scipy import stats
 from scipy.stats import _stats_py as theirs_of
 
-from tapegrad.scipy.borrowing import borrow
-from tapegrad.scipy.declaring import answering, any_traced, refusal, stands_for
+from tapegrad.scipy.borrowing import borrow, kernels
+from tapegrad.scipy.declaring import answering, any_traced, is_traced, refusal, stands_for
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend import borrowing
+from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
@@ -30,6 +32,17 @@ HOME = "scipy.stats"
 borrow(
     HOME, "zscore zmap gzscore gstd describe quantile expectile yeojohnson_llf ttest_ind_from_stats"
 )
+
+
+def _yeojohnson(x: Any, lmbda: Any, xp: Any = None) -> Any:
+    """Box and Cox's transform of 1 + |x|, to the power 2 - lambda below 0. SciPy has branches at
+    lambda = 0 and 2, which have no derivative in it."""
+    above = x >= 0
+    up, down = np.where(above, x, 0.0), np.where(above, 0.0, -x)
+    return np.where(above, sc.boxcox1p(up, lmbda), -sc.boxcox1p(down, 2.0 - lmbda))
+
+
+kernels("scipy.stats._morestats", {"_yeojohnson_transform": _yeojohnson})
 
 _REDUCED = {
     1: "gmean hmean pmean tmean tvar tstd tmin tmax tsem sem skew kurtosis moment kstat trim_mean "
@@ -57,6 +70,16 @@ def _restored(found: Any, ndim: int, axis: Any) -> Any:
     return np.expand_dims(found, axes)
 
 
+def _of_too_few(original: Any, xs: list[Any], bound: dict[str, Any]) -> Any:
+    """What SciPy gives for samples that have no statistic, which doesn't depend on their values."""
+    plain = [np.zeros(np.shape(x), x.dtype) if np.ndim(x) else np.zeros(()) for x in xs]
+    others = {key: np.ones(np.shape(x)) if is_traced(x) else x for key, x in bound.items()}
+    axis = {"axis": -1} if "axis" in inspect.signature(original).parameters else {}
+    with warnings.catch_warnings(), observed():
+        warnings.simplefilter("ignore")
+        return original(*plain, **others, **axis)
+
+
 def _reducing(name: str, count: int) -> None:
     """Declare what answers a function of so many samples."""
     original = getattr(stats, name, None)
@@ -78,10 +101,11 @@ def _reducing(name: str, count: int) -> None:
         weights = bound.get("weights")
         if weights is not None:
             bound["weights"] = _last(np.broadcast_to(weights, np.shape(given[0])), axis)
-        xs = [_last(x, axis) if np.ndim(x) else x for x in given]
+        xs = [_last(np.atleast_1d(given[0]), axis)]
+        xs += [_last(x, axis) if np.ndim(x) else x for x in given[1:]]
         last = xs[0]
-        if last.shape[-1] <= _TOO_FEW.get(name, 0):
-            found: Any = np.full(last.shape[:-1], np.nan)
+        if last.size == 0 or last.shape[-1] <= _TOO_FEW.get(name, 0):
+            found = _of_too_few(original, xs, bound)
         else:
             found = own(*xs, **bound, **({"axis": -1} if "axis" in inner.parameters else {}))
             if last.dtype.kind == "f" and not isinstance(found, tuple):
@@ -120,6 +144,27 @@ def entropy(pk: Any, qk: Any = None, base: Any = None, axis: Any = 0, keepdims: 
     return found if base is None else found / np.log(base)
 
 
+class _Correlation(theirs_of.PearsonRResult):
+    """What pearsonr returns for traced samples."""
+
+    @unobserved
+    def confidence_interval(self, confidence_level: Any = 0.95, method: Any = None) -> Any:
+        """arctanh(r) is about normal, with the variance 1 / (n - 3) (Fisher, 1915)."""
+        if method is not None:
+            raise refusal(
+                f"confidence_interval(method=...) of pearsonr can't be traced{at_line()}, only "
+                "without method"
+            )
+        r, n, side = self.statistic, self._n, self._alternative
+        low, high = -np.ones_like(r), np.ones_like(r)
+        if n > 3:
+            level = 0.5 + confidence_level / 2 if side == "two-sided" else confidence_level
+            width = sc.ndtri(level) / math.sqrt(n - 3)
+            low = low if side == "less" else np.tanh(np.arctanh(r) - width)
+            high = high if side == "greater" else np.tanh(np.arctanh(r) + width)
+        return theirs_of.ConfidenceInterval(low=low, high=high)
+
+
 @stands_for(HOME)
 def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", axis: Any = 0) -> Any:
     """The correlation, and how often it is so far from 0 by chance: (1 + r) / 2 of independent
@@ -140,6 +185,6 @@ def pearsonr(x: Any, y: Any, *, alternative: str = "two-sided", axis: Any = 0) -
         pvalue = sc.betainc(half, half, (1 + r if alternative == "less" else 1 - r) / 2)
     else:
         raise ValueError('`alternative` must be "less", "greater", or "two-sided".')
-    return theirs_of.PearsonRResult(
+    return _Correlation(
         statistic=r, pvalue=pvalue, alternative=alternative, n=n, x=x, y=y, axis=axis
     )

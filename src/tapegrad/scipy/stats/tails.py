@@ -138,7 +138,8 @@ law(
 
 
 def _loglaplace(x: Any, c: Any, side: float) -> Any:
-    tail = 0.5 * np.exp(-c * np.abs(np.log(x)))
+    t = np.log(x)
+    tail = 0.5 * np.exp(c * where(x < 1, t, -t))
     return where(x < 1, tail if side > 0 else 1 - tail, 1 - tail if side > 0 else tail)
 
 
@@ -223,17 +224,37 @@ def _genextreme_logpdf(x: Any, c: Any) -> Any:
     return where(at_end, where(c == 1, 0.0, -np.inf), y - c * y - np.exp(y))
 
 
+def _series(c: Any, coefficients: list[float]) -> Any:
+    value = 0.0 * c
+    for a in reversed(coefficients):
+        value = value * c + a
+    return value
+
+
+# log(gamma(1 + c)) = -EULER c + zeta(2) c^2 / 2 - zeta(3) c^3 / 3 + ..., of which nothing would be
+# left for small c in the quotients by c and its square.
+_LOG_GAMMA = [float((-1) ** k * sc.zeta(k, 1) / k) for k in range(2, 20)]
+_FIRST = [-EULER, *_LOG_GAMMA]
+_SECOND = [(2**k - 2) * a for k, a in enumerate(_LOG_GAMMA, 2)]
+
+
 def _gamma_difference(c: Any) -> Any:
     """(1 - gamma(1 + c)) / c."""
-    safe = where(c == 0, 1.0, c)
-    return where(c == 0, EULER, -np.expm1(sc.gammaln(safe + 1)) / safe)
+    small = np.abs(c) < 0.05
+    near, far = where(small, c, 0.0), where(small, 1.0, c)
+    slope = where(small, _series(near, _FIRST), sc.gammaln(far + 1) / far)
+    return -slope * sc.exprel(c * slope)
 
 
 def _genextreme_var(c: Any) -> Any:
-    safe = where(np.abs(c) < 1e-7, 1.0, c)
-    first, second = sc.gammaln(safe + 1.0), sc.gammaln(2.0 * safe + 1.0)
-    value = np.exp(2 * first) * np.expm1(second - 2 * first) / (safe * safe)
-    return where(c < -0.5, np.nan, where(np.abs(c) < 1e-7, np.pi**2 / 6, value))
+    """(gamma(1 + 2 c) - gamma(1 + c)^2) / c^2."""
+    small = np.abs(c) < 0.05
+    near, far = where(small, c, 0.0), where(small | (c < -0.5), 1.0, c)
+    first = sc.gammaln(where(c < -0.5, 1.0, c) + 1.0)
+    apart = (sc.gammaln(2.0 * far + 1.0) - 2 * sc.gammaln(far + 1.0)) / (far * far)
+    bend = where(small, _series(near, _SECOND), apart)
+    value = np.exp(2 * first) * bend * sc.exprel(c * c * bend)
+    return where(c < -0.5, np.nan, value)
 
 
 law(

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.special as sc
 from scipy import stats
 
+from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.scipy.declaring import refusal
 from tapegrad.scipy.linalg.factors import cholesky
 from tapegrad.scipy.linalg.systems import solve_triangular
@@ -69,7 +70,7 @@ def _location(mean: Any, cov: Any, what: str, called: str) -> tuple[int, Any, An
 def points(x: Any, dim: int) -> Any:
     x = as_float(x)
     if x.ndim == 0:
-        return x[np.newaxis]
+        return np.reshape(x, (1,))
     if x.ndim == 1:
         return x[:, np.newaxis] if dim == 1 else x[np.newaxis, :]
     return x
@@ -210,7 +211,8 @@ def _probabilities(n: Any, p: Any) -> tuple[Any, Any, Any]:
     n, p = as_float(n), as_float(p)
     last = 1.0 - np.sum(p[..., :-1], axis=-1)
     off = np.abs(1 - np.sum(p, axis=-1)) > 10 * np.finfo(float).eps
-    ends = np.where(off, last, p[..., -1])
+    rounded = np.where(off, last, p[..., -1])  # whose derivative is that of `last`
+    ends = last + stop_gradient(rounded - last)
     p = np.concatenate([p[..., :-1], ends[..., np.newaxis]], axis=-1)
     bad = np.logical_or(np.any(p < 0, axis=-1), np.any(p > 1, axis=-1))
     return n, p, np.logical_or(bad, n < 0)

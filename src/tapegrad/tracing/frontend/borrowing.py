@@ -26,10 +26,15 @@ from tapegrad.core.trees import is_array
 from tapegrad.tracing.answers import original_of, row_of
 from tapegrad.tracing.frontend.making import from_contents, is_traceable, uniform
 from tapegrad.tracing.frontend.memory import copy_of, scalar
-from tapegrad.tracing.frontend.operands import as_operand, as_tracer, has_tracer
+from tapegrad.tracing.frontend.operands import (
+    as_operand,
+    as_tracer,
+    has_tracer,
+    written_into_plain,
+)
 from tapegrad.tracing.frontend.parameters import running
 from tapegrad.tracing.observe.observer import following, observed
-from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import Tracer
 
 # ---- what makes arrays
@@ -42,7 +47,8 @@ def _asarray(a: Any, dtype: Any = None, order: Any = None, **kwargs: Any) -> Any
             return out
         return from_contents(trace, out)
     x = as_operand(a)
-    x = copy_of(x) if x._is_scalar() else x
+    always = kwargs.get("copy") in (True, np._CopyMode.ALWAYS)
+    x = copy_of(x) if x._is_scalar() or (always and x is a) else x
     return x if dtype is None else x.astype(dtype, copy=False)
 
 
@@ -328,12 +334,16 @@ def borrowed(function: Any, own: Any = None) -> Callable[..., Any]:
     @wraps(own)
     def run(*args: Any, **kwargs: Any) -> Any:
         given = (*args, *kwargs.values())
-        named = {name: _taken(x, given) for name, x in kwargs.items()}
+        plain: list[Tracer] = []
+        named = {name: _taken(x, given, plain) for name, x in kwargs.items()}
         before, running.numpys = running.numpys, True
         try:
-            return _rebound(own)(*[_taken(x, given) for x in args], **named)
+            found = _rebound(own)(*[_taken(x, given, plain) for x in args], **named)
         finally:
             running.numpys = before
+        if any(x._owner._version for x in plain):
+            raise refusing(written_into_plain("output="))
+        return found
 
     return run
 
@@ -344,14 +354,16 @@ def borrowed_method(kind: type, name: str) -> Callable[..., Any]:
     return _rebound(getattr(kind, name))
 
 
-def _taken(x: Any, given: Any) -> Any:
-    """An argument: arrays in it are traced, and functions are the user's."""
+def _taken(x: Any, given: Any, plain: list[Tracer]) -> Any:
+    """An argument: arrays in it are traced, which are `plain` in the program, and functions are the
+    user's."""
     if isinstance(x, Tracer):
         return x
     if type(x) in (list, tuple):
-        return type(x)(_taken(part, given) for part in x)
+        return type(x)(_taken(part, given, plain) for part in x)
     if is_array(x):
-        return as_tracer(x, *given)
+        plain.append(as_tracer(x, *given))
+        return plain[-1]
     if type(x) in _CLASSES:
         return _instance(x)
     if not callable(x) or _is_numpys(x):

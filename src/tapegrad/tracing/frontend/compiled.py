@@ -1,7 +1,8 @@
 """Functions that numba has compiled: of traced values their Python is called.
 
 Machine code reads arrays as they lie in memory. The Python that it was made of does the same, and
-is traced as the program's own.
+is traced as the program's own. What was compiled for given types alone makes its arguments and
+results such: where they aren't, Python computes something else, and the call is refused.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.errors import ConversionError
 from tapegrad.tracing import swapping
 from tapegrad.tracing.answers import declare_calls, declare_late
 from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.frontend.borrowing import followed
 from tapegrad.tracing.frontend.vectorizing import vectorized
 from tapegrad.tracing.observe.observer import observed, unobserved
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import refusing
 
 
 def _any_traced(args: Sequence[Any]) -> bool:
@@ -30,7 +34,58 @@ def _function(f: Any, *args: Any, **kwargs: Any) -> Any:
     if not _any_traced((*args, *kwargs.values())):
         with observed():
             return f(*args, **kwargs)
-    return followed(f.py_func, *args, **kwargs)
+    if f._can_compile:
+        return followed(f.py_func, *args, **kwargs)
+    for signature in f.nopython_signatures:
+        given = _all_as(signature.args, args)
+        if not kwargs and given is not _OTHER:
+            found = _as(signature.return_type, followed(f.py_func, *given))
+            if found is not _OTHER:
+                return found
+    kinds = ["(" + ", ".join(map(str, x.args)) + ")" for x in f.nopython_signatures]
+    raise _cast(f.py_func.__name__, ", ".join(kinds))
+
+
+_OTHER = object()  # a value that numba would make another one
+
+
+def _all_as(kinds: Sequence[Any], xs: Sequence[Any]) -> Any:
+    found = [_as(kind, x) for kind, x in zip(kinds, xs, strict=False)]
+    fit = len(kinds) == len(xs) and not any(x is _OTHER for x in found)
+    return tuple(found) if fit else _OTHER
+
+
+def _as(kind: Any, x: Any) -> Any:
+    """A value as one of numba's types: of numbers, arrays, or tuples of these."""
+    types = importlib.import_module("numba.core.types")
+    if isinstance(kind, types.BaseTuple):
+        return _all_as(kind.types, x) if isinstance(x, tuple) else _OTHER
+    if kind == types.none:
+        return x if x is None else _OTHER
+    is_array = isinstance(kind, types.Array)
+    own = kind.dtype if is_array else kind
+    if not isinstance(own, (types.Number, types.Boolean)) or isinstance(x, (tuple, list)):
+        return _OTHER
+    if x is None or np.ndim(x) != (kind.ndim if is_array else 0):
+        return _OTHER
+    dtype = np.dtype("?" if isinstance(own, types.Boolean) else str(own))
+    theirs = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
+    if theirs == dtype:
+        return x
+    if dtype == np.float64 and isinstance(x, (int, float, np.number)) and not has_traced(x):
+        return float(x)
+    return _OTHER
+
+
+def _cast(name: str, kinds: str) -> ConversionError:
+    return refusing(
+        ConversionError(
+            f"{name} is called with a traced value{at_line()}, and numba has compiled it for "
+            f"{kinds} alone: it makes its arguments and results such, and its Python doesn't. "
+            "Leave the types out, pass what it was compiled for, or declare it with "
+            "tapegrad.primitive and defvjp"
+        )
+    )
 
 
 @unobserved
@@ -39,7 +94,21 @@ def _elementwise(f: Any, *args: Any, **kwargs: Any) -> Any:
     if kwargs or not _any_traced(args):
         with observed():
             return f(*args, **kwargs)
-    return vectorized(np.vectorize(f._dispatcher.py_func), *args)
+    if f._frozen:
+        args = tuple(
+            float(x) if isinstance(x, int) and {t[k] for t in f.types} == {"d"} else x
+            for k, x in enumerate(args)
+        )
+    found = vectorized(np.vectorize(f._dispatcher.py_func), *args)
+    if f._frozen and _chars((*args, found)) not in [x.replace("->", "") for x in f.types]:
+        raise _cast(f.__name__, ", ".join(f.types))
+    return found
+
+
+def _chars(xs: Sequence[Any]) -> str:
+    """How NumPy writes their types."""
+    dtypes = [x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype for x in xs]
+    return "".join(dtype.char for dtype in dtypes)
 
 
 def _mean_the_originals() -> None:

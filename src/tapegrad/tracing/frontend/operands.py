@@ -242,14 +242,18 @@ def chosen(where: Any, result: Any) -> Any:
     return result if where is True else np.where(where, result, result.dtype.type(0))
 
 
+def written_into_plain(by: str) -> ConversionError:
+    return ConversionError(
+        f"a traced value can't be written into a plain NumPy array{at_line()}, by {by} or an "
+        "in-place operator. Make the array in the function, with np.zeros(n) or np.array(a), "
+        "or write y = y + x instead of y += x"
+    )
+
+
 def store(out: Any, result: Any, where: Any = True, casting: Any = "same_kind") -> Any:
     """Write a result into `out`, as out= does; a plain array can't hold a traced value."""
     if not isinstance(out, Tracer):
-        raise ConversionError(
-            f"a traced value can't be written into a plain NumPy array{at_line()}, by out= or an "
-            "in-place operator. Make the array in the function, with np.zeros(n) or np.array(a), "
-            "or write y = y + x instead of y += x"
-        )
+        raise written_into_plain("out=")
     if out._is_scalar():  # a NumPy scalar or a Python number, not an array of no axes
         raise TypeError("return arrays must be of ArrayType")
     if not np.can_cast(result.dtype, out.dtype, casting):

@@ -257,6 +257,8 @@ class Observer(Notes):
                 return
             if not code.co_flags & _NEWLOCALS:
                 return  # the body of a class or module, or a text that is run
+            if function.__globals__.get("_tuple_new") is tuple.__new__:
+                return  # a named tuple's, which reads nothing
             if not self.lookups.where(function, list(self.kinds)):
                 back = frame.f_back
                 if self.is_users(code) and (back is None or _kind_of(back) is not _OWN):

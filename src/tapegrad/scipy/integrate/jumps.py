@@ -1,0 +1,86 @@
+"""Where functions jump. Where that is moves with what decides it, and a derivative of what is
+integrated over it isn't the integral of derivatives."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.control import ForeignCall
+from tapegrad.scipy.callbacks import Callback
+from tapegrad.scipy.optimize.roots import ending
+from tapegrad.scipy.outside import Outside, recorded
+
+SHARE = 1e-3  # of a slope's mean: smaller jumps of it are left
+WHY = (
+    "the right-hand side jumps, where the state or a traced value says, and its derivatives tell "
+    "nothing of that. Let an event end the solution there, and start another one"
+)
+
+
+def has_jump(g: Callable[[float], Any], ends: Any, share: float = 1e-6) -> bool:
+    """Whether a function jumps in or between intervals, by more than a share of its mean: of one
+    the part between whose ends it differs most, and of that again, comes to where it does."""
+    size = ends[:, 1] - ends[:, 0]
+    middles = [np.abs(g(float(t))) for t in ends.mean(1)]
+    span = np.sum(size)
+    least = share * sum(w * y for w, y in zip(size, middles, strict=True)) / span
+    near = 1e-9 * span  # limits, and where intervals meet, may be where it is infinite
+    places = np.unique(ends)
+    inside = [(x + near, y - near) for x, y in itertools.pairwise(places)]
+    for a, b in [*((x - near, x + near) for x in places[1:-1]), *inside]:
+        low, high = g(a), g(b)
+        wide: Any = np.inf  # how much it differs over a hundred times as much
+        while b - a > 1e-12 * span and np.any(np.abs(high - low) > least):
+            m = a + 0.4 * (b - a)
+            middle = g(m)
+            left = np.max(np.abs(middle - low)) >= np.max(np.abs(high - middle))
+            wide = np.abs(high - low) if b - a > 1e-10 * span else wide
+            a, low, b, high = (a, low, m, middle) if left else (m, middle, b, high)
+        step = np.abs(high - low)
+        if np.any((step > least) & (step > 0.1 * wide)) and np.all(np.isfinite(step)):
+            return True
+    return False
+
+
+def along(callback: Callback, times: Any, states: Any) -> bool:
+    """Whether the right-hand side of an equation jumps on the way of a solution, from state to
+    state; at later calls it is the same, or the program is traced anew."""
+    if not callback.may_jump:
+        return False
+
+    def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
+        t, y = values
+        moving = np.flatnonzero(np.diff(t))
+        if not moving.size:
+            return (ending(True),)
+
+        def g(s: float) -> Any:
+            k = min(int(s), len(t) - 2)
+            return np.asarray(fs[0](float(t[k] + (s - k) * (t[k + 1] - t[k])), _mid(y, k, s - k)))
+
+        ends = np.stack([moving, moving + 1.0], 1)
+        return (ending(not has_jump(g, ends, SHARE)),)
+
+    outside = Outside("jumps of solve_ivp", solver, [callback], [times, states])
+    outside.record()
+    return outside.state % 2 == 1
+
+
+def _mid(y: Any, k: int, share: float) -> Any:
+    return y[k] + share * (y[k + 1] - y[k])
+
+
+def barred(x: Any) -> Any:
+    """The same value, of which no derivative is known."""
+    value = np.asarray(x._read()[1])
+    primitive = ForeignCall("solve_ivp", _same, (Aval(value.shape, value.dtype),), 1, None, WHY)
+    return recorded(primitive, [x], [value])[0]
+
+
+def _same(x: Any) -> Any:
+    return [x]

@@ -1,0 +1,98 @@
+"""Functions that SciPy's solvers are passed: of the user's, of libraries, and what they are of."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numba
+import numpy as np
+import pytest
+from scipy import LowLevelCallable, integrate, interpolate, optimize, stats
+
+from tapegrad import grad, value_and_grad
+from tapegrad.errors import UnsupportedError
+
+MODES = ["never", "always"]
+SPLINE = interpolate.CubicSpline(np.arange(6.0), [1.0, 2.0, 0.0, 3.0, 1.0, 2.0])
+
+
+@numba.njit
+def decay(x, a):
+    return np.exp(-a * x)
+
+
+@numba.njit
+def pendulum(t, y, a):
+    return np.array([y[1], -a * np.sin(y[0])])
+
+
+@numba.cfunc("float64(float64)")
+def in_c(x):
+    return x * x
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.exp(-x),  # reaches nothing that is traced
+        np.sin,
+        math.exp,
+        stats.norm.pdf,
+        stats.gamma(2.3).cdf,
+        SPLINE,
+        np.poly1d([1.0, 2.0, 3.0]),
+        np.vectorize(lambda x: x if x > 0.5 else x**2),
+        functools.partial(stats.norm.pdf, loc=0.3),
+        functools.partial(decay, a=2.0),
+        numba.njit(lambda x: x**3 + x),
+    ],
+)
+def test_an_integral_up_to_a_traced_limit_is_of_any_function(f):
+    value, slope = value_and_grad(lambda a: integrate.quad(f, 0.0, a)[0])(1.3)
+    np.testing.assert_allclose(value, integrate.quad(f, 0.0, 1.3)[0], rtol=1e-12)
+    np.testing.assert_allclose(slope, f(1.3), rtol=1e-9)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_functions_that_numba_compiled_are_followed_by_solvers(mode):
+    def end(a):
+        return integrate.solve_ivp(pendulum, (0, 1), [1.0, 0.0], args=(a,), rtol=1e-9).y[0, -1]
+
+    def root(a):
+        return optimize.brentq(decay, -5.0, 5.0, args=(a,)) if a < 0 else 0.5 * a
+
+    def area(a):
+        return integrate.quad(decay, 0, 1, args=(a,))[0]
+
+    def fit(a):
+        line = numba.njit(lambda x, p, q: p * x + q)
+        return np.sum(optimize.curve_fit(line, np.arange(4.0), np.arange(4.0) ** 2 * a)[0])
+
+    for f in (end, root, area, fit):
+        value, slope = value_and_grad(f, compile=mode)(1.3)
+        np.testing.assert_allclose(value, f(1.3), rtol=1e-9)
+        np.testing.assert_allclose(slope, (f(1.301) - f(1.299)) / 0.002, rtol=1e-4)
+
+
+def test_what_is_c_is_refused_or_left_to_scipy():
+    plain = LowLevelCallable(in_c.ctypes)
+    assert grad(lambda a: a * integrate.quad(plain, 0, 3)[0])(1.0) == integrate.quad(plain, 0, 3)[0]
+    with pytest.raises(UnsupportedError, match="LowLevelCallable"):
+        grad(lambda a: integrate.quad(plain, 0, a)[0])(1.0)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a: optimize.minimize(lambda x: (x[0] - a) ** 2, [0.0], jac="cs").x[0],
+        lambda a: integrate.quad_vec(lambda x: np.exp(1j * a * x), 0, 1)[0].real,
+        lambda a: optimize.root(lambda x: x**2 - a, [1.0 + 1.0j]).x[0].real,
+        lambda a: interpolate.CubicSpline(np.arange(4.0), np.arange(4) * (a + 1j))(0.5).imag,
+        lambda a: interpolate.CubicSpline([0, a, 2.0, 3.0], np.arange(4) * 1j)(0.5).imag,
+        lambda a: interpolate.interp1d(np.arange(4.0), np.arange(4) * (1 + 1j * a))(0.5).imag,
+    ],
+)
+def test_imaginary_parts_are_never_left_out(f):
+    with pytest.raises(UnsupportedError, match="complex numbers"):
+        grad(f)(np.float64(1.3))
