@@ -30,6 +30,11 @@ def log_ndtr(x):
     return mpmath.log(tail) if x < 0 else mpmath.log1p(-tail)
 
 
+def large_squares(dtype, rng):
+    """Negative numbers whose squares have exponentials."""
+    return rng.uniform(-9.3 if dtype == np.float32 else -26.6, -5, COUNT).astype(dtype)
+
+
 def erfcx(x):
     return mpmath.exp(x * x) * mpmath.erfc(x)
 
@@ -65,6 +70,7 @@ FUNCTIONS = {
     "gamma of large numbers": (sp.gamma, mpmath.gamma, uniform(30, 171), 8),
     "gamma below 0": (sp.gamma, mpmath.gamma, below_0(-33), 8),
     "erfcx": (sp.erfcx, erfcx, both(uniform(-9, 30), small), 6),
+    "erfcx of large numbers": (sp.erfcx, erfcx, large_squares, 6),
     "log_ndtr": (sp.log_ndtr, log_ndtr, uniform(-30, 12), 8),
     "ndtri": (sp.ndtri, ndtri, uniform(0.0, 1.0), 8),
     "ndtri of small numbers": (sp.ndtri, ndtri, small, 8),
