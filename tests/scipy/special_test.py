@@ -235,3 +235,15 @@ def test_kernels_call_scipy_in_between() -> None:
         x, a = rng.uniform(0.2, 1, (2, n))
         for found, expected in zip(compiled(x, a), played(x, a), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("x", [-2.0, 0.5, 11.9, 12.1, 60.0])
+def test_slopes_of_erfcx_where_little_is_left_of_a_difference(x):
+    with mpmath.workdps(60):
+        at = mpmath.mpf(x)
+        value = mpmath.erfc(at) * mpmath.exp(at * at)
+        first = 2 * at * value - 2 / mpmath.sqrt(mpmath.pi)
+        second = 2 * value + 2 * at * first
+    slope = grad(lambda x: special.erfcx(x), compile="never")
+    assert slope(x) == pytest.approx(float(first), rel=1e-13)
+    assert grad(lambda x: slope(x), compile="never")(x) == pytest.approx(float(second), rel=1e-11)

@@ -156,13 +156,25 @@ beta = Elementwise("beta", _scipy("beta"), "", _beta_partials, cost=4 * FUNCTION
 
 # ---- the normal distribution and its relatives
 
-erfcx = Elementwise(
-    "erfcx",
-    _scipy("erfcx"),
-    "erfcx({0})",
-    lambda out, x: (x * out * 2 - TWO_OVER_SQRT_PI,),
-    cost=2 * FUNCTION,
-)
+_FAR = 12.0  # from where on nothing much is left of a difference
+
+
+def _erfcx_partials(out: Any, x: Any) -> tuple[Any]:
+    """2 x erfcx(x) - 2 / sqrt(pi). Of large x its series, that of erfcx(x) sqrt(pi) = 1/x - 1/(2
+    x^3) + 3/(4 x^5) - ... (DLMF 7.12.1), term by term: -1/x^2 + 3/(2 x^4) - 15/(4 x^6) + ..."""
+    far = x > _FAR
+    q = 1 / where(far, x, x.constant(_FAR))
+    series, square = x.constant(0), q * q
+    for n in range(13, -1, -1):
+        odd = math.prod(range(1, 2 * n + 2, 2))
+        series = series * square + (-0.5) ** n * -odd
+    near = where(far, x.constant(0), x)
+    return (
+        where(far, square * series * (0.5 * TWO_OVER_SQRT_PI), near * out * 2 - TWO_OVER_SQRT_PI),
+    )
+
+
+erfcx = Elementwise("erfcx", _scipy("erfcx"), "erfcx({0})", _erfcx_partials, cost=2 * FUNCTION)
 erfinv = Elementwise(
     "erfinv",
     _scipy("erfinv"),
