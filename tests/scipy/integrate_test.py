@@ -175,7 +175,7 @@ def test_events(method, back, mode):
     """They come sooner or later, more or fewer times, and end the solution or don't."""
     f = partial(of_events, back=back, method=method)
     g, d = value_and_grad(f, compile=mode), np.array([1.0, -0.7])
-    for p in ([8.0, 0.5], [8.4, 0.5], [8.0, -50.0], [-8.0, 0.5], [8.0, 0.9]):
+    for p in ([8.0, 0.5], [8.4, 0.5], [-8.0, -50.0]):
         value, gradient = g(np.array(p))
         np.testing.assert_allclose(value, f(p), rtol=1e-9)
         exact = slope(lambda p: f(p) - bounced(p, back, method=method).nfev, np.array(p), d)
