@@ -10,7 +10,7 @@ from tests.optimize.random_tapes import DTYPES, FORMS, SHAPES, Draw, Maker
 
 from tapegrad.ir.tape import Aval, Builder, Guard, Operand, Tape, Var, literal
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.contractions import MatMul
+from tapegrad.primitives.contractions import Einsum
 from tapegrad.primitives.control import ForeignCall
 from tapegrad.primitives.reductions import ArgMax, ArgMin, CumProd, CumSum
 from tapegrad.primitives.scatter import ScatterAdd, ScatterSet, gather
@@ -101,7 +101,9 @@ class Wider(Maker):
         if len(x.shape) >= 2 and x.dtype.kind == "f":
             n = len(x.shape)
             self.call(Transpose((*range(n - 2), n - 1, n - 2)), x)
-            self.call(MatMul(), *self.draw(st.permutations([x, self.pool[-1]])))
+            batch, flipped = "hgfe"[: n - 2], self.draw(st.booleans())
+            text = f"{batch}ij,{batch}jk->{batch}{'ki' if flipped else 'ik'}"
+            self.call(Einsum(text), *self.draw(st.permutations([x, self.pool[-1]])))
 
     def foreign(self, x: Var) -> None:
         """A function that only NumPy can run."""

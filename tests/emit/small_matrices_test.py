@@ -15,7 +15,7 @@ from tapegrad.backends.cpu.support.unrolled import SMALL_MATRIX
 from tapegrad.ir.tape import Aval, Builder, Tape, Var
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.contractions import matmul
+from tapegrad.primitives.contractions import Einsum
 from tapegrad.primitives.solving import (
     LU,
     Cholesky,
@@ -141,6 +141,7 @@ def test_pivots_whose_reciprocals_are_infinite():
 
 # ---- products
 
+matmul = Einsum("ij,jk->ik")
 SHAPES = [(m, k, n) for m in (2, 3, 8) for k in (2, 5, 16) for n in (2, 3, 8)]
 SHAPES += [(2, 2, 9), (3, 4, 17), (2, 3, 33), (12, 7, 12), (40, 3, 3), (2, 17, 2), (2, 40, 13)]
 
@@ -170,9 +171,13 @@ def test_batches_of_products():
     builder = Builder("batches")
     outs: list[Var] = []
     for n in (2, 4, 5, 8, 9):
-        for x, y in (((3, n, n), (n, n)), ((2, 1, n, n), (3, n, n)), ((0, n, n), (0, n, n))):
+        for text, x, y in (
+            ("hij,jk->hik", (3, n, n), (n, n)),
+            ("ghij,hjk->ghik", (2, 3, n, n), (3, n, n)),
+            ("hij,hjk->hik", (0, n, n), (0, n, n)),
+        ):
             operands = [builder.input(Aval(s, np.dtype(float))) for s in (x, y)]
-            outs += builder.call(matmul, operands)
+            outs += builder.call(Einsum(text), operands)
     tape = builder.finish(outs)
     rng = np.random.default_rng(0)
     assert_agree(tape, [rng.normal(size=x.shape) for x in tape.inputs])

@@ -57,9 +57,9 @@ PROGRAMS = {
     "products": (
         "f8[12,12] f8[12,12]",
         """
-        %3 = matmul(%1, %2) : f8[12,12]
+        %3 = einsum(%1, %2, subscripts='ij,jk->ik') : f8[12,12]
         %4 = transpose(%1, axes=(1, 0)) : f8[12,12]
-        %5 = matmul(%4, %3) : f8[12,12]
+        %5 = einsum(%4, %3, subscripts='ij,jk->ik') : f8[12,12]
         %6 = add(%3, %5) : f8[12,12]
         out %6
         """,
@@ -98,7 +98,7 @@ def test_chunks_and_tiles(monkeypatch, request):
         "f8[40,3] f8[3]",
         """
         %3 = expand_dims(%2, axes=(1,)) : f8[3,1]
-        %4 = matmul(%1, %3) : f8[40,1]
+        %4 = einsum(%1, %3, subscripts='ij,jk->ik') : f8[40,1]
         %5 = squeeze(%4, axes=(1,)) : f8[40]
         %6 = expit(%5) : f8[40]
         %7 = sum(%6, axes=(0,)) : f8[]

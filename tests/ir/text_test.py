@@ -101,6 +101,7 @@ def test_sub_tapes_print_below():
 PARAMETERS = {
     "kth": (0, 2),
     "of": "q",
+    "subscripts": "ij,->ij",
     "axes": (0, 2),
     "axis": 1,
     "shape": (3, 4),

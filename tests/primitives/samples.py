@@ -26,7 +26,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import primitives, special
 from tapegrad.primitives.banded import BandedLU, BandedSolve
 from tapegrad.primitives.base import Elementwise, Primitive, Slice, Writer
-from tapegrad.primitives.contractions import MatMul
+from tapegrad.primitives.contractions import Einsum
 from tapegrad.primitives.control import CallTape, Custom, ForeignCall
 from tapegrad.primitives.correlation import Correlate
 from tapegrad.primitives.degenerate import (
@@ -820,28 +820,46 @@ def _winners(*indices: Any) -> Any:
 
 
 def _products() -> list[Sample]:
-    def reference(x: Any, y: Any) -> Any:
-        lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-        x = np.broadcast_to(x, lead + x.shape[-2:])
-        y = np.broadcast_to(y, lead + y.shape[-2:])
-        out = np.zeros((*lead, x.shape[-2], y.shape[-1]))
-        for at in np.ndindex(out.shape):
-            *b, i, j = at
-            out[at] = sum(x[(*b, i, k)] * y[(*b, k, j)] for k in range(x.shape[-1]))
-        return out
+    def sum_of_products(subscripts: str) -> Any:
+        left, right, out = subscripts.replace("->", ",").split(",")
 
-    shapes = [
-        ((2, 3), (3, 4)),
-        ((3, 3), (3, 3)),
-        ((1, 3), (3, 1)),
-        ((2, 0), (0, 3)),
-        ((5, 2, 3), (5, 3, 2)),
-        ((5, 2, 3), (3, 2)),
-        ((2, 3), (5, 3, 2)),
-        ((4, 1, 2, 3), (5, 3, 2)),
-        ((1, 2, 3), (5, 3, 2)),
+        def reference(x: Any, y: Any) -> Any:
+            extents = dict(zip(left + right, x.shape + y.shape, strict=True))
+            result = np.zeros([extents[k] for k in out])
+            for at in np.ndindex(*extents.values()):
+                place = dict(zip(extents, at, strict=True))
+                at_x, at_y, at_out = (tuple(place[k] for k in term) for term in (left, right, out))
+                result[at_out] += x[at_x] * y[at_y]
+            return result
+
+        return reference
+
+    cases = [
+        ("ij,jk->ik", (2, 3), (3, 4)),
+        ("ij,jk->ik", (3, 3), (3, 3)),
+        ("ij,jk->ik", (1, 3), (3, 1)),
+        ("ij,jk->ik", (2, 0), (0, 3)),
+        ("i,i->", (3,), (3,)),
+        ("i,i->", (0,), (0,)),
+        ("ij,j->i", (2, 3), (3,)),
+        ("i,ij->j", (2,), (2, 3)),
+        ("ji,jk->ik", (3, 2), (3, 4)),
+        ("ij,kj->ik", (2, 3), (4, 3)),
+        ("ji,kj->ik", (3, 2), (4, 3)),
+        ("hij,hjk->hik", (5, 2, 3), (5, 3, 2)),
+        ("hij,jk->hik", (5, 2, 3), (3, 2)),
+        ("ij,hjk->ihk", (2, 3), (5, 3, 2)),
+        ("hj,hj->h", (4, 3), (4, 3)),
+        ("ihj,khj->hik", (2, 3, 4), (3, 3, 4)),  # heads in the middle
+        ("hik,khd->ihd", (2, 3, 4), (4, 2, 3)),
+        ("nij,nik->jk", (2, 3, 4), (2, 3, 2)),  # two axes are summed
+        ("ijk,kji->", (2, 3, 2), (2, 3, 2)),
+        ("ikj,lk->jli", (2, 3, 2), (4, 3)),
     ]
-    return [Sample(MatMul(), (normal(*a), normal(*b, seed=1)), reference) for a, b in shapes]
+    return [
+        Sample(Einsum(text), (normal(*a), normal(*b, seed=1)), sum_of_products(text), label=text)
+        for text, a, b in cases
+    ]
 
 
 # ---- matrices
@@ -1759,7 +1777,7 @@ def _other() -> dict[Any, list[Sample]]:
         CumProd: list(_running(CumProd, lambda a, x: a * x)),
         CumLinear: list(_recurrences()),
         Correlate: list(_correlations()),
-        MatMul: _products(),
+        Einsum: _products(),
         ArgSort: [
             Sample(
                 ArgSort(1),

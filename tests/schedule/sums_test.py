@@ -33,8 +33,8 @@ def values(t: Tape) -> list[np.ndarray]:
 # The factors of two products, x @ x1 and x2 @ x3; other inputs come after them.
 FACTORS = "f8[9,10] f8[10,11] f8[9,12] f8[12,11] "
 PRODUCTS = """
-        %91 = matmul(%1, %2) : f8[9,11]
-        %92 = matmul(%3, %4) : f8[9,11]
+        %91 = einsum(%1, %2, subscripts='ij,jk->ik') : f8[9,11]
+        %92 = einsum(%3, %4, subscripts='ij,jk->ik') : f8[9,11]
 """
 CASES: dict[str, tuple[str, str, list[str]]] = {
     "two products": (
@@ -49,9 +49,9 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
         FACTORS,
         """
         %93 = mul(%1, 2.0) : f8[9,10]
-        %94 = matmul(%93, %2) : f8[9,11]
+        %94 = einsum(%93, %2, subscripts='ij,jk->ik') : f8[9,11]
         %96 = exp(%3) : f8[9,12]
-        %97 = matmul(%96, %4) : f8[9,11]
+        %97 = einsum(%96, %4, subscripts='ij,jk->ik') : f8[9,11]
         %98 = add(%91, %94) : f8[9,11]
         %99 = add(%97, %92) : f8[9,11]
         %100 = add(%99, %98) : f8[9,11]
@@ -111,7 +111,7 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
         FACTORS + "f8[11,10]",
         """
         %93 = add(%91, %92) : f8[9,11]
-        %94 = matmul(%93, %5) : f8[9,10]
+        %94 = einsum(%93, %5, subscripts='ij,jk->ik') : f8[9,10]
         %95 = exp(%93) : f8[9,11]
         out %94, %95
         """,
@@ -126,7 +126,7 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
         FACTORS,
         """
         %93 = add(%91, %92) : f8[9,11]
-        %94 = matmul(%1, %2) : f8[9,11]
+        %94 = einsum(%1, %2, subscripts='ij,jk->ik') : f8[9,11]
         %95 = add(%93, %94) : f8[9,11]
         out %93, %95
         """,
@@ -169,7 +169,7 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
         %93 = add(%91, %92) : f8[9,11]
         %94 = transpose(%5, axes=(1, 0)) : f8[11,12]
         %95 = transpose(%6, axes=(1, 0)) : f8[12,9]
-        %96 = matmul(%94, %95) : f8[11,9]
+        %96 = einsum(%94, %95, subscripts='ij,jk->ik') : f8[11,9]
         %97 = transpose(%96, axes=(1, 0)) : f8[9,11]
         %98 = add(%97, %93) : f8[9,11]
         out %98
@@ -232,8 +232,8 @@ def test_batches(kind):
     t = tape(
         f"{kind}[3,9,10] {kind}[3,10,11] {kind}[1,9,10] {kind}[3,11,9]",
         f"""
-        %5 = matmul(%1, %2) : {kind}[3,9,11]
-        %6 = matmul(%3, %2) : {kind}[3,9,11]
+        %5 = einsum(%1, %2, subscripts='ij,jk->ik') : {kind}[3,9,11]
+        %6 = einsum(%3, %2, subscripts='ij,jk->ik') : {kind}[3,9,11]
         %7 = add(%5, %6) : {kind}[3,9,11]
         %8 = transpose(%7, axes=(0, 2, 1)) : {kind}[3,11,9]
         %9 = exp(%4) : {kind}[3,11,9]
@@ -254,12 +254,12 @@ def test_a_guard_between_two_products():
     t = tape(
         "f8[9,10] f8[10,11]",
         """
-        %3 = matmul(%1, %2) : f8[9,11]
+        %3 = einsum(%1, %2, subscripts='ij,jk->ik') : f8[9,11]
         %4 = sum(%1, axes=(0, 1)) : f8[]
         %5 = greater(%4, 0.0) : b1[]
         guard %5 = True
         %6 = exp(%1) : f8[9,10]
-        %7 = matmul(%6, %2) : f8[9,11]
+        %7 = einsum(%6, %2, subscripts='ij,jk->ik') : f8[9,11]
         %8 = add(%3, %7) : f8[9,11]
         out %8
         """,
@@ -273,10 +273,10 @@ def test_a_call_of_numpy_between_two_products():
     t = tape(
         "f8[9,10] f8[10,11]",
         """
-        %3 = matmul(%1, %2) : f8[9,11]
+        %3 = einsum(%1, %2, subscripts='ij,jk->ik') : f8[9,11]
         %4, %10 = pinv(%1, rcond=1e-15) : f8[10,9], b1[]
         %9 = transpose(%4, axes=(1, 0)) : f8[9,10]
-        %5 = matmul(%9, %2) : f8[9,11]
+        %5 = einsum(%9, %2, subscripts='ij,jk->ik') : f8[9,11]
         %6 = add(%3, %5) : f8[9,11]
         %7 = exp(%6) : f8[9,11]
         out %7
@@ -295,12 +295,12 @@ def test_what_is_cheap_to_compute_from_a_sum_is_computed_again():
     t = tape(
         FACTORS + "f8[11] f8[11,11]",
         """
-        %7 = matmul(%1, %2) : f8[9,11]
-        %8 = matmul(%3, %4) : f8[9,11]
+        %7 = einsum(%1, %2, subscripts='ij,jk->ik') : f8[9,11]
+        %8 = einsum(%3, %4, subscripts='ij,jk->ik') : f8[9,11]
         %9 = add(%7, %8) : f8[9,11]
         %10 = add(%9, %5) : f8[9,11]
         %11 = exp(%10) : f8[9,11]
-        %12 = matmul(%11, %6) : f8[9,11]
+        %12 = einsum(%11, %6, subscripts='ij,jk->ik') : f8[9,11]
         %13 = mul(%12, %10) : f8[9,11]
         out %13
         """,

@@ -10,7 +10,7 @@ FIRST = """tape first(x, y)
   inp   %1 : f8[40,8]
   inp   %2 : f8[8,40]
         %3 = exp(%1) : f8[40,8]
-        %4 = matmul(%3, %2) : f8[40,40]
+        %4 = einsum(%3, %2, subscripts='ij,jk->ik') : f8[40,40]
         %5 = less(%4, 1.0) : b1[40,40]
         %6 = where(%5, %4, 0.0) : f8[40,40]
         %7 = div(%6, 2.0) : f8[40,40]

@@ -14,7 +14,7 @@ from typing import Any
 from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.optimize.repetition import ROUNDS
 from tapegrad.primitives.base import Primitive
-from tapegrad.primitives.contractions import MatMul
+from tapegrad.primitives.contractions import Einsum
 from tapegrad.primitives.extrema import Max, Min
 from tapegrad.primitives.kinds import Reduction
 from tapegrad.primitives.reductions import All, Any_, ArgMax, ArgMin, CumProd, CumSum, Prod, Sum
@@ -177,7 +177,7 @@ def _kind(p: Any) -> Any:
 
 REWRITTEN = (
     Sum, Prod, Max, Min, Any_, All, ArgMax, ArgMin, CumSum, CumProd, Transpose,
-    ExpandDims, Squeeze, BroadcastTo, Reshape, GetItem, SetItem, MatMul, Concatenate,
+    ExpandDims, Squeeze, BroadcastTo, Reshape, GetItem, SetItem, Einsum, Concatenate,
 )  # fmt: skip
 
 
@@ -219,10 +219,11 @@ def _kept_axes(line: Line) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
         yield from (((0, a), (OUT, b)) for a, b in pairs or ())
     elif isinstance(p, SetItem):
         yield from (((0, a), (OUT, a)) for a in range(ndim))
-    elif isinstance(p, MatMul):
-        yield (0, len(xs[0].shape) - 2), (OUT, ndim - 2)
-        yield (1, len(xs[1].shape) - 1), (OUT, ndim - 1)
-        yield (0, len(xs[0].shape) - 1), (1, len(xs[1].shape) - 2)
+    elif isinstance(p, Einsum):
+        for letter in dict.fromkeys(p.terms.x + p.terms.y):
+            places = zip((0, 1, OUT), p.terms, strict=True)
+            first, *others = ((m, term.index(letter)) for m, term in places if letter in term)
+            yield from ((first, other) for other in others)
     elif isinstance(p, Concatenate):
         for m in range(len(xs)):
             yield from (((m, a), (OUT, a)) for a in range(ndim) if a != p.axis)

@@ -32,7 +32,7 @@ from tapegrad.ir.tape import Aval, Call, Literal, Operand, Tape, Var, one_type
 from tapegrad.optimize.extents import OUT, Extents, Line, Lines, is_elementwise
 from tapegrad.optimize.lists import with_stacks
 from tapegrad.primitives.base import Primitive, Slice
-from tapegrad.primitives.contractions import MatMul
+from tapegrad.primitives.contractions import Einsum
 from tapegrad.primitives.extrema import Max, Min
 from tapegrad.primitives.kinds import Reduction
 from tapegrad.primitives.parts import Part, SetPart
@@ -203,7 +203,7 @@ class _Rewritten:
             along = tuple([n if a == p.axis else None for a, n in enumerate(counts)])
             neutral = int(isinstance(p, CumProd))
             return self._front(self._call(p, self._front(xs[0], along, neutral)), along)
-        if isinstance(p, MatMul):
+        if isinstance(p, Einsum):
             fronts = [self._front(x, n) for x, n in zip(xs, given, strict=True)]
             return self._front(self._call(p, *fronts), counts)
         if isinstance(p, Reshape):

@@ -3,8 +3,9 @@
 A call whose operands are all literals is a literal (`fold`), and equal calls are one (`cse`).
 
 The rewrites are in `rewrites/`: `arithmetic` for elementwise calls, `views` for index maps and for
-what writes and reduces. They keep every value: NaN, infinities and signed zeros too. What isn't
-there on purpose: `x * 0 -> 0` (wrong for NaN and infinities), `x + 0.0 -> x` (wrong for -0.0),
+what writes and reduces, `contractions` for products that sum. The first two keep every value: NaN,
+infinities and signed zeros too; the last one keeps sums up to their rounding. What isn't there on
+purpose: `x * 0 -> 0` (wrong for NaN and infinities), `x + 0.0 -> x` (wrong for -0.0),
 `x - x -> 0` (wrong for infinities), the sum of a repeated value (rounds differently).
 
 Names: `p` the primitive, `x`, `y`, `xs` its operands; `s` the simplifier.
@@ -12,6 +13,7 @@ Names: `p` the primitive, `x`, `y`, `xs` its operands; `s` the simplifier.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 from tapegrad.ir.tape import Call, Operand, Rewriter, Tape, Var, everywhere
 from tapegrad.optimize.cse import identity
 from tapegrad.optimize.fold import folded
-from tapegrad.optimize.rewrites import arithmetic, views
+from tapegrad.optimize.rewrites import arithmetic, contractions, views
 from tapegrad.primitives.base import Primitive
 from tapegrad.primitives.kinds import Reduction, View
 from tapegrad.primitives.views import BroadcastTo
@@ -55,6 +57,11 @@ class Simplifier(Rewriter):
         self.made: dict[Var, Call] = {}
         self.known: dict[Any, tuple[Var, ...]] = {}  # the results of calls, by what they are
         self.call: Call | None = None  # the one being simplified: its line is given to new ones
+        # How often what is simplified is read ...
+        self.reads = Counter([x for c in tape.calls for x in c.operands if type(x) is Var])
+        self.reads.update([x for x in tape.outputs if type(x) is Var])
+        self.reads.update([g.operand for g in tape.guards if type(g.operand) is Var])
+        self.shared: Counter[Operand] = Counter()  # ... and how often what it becomes
 
     def simplify(self, call: Call) -> None:
         """Carry a call over in its simplest form."""
@@ -69,6 +76,13 @@ class Simplifier(Rewriter):
                 outs = self.known[key] = self.builder.again(call, operands)
                 self.made.update(dict.fromkeys(outs, self.builder.calls[-1]))
             self.env.update(zip(call.outs, outs, strict=True))
+        for out in call.outs:
+            if type(new := self.env[out]) is Var:
+                self.shared[new] += self.reads[out]
+
+    def alone(self, x: Operand) -> bool:
+        """Whether a call that reads `x` is the only one."""
+        return self.shared[x] < 2
 
     def make(self, p: Primitive, *xs: Operand) -> Operand:
         """The value of `p(*xs)`: known already, by other calls, or by this call."""
@@ -120,6 +134,5 @@ def _rewrites(p: Primitive) -> tuple[Rewrite, ...]:
         own = arithmetic.REWRITES.get(p) or arithmetic.REWRITES.get(type(p))
         return (arithmetic.small, own) if own else (arithmetic.small,)
     own = views.REWRITES.get(type(p)) or (views.of_one if isinstance(p, Reduction) else None)
-    if isinstance(p, View):
-        return (views.of_scalar, own) if own else (views.of_scalar,)
-    return (own,) if own else ()
+    found = (views.of_scalar, own) if isinstance(p, View) else (own,)
+    return tuple([r for r in (contractions.REWRITES.get(type(p)), *found) if r is not None])

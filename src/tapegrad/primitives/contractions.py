@@ -1,43 +1,192 @@
-"""Contractions: products that sum over a shared axis."""
+"""Contractions: sums of products of two arrays, over axes that they share.
+
+There is one primitive, and its parameter is the subscripts of an einsum of two operands:
+
+    ij,jk->ik       the product of matrices
+    hij,hjk->hik    that of each pair of a batch
+    i,i->           of vectors
+    nijc,cd->nijd   of each pixel's channels with one matrix
+
+A letter in both operands and in the result is a *batch* axis, one in both operands alone is
+*contracted*, and one in a single operand is *free*; a free axis is in the result. So each letter
+stands in two or in three of the three terms, and exchanging them is what derivatives do:
+
+    d/dx  x, y -> out   is   ct, y -> x         d/dy   is   x, ct -> y
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import string
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegrad.ir.tape import Aval, Call
+from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import broadcast_shapes, parametric
 from tapegrad.primitives.complexes import conjugated
 from tapegrad.primitives.kinds import Bilinear, Contraction
-from tapegrad.primitives.views import Transpose
+from tapegrad.primitives.views import ExpandDims, Squeeze, Transpose
+
+LETTERS = string.ascii_lowercase[8:] + string.ascii_lowercase[:8] + string.ascii_uppercase
+
+
+class Terms(NamedTuple):
+    """The subscripts of both operands and of the result."""
+
+    x: str
+    y: str
+    out: str
+
+    @property
+    def batch(self) -> str:
+        """The letters of both operands that are kept, in the result's order."""
+        return "".join(k for k in self.out if k in self.x and k in self.y)
+
+    @property
+    def rows(self) -> str:
+        """The letters that x has alone, in the result's order."""
+        return "".join(k for k in self.out if k not in self.y)
+
+    @property
+    def columns(self) -> str:
+        """The letters that y has alone, in the result's order."""
+        return "".join(k for k in self.out if k not in self.x)
+
+    @property
+    def depth(self) -> str:
+        """The letters that are summed over, in the order of x."""
+        return "".join(k for k in self.x if k not in self.out)
+
+
+@lru_cache(maxsize=4096)
+def terms_of(subscripts: str) -> Terms:
+    """The terms of subscripts in this form; a ValueError if they are of another."""
+    left, arrow, out = subscripts.partition("->")
+    x, comma, y = left.partition(",")
+    terms = Terms(x, y, out)
+    each = [set(term) for term in terms]
+    twice = any(len(letters) != len(term) for letters, term in zip(each, terms, strict=True))
+    shared = all(sum(k in letters for letters in each) > 1 for k in set().union(*each))
+    if not (arrow and comma) or twice or not shared:
+        raise ValueError(f"einsum: {subscripts!r} isn't a contraction of two operands")
+    return terms
 
 
 @parametric
-class MatMul(Bilinear, Contraction):
-    """The matrix product of the last two axes; the axes before them broadcast."""
+class Einsum(Bilinear, Contraction):
+    """`out[...] = sum over the contracted axes of x[...] * y[...]`, as the subscripts say."""
 
-    name = "matmul"
+    subscripts: str
+
+    name = "einsum"
+
+    @property
+    def terms(self) -> Terms:  # type: ignore[override]
+        return terms_of(self.subscripts)
 
     def aval(self, *xs: Aval) -> Aval:
-        x, y = xs
-        if x.shape[-1] != y.shape[-2]:
-            raise ValueError(f"matmul: inner dimensions differ: {x} @ {y}")
-        batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
-        return x.with_shape((*batch, x.shape[-2], y.shape[-1]))
+        extents: dict[str, int] = {}
+        terms = self.terms
+        for x, term in zip(xs, terms, strict=False):
+            if len(x.shape) != len(term):
+                raise ValueError(f"einsum: {term!r} doesn't fit {x}, in {self.subscripts!r}")
+            for letter, n in zip(term, x.shape, strict=True):
+                if extents.setdefault(letter, n) != n:
+                    raise ValueError(
+                        f"einsum: {letter!r} has the extents {extents[letter]} and {n}, in "
+                        f"{self.subscripts!r} of {xs[0]} and {xs[1]}"
+                    )
+        return xs[0].with_shape(tuple([extents[k] for k in terms.out]))
 
     def evaluate(self, *xs: Any) -> Any:
-        return np.matmul(xs[0], xs[1])
+        return _recipe(self.subscripts)(*xs)
+
+    @property
+    def is_matmul(self) -> bool:
+        """Whether NumPy's matmul of the same operands is this, element by element in its memory."""
+        return _recipe(self.subscripts) is np.matmul
 
     def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        return [f"{outs[0]} = {xs[0]} @ {xs[1]}"]
+        product = _matrix_text(self.terms, xs)
+        if product is None:
+            product = f"np.einsum({self.subscripts!r}, {', '.join(xs)}, optimize=True)"
+        return [f"{outs[0]} = {product}"]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        x, y = xs
-        return self(ct, swapped(y)), self(swapped(x), ct)
+        (x, y), (left, right, to) = xs, self.terms
+        return contract(ct, y, to, right, left), contract(x, ct, left, to, right)
 
 
-matmul = MatMul()
+# ---- making them
+
+
+def contract(x: Any, y: Any, left: Sequence[Any], right: Sequence[Any], out: Sequence[Any]) -> Any:
+    """The contraction of axes with these labels; where nothing is summed, a product.
+
+    The first free axis of the result is made one of the first operand, and letters are given in
+    order, so that one contraction has one text.
+    """
+    first = next((k for k in out if k not in left or k not in right), None)
+    if first is not None and first not in left:
+        x, y, left, right = y, x, right, left
+    if all(k in out for k in left) and all(k in out for k in right):
+        return ew.mul(spread(x, left, out), spread(y, right, out))
+    return Einsum(named(left, right, out))(x, y)
+
+
+def named(left: Sequence[Any], right: Sequence[Any], out: Sequence[Any]) -> str:
+    """The subscripts, with letters in the order in which labels occur."""
+    letters: dict[Any, str] = {}
+    for k in (*left, *right):
+        letters.setdefault(k, LETTERS[len(letters)])
+    x, y, to = ("".join(letters[k] for k in labels) for labels in (left, right, out))
+    return f"{x},{y}->{to}"
+
+
+def spread(x: Any, labels: Sequence[Any], out: Sequence[Any]) -> Any:
+    """A view whose axes are in the order of `out`, with axes of extent 1 for those it lacks; none
+    of these in front, where broadcasting adds them."""
+    kept = [k for k in out if k in labels]
+    x = ordered(x, labels, kept)
+    first = out.index(kept[0]) if kept else len(out)
+    missing = tuple(a for a, k in enumerate(out[first:]) if k not in labels)
+    return ExpandDims(missing)(x) if missing else x
+
+
+def ordered(x: Any, labels: Sequence[Any], wanted: Sequence[Any]) -> Any:
+    """`x` with its axes in another order."""
+    order = tuple([list(labels).index(k) for k in wanted])
+    return x if order == tuple(range(len(order))) else Transpose(order)(x)
+
+
+def matmul(x: Any, y: Any) -> Any:
+    """The product of the matrices in the last two axes of x and y, of vectors where an operand has
+    one axis; the axes before them broadcast. A ValueError if extents don't fit."""
+    labels_x, labels_y = _matmul_labels(x.ndim, "ik"), _matmul_labels(y.ndim, "kj")
+    if x.shape[labels_x.index("k")] != y.shape[labels_y.index("k")]:
+        raise ValueError(f"matmul: inner dimensions differ: {x.aval} @ {y.aval}")
+    ahead = broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    extents = dict(zip(range(-len(ahead), 0), ahead, strict=True))
+    x, labels_x = _unstretched(x, labels_x, extents)
+    y, labels_y = _unstretched(y, labels_y, extents)
+    out = [*extents, *(k for k in "ij" if k in labels_x or k in labels_y)]
+    return contract(x, y, labels_x, labels_y, out)
+
+
+def _matmul_labels(ndim: int, last: str) -> list[Any]:
+    """Labels of axes: negative numbers for those of a batch, as they are counted from its end."""
+    return ["k"] if ndim == 1 else [*range(2 - ndim, 0), *last]
+
+
+def _unstretched(x: Any, labels: Sequence[Any], extents: Any) -> tuple[Any, list[Any]]:
+    """Without the axes of extent 1 that broadcast to another extent."""
+    unit = tuple([a for a, k in enumerate(labels) if extents.get(k, x.shape[a]) != x.shape[a]])
+    kept = [k for a, k in enumerate(labels) if a not in unit]
+    return (Squeeze(unit)(x) if unit else x), kept
 
 
 def adjoint(x: Any) -> Any:
@@ -49,3 +198,58 @@ def swapped(x: Any) -> Any:
     """The transpose of the last two axes."""
     *batch, rows, columns = range(x.ndim)
     return Transpose((*batch, columns, rows))(x)
+
+
+# ---- NumPy's answer
+
+
+@lru_cache(maxsize=4096)
+def _recipe(subscripts: str) -> Any:
+    """What evaluates a contraction: matmul itself, or matmul of what is put in order for it."""
+    terms = terms_of(subscripts)
+    batch, rows, columns, depth = terms.batch, terms.rows, terms.columns, terms.depth
+    direct = (batch + rows + depth, batch + depth + columns, batch + rows + columns)
+    if direct == terms and max(map(len, (rows, columns))) < 2 and len(depth) == 1:
+        alone = not batch or len(rows) == len(columns) == 1
+        if alone:
+            return np.matmul
+    order_x, order_y = (
+        tuple(map(term.index, wanted)) for term, wanted in zip(terms, direct[:2], strict=False)
+    )
+    order_out = tuple(map(direct[2].index, terms.out))
+    nb, nr, nd = len(batch), len(rows), len(depth)
+
+    def evaluate(x: Any, y: Any) -> Any:
+        x, y = x.transpose(order_x), y.transpose(order_y)
+        ahead, inner = x.shape[:nb], math.prod(x.shape[nb + nr :])
+        own, others = x.shape[nb : nb + nr], y.shape[nb + nd :]
+        left = _in_rows(x.reshape((*ahead, math.prod(own), inner)))
+        right = _in_rows(y.reshape((*ahead, inner, math.prod(others))))
+        found = np.matmul(left, right).reshape((*ahead, *own, *others)).transpose(order_out)
+        return found.copy() if not found.flags.c_contiguous else found if found.ndim else found[()]
+
+    return evaluate
+
+
+def _in_rows(x: Any) -> Any:
+    """The same, as BLAS takes matrices: contiguous along one of the last two axes."""
+    near = x.itemsize in x.strides[-2:] or min(x.shape[-2:]) < 2
+    return x if near else np.ascontiguousarray(x)
+
+
+def _matrix_text(terms: Terms, xs: Sequence[str]) -> str | None:
+    """The product in terms of `@` and transposes, where that says it; None where it doesn't."""
+    batch, rows, columns, depth = terms.batch, terms.rows, terms.columns, terms.depth
+    if max(map(len, (rows, columns, depth))) > 1 or terms.out != batch + rows + columns:
+        return None
+    if batch and not (rows and columns):
+        return None
+    texts = []
+    for x, term, wanted in zip(xs, terms, (rows + depth, depth + columns), strict=False):
+        if term == batch + wanted:
+            texts.append(x)
+        elif term == batch + wanted[::-1]:
+            texts.append(f"np.swapaxes({x}, -1, -2)" if batch else f"{x}.T")
+        else:
+            return None
+    return " @ ".join(texts)

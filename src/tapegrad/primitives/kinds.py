@@ -221,7 +221,9 @@ class Unset(Parametric):
 
 
 class Contraction(Parametric):
-    """The product of matrices, of whatever batch."""
+    """A sum of products of two operands; `terms` are the letters of their axes and the result's."""
+
+    terms: Any
 
     owns = True
     of_complex = True

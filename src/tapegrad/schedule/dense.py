@@ -1,5 +1,5 @@
-"""Lowering of calls that fill their result in order: elementwise, reductions, products, running
-sums, regions, and what only NumPy can evaluate."""
+"""Lowering of calls that fill their result in order: elementwise, reductions, running sums,
+regions, and what only NumPy can evaluate."""
 
 from __future__ import annotations
 
@@ -11,30 +11,23 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ir.fold import PRODUCT, SUM, Fold
+from tapegrad.ir.fold import PRODUCT, Fold
 from tapegrad.ir.plan import (
     Affine,
     ArgUpdate,
     At,
     Cell,
     Compute,
-    Gemm,
     Index,
     PythonCall,
     Read,
     Step,
 )
-from tapegrad.ir.tape import Call, Literal, Operand, Var
+from tapegrad.ir.tape import Call, Literal
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.kinds import Contraction, View
 from tapegrad.primitives.reductions import LONG_SUM
-from tapegrad.schedule.access import at_indices, fastest, indices_for, nest, store
+from tapegrad.schedule.access import at_indices, indices_for, nest, store
 from tapegrad.schedule.lowering import Lowering
-
-# What is computed as a whole doesn't fuse. So products of at most so many multiplications are loops
-# if each number sums up many, along memory, and so are the smallest of a batch: all of them would
-# have to be in memory before anything is computed with one.
-SMALL_PRODUCT, DEEP, SMALL_OF_BATCH = 512, 16, 64
 
 
 def elementwise(low: Lowering, call: Call) -> None:
@@ -123,118 +116,6 @@ def fold(
         each = at_indices(every)
         step = Compute(cell, each, done, (Read(total, each),), src=call.src)
         low.steps += nest(every, [step])
-
-
-def product(low: Lowering, call: Call) -> None:
-    if is_gemm(call):
-        gemm(low, call)
-    else:
-        product_loops(low, call)
-
-
-def is_large_product(call: Call) -> bool:
-    """Whether this is a product of more than a few multiplications."""
-    if not isinstance(call.primitive, Contraction):
-        return False
-    return call.out.aval.size * call.operands[0].shape[-1] > SMALL_PRODUCT
-
-
-def is_gemm(call: Call) -> bool:
-    """Whether this call is computed as a whole: a product of floats that is worth it."""
-    if not isinstance(call.primitive, Contraction) or call.out.dtype.kind != "f":
-        return False
-    *batch, rows, columns = call.out.shape
-    depth = call.operands[0].shape[-1]
-    work = rows * columns * depth
-    if min(rows, columns, depth) < 2 or work > SMALL_PRODUCT:
-        return min(rows, columns, depth) > 1
-    return depth <= DEEP and (work > SMALL_OF_BATCH or math.prod(batch) == 1)
-
-
-def product_loops(low: Lowering, call: Call) -> None:
-    """The product as a sum over (batch, i, j, k), in the order that reads memory along rows."""
-    x, y = call.operands
-    *batch, rows, columns = call.out.shape
-    depth = x.shape[-1]
-    nb = len(batch)
-    i, j, k = nb, nb + 1, nb + 2
-
-    def reads(at: At) -> tuple[Read, ...]:
-        left = low.read_broadcast(x, (*at[:nb], at[i], at[k]))
-        right = low.read_broadcast(y, (*at[:nb], at[k], at[j]))
-        return left, right
-
-    if depth == 1:  # an outer product sums nothing
-        cell = low.result(call)
-        indices = low.indices_of(call.out)
-        at = at_indices(indices)
-        step = Compute(cell, at, ew.mul, reads((*at, Affine())), src=call.src)
-        low.steps += nest(indices, [step])
-        return
-    probe = indices_for((*batch, rows, columns, depth))
-    left, right = (fastest(r) for r in reads(at_indices(probe)))
-    # The result's rows, and those of x and y, are read and written along memory if possible.
-    if columns > 1 and right is probe[j]:
-        order = [*range(nb), k, i, j] if left is probe[i] else [*range(nb), i, k, j]
-    elif left is probe[i] and rows > 1:
-        order = [*range(nb), k, j, i]
-    else:
-        order = [*range(nb), i, j, k]
-    front = (*low.fronts.of(call.out), low.fronts.of_product(call))
-    indices = indices_for((*batch, rows, columns, depth), front)
-    fold(low, call, indices, (k,), SUM, ew.mul, reads, order)
-
-
-def gemm(low: Lowering, call: Call) -> None:
-    """A product by BLAS: into a cell of its own, or into the sum that it is a term of."""
-    x, y = call.operands
-    cell_x, x_first, x_swapped = matrix(low, x)
-    cell_y, y_first, y_swapped = matrix(low, y)
-    indices = indices_for(call.out.shape[:-2])
-    at = at_indices(indices)
-    x_at = (*x_first, *batch_at(at, x.shape[:-2]))
-    y_at = (*y_first, *batch_at(at, y.shape[:-2]))
-    total = low.totals.get(call.out)
-    cell, adds = (total.cell, total.adds) if total else (low.result(call), False)
-    *_, rows, columns = low.fronts.of(call.out)
-    fronts = rows, columns, low.fronts.of_product(call)
-    sizes: Any = None
-    if any(far is not None for far in fronts):
-        ends = (*call.out.shape[-2:], x.shape[-1])
-        sides = zip(ends, fronts, strict=True)
-        sizes = tuple([Affine((), n) if far is None else far for n, far in sides])
-    src = call.src
-    step = Gemm(cell, cell_x, cell_y, at, x_at, y_at, x_swapped, y_swapped, adds, src, sizes)
-    if total and total.swapped:  # (x @ y).T = y.T @ x.T
-        sizes = sizes and (sizes[1], sizes[0], sizes[2])
-        step = Gemm(
-            cell, cell_y, cell_x, at, y_at, x_at, not y_swapped, not x_swapped, adds, src, sizes
-        )
-    low.steps += nest(indices, [step])
-
-
-def batch_at(at: At, own: tuple[int, ...]) -> At:
-    """The index of an operand's batch, at an index of the batch that it is broadcast to."""
-    mine = at[len(at) - len(own) :]
-    return tuple(Affine() if n == 1 else k for k, n in zip(mine, own, strict=True))
-
-
-def matrix(low: Lowering, x: Operand) -> tuple[Cell, At, bool]:
-    """A cell of which a BLAS operand is a part, which part, and whether its last two axes stand
-    swapped in it."""
-    if isinstance(x, Var) and x not in low.cells:
-        call = low.made[x]
-        if swaps(call):
-            cell, first, swapped = matrix(low, call.operands[0])
-            return cell, first, not swapped
-    return *low.part(x), False
-
-
-def swaps(call: Call) -> bool:
-    """Whether a call swaps the last two axes, and no others."""
-    n, primitive = len(call.outs[0].shape), call.primitive
-    swapped = (*range(n - 2), n - 1, n - 2)
-    return isinstance(primitive, View) and primitive.permutation == swapped
 
 
 def running(low: Lowering, call: Call) -> None:

@@ -116,12 +116,14 @@ class Fronts:
             return None
         return self.counts[x][axis]
 
-    def of_product(self, call: Call) -> Affine | None:
-        """How many terms the sums that a product consists of have: behind the front of an operand
-        with zeros there is nothing to be multiplied."""
-        x, y = call.operands
-        left = self.neutral(x, len(x.shape) - 1, 0)
-        return self.neutral(y, len(y.shape) - 2, 0) if left is None else left
+    def of_depth(self, call: Call) -> Affine | None:
+        """How many terms the sums that a product consists of have, over one axis: behind the front
+        of an operand with zeros there is nothing to be multiplied."""
+        (x, y), terms = call.operands, call.primitive.terms  # type: ignore[attr-defined]
+        if len(terms.depth) != 1 or x.shape[terms.x.index(terms.depth)] < 2:
+            return None
+        left = self.neutral(x, terms.x.index(terms.depth), 0)
+        return self.neutral(y, terms.y.index(terms.depth), 0) if left is None else left
 
     # ----
 
@@ -172,12 +174,14 @@ class Fronts:
                     for a in range(len(xs[0].shape))
                 ],
             )
-        elif isinstance(p, Contraction) and xs[0].shape[-1] > 1:
-            inner = self.of_product(call)
-            x, y = xs
-            batch = [[None] * (len(z.shape) - 2) for z in xs]
-            self._needs(x, [*batch[0], out[-2], inner])
-            self._needs(y, [*batch[1], inner, out[-1]])
+        elif isinstance(p, Contraction):
+            terms = p.terms
+            far = dict(zip(terms.out, out, strict=True)) | dict.fromkeys(terms.batch)
+            far |= dict.fromkeys(terms.depth, self.of_depth(call))
+            if max(map(len, (terms.rows, terms.columns))) > 1:  # these become one axis
+                far |= dict.fromkeys(terms.out)
+            for x, term in zip(xs, terms, strict=False):
+                self._needs(x, [far[k] for k in term])
         elif isinstance(p, Growing):
             self._of_part(call, out)
         else:

@@ -25,7 +25,7 @@ from tapegrad.primitives.kinds import (
     Unset,
     View,
 )
-from tapegrad.schedule import dense, loops, scatters, sums, systems
+from tapegrad.schedule import dense, loops, products, scatters, sums, systems
 from tapegrad.schedule.loops import PlanRound
 from tapegrad.schedule.lowering import Lowering
 
@@ -37,7 +37,7 @@ RULES: tuple[tuple[type, Rule], ...] = (
     (Repeated, loops.loop),
     (Unset, dense.unset),
     (Reduction, dense.reduction),
-    (Contraction, dense.product),
+    (Contraction, products.product),
     (Scatter, scatters.scatter),
     (Lookup, scatters.lookup),
     (Running, dense.running),
@@ -111,4 +111,4 @@ def _is_numpys(call: Call) -> bool:
         return False
     primitive = call.primitive
     own = getattr(primitive, "numpys", False) or isinstance(primitive, Routine)
-    return own or dense.is_large_product(call)
+    return own or products.is_large(call)

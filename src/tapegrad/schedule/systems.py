@@ -12,8 +12,8 @@ import numpy as np
 from tapegrad.ir.plan import At, Cell, Read, Routine
 from tapegrad.ir.tape import Call, Operand
 from tapegrad.schedule.access import at_indices, indices_for, nest
-from tapegrad.schedule.dense import batch_at, matrix
 from tapegrad.schedule.lowering import Lowering
+from tapegrad.schedule.products import batch_at, matrix
 
 
 def routine(low: Lowering, call: Call) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Source
 from tapegrad.primitives.base import Elementwise, Value
-from tapegrad.primitives.contractions import MatMul
+from tapegrad.primitives.contractions import Einsum
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.kinds import View
 from tapegrad.primitives.views import Reshape
@@ -26,12 +26,13 @@ from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import at_line, at_source
 
 # NumPy itself decides how their results lie, of operands that lie in any way.
-_NUMPYS = (Elementwise, AsType, MatMul, View)
+_NUMPYS = (Elementwise, AsType, View)
 
 
 def is_ordered(primitive: Any, operands: Sequence[Any], values: Sequence[Any]) -> bool:
     """Whether the results of a call lie in memory as they would without a trace."""
     free = isinstance(primitive, _NUMPYS)
+    free = free or (isinstance(primitive, Einsum) and primitive.is_matmul)
     for x, value in zip(operands, values, strict=True):
         if value is None:
             return False

@@ -1,11 +1,8 @@
-"""Products that sum: dot, matmul, tensordot, einsum and their relatives, down to strict matmul.
-
-A vector is a matrix with one row or column; the scheduler sees the extent of 1 and emits a loop.
-"""
+"""Products that sum: dot, matmul, tensordot, einsum and their relatives: each is a contraction, or
+several."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -16,9 +13,10 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.complexes import conjugated
-from tapegrad.primitives.contractions import matmul as strict_matmul
+from tapegrad.primitives.contractions import contract, ordered
+from tapegrad.primitives.contractions import matmul as product_of_matrices
 from tapegrad.primitives.reductions import Sum
-from tapegrad.primitives.views import Diagonal, ExpandDims, Reshape, Squeeze, Transpose
+from tapegrad.primitives.views import Diagonal, Squeeze
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import moveaxis
@@ -48,16 +46,7 @@ def matmul(x: Any, y: Any, out: Any = None) -> Any:
             "matmul: Input operand 1 has a mismatch in its core dimension 0 (size "
             f"{inner} is different from {x.shape[-1]}): {x.shape} @ {y.shape}"
         )
-    if x.ndim == 1 and y.ndim == 1:
-        return _done(Sum((0,))(ew.mul(x, y)), out)
-    left = ExpandDims((0,))(x) if x.ndim == 1 else x
-    right = ExpandDims((1,))(y) if y.ndim == 1 else y
-    result = strict_matmul(left, right)
-    if x.ndim == 1:
-        result = Squeeze((result.ndim - 2,))(result)
-    if y.ndim == 1:
-        result = Squeeze((result.ndim - 1,))(result)
-    return _done(result, out)
+    return _done(product_of_matrices(x, y), out)
 
 
 def dot(a: Any, b: Any, out: Any = None) -> Any:
@@ -148,13 +137,12 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         axes_b = normalize_axis_tuple(axes[1], b.ndim)
     if [a.shape[k] for k in axes_a] != [b.shape[k] for k in axes_b]:
         raise ValueError("shape-mismatch for sum")
-    letters = iter(range(a.ndim + b.ndim))
-    labels_a = [next(letters) for _ in range(a.ndim)]
-    labels_b = [next(letters) for _ in range(b.ndim)]
+    labels_a = [*range(a.ndim)]
+    labels_b = [*range(a.ndim, a.ndim + b.ndim)]
     for i, j in zip(axes_a, axes_b, strict=True):
         labels_b[j] = labels_a[i]
     free = [k for k in labels_a if k not in labels_b] + [k for k in labels_b if k not in labels_a]
-    result = _contract(a, labels_a, b, labels_b, free)
+    result = contract(a, b, labels_a, labels_b, free)
     return result if free else copy_of(result)  # an array, where other products are scalars
 
 
@@ -169,7 +157,7 @@ def einsum(
     casting: Any = "safe",
     optimize: Any = True,
 ) -> Any:
-    """np.einsum: opt_einsum finds the order, each step is a product, a sum or a matmul."""
+    """np.einsum: opt_einsum finds the order, each step is a contraction, a product or a sum."""
     import opt_einsum
 
     inputs, output, arrays = _parse_einsum(operands)
@@ -195,7 +183,7 @@ def einsum(
         needed = set(output).union(*[labels for _, labels in terms]) if terms else set(output)
         while len(chosen) > 2:
             chosen[:2] = [_join(chosen[0], chosen[1], needed.union(*[c[1] for c in chosen[2:]]))]
-        terms.append(_join(chosen[0], chosen[1], needed) if len(chosen) == 2 else chosen[0])
+        terms.append(_join(*chosen, needed) if len(chosen) == 2 else chosen[0])
     ((x, labels),) = terms
     x, labels = _sum_out(x, labels, set(output))
     missing = [k for k in output if k not in labels]
@@ -204,7 +192,7 @@ def einsum(
             f"einstein sum subscripts string included output subscript {missing[0]!r} "
             "which never appeared in an input"
         )
-    return lay_out(_done(_ordered(x, labels, output), out), order if out is None else "K")
+    return lay_out(_done(ordered(x, labels, output), out), order if out is None else "K")
 
 
 def _parse_einsum(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:
@@ -271,52 +259,13 @@ def _sum_out(x: Any, labels: list[str], needed: set[str]) -> tuple[Any, list[str
 
 
 def _join(left: tuple[Any, list[str]], right: tuple[Any, list[str]], needed: set[str]) -> Any:
-    """Contract two terms, keeping the needed subscripts."""
+    """Contract two terms, keeping the needed subscripts: shared ones first."""
     (x, lx), (y, ly) = left, right
     x, lx = _sum_out(x, lx, needed | set(ly))
     y, ly = _sum_out(y, ly, needed | set(lx))
-    shared = [k for k in lx if k in ly]
-    labels = [k for k in shared if k in needed]
+    labels = [k for k in lx if k in ly and k in needed]
     labels += [k for k in lx if k not in ly] + [k for k in ly if k not in lx]
-    return _contract(x, lx, y, ly, labels), labels
-
-
-def _contract(x: Any, lx: Sequence[Any], y: Any, ly: Sequence[Any], labels: Sequence[Any]) -> Any:
-    """The sum of products over the subscripts that aren't in `labels`: batch axes, then x's own,
-    then y's own."""
-    shared = [k for k in lx if k in ly]
-    batch = [k for k in shared if k in labels]
-    inner_labels = [k for k in shared if k not in labels]
-    own_x = [k for k in lx if k not in ly]
-    own_y = [k for k in ly if k not in lx]
-    x = _ordered(x, lx, batch + own_x + inner_labels)
-    y = _ordered(y, ly, batch + inner_labels + own_y)
-    if not inner_labels:
-        x = _grown(x, len(batch) + len(own_x), len(own_y))
-        y = _grown(y, len(batch), len(own_x))
-        return ew.mul(x, y)
-    nb, nx, ny = len(batch), len(own_x), len(own_y)
-    if not own_x and not own_y:
-        return Sum(tuple(range(nb, x.ndim)))(ew.mul(x, y))
-    batch_shape = x.shape[:nb]
-    x_shape, y_shape = x.shape[nb : nb + nx], y.shape[y.ndim - ny :]
-    depth = math.prod(x.shape[nb + nx :])
-    left = _reshaped(x, (*batch_shape, math.prod(x_shape), depth))
-    right = _reshaped(y, (*batch_shape, depth, math.prod(y_shape)))
-    return _reshaped(strict_matmul(left, right), (*batch_shape, *x_shape, *y_shape))
-
-
-def _ordered(x: Any, labels: Sequence[Any], wanted: Sequence[Any]) -> Any:
-    order = tuple(list(labels).index(k) for k in wanted)
-    return x if order == tuple(range(len(order))) else Transpose(order)(x)
-
-
-def _grown(x: Any, at: int, count: int) -> Any:
-    return ExpandDims(tuple(range(at, at + count)))(x) if count else x
-
-
-def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
-    return x if x.shape == shape else Reshape(shape)(x)
+    return contract(x, y, lx, ly, labels), labels
 
 
 # ---- vectors

@@ -1,0 +1,320 @@
+"""Time programs that consist of products of matrices, beside JAX: batched, small, shifted, large.
+
+    python benchmarks/products.py
+    python benchmarks/products.py --only 'attention*,conv*' --compile auto
+
+"""
+
+import os
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+import click
+import numpy as np
+from loops import timed
+from measure import Measurement
+from run import usable_engines
+from show import HEADER, print_ratios, print_rows
+from workloads import (
+    WORKLOADS,
+    Workload,
+)
+
+# ---- layers of networks
+
+
+def convolved(xp, x, K):
+    """Valid 3 x 3 correlation of channels-last images: nine shifted slices, a product each."""
+    rows, columns = x.shape[1] - 2, x.shape[2] - 2
+    total = 0.0
+    for i in range(3):
+        for j in range(3):
+            total = total + x[:, i : i + rows, j : j + columns, :] @ K[i, j]
+    return total
+
+
+def convolutions(xp, params, x):
+    K1, K2, W = params
+    h = xp.maximum(convolved(xp, x, K1), 0.0)
+    h = xp.maximum(convolved(xp, h, K2), 0.0)
+    return xp.sum((xp.mean(h, axis=(1, 2)) @ W) ** 2)
+
+
+def make_convolutions(rng, batch=32, dtype=np.float64):
+    def draw(*shape):
+        return (0.3 * rng.standard_normal(shape)).astype(dtype)
+
+    return (draw(3, 3, 1, 8), draw(3, 3, 8, 16), draw(16, 10)), draw(batch, 16, 16, 1)
+
+
+def softmax(xp, x):
+    e = xp.exp(x - xp.max(x, axis=-1, keepdims=True))
+    return e / xp.sum(e, axis=-1, keepdims=True)
+
+
+def attended(xp, x, Wq, Wk, Wv, Wo, heads):
+    n, d = x.shape
+
+    def split(W):
+        return xp.transpose(xp.reshape(x @ W, (n, heads, d // heads)), (1, 0, 2))
+
+    q, k, v = split(Wq), split(Wk), split(Wv)
+    weights = softmax(xp, q @ xp.swapaxes(k, 1, 2) / (d // heads) ** 0.5)
+    return xp.reshape(xp.transpose(weights @ v, (1, 0, 2)), (n, d)) @ Wo
+
+
+def attention(xp, params, x):
+    return xp.sum(attended(xp, x, *params, 8) ** 2)
+
+
+def make_attention(rng, n=128, d=256, dtype=np.float32):
+    params = tuple((rng.standard_normal((d, d)) / d**0.5).astype(dtype) for _ in range(4))
+    return params, rng.standard_normal((n, d)).astype(dtype)
+
+
+def normed(xp, x):
+    centred = x - xp.mean(x, axis=-1, keepdims=True)
+    return centred / xp.sqrt(xp.mean(centred**2, axis=-1, keepdims=True) + 1e-5)
+
+
+def transformer(xp, params, x):
+    Wq, Wk, Wv, Wo, W1, b1, W2, b2 = params
+    x = x + attended(xp, normed(xp, x), Wq, Wk, Wv, Wo, 4)
+    x = x + xp.maximum(normed(xp, x) @ W1 + b1, 0.0) @ W2 + b2
+    return xp.mean(x**2)
+
+
+def make_transformer(rng, n=64, d=32):
+    def draw(*shape):
+        return rng.standard_normal(shape) / shape[0] ** 0.5
+
+    attending = [draw(d, d) for _ in range(4)]
+    return (*attending, draw(d, 4 * d), draw(4 * d), draw(4 * d, d), draw(d)), draw(n, d) * n**0.5
+
+
+def lstm(xp, params, xs):
+    Wx, Wh, b = params
+    n = Wh.shape[0]
+    h = c = xp.zeros((xs.shape[1], n))
+    for x in xs:
+        gates = x @ Wx + h @ Wh + b
+        i, f, o = (1.0 / (1.0 + xp.exp(-gates[:, k * n : (k + 1) * n])) for k in range(3))
+        c = f * c + i * xp.tanh(gates[:, 3 * n :])
+        h = o * xp.tanh(c)
+    return xp.sum(h**2)
+
+
+def make_lstm(rng, steps=8, batch=32, width=64):
+    params = (
+        0.1 * rng.standard_normal((width, 4 * width)),
+        0.1 * rng.standard_normal((width, 4 * width)),
+        np.zeros(4 * width),
+    )
+    return params, rng.standard_normal((steps, batch, width))
+
+
+# ---- factors and forms
+
+
+def masked_factors(xp, params, known, mask):
+    U, V = params
+    return xp.sum(mask * (U @ V.T - known) ** 2) + 0.1 * (xp.sum(U**2) + xp.sum(V**2))
+
+
+def make_masked_factors(rng, m=300, n=200, k=10):
+    params = rng.standard_normal((m, k)), rng.standard_normal((n, k))
+    return params, rng.standard_normal((m, n)), (rng.random((m, n)) < 0.2).astype(float)
+
+
+def chain(xp, params):
+    A, B, C, D, x = params
+    return xp.sum(A @ B @ C @ D @ x)
+
+
+def make_chain(rng):
+    shapes = (200, 30), (30, 150), (150, 20), (20, 100), (100, 40)
+    return (tuple(rng.standard_normal(shape) for shape in shapes),)
+
+
+def batched(xp, params):
+    A, B = params
+    return xp.sum(xp.tanh(A @ B) ** 2)
+
+
+def make_batched(rng):
+    return ((rng.standard_normal((64, 8, 8)), rng.standard_normal((64, 8, 8))),)
+
+
+def systems(xp, params):
+    A, b = params
+    return xp.sum(xp.linalg.solve(A, b[..., None]) ** 2)
+
+
+def make_systems(rng):
+    return ((rng.standard_normal((10_000, 3, 3)) + 4 * np.eye(3), rng.standard_normal((10_000, 3))),)
+
+
+def determinants(xp, A):
+    return xp.sum(xp.log(xp.linalg.det(A)) + xp.linalg.inv(A)[:, 0, 0])
+
+
+def make_determinants(rng):
+    B = rng.standard_normal((5000, 4, 4))
+    return (B @ np.swapaxes(B, 1, 2) + np.eye(4),)
+
+
+def three_operands(xp, params):
+    A, B, C = params
+    return xp.sum(xp.einsum("ijk,kl,jm->ilm", A, B, C) ** 2)
+
+
+def make_three_operands(rng):
+    return (
+        (
+            rng.standard_normal((20, 30, 40)),
+            rng.standard_normal((40, 25)),
+            rng.standard_normal((30, 15)),
+        ),
+    )
+
+
+def bilinear(xp, params):
+    x, A, y = params
+    return xp.sum(xp.einsum("bi,ij,bj->b", x, A, y) ** 2)
+
+
+def make_bilinear(rng):
+    x, y = rng.standard_normal((2000, 40)), rng.standard_normal((2000, 30))
+    return ((x, rng.standard_normal((40, 30)), y),)
+
+
+def mahalanobis(xp, params, x):
+    mean, P = params
+    d = x - mean
+    return xp.sum(xp.log(1.0 + xp.sum((d @ P) * d, axis=1)))
+
+
+def make_mahalanobis(rng):
+    B = rng.standard_normal((5, 5))
+    return (rng.standard_normal(5), B @ B.T), rng.standard_normal((100_000, 5))
+
+
+def low_rank(xp, params, x):
+    A, U, V = params
+    return xp.sum(((A + U @ V.T) @ x) ** 2)
+
+
+def make_low_rank(rng, n=300, k=5):
+    A = rng.standard_normal((n, n))
+    return (A, rng.standard_normal((n, k)), rng.standard_normal((n, k))), rng.standard_normal(n)
+
+
+# ---- NPBench's linear algebra, of its smallest size but one
+
+
+def gesummv(xp, params, alpha, beta):
+    A, B, x = params
+    return xp.sum(alpha * A @ x + beta * B @ x)
+
+
+def mvt(xp, params):
+    x1, x2, y1, y2, A = params
+    return xp.sum(x1 + A @ y1) + xp.sum(x2 + y2 @ A)
+
+
+def k2mm(xp, params, alpha, beta):
+    A, B, C, D = params
+    return xp.sum(alpha * A @ B @ C + beta * D)
+
+
+def k3mm(xp, params):
+    A, B, C, D = params
+    return xp.sum(A @ B @ (C @ D))
+
+
+def gemm(xp, params, alpha, beta):
+    C, A, B = params
+    return xp.sum(alpha * A @ B + beta * C)
+
+
+def _matrices(*shapes: tuple[int, ...], numbers: bool = True) -> Any:
+    def make(rng):
+        drawn = tuple(rng.standard_normal(shape) for shape in shapes)
+        return (drawn, 1.5, 1.2) if numbers else (drawn,)
+
+    return make
+
+
+def _known(name: str, family: str) -> Workload:
+    (found,) = (w for w in WORKLOADS if w.name == name)
+    return Workload(name, found.title, family, found.loss, found.make)
+
+
+def _work(name: str, loss: Any, make: Any, family: str = "layers") -> Workload:
+    return Workload(name, name.replace("_", " "), family, loss, make)
+
+
+PROGRAMS = (
+    _work("convolutions_b32", convolutions, make_convolutions),
+    _work("convolutions_f4_b32", convolutions, partial(make_convolutions, dtype=np.float32)),
+    _work("attention_f4_128x256", attention, make_attention),
+    _work("attention_f8_128x256", attention, partial(make_attention, dtype=np.float64)),
+    _known("yota_linear_128x784x100", "layers"),
+    _known("mlp_f64_b128", "layers"),
+    _known("mlp_f32_b128", "layers"),
+    _work("transformer_d32", transformer, make_transformer),
+    _work("lstm_8x32x64", lstm, make_lstm),
+    _work("masked_factors_300x200", masked_factors, make_masked_factors, "factors"),
+    _work("matrix_chain", chain, make_chain, "factors"),
+    _work("batched_64x8x8", batched, make_batched, "factors"),
+    _work("solves_10000x3x3", systems, make_systems, "factors"),
+    _work("det_inv_5000x4x4", determinants, make_determinants, "factors"),
+    _work("einsum_of_three", three_operands, make_three_operands, "factors"),
+    _work("bilinear_forms", bilinear, make_bilinear, "factors"),
+    _work("mahalanobis_1e5", mahalanobis, make_mahalanobis, "factors"),
+    _work("low_rank_update", low_rank, make_low_rank, "factors"),
+    _work("gesummv_1000", gesummv, _matrices((1000, 1000), (1000, 1000), (1000,)), "npbench"),
+    _work(
+        "mvt_1000",
+        mvt,
+        _matrices((1000,), (1000,), (1000,), (1000,), (1000, 1000), numbers=False),
+        "npbench",
+    ),
+    _work("k2mm_200", k2mm, _matrices((200, 250), (250, 225), (225, 275), (200, 275)), "npbench"),
+    _work(
+        "k3mm_200",
+        k3mm,
+        _matrices((200, 220), (220, 210), (210, 250), (250, 230), numbers=False),
+        "npbench",
+    ),
+    _work("gemm_250", gemm, _matrices((250, 300), (250, 275), (275, 300)), "npbench"),
+)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.option("--only", metavar="NAMES", default="*", help="Comma-separated, with * and ?.")
+@click.option("--engines", metavar="NAMES", default="tapegrad,jax", help="Comma-separated.")
+@click.option("--compile", "tier", type=click.Choice(["always", "auto", "never"]), default="always")
+@click.option("--budget", default=2.0, help="Seconds of warm timing per program and engine.")
+@click.option("--limit", default=300.0, help="Seconds after which an engine is given up.")
+def main(**options: Any) -> None:
+    """Time products in programs. Exits with 1 if any of tapegrad's gradients is wrong."""
+    os.environ.setdefault("TAPEGRAD_CACHE_DIR", "")
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    usable = usable_engines(options["engines"], options["tier"])
+    click.echo(HEADER)
+    results: list[Measurement] = []
+    patterns = options["only"].split(",")
+    for program in PROGRAMS:
+        if any(p in (program.family, "*") or fnmatchcase(program.name, p) for p in patterns):
+            rows = timed(program, usable, options["tier"], options["budget"], options["limit"])
+            print_rows(rows)
+            results += rows
+    print_ratios(results)
+    if any(row.wrong and row.engine == "tapegrad" for row in results):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

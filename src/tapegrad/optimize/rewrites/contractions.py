@@ -1,0 +1,167 @@
+"""Rewrites of contractions, and of what becomes one.
+
+    einsum(transpose(x), y)           -->  einsum(x, y), by other subscripts
+    transpose(einsum(x, y))           -->  the same
+    einsum(broadcast_to(x), y)        -->  of x and a sum of y, or broadcast later
+    sum(einsum(x, y))                 -->  einsum(sum(x), y): the sum of W @ x takes no product
+    sum(x[:, None, :] * y, axis=-1)   -->  einsum(x, y)
+    einsum(u[:, None] * v, y)         -->  u * einsum(v, y): an outer product isn't formed
+
+They add up in another order, within what rounding does to a sum of these magnitudes. Where a factor
+isn't finite the result isn't either, but inf may be NaN or NaN inf.
+
+Names: `lx`, `ly`, `out` the letters of the axes of operands and result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tapegrad.ir.tape import Operand
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.base import Node, Writer
+from tapegrad.primitives.contractions import LETTERS, Einsum, contract
+from tapegrad.primitives.reductions import Sum
+from tapegrad.primitives.views import BroadcastTo, ExpandDims, Squeeze, Transpose
+
+DEEP = 8  # sums of fewer products stay loops: they fuse with what is computed of them
+
+
+class _Maker(Writer):
+    """Lets the functions that rules are written with make calls in their simplest form."""
+
+    def __init__(self, simplifier: Any) -> None:
+        super().__init__(simplifier.builder)
+        self.simplifier = simplifier
+
+    def apply(self, primitive: Any, operands: Sequence[Any]) -> Any:
+        plain = [x.operand if isinstance(x, Node) else self._literal(x) for x in operands]
+        return Node(self, self.simplifier.make(primitive, *plain))
+
+
+class Term(NamedTuple):
+    """An operand, and the letters of its axes."""
+
+    x: Operand
+    letters: str
+
+
+def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    """A contraction, if an operand is another's view, repeats itself, or is an outer product."""
+    terms = [_bare(s, Term(x, letters)) for x, letters in zip(xs, p.terms, strict=False)]
+    if [term.x for term in terms] != list(xs):
+        return _contracted(s, *terms, p.terms.out, shape)
+    for k, (x, letters) in enumerate(zip(xs, p.terms, strict=False)):
+        factors = _outer(s, Term(x, letters))
+        for u, v in (factors, factors[::-1]) if factors else ():
+            if set(u.letters) <= set(p.terms.out) and set(letters) - set(v.letters):
+                other = Term(xs[1 - k], p.terms[1 - k])
+                kept = "".join(c for c in p.terms.out if c in v.letters + other.letters)
+                size = dict(zip(p.terms.out, shape, strict=True))
+                inner = _contracted(s, v, other, kept, [size[c] for c in kept])
+                return _contracted(s, u, Term(inner, kept), p.terms.out, shape)
+    return None
+
+
+def transposed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    """transpose(einsum(x, y)), of a product that nobody else reads"""
+    call = s.made_by(xs[0], Einsum)
+    if call is None or not s.alone(xs[0]):
+        return None
+    terms = call.primitive.terms
+    left, right = map(Term, call.operands, terms[:2])
+    return _contracted(s, left, right, "".join(terms.out[a] for a in p.axes), shape)
+
+
+def summed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    """sum(einsum(x, y)), and sum(x * y) of axes that neither has all of"""
+    (x,) = xs
+    if x.dtype.kind not in "fc" or p.aval(x.aval).dtype != x.dtype or 0 in x.shape:
+        return None
+    if call := s.made_by(x, Einsum):
+        terms = call.primitive.terms
+        out = "".join(k for a, k in enumerate(terms.out) if a not in p.axes)
+        free = all((k in terms.x) != (k in terms.y) for k in terms.out if k not in out)
+        cheap = sum(math.prod(y.shape) for y in call.operands) <= math.prod(x.shape)
+        if not (s.alone(x) or (free and cheap)):
+            return None
+        return _contracted(s, *map(Term, call.operands, terms[:2]), out, shape)
+    letters = LETTERS[: len(x.shape)]
+    factors = _outer(s, Term(x, letters)) if s.alone(x) else None
+    if factors is None:
+        return None
+    left, right = (set(factor.letters) for factor in factors)
+    out = "".join(k for a, k in enumerate(letters) if a not in p.axes)
+    depth = math.prod(x.shape[a] for a in p.axes if letters[a] in left & right)
+    if depth < DEEP or not (left - right and right - left):
+        return None
+    return _contracted(s, *factors, out, shape)
+
+
+# ----
+
+
+def _contracted(s: Any, x: Term, y: Term, out: str, shape: Sequence[int]) -> Operand:
+    """The sum of products, of terms that may lack letters of the result, or have some alone that
+    it lacks: these are summed up first."""
+    writer = _Maker(s)
+    terms = []
+    for (operand, letters), others in ((x, y.letters + out), (y, x.letters + out)):
+        node: Any = writer.node(operand)
+        axes = tuple(a for a, k in enumerate(letters) if k not in others)
+        terms.append((Sum(axes)(node) if axes else node, [k for k in letters if k in others]))
+    (left, lx), (right, ly) = terms
+    kept = [k for k in out if k in lx or k in ly]
+    result = contract(left, right, lx, ly, kept) if lx or ly else ew.mul(left, right)
+    missing = tuple(a for a, k in enumerate(out) if k not in kept)
+    if missing:
+        result = BroadcastTo(tuple(shape))(ExpandDims(missing)(result) if kept else result)
+    found: Operand = result.operand
+    return found
+
+
+def _bare(s: Any, term: Term) -> Term:
+    """A term without transposes, and without the axes along which it repeats itself."""
+    x, letters = term
+    while True:
+        if call := s.made_by(x, Transpose):
+            x = call.operands[0]
+            order = call.primitive.axes
+            letters = "".join(letters[order.index(a)] for a in range(len(order)))
+        elif call := s.made_by(x, BroadcastTo):
+            (base,) = call.operands
+            letters = letters[len(x.shape) - len(base.shape) :]
+            unit = tuple(
+                a for a, (n, m) in enumerate(zip(base.shape, _last(x, base), strict=True)) if n != m
+            )
+            x = s.make(Squeeze(unit), base) if unit else base
+            letters = "".join(k for a, k in enumerate(letters) if a not in unit)
+        else:
+            return Term(x, letters)
+
+
+def _last(x: Operand, base: Operand) -> tuple[int, ...]:
+    return x.shape[len(x.shape) - len(base.shape) :]
+
+
+def _outer(s: Any, term: Term) -> tuple[Term, Term] | None:
+    """The factors of a term which is a product of two that don't have all of its axes."""
+    call = s.made_by(term.x, ew.mul)
+    if call is None:
+        return None
+    size = dict(zip(term.letters, term.x.shape, strict=True))
+    factors = []
+    for x in call.operands:
+        letters = term.letters[len(term.letters) - len(x.shape) :]
+        unit = tuple(a for a, k in enumerate(letters) if x.shape[a] != size[k])
+        kept = "".join(k for a, k in enumerate(letters) if a not in unit)
+        factors.append((x, unit, kept))
+    if any(set(kept) == set(term.letters) for _, _, kept in factors):
+        return None
+    made = [_bare(s, Term(s.make(Squeeze(u), x) if u else x, k)) for x, u, k in factors]
+    return made[0], made[1]
+
+
+REWRITES: dict[type, Any] = {Einsum: einsum, Transpose: transposed, Sum: summed}
