@@ -12,7 +12,7 @@ from tapegrad.ir.tape import Aval, Builder, Guard, Operand, Tape, Var, literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import kinked
 from tapegrad.primitives.base import Slice
-from tapegrad.primitives.contractions import MatMul
+from tapegrad.primitives.contractions import Einsum
 from tapegrad.primitives.extrema import Max, Min
 from tapegrad.primitives.reductions import All, Any_, Prod, Sum
 from tapegrad.primitives.scatter import Concatenate, SetItem
@@ -173,7 +173,13 @@ class Maker:
 
     def matmul(self, x: Var) -> None:
         if x.shape == (3, 3) and x.dtype.kind == "f":
-            self.call(MatMul(), x, x)
+            self.call(Einsum(self.draw(st.sampled_from(PRODUCTS))), x, x)
+
+
+# Of two square matrices: products, with transposes, traces, by rows, all of one with all of another
+PRODUCTS = (
+    "ij,jk->ik", "ij,kj->ik", "ji,jk->ki", "ij,ij->", "ij,ji->", "ij,ij->i", "ij,ij->j",
+)  # fmt: skip
 
 
 FORMS = [

@@ -86,6 +86,8 @@ class Lines:
                 mine.append(key := labels.setdefault((mine[0], *read), len(labels)))
             for out in call.outs:
                 seen[out.id] = mine
+            if isinstance(p, Einsum):  # which is a product and a sum at once
+                key = mine[-2]
             line = known.get(key)
             if line is None:
                 line = known[key] = Line(len(known), call)
