@@ -10,6 +10,7 @@ from math import prod
 from tapegrad.ir.allocation import Allocation, Slot, extent, span
 from tapegrad.ir.plan import (
     Affine,
+    Along,
     ArgUpdate,
     At,
     Cell,
@@ -25,6 +26,7 @@ from tapegrad.ir.plan import (
     PythonCall,
     Recurrence,
     Routine,
+    Share,
     Step,
     segments,
     walk,
@@ -106,18 +108,20 @@ class _Check:
         inner = [step for step in walk(loop.body) if isinstance(step, Loop)]
         rows = {each.index for each in inner if each.chunk and each.chunk[0] is loop.index}
         rows |= {each.index for each in inner if each.start in rows}
-        uses: dict[Cell, list[At | None]] = {}
+        uses: dict[Cell, list[Along | None]] = {}
         written: dict[Cell, None] = {}
-        for cell, at, writes in loop.accesses():
+        for cell, along, writes in loop.indices():
             if not cell.root.in_register:
-                uses.setdefault(cell.root, []).append(at if cell.alias is None else None)
+                uses.setdefault(cell.root, []).append(along if cell.alias is None else None)
                 if writes:
                     written.setdefault(cell.root)
         for cell in written:
-            places = [at for at in uses[cell] if at is not None]
-            axes = zip(*places, strict=True)
-            indices = [{k.index if isinstance(k, Affine) else None for k in axis} for axis in axes]
-            own = any(axis <= {loop.index} or axis <= rows for axis in indices)
+            places = [along for along in uses[cell] if along is not None]
+            axes = [set(axis) for axis in zip(*places, strict=True)]
+            own = any(
+                axis <= {loop.index} or axis <= rows or _is_one_share(axis, loop.index)
+                for axis in axes
+            )
             if len(places) < len(uses[cell]) or not own:
                 self.fail("two chunks meet in it", cell, loop)
 
@@ -129,7 +133,24 @@ class _Check:
             self.fail(f"status {status} has no meaning", step=step)
         if isinstance(step, Recurrence):
             self.recurrence(step)
+        if isinstance(step, Gemm):
+            self.product(step)
         self.uses(step, loops)
+
+    def product(self, step: Gemm) -> None:
+        """The matrices fit, and the chunks of an axis cover it, none of them in vain: a front isn't
+        shared out."""
+        extents = step.extents
+        for cell, at, axes in step.matrices:
+            if cell.shape[len(at) :] != tuple([extents[axis] for axis in axes]):
+                self.fail("a factor or the result of a product doesn't fit", cell, step)
+        if (own := step.share) is None:
+            return
+        if own.chunk not in self.bound:
+            self.fail("it isn't inside the loop over its chunks", step=step)
+        end = own.chunk.extent * own.size
+        if step.sizes is not None or not end - own.size < extents[own.axis] <= end:
+            self.fail("its chunks don't cover it", step=step)
 
     def recurrence(self, step: Recurrence) -> None:
         """The plan of a round, what it is passed, and where its arrays go round."""
@@ -257,6 +278,11 @@ def bounds(k: Affine, loops: Sequence[Loop]) -> tuple[int, int]:
     return least, most
 
 
+def _is_one_share(entries: Collection[Index | Share | None], chunk: Index) -> bool:
+    """Whether this is one way to share out an axis among the chunks of a loop."""
+    return len(entries) == 1 and all(isinstance(e, Share) and e.chunk is chunk for e in entries)
+
+
 def _read_first(step: Step, own: Sequence[Use]) -> list[Cell]:
     """What a step reads: what it adds to as well, but not what it only overwrites."""
     if isinstance(step, Routine):
@@ -272,7 +298,7 @@ def _read_first(step: Step, own: Sequence[Use]) -> list[Cell]:
 def _places(step: Step, own: Sequence[Use]) -> list[tuple[Cell, At, bool]]:
     """The cells of a step with their indices, and whether these are of a batch."""
     if isinstance(step, Gemm):
-        return [(step.out, step.at, True), (step.x, step.x_at, True), (step.y, step.y_at, True)]
+        return [(cell, at, True) for cell, at, _ in step.matrices]
     if isinstance(step, Routine):
         parts = [(cell, at, True) for cell, at, _ in step.arrays]
         return [*parts, *[(cell, step.at, False) for cell in step.results]]

@@ -8,6 +8,9 @@
                                            parts[c] = t
                                        for c in range(8): s += parts[c]
 
+A product of matrices is cut along its rows or its columns, whichever are more, or, where there are
+few of both, along the terms that it sums up.
+
 A loop qualifies if its iterations only meet in sums and the like, which can be taken chunk by
 chunk: everything else that is written is a row of the iteration's own, or lives inside it. The
 number of chunks follows from the work, not from the number of cores, so results don't depend on
@@ -22,16 +25,22 @@ from dataclasses import replace
 from typing import Any
 
 from tapegrad.ir.allocation import left_of
-from tapegrad.ir.fold import Fold
+from tapegrad.ir.fold import SUM, Fold
 from tapegrad.ir.plan import (
+    COLUMNS,
+    ROWS,
+    TERMS,
     Affine,
+    Along,
     At,
     Cell,
     Compute,
+    Gemm,
     Index,
     Loop,
     Plan,
     Read,
+    Share,
     Step,
     is_fill,
     leaves,
@@ -44,7 +53,12 @@ from tapegrad.schedule.cost import work
 
 GRAIN = 1 << 20  # the work that a chunk is worth, in additions: some 0.1 ms
 MOST = 32  # chunks
+LEAST_SIDE = 64  # rows or columns of a chunk of a product, which reads all of a factor
+BLOCK = 8  # rows or columns: products are computed in blocks of registers
+PRODUCTS_IN_GRAIN = 2  # chunks: cores that multiply don't wait for each other's memory
 LINES = 128  # bytes: two cores that write nearer to each other than this wait for each other
+
+Use = tuple[Along | None, bool, Step]  # what says where a cell is used, whether it is written
 
 
 def parallelise(plan: Plan) -> Plan:
@@ -55,7 +69,11 @@ def parallelise(plan: Plan) -> Plan:
             homes.setdefault(cell.root, set()).add(number)
     steps: list[Step] = []
     for step in plan.steps:
-        cut = _cut(step, homes) if isinstance(step, Loop) else None
+        cut = None
+        if isinstance(step, Loop):
+            cut = _cut(step, homes)
+        elif isinstance(step, Gemm):
+            cut = _cut_product(step)
         if cut is None:
             steps.append(step)
             continue
@@ -92,10 +110,13 @@ def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell],
     after: list[Step] = []
     again = Index(chunks)
     totals: list[Step] = []
+    products = [s for s in walk(loop.body) if isinstance(s, Gemm)]
+    whole = {cell for step in products for cell, _, _ in step.matrices}
     for cell in private:
-        moves[cell] = Cell(_apart(chunks, cell), cell.dtype, hint=cell.hint, stored=True)
+        shape = _apart(chunks, cell, cell in whole)
+        moves[cell] = Cell(shape, cell.dtype, hint=cell.hint, stored=True)
     for cell, combine in folded.items():
-        shape = _apart(chunks, cell)
+        shape = _apart(chunks, cell, cell in whole)
         parts = Cell(shape, cell.dtype, hint="found", src=cell.src, stored=True)
         neutral = Read(None, (), Literal(cell.dtype.type(combine.identity(cell.dtype))))
         if cell.left:
@@ -130,6 +151,56 @@ def _chunks(loop: Loop) -> tuple[int, int]:
     return size, math.ceil(loop.index.extent / size)
 
 
+# ---- products
+
+
+def _cut_product(step: Gemm) -> tuple[Loop, Iterable[Cell], list[Step]] | None:
+    """The loop over the chunks of a product, and what adds up those of its terms."""
+    if step.sizes is not None:
+        return None
+    wanted = min(MOST, work(step) * PRODUCTS_IN_GRAIN // GRAIN)
+    *sides, terms = step.extents
+    axis = ROWS if sides[ROWS] >= sides[COLUMNS] else COLUMNS
+    most = sides[axis] // LEAST_SIDE
+    if min(wanted, most) < 2:
+        most = min(terms // LEAST_SIDE, terms // max(sides))  # else adding up takes as long
+        axis = TERMS
+    if min(wanted, most) < 2:
+        return None
+    chunks = 1 << min(wanted, most).bit_length() - 1
+    size = _share_of(step.extents[axis], chunks)
+    chunk = Index(math.ceil(step.extents[axis] / size))
+    here = (Affine.of(chunk),)
+    if chunk.extent < 2:
+        return None
+    share = Share(axis, chunk, size)
+    if axis != TERMS:
+        return Loop(chunk, (replace(step, share=share),), parallel=True), (), []
+    out = step.out
+    parts = Cell((chunk.extent, *sides), out.dtype, hint="found", src=out.src, stored=True)
+    product = replace(step, out=parts, at=here, adds=False, share=share)
+    zero = Read(None, (), Literal(out.dtype.type(0)))
+
+    def fill(at: At) -> Step:
+        return Compute(out, (*step.at, *at), copy, (zero,))
+
+    again = Index(chunk.extent)
+
+    def add(at: At) -> Step:
+        read = Read(parts, (Affine.of(again), *at))
+        return Compute(out, (*step.at, *at), copy, (read,), SUM, step.src)
+
+    total: list[Step] = [] if step.adds else [_nest((*sides,), fill)]
+    total.append(Loop(again, (_nest((*sides,), add),)))
+    return Loop(chunk, (product,), parallel=True), (), total
+
+
+def _share_of(extent: int, chunks: int) -> int:
+    """How large chunks are: all of one size, if that comes out even, and else whole blocks."""
+    size = math.ceil(extent / chunks)
+    return size if extent % size == 0 else math.ceil(size / BLOCK) * BLOCK
+
+
 # ---- what iterations share
 
 
@@ -138,14 +209,14 @@ def _roles(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[list[Cell], dict[Ce
     meet, with how; None if they meet in another way."""
     inner = [s for s in walk(loop.body) if isinstance(s, Loop)]
     rows = {loop.index, *(s.index for s in inner if s.start is loop.index)}
-    uses: dict[Cell, list[tuple[At | None, bool, Step]]] = {}
+    uses: dict[Cell, list[Use]] = {}
     for step in walk(loop.body):
         if isinstance(step, Loop):
             continue
-        if not isinstance(step, Compute):
+        if not isinstance(step, (Compute, Gemm)):
             return None
-        for cell, at, writes in step.accesses():
-            uses.setdefault(cell, []).append((at, writes, step))
+        for cell, along, writes in step.indices():
+            uses.setdefault(cell, []).append((along, writes, step))
     written = {c.root for c, found in uses.items() if any(writes for _, writes, _ in found)}
     if any(cell.alias is not None and cell.root in written for cell in uses):
         return None  # one memory under two shapes
@@ -157,7 +228,7 @@ def _roles(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[list[Cell], dict[Ce
             if not cell.in_register:
                 private.append(cell)
             continue
-        combines = {s.combine for _, writes, s in found if writes}  # type: ignore[attr-defined]
+        combines = {_combine(step) for _, writes, step in found if writes}
         if len(combines) > 1 or not all(writes for _, writes, _ in found):
             return None
         (combine,) = combines
@@ -167,20 +238,26 @@ def _roles(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[list[Cell], dict[Ce
     return private, folded
 
 
-def _is_own_row(cell: Cell, uses: list[tuple[At | None, bool, Step]], rows: set[Index]) -> bool:
+def _is_own_row(cell: Cell, uses: list[Use], rows: set[Index]) -> bool:
     """Whether each iteration uses its own row of a cell in memory."""
     left = range(len(cell.shape)) if cell.axes is None else cell.axes
-    places = [at for at, _, _ in uses if at is not None]
+    places = [along for along, _, _ in uses if along is not None]
     if len(places) < len(uses):
         return False
-    entries = [[at[a] for at in places] for a in left]
-    return any(all(isinstance(k, Affine) and k.index in rows for k in axis) for axis in entries)
+    return any(all(along[a] in rows for along in places) for a in left)
 
 
-def _starts(uses: list[tuple[At | None, bool, Step]]) -> bool:
+def _combine(step: Step) -> Fold | None:
+    """What a step folds into the cell that it writes."""
+    if isinstance(step, Gemm):
+        return SUM if step.adds else None
+    return step.combine if isinstance(step, Compute) else None
+
+
+def _starts(uses: list[Use]) -> bool:
     """Whether a cell is written before it is read, by a plain store."""
     _, writes, step = uses[0]
-    return writes and isinstance(step, Compute) and not step.combine
+    return writes and _combine(step) is None
 
 
 # ---- chunks
@@ -195,11 +272,11 @@ def _nest(shape: tuple[int, ...], make: Callable[[At], Step]) -> Step:
     return step
 
 
-def _apart(chunks: int, cell: Cell) -> tuple[int, ...]:
-    """The shape of a cell for each chunk, with a gap between two of them; what has no axes is
-    written once, when the chunk is done."""
-    if not cell.left:
-        return (chunks,)
+def _apart(chunks: int, cell: Cell, whole: bool) -> tuple[int, ...]:
+    """The shape of a cell for each chunk, with a gap between two of them, if they aren't `whole`
+    matrices; what has no axes is written once, when the chunk is done."""
+    if not cell.left or whole:
+        return (chunks, *cell.left)
     first, *others = cell.left
     gap = math.ceil(LINES / (math.prod(others) * cell.dtype.itemsize))
     return (chunks, first + gap, *others)
