@@ -18,34 +18,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tapegrad.core.values import Literal, Source
-from tapegrad.ir.cells import UNBOUNDED as UNBOUNDED  # whoever works on plans finds these here too
+from tapegrad.ir.cells import COLUMNS as COLUMNS  # whoever works on plans finds these here too
+from tapegrad.ir.cells import ROWS as ROWS
+from tapegrad.ir.cells import TERMS as TERMS
+from tapegrad.ir.cells import UNBOUNDED as UNBOUNDED
 from tapegrad.ir.cells import Affine as Affine
+from tapegrad.ir.cells import Along as Along
 from tapegrad.ir.cells import At as At
 from tapegrad.ir.cells import Cell as Cell
 from tapegrad.ir.cells import Index as Index
 from tapegrad.ir.cells import Indirect as Indirect
 from tapegrad.ir.cells import Read as Read
+from tapegrad.ir.cells import Share as Share
 from tapegrad.ir.cells import substitute_at as substitute_at
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.tape import METHODS
 
 # ---- statements and loops
-
-ROWS, COLUMNS, TERMS = range(3)  # what a product counts: m, n and k of (m, k) @ (k, n)
-
-
-@dataclass(frozen=True)
-class Share:
-    """What one chunk computes of a product: of its rows, columns or terms up to `size`, from that
-    many times `chunk` on."""
-
-    axis: int
-    chunk: Index
-    size: int
-
-
-# What says where along each axis an access is, alone: an index, or the share of a chunk.
-Along = tuple["Index | Share | None", ...]
 
 
 class Step:

@@ -26,12 +26,11 @@ from tapegrad.ir.plan import (
     PythonCall,
     Recurrence,
     Routine,
-    Share,
     Step,
     segments,
-    walk,
 )
 from tapegrad.ir.plan_text import malformed, show_step
+from tapegrad.ir.shares import is_one_share, rows_of
 
 Use = tuple[Cell, At | None, bool]  # what a step uses, where, and whether it writes it
 
@@ -105,9 +104,7 @@ class _Check:
     def apart(self, loop: Loop) -> None:
         """Chunks share no memory that one of them writes: each has a row of its own in it, or the
         rows of its own that the loop over the chunk runs over."""
-        inner = [step for step in walk(loop.body) if isinstance(step, Loop)]
-        rows = {each.index for each in inner if each.chunk and each.chunk[0] is loop.index}
-        rows |= {each.index for each in inner if each.start in rows}
+        rows = {**rows_of(loop.body), loop.index: 0}
         uses: dict[Cell, list[Along | None]] = {}
         written: dict[Cell, None] = {}
         for cell, along, writes in loop.indices():
@@ -117,11 +114,8 @@ class _Check:
                     written.setdefault(cell.root)
         for cell in written:
             places = [along for along in uses[cell] if along is not None]
-            axes = [set(axis) for axis in zip(*places, strict=True)]
-            own = any(
-                axis <= {loop.index} or axis <= rows or _is_one_share(axis, loop.index)
-                for axis in axes
-            )
+            axes = range(len(cell.shape)) if cell.axes is None else cell.axes
+            own = any(is_one_share([along[a] for along in places], rows) for a in axes)
             if len(places) < len(uses[cell]) or not own:
                 self.fail("two chunks meet in it", cell, loop)
 
@@ -134,10 +128,10 @@ class _Check:
         if isinstance(step, Recurrence):
             self.recurrence(step)
         if isinstance(step, Gemm):
-            self.product(step)
+            self.product(step, loops)
         self.uses(step, loops)
 
-    def product(self, step: Gemm) -> None:
+    def product(self, step: Gemm, loops: tuple[Loop, ...]) -> None:
         """The matrices fit, and the chunks of an axis cover it, none of them in vain: a front isn't
         shared out."""
         extents = step.extents
@@ -146,7 +140,7 @@ class _Check:
                 self.fail("a factor or the result of a product doesn't fit", cell, step)
         if (own := step.share) is None:
             return
-        if own.chunk not in self.bound:
+        if not any(loop.parallel and loop.index is own.chunk for loop in loops):
             self.fail("it isn't inside the loop over its chunks", step=step)
         end = own.chunk.extent * own.size
         if step.sizes is not None or not end - own.size < extents[own.axis] <= end:
@@ -276,11 +270,6 @@ def bounds(k: Affine, loops: Sequence[Loop]) -> tuple[int, int]:
         k = k.substitute({loop.index: start.plus(Affine(((Index(size), 1),)))})
         least, most = max(least, k.limited[0]), min(most, k.limited[1])
     return least, most
-
-
-def _is_one_share(entries: Collection[Index | Share | None], chunk: Index) -> bool:
-    """Whether this is one way to share out an axis among the chunks of a loop."""
-    return len(entries) == 1 and all(isinstance(e, Share) and e.chunk is chunk for e in entries)
 
 
 def _read_first(step: Step, own: Sequence[Use]) -> list[Cell]:
