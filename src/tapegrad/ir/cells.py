@@ -170,3 +170,22 @@ def substitute_at(at: At, mapping: Mapping[Index, Affine]) -> At:
         else k.substitute(mapping)
         for k in at
     )
+
+
+# ---- of products, and what is shared out
+
+ROWS, COLUMNS, TERMS = range(3)  # what a product counts: m, n and k of (m, k) @ (k, n)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one chunk computes of a product: of its rows, columns or terms up to `size`, from that
+    many times `chunk` on."""
+
+    axis: int
+    chunk: Index
+    size: int
+
+
+# What alone says where along each axis an access is: an index, or the share of a chunk.
+Along = tuple[Index | Share | None, ...]

@@ -18,13 +18,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tapegrad.core.values import Literal, Source
-from tapegrad.ir.cells import UNBOUNDED as UNBOUNDED  # whoever works on plans finds these here too
+from tapegrad.ir.cells import COLUMNS as COLUMNS  # whoever works on plans finds these here too
+from tapegrad.ir.cells import ROWS as ROWS
+from tapegrad.ir.cells import TERMS as TERMS
+from tapegrad.ir.cells import UNBOUNDED as UNBOUNDED
 from tapegrad.ir.cells import Affine as Affine
+from tapegrad.ir.cells import Along as Along
 from tapegrad.ir.cells import At as At
 from tapegrad.ir.cells import Cell as Cell
 from tapegrad.ir.cells import Index as Index
 from tapegrad.ir.cells import Indirect as Indirect
 from tapegrad.ir.cells import Read as Read
+from tapegrad.ir.cells import Share as Share
 from tapegrad.ir.cells import substitute_at as substitute_at
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.tape import METHODS
@@ -43,6 +48,16 @@ class Step:
     def own(self) -> Iterator[tuple[Cell, At | None, bool]]:
         """The accesses of the step itself, without those of steps inside it."""
         return self.accesses()
+
+    def indices(self) -> Iterator[tuple[Cell, Along | None, bool]]:
+        """The accesses with, for each axis, the loop index that alone says where along it, or the
+        share of a chunk: other iterations of that loop touch other rows. None where more than that
+        says it, or nothing. What is added to isn't read."""
+        for cell, at, writes in self.accesses():
+            alone = None
+            if at is not None:
+                alone = tuple([k.index if isinstance(k, Affine) else None for k in at])
+            yield cell, alone, writes
 
     def substituted(self, mapping: Mapping[Index, Affine]) -> Step:
         raise NotImplementedError
@@ -117,8 +132,9 @@ class ArgUpdate(Step):
 
 @dataclass(frozen=True)
 class Gemm(Step):
-    """`out[at] = x[x_at] @ y[y_at]`, or `+=` if it `adds`: BLAS on the last two axes, which may
-    stand transposed; or on their fronts, if `sizes` say how many rows, columns and terms there are.
+    """`out[at] = x[x_at] @ y[y_at]`, or `+=` if it `adds`: on the last two axes, which may stand
+    transposed; or on their fronts, if `sizes` say how many rows, columns and terms there are; or
+    only what is in the `share` of a chunk.
     """
 
     out: Cell
@@ -132,6 +148,28 @@ class Gemm(Step):
     adds: bool = False
     src: Source | None = None
     sizes: tuple[Affine, Affine, Affine] | None = None
+    share: Share | None = None
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """How many rows, columns and terms there are."""
+        *_, rows, columns = self.out.shape
+        return rows, columns, self.x.shape[-2 if self.x_transposed else -1]
+
+    @property
+    def matrices(self) -> tuple[tuple[Cell, At, tuple[int, int]], ...]:
+        """The result, x and y: the cell, which of its matrices, and what their two axes count."""
+        left = (TERMS, ROWS) if self.x_transposed else (ROWS, TERMS)
+        right = (COLUMNS, TERMS) if self.y_transposed else (TERMS, COLUMNS)
+        result = self.out, self.at, (ROWS, COLUMNS)
+        return result, (self.x, self.x_at, left), (self.y, self.y_at, right)
+
+    def indices(self) -> Iterator[tuple[Cell, Along | None, bool]]:
+        own = self.share
+        for cell, at, axes in self.matrices:
+            batch = [k.index if isinstance(k, Affine) else None for k in at]
+            last = [own if own is not None and own.axis == axis else None for axis in axes]
+            yield cell, (*batch, *last), cell is self.out
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
         yield self.x, None, False
@@ -265,6 +303,10 @@ class Loop(Step):
 
     def own(self) -> Iterator[tuple[Cell, At | None, bool]]:
         return iter(())
+
+    def indices(self) -> Iterator[tuple[Cell, Along | None, bool]]:
+        for step in self.body:
+            yield from step.indices()
 
     def substituted(self, mapping: Mapping[Index, Affine]) -> Loop:
         return replace(self, body=tuple([s.substituted(mapping) for s in self.body]))

@@ -24,7 +24,7 @@ import numpy as np
 
 from tapegrad.core.handlers import quiet
 from tapegrad.ir.allocation import Allocation, Slot, extent, left_of, strides
-from tapegrad.ir.elements import Memory, missing, product_of_fronts
+from tapegrad.ir.elements import Memory, missing, product
 from tapegrad.ir.fold import Fold
 from tapegrad.ir.plan import (
     Affine,
@@ -314,7 +314,7 @@ class _Machine:
         if isinstance(step, ArgUpdate):
             return self.arg_update(step)
         if isinstance(step, Gemm):
-            return lambda: self.gemm(step)
+            return lambda: product(self, step)
         if isinstance(step, Recurrence):
             return lambda: self.recurrence(step)
         if isinstance(step, Routine):
@@ -392,14 +392,6 @@ class _Machine:
                 memory.values[k] = step.cell.dtype.type(position())
 
         return update
-
-    def gemm(self, step: Gemm) -> None:
-        if step.sizes is not None:
-            return product_of_fronts(self, step, [self.number(size)() for size in step.sizes])
-        x = self.array(step.x, step.x_at, step, step.x_transposed)
-        y = self.array(step.y, step.y_at, step, step.y_transposed)
-        total = self.array(step.out, step.at, step, kept=False) if step.adds else 0.0
-        self.fill(step.out, step.at, total + x @ y if step.adds else x @ y, step)
 
     def routine(self, step: Routine) -> Action:
         flags = [self.storing(cell, step.at, step) for cell in step.results]

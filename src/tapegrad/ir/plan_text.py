@@ -39,6 +39,7 @@ from tapegrad.ir.plan import (
     Read,
     Recurrence,
     Routine,
+    Share,
     Step,
     walk,
 )
@@ -48,6 +49,7 @@ from tapegrad.ir.text import show_parameter
 LETTERS = "ijklmnpqrst"
 AROUND = 12  # lines of a plan that an error shows before and after
 WIDTH = 56
+COUNTED = "rows", "columns", "terms"
 
 
 def show_plan(plan: Plan, allocation: Allocation | None = None) -> str:
@@ -174,7 +176,8 @@ class _Text:
             y = self.part(step.y, step.y_at, step.y_transposed)
             sign = "+=" if step.adds else "="
             sizes = "" if step.sizes is None else f" of {', '.join(map(self.entry, step.sizes))}"
-            return f"{self.part(step.out, step.at)} {sign} {x} @ {y}{sizes}"
+            share = "" if step.share is None else self.share(step.share)
+            return f"{self.part(step.out, step.at)} {sign} {x} @ {y}{sizes}{share}"
         if isinstance(step, Routine):
             arrays = ", ".join(self.part(*array) for array in step.arrays)
             results = ", ".join(self.target(cell, step.at) for cell in step.results)
@@ -210,6 +213,9 @@ class _Text:
         begin = f"{self.read(step.begin)} <= " if step.begin is not None else ""
         head = f"for {begin}{self.index(index)} < {rounds}{most}{down}{condition}"
         return f"{outs} = {head}: @{number}({reads}){swaps}{stops}"
+
+    def share(self, own: Share) -> str:
+        return f" {COUNTED[own.axis]} in chunk {self.index(own.chunk)} of {own.size}"
 
     def whole(self, read: Read) -> str:
         if read == Read(None):

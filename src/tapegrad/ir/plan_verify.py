@@ -10,6 +10,7 @@ from math import prod
 from tapegrad.ir.allocation import Allocation, Slot, extent, span
 from tapegrad.ir.plan import (
     Affine,
+    Along,
     ArgUpdate,
     At,
     Cell,
@@ -27,9 +28,9 @@ from tapegrad.ir.plan import (
     Routine,
     Step,
     segments,
-    walk,
 )
 from tapegrad.ir.plan_text import malformed, show_step
+from tapegrad.ir.shares import is_one_share, rows_of
 
 Use = tuple[Cell, At | None, bool]  # what a step uses, where, and whether it writes it
 
@@ -103,21 +104,18 @@ class _Check:
     def apart(self, loop: Loop) -> None:
         """Chunks share no memory that one of them writes: each has a row of its own in it, or the
         rows of its own that the loop over the chunk runs over."""
-        inner = [step for step in walk(loop.body) if isinstance(step, Loop)]
-        rows = {each.index for each in inner if each.chunk and each.chunk[0] is loop.index}
-        rows |= {each.index for each in inner if each.start in rows}
-        uses: dict[Cell, list[At | None]] = {}
+        rows = {**rows_of(loop.body), loop.index: 0}
+        uses: dict[Cell, list[Along | None]] = {}
         written: dict[Cell, None] = {}
-        for cell, at, writes in loop.accesses():
+        for cell, along, writes in loop.indices():
             if not cell.root.in_register:
-                uses.setdefault(cell.root, []).append(at if cell.alias is None else None)
+                uses.setdefault(cell.root, []).append(along if cell.alias is None else None)
                 if writes:
                     written.setdefault(cell.root)
         for cell in written:
-            places = [at for at in uses[cell] if at is not None]
-            axes = zip(*places, strict=True)
-            indices = [{k.index if isinstance(k, Affine) else None for k in axis} for axis in axes]
-            own = any(axis <= {loop.index} or axis <= rows for axis in indices)
+            places = [along for along in uses[cell] if along is not None]
+            axes = range(len(cell.shape)) if cell.axes is None else cell.axes
+            own = any(is_one_share([along[a] for along in places], rows) for a in axes)
             if len(places) < len(uses[cell]) or not own:
                 self.fail("two chunks meet in it", cell, loop)
 
@@ -129,7 +127,24 @@ class _Check:
             self.fail(f"status {status} has no meaning", step=step)
         if isinstance(step, Recurrence):
             self.recurrence(step)
+        if isinstance(step, Gemm):
+            self.product(step, loops)
         self.uses(step, loops)
+
+    def product(self, step: Gemm, loops: tuple[Loop, ...]) -> None:
+        """The matrices fit, and the chunks of an axis cover it, none of them in vain: a front isn't
+        shared out."""
+        extents = step.extents
+        for cell, at, axes in step.matrices:
+            if cell.shape[len(at) :] != tuple([extents[axis] for axis in axes]):
+                self.fail("a factor or the result of a product doesn't fit", cell, step)
+        if (own := step.share) is None:
+            return
+        if not any(loop.parallel and loop.index is own.chunk for loop in loops):
+            self.fail("it isn't inside the loop over its chunks", step=step)
+        end = own.chunk.extent * own.size
+        if step.sizes is not None or not end - own.size < extents[own.axis] <= end:
+            self.fail("its chunks don't cover it", step=step)
 
     def recurrence(self, step: Recurrence) -> None:
         """The plan of a round, what it is passed, and where its arrays go round."""
@@ -272,7 +287,7 @@ def _read_first(step: Step, own: Sequence[Use]) -> list[Cell]:
 def _places(step: Step, own: Sequence[Use]) -> list[tuple[Cell, At, bool]]:
     """The cells of a step with their indices, and whether these are of a batch."""
     if isinstance(step, Gemm):
-        return [(step.out, step.at, True), (step.x, step.x_at, True), (step.y, step.y_at, True)]
+        return [(cell, at, True) for cell, at, _ in step.matrices]
     if isinstance(step, Routine):
         parts = [(cell, at, True) for cell, at, _ in step.arrays]
         return [*parts, *[(cell, step.at, False) for cell in step.results]]

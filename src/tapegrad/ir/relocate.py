@@ -26,8 +26,9 @@ from tapegrad.ir.plan import (
 
 
 def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
-    """The step with each cell at an index replaced by what `place` makes of them. Where a step
-    names no index of its own for a cell, only the cell is."""
+    """The step with each cell at an index replaced by what `place` makes of them; of a product,
+    at the index of a matrix. Where a step names no index of its own for a cell, only the cell is.
+    """
 
     def index(at: At) -> At:
         if not any(isinstance(k, Indirect) for k in at):
@@ -55,7 +56,8 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
         read_, at = read(step.read), index(step.at)
         return replace(step, cell=whole(step.cell), best=whole(step.best), at=at, read=read_)
     if isinstance(step, Gemm):
-        return replace(step, out=whole(step.out), x=whole(step.x), y=whole(step.y))
+        (out, at), (x, x_at), (y, y_at) = (place(cell, at) for cell, at, _ in step.matrices)
+        return replace(step, out=out, x=x, y=y, at=at, x_at=x_at, y_at=y_at)
     if isinstance(step, Routine):
         arrays = tuple((whole(c), at, swapped) for c, at, swapped in step.arrays)
         return replace(step, arrays=arrays, results=tuple(map(whole, step.results)))

@@ -31,8 +31,17 @@ if TYPE_CHECKING:  # who asks for seconds alone has loaded no plans, which takes
 SCALAR = 4  # what isn't vectorised, for its operands don't follow each other, takes so many times
 
 
+# What a multiplication and addition in a product of matrices takes, a byte of the numbers: on the
+# same machine 0.018 ns in float64 and 0.009 in float32, with packed operands and one core.
+PRODUCT = 0.022
+
+
 def work_once(step: Step) -> int:
     """The work of a step that is no loop. What only copies a number has none."""
+    if (extents := getattr(step, "extents", None)) is not None:  # a product's: rows, columns, terms
+        m, n, k = extents
+        itemsize = step.out.dtype.itemsize  # type: ignore[attr-defined]
+        return int(m * n * k * itemsize * PRODUCT) + m * n + m * k + n * k  # which are copied
     return getattr(getattr(step, "primitive", None), "cost", 1)
 
 

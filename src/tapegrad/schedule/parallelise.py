@@ -8,6 +8,9 @@
                                            parts[c] = t
                                        for c in range(8): s += parts[c]
 
+A product of matrices is cut along its rows or its columns, whichever are more, or, where there are
+few of both, along the terms that it sums up.
+
 A loop qualifies if its iterations only meet in sums and the like, which can be taken chunk by
 chunk: everything else that is written is a row of the iteration's own, or lives inside it. The
 number of chunks follows from the work, not from the number of cores, so results don't depend on
@@ -17,53 +20,116 @@ those.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tapegrad.ir.allocation import left_of
-from tapegrad.ir.fold import Fold
+from tapegrad.ir.fold import SUM, Fold
 from tapegrad.ir.plan import (
+    COLUMNS,
+    ROWS,
+    TERMS,
     Affine,
+    Along,
     At,
     Cell,
     Compute,
+    Gemm,
     Index,
     Loop,
     Plan,
     Read,
+    Share,
     Step,
     is_fill,
     leaves,
     walk,
 )
 from tapegrad.ir.relocate import relocated
+from tapegrad.ir.shares import is_one_share, rows_of
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.elementwise import copy
-from tapegrad.schedule.cost import work
+from tapegrad.schedule.cost import code_size, work
 
 GRAIN = 1 << 20  # the work that a chunk is worth, in additions: some 0.1 ms
 MOST = 32  # chunks
+LEAST_SIDE = 64  # rows or columns of a chunk of a product, which reads all of a factor
+BLOCK = 8  # rows or columns: products are computed in blocks of registers
+PRODUCTS_IN_GRAIN = 2  # chunks: cores that multiply don't wait for each other's memory
+TOGETHER, LONGEST = 12, 200  # steps that are shared out together, and statements of them
 LINES = 128  # bytes: two cores that write nearer to each other than this wait for each other
+
+Homes = Mapping[Cell, Collection[int]]  # the top-level steps that use a cell
+Use = tuple[Along | None, bool, Step]  # what says where a cell is used, whether it is written
 
 
 def parallelise(plan: Plan) -> Plan:
-    """Cut the loops that are long enough, and whose iterations can be shared out."""
+    """Cut the loops and products that are long enough, and whose rows can be shared out."""
     homes: dict[Cell, set[int]] = {}
     for number, step in enumerate(plan.steps):
         for cell, _, _ in step.accesses():
             homes.setdefault(cell.root, set()).add(number)
+    alone = [_cut_alone(step, homes) for step in plan.steps]
     steps: list[Step] = []
-    for step in plan.steps:
-        cut = _cut(step, homes) if isinstance(step, Loop) else None
+    position = 0
+    while position < len(plan.steps):
+        count, cut = _cut_together(plan.steps, position, alone, homes)
+        position += count
         if cut is None:
-            steps.append(step)
+            steps.append(plan.steps[position - 1])
             continue
-        loop, folded, totals = cut
         # What the totals start from isn't needed before, unless others have added to it.
-        fills = [s for cell in folded for s in _untouched(steps, cell)]
-        steps = [*(s for s in steps if s not in fills), loop, *fills, *totals]
+        fills = [s for cell in cut.folded for s in _untouched(steps, cell)]
+        steps = [*(s for s in steps if s not in fills), cut.loop, *fills, *cut.totals]
     return replace(plan, steps=tuple(steps))
+
+
+class Parts(NamedTuple):
+    """The loop over chunks, the cells in which they meet, and what folds into these what the chunks
+    have found."""
+
+    loop: Loop
+    folded: Collection[Cell]
+    totals: list[Step]
+
+
+def _cut_alone(step: Step, homes: Homes) -> Parts | None:
+    if isinstance(step, Gemm):
+        return _cut_product(step)
+    if not isinstance(step, Loop):
+        return None
+    size, chunks = _chunks(step)
+    return _cut([step], [size], chunks, homes) if chunks > 1 else None
+
+
+def _cut_together(
+    steps: Sequence[Step], first: int, alone: Sequence[Parts | None], homes: Homes
+) -> tuple[int, Parts | None]:
+    """How many steps from one on are shared out together, and how. Products are followed by what is
+    computed of the rows that a chunk has just made; and those that are too short alone are long
+    enough together. No step is cut into fewer chunks for that."""
+    best = 1, alone[first]
+    length, most, has_product = 0, 1, False
+    for count, step in enumerate(steps[first : first + TOGETHER], start=1):
+        if not isinstance(step, (Loop, Gemm)):
+            break
+        length += code_size(step)
+        if length > LONGEST:
+            break
+        if (own := alone[first + count - 1]) is not None:
+            most = max(most, own.loop.index.extent)
+        has_product |= any(isinstance(s, Gemm) for s in leaves(step))
+        group = steps[first : first + count]
+        if count == 1 or not has_product or (shared := _sizes(group)) is None:
+            continue
+        sizes, chunks = shared
+        if chunks < max(2, most):
+            continue
+        if (cut := _cut(group, sizes, chunks, homes)) is None:
+            break
+        best = count, cut
+    return best
 
 
 def _untouched(steps: list[Step], cell: Cell) -> list[Step]:
@@ -77,25 +143,28 @@ def _fills(step: Step, cell: Cell) -> bool:
     return all(isinstance(s, Compute) and s.cell is cell and is_fill(s) for s in leaves(step))
 
 
-def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell], list[Step]] | None:
-    """The loop over chunks, the cells in which iterations meet, and the loop that folds what the
-    chunks have found into these."""
-    size, chunks = _chunks(loop)
-    found = _roles(loop, homes) if chunks > 1 else None
+def _cut(steps: Sequence[Step], sizes: list[int], chunks: int, homes: Homes) -> Parts | None:
+    """Loops and products, of whose rows each chunk takes so many; None if their iterations meet in
+    another way than in sums."""
+    chunk = Index(chunks)
+    shares = [_of_chunk(step, chunk, size) for step, size in zip(steps, sizes, strict=True)]
+    found = _roles(shares, homes)
     if found is None:
         return None
     private, folded = found
-    chunk = Index(chunks)
     here = (Affine.of(chunk),)
     moves: dict[Cell, Cell] = {}  # what is replaced by its chunk's own
     before: list[Step] = []
     after: list[Step] = []
     again = Index(chunks)
     totals: list[Step] = []
+    products = [s for s in walk(steps) if isinstance(s, Gemm)]
+    whole = {cell for step in products for cell, _, _ in step.matrices}
     for cell in private:
-        moves[cell] = Cell(_apart(chunks, cell), cell.dtype, hint=cell.hint, stored=True)
+        shape = _apart(chunks, cell, cell in whole)
+        moves[cell] = Cell(shape, cell.dtype, hint=cell.hint, stored=True)
     for cell, combine in folded.items():
-        shape = _apart(chunks, cell)
+        shape = _apart(chunks, cell, cell in whole)
         parts = Cell(shape, cell.dtype, hint="found", src=cell.src, stored=True)
         neutral = Read(None, (), Literal(cell.dtype.type(combine.identity(cell.dtype))))
         if cell.left:
@@ -113,10 +182,51 @@ def _cut(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[Loop, Iterable[Cell],
             return cell, at
         return own, () if own.in_register else (*here, *left_of(cell, at))
 
-    body = tuple(relocated(s, place) for s in loop.body)
-    rows = replace(loop, body=body, chunk=(chunk, size))
+    rows = [relocated(s, place) for s in shares]
     total: list[Step] = [Loop(again, tuple(totals))] if totals else []
-    return Loop(chunk, (*before, rows, *after), parallel=True), folded, total
+    return Parts(Loop(chunk, (*before, *rows, *after), parallel=True), folded, total)
+
+
+def _of_chunk(step: Step, chunk: Index, size: int) -> Step:
+    """What a chunk does of a step: so many rows."""
+    if isinstance(step, Gemm):
+        return replace(step, share=Share(ROWS, chunk, size))
+    assert isinstance(step, Loop)
+    return replace(step, chunk=(chunk, size))
+
+
+def _sizes(steps: Sequence[Step]) -> tuple[list[int], int] | None:
+    """How many rows of each step a chunk takes, and how many chunks there are."""
+    grains = sum(map(_grains, steps))
+    if grains < 2:
+        return None
+    counts = [_rows(step) for step in steps]
+    most = min(n // least for n, least in counts)
+    if most < 2:
+        return None
+    chunks = min(MOST, 1 << round(math.log2(grains)), 1 << most.bit_length() - 1)
+    sizes = []
+    for step, (n, _) in zip(steps, counts, strict=True):
+        by = step.step if isinstance(step, Loop) else 1
+        sizes.append(math.ceil(_share_of(n, chunks) / by) * by)
+    even = all(math.ceil(n / m) == chunks for m, (n, _) in zip(sizes, counts, strict=True))
+    return (sizes, chunks) if even else None
+
+
+def _grains(step: Step) -> float:
+    if isinstance(step, Gemm):
+        return work(step) * PRODUCTS_IN_GRAIN / GRAIN
+    assert isinstance(step, Loop)
+    return work(step, least=1) / (step.step * GRAIN)
+
+
+def _rows(step: Step) -> tuple[int, int]:
+    """The rows of a step, and how many of them a chunk has at the least: none can be shared out of
+    the front of a product, nor where others than the plan say how many there are."""
+    if isinstance(step, Gemm):
+        return (step.extents[ROWS], LEAST_SIDE) if step.sizes is None else (0, 1)
+    assert isinstance(step, Loop)
+    return (step.index.extent, 1) if step.index.limit is None else (0, 1)
 
 
 def _chunks(loop: Loop) -> tuple[int, int]:
@@ -130,22 +240,71 @@ def _chunks(loop: Loop) -> tuple[int, int]:
     return size, math.ceil(loop.index.extent / size)
 
 
+# ---- products
+
+
+def _cut_product(step: Gemm) -> Parts | None:
+    """A product in chunks of its rows, its columns or its terms."""
+    if step.sizes is not None or step.out.alias is not None:
+        return None
+    wanted = min(MOST, int(_grains(step)))
+    *sides, terms = step.extents
+    axis = ROWS if sides[ROWS] >= sides[COLUMNS] else COLUMNS
+    most = sides[axis] // LEAST_SIDE
+    if min(wanted, most) < 2:
+        most = min(terms // LEAST_SIDE, terms // max(sides))  # else adding up takes as long
+        axis = TERMS
+    if min(wanted, most) < 2:
+        return None
+    chunks = 1 << min(wanted, most).bit_length() - 1
+    size = _share_of(step.extents[axis], chunks)
+    chunk = Index(math.ceil(step.extents[axis] / size))
+    here = (Affine.of(chunk),)
+    if chunk.extent < 2:
+        return None
+    share = Share(axis, chunk, size)
+    if axis != TERMS:
+        return Parts(Loop(chunk, (replace(step, share=share),), parallel=True), (), [])
+    out = step.out
+    parts = Cell((chunk.extent, *sides), out.dtype, hint="found", src=out.src, stored=True)
+    product = replace(step, out=parts, at=here, adds=False, share=share)
+    zero = Read(None, (), Literal(out.dtype.type(0)))
+
+    def fill(at: At) -> Step:
+        return Compute(out, (*step.at, *at), copy, (zero,))
+
+    again = Index(chunk.extent)
+
+    def add(at: At) -> Step:
+        read = Read(parts, (Affine.of(again), *at))
+        return Compute(out, (*step.at, *at), copy, (read,), SUM, step.src)
+
+    total: list[Step] = [] if step.adds else [_nest((*sides,), fill)]
+    total.append(Loop(again, (_nest((*sides,), add),)))
+    return Parts(Loop(chunk, (product,), parallel=True), (), total)
+
+
+def _share_of(extent: int, chunks: int) -> int:
+    """How large chunks are: all of one size, if that comes out even, and else whole blocks."""
+    size = math.ceil(extent / chunks)
+    return size if extent % size == 0 else math.ceil(size / BLOCK) * BLOCK
+
+
 # ---- what iterations share
 
 
-def _roles(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[list[Cell], dict[Cell, Fold]] | None:
-    """The cells in memory that each chunk needs for itself, and those in which the iterations
-    meet, with how; None if they meet in another way."""
-    inner = [s for s in walk(loop.body) if isinstance(s, Loop)]
-    rows = {loop.index, *(s.index for s in inner if s.start is loop.index)}
-    uses: dict[Cell, list[tuple[At | None, bool, Step]]] = {}
-    for step in walk(loop.body):
+def _roles(steps: Sequence[Step], homes: Homes) -> tuple[list[Cell], dict[Cell, Fold]] | None:
+    """The cells in memory that each chunk of these steps needs for itself, and those in which the
+    chunks meet, with how; None if they meet in another way."""
+    rows = rows_of(steps)
+    uses: dict[Cell, list[Use]] = {}
+    for step in walk(steps):
         if isinstance(step, Loop):
             continue
-        if not isinstance(step, Compute):
+        if not isinstance(step, (Compute, Gemm)):
             return None
-        for cell, at, writes in step.accesses():
-            uses.setdefault(cell, []).append((at, writes, step))
+        for cell, along, writes in step.indices():
+            uses.setdefault(cell, []).append((along, writes, step))
     written = {c.root for c, found in uses.items() if any(writes for _, writes, _ in found)}
     if any(cell.alias is not None and cell.root in written for cell in uses):
         return None  # one memory under two shapes
@@ -157,7 +316,7 @@ def _roles(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[list[Cell], dict[Ce
             if not cell.in_register:
                 private.append(cell)
             continue
-        combines = {s.combine for _, writes, s in found if writes}  # type: ignore[attr-defined]
+        combines = {_combine(step) for _, writes, step in found if writes}
         if len(combines) > 1 or not all(writes for _, writes, _ in found):
             return None
         (combine,) = combines
@@ -167,20 +326,26 @@ def _roles(loop: Loop, homes: dict[Cell, set[int]]) -> tuple[list[Cell], dict[Ce
     return private, folded
 
 
-def _is_own_row(cell: Cell, uses: list[tuple[At | None, bool, Step]], rows: set[Index]) -> bool:
-    """Whether each iteration uses its own row of a cell in memory."""
+def _is_own_row(cell: Cell, uses: list[Use], rows: Mapping[Index, int]) -> bool:
+    """Whether each chunk uses its own rows of a cell in memory."""
     left = range(len(cell.shape)) if cell.axes is None else cell.axes
-    places = [at for at, _, _ in uses if at is not None]
+    places = [along for along, _, _ in uses if along is not None]
     if len(places) < len(uses):
         return False
-    entries = [[at[a] for at in places] for a in left]
-    return any(all(isinstance(k, Affine) and k.index in rows for k in axis) for axis in entries)
+    return any(is_one_share([along[a] for along in places], rows) for a in left)
 
 
-def _starts(uses: list[tuple[At | None, bool, Step]]) -> bool:
+def _combine(step: Step) -> Fold | None:
+    """What a step folds into the cell that it writes."""
+    if isinstance(step, Gemm):
+        return SUM if step.adds else None
+    return step.combine if isinstance(step, Compute) else None
+
+
+def _starts(uses: list[Use]) -> bool:
     """Whether a cell is written before it is read, by a plain store."""
     _, writes, step = uses[0]
-    return writes and isinstance(step, Compute) and not step.combine
+    return writes and _combine(step) is None
 
 
 # ---- chunks
@@ -195,11 +360,11 @@ def _nest(shape: tuple[int, ...], make: Callable[[At], Step]) -> Step:
     return step
 
 
-def _apart(chunks: int, cell: Cell) -> tuple[int, ...]:
-    """The shape of a cell for each chunk, with a gap between two of them; what has no axes is
-    written once, when the chunk is done."""
-    if not cell.left:
-        return (chunks,)
+def _apart(chunks: int, cell: Cell, whole: bool) -> tuple[int, ...]:
+    """The shape of a cell for each chunk, with a gap between two of them, if they aren't `whole`
+    matrices; what has no axes is written once, when the chunk is done."""
+    if not cell.left or whole:
+        return (chunks, *cell.left)
     first, *others = cell.left
     gap = math.ceil(LINES / (math.prod(others) * cell.dtype.itemsize))
     return (chunks, first + gap, *others)

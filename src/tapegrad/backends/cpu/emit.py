@@ -21,6 +21,8 @@ from tapegrad.backends.source.program import LINE, Kernel, Program, lines_of
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
 from tapegrad.ir.plan import (
+    ROWS,
+    TERMS,
     Affine,
     ArgUpdate,
     At,
@@ -310,10 +312,24 @@ class _KernelEmitter:
         return False
 
     def _gemm(self, step: Gemm) -> None:
-        x = self.matrix(step.x, step.x_at, step.x_transposed)
-        y = self.matrix(step.y, step.y_at, step.y_transposed)
-        name = "matmul" if step.sizes is None else "front_matmul"
-        given = [x, y, self.matrix(step.out, step.at), *map(self._entry, step.sizes or ())]
+        sizes = [*map(self._entry, step.sizes or ())]
+        first, own = "", step.share
+        if own is not None:
+            first = f"{self.loops[own.chunk]} * {own.size}"
+            if step.extents[own.axis] % own.size:  # the last chunk is shorter
+                sizes = [*map(str, step.extents)]
+                sizes[own.axis] = f"min({own.size}, {sizes[own.axis]} - {first})"
+
+        def shown(cell: Cell, at: At, axes: tuple[int, int], first_axis: int) -> str:
+            text = self.matrix(cell, at, axes[0] != first_axis)
+            if own is None or own.axis not in axes:
+                return text
+            which = "row_part" if own.axis == first_axis else "column_part"
+            return f"{which}({text}, {first}, {own.size})"
+
+        result, x, y = step.matrices
+        given = [shown(*x, ROWS), shown(*y, TERMS), shown(*result, ROWS), *sizes]
+        name = "front_matmul" if sizes else "matmul"
         self.line(f"{'add_' * step.adds}{name}({', '.join(given)})")
 
     def _routine(self, step: Routine) -> None:

@@ -36,6 +36,7 @@ FEW = 16  # rounds of loops, which LLVM may write out, that keep their numbers; 
 NEAR = 2  # how far from a length a number may be: `range(n - 1)`, `x[n]`
 PLAIN = 16.0  # floats up to this size are plain, if they are multiples of its reciprocal
 VIEWS = ("reshaped", "part")
+SHARES = ("row_part", "column_part")  # of so many rows as the type of the part says
 PRODUCTS = ("matmul", "add_matmul")
 
 
@@ -163,7 +164,8 @@ class _Lifter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if not _calls(node, VIEWS):  # where a view isn't assigned, it stays as it is
-            node.args = [self.visit(x) for x in node.args]
+            kept = node.args[-1:] if _calls(node, SHARES) else []
+            node.args = [*[self.visit(x) for x in node.args[: len(node.args) - len(kept)]], *kept]
         return node
 
     def visit_Return(self, node: ast.Return) -> ast.stmt:

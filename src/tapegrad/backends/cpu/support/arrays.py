@@ -155,6 +155,30 @@ def part(typingctx: Any, array: Any, start: Any, shape: Any) -> Any:
     return signature(kind, array, start, shape), codegen
 
 
+@intrinsic(prefer_literal=True)
+def row_part(typingctx: Any, matrix: Any, start: Any, count: Any) -> Any:
+    """So many rows of a matrix, from `start` on."""
+    return _part_of_axis(matrix, start, count, 0)
+
+
+@intrinsic(prefer_literal=True)
+def column_part(typingctx: Any, matrix: Any, start: Any, count: Any) -> Any:
+    """So many columns of a matrix, from `start` on."""
+    return _part_of_axis(matrix, start, count, 1)
+
+
+def _part_of_axis(matrix: Any, start: Any, count: Any, axis: int) -> Any:
+    shape = [*matrix.shape]
+    shape[axis] = count.literal_value
+    kind = FixedArray(matrix.dtype, tuple(shape), matrix.strides)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        first = context.cast(builder, args[1], sig.args[1], types.int64)
+        return builder.gep(args[0], [builder.mul(first, WORD(matrix.strides[axis]))], inbounds=True)
+
+    return signature(kind, matrix, start, count), codegen
+
+
 # ---- what is known only when machine code is taken into use
 
 WORD_BYTES = 8

@@ -14,6 +14,8 @@ import math
 from collections import Counter
 from typing import Any
 
+from llvmlite import ir
+
 # Rounds up to which a loop stays where it is: LLVM may unroll it into what surrounds it. With fifty
 # loops of 64 rounds in one function it took ten seconds for that.
 SMALL = 48
@@ -166,3 +168,11 @@ def _extent(bound: ast.expr) -> int:
     if isinstance(bound, ast.Call) and _name_of(bound.func) == "rolled":
         (bound,) = bound.args
     return ast.literal_eval(bound)
+
+
+def procedure(module: Any, name: str, taken: list[Any]) -> ir.Function:
+    """A function that returns nothing, for its module alone."""
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    return function

@@ -23,8 +23,16 @@ from numba.core import cgutils
 from numba.core.callconv import create_error_model
 from numba.core.registry import cpu_target
 
-from tapegrad.backends.cpu.support.arrays import BYTE, WORD, FixedArray, part, reshaped
-from tapegrad.backends.cpu.support.outline import SMALL, Outline, rounds, taken_apart
+from tapegrad.backends.cpu.support.arrays import (
+    BYTE,
+    WORD,
+    FixedArray,
+    column_part,
+    part,
+    reshaped,
+    row_part,
+)
+from tapegrad.backends.cpu.support.outline import SMALL, Outline, procedure, rounds, taken_apart
 from tapegrad.backends.cpu.support.syntax import OPERATORS, leaves_its_loop, tree_of
 
 TYPING = cpu_target.typing_context
@@ -378,17 +386,18 @@ class Translator:
         if function is min:  # of a loop's bounds
             a, b = map(self.whole, x.args)
             return self.builder.select(self.builder.icmp_signed("<", a, b), a, b), types.int64
-        return self.call(function, [self.expression(arg) for arg in x.args])
+        operands = [self.expression(arg) for arg in x.args]
+        if function in (row_part, column_part):  # how many there are is in the type of the part
+            operands[-1] = operands[-1][0], types.literal(ast.literal_eval(x.args[-1]))
+        return self.call(function, operands)
 
     def function(self, name: ast.Name) -> Any:
         return self.names.get(name.id, getattr(builtins, name.id, None))
 
     def is_view(self, x: ast.expr) -> bool:
         """Whether this is a call of `reshaped` or `part`."""
-        if not isinstance(x, ast.Call) or not isinstance(x.func, ast.Name):
-            return False
-        function = self.function(x.func)
-        return function is reshaped or function is part
+        called = isinstance(x, ast.Call) and isinstance(x.func, ast.Name)
+        return called and self.function(x.func) in (reshaped, part)  # type: ignore[attr-defined]
 
     def view(self, x: Any) -> tuple[Any, int, FixedArray]:
         """`reshaped(array, shape)` and `part(array, start, shape)`."""
@@ -446,7 +455,7 @@ def _function_of(
     taken += [TARGET.get_value_type(kind) for _, kind in read]
     taken += [pointer] * len(outline.changed)
     name = module.get_unique_name(f"{where.builder.function.name}.loop")
-    function = _procedure(module, name, taken)
+    function = procedure(module, name, taken)
     args = iter(function.args)
     inner = Translator(where.names, function)
     arrays = [next(args) for _ in outline.arrays]
@@ -473,21 +482,13 @@ def _function_of(
     return function, [inner.places[name][1] for name in changed]
 
 
-def _procedure(module: Any, name: str, taken: list[Any]) -> ir.Function:
-    """A function that returns nothing, for its module alone."""
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    return function
-
-
 def call_helper(builder: Any, helper: Any, kinds: tuple[Any, ...], given: list[Any]) -> None:
     """Call a Python function of arrays that don't overlap, and of numbers. It returns nothing."""
     name = f"{helper.__name__} {kinds}"
     if name not in builder.module.globals:
         tree = tree_of(helper)
         taken = [TARGET.get_value_type(kind) for kind in kinds]
-        function = _procedure(builder.module, name, taken)
+        function = procedure(builder.module, name, taken)
         translator = Translator(helper.__globals__, function)
         for parameter, argument, kind in zip(tree.args.args, function.args, kinds, strict=True):
             translator.take(parameter.arg, argument, kind)

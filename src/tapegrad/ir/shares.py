@@ -1,0 +1,25 @@
+"""Whose rows are whose, where chunks of loops and products are worked on at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tapegrad.ir.plan import Index, Loop, Share, Step, walk
+
+
+def rows_of(steps: Sequence[Step]) -> dict[Index, int]:
+    """The indices that run over the rows of a chunk, or over those of a tile of them; and how many
+    rows a chunk has."""
+    rows: dict[Index, int] = {}
+    for step in walk(steps):
+        if isinstance(step, Loop) and step.chunk is not None:
+            rows[step.index] = step.chunk[1]
+        elif isinstance(step, Loop) and step.start in rows:
+            rows[step.index] = rows[step.start]
+    return rows
+
+
+def is_one_share(along: Iterable[Index | Share | None], rows: Mapping[Index, int]) -> bool:
+    """Whether each chunk has its own part of an axis: that in which all these accesses are."""
+    sizes = {x.size if isinstance(x, Share) else x and rows.get(x) for x in along}
+    return len(sizes) == 1 and None not in sizes

@@ -1,0 +1,211 @@
+"""Long products of matrices are shared out among cores: by rows, by columns, by terms, by batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.emit.check import assert_agree
+
+from tapegrad import jit, set_num_threads, trace, value_and_grad
+from tapegrad.errors import InternalError
+from tapegrad.ir.plan import (
+    COLUMNS,
+    ROWS,
+    TERMS,
+    Affine,
+    Cell,
+    Compute,
+    Gemm,
+    Index,
+    Loop,
+    Plan,
+    Read,
+    Share,
+    is_parallel,
+    walk,
+)
+from tapegrad.ir.plan_run import run_plan
+from tapegrad.ir.plan_text import show_plan
+from tapegrad.ir.plan_verify import verify_plan
+from tapegrad.pipeline import schedule
+from tapegrad.primitives.elementwise import copy
+from tapegrad.schedule.parallelise import parallelise
+
+GOLDEN = Path(__file__).parents[1] / "ir" / "plans" / "shares.txt"
+RNG = np.random.default_rng(0)
+F8 = np.dtype(float)
+
+
+def normal(*shape):
+    return RNG.normal(size=shape)
+
+
+@pytest.fixture
+def short_chunks(monkeypatch):
+    """Products are shared out that wouldn't be worth it."""
+    for name, value in {"GRAIN": 64, "LEAST_SIDE": 2, "BLOCK": 1}.items():
+        monkeypatch.setattr(f"tapegrad.schedule.parallelise.{name}", value)
+    monkeypatch.setattr("tapegrad.schedule.dense.SMALL_OF_BATCH", 1)
+    yield
+    set_num_threads()
+
+
+PRODUCTS = {
+    "rows": (lambda x, y: x @ y, (8, 5), (5, 4), [ROWS]),
+    "rows that don't come out even": (lambda x, y: x @ y, (7, 5), (5, 3), [ROWS]),
+    "columns": (lambda x, y: x @ y, (3, 5), (5, 9), [COLUMNS]),
+    "terms": (lambda x, y: x @ y, (3, 70), (70, 3), [TERMS]),
+    "transposes": (lambda x, y: x.T @ y.T, (5, 8), (4, 5), [ROWS]),
+    "transposed columns": (lambda x, y: x.T @ y.T, (5, 3), (9, 5), [COLUMNS]),
+    "transposed terms": (lambda x, y: x.T @ y.T, (70, 3), (3, 70), [TERMS]),
+    "added terms": (lambda x, y: x @ y + np.exp(x) @ y, (3, 70), (70, 3), [TERMS] * 2),
+    "one after another": (lambda x, y: x @ y @ x, (8, 6), (6, 8), [ROWS] * 2),
+    "with what is computed of it": (lambda x, y: np.tanh(x @ y + y[0]), (8, 5), (5, 4), [ROWS]),
+    "a batch": (lambda x, y: x @ y, (5, 4, 3), (5, 3, 4), []),
+    "a batch of batches": (lambda x, y: x @ y, (4, 2, 4, 3), (2, 3, 4), []),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_they_are_what_they_were(name, short_chunks, inside):
+    """Run as it is written, which is held against the tape as tests run, and compiled; whatever
+    the threads, to the last bit."""
+    f, *shapes, axes = PRODUCTS[name]
+    dtype = np.float32 if "transposed" in name else np.float64
+    values = [normal(*shape).astype(dtype) for shape in shapes]
+    _, tape = trace(f, *values)
+    steps = schedule(tape).plan.steps
+    shares = [s.share for s in walk(steps) if isinstance(s, Gemm)]
+    assert [share.axis for share in shares if share is not None] == axes
+    assert any(map(is_parallel, steps))
+    assert_agree(tape, values)
+    compiled, found = jit(f, compile="always"), []
+    for count in (1, 2, 5):
+        set_num_threads(count)
+        found.append(compiled(*values))
+    for each in found[1:]:
+        np.testing.assert_array_equal(each, found[0])
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_programs_of_products(number, short_chunks, inside):
+    """Layers and heads with sizes at random, and their gradients."""
+    rng = np.random.default_rng(number)
+    n, d, heads, wide = rng.integers(2, 9, size=4)
+    x, V = rng.normal(size=(n, heads * d)), rng.normal(size=(heads * d, wide))
+
+    def f(x, V):
+        h = np.transpose(np.reshape(x, (n, heads, d)), (1, 0, 2))
+        scores = np.exp(h @ np.swapaxes(h, 1, 2) / 9.0)
+        mixed = np.transpose(scores @ h, (1, 0, 2))
+        return np.sum(np.tanh(np.reshape(mixed, (n, heads * d)) @ V) ** 2)
+
+    expected, slopes = value_and_grad(f, (0, 1), compile="never")(x, V)
+    compiled, known = value_and_grad(f, (0, 1), compile="always"), []
+    for count in (1, 2):
+        set_num_threads(count)
+        value, found = compiled(x, V)
+        known.append((value, *found))
+        np.testing.assert_allclose(value, expected, 1e-12)
+        for a, b in zip(found, slopes, strict=True):
+            np.testing.assert_allclose(a, b, 1e-9, 1e-12)
+    for a, b in zip(*known, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_how_they_read(short_chunks, request):
+    _, tape = trace(lambda x, y: (x @ y, x.T @ x), normal(9, 5), normal(5, 4))
+    found = schedule(tape)
+    kernels = "\n".join(kernel.text for kernel in found.kernels)
+    text = "\n".join(line.split("  #")[0] for line in str(found.plan).splitlines())
+    text = f"{text}\n\n{kernels}"
+    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#")) + "\n"
+    if request.config.getoption("--update-golden"):
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text()
+
+
+def test_short_ones_and_fronts_stay_whole():
+    _, tape = trace(lambda x, y: x @ y, normal(64, 64), normal(64, 64))
+    assert not any(map(is_parallel, schedule(tape).plan.steps))
+
+
+# ---- a sum over a batch
+
+
+def summed(batch: int = 4) -> Plan:
+    """out = sum over b of x[b] @ y[b], added to what is there."""
+    x, y = (Cell((batch, *shape), F8, "input") for shape in ((3, 5), (5, 2)))
+    start, out = Cell((3, 2), F8, "input"), Cell((3, 2), F8, "output")
+    b, i, j = Index(batch), Index(3), Index(2)
+    at, each = (Affine.of(b),), (Affine.of(i), Affine.of(j))
+    fill = Loop(i, (Loop(j, (copied(out, start, each),)),))
+    term = Gemm(out, x, y, (), at, at, False, False, adds=True)
+    return Plan("f", (x, y, start), (out,), (fill, Loop(b, (term,))))
+
+
+def copied(out, source, at):
+    return Compute(out, at, copy, (Read(source, at),))
+
+
+def test_a_sum_over_a_batch(short_chunks):
+    """Each chunk adds to a matrix of its own."""
+    plan = summed()
+    cut = verify_plan(parallelise(plan))
+    (loop,) = [s for s in cut.steps if is_parallel(s)]
+    assert loop.index.extent > 1
+    x, y, start = normal(4, 3, 5), normal(4, 5, 2), normal(3, 2)
+    (found,) = run_plan(cut, (x, y, start)).results
+    np.testing.assert_allclose(found, start + np.sum(x @ y, axis=0), 1e-12)
+
+
+# ---- malformed plans
+
+
+def shared(share: Share | None, chunk: Index, **changed) -> Plan:
+    x, y = Cell((6, 5), F8, "input"), Cell((5, 4), F8, "input")
+    out = Cell((6, 4), F8, "output")
+    step = replace(Gemm(out, x, y, (), (), (), False, False, share=share), **changed)
+    return Plan("f", (x, y), (out,), (Loop(chunk, (step,), parallel=True),))
+
+
+CHUNK = Index(3)
+SHARE = Share(ROWS, CHUNK, 2)
+MALFORMED = {
+    "whole products": (None, {}, "out: two chunks meet in it"),
+    "terms, into one result": (Share(TERMS, CHUNK, 2), {}, "out: two chunks meet in it"),
+    "too few rows": (Share(ROWS, CHUNK, 1), {}, "its chunks don't cover it"),
+    "chunks behind the end": (Share(ROWS, CHUNK, 3), {}, "its chunks don't cover it"),
+    "another loop's chunks": (Share(ROWS, Index(3), 2), {}, "two chunks|loop over its chunks"),
+    "factors the other way round": (
+        Share(ROWS, CHUNK, 2),
+        {"x_transposed": True},
+        "doesn't fit",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_chunks_that_meet_are_found(name):
+    share, changed, message = MALFORMED[name]
+    verify_plan(shared(SHARE, CHUNK))
+    with pytest.raises(InternalError, match=message):
+        verify_plan(shared(share, CHUNK, **changed))
+
+
+def test_a_chunk_that_reads_the_rows_of_another_is_found():
+    """h = x @ y and out = h @ z by rows is right, by columns of h it isn't."""
+    x, h, out = Cell((6, 6), F8, "input"), Cell((6, 6), F8), Cell((6, 6), F8, "output")
+    first = Gemm(h, x, x, (), (), (), False, False, share=SHARE)
+
+    def plan(second: Gemm) -> Plan:
+        return Plan("f", (x,), (out,), (Loop(CHUNK, (first, second), parallel=True),))
+
+    good = Gemm(out, h, x, (), (), (), False, False, share=SHARE)
+    assert show_plan(verify_plan(plan(good)))
+    for bad in (replace(good, x=x, y=h), replace(good, x_transposed=True)):
+        with pytest.raises(InternalError, match="two chunks meet in it"):
+            verify_plan(plan(bad))
