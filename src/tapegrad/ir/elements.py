@@ -6,8 +6,11 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tapegrad.ir.fold import ADD
-from tapegrad.ir.plan import Affine, At, Cell, Gemm, Step
+from tapegrad.ir.panels import Panel
+from tapegrad.ir.plan import Gemm, Step
 
 NOBODY = -1
 
@@ -38,12 +41,6 @@ def missing(owner: int) -> str:
 
 def product(machine: Any, step: Gemm) -> None:
     """A product of whole matrices, or of what is counted of them."""
-    if step.sizes is None and step.share is None:
-        x = machine.array(step.x, step.x_at, step, step.x_transposed)
-        y = machine.array(step.y, step.y_at, step, step.y_transposed)
-        total = machine.array(step.out, step.at, step, kept=False) if step.adds else 0.0
-        machine.fill(step.out, step.at, total + x @ y if step.adds else x @ y, step)
-        return
     ends = step.extents
     if step.sizes is not None:
         ends = tuple([machine.number(size)() for size in step.sizes])
@@ -51,21 +48,22 @@ def product(machine: Any, step: Gemm) -> None:
     if (own := step.share) is not None:
         first = machine.env[own.chunk] * own.size
         ranges[own.axis] = ranges[own.axis][first : first + own.size]
-    _product_of_parts(machine, step, *ranges)
+    rows, columns, terms = ranges
+    x, y = (
+        _matrix(machine, step, step.x, rows, terms),
+        _matrix(machine, step, step.y, terms, columns),
+    )
+    found = x @ y
+    for (a, i), (b, j) in itertools.product(enumerate(rows), enumerate(columns)):
+        store = machine.storing(
+            step.out.cell, step.out.place(i, j), step, ADD if step.adds else None
+        )
+        store(found[a, b])
 
 
-def _product_of_parts(machine: Any, step: Gemm, rows: range, columns: range, terms: range) -> None:
-    """The product of parts of matrices, number by number: of what is around nobody knows."""
-
-    def element(cell: Cell, at: At, swapped: bool, i: int, j: int) -> Any:
-        last = (j, i) if swapped else (i, j)
-        return machine.reading(cell, (*at, *[Affine((), k) for k in last]), step)()
-
-    for i, j in itertools.product(rows, columns):
-        found = [
-            element(step.x, step.x_at, step.x_transposed, i, k)
-            * element(step.y, step.y_at, step.y_transposed, k, j)
-            for k in terms
-        ]
-        at = (*step.at, Affine((), i), Affine((), j))
-        machine.storing(step.out, at, step, ADD if step.adds else None)(sum(found, 0.0))
+def _matrix(machine: Any, step: Gemm, panel: Panel, rows: range, columns: range) -> Any:
+    """The rows and columns of a matrix, number by number: of what is around nobody knows."""
+    found = np.zeros((len(rows), len(columns)), panel.cell.dtype)
+    for (a, i), (b, j) in itertools.product(enumerate(rows), enumerate(columns)):
+        found[a, b] = machine.reading(panel.cell, panel.place(i, j), step)()
+    return found

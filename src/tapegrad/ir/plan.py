@@ -32,6 +32,7 @@ from tapegrad.ir.cells import Read as Read
 from tapegrad.ir.cells import Share as Share
 from tapegrad.ir.cells import substitute_at as substitute_at
 from tapegrad.ir.fold import Fold
+from tapegrad.ir.panels import Panel as Panel
 from tapegrad.ir.tape import METHODS
 
 # ---- statements and loops
@@ -132,19 +133,12 @@ class ArgUpdate(Step):
 
 @dataclass(frozen=True)
 class Gemm(Step):
-    """`out[at] = x[x_at] @ y[y_at]`, or `+=` if it `adds`: on the last two axes, which may stand
-    transposed; or on their fronts, if `sizes` say how many rows, columns and terms there are; or
-    only what is in the `share` of a chunk.
-    """
+    """`out = x @ y`, or `+=` if it `adds`; of the fronts of these, if `sizes` say how many rows,
+    columns and terms there are; or only what is in the `share` of a chunk."""
 
-    out: Cell
-    x: Cell
-    y: Cell
-    at: At
-    x_at: At
-    y_at: At
-    x_transposed: bool
-    y_transposed: bool
+    out: Panel
+    x: Panel
+    y: Panel
     adds: bool = False
     src: Source | None = None
     sizes: tuple[Affine, Affine, Affine] | None = None
@@ -153,38 +147,27 @@ class Gemm(Step):
     @property
     def extents(self) -> tuple[int, int, int]:
         """How many rows, columns and terms there are."""
-        *_, rows, columns = self.out.shape
-        return rows, columns, self.x.shape[-2 if self.x_transposed else -1]
+        return (*self.out.shape, self.x.shape[1])
 
     @property
-    def matrices(self) -> tuple[tuple[Cell, At, tuple[int, int]], ...]:
-        """The result, x and y: the cell, which of its matrices, and what their two axes count."""
-        left = (TERMS, ROWS) if self.x_transposed else (ROWS, TERMS)
-        right = (COLUMNS, TERMS) if self.y_transposed else (TERMS, COLUMNS)
-        result = self.out, self.at, (ROWS, COLUMNS)
-        return result, (self.x, self.x_at, left), (self.y, self.y_at, right)
+    def matrices(self) -> tuple[tuple[Panel, tuple[int, int]], ...]:
+        """The result, x and y, and what their rows and columns count."""
+        return (self.out, (ROWS, COLUMNS)), (self.x, (ROWS, TERMS)), (self.y, (TERMS, COLUMNS))
 
     def indices(self) -> Iterator[tuple[Cell, Along | None, bool]]:
-        own = self.share
-        for cell, at, axes in self.matrices:
-            batch = [k.index if isinstance(k, Affine) else None for k in at]
-            last = [own if own is not None and own.axis == axis else None for axis in axes]
-            yield cell, (*batch, *last), cell is self.out
+        for panel, axes in self.matrices:
+            yield panel.cell, panel.along(axes, self.share), panel is self.out
 
     def accesses(self) -> Iterator[tuple[Cell, At | None, bool]]:
-        yield self.x, None, False
-        yield self.y, None, False
+        yield self.x.cell, None, False
+        yield self.y.cell, None, False
         if self.adds:
-            yield self.out, None, False
-        yield self.out, None, True
+            yield self.out.cell, None, False
+        yield self.out.cell, None, True
 
     def substituted(self, mapping: Mapping[Index, Affine]) -> Gemm:
-        return replace(
-            self,
-            at=substitute_at(self.at, mapping),
-            x_at=substitute_at(self.x_at, mapping),
-            y_at=substitute_at(self.y_at, mapping),
-        )
+        out, x, y = (panel.substituted(mapping) for panel, _ in self.matrices)
+        return replace(self, out=out, x=x, y=y)
 
 
 @dataclass(frozen=True)

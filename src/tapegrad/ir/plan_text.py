@@ -34,6 +34,7 @@ from tapegrad.ir.plan import (
     Index,
     Indirect,
     Loop,
+    Panel,
     Plan,
     PythonCall,
     Read,
@@ -172,12 +173,11 @@ class _Text:
             target, position = self.target(step.cell, step.at), self.entry(step.position)
             return f"if {value} {step.better} {best}: {best}, {target} = {value}, {position}"
         if isinstance(step, Gemm):
-            x = self.part(step.x, step.x_at, step.x_transposed)
-            y = self.part(step.y, step.y_at, step.y_transposed)
+            out, x, y = (self.panel(panel) for panel, _ in step.matrices)
             sign = "+=" if step.adds else "="
             sizes = "" if step.sizes is None else f" of {', '.join(map(self.entry, step.sizes))}"
             share = "" if step.share is None else self.share(step.share)
-            return f"{self.part(step.out, step.at)} {sign} {x} @ {y}{sizes}{share}"
+            return f"{out} {sign} {x} @ {y}{sizes}{share}"
         if isinstance(step, Routine):
             arrays = ", ".join(self.part(*array) for array in step.arrays)
             results = ", ".join(self.target(cell, step.at) for cell in step.results)
@@ -216,6 +216,17 @@ class _Text:
 
     def share(self, own: Share) -> str:
         return f" {COUNTED[own.axis]} in chunk {self.index(own.chunk)} of {own.size}"
+
+    def panel(self, panel: Panel) -> str:
+        for matrix, turned in ((panel, False), (panel.T, True)):
+            if (first := matrix.first) is not None:
+                return self.part(matrix.cell, first, turned)
+        entries = [self.entry(k) for k in panel.at]
+        for axes, name in ((panel.rows, "i"), (panel.columns, "j")):
+            for a in axes:
+                entries[a] += f":{name}"
+        rows, columns = panel.shape
+        return f"{self.name(panel.cell)}[{', '.join(entries)}] as {rows} by {columns}"
 
     def whole(self, read: Read) -> str:
         if read == Read(None):

@@ -135,9 +135,11 @@ class _Check:
         """The matrices fit, and the chunks of an axis cover it, none of them in vain: a front isn't
         shared out."""
         extents = step.extents
-        for cell, at, axes in step.matrices:
-            if cell.shape[len(at) :] != tuple([extents[axis] for axis in axes]):
-                self.fail("a factor or the result of a product doesn't fit", cell, step)
+        for panel, axes in step.matrices:
+            if panel.shape != tuple([extents[axis] for axis in axes]):
+                self.fail("a factor or the result of a product doesn't fit", panel.cell, step)
+            if fault := panel.fault():
+                self.fail(fault, panel.cell, step)
         if (own := step.share) is None:
             return
         if not any(loop.parallel and loop.index is own.chunk for loop in loops):
@@ -287,7 +289,7 @@ def _read_first(step: Step, own: Sequence[Use]) -> list[Cell]:
 def _places(step: Step, own: Sequence[Use]) -> list[tuple[Cell, At, bool]]:
     """The cells of a step with their indices, and whether these are of a batch."""
     if isinstance(step, Gemm):
-        return [(cell, at, True) for cell, at, _ in step.matrices]
+        return [(panel.cell, panel.at, True) for panel, _ in step.matrices]
     if isinstance(step, Routine):
         parts = [(cell, at, True) for cell, at, _ in step.arrays]
         return [*parts, *[(cell, step.at, False) for cell in step.results]]

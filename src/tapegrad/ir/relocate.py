@@ -56,8 +56,8 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
         read_, at = read(step.read), index(step.at)
         return replace(step, cell=whole(step.cell), best=whole(step.best), at=at, read=read_)
     if isinstance(step, Gemm):
-        (out, at), (x, x_at), (y, y_at) = (place(cell, at) for cell, at, _ in step.matrices)
-        return replace(step, out=out, x=x, y=y, at=at, x_at=x_at, y_at=y_at)
+        out, x, y = (p.moved(*place(p.cell, index(p.at))) for p, _ in step.matrices)
+        return replace(step, out=out, x=x, y=y)
     if isinstance(step, Routine):
         arrays = tuple((whole(c), at, swapped) for c, at, swapped in step.arrays)
         return replace(step, arrays=arrays, results=tuple(map(whole, step.results)))

@@ -40,7 +40,7 @@ def work_once(step: Step) -> int:
     """The work of a step that is no loop. What only copies a number has none."""
     if (extents := getattr(step, "extents", None)) is not None:  # a product's: rows, columns, terms
         m, n, k = extents
-        itemsize = step.out.dtype.itemsize  # type: ignore[attr-defined]
+        itemsize = step.out.cell.dtype.itemsize  # type: ignore[attr-defined]
         return int(m * n * k * itemsize * PRODUCT) + m * n + m * k + n * k  # which are copied
     return getattr(getattr(step, "primitive", None), "cost", 1)
 

@@ -25,7 +25,7 @@ from tapegrad.primitives.kinds import (
     Unset,
     View,
 )
-from tapegrad.schedule import dense, loops, products, scatters, sums, systems
+from tapegrad.schedule import dense, gemm, loops, products, scatters, sums, systems
 from tapegrad.schedule.loops import PlanRound
 from tapegrad.schedule.lowering import Lowering
 
@@ -37,7 +37,7 @@ RULES: tuple[tuple[type, Rule], ...] = (
     (Repeated, loops.loop),
     (Unset, dense.unset),
     (Reduction, dense.reduction),
-    (Contraction, products.product),
+    (Contraction, gemm.product),
     (Scatter, scatters.scatter),
     (Lookup, scatters.lookup),
     (Running, dense.running),

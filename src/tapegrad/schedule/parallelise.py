@@ -38,6 +38,7 @@ from tapegrad.ir.plan import (
     Gemm,
     Index,
     Loop,
+    Panel,
     Plan,
     Read,
     Share,
@@ -159,7 +160,7 @@ def _cut(steps: Sequence[Step], sizes: list[int], chunks: int, homes: Homes) -> 
     again = Index(chunks)
     totals: list[Step] = []
     products = [s for s in walk(steps) if isinstance(s, Gemm)]
-    whole = {cell for step in products for cell, _, _ in step.matrices}
+    whole = {panel.cell for step in products for panel, _ in step.matrices}
     for cell in private:
         shape = _apart(chunks, cell, cell in whole)
         moves[cell] = Cell(shape, cell.dtype, hint=cell.hint, stored=True)
@@ -245,7 +246,7 @@ def _chunks(loop: Loop) -> tuple[int, int]:
 
 def _cut_product(step: Gemm) -> Parts | None:
     """A product in chunks of its rows, its columns or its terms."""
-    if step.sizes is not None or step.out.alias is not None:
+    if step.sizes is not None or step.out.cell.alias is not None:
         return None
     wanted = min(MOST, int(_grains(step)))
     *sides, terms = step.extents
@@ -254,6 +255,8 @@ def _cut_product(step: Gemm) -> Parts | None:
     if min(wanted, most) < 2:
         most = min(terms // LEAST_SIDE, terms // max(sides))  # else adding up takes as long
         axis = TERMS
+        if len(step.out.rows) > 1 or len(step.out.columns) > 1:
+            return None
     if min(wanted, most) < 2:
         return None
     chunks = 1 << min(wanted, most).bit_length() - 1
@@ -265,19 +268,19 @@ def _cut_product(step: Gemm) -> Parts | None:
     share = Share(axis, chunk, size)
     if axis != TERMS:
         return Parts(Loop(chunk, (replace(step, share=share),), parallel=True), (), [])
-    out = step.out
+    out = step.out.cell
     parts = Cell((chunk.extent, *sides), out.dtype, hint="found", src=out.src, stored=True)
-    product = replace(step, out=parts, at=here, adds=False, share=share)
+    product = replace(step, out=Panel.of(parts, here), adds=False, share=share)
     zero = Read(None, (), Literal(out.dtype.type(0)))
 
     def fill(at: At) -> Step:
-        return Compute(out, (*step.at, *at), copy, (zero,))
+        return Compute(out, step.out.entry(*at), copy, (zero,))
 
     again = Index(chunk.extent)
 
     def add(at: At) -> Step:
         read = Read(parts, (Affine.of(again), *at))
-        return Compute(out, (*step.at, *at), copy, (read,), SUM, step.src)
+        return Compute(out, step.out.entry(*at), copy, (read,), SUM, step.src)
 
     total: list[Step] = [] if step.adds else [_nest((*sides,), fill)]
     total.append(Loop(again, (_nest((*sides,), add),)))

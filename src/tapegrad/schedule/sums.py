@@ -31,7 +31,7 @@ from tapegrad.primitives.kinds import Moving, Scatter
 from tapegrad.schedule.access import at_indices, nest
 from tapegrad.schedule.boxes import add_boxes
 from tapegrad.schedule.lowering import Lowering, OpenSum, Reader, Total
-from tapegrad.schedule.products import is_gemm, is_in_order, swaps
+from tapegrad.schedule.products import is_gemm, swaps
 from tapegrad.schedule.scatters import start_scattered, write
 
 
@@ -54,7 +54,7 @@ def find_sums(low: Lowering) -> None:
 
 def _terms(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> OpenSum | None:
     """The terms of a call's result, which takes over the sums in `found` that only it reads."""
-    if is_gemm(call) and is_in_order(call):
+    if is_gemm(call):
         return OpenSum(products=[(call.out, False)])
     if isinstance(call.primitive, Scatter) and call.primitive.onto == "zeros":
         return OpenSum(scatters=[call.out])

@@ -21,8 +21,6 @@ from tapegrad.backends.source.program import LINE, Kernel, Program, lines_of
 from tapegrad.errors import InternalError
 from tapegrad.ir.allocation import Allocation, Slot, Span, span
 from tapegrad.ir.plan import (
-    ROWS,
-    TERMS,
     Affine,
     ArgUpdate,
     At,
@@ -34,6 +32,7 @@ from tapegrad.ir.plan import (
     Index,
     Indirect,
     Loop,
+    Panel,
     Plan,
     PythonCall,
     Read,
@@ -320,17 +319,26 @@ class _KernelEmitter:
                 sizes = [*map(str, step.extents)]
                 sizes[own.axis] = f"min({own.size}, {sizes[own.axis]} - {first})"
 
-        def shown(cell: Cell, at: At, axes: tuple[int, int], first_axis: int) -> str:
-            text = self.matrix(cell, at, axes[0] != first_axis)
+        def shown(panel: Panel, axes: tuple[int, int]) -> str:
+            text = self.panel(panel)
             if own is None or own.axis not in axes:
                 return text
-            which = "row_part" if own.axis == first_axis else "column_part"
+            which = "row_part" if own.axis == axes[0] else "column_part"
             return f"{which}({text}, {first}, {own.size})"
 
         result, x, y = step.matrices
-        given = [shown(*x, ROWS), shown(*y, TERMS), shown(*result, ROWS), *sizes]
+        given = [shown(*x), shown(*y), shown(*result), *sizes]
         name = "front_matmul" if sizes else "matmul"
         self.line(f"{'add_' * step.adds}{name}({', '.join(given)})")
+
+    def panel(self, panel: Panel) -> str:
+        """A matrix in an array: one of its last two axes is seen from the text alone."""
+        for matrix, turned in ((panel, False), (panel.T, True)):
+            if (first := matrix.first) is not None:
+                return self.matrix(matrix.cell, first, turned)
+        start = ", ".join(map(self._entry, panel.at))
+        along = f"({panel.rows[-1]}, {panel.columns[-1]})"
+        return f"panel({self.array(panel.cell)}, ({start}), {along}, {panel.shape})"
 
     def _routine(self, step: Routine) -> None:
         given = [*(self.matrix(*x) for x in step.arrays), *map(str, step.primitive.settings)]

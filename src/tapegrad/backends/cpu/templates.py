@@ -36,7 +36,8 @@ FEW = 16  # rounds of loops, which LLVM may write out, that keep their numbers; 
 NEAR = 2  # how far from a length a number may be: `range(n - 1)`, `x[n]`
 PLAIN = 16.0  # floats up to this size are plain, if they are multiples of its reciprocal
 VIEWS = ("reshaped", "part")
-SHARES = ("row_part", "column_part")  # of so many rows as the type of the part says
+# What is in the type of a part: how many rows there are; which axes, and how much of them.
+TYPED = {"row_part": 1, "column_part": 1, "panel": 2}
 PRODUCTS = ("matmul", "add_matmul")
 
 
@@ -164,8 +165,9 @@ class _Lifter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if not _calls(node, VIEWS):  # where a view isn't assigned, it stays as it is
-            kept = node.args[-1:] if _calls(node, SHARES) else []
-            node.args = [*[self.visit(x) for x in node.args[: len(node.args) - len(kept)]], *kept]
+            assert isinstance(node.func, ast.Name)
+            end = len(node.args) - TYPED.get(node.func.id, 0)
+            node.args[:end] = [self.visit(x) for x in node.args[:end]]
         return node
 
     def visit_Return(self, node: ast.Return) -> ast.stmt:

@@ -156,6 +156,20 @@ def part(typingctx: Any, array: Any, start: Any, shape: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
+def panel(typingctx: Any, array: Any, start: Any, along: Any, shape: Any) -> Any:
+    """The matrix from an index of an array on, with rows and columns along these two axes: of so
+    many elements, each as far from the next as those of the axis are."""
+    axes = [e.literal_value for e in along]
+    dims = tuple(e.literal_value for e in shape)
+    kind = FixedArray(array.dtype, dims, tuple(array.strides[a] for a in axes))
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _address(context, builder, sig.args, *args[:2])
+
+    return signature(kind, array, start, along, shape), codegen
+
+
+@intrinsic(prefer_literal=True)
 def row_part(typingctx: Any, matrix: Any, start: Any, count: Any) -> Any:
     """So many rows of a matrix, from `start` on."""
     return _part_of_axis(matrix, start, count, 0)

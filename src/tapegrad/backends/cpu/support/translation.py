@@ -28,6 +28,7 @@ from tapegrad.backends.cpu.support.arrays import (
     WORD,
     FixedArray,
     column_part,
+    panel,
     part,
     reshaped,
     row_part,
@@ -383,6 +384,8 @@ class Translator:
         if self.is_view(x):
             array, start, kind = self.view(x)
             return self.builder.gep(array, [WORD(start)], inbounds=True), kind
+        if function is panel:
+            return self._panel(*x.args)
         if function is min:  # of a loop's bounds
             a, b = map(self.whole, x.args)
             return self.builder.select(self.builder.icmp_signed("<", a, b), a, b), types.int64
@@ -390,6 +393,17 @@ class Translator:
         if function in (row_part, column_part):  # how many there are is in the type of the part
             operands[-1] = operands[-1][0], types.literal(ast.literal_eval(x.args[-1]))
         return self.call(function, operands)
+
+    def _panel(self, x: ast.expr, start: Any, along: Any, shape: Any) -> tuple[Any, Any]:
+        """`panel(array, start, along, shape)`."""
+        array, first, kind = self.array(x)
+        for entry, stride in zip(start.elts, kind.strides, strict=True):
+            far = self.builder.mul(self.whole(entry), WORD(stride), flags=("nsw",))
+            array = self.builder.gep(array, [far], inbounds=True)
+        axes = ast.literal_eval(along)
+        strides = tuple([kind.strides[a] for a in axes])
+        array = self.builder.gep(array, [WORD(first)], inbounds=True)
+        return array, FixedArray(kind.dtype, ast.literal_eval(shape), strides)
 
     def function(self, name: ast.Name) -> Any:
         return self.names.get(name.id, getattr(builtins, name.id, None))

@@ -1,0 +1,107 @@
+"""Matrices in arrays: what products are made of.
+
+x[b, i + 1, 2:14, :]            at (b, i + 1, 2, 0), rows along axis 2, columns along axis 3
+the same of all b and i         rows along the axes 0, 1 and 2, one behind the other in memory
+q[:, h, :].T                    at (0, h, 0), rows along axis 2, columns along axis 0
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tapegrad.ir.cells import Affine, Along, At, Cell, Index, Share, substitute_at
+
+
+@dataclass(frozen=True)
+class Panel:
+    """So many rows and columns of a cell from `at` on: along axes of it, of which several follow
+    each other in memory as one, since the later ones are taken whole."""
+
+    cell: Cell
+    at: At
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    shape: tuple[int, int]
+
+    @staticmethod
+    def of(cell: Cell, at: At = (), swapped: bool = False) -> Panel:
+        """The matrix in the last two axes of a cell at an index of the others, or its transpose."""
+        first, last = range(len(cell.shape))[-2:]
+        shape = cell.shape[first], cell.shape[last]
+        panel = Panel(cell, (*at, Affine(), Affine()), (first,), (last,), shape)
+        return panel.T if swapped else panel
+
+    @property
+    def T(self) -> Panel:
+        return replace(self, rows=self.columns, columns=self.rows, shape=self.shape[::-1])
+
+    @property
+    def first(self) -> At | None:
+        """The index of a matrix that is all of the last two axes, as they are; None of others."""
+        ndim = len(self.cell.shape)
+        last = (self.rows, self.columns) == ((ndim - 2,), (ndim - 1,))
+        whole = self.at[-2:] == (Affine(), Affine()) and self.cell.shape[-2:] == self.shape
+        return self.at[:-2] if last and whole else None
+
+    def along(self, axes: Sequence[int], share: Share | None) -> Along:
+        """What says where along each axis of the cell it is; `axes` is what its rows and columns
+        count of a product, and `share` what of that."""
+        found: list[Index | Share | None] = [
+            k.index if isinstance(k, Affine) else None for k in self.at
+        ]
+        for mine, axis in zip((self.rows, self.columns), axes, strict=True):
+            alone = share is not None and share.axis == axis and len(mine) == 1
+            alone = alone and self.at[mine[0]] == Affine()
+            for a in mine:
+                found[a] = share if alone else None
+        return tuple(found)
+
+    def place(self, row: int, column: int) -> At:
+        """The index of one of its elements."""
+        at = list(self.at)
+        for axes, number in ((self.rows, row), (self.columns, column)):
+            for n, a in enumerate(reversed(axes)):
+                extent = self.cell.shape[a]
+                digit = number if n == len(axes) - 1 else number % extent
+                number //= extent
+                entry = at[a]
+                assert isinstance(entry, Affine)
+                at[a] = entry.scaled(1, digit)
+        return tuple(at)
+
+    def entry(self, row: Affine, column: Affine) -> At:
+        """The same at indices of loops, where both are along one axis each."""
+        at = list(self.at)
+        for (axis,), number in ((self.rows, row), (self.columns, column)):
+            entry = at[axis]
+            assert isinstance(entry, Affine)
+            at[axis] = entry.plus(number)
+        return tuple(at)
+
+    def moved(self, cell: Cell, at: At) -> Panel:
+        """The same matrix in another cell, which may have more axes in front."""
+        ahead = len(at) - len(self.at)
+        rows, columns = (tuple(a + ahead for a in axes) for axes in (self.rows, self.columns))
+        return Panel(cell, at, rows, columns, self.shape)
+
+    def substituted(self, mapping: Mapping[Index, Affine]) -> Panel:
+        return replace(self, at=substitute_at(self.at, mapping))
+
+    def fault(self) -> str:
+        """What is wrong with it, or nothing."""
+        if len(self.at) != len(self.cell.shape) or set(self.rows) & set(self.columns):
+            return "a matrix isn't at an index of its cell"
+        for axes, extent in zip((self.rows, self.columns), self.shape, strict=True):
+            if not axes or list(axes) != list(range(axes[0], axes[-1] + 1)):
+                return "the axes of a matrix don't follow each other"
+            start, *inner = (self.at[a] for a in axes)
+            size = math.prod(self.cell.shape[a] for a in axes[1:])
+            if any(k != Affine() for k in inner) or extent % max(1, size):
+                return "the inner axes of a matrix aren't taken whole"
+            assert isinstance(start, Affine)
+            least, most = start.range
+            if least < 0 or most + extent // max(1, size) > self.cell.shape[axes[0]]:
+                return "a matrix isn't inside its cell"
+        return ""

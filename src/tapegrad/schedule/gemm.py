@@ -1,0 +1,256 @@
+"""Lowering of contractions that are products of matrices.
+
+The letters of a role, rows, columns or depth, are one axis of matrices if they lie one behind the
+other in memory, in both arrays that have them. Others become loops around the product; of the
+depth, loops in which products are added up.
+
+    einsum(x, w, 'nijc,cd->nijd')              out as (n i j) by d = x as (n i j) by c @ w
+
+    the same of a part of x, x[:, 1:13, 2:14]  for n, i: out[n, i] = x[n, 1 + i, 2:14] @ w
+
+    einsum(q, k, 'ihd,jhd->hij')               for h: out[h] = q[:, h, :] @ k[:, h, :].T
+
+So nothing is copied for a product, unless many small ones would take longer than the copy.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tapegrad.ir.plan import Affine, Cell, Gemm, Index, Panel, Read, Step
+from tapegrad.ir.tape import Call, Operand
+from tapegrad.schedule.access import at_indices, indices_for, nest, store
+from tapegrad.schedule.lowering import Lowering
+from tapegrad.schedule.products import extents, is_gemm, product_loops
+
+# Nanoseconds, measured on one core with AVX-512, in float64: of a multiplication and addition in a
+# product, of starting one, of copying a number.
+MULTIPLIED, STARTED, COPIED = 0.018, 25.0, 0.7
+
+
+def product(low: Lowering, call: Call) -> None:
+    if is_gemm(call):
+        gemm(low, call)
+    else:
+        product_loops(low, call)
+
+
+@dataclass(frozen=True)
+class Laid:
+    """An operand, or the result, in memory: the axis of the cell along which each letter goes, and
+    where on the others, and on these, it begins."""
+
+    cell: Cell
+    axes: Mapping[str, int]
+    at: tuple[Affine, ...]
+
+    def follows(self, one: str, other: str) -> bool:
+        """Whether two axes are one: all of the second goes by for each step along the first."""
+        a, b = self.axes[one], self.axes[other]
+        between = all(self.cell.shape[k] == 1 for k in range(a + 1, b))
+        return a < b and between and self.at[b] == Affine()
+
+    def panel(
+        self, rows: str, columns: str, size: Mapping[str, int], at: Mapping[str, Affine]
+    ) -> Panel:
+        """The matrix of these letters, where the others are at these indices."""
+        entries = list(self.at)
+        for letter, axis in self.axes.items():
+            if letter in at:
+                entries[axis] = entries[axis].plus(at[letter])
+        along = [tuple(range(self.axes[k[0]], self.axes[k[-1]] + 1)) for k in (rows, columns)]
+        shape = tuple([math.prod(size[k] for k in letters) for letters in (rows, columns)])
+        return Panel(self.cell, tuple(entries), *along, shape)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Split:
+    """The letters of each role that make an axis of the matrices, and those of loops: around the
+    product, and around its sums."""
+
+    rows: str
+    columns: str
+    depth: str
+    outer: str
+    inner: str
+
+    def price(self, size: Mapping[str, int]) -> float:
+        """Nanoseconds of the products."""
+        work = math.prod(size[k] for k in self.rows + self.columns + self.depth)
+        count = math.prod(size[k] for k in self.outer + self.inner)
+        return count * (STARTED + MULTIPLIED * work)
+
+
+def gemm(low: Lowering, call: Call) -> None:
+    """A product of matrices: into a cell of its own, or into the sum that it is a term of."""
+    terms = call.primitive.terms  # type: ignore[attr-defined]
+    size = extents(call)
+    found = [_laid(low, x, term) for x, term in zip(call.operands, terms, strict=False)]
+    total = low.totals.get(call.out)
+    cell = total.cell if total else low.result(call)
+    letters = terms.out if not (total and total.swapped) else _swapped(terms.out)
+    out = _in_rows(cell, letters)
+
+    # What isn't in the way of a product stays where it is; else what is cheapest to copy is copied.
+    best: Any = None
+    for copied in itertools.product((False, True), repeat=2):
+        if any(not copy and laid is None for copy, laid in zip(copied, found, strict=True)):
+            continue
+        tried = [None if copy else laid for copy, laid in zip(copied, found, strict=True)]
+        orders = _orders(tried, terms, letters)
+        x, y = (
+            laid or _in_rows(Cell(tuple([size[k] for k in order]), call.out.dtype), order)
+            for laid, order in zip(tried, orders, strict=True)
+        )
+        split = _split(terms, size, x, y, out)
+        moved = sum(math.prod(z.shape) for z, c in zip(call.operands, copied, strict=True) if c)
+        price = split.price(size) + COPIED * moved
+        if best is None or price < best[0]:
+            best = price, split, tried, orders
+    _, split, tried, orders = best
+    x, y = (
+        laid or _copied(low, operand, term, order)
+        for laid, operand, term, order in zip(tried, call.operands, terms, orders, strict=False)
+    )
+    _emit(low, call, split, size, (out, x, y), bool(total and total.adds))
+
+
+def _emit(
+    low: Lowering,
+    call: Call,
+    split: Split,
+    size: Mapping[str, int],
+    laid: tuple[Laid, Laid, Laid],
+    adds: bool,
+) -> None:
+    """The loops around the product, and the product."""
+    out, x, y = laid
+    outer, inner = (
+        indices_for([size[k] for k in letters]) for letters in (split.outer, split.inner)
+    )
+    loops = zip(split.outer + split.inner, at_indices([*outer, *inner]), strict=True)
+    at: dict[str, Any] = dict(loops)
+    panels = [
+        out.panel(split.rows, split.columns, size, at),
+        x.panel(split.rows, split.depth, size, at),
+        y.panel(split.depth, split.columns, size, at),
+    ]
+    sizes = _fronts(low, call, split, panels)
+    if split.inner and not adds:  # products are added to zeros
+        every = low.indices_of(call.out) if out.cell.shape == call.out.shape else None
+        every = indices_for(out.cell.shape) if every is None else every
+        low.steps += nest(every, [store(out.cell, at_indices(every), 0, call.src)])
+        adds = True
+    step: Step = Gemm(panels[0], panels[1], panels[2], adds, call.src, sizes)
+    if out.axes[split.rows[-1]] > out.axes[split.columns[-1]]:  # (x @ y).T = y.T @ x.T
+        sizes = sizes and (sizes[1], sizes[0], sizes[2])
+        step = Gemm(panels[0].T, panels[2].T, panels[1].T, adds, call.src, sizes)
+    low.steps += nest([*outer, *inner], [step])
+
+
+def _fronts(low: Lowering, call: Call, split: Split, panels: Sequence[Panel]) -> Any:
+    """How many rows, columns and terms there are, where it is less than all of them."""
+    terms = call.primitive.terms  # type: ignore[attr-defined]
+    far = dict(zip(terms.out, low.fronts.of(call.out), strict=True))
+    ends = [far[k] if len(k) == 1 else None for k in (split.rows, split.columns)]
+    ends.append(low.fronts.of_depth(call))
+    if all(end is None for end in ends):
+        return None
+    whole = (*panels[0].shape, panels[1].shape[1])
+    return tuple(
+        [Affine((), n) if end is None else end for n, end in zip(whole, ends, strict=True)]
+    )
+
+
+# ---- where operands are
+
+
+def _laid(low: Lowering, x: Operand, term: str) -> Laid | None:
+    """Where an operand lies, through the views that show it; None if matrices can't be taken there:
+    an index says where, an axis is gone through in steps or in two ways, or it repeats itself."""
+    indices = [Index(n) for n in x.shape]
+    read = low.read(x, at_indices(indices))
+    if read.cell is None or read.cell.scalar:
+        return None
+    letter = {i: k for i, k in zip(indices, term, strict=True) if i.extent != 1}
+    axes: dict[str, int] = {}
+    at: list[Affine] = []
+    for axis, entry in enumerate(read.at):
+        if not isinstance(entry, Affine):
+            return None
+        mine = [(i, c) for i, c in entry.terms if i in letter]
+        if mine:
+            (index, step), *more = mine
+            if more or step != 1 or letter[index] in axes:
+                return None
+            axes[letter[index]] = axis
+        at.append(Affine(tuple([t for t in entry.terms if t[0] not in letter]), entry.const))
+    return Laid(read.cell, axes, tuple(at)) if len(axes) == len(letter) else None
+
+
+def _in_rows(cell: Cell, letters: str) -> Laid:
+    """An array with these axes."""
+    axes = {k: a for a, k in enumerate(letters) if cell.shape[a] != 1}
+    return Laid(cell, axes, (Affine(),) * len(letters))
+
+
+def _swapped(letters: str) -> str:
+    return letters[:-2] + letters[:-3:-1]
+
+
+def _orders(laid: Sequence[Laid | None], terms: Any, out: str) -> tuple[str, str]:
+    """The letters of operands in the order in which a copy has them: as the others have theirs."""
+    rows, columns = ("".join(k for k in out if k in mine) for mine in (terms.rows, terms.columns))
+    depth = terms.depth
+    for other in laid:
+        if other is not None:
+            depth = "".join(sorted(terms.depth, key=lambda k: other.axes.get(k, -1)))
+    return terms.batch + rows + depth, terms.batch + depth + columns
+
+
+def _copied(low: Lowering, x: Operand, term: str, order: str) -> Laid:
+    """An operand in memory of its own, with its axes in this order."""
+    size = dict(zip(term, x.shape, strict=True))
+    if order == term:
+        return _in_rows(low.materialized(x), order)
+    cell = Cell(tuple([size[k] for k in order]), x.dtype)
+
+    def read(at: Any) -> Read:
+        entry = dict(zip(order, at, strict=True))
+        return low.read(x, tuple([entry[k] for k in term]))
+
+    low.copy_into(cell, read, cell.src)
+    return _in_rows(cell, order)
+
+
+def _split(terms: Any, size: Mapping[str, int], x: Laid, y: Laid, out: Laid) -> Split:
+    """Which letters make matrices, as many as can."""
+    rows, columns, depth = (
+        _together(letters, size, *pair)
+        for letters, pair in (
+            (terms.rows, (x, out)),
+            (terms.columns, (y, out)),
+            (terms.depth, (x, y)),
+        )
+    )
+    outer = "".join(k for k in terms.out if k not in rows + columns)
+    return Split(rows, columns, depth, outer, "".join(k for k in terms.depth if k not in depth))
+
+
+def _together(letters: str, size: Mapping[str, int], one: Laid, other: Laid) -> str:
+    """The letters that are one axis in both arrays: the longest such axis there is."""
+    long = sorted((k for k in letters if size[k] != 1), key=lambda k: one.axes[k])
+    best = chain = long[0]
+    for k in long[1:]:
+        joined = all(
+            laid.follows(chain[-1], k) and size[k] == laid.cell.shape[laid.axes[k]]
+            for laid in (one, other)
+        )
+        chain = chain + k if joined else k
+        if math.prod(size[c] for c in chain) >= math.prod(size[c] for c in best):
+            best = chain
+    return best
