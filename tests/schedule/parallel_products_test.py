@@ -46,7 +46,8 @@ def normal(*shape):
 @pytest.fixture
 def short_chunks(monkeypatch):
     """Products are shared out that wouldn't be worth it."""
-    for name, value in {"GRAIN": 64, "LEAST_SIDE": 2, "BLOCK": 1}.items():
+    shortest = {"LEAST_SIDE": 2, "LEAST_TERMS": 12, "BLOCK": 1}
+    for name, value in {"GRAIN": 64, **shortest}.items():
         monkeypatch.setattr(f"tapegrad.schedule.parallelise.{name}", value)
     monkeypatch.setattr("tapegrad.schedule.dense.SMALL_OF_BATCH", 1)
     yield
@@ -126,6 +127,43 @@ def test_how_they_read(short_chunks, request):
     if request.config.getoption("--update-golden"):
         GOLDEN.write_text(text)
     assert text == GOLDEN.read_text()
+
+
+def attended(x, V):
+    """Softmax of scores, of each head by itself."""
+    scores = x @ np.swapaxes(x, 1, 2)
+    e = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    return np.tanh(e / np.sum(e, axis=-1, keepdims=True) @ V)
+
+
+TOGETHER = {
+    "several of one factor": (lambda x, y, z: (x @ y, x @ z), (8, 5), (5, 4), (5, 4)),
+    "what is computed of rows": (
+        lambda x, y, z: np.abs(np.abs(x @ y + z) @ x),
+        *((8, 5), (5, 8), (8,)),
+    ),
+    "heads": (attended, (4, 6, 3), (4, 6, 3)),
+}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_what_follows_on_the_same_rows_is_one_loop(name, short_chunks):
+    f, *shapes = TOGETHER[name]
+    _, tape = trace(f, *(normal(*shape) for shape in shapes))
+    (step,) = schedule(tape).plan.steps
+    assert is_parallel(step)
+
+
+def test_what_reads_the_rows_of_others_is_another_loop(short_chunks):
+    _, tape = trace(lambda x, y: (x @ y) @ np.tanh(x @ y), normal(8, 8), normal(8, 8))
+    assert len(schedule(tape).plan.steps) > 1
+
+
+def test_none_is_cut_into_fewer_chunks_for_that(short_chunks, monkeypatch):
+    _, tape = trace(lambda x, y: np.exp(x @ y), normal(64, 3), normal(3, 4))
+    monkeypatch.setattr("tapegrad.schedule.parallelise.LEAST_SIDE", 16)
+    chunks = [step.index.extent for step in schedule(tape).plan.steps]
+    assert chunks[0] < chunks[1]
 
 
 def test_short_ones_and_fronts_stay_whole():
