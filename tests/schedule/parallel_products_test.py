@@ -200,6 +200,21 @@ def test_a_sum_over_a_batch(short_chunks):
     np.testing.assert_allclose(found, start + np.sum(x @ y, axis=0), 1e-12)
 
 
+def test_a_matrix_of_each_iteration(short_chunks):
+    """Each chunk computes it in memory of its own."""
+    x, y = (Cell((4, *shape), F8, "input") for shape in ((3, 5), (5, 2)))
+    t, out = Cell((3, 2), F8), Cell((4, 3, 2), F8, "output")
+    b, i, j = Index(4), Index(3), Index(2)
+    at, each = (Affine.of(b),), (Affine.of(i), Affine.of(j))
+    term = Gemm(t, x, y, (), at, at, False, False)
+    inner = Loop(i, (Loop(j, (Compute(out, (*at, *each), copy, (Read(t, each),)),)),))
+    cut = verify_plan(parallelise(Plan("f", (x, y), (out,), (Loop(b, (term, inner)),))))
+    assert any(map(is_parallel, cut.steps))
+    values = normal(4, 3, 5), normal(4, 5, 2)
+    (found,) = run_plan(cut, values).results
+    np.testing.assert_allclose(found, np.matmul(*values), 1e-12)
+
+
 # ---- malformed plans
 
 
@@ -218,6 +233,11 @@ MALFORMED = {
     "too few rows": (Share(ROWS, CHUNK, 1), {}, "its chunks don't cover it"),
     "chunks behind the end": (Share(ROWS, CHUNK, 3), {}, "its chunks don't cover it"),
     "another loop's chunks": (Share(ROWS, Index(3), 2), {}, "two chunks|loop over its chunks"),
+    "chunks of a front": (
+        SHARE,
+        {"sizes": (Affine((), 6), Affine((), 4), Affine((), 5))},
+        "its chunks don't cover it",
+    ),
     "factors the other way round": (
         Share(ROWS, CHUNK, 2),
         {"x_transposed": True},
