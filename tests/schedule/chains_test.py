@@ -107,6 +107,10 @@ def test_squares_of_products():
 EXTREMES: dict[str, dict[str, Any]] = {
     "small things apart": {"buffers.FEW": 0},
     "all loops in chunks": {"parallelise.GRAIN": 2, "buffers.FEW": 0},
+    "all products in chunks": {
+        **{"parallelise.GRAIN": 2, "dense.SMALL_PRODUCT": 1, "dense.SMALL_OF_BATCH": 1},
+        **{"parallelise.LEAST_SIDE": 1, "parallelise.LEAST_TERMS": 2, "parallelise.BLOCK": 1},
+    },
     "tiny kernels": {"cut.LONGEST": 3},
     "tiny tiles": {"tile.ROWS": 2, "tile.WORTH": 1 << 20},
     "everything computed again": {"cost.CACHES": ((np.inf, 1e6),)},

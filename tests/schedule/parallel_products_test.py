@@ -46,7 +46,8 @@ def normal(*shape):
 @pytest.fixture
 def short_chunks(monkeypatch):
     """Products are shared out that wouldn't be worth it."""
-    for name, value in {"GRAIN": 64, "LEAST_SIDE": 2, "BLOCK": 1}.items():
+    shortest = {"LEAST_SIDE": 2, "LEAST_TERMS": 12, "BLOCK": 1}
+    for name, value in {"GRAIN": 64, **shortest}.items():
         monkeypatch.setattr(f"tapegrad.schedule.parallelise.{name}", value)
     monkeypatch.setattr("tapegrad.schedule.dense.SMALL_OF_BATCH", 1)
     yield
@@ -128,6 +129,43 @@ def test_how_they_read(short_chunks, request):
     assert text == GOLDEN.read_text()
 
 
+def attended(x, V):
+    """Softmax of scores, of each head by itself."""
+    scores = x @ np.swapaxes(x, 1, 2)
+    e = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    return np.tanh(e / np.sum(e, axis=-1, keepdims=True) @ V)
+
+
+TOGETHER = {
+    "several of one factor": (lambda x, y, z: (x @ y, x @ z), (8, 5), (5, 4), (5, 4)),
+    "what is computed of rows": (
+        lambda x, y, z: np.abs(np.abs(x @ y + z) @ x),
+        *((8, 5), (5, 8), (8,)),
+    ),
+    "heads": (attended, (4, 6, 3), (4, 6, 3)),
+}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_what_follows_on_the_same_rows_is_one_loop(name, short_chunks):
+    f, *shapes = TOGETHER[name]
+    _, tape = trace(f, *(normal(*shape) for shape in shapes))
+    (step,) = schedule(tape).plan.steps
+    assert is_parallel(step)
+
+
+def test_what_reads_the_rows_of_others_is_another_loop(short_chunks):
+    _, tape = trace(lambda x, y: (x @ y) @ np.tanh(x @ y), normal(8, 8), normal(8, 8))
+    assert len(schedule(tape).plan.steps) > 1
+
+
+def test_none_is_cut_into_fewer_chunks_for_that(short_chunks, monkeypatch):
+    _, tape = trace(lambda x, y: np.exp(x @ y), normal(64, 3), normal(3, 4))
+    monkeypatch.setattr("tapegrad.schedule.parallelise.LEAST_SIDE", 16)
+    chunks = [step.index.extent for step in schedule(tape).plan.steps]
+    assert chunks[0] < chunks[1]
+
+
 def test_short_ones_and_fronts_stay_whole():
     _, tape = trace(lambda x, y: x @ y, normal(64, 64), normal(64, 64))
     assert not any(map(is_parallel, schedule(tape).plan.steps))
@@ -162,6 +200,21 @@ def test_a_sum_over_a_batch(short_chunks):
     np.testing.assert_allclose(found, start + np.sum(x @ y, axis=0), 1e-12)
 
 
+def test_a_matrix_of_each_iteration(short_chunks):
+    """Each chunk computes it in memory of its own."""
+    x, y = (Cell((4, *shape), F8, "input") for shape in ((3, 5), (5, 2)))
+    t, out = Cell((3, 2), F8), Cell((4, 3, 2), F8, "output")
+    b, i, j = Index(4), Index(3), Index(2)
+    at, each = (Affine.of(b),), (Affine.of(i), Affine.of(j))
+    term = Gemm(t, x, y, (), at, at, False, False)
+    inner = Loop(i, (Loop(j, (Compute(out, (*at, *each), copy, (Read(t, each),)),)),))
+    cut = verify_plan(parallelise(Plan("f", (x, y), (out,), (Loop(b, (term, inner)),))))
+    assert any(map(is_parallel, cut.steps))
+    values = normal(4, 3, 5), normal(4, 5, 2)
+    (found,) = run_plan(cut, values).results
+    np.testing.assert_allclose(found, np.matmul(*values), 1e-12)
+
+
 # ---- malformed plans
 
 
@@ -180,6 +233,11 @@ MALFORMED = {
     "too few rows": (Share(ROWS, CHUNK, 1), {}, "its chunks don't cover it"),
     "chunks behind the end": (Share(ROWS, CHUNK, 3), {}, "its chunks don't cover it"),
     "another loop's chunks": (Share(ROWS, Index(3), 2), {}, "two chunks|loop over its chunks"),
+    "chunks of a front": (
+        SHARE,
+        {"sizes": (Affine((), 6), Affine((), 4), Affine((), 5))},
+        "its chunks don't cover it",
+    ),
     "factors the other way round": (
         Share(ROWS, CHUNK, 2),
         {"x_transposed": True},

@@ -56,6 +56,8 @@ from tapegrad.schedule.cost import code_size, work
 GRAIN = 1 << 20  # the work that a chunk is worth, in additions: some 0.1 ms
 MOST = 32  # chunks
 LEAST_SIDE = 64  # rows or columns of a chunk of a product, which reads all of a factor
+LEAST_TERMS = 1024  # that a chunk sums up: what it finds is written, and read again by one core ...
+FOUND = 1 << 21  # bytes: ... from a cache
 BLOCK = 8  # rows or columns: products are computed in blocks of registers
 PRODUCTS_IN_GRAIN = 2  # chunks: cores that multiply don't wait for each other's memory
 TOGETHER, LONGEST = 12, 200  # steps that are shared out together, and statements of them
@@ -248,18 +250,19 @@ def _cut_product(step: Gemm) -> Parts | None:
     """A product in chunks of its rows, its columns or its terms."""
     if step.sizes is not None or step.out.cell.alias is not None:
         return None
-    wanted = min(MOST, int(_grains(step)))
     *sides, terms = step.extents
-    axis = ROWS if sides[ROWS] >= sides[COLUMNS] else COLUMNS
-    most = sides[axis] // LEAST_SIDE
-    if min(wanted, most) < 2:
-        most = min(terms // LEAST_SIDE, terms // max(sides))  # else adding up takes as long
-        axis = TERMS
-        if len(step.out.rows) > 1 or len(step.out.columns) > 1:
-            return None
-    if min(wanted, most) < 2:
+    rows, columns = (n // LEAST_SIDE for n in sides)
+    found = math.prod(sides) * step.out.cell.dtype.itemsize  # bytes, by each chunk of terms
+    sums = min(terms // LEAST_TERMS, FOUND // max(found, 1))
+    counts = [rows if sides[ROWS] >= sides[COLUMNS] else 0, columns, sums]
+    counts = [min(MOST, int(_grains(step)), count) for count in counts]
+    if len(step.out.rows) > 1 or len(step.out.columns) > 1:  # of which sums would be taken apart
+        counts[TERMS] = 0
+    most = max(counts)
+    axis = counts.index(most)
+    if most < 2:
         return None
-    chunks = 1 << min(wanted, most).bit_length() - 1
+    chunks = 1 << most.bit_length() - 1
     size = _share_of(step.extents[axis], chunks)
     chunk = Index(math.ceil(step.extents[axis] / size))
     here = (Affine.of(chunk),)
