@@ -20,6 +20,7 @@ from tapegrad.ir.plan import (
     Index,
     Indirect,
     Loop,
+    Panel,
     Plan,
     Read,
     Step,
@@ -220,7 +221,7 @@ def test_a_row_that_is_read_again_may_not_go():
 
 def test_blas_reads_while_it_writes():
     def body(a: Cell, b: Cell) -> Step:
-        return Gemm(b, a, a, (), (), (), False, False)
+        return Gemm(*map(Panel.of, (b, a, a)))
 
     assert not in_turn(body)
 

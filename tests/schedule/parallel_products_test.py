@@ -21,6 +21,7 @@ from tapegrad.ir.plan import (
     Gemm,
     Index,
     Loop,
+    Panel,
     Plan,
     Read,
     Share,
@@ -49,7 +50,7 @@ def short_chunks(monkeypatch):
     shortest = {"LEAST_SIDE": 2, "LEAST_TERMS": 12, "BLOCK": 1}
     for name, value in {"GRAIN": 64, **shortest}.items():
         monkeypatch.setattr(f"tapegrad.schedule.parallelise.{name}", value)
-    monkeypatch.setattr("tapegrad.schedule.dense.SMALL_OF_BATCH", 1)
+    monkeypatch.setattr("tapegrad.schedule.products.SMALL_OF_BATCH", 1)
     yield
     set_num_threads()
 
@@ -181,7 +182,7 @@ def summed(batch: int = 4) -> Plan:
     b, i, j = Index(batch), Index(3), Index(2)
     at, each = (Affine.of(b),), (Affine.of(i), Affine.of(j))
     fill = Loop(i, (Loop(j, (copied(out, start, each),)),))
-    term = Gemm(out, x, y, (), at, at, False, False, adds=True)
+    term = Gemm(Panel.of(out), Panel.of(x, at), Panel.of(y, at), adds=True)
     return Plan("f", (x, y, start), (out,), (fill, Loop(b, (term,))))
 
 
@@ -206,7 +207,7 @@ def test_a_matrix_of_each_iteration(short_chunks):
     t, out = Cell((3, 2), F8), Cell((4, 3, 2), F8, "output")
     b, i, j = Index(4), Index(3), Index(2)
     at, each = (Affine.of(b),), (Affine.of(i), Affine.of(j))
-    term = Gemm(t, x, y, (), at, at, False, False)
+    term = Gemm(Panel.of(t), Panel.of(x, at), Panel.of(y, at))
     inner = Loop(i, (Loop(j, (Compute(out, (*at, *each), copy, (Read(t, each),)),)),))
     cut = verify_plan(parallelise(Plan("f", (x, y), (out,), (Loop(b, (term, inner)),))))
     assert any(map(is_parallel, cut.steps))
@@ -218,10 +219,10 @@ def test_a_matrix_of_each_iteration(short_chunks):
 # ---- malformed plans
 
 
-def shared(share: Share | None, chunk: Index, **changed) -> Plan:
+def shared(share: Share | None, chunk: Index, swapped: bool = False, **changed) -> Plan:
     x, y = Cell((6, 5), F8, "input"), Cell((5, 4), F8, "input")
     out = Cell((6, 4), F8, "output")
-    step = replace(Gemm(out, x, y, (), (), (), False, False, share=share), **changed)
+    step = Gemm(Panel.of(out), Panel.of(x, swapped=swapped), Panel.of(y), share=share, **changed)
     return Plan("f", (x, y), (out,), (Loop(chunk, (step,), parallel=True),))
 
 
@@ -240,7 +241,7 @@ MALFORMED = {
     ),
     "factors the other way round": (
         Share(ROWS, CHUNK, 2),
-        {"x_transposed": True},
+        {"swapped": True},
         "doesn't fit",
     ),
 }
@@ -257,13 +258,13 @@ def test_chunks_that_meet_are_found(name):
 def test_a_chunk_that_reads_the_rows_of_another_is_found():
     """h = x @ y and out = h @ z by rows is right, by columns of h it isn't."""
     x, h, out = Cell((6, 6), F8, "input"), Cell((6, 6), F8), Cell((6, 6), F8, "output")
-    first = Gemm(h, x, x, (), (), (), False, False, share=SHARE)
+    first = Gemm(*map(Panel.of, (h, x, x)), share=SHARE)
 
     def plan(second: Gemm) -> Plan:
         return Plan("f", (x,), (out,), (Loop(CHUNK, (first, second), parallel=True),))
 
-    good = Gemm(out, h, x, (), (), (), False, False, share=SHARE)
+    good = Gemm(*map(Panel.of, (out, h, x)), share=SHARE)
     assert show_plan(verify_plan(plan(good)))
-    for bad in (replace(good, x=x, y=h), replace(good, x_transposed=True)):
+    for bad in (replace(good, x=good.y, y=good.x), replace(good, x=good.x.T)):
         with pytest.raises(InternalError, match="two chunks meet in it"):
             verify_plan(plan(bad))

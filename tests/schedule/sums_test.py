@@ -232,8 +232,9 @@ def test_batches(kind):
     t = tape(
         f"{kind}[3,9,10] {kind}[3,10,11] {kind}[1,9,10] {kind}[3,11,9]",
         f"""
-        %5 = einsum(%1, %2, subscripts='ij,jk->ik') : {kind}[3,9,11]
-        %6 = einsum(%3, %2, subscripts='ij,jk->ik') : {kind}[3,9,11]
+        %5 = einsum(%1, %2, subscripts='hij,hjk->hik') : {kind}[3,9,11]
+        %51 = squeeze(%3, axes=(0,)) : {kind}[9,10]
+        %6 = einsum(%51, %2, subscripts='ij,hjk->hik') : {kind}[3,9,11]
         %7 = add(%5, %6) : {kind}[3,9,11]
         %8 = transpose(%7, axes=(0, 2, 1)) : {kind}[3,11,9]
         %9 = exp(%4) : {kind}[3,11,9]

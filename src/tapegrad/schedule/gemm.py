@@ -188,6 +188,8 @@ def _laid(low: Lowering, x: Operand, term: str) -> Laid | None:
             if more or step != 1 or letter[index] in axes:
                 return None
             axes[letter[index]] = axis
+            if entry.range[1] >= read.cell.shape[axis]:
+                return None  # of which the front is read alone
         at.append(Affine(tuple([t for t in entry.terms if t[0] not in letter]), entry.const))
     return Laid(read.cell, axes, tuple(at)) if len(axes) == len(letter) else None
 
@@ -223,7 +225,9 @@ def _copied(low: Lowering, x: Operand, term: str, order: str) -> Laid:
         entry = dict(zip(order, at, strict=True))
         return low.read(x, tuple([entry[k] for k in term]))
 
-    low.copy_into(cell, read, cell.src)
+    far = dict(zip(term, low.fronts.of(x), strict=True))
+    shape = [size[k] for k in order]
+    low.copy_into(cell, read, cell.src, indices_for(shape, [far[k] for k in order]))
     return _in_rows(cell, order)
 
 
