@@ -117,8 +117,8 @@ class ArgUpdate(Step):
 
 @dataclass(frozen=True)
 class Gemm(Step):
-    """`out[at] = x[x_at] @ y[y_at]`, or `+=` if it `adds`: BLAS on the last two axes, which may
-    stand transposed; or on their fronts, if `sizes` say how many rows, columns and terms there are.
+    """`out[at] = x[x_at] @ y[y_at]`, or `+=` if it `adds`: on the last two axes, which may stand
+    transposed; or on their fronts, if `sizes` say how many rows, columns and terms there are.
     """
 
     out: Cell

@@ -197,7 +197,13 @@ class _Blocks(Registers):
         # Where there are fewer rows the last one is read again, and nothing more is written.
         last = builder.sub(builder.sub(self.count, first), WORD(1))
         last = self.smaller(last, WORD(self.rows - 1))
-        lefts = [self.after(x, (self.smaller(WORD(r), last), self.down)) for r in range(self.rows)]
+        lowest = self.after(x, (last, self.down))
+        lefts = [
+            builder.select(
+                builder.icmp_signed("<", WORD(r), last), self.after(x, (r, self.down)), lowest
+            )
+            for r in range(self.rows)
+        ]
 
         def step(p: Any, totals: Sequence[Any]) -> list[Any]:
             row = self.after(self.y, (self.apart, p))

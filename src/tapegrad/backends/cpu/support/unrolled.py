@@ -1,4 +1,4 @@
-"""Small matrices: products, factors and systems as straight code, without BLAS and LAPACK.
+"""Small matrices: products, factors and systems as straight code.
 
 For a matrix of three rows, the call of a library takes ten times as long as what it computes. Here
 the loops run while code is written: `Elements` stands for an array, its elements are numbers of the
@@ -23,8 +23,8 @@ from numba.core import cgutils
 from tapegrad.backends.cpu.support.arrays import INT, WORD, FixedArray
 
 SMALL_MATRIX = 8  # rows: up to this size LAPACK isn't called
-# Up to so many multiplications, of which so many are added up, BLAS isn't called. Rows are computed
-# by a loop, if they take more multiplications by a vector than are worth to be written out.
+# Up to so many multiplications, of which so many are added up, products are straight code. Rows are
+# computed by a loop, if they take more multiplications by a vector than are worth to be written out.
 SMALL_PRODUCT, SMALL_DEPTH, STRAIGHT = 1024, 16, 32
 ENOUGH = 64  # instructions: longer functions aren't put in place of their calls, which are many
 VECTOR = 64  # bytes that one instruction computes with, at most
