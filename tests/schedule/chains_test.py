@@ -108,7 +108,7 @@ EXTREMES: dict[str, dict[str, Any]] = {
     "small things apart": {"buffers.FEW": 0},
     "all loops in chunks": {"parallelise.GRAIN": 2, "buffers.FEW": 0},
     "all products in chunks": {
-        **{"parallelise.GRAIN": 2, "products.SMALL_PRODUCT": 1, "dense.SMALL_OF_BATCH": 1},
+        **{"parallelise.GRAIN": 2, "products.SMALL_PRODUCT": 1, "products.SMALL_OF_BATCH": 1},
         **{"parallelise.LEAST_SIDE": 1, "parallelise.LEAST_TERMS": 2, "parallelise.BLOCK": 1},
     },
     "tiny kernels": {"cut.LONGEST": 3},

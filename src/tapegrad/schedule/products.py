@@ -91,8 +91,8 @@ def _letter(letters: str, indices: Any, read: Read) -> str:
 
 
 def matrix(low: Lowering, x: Operand) -> tuple[Cell, At, bool]:
-    """A cell of which a product's operand is a part, which part, and whether its last two axes stand
-    swapped in it."""
+    """A cell of which a matrix is a part, which part, and whether its last two axes stand swapped
+    in it."""
     if isinstance(x, Var) and x not in low.cells:
         call = low.made[x]
         if swaps(call):
