@@ -8,10 +8,10 @@ q[:, h, :].T                    at (0, h, 0), rows along axis 2, columns along a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tapegrad.ir.cells import Affine, Along, At, Cell, Index, Share, substitute_at
+from tapegrad.ir.cells import Affine, Along, At, Cell, Index, Indirect, Share, substitute_at
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,34 @@ class Panel:
         return replace(self, rows=self.columns, columns=self.rows, shape=self.shape[::-1])
 
     @property
+    def left(self) -> tuple[At, tuple[int, ...], tuple[int, ...]]:
+        """Where it begins, and along which axes it goes, of those that shrinking left."""
+        kept = self.cell.axes
+        if kept is None or self.cell.alias is not None:
+            return self.at, self.rows, self.columns
+        at = tuple([self.at[a] for a in kept])
+        rows, columns = (
+            tuple([kept.index(a) for a in axes if a in kept]) for axes in (self.rows, self.columns)
+        )
+        return at, rows, columns
+
+    @property
     def first(self) -> At | None:
         """The index of a matrix that is all of the last two axes, as they are; None of others."""
-        ndim = len(self.cell.shape)
-        last = (self.rows, self.columns) == ((ndim - 2,), (ndim - 1,))
-        whole = self.at[-2:] == (Affine(), Affine()) and self.cell.shape[-2:] == self.shape
-        return self.at[:-2] if last and whole else None
+        at, rows, columns = self.left
+        shape = self.cell.shape if self.cell.alias is not None else self.cell.left
+        last = (rows, columns) == ((len(at) - 2,), (len(at) - 1,))
+        return (
+            at[:-2]
+            if last and at[-2:] == (Affine(), Affine()) and shape[-2:] == self.shape
+            else None
+        )
+
+    @property
+    def outside(self) -> tuple[Affine | Indirect | None, ...]:
+        """Where it is along the axes that aren't its own; None of these."""
+        own = {*self.rows, *self.columns}
+        return tuple([None if a in own else k for a, k in enumerate(self.at)])
 
     def along(self, axes: Sequence[int], share: Share | None) -> Along:
         """What says where along each axis of the cell it is; `axes` is what its rows and columns
@@ -80,10 +102,15 @@ class Panel:
             at[axis] = entry.plus(number)
         return tuple(at)
 
-    def moved(self, cell: Cell, at: At) -> Panel:
-        """The same matrix in another cell, which may have more axes in front."""
-        ahead = len(at) - len(self.at)
-        rows, columns = (tuple(a + ahead for a in axes) for axes in (self.rows, self.columns))
+    def moved(self, place: Callable[[Cell, At], tuple[Cell, At]]) -> Panel:
+        """The same matrix where its cell is replaced, and its axes among those of the other."""
+        marked = [Affine(k.terms, k.const) if isinstance(k, Affine) else k for k in self.at]
+        cell, at = place(self.cell, tuple(marked))
+        axes = {id(k): a for a, k in enumerate(at)}
+        rows, columns = (
+            tuple([axes[id(marked[a])] for a in mine if id(marked[a]) in axes])
+            for mine in (self.rows, self.columns)
+        )
         return Panel(cell, at, rows, columns, self.shape)
 
     def substituted(self, mapping: Mapping[Index, Affine]) -> Panel:

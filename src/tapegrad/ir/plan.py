@@ -37,6 +37,8 @@ from tapegrad.ir.tape import METHODS
 
 # ---- statements and loops
 
+Places = tuple[Affine | Indirect | None, ...]  # where along each axis; None is all along it
+
 
 class Step:
     """Something the plan does; `accesses` yields (cell, index, whether it writes)."""
@@ -48,6 +50,10 @@ class Step:
 
     def own(self) -> Iterator[tuple[Cell, At | None, bool]]:
         """The accesses of the step itself, without those of steps inside it."""
+        return self.accesses()
+
+    def places(self) -> Iterator[tuple[Cell, Places | None, bool]]:
+        """The accesses with, for each axis, where along it; None where that is all along it."""
         return self.accesses()
 
     def indices(self) -> Iterator[tuple[Cell, Along | None, bool]]:
@@ -164,6 +170,13 @@ class Gemm(Step):
         if self.adds:
             yield self.out.cell, None, False
         yield self.out.cell, None, True
+
+    def places(self) -> Iterator[tuple[Cell, Places | None, bool]]:
+        yield self.x.cell, self.x.outside, False
+        yield self.y.cell, self.y.outside, False
+        if self.adds:
+            yield self.out.cell, self.out.outside, False
+        yield self.out.cell, self.out.outside, True
 
     def substituted(self, mapping: Mapping[Index, Affine]) -> Gemm:
         out, x, y = (panel.substituted(mapping) for panel, _ in self.matrices)
@@ -286,6 +299,10 @@ class Loop(Step):
 
     def own(self) -> Iterator[tuple[Cell, At | None, bool]]:
         return iter(())
+
+    def places(self) -> Iterator[tuple[Cell, Places | None, bool]]:
+        for step in self.body:
+            yield from step.places()
 
     def indices(self) -> Iterator[tuple[Cell, Along | None, bool]]:
         for step in self.body:

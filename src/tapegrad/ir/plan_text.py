@@ -221,8 +221,9 @@ class _Text:
         for matrix, turned in ((panel, False), (panel.T, True)):
             if (first := matrix.first) is not None:
                 return self.part(matrix.cell, first, turned)
-        entries = [self.entry(k) for k in panel.at]
-        for axes, name in ((panel.rows, "i"), (panel.columns, "j")):
+        at, *own = panel.left
+        entries = [self.entry(k) for k in at]
+        for axes, name in zip(own, "ij", strict=True):
             for a in axes:
                 entries[a] += f":{name}"
         rows, columns = panel.shape

@@ -56,7 +56,7 @@ def relocated(step: Step, place: Callable[[Cell, At], tuple[Cell, At]]) -> Step:
         read_, at = read(step.read), index(step.at)
         return replace(step, cell=whole(step.cell), best=whole(step.best), at=at, read=read_)
     if isinstance(step, Gemm):
-        out, x, y = (p.moved(*place(p.cell, index(p.at))) for p, _ in step.matrices)
+        out, x, y = (panel.moved(lambda c, at: place(c, index(at))) for panel, _ in step.matrices)
         return replace(step, out=out, x=x, y=y)
     if isinstance(step, Routine):
         arrays = tuple((whole(c), at, swapped) for c, at, swapped in step.arrays)

@@ -50,7 +50,7 @@ def touched(step: Step) -> dict[Cell, _Use]:
     """The cells that a step touches, and how."""
     index = step.index if isinstance(step, Loop) else None
     found: dict[Cell, _Use] = {}
-    for cell, at, writes in step.accesses():
+    for cell, at, writes in step.places():
         aligned = set()
         if at is not None and index is not None and cell.alias is None:
             aligned = {

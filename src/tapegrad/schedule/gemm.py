@@ -30,6 +30,7 @@ from tapegrad.schedule.products import extents, is_gemm, product_loops
 # Nanoseconds, measured on one core with AVX-512, in float64: of a multiplication and addition in a
 # product, of starting one, of copying a number.
 MULTIPLIED, STARTED, COPIED = 0.018, 25.0, 0.7
+NEAR = 8  # an axis of so many elements isn't given up for a longer one whose elements lie apart
 
 
 def product(low: Lowering, call: Call) -> None:
@@ -246,7 +247,8 @@ def _split(terms: Any, size: Mapping[str, int], x: Laid, y: Laid, out: Laid) -> 
 
 
 def _together(letters: str, size: Mapping[str, int], one: Laid, other: Laid) -> str:
-    """The letters that are one axis in both arrays: the longest such axis there is."""
+    """The letters that are one axis in both arrays: the last one that is long enough, since its
+    elements lie nearest to each other, or else the longest."""
     long = sorted((k for k in letters if size[k] != 1), key=lambda k: one.axes[k])
     best = chain = long[0]
     for k in long[1:]:
@@ -255,6 +257,6 @@ def _together(letters: str, size: Mapping[str, int], one: Laid, other: Laid) -> 
             for laid in (one, other)
         )
         chain = chain + k if joined else k
-        if math.prod(size[c] for c in chain) >= math.prod(size[c] for c in best):
+        if math.prod(size[c] for c in chain) >= min(NEAR, math.prod(size[c] for c in best)):
             best = chain
     return best

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tapegrad.ir.plan import Affine, At, Cell, Index, Loop, Plan, Step
+from tapegrad.ir.plan import Affine, Cell, Index, Loop, Places, Plan, Step
 from tapegrad.ir.relocate import with_cells
 
 Around = TypeVar("Around", Index, Loop)
@@ -21,9 +21,9 @@ Around = TypeVar("Around", Index, Loop)
 
 def shrink(plan: Plan) -> Plan:
     """Shrink each temporary to the axes that outlive the loops around all its uses."""
-    seen: dict[Cell, list[tuple[tuple[Index, ...], At | None]]] = {}
+    seen: dict[Cell, list[tuple[tuple[Index, ...], Places | None]]] = {}
     for around, step in with_loops(plan.steps, ()):
-        for cell, at, _ in step.accesses():
+        for cell, at, _ in step.places():
             seen.setdefault(cell, []).append((around, at))
     shrunk: dict[Cell, Cell] = {}
     aliased = {cell.root for cell in seen if cell.alias is not None}

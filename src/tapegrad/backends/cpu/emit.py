@@ -336,9 +336,11 @@ class _KernelEmitter:
         for matrix, turned in ((panel, False), (panel.T, True)):
             if (first := matrix.first) is not None:
                 return self.matrix(matrix.cell, first, turned)
-        start = ", ".join(map(self._entry, panel.at))
-        along = f"({panel.rows[-1]}, {panel.columns[-1]})"
-        return f"panel({self.array(panel.cell)}, ({start}), {along}, {panel.shape})"
+        at, rows, columns = panel.left
+        start = ", ".join(map(self._entry, at))
+        return (
+            f"panel({self.array(panel.cell)}, ({start}), {(rows[-1], columns[-1])}, {panel.shape})"
+        )
 
     def _routine(self, step: Routine) -> None:
         given = [*(self.matrix(*x) for x in step.arrays), *map(str, step.primitive.settings)]
