@@ -52,7 +52,7 @@ class Step:
         """The accesses of the step itself, without those of steps inside it."""
         return self.accesses()
 
-    def places(self) -> Iterator[tuple[Cell, Places | None, bool]]:
+    def touches(self) -> Iterator[tuple[Cell, Places | None, bool]]:
         """The accesses with, for each axis, where along it; None where that is all along it."""
         return self.accesses()
 
@@ -171,7 +171,7 @@ class Gemm(Step):
             yield self.out.cell, None, False
         yield self.out.cell, None, True
 
-    def places(self) -> Iterator[tuple[Cell, Places | None, bool]]:
+    def touches(self) -> Iterator[tuple[Cell, Places | None, bool]]:
         yield self.x.cell, self.x.outside, False
         yield self.y.cell, self.y.outside, False
         if self.adds:
@@ -300,9 +300,9 @@ class Loop(Step):
     def own(self) -> Iterator[tuple[Cell, At | None, bool]]:
         return iter(())
 
-    def places(self) -> Iterator[tuple[Cell, Places | None, bool]]:
+    def touches(self) -> Iterator[tuple[Cell, Places | None, bool]]:
         for step in self.body:
-            yield from step.places()
+            yield from step.touches()
 
     def indices(self) -> Iterator[tuple[Cell, Along | None, bool]]:
         for step in self.body:

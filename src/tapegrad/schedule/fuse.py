@@ -42,28 +42,43 @@ class _Use:
     are indexed by the step's own loop alone: by so many times its index, from so far on."""
 
     writes: bool
-    # None until an access is seen; whole-cell accesses align nowhere
-    aligned: set[tuple[int, int, int]] | None
+    aligned: set[tuple[int, int, int]]
+    # The axes along which all of its accesses are at known places, and these.
+    known: dict[int, set[int]]
+
+    def is_apart(self, other: _Use) -> bool:
+        """Whether the two never touch the same element, whatever the iterations."""
+        axes = self.known.keys() & other.known.keys()
+        return any(not self.known[axis] & other.known[axis] for axis in axes)
+
+    def with_access(self, other: _Use) -> _Use:
+        """This and another use of the same cell."""
+        known = {
+            axis: self.known[axis] | k for axis, k in other.known.items() if axis in self.known
+        }
+        return _Use(self.writes or other.writes, self.aligned & other.aligned, known)
 
 
 def touched(step: Step) -> dict[Cell, _Use]:
     """The cells that a step touches, and how."""
     index = step.index if isinstance(step, Loop) else None
     found: dict[Cell, _Use] = {}
-    for cell, at, writes in step.places():
-        aligned = set()
+    for cell, at, writes in step.touches():
+        aligned, known = set(), {}
+        if at is not None and cell.alias is None:
+            known = {
+                axis: {k.const}
+                for axis, k in enumerate(at)
+                if isinstance(k, Affine) and not k.terms
+            }
         if at is not None and index is not None and cell.alias is None:
             aligned = {
                 (axis, k.terms[0][1], k.const)
                 for axis, k in enumerate(at)
                 if isinstance(k, Affine) and len(k.terms) == 1 and k.terms[0][0] is index
             }
-        use = found.get(cell.root)
-        if use is None:
-            found[cell.root] = _Use(writes, aligned)
-        else:
-            use.writes = use.writes or writes
-            use.aligned = aligned if use.aligned is None else use.aligned & aligned
+        use, before = _Use(writes, aligned, known), found.get(cell.root)
+        found[cell.root] = use if before is None else before.with_access(use)
     return found
 
 
@@ -71,9 +86,8 @@ def _are_aligned(uses: dict[Cell, _Use], others: dict[Cell, _Use]) -> bool:
     """Whether iteration i of one loop needs nothing of the other but its iteration i."""
     for cell in others.keys() & uses.keys():
         mine, theirs = uses[cell], others[cell]
-        if (mine.writes or theirs.writes) and not (
-            (mine.aligned or set()) & (theirs.aligned or set())
-        ):
+        aligned = mine.aligned & theirs.aligned
+        if (mine.writes or theirs.writes) and not aligned and not mine.is_apart(theirs):
             return False
     return True
 
@@ -130,11 +144,7 @@ class _Item:
         self.weight += other.weight
         for cell, use in other.uses.items():
             mine = self.uses.get(cell)
-            if mine is None:
-                self.uses[cell] = use
-            else:
-                aligned = (mine.aligned or set()) & (use.aligned or set())
-                self.uses[cell] = _Use(mine.writes or use.writes, aligned)
+            self.uses[cell] = use if mine is None else mine.with_access(use)
 
 
 def fuse(plan: Plan) -> Plan:

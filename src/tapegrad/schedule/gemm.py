@@ -23,6 +23,8 @@ from typing import Any
 
 from tapegrad.ir.plan import Affine, Cell, Gemm, Index, Panel, Read, Step
 from tapegrad.ir.tape import Call, Operand
+from tapegrad.primitives.base import Slice
+from tapegrad.primitives.kinds import StaticIndex
 from tapegrad.schedule.access import at_indices, indices_for, nest, store
 from tapegrad.schedule.lowering import Lowering
 from tapegrad.schedule.products import extents, is_gemm, product_loops
@@ -94,7 +96,13 @@ def gemm(low: Lowering, call: Call) -> None:
     total = low.totals.get(call.out)
     cell = total.cell if total else low.result(call)
     letters = terms.out if not (total and total.swapped) else _swapped(terms.out)
-    out = _in_rows(cell, letters)
+    out = (
+        _in_rows(cell, letters)
+        if total is None or total.box is None
+        else _in_box(cell, letters, total.box)
+    )
+    if total and total.is_first:
+        _fill_zeros(low, call, cell)
 
     # What isn't in the way of a product stays where it is; else what is cheapest to copy is copied.
     best: Any = None
@@ -141,16 +149,21 @@ def _emit(
         y.panel(split.depth, split.columns, size, at),
     ]
     sizes = _fronts(low, call, split, panels)
-    if split.inner and not adds:  # products are added to zeros
-        every = low.indices_of(call.out) if out.cell.shape == call.out.shape else None
-        every = indices_for(out.cell.shape) if every is None else every
-        low.steps += nest(every, [store(out.cell, at_indices(every), 0, call.src)])
+    if split.inner and not adds:
+        _fill_zeros(low, call, out.cell)
         adds = True
     step: Step = Gemm(panels[0], panels[1], panels[2], adds, call.src, sizes)
     if out.axes[split.rows[-1]] > out.axes[split.columns[-1]]:  # (x @ y).T = y.T @ x.T
         sizes = sizes and (sizes[1], sizes[0], sizes[2])
         step = Gemm(panels[0].T, panels[2].T, panels[1].T, adds, call.src, sizes)
     low.steps += nest([*outer, *inner], [step])
+
+
+def _fill_zeros(low: Lowering, call: Call, cell: Cell) -> None:
+    """What products are added to."""
+    whole = cell.shape == call.out.shape
+    every = low.indices_of(call.out) if whole else indices_for(cell.shape)
+    low.steps += nest(every, [store(cell, at_indices(every), 0, call.src)])
 
 
 def _fronts(low: Lowering, call: Call, split: Split, panels: Sequence[Panel]) -> Any:
@@ -199,6 +212,17 @@ def _in_rows(cell: Cell, letters: str) -> Laid:
     """An array with these axes."""
     axes = {k: a for a, k in enumerate(letters) if cell.shape[a] != 1}
     return Laid(cell, axes, (Affine(),) * len(letters))
+
+
+def _in_box(cell: Cell, letters: str, box: StaticIndex) -> Laid:
+    """The part of an array with these axes that an index takes."""
+    rest = iter(letters)
+    axes, at = {}, []
+    for a, k in enumerate(box):
+        at.append(Affine((), k.start if isinstance(k, Slice) else k))
+        if isinstance(k, Slice) and (letter := next(rest)) and k.count != 1:
+            axes[letter] = a
+    return Laid(cell, axes, tuple(at))
 
 
 def _swapped(letters: str) -> str:

@@ -27,7 +27,7 @@ from tapegrad.ir.relocate import with_cells
 from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
 from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.kinds import Moving, Unset, View
+from tapegrad.primitives.kinds import Moving, StaticIndex, Unset, View
 from tapegrad.schedule.access import at_indices, entries, indices_for, nest
 from tapegrad.schedule.fronts import Fronts, places
 from tapegrad.schedule.lengths import lengths
@@ -35,11 +35,20 @@ from tapegrad.schedule.lengths import lengths
 Reader = Callable[[At], Read]  # of a value, at an index of it
 
 
+@dataclass(frozen=True)
+class Product:
+    """A product that is a term of a sum: itself or its transpose, which stands in a box of it."""
+
+    x: Var
+    swapped: bool = False
+    box: StaticIndex | None = None
+
+
 @dataclass
 class OpenSum:
     """A sum with terms that are added in place, as far as nobody else reads what is inside it."""
 
-    products: list[tuple[Var, bool]] = field(default_factory=list)  # and whether to be transposed
+    products: list[Product] = field(default_factory=list)
     scatters: list[Var] = field(default_factory=list)
     inside: list[Var] = field(default_factory=list)  # smaller sums, and transposes of them
     dense: bool = False  # whether there are other terms
@@ -47,11 +56,14 @@ class OpenSum:
 
 @dataclass(frozen=True)
 class Total:
-    """Where a product goes that is a term of a sum: stored or added, itself or its transpose."""
+    """Where a product goes that is a term of a sum: stored or added, itself or its transpose, to
+    all of it or in a box. The first one of those that are in boxes is added to zeros."""
 
     cell: Cell
     adds: bool
     swapped: bool
+    box: StaticIndex | None = None
+    is_first: bool = False
 
 
 class Lowering:

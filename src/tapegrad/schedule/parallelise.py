@@ -111,8 +111,10 @@ def _cut_together(
 ) -> tuple[int, Parts | None]:
     """How many steps from one on are shared out together, and how. Products are followed by what is
     computed of the rows that a chunk has just made; and those that are too short alone are long
-    enough together. No step is cut into fewer chunks for that."""
+    enough together. No step is cut into fewer chunks for that, and none joins that has nothing to
+    do with the others."""
     best = 1, alone[first]
+    seen: set[Cell] = set()
     length, most, has_product = 0, 1, False
     for count, step in enumerate(steps[first : first + TOGETHER], start=1):
         if not isinstance(step, (Loop, Gemm)):
@@ -122,7 +124,11 @@ def _cut_together(
             break
         if (own := alone[first + count - 1]) is not None:
             most = max(most, own.loop.index.extent)
-        has_product |= any(isinstance(s, Gemm) for s in leaves(step))
+        multiplies = any(isinstance(s, Gemm) for s in leaves(step))
+        cells = {cell.root for cell, _, _ in step.accesses()}
+        if seen and not multiplies and not seen & cells:
+            break
+        has_product, seen = has_product or multiplies, seen | cells
         group = steps[first : first + count]
         if count == 1 or not has_product or (shared := _sizes(group)) is None:
             continue

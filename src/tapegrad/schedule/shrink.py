@@ -23,7 +23,7 @@ def shrink(plan: Plan) -> Plan:
     """Shrink each temporary to the axes that outlive the loops around all its uses."""
     seen: dict[Cell, list[tuple[tuple[Index, ...], Places | None]]] = {}
     for around, step in with_loops(plan.steps, ()):
-        for cell, at, _ in step.places():
+        for cell, at, _ in step.touches():
             seen.setdefault(cell, []).append((around, at))
     shrunk: dict[Cell, Cell] = {}
     aliased = {cell.root for cell in seen if cell.alias is not None}

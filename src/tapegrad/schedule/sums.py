@@ -19,6 +19,7 @@ A total may be the transpose of what the tape adds up: products can be computed 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,10 +28,11 @@ from tapegrad.ir.plan import Cell, Compute, Read
 from tapegrad.ir.tape import Call, Var
 from tapegrad.ir.updates import updated
 from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.base import Slice
 from tapegrad.primitives.kinds import Moving, Scatter
 from tapegrad.schedule.access import at_indices, nest
 from tapegrad.schedule.boxes import add_boxes
-from tapegrad.schedule.lowering import Lowering, OpenSum, Reader, Total
+from tapegrad.schedule.lowering import Lowering, OpenSum, Product, Reader, Total
 from tapegrad.schedule.products import is_gemm, swaps
 from tapegrad.schedule.scatters import start_scattered, write
 
@@ -48,24 +50,25 @@ def find_sums(low: Lowering) -> None:
     order = {x: k for k, x in enumerate(low.made)}
     for out, terms in found.items():
         call = low.made[out]
-        if call.primitive is ew.add or swaps(call):
+        boxed = isinstance(call.primitive, Scatter) and terms.products
+        if call.primitive is ew.add or swaps(call) or boxed:
             _plan_sum(low, call, terms, order)
 
 
 def _terms(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> OpenSum | None:
     """The terms of a call's result, which takes over the sums in `found` that only it reads."""
     if is_gemm(call):
-        return OpenSum(products=[(call.out, False)])
+        return OpenSum(products=[Product(call.out)])
     if isinstance(call.primitive, Scatter) and call.primitive.onto == "zeros":
-        return OpenSum(scatters=[call.out])
+        return _boxed(low, call, found) or OpenSum(scatters=[call.out])
     if call.primitive is not ew.add and not swaps(call):
         return None
     mine = [x for x in call.operands if isinstance(x, Var) and x in found and low.uses[x] == 1]
     if swaps(call):
-        if not mine or found[mine[0]].scatters or found[mine[0]].dense:
+        if not mine or not _is_of_products(found[mine[0]]):
             return None
         terms = found.pop(mine[0])
-        terms.products = [(x, not swapped) for x, swapped in terms.products]
+        terms.products = [replace(p, swapped=not p.swapped) for p in terms.products]
         terms.inside += mine
         return terms
     mine = [x for x in mine if (x.shape, x.dtype) == (call.out.shape, call.out.dtype)]
@@ -82,6 +85,25 @@ def _terms(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> OpenSum | No
     return terms
 
 
+def _is_of_products(terms: OpenSum) -> bool:
+    """Whether a sum has no terms but products, which are all of its shape."""
+    return not terms.scatters and not terms.dense and all(p.box is None for p in terms.products)
+
+
+def _boxed(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> OpenSum | None:
+    """A product that is put in a box among zeros is added there."""
+    x, boxes = call.operands[0], call.primitive.boxes(*call.operands)  # type: ignore[attr-defined]
+    if len(call.operands) != 1 or len(boxes) != 1 or x not in found or low.uses[x] != 1:  # type: ignore[index]
+        return None
+    (box,) = boxes
+    if not _is_of_products(found[x]) or any(isinstance(k, Slice) and k.step != 1 for k in box):  # type: ignore[index]
+        return None
+    terms = found.pop(x)  # type: ignore[arg-type]
+    terms.products = [replace(p, box=tuple(box)) for p in terms.products]
+    terms.inside += [x]  # type: ignore[list-item]
+    return terms
+
+
 def _add_to_state(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> None:
     """Products that are added to what a loop carries are added there at once."""
     primitive: Any = call.primitive
@@ -90,12 +112,12 @@ def _add_to_state(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> None:
         x = next(before for _, before, out in updated(low.made[x]) if out is x)
     cell = low.cells.get(x) if isinstance(x, Var) else None
     terms = found.get(y) if isinstance(y, Var) and low.uses[y] == 1 else None
-    if cell is None or terms is None or terms.scatters or terms.dense:
+    if cell is None or terms is None or not _is_of_products(terms):
         return
     if not primitive.adds or primitive.moves:
         return
     del found[y]  # type: ignore[arg-type]
-    products = dict(terms.products)
+    products = {p.x for p in terms.products}
     for inner in terms.inside:
         if low.made[inner].primitive is ew.add:
             low.inside.add(inner)
@@ -103,14 +125,14 @@ def _add_to_state(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> None:
             low.absorbed.add(inner)
     if y not in products:
         low.inside.add(y)  # type: ignore[arg-type]
-    low.totals.update({x: Total(cell, True, swapped) for x, swapped in terms.products})
+    low.totals.update({p.x: Total(cell, True, p.swapped) for p in terms.products})
     low.added[call.outs[0]] = cell
 
 
 def _plan_sum(low: Lowering, call: Call, terms: OpenSum, order: dict[Var, int]) -> None:
     """Say where the products of a sum go, and what inside it isn't lowered by itself."""
     low.sums[call.out] = terms
-    products = dict(terms.products)
+    products = {p.x: p for p in terms.products}
     for x in (*terms.scatters, *terms.inside):
         if low.made[x].primitive is ew.add:
             low.inside.add(x)
@@ -123,8 +145,10 @@ def _plan_sum(low: Lowering, call: Call, terms: OpenSum, order: dict[Var, int]) 
         cell = low.result(call)
     else:
         cell = low.new_cell(first, low.made[first], call.out.shape)
-    low.totals[first] = Total(cell, False, products[first])
-    low.totals.update({x: Total(cell, True, products[x]) for x in later})
+    boxed = any(p.box is not None for p in terms.products)
+    for x in (first, *later):
+        p, is_first = products[x], x is first
+        low.totals[x] = Total(cell, boxed or not is_first, p.swapped, p.box, boxed and is_first)
 
 
 def inner_sum(low: Lowering, call: Call) -> None:
@@ -136,7 +160,7 @@ def sum_in_place(low: Lowering, call: Call) -> None:
     """The end of a sum: its products are in the total, if it has any."""
     terms = low.sums[call.out]
     rest = _rest(low, call)
-    total = low.totals[terms.products[0][0]].cell if terms.products else None
+    total = low.totals[terms.products[0].x].cell if terms.products else None
     cell = low.cells.get(call.out) or low.result(call)
     scattered = [low.made[x] for x in terms.scatters]
     scattered.sort(key=lambda c: not c.primitive.boxes(*c.operands))  # type: ignore[attr-defined]
