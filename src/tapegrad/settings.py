@@ -47,7 +47,7 @@ def set_num_threads(n: int | None = None) -> None:
     Long loops are cut into chunks, which the threads share. How many chunks there are follows from
     the shapes alone, so results are the same, to the last bit, with any number of threads. When a
     process starts the number is TAPEGRAD_NUM_THREADS, or else that of the cores it may use.
-    Products of matrices run in BLAS, which has threads and settings of its own.
+    Linear systems run in LAPACK, which has threads and settings of its own.
 
     Parameters
     ----------

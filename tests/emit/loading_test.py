@@ -49,7 +49,7 @@ def gradients():
 
 def test_all_that_numba_makes_is_simple(kernels):
     for name in (
-        b"tapegrad_fortran_dgemm",
+        b"tapegrad_fortran_dsymm",
         b"tapegrad_fortran_dpotrf",
         b"_ZGV" if linking.vector_library() else b"tanh",
     ):

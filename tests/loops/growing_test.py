@@ -199,7 +199,7 @@ def test_what_grows_in_another_way_stays_as_it_is(f):
 
 
 @MODES
-def test_products_by_blas_are_of_the_fronts(mode):
+def test_products_are_of_the_fronts(mode):
     def f(A, B):
         total = 0.0
         for t in range(1, len(A)):

@@ -114,7 +114,7 @@ EXTREMES: dict[str, dict[str, Any]] = {
     "tiny kernels": {"cut.LONGEST": 3},
     "tiny tiles": {"tile.ROWS": 2, "tile.WORTH": 1 << 20},
     "everything computed again": {"cost.CACHES": ((np.inf, 1e6),)},
-    "BLAS for every product": {"dense.SMALL_PRODUCT": 1, "buffers.FEW": 0},
+    "every product as a whole": {"dense.SMALL_PRODUCT": 1, "buffers.FEW": 0},
     "little fused": {"fuse.MAX_WEIGHT": 6, "buffers.FEW": 0},
 }
 EXTREMES["all at once"] = {k: v for extreme in EXTREMES.values() for k, v in extreme.items()}

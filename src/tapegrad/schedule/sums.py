@@ -1,4 +1,4 @@
-"""Lowering of sums whose terms are added in place: products of BLAS, and scatters.
+"""Lowering of sums whose terms are added in place: products of matrices, and scatters.
 
     %3 = matmul(%1, %2)                        matmul(x, y, t)
     %6 = matmul(%4, %5)                        add_matmul(z, w, t)

@@ -25,6 +25,7 @@ from tapegrad.backends.cpu.support import (
     integrals,
     lapack,
     outline,
+    packed,
     scalars,
     searching,
     syntax,
@@ -34,7 +35,7 @@ from tapegrad.backends.cpu.support import (
 from tapegrad.backends.cpu.support.compiling import compiled, completed, object_code
 
 MODULES = (
-    *(layout, loading, linking, arrays, scalars, unrolled, blocks, correlation, searching),
+    *(layout, loading, linking, arrays, scalars, unrolled, blocks, packed, correlation, searching),
     *(blas, lapack, outline, syntax, translation, composed, gammas, integrals, bessels),
     *(complexes, compiling, threads),
 )

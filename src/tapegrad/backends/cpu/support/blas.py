@@ -1,4 +1,4 @@
-"""Matrix products by SciPy's BLAS, called without copies; small ones without BLAS."""
+"""Products of matrices, and how SciPy's BLAS and LAPACK are called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 
 from tapegrad.backends.cpu.linking import FORTRAN
 from tapegrad.backends.cpu.support.arrays import BYTE, INT, is_open, number_place
-from tapegrad.backends.cpu.support.blocks import blocked_product, fits_blocks
+from tapegrad.backends.cpu.support.packed import packed_product
 from tapegrad.backends.cpu.support.unrolled import (
     SMALL_DEPTH,
     SMALL_PRODUCT,
@@ -71,14 +71,14 @@ class Fortran:
 
 @intrinsic
 def matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
-    """out = x @ y for matrices; x and y may be transposes of row-major ones."""
-    return _product(x, y, out, 0.0)
+    """out = x @ y for matrices."""
+    return _product(x, y, out)
 
 
 @intrinsic
 def add_matmul(typingctx: Any, x: Any, y: Any, out: Any) -> Any:
-    """out += x @ y for matrices; x and y may be transposes of row-major ones."""
-    return _product(x, y, out, 1.0)
+    """out += x @ y for matrices."""
+    return _product(x, y, out, adds=True)
 
 
 @intrinsic
@@ -86,7 +86,7 @@ def front_matmul(
     typingctx: Any, x: Any, y: Any, out: Any, rows: Any, columns: Any, depth: Any
 ) -> Any:
     """out = x @ y, of so many rows and columns at the front of out, with so many terms."""
-    return _product(x, y, out, 0.0, sized=True)
+    return _product(x, y, out, sized=True)
 
 
 @intrinsic
@@ -94,46 +94,23 @@ def add_front_matmul(
     typingctx: Any, x: Any, y: Any, out: Any, rows: Any, columns: Any, depth: Any
 ) -> Any:
     """out += x @ y, of so many rows and columns at the front of out, with so many terms."""
-    return _product(x, y, out, 1.0, sized=True)
+    return _product(x, y, out, adds=True, sized=True)
 
 
-def _product(x: Any, y: Any, out: Any, kept: float, sized: bool = False) -> Any:
-    """The code of out = x @ y + kept * out; BLAS doesn't read what isn't kept. If it is `sized`
-    three integers say of how many rows, columns and terms."""
-
-    def flag(matrix: Any) -> tuple[str, Any]:
-        (rows, columns), (down, along) = matrix.shape, matrix.strides
-        if is_open(columns):  # the transpose of a row-major matrix
-            return "T", max(along, rows)
-        if along == 1 and (rows == 1 or down >= columns):
-            return "N", max(down, columns)
-        return "T", max(along, rows)
+def _product(x: Any, y: Any, out: Any, adds: bool = False, sized: bool = False) -> Any:
+    """The code of out = x @ y, or out += x @ y. If it is `sized` three integers say of how many
+    rows, columns and terms."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        # BLAS counts columns first, so it is asked for out.T = y.T @ x.T.
         (m, k), n = x.shape, y.shape[1]
         known = not sized and not any(map(is_open, (m, k, n)))
-        if known and 0 < m * k * n <= SMALL_PRODUCT and k <= SMALL_DEPTH:
-            small_product(builder, (x, y, out), args, kept != 0)
-            return context.get_dummy_value()
-        if known and fits_blocks(x, y, out):
-            blocked_product(builder, (x, y, out), args, kept != 0)
-            return context.get_dummy_value()
-        (flag_x, lead_x), (flag_y, lead_y) = flag(x), flag(y)
-        if sized:
-            m, n, k = [_place(builder, size) for size in args[3:]]
-        Fortran(context, builder, out.dtype).call(
-            "gemm", flag_y, flag_x, n, m, k, 1.0, args[1], lead_y, args[0], lead_x, kept, args[2],
-            out.strides[0],
-        )  # fmt: skip
+        rows = out.strides[1] == 1 or n == 1
+        if known and rows and 0 < m * k * n <= SMALL_PRODUCT and k <= SMALL_DEPTH:
+            small_product(builder, (x, y, out), args, adds)
+        else:
+            sizes = args[3:] if sized else None
+            packed_product(builder, (x, y, out), args[:3], adds, sizes)
         return context.get_dummy_value()
 
     given = (x, y, out, *[types.int64] * (3 * sized))
     return signature(types.none, *given), codegen
-
-
-def _place(builder: Any, value: Any) -> Any:
-    """A pointer to a number, as BLAS takes it."""
-    place = cgutils.alloca_once(builder, INT)
-    builder.store(builder.trunc(value, INT), place)
-    return place

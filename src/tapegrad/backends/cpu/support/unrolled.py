@@ -1,4 +1,4 @@
-"""Small matrices: products, factors and systems as straight code, without BLAS and LAPACK.
+"""Small matrices: products, factors and systems as straight code.
 
 For a matrix of three rows, the call of a library takes ten times as long as what it computes. Here
 the loops run while code is written: `Elements` stands for an array, its elements are numbers of the
@@ -23,13 +23,23 @@ from numba.core import cgutils
 from tapegrad.backends.cpu.support.arrays import INT, WORD, FixedArray
 
 SMALL_MATRIX = 8  # rows: up to this size LAPACK isn't called
-# Up to so many multiplications, of which so many are added up, BLAS isn't called. Rows are computed
-# by a loop, if they take more multiplications by a vector than are worth to be written out.
+# Up to so many multiplications, of which so many are added up, products are straight code. Rows are
+# computed by a loop, if they take more multiplications by a vector than are worth to be written out.
 SMALL_PRODUCT, SMALL_DEPTH, STRAIGHT = 1024, 16, 32
 ENOUGH = 64  # instructions: longer functions aren't put in place of their calls, which are many
 VECTOR = 64  # bytes that one instruction computes with, at most
 LEAST = {4: 2.0**-126, 8: 2.0**-1022}  # the least number of that size with a finite reciprocal
 SINGLE, FLAG, VOID = ir.FloatType(), ir.IntType(1), ir.VoidType()
+
+
+def multiplied_and_added(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    """x * y + z, with one rounding where the processor has an instruction for it. To LLVM it is one
+    step: where it may join two it leaves them apart here and there, and rounds twice."""
+    lanes = f"v{z.type.count}" if isinstance(z.type, ir.VectorType) else ""
+    real = z.type.element if lanes else z.type
+    name = f"llvm.fmuladd.{lanes}{real.intrinsic_name}"
+    kind = ir.FunctionType(z.type, [z.type] * 3)
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [x, y, z])
 
 
 class Number:
@@ -38,6 +48,9 @@ class Number:
 
     def __init__(self, builder: Any, value: Any) -> None:
         self.builder, self.value = builder, value
+
+    def __add__(self, other: Number) -> Number:
+        return self._with("fadd", other)
 
     def __sub__(self, other: Number) -> Number:
         return self._with("fsub", other)
@@ -53,12 +66,13 @@ class Number:
 
     def plus_product(self, x: Number, y: Number) -> Number:
         """x * y + self, with one rounding where the processor has an instruction for it."""
-        fuses = ("contract",)
-        return x._with("fmul", y, fuses)._with("fadd", self, fuses)
+        several = max((x, y, self), key=lambda number: getattr(number.value.type, "count", 1))
+        values = [number._spread(several) for number in (x, y, self)]
+        return Number(self.builder, multiplied_and_added(self.builder, *values))
 
-    def _with(self, operation: str, other: Number, flags: Sequence[str] = ()) -> Number:
+    def _with(self, operation: str, other: Number) -> Number:
         x, y = self._spread(other), other._spread(self)
-        return Number(self.builder, getattr(self.builder, operation)(x, y, flags=flags))
+        return Number(self.builder, getattr(self.builder, operation)(x, y))
 
     def _spread(self, like: Number) -> Any:
         """The value in all lanes, next to a number that has several."""
@@ -206,9 +220,10 @@ def small_product(builder: Any, kinds: Sequence[FixedArray], arrays: Any, adds: 
                     for kind, array in ((x, left), (out, found))
                 ]
                 row, total = Elements(builder, x, here[0]), Elements(builder, out, here[1], lanes)
-                start = [total[0, j]] if adds else []
                 factor = [row[0, k] for k in range(depth)]
-                total[0, j] = dot_product(factor, column, *start)
+                # As in blocks of registers, so that rows have the same bits there and here.
+                terms = dot_product(factor, column, row.literal(0.0))
+                total[0, j] = total[0, j] + terms if adds else terms
                 total.store()
 
             if rolled:

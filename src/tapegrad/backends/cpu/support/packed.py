@@ -1,0 +1,369 @@
+"""Products of matrices of any size, however they lie in memory.
+
+Where y doesn't lie as blocks read it, or too far apart for the caches, a panel of it is copied
+first: as wide as a block, and some deep. All blocks below each other read that.
+
+    for i in range(0, m, high):  # so many rows of x stay in the second cache, as deep as panels are
+        for p in range(0, k, DEPTH):
+            for j in range(0, n, wide):
+                panel = y[p : p + DEPTH, j : j + wide]
+                out[i : i + high, j : j + wide] += x[i : i + high, p : p + DEPTH] @ panel
+
+This is one function for all products of a module, to which shapes and strides are arguments, too;
+and so are the functions that copy and compute, of which there are only those that are needed.
+
+The terms of each number are added up in registers in order, DEPTH at a time, and these sums then to
+the number. That is so on each way that a product may take here, and among small ones. So a row has
+the same bits however many rows are computed with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from tapegrad.backends.cpu.support.arrays import WORD, FixedArray, is_open, number_place
+from tapegrad.backends.cpu.support.blocks import (
+    Registers,
+    block_rows,
+    block_type,
+    block_vectors,
+    column_of_blocks,
+)
+from tapegrad.backends.cpu.support.unrolled import FLAG, VOID
+
+# A panel is so deep, which is 32 KB where vectors have 64 bytes; and so many bytes of a column of x
+# are gone through at once, so that what is read of it again for each panel takes half a megabyte.
+DEPTH, COLUMN = 256, 2**11
+# To copy y doesn't pay for so few rows of x, nor where what is read of it at once takes no more
+# bytes than these, with what lies in between.
+FEW_ROWS, NEAR = 32, 2**18
+
+
+def packed_product(
+    builder: Any, kinds: Sequence[FixedArray], arrays: Any, adds: bool, sizes: Any = None
+) -> None:
+    """out = x @ y, or out += x @ y, for three matrices; if there are `sizes`, of so many rows,
+    columns and terms at the front."""
+    x, y, out = kinds
+    left, right, found = arrays
+    extents = [*out.shape, x.shape[1]]
+    known = [None if sizes is not None or is_open(extent) else extent for extent in extents]
+    if sizes is None:
+        sizes = [_length(builder, extent) for extent in extents]
+    rows = None if is_open(out.shape[0]) else out.shape[0]
+    strides = *x.strides, *y.strides, *out.strides
+    if out.strides[1] != 1 == out.strides[0]:  # out.T = y.T @ x.T
+        left, right = right, left
+        (m, n, k), (height, width, depth) = known, sizes
+        known, sizes = [n, m, k], [width, height, depth]
+        rows = None if is_open(out.shape[1]) else out.shape[1]
+        strides = *y.strides[::-1], *x.strides[::-1], *out.strides[::-1]
+    product = _Product(builder, (left, right, found), known, strides, rows)
+    product.call(sizes, adds)
+
+
+def _length(builder: Any, extent: Any) -> Any:
+    return builder.load(number_place(builder, extent)) if is_open(extent) else WORD(extent)
+
+
+class _Product:
+    """A product of which some is known while code is written: its extents m, n and k, or None; the
+    strides of x, y and out, and how many rows there are at most, or None."""
+
+    def __init__(
+        self,
+        builder: Any,
+        arrays: Sequence[Any],
+        known: Sequence[int | None],
+        strides: Sequence[int],
+        rows: int | None,
+    ) -> None:
+        self.builder, self.arrays, self.strides = builder, arrays, strides
+        self.m, self.n, self.k = known
+        self.pointer = arrays[0].type
+        registers = Registers(builder, self.pointer.pointee)
+        self.lanes, self.size = registers.lanes, registers.size
+        self.rows = block_rows(rows)
+        self.in_place = self._in_place()
+        self.wide = self.lanes * (block_vectors(self.rows) if self.in_place else 2)
+
+    def _in_place(self) -> bool:
+        """Whether y is read where it lies."""
+        _, _, apart, between, _, _ = self.strides
+        if self.m is None or self.n is None or between != 1:
+            return False
+        deep = DEPTH if self.k is None else min(self.k, DEPTH)
+        return self.m <= FEW_ROWS or deep * apart * self.size <= NEAR
+
+    def call(self, sizes: Sequence[Any], adds: bool) -> None:
+        """Emit the product, of these sizes."""
+        high = max(1, COLUMN // self.size // self.rows) * self.rows
+        beside = self.strides[5]
+        at_once = self.m is not None and self.m <= high
+        if self.in_place and at_once and beside == 1 and self.k and self.k <= DEPTH:
+            self._panels(adds)
+            return
+        builder, n, wide = self.builder, self.n, self.wide
+        edge = 0 if n is None else n % wide
+        last = self._blocks(edge) if edge else self._blocks(wide)
+        full = last if n is not None and n < wide else self._blocks(wide)
+        copy = copy_last = ir.Constant(_copying(self.pointer).as_pointer(), None)
+        if not self.in_place:
+            copy = copy_last = self._copy()
+        if self.strides[3] == 1 and edge:  # whose blocks read no further than there are columns
+            copy_last = ir.Constant(copy.type, None)
+        function = _product_function(builder.module, self.pointer, n is None or beside != 1)
+        numbers = map(WORD, [*self.strides, self.rows, high, wide, edge])
+        given = [*self.arrays, *sizes, *numbers, full, last, copy, copy_last, FLAG(adds)]
+        builder.call(function, given)
+
+    def _panels(self, adds: bool) -> None:
+        """A product of which nothing is copied, and that takes one round but of the last loop."""
+        builder = self.builder
+        down, along, apart, _, below, _ = self.strides
+        given = [*map(WORD, [down, along, apart, below, self.k, self.m]), FLAG(adds)]
+        for first, times, width in self._parts():
+            with cgutils.for_range(builder, WORD(times)) as loop:
+                j = builder.add(builder.mul(loop.index, WORD(width)), WORD(first))
+                right, out = (builder.gep(x, [j], inbounds=True) for x in self.arrays[1:])
+                builder.call(self._blocks(width), [self.arrays[0], right, out, *given])
+
+    def _parts(self) -> list[tuple[int, int, int]]:
+        """The columns of whole blocks, and what is left of them: where they begin, how many blocks
+        there are, and how wide they are."""
+        assert self.n is not None
+        whole, left = divmod(self.n, self.wide)
+        parts = [(0, whole, self.wide), (whole * self.wide, 1, left)]
+        return [(first, times, width) for first, times, width in parts if times and width]
+
+    def _blocks(self, width: int) -> Any:
+        return column_of_blocks(self.builder.module, self.pointer, self.rows, width)
+
+    def _copy(self) -> Any:
+        """The function that copies panels."""
+        apart, between = self.strides[2:4]
+        if between == 1:
+            how, always = "rows", self.n is not None
+        elif apart == 1:
+            how, always = "columns", self.k is not None and not 0 < self.k % DEPTH < self.lanes
+        else:
+            how, always = "elements", True
+        return _copy_function(self.builder.module, self.pointer, how, always, self.n is None)
+
+
+def _function(module: Any, name: str, kind: Any, write: Callable[..., None]) -> Any:
+    """A function of pointers to what doesn't overlap, of integers and functions, which is in a
+    module once by its name. LLVM keeps it short: its loops take little of the time."""
+    if name not in module.globals:
+        function = ir.Function(module, kind, name)
+        function.linkage = "internal"
+        for attribute in ("nounwind", "noinline", "optsize"):
+            function.attributes.add(attribute)
+        for x in function.args:
+            if x.type == kind.args[0]:
+                x.add_attribute("noalias")
+        builder = ir.IRBuilder(function.append_basic_block())
+        write(builder, *function.args)
+        builder.ret_void()
+    return module.globals[name]
+
+
+# ---- the loops over panels
+
+
+def _product_function(module: Any, pointer: Any, aside: bool) -> Any:
+    """The function of products. Only if blocks may have to be computed `aside` can it do that.
+
+    `full` and `last` compute blocks that are `wide`, and the last ones of a row, which are as wide
+    as its `edge`; if that isn't known it is 0, and the last ones are as wide as others. What `copy`
+    and `copy_last` are for these is null where y is read in place.
+    """
+    blocks, copy = block_type(pointer).as_pointer(), _copying(pointer).as_pointer()
+    kind = ir.FunctionType(VOID, [pointer] * 3 + [WORD] * 13 + [blocks] * 2 + [copy] * 2 + [FLAG])
+
+    def write(builder: Any, *args: Any) -> None:
+        _Panels(builder, args, aside).write()
+
+    return _function(module, f"product {pointer} {aside}", kind, write)
+
+
+class _Panels(Registers):
+    """Writes the function of products."""
+
+    def __init__(self, builder: Any, args: Sequence[Any], aside: bool) -> None:
+        self.x, self.y, self.out, self.m, self.n, self.k = args[:6]
+        self.down, self.along, self.apart, self.between, self.below, self.beside = args[6:12]
+        self.rows, self.high, self.wide, self.edge = args[12:16]
+        self.full, self.last, self.copy, self.copy_last, self.adds = args[16:]
+        super().__init__(builder, self.x.type.pointee)
+        self.aside = aside
+
+    def write(self) -> None:
+        builder = self.builder
+        self.panel = self._memory(2 * DEPTH)
+        if self.aside:
+            self.block = self._memory(16)
+        for_slices = cgutils.for_range_slice
+        with for_slices(builder, WORD(0), self.m, self.high, WORD) as (i, _):
+            height = self.smaller(builder.sub(self.m, i), self.high)
+            # Where there are no terms the product is written, too.
+            terms = self.larger(self.k, WORD(1))
+            with for_slices(builder, WORD(0), terms, WORD(DEPTH), WORD) as (p, _):
+                depth = self.smaller(builder.sub(self.k, p), WORD(DEPTH))
+                left = self.after(self.after(self.x, (i, self.down)), (p, self.along))
+                right = self.after(self.y, (p, self.apart))
+                target = self.after(self.out, (i, self.below))
+                adds = builder.or_(self.adds, builder.icmp_signed(">", p, WORD(0)))
+                with for_slices(builder, WORD(0), self.n, self.wide, WORD) as (j, _):
+                    places = (
+                        left,
+                        self.after(right, (j, self.between)),
+                        self.after(target, (j, self.beside)),
+                    )
+                    self._panel(places, j, height, depth, adds)
+
+    def _memory(self, vectors: int) -> Any:
+        place = self.builder.alloca(self.real, WORD(vectors * self.lanes))
+        place.align = 64
+        return place
+
+    def _panel(self, places: Sequence[Any], j: Any, height: Any, depth: Any, adds: Any) -> None:
+        """What one panel adds to the blocks below each other."""
+        builder, (left, right, target) = self.builder, places
+        rest = builder.sub(self.n, j)
+        width = self.smaller(rest, self.wide)
+        is_edge = builder.icmp_signed("==", rest, self.edge)
+        copy = builder.select(is_edge, self.copy_last, self.copy)
+        copies = builder.icmp_unsigned("!=", copy, ir.Constant(copy.type, None))
+        with builder.if_then(copies):
+            builder.call(copy, [right, self.apart, self.between, depth, width, self.panel])
+        right = builder.select(copies, self.panel, right)
+        apart = builder.select(copies, WORD(2 * self.lanes), self.apart)
+        function = builder.select(is_edge, self.last, self.full)
+
+        def compute(left: Any, out: Any, below: Any, count: Any, adds: Any) -> None:
+            steps = self.down, self.along, apart, below
+            builder.call(function, [left, right, out, *steps, depth, count, adds])
+
+        if not self.aside:
+            compute(left, target, self.below, height, adds)
+            return
+        whole = builder.or_(is_edge, builder.icmp_signed("==", width, self.wide))
+        fits = builder.and_(whole, builder.icmp_signed("==", self.beside, WORD(1)))
+        with builder.if_else(fits) as (in_place, aside):
+            with in_place:
+                compute(left, target, self.below, height, adds)
+            with (
+                aside,
+                cgutils.for_range_slice(builder, WORD(0), height, self.rows, WORD) as (first, _),
+            ):
+                count = self.smaller(builder.sub(height, first), self.rows)
+                left = self.after(left, (first, self.down))
+                compute(left, self.block, self.wide, count, FLAG(0))
+                self._store(self.after(target, (first, self.below)), count, width, adds)
+
+    def _store(self, target: Any, count: Any, width: Any, adds: Any) -> None:
+        """Put a block that was computed aside in its place, as far as there is one."""
+        builder = self.builder
+        with (
+            cgutils.for_range(builder, count) as row,
+            cgutils.for_range(builder, width) as column,
+        ):
+            place = self.after(target, (row.index, self.below))
+            place = self.after(place, (column.index, self.beside))
+            found = self.after(self.after(self.block, (row.index, self.wide)), (column.index, 1))
+            old = builder.select(adds, builder.load(place), self.zero(1))
+            builder.store(builder.fadd(old, builder.load(found)), place)
+
+
+# ---- the copies
+
+
+def _copying(pointer: Any) -> Any:
+    """The type of functions that copy panels.
+
+    void copied(real *y, long apart, long between, long depth, long width, real *panel)
+    """
+    return ir.FunctionType(VOID, [pointer, WORD, WORD, WORD, WORD, pointer])
+
+
+def _copy_function(module: Any, pointer: Any, how: str, always: bool, fills: bool) -> Any:
+    """The function that copies a panel: vectors of its `rows`, or of its `columns`, which it
+    transposes, or `elements`; where vectors don't fit, elements too, unless they `always` do. If it
+    `fills` the panel, that has numbers in each column, though there are fewer."""
+
+    def write(builder: Any, *args: Any) -> None:
+        _Copy(builder, args, fills).write(how, always)
+
+    name = f"copied {how} {always} {fills} {pointer}"
+    return _function(module, name, _copying(pointer), write)
+
+
+class _Copy(Registers):
+    """Writes the function that copies a panel. Where there are fewer columns than it has, the last
+    one is copied again: what is computed with that is not used."""
+
+    def __init__(self, builder: Any, args: Sequence[Any], fills: bool) -> None:
+        self.y, self.apart, self.between, self.depth, self.width, self.panel = args
+        super().__init__(builder, self.y.type.pointee)
+        self.wide = 2 * self.lanes
+        self.last = builder.sub(self.width, WORD(1))
+        self.filled = WORD(self.wide) if fills else self.width
+
+    def write(self, how: str, always: bool) -> None:
+        vectors = {"rows": self.rows, "columns": self.columns, "elements": self.elements}[how]
+        if always:
+            vectors()
+            return
+        most = self.width if how == "rows" else self.depth
+        least = self.wide if how == "rows" else self.lanes
+        fits = self.builder.icmp_signed(">=", most, WORD(least))
+        with self.builder.if_else(fits) as (then, otherwise):
+            with then:
+                vectors()
+            with otherwise:
+                self.elements()
+
+    def rows(self) -> None:
+        with cgutils.for_range(self.builder, self.depth) as p:
+            row, target = (
+                self.after(self.y, (p.index, self.apart)),
+                self.after(self.panel, (p.index, self.wide)),
+            )
+            for c in (0, self.lanes):
+                self.store(
+                    self.load(self.after(row, (c, 1)), self.lanes), self.after(target, (c, 1))
+                )
+
+    def columns(self) -> None:
+        """As many columns as a vector has lanes, and as many rows of them at once. The last rows
+        begin where there are as many, so that some are copied twice."""
+        builder, lanes = self.builder, range(self.lanes)
+        step, most = WORD(self.lanes), builder.sub(self.depth, WORD(self.lanes))
+        slices = cgutils.for_range_slice
+        with slices(builder, WORD(0), self.filled, step, WORD) as (c, _):
+            columns = [self._column(builder.add(c, WORD(k))) for k in lanes]
+            target = self.after(self.panel, (c, 1))
+            with slices(builder, WORD(0), self.depth, step, WORD) as (p, _):
+                first = self.smaller(p, most)
+                found = [self.load(self.after(x, (first, 1)), self.lanes) for x in columns]
+                for k, row in enumerate(self.transposed(found)):
+                    at = builder.add(first, WORD(k))
+                    self.store(row, self.after(target, (at, self.wide)))
+
+    def elements(self) -> None:
+        builder = self.builder
+        with (
+            cgutils.for_range(builder, self.depth) as p,
+            cgutils.for_range(builder, self.filled) as c,
+        ):
+            x = builder.load(self.after(self._column(c.index), (p.index, self.apart)))
+            row = self.after(self.panel, (p.index, self.wide))
+            builder.store(x, self.after(row, (c.index, 1)))
+
+    def _column(self, c: Any) -> Any:
+        return self.after(self.y, (self.smaller(c, self.last), self.between))

@@ -1,0 +1,198 @@
+"""Products of matrices: of any size, layout and processor, to the last bits that are known."""
+
+from __future__ import annotations
+
+import linecache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from llvmlite import ir
+from numba.core.typing.templates import signature
+from numba.extending import intrinsic
+
+from tapegrad.backends.cpu import support
+from tapegrad.backends.cpu.linking import FORTRAN
+from tapegrad.backends.cpu.support import blocks, packed
+from tapegrad.backends.cpu.support.arrays import WORD, FixedArray
+
+PROCESSORS = [(64, 32), (32, 16), (16, 32)]  # bytes of a vector, and how many there are
+# Whole blocks and parts of them in each direction, the depth of a panel and more, nothing at all,
+# more rows than are gone through at once, and products that are written out.
+SHAPES = [
+    *((8, 32, 16), (3, 11, 130), (13, 37, 7), (64, 9, 35), (1, 40, 33), (33, 65, 1), (9, 1, 70)),
+    *(
+        (35, packed.DEPTH, 67),
+        (41, packed.DEPTH + 3, 100),
+        (600, 20, 17),
+        (40, 2 * packed.DEPTH, 8),
+    ),
+    *((0, 5, 3), (5, 0, 3), (40, 0, 30), (5, 3, 0), (3, 2, 4), (15, 11, 1), (2, 3, 3)),
+]
+STRIDES = {
+    "rows": lambda rows, columns: (columns, 1),
+    "columns": lambda rows, columns: (1, rows),
+    "part": lambda rows, columns: (columns + 5, 1),
+    "far": lambda rows, columns: (2**11, 1),
+    "steps": lambda rows, columns: (2 * columns + 1, 2),
+    "turned steps": lambda rows, columns: (3, 3 * rows + 2),
+}
+
+
+class Matrix(NamedTuple):
+    """Memory, and which part of it is a matrix."""
+
+    memory: np.ndarray
+    shape: tuple[int, int]
+    strides: tuple[int, int]
+    start: int = 0
+
+    @property
+    def array(self) -> np.ndarray:
+        strides = [k * self.memory.itemsize for k in self.strides]
+        return np.lib.stride_tricks.as_strided(self.memory[self.start :], self.shape, strides)
+
+    def rows(self, first: int, last: int) -> Matrix:
+        start = self.start + first * self.strides[0]
+        return self._replace(shape=(last - first, self.shape[1]), start=start)
+
+
+def matrix(value: np.ndarray, layout: str) -> Matrix:
+    """A matrix that lies among NaN."""
+    strides = STRIDES[layout](*value.shape)
+    size = 1 + sum(max(n - 1, 0) * step for n, step in zip(value.shape, strides, strict=True))
+    found = Matrix(np.full(size + 9, np.nan, value.dtype), value.shape, strides, 4)
+    found.array[...] = value
+    return found
+
+
+def part(of: Matrix) -> Any:
+    """What takes this part of memory, while code is written."""
+
+    @intrinsic
+    def taken(typingctx: Any, memory: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+            return builder.gep(args[0], [WORD(of.start)], inbounds=True)
+
+        return signature(FixedArray(memory.dtype, of.shape, of.strides), memory), codegen
+
+    return taken
+
+
+def kernel(lines: list[str], parameters: list, names: dict[str, Any] | None = None) -> tuple:
+    names = support.namespace() | {"__name__": __name__} | (names or {})
+    taken = ", ".join(f"a{k}" for k in range(len(parameters)))
+    text = "\n    ".join([f"def products({taken}):", *lines, "return 0\n"])
+    file = f"<products {len(linecache.cache)}>"
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    exec(compile(text, file, "exec"), names)
+    return names["products"], parameters
+
+
+def run(calls: list[tuple[str, list[Matrix], tuple[int, ...]]]) -> None:
+    """Call products of matrices, and of sizes."""
+    lines, names = [], {}
+    arrays: dict[int, np.ndarray] = {}
+    for function, matrices, sizes in calls:
+        given = []
+        for x in matrices:
+            arrays.setdefault(id(x.memory), x.memory)
+            names[f"part{len(names)}"] = part(x)
+            given.append(f"part{len(names) - 1}(a{list(arrays).index(id(x.memory))})")
+        lines.append(f"{function}({', '.join([*given, *map(str, sizes)])})")
+    parameters = [("array", x.shape, x.dtype.name) for x in arrays.values()]
+    support.compiled(*kernel(lines, parameters, names))(*arrays.values())
+
+
+def assert_product(x: Any, y: Any, old: Any, found: Any) -> None:
+    """Within some roundings of the sum of the terms' magnitudes."""
+    x, y, old, dtype = *(a.astype(np.longdouble) for a in (x, y, old)), found.dtype
+    bound = 4 * np.finfo(dtype).eps * (np.abs(x) @ np.abs(y) + np.abs(old))
+    assert (np.abs(found - (x @ y + old)) <= bound).all()
+
+
+@pytest.mark.parametrize("registers", PROCESSORS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_products_of_any_layout(monkeypatch, registers, dtype):
+    """In place of what is there, NaN included, or added to it. What lies between the numbers is
+    neither read nor written. Rows that are computed in two parts have the same bits."""
+    monkeypatch.setattr(blocks, "registers", lambda: registers)
+    rng = np.random.default_rng(0)
+    calls, checks = [], []
+    for number, (m, k, n) in enumerate(2 * SHAPES):
+        x, y, old = (rng.normal(size=s).astype(dtype) for s in ((m, k), (k, n), (m, n)))
+        left, right = (matrix(value, str(rng.choice(list(STRIDES)))) for value in (x, y))
+        layout = str(rng.choice(["rows", *STRIDES]))
+        adds = number % 2 == 1
+        out, parts = (matrix(old if adds else np.full_like(old, np.nan), layout) for _ in range(2))
+        name, half = f"{'add_' * adds}matmul", int(rng.integers(m + 1))
+        calls.append((name, [left, right, out], ()))
+        for first, last in ((0, half), (half, m)):
+            if first < last:
+                given = [left.rows(first, last), right, parts.rows(first, last)]
+                calls.append((name, given, ()))
+        checks.append((x, y, old * adds, out, parts))
+    run(calls)
+    for x, y, old, out, parts in checks:
+        assert_product(x, y, old, out.array)
+        np.testing.assert_array_equal(out.array, parts.array)
+        written = out.memory.copy()
+        out._replace(memory=written).array[...] = np.nan
+        assert np.isnan(written).all()
+
+
+@pytest.mark.parametrize("registers", PROCESSORS)
+def test_sizes_that_are_known_late(monkeypatch, registers):
+    monkeypatch.setattr(blocks, "registers", lambda: registers)
+    rng = np.random.default_rng(0)
+    calls, checks = [], []
+    for number, sizes in enumerate(
+        [(13, 37, 41), (20, 32, 64), (0, 3, 4), (7, 40, 0), (1, 5, 300)]
+    ):
+        rows, columns, depth = sizes
+        x, y, old = (rng.normal(size=s) for s in ((21, 301), (301, 40), (21, 40)))
+        layouts = ["rows", "columns", "steps"]
+        left, right = (matrix(z, layouts[(number + k) % 3]) for k, z in enumerate((x, y)))
+        out = matrix(old, layouts[(number + 2) % 3])
+        adds = number % 2 == 1
+        calls.append((f"{'add_' * adds}front_matmul", [left, right, out], sizes))
+        checks.append((x[:rows, :depth], y[:depth, :columns], old, adds, out, sizes))
+    run(calls)
+    for x, y, old, adds, out, (rows, columns, _) in checks:
+        found, front = out.array.copy(), (slice(rows), slice(columns))
+        assert_product(x, y, old[front] * adds, found[front])
+        found[front] = old[front]
+        np.testing.assert_array_equal(found, old)
+
+
+def test_what_is_not_finite_stays_in_its_row_and_column():
+    x, y = np.ones((35, 300)), np.ones((300, 35))
+    x[3, 7], x[34, 299], y[5, 34], y[299, 0] = np.nan, np.inf, np.inf, -np.inf
+    calls, outs = [], []
+    for layout in ("rows", "columns", "steps"):
+        outs.append(matrix(np.zeros((35, 35)), "rows"))
+        calls.append(("matmul", [matrix(x, layout), matrix(y, layout), outs[-1]], ()))
+    run(calls)
+    with np.errstate(invalid="ignore"):
+        for out in outs:
+            np.testing.assert_array_equal(out.array, x @ y)
+
+
+def test_no_product_calls_blas():
+    for shape in [(3, 3), (40, 40), (300, 300)]:
+        code = support.object_code(
+            *kernel(["matmul(a0, a1.T, a2)"], [("array", shape, "float64")] * 3)
+        )
+        assert f"{FORTRAN}dgemm".encode() not in code
+
+
+@pytest.mark.parametrize("n", [40, 400])
+def test_products_share_their_functions(n):
+    """So code doesn't grow with the number of products."""
+    one, shape = ["matmul(a0, a1, a2)"], ("array", (n, n), "float64")
+    another = ["add_matmul(a3, a4, a5)"]
+    same = len(support.object_code(*kernel(one + another, [shape] * 6)))
+    wide = ("array", (n, 2 * n), "float64")
+    more = len(support.object_code(*kernel(one + another, [shape] * 4 + [wide] * 2)))
+    alone = len(support.object_code(*kernel(one, [shape] * 3)))
+    assert same - alone < 1500 and more - alone < 1500 < alone
