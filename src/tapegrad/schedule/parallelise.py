@@ -9,7 +9,14 @@
                                        for c in range(8): s += parts[c]
 
 A product of matrices is cut along its rows or its columns, whichever are more, or, where there are
-few of both, along the terms that it sums up.
+few of both, along the terms that it sums up. What follows a product and works on the same rows, or
+on the same matrices of a batch, belongs to the same chunks:
+
+    h = x @ y                          rows m of chunk c of 8:
+    for i: for j: h[i, j] = tanh(h[i, j])
+    z = h @ y             -->              h[m] = x[m] @ y
+                                           for i in m: for j: h[i, j] = tanh(h[i, j])
+                                           z[m] = h[m] @ y
 
 A loop qualifies if its iterations only meet in sums and the like, which can be taken chunk by
 chunk: everything else that is written is a row of the iteration's own, or lives inside it. The
@@ -75,10 +82,14 @@ def parallelise(plan: Plan) -> Plan:
         for cell, _, _ in step.accesses():
             homes.setdefault(cell.root, set()).add(number)
     alone = [_cut_alone(step, homes) for step in plan.steps]
+    products = [any(isinstance(s, Gemm) for s in leaves(step)) for step in plan.steps]
     steps: list[Step] = []
     position = 0
     while position < len(plan.steps):
-        count, cut = _cut_together(plan.steps, position, alone, homes)
+        count, cut = 1, alone[position]
+        few = slice(position, position + TOGETHER)
+        if any(products[few]):
+            count, cut = _cut_together(plan.steps[few], alone[few], homes)
         position += count
         if cut is None:
             steps.append(plan.steps[position - 1])
@@ -108,29 +119,26 @@ def _cut_alone(step: Step, homes: Homes) -> Parts | None:
 
 
 def _cut_together(
-    steps: Sequence[Step], first: int, alone: Sequence[Parts | None], homes: Homes
+    steps: Sequence[Step], alone: Sequence[Parts | None], homes: Homes
 ) -> tuple[int, Parts | None]:
-    """How many steps from one on are shared out together, and how. Products are followed by what is
-    computed of the rows that a chunk has just made; and those that are too short alone are long
-    enough together. No step is cut into fewer chunks for that."""
-    best = 1, alone[first]
-    length, most, has_product = 0, 1, False
-    for count, step in enumerate(steps[first : first + TOGETHER], start=1):
-        if not isinstance(step, (Loop, Gemm)):
-            break
+    """How many steps from the first one on are shared out together, and how. Products are followed
+    by what is computed of the rows that a chunk has just made; and those that are too short alone
+    are long enough together. No step is cut into fewer chunks for that."""
+    best = 1, alone[0]
+    length, most = 0, 1
+    for count, step in enumerate(steps, start=1):
         length += code_size(step)
-        if length > LONGEST:
+        if not isinstance(step, (Loop, Gemm)) or length > LONGEST:
             break
-        if (own := alone[first + count - 1]) is not None:
+        if (own := alone[count - 1]) is not None:
             most = max(most, own.loop.index.extent)
-        has_product |= any(isinstance(s, Gemm) for s in leaves(step))
-        group = steps[first : first + count]
-        if count == 1 or not has_product or (shared := _sizes(group)) is None:
+        group = steps[:count]
+        if count == 1 or not any(isinstance(s, Gemm) for s in walk(group)):
             continue
-        sizes, chunks = shared
-        if chunks < max(2, most):
+        shared = _sizes(group)
+        if shared is None or shared[1] < max(2, most):
             continue
-        if (cut := _cut(group, sizes, chunks, homes)) is None:
+        if (cut := _cut(group, *shared, homes)) is None:
             break
         best = count, cut
     return best
