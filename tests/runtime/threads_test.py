@@ -41,6 +41,11 @@ def softmax_loss(x, w):
     return np.sum(np.log(np.sum(np.exp(z), axis=1)))
 
 
+def products(x, y):
+    """Which are cut along rows, and for the gradient of y along columns."""
+    return np.sum(np.tanh(x @ y) ** 2)
+
+
 PROGRAMS = {
     "elementwise": (lambda x: np.sum(np.sin(x) * x), (V,)),
     "a gradient for each row, and one for all": (lambda x, w: np.sum(np.tanh(x * w) ** 2), (X, W)),
@@ -55,6 +60,7 @@ PROGRAMS = {
     "a cumulative sum": (lambda x: np.sum(np.cumsum(x) ** 2), (V,)),
     "a scatter": (lambda x: np.sum(np.bincount(np.arange(1003) % 5, x) ** 2), (V,)),
     "a gather": (lambda x: np.sum(x[np.arange(1003) % 5] ** 2 * x), (V,)),
+    "products": (products, (RNG.normal(size=(141, 9)), RNG.normal(size=(9, 129)))),
     "a branch in the middle": (lambda x: np.sum(x) if np.max(x) < 9 else np.sum(x**2), (V,)),
 }
 
@@ -143,15 +149,16 @@ def test_small_loops_stay_whole(monkeypatch):
     assert [k.chunks for k in program.kernels] == [0]
 
 
-def test_a_function_that_stands_alone(tmp_path):
+@pytest.mark.parametrize("name", ["sums of rows", "products"])
+def test_a_function_that_stands_alone(name, tmp_path):
     """The saved file brings the threads along."""
-    f, args = PROGRAMS["sums of rows"]
+    f, args = PROGRAMS[name]
     made = simplegrad(f, *args)
     assert "parallel(" in made.source
     made.save(tmp_path / "made.py")
-    np.savez(tmp_path / "args.npz", x=X, w=W)
+    np.savez(tmp_path / "args.npz", x=args[0], w=args[1])
     program = (
-        "import numpy as np, made; a = np.load('args.npz'); r = made.grad_softmax_loss(a['x'], "
+        f"import numpy as np, made; a = np.load('args.npz'); r = made.grad_{f.__name__}(a['x'], "
         "a['w']); np.savez('found.npz', value=r[0], x=r[1], w=r[2])"
     )
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=120)

@@ -122,7 +122,7 @@ def test_how_they_read(short_chunks, request):
     _, tape = trace(lambda x, y: (x @ y, x.T @ x), normal(9, 5), normal(5, 4))
     found = schedule(tape)
     kernels = "\n".join(kernel.text for kernel in found.kernels)
-    text = "\n".join(line.split("  #")[0] for line in str(found.plan).splitlines())
+    text = "\n".join(line.split("  #")[0].rstrip() for line in str(found.plan).splitlines())
     text = f"{text}\n\n{kernels}"
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#")) + "\n"
     if request.config.getoption("--update-golden"):

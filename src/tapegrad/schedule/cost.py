@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # who asks for seconds alone has loaded no plans, which takes
 SCALAR = 4  # what isn't vectorised, for its operands don't follow each other, takes so many times
 
 
-# What a multiplication and addition in a product of matrices takes, a byte of the numbers: on the
-# same machine 0.018 ns in float64 and 0.009 in float32, with packed operands and one core.
+# What a multiplication and addition in a product of matrices takes, a byte of the numbers: on a
+# core of a Zen 5, with AVX-512, 0.0175 ns in float64 and 0.0082 in float32, of 128 to 1000 rows.
 PRODUCT = 0.022
 
 

@@ -9,7 +9,14 @@
                                        for c in range(8): s += parts[c]
 
 A product of matrices is cut along its rows or its columns, whichever are more, or, where there are
-few of both, along the terms that it sums up.
+few of both, along the terms that it sums up. What follows a product and works on the same rows, or
+on the same matrices of a batch, belongs to the same chunks:
+
+    h = x @ y                          rows m of chunk c of 8:
+    for i: for j: h[i, j] = tanh(h[i, j])
+    z = h @ y             -->              h[m] = x[m] @ y
+                                           for i in m: for j: h[i, j] = tanh(h[i, j])
+                                           z[m] = h[m] @ y
 
 A loop qualifies if its iterations only meet in sums and the like, which can be taken chunk by
 chunk: everything else that is written is a row of the iteration's own, or lives inside it. The
@@ -59,7 +66,9 @@ LEAST_SIDE = 64  # rows or columns of a chunk of a product, which reads all of a
 LEAST_TERMS = 1024  # that a chunk sums up: what it finds is written, and read again by one core ...
 FOUND = 1 << 21  # bytes: ... from a cache
 BLOCK = 8  # rows or columns: products are computed in blocks of registers
-PRODUCTS_IN_GRAIN = 2  # chunks: cores that multiply don't wait for each other's memory
+# Cores that multiply don't wait for memory, so a chunk may be shorter: another core begins 14 us
+# after it is asked to, on a Zen 5.
+PRODUCTS_IN_GRAIN = 2
 TOGETHER, LONGEST = 12, 200  # steps that are shared out together, and statements of them
 LINES = 128  # bytes: two cores that write nearer to each other than this wait for each other
 
@@ -74,10 +83,14 @@ def parallelise(plan: Plan) -> Plan:
         for cell, _, _ in step.accesses():
             homes.setdefault(cell.root, set()).add(number)
     alone = [_cut_alone(step, homes) for step in plan.steps]
+    products = [any(isinstance(s, Gemm) for s in leaves(step)) for step in plan.steps]
     steps: list[Step] = []
     position = 0
     while position < len(plan.steps):
-        count, cut = _cut_together(plan.steps, position, alone, homes)
+        count, cut = 1, alone[position]
+        few = slice(position, position + TOGETHER)
+        if any(products[few]):
+            count, cut = _cut_together(plan.steps[few], alone[few], homes)
         position += count
         if cut is None:
             steps.append(plan.steps[position - 1])
@@ -107,35 +120,32 @@ def _cut_alone(step: Step, homes: Homes) -> Parts | None:
 
 
 def _cut_together(
-    steps: Sequence[Step], first: int, alone: Sequence[Parts | None], homes: Homes
+    steps: Sequence[Step], alone: Sequence[Parts | None], homes: Homes
 ) -> tuple[int, Parts | None]:
-    """How many steps from one on are shared out together, and how. Products are followed by what is
-    computed of the rows that a chunk has just made; and those that are too short alone are long
-    enough together. No step is cut into fewer chunks for that, and none joins that has nothing to
-    do with the others."""
-    best = 1, alone[first]
+    """How many steps from the first one on are shared out together, and how. Products are followed
+    by what is computed of the rows that a chunk has just made; and those that are too short alone
+    are long enough together. No step is cut into fewer chunks for that, and none joins that has
+    nothing to do with the others."""
+    best = 1, alone[0]
     seen: set[Cell] = set()
-    length, most, has_product = 0, 1, False
-    for count, step in enumerate(steps[first : first + TOGETHER], start=1):
-        if not isinstance(step, (Loop, Gemm)):
-            break
+    length, most = 0, 1
+    for count, step in enumerate(steps, start=1):
         length += code_size(step)
-        if length > LONGEST:
+        if not isinstance(step, (Loop, Gemm)) or length > LONGEST:
             break
-        if (own := alone[first + count - 1]) is not None:
+        if (own := alone[count - 1]) is not None:
             most = max(most, own.loop.index.extent)
-        multiplies = any(isinstance(s, Gemm) for s in leaves(step))
         cells = {cell.root for cell, _, _ in step.accesses()}
-        if seen and not multiplies and not seen & cells:
+        if seen and not seen & cells and not any(isinstance(s, Gemm) for s in leaves(step)):
             break
-        has_product, seen = has_product or multiplies, seen | cells
-        group = steps[first : first + count]
-        if count == 1 or not has_product or (shared := _sizes(group)) is None:
+        seen |= cells
+        group = steps[:count]
+        if count == 1 or not any(isinstance(s, Gemm) for s in walk(group)):
             continue
-        sizes, chunks = shared
-        if chunks < max(2, most):
+        shared = _sizes(group)
+        if shared is None or shared[1] < max(2, most):
             continue
-        if (cut := _cut(group, sizes, chunks, homes)) is None:
+        if (cut := _cut(group, *shared, homes)) is None:
             break
         best = count, cut
     return best

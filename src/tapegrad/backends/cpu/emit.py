@@ -38,6 +38,7 @@ from tapegrad.ir.plan import (
     Read,
     Recurrence,
     Routine,
+    Share,
     Step,
     is_fill,
     leaves,
@@ -122,6 +123,7 @@ class _KernelEmitter:
         self.commented = 1
         self.first = 0
         self.views = 0
+        self.firsts: dict[int, str] = {}  # of a chunk, by its size
 
     def kernel(self) -> Kernel:
         touched: dict[Cell, None] = dict.fromkeys(self.count_accesses(walk(self.steps)))
@@ -312,12 +314,11 @@ class _KernelEmitter:
 
     def _gemm(self, step: Gemm) -> None:
         sizes = [*map(self._entry, step.sizes or ())]
-        first, own = "", step.share
-        if own is not None:
-            first = f"{self.loops[own.chunk]} * {own.size}"
-            if step.extents[own.axis] % own.size:  # the last chunk is shorter
-                sizes = [*map(str, step.extents)]
-                sizes[own.axis] = f"min({own.size}, {sizes[own.axis]} - {first})"
+        own = step.share
+        first = "" if own is None else self._first_of(own)
+        if own is not None and step.extents[own.axis] % own.size:  # the last chunk is shorter
+            sizes = [*map(str, step.extents)]
+            sizes[own.axis] = f"min({own.size}, {sizes[own.axis]} - {first})"
 
         def shown(panel: Panel, axes: tuple[int, int]) -> str:
             text = self.panel(panel)
@@ -341,6 +342,13 @@ class _KernelEmitter:
         return (
             f"panel({self.array(panel.cell)}, ({start}), {(rows[-1], columns[-1])}, {panel.shape})"
         )
+
+    def _first_of(self, share: Share) -> str:
+        """Where the part of a chunk begins: a variable of its kernel."""
+        if share.size not in self.firsts:
+            name = self.firsts[share.size] = self.names.fresh("first")
+            self.line(f"{name} = {self.loops[share.chunk]} * {share.size}")
+        return self.firsts[share.size]
 
     def _routine(self, step: Routine) -> None:
         given = [*(self.matrix(*x) for x in step.arrays), *map(str, step.primitive.settings)]
