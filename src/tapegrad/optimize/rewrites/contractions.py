@@ -2,7 +2,8 @@
 
     einsum(transpose(x), y)           -->  einsum(x, y), by other subscripts
     transpose(einsum(x, y))           -->  the same
-    einsum(broadcast_to(x), y)        -->  of x and a sum of y, or broadcast later
+    einsum(broadcast_to(x), y)        -->  of x and a sum of y, or broadcast later; n times, where
+                                           both repeat themselves along a contracted axis of n
     sum(einsum(x, y))                 -->  einsum(sum(x), y): the sum of W @ x takes no product
     sum(x[:, None, :] * y, axis=-1)   -->  einsum(x, y)
     einsum(u[:, None] * v, y)         -->  u * einsum(v, y): an outer product isn't formed
@@ -16,8 +17,10 @@ Names: `lx`, `ly`, `out` the letters of the axes of operands and result.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tapegrad.ir.tape import Operand
 from tapegrad.primitives import elementwise as ew
@@ -50,16 +53,22 @@ class Term(NamedTuple):
 
 def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     """A contraction, if an operand is another's view, repeats itself, or is an outer product."""
+    size = {
+        k: n
+        for x, term in zip(xs, p.terms, strict=False)
+        for k, n in zip(term, x.shape, strict=True)
+    }
+    if 0 in size.values():  # a sum of nothing is 0, whatever else it would be multiplied with
+        return None
     terms = [_bare(s, Term(x, letters)) for x, letters in zip(xs, p.terms, strict=False)]
     if [term.x for term in terms] != list(xs):
-        return _contracted(s, *terms, p.terms.out, shape)
+        return _contracted(s, *terms, p.terms.out, shape, _times(size, terms, p.terms.out))
     for k, (x, letters) in enumerate(zip(xs, p.terms, strict=False)):
         factors = _outer(s, Term(x, letters))
         for u, v in (factors, factors[::-1]) if factors else ():
             if set(u.letters) <= set(p.terms.out) and set(letters) - set(v.letters):
                 other = Term(xs[1 - k], p.terms[1 - k])
                 kept = "".join(c for c in p.terms.out if c in v.letters + other.letters)
-                size = dict(zip(p.terms.out, shape, strict=True))
                 inner = _contracted(s, v, other, kept, [size[c] for c in kept])
                 return _contracted(s, u, Term(inner, kept), p.terms.out, shape)
     return None
@@ -97,15 +106,24 @@ def summed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     depth = math.prod(x.shape[a] for a in p.axes if letters[a] in left & right)
     if depth < DEEP or not (left - right and right - left):
         return None
-    return _contracted(s, *factors, out, shape)
+    times = _times(dict(zip(letters, x.shape, strict=True)), factors, out)
+    return _contracted(s, *factors, out, shape, times)
 
 
 # ----
 
 
-def _contracted(s: Any, x: Term, y: Term, out: str, shape: Sequence[int]) -> Operand:
+def _times(size: Mapping[str, int], terms: Sequence[Term], out: str) -> int:
+    """How often each product is summed up: along the axes that no term has any more."""
+    kept = {*out}.union(*[term.letters for term in terms])
+    return math.prod(n for k, n in size.items() if k not in kept)
+
+
+def _contracted(
+    s: Any, x: Term, y: Term, out: str, shape: Sequence[int], times: int = 1
+) -> Operand:
     """The sum of products, of terms that may lack letters of the result, or have some alone that
-    it lacks: these are summed up first."""
+    it lacks: these are summed up first. Each product is there so many times."""
     writer = _Maker(s)
     terms = []
     for (operand, letters), others in ((x, y.letters + out), (y, x.letters + out)):
@@ -115,6 +133,8 @@ def _contracted(s: Any, x: Term, y: Term, out: str, shape: Sequence[int]) -> Ope
     (left, lx), (right, ly) = terms
     kept = [k for k in out if k in lx or k in ly]
     result = contract(left, right, lx, ly, kept) if lx or ly else ew.mul(left, right)
+    if times > 1:
+        result = ew.mul(result, np.array(times).astype(x.x.dtype)[()])  # as integers wrap
     missing = tuple(a for a, k in enumerate(out) if k not in kept)
     if missing:
         result = BroadcastTo(tuple(shape))(ExpandDims(missing)(result) if kept else result)
