@@ -1,0 +1,150 @@
+"""Matrices in arrays: how they read, where their elements are, and which are malformed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tapegrad.errors import InternalError
+from tapegrad.ir.plan import Affine, Cell, Gemm, Index, Loop, Panel, Plan
+from tapegrad.ir.plan_text import show_plan
+from tapegrad.ir.plan_verify import verify_plan
+
+F8 = np.dtype(float)
+ZERO, ONE, TWO = (Affine((), k) for k in range(3))
+SHAPE = (2, 3, 4, 5)
+I = Index(2)  # noqa: E741
+AT_I = Affine.of(I)
+Axes = tuple[int, ...]
+
+
+def panel(
+    rows: Axes,
+    columns: Axes,
+    shape: tuple[int, int],
+    at: tuple[Affine, ...] = (ZERO,) * 4,
+    cell: tuple[int, ...] = SHAPE,
+) -> Panel:
+    return Panel(Cell(cell, F8, "input"), at, rows, columns, shape)
+
+
+# Those that are matrices of x[2, 3, 4, 5], and how they print.
+GOOD = {
+    "x[0:i, 0:i, 0:j, 0:j] as 6 by 20": panel((0, 1), (2, 3), (6, 20)),
+    "x[i, 1]": panel((2,), (3,), (4, 5), (AT_I, ONE, ZERO, ZERO)),
+    "x[i, 1].T": panel((3,), (2,), (5, 4), (AT_I, ONE, ZERO, ZERO)),
+    "x[i, 1:i, 2, 0:j] as 2 by 5": panel((1,), (3,), (2, 5), (AT_I, ONE, TWO, ZERO)),
+    "x[0:j, 0, 0:i, 0:i] as 20 by 2": panel((2, 3), (0,), (20, 2)),
+    "x[i, 0:j, 1:i, 0:i] as 15 by 3": panel((2, 3), (1,), (15, 3), (AT_I, ZERO, ONE, ZERO)),
+    "x[i, 0, 2:i, 2:j] as 2 by 3": panel((2,), (3,), (2, 3), (AT_I, ZERO, TWO, TWO)),
+    "x[0, i:i, 0, 0:j] as 2 by 5": panel((1,), (3,), (2, 5), (ZERO, AT_I, ZERO, ZERO)),
+}
+
+
+@pytest.mark.parametrize("given", GOOD.values(), ids=GOOD)
+def test_matrices_are_what_numpy_makes_of_them(given: Panel) -> None:
+    """Its elements are those of the reshaped part, in order, also of its transpose."""
+    assert given.fault() == ""
+    x = np.arange(math.prod(SHAPE)).reshape(SHAPE)
+    for i in range(2):
+        here = given.substituted({I: Affine((), i)})
+        extents = [1] * 4
+        for axes, n in ((here.rows, here.shape[0]), (here.columns, here.shape[1])):
+            inner = math.prod(SHAPE[a] for a in axes[1:])
+            extents[axes[0]] = n // inner
+            for a in axes[1:]:
+                extents[a] = SHAPE[a]
+        part = x[tuple(slice(k.const, k.const + n) for k, n in zip(here.at, extents, strict=True))]
+        others = [a for a in range(4) if a not in here.rows + here.columns]
+        expected = part.transpose(*others, *here.rows, *here.columns).reshape(here.shape)
+        for one in (here, here.T):
+            found = np.array(
+                [
+                    [x[tuple(k.const for k in one.place(r, c))] for c in range(one.shape[1])]
+                    for r in range(one.shape[0])
+                ]
+            )
+            np.testing.assert_array_equal(found, expected if one is here else expected.T)
+
+
+APART = "don't follow each other"
+WHOLE = "aren't taken whole"
+INSIDE = "isn't inside its cell"
+NOWHERE = "isn't at an index of its cell"
+
+FAULTS = {
+    "too few entries": (panel((0,), (1,), (2, 3), (ZERO,) * 3), NOWHERE),
+    "too many entries": (panel((0,), (1,), (2, 3), (ZERO,) * 5), NOWHERE),
+    "one axis twice": (panel((0, 1), (1, 2), (6, 12)), NOWHERE),
+    "a diagonal": (panel((1,), (1,), (3, 3)), NOWHERE),
+    "no rows": (panel((), (1,), (1, 3)), APART),
+    "no columns": (panel((1,), (), (3, 1)), APART),
+    "an axis left out": (panel((0, 2), (3,), (8, 5)), APART),
+    "axes the wrong way round": (panel((1, 0), (3,), (6, 5)), APART),
+    "an axis left out of columns": (panel((0,), (1, 3), (2, 15)), APART),
+    "part of a row of the inner axis": (panel((0, 1), (3,), (5, 5)), WHOLE),
+    "an inner axis from its second entry on": (
+        panel((0, 1), (3,), (3, 5), (ZERO, ONE, ZERO, ZERO)),
+        WHOLE,
+    ),
+    "an inner axis that moves": (panel((1, 2), (3,), (8, 5), (ZERO, ZERO, AT_I, ZERO)), WHOLE),
+    "an inner axis of columns from its second entry on": (
+        panel((1,), (2, 3), (3, 15), (ZERO, ZERO, ZERO, ONE)),
+        WHOLE,
+    ),
+    "too many rows": (panel((1,), (3,), (4, 5)), INSIDE),
+    "too many columns": (panel((1,), (2, 3), (3, 25)), INSIDE),
+    "behind the end": (panel((1,), (3,), (3, 5), (ZERO, ONE, ZERO, ZERO)), INSIDE),
+    "behind the end at last": (panel((1,), (3,), (3, 5), (ZERO, AT_I, ZERO, ZERO)), INSIDE),
+    "in front of the beginning": (
+        panel((1,), (3,), (2, 5), (ZERO, Affine((), -1), ZERO, ZERO)),
+        INSIDE,
+    ),
+    "in front of it at last": (
+        panel((1,), (3,), (2, 5), (ZERO, AT_I.scaled(-1), ZERO, ZERO)),
+        INSIDE,
+    ),
+    "columns behind the end": (panel((1,), (3,), (3, 4), (ZERO, ZERO, ZERO, TWO)), INSIDE),
+}
+
+
+@pytest.mark.parametrize(("given", "fault"), FAULTS.values(), ids=FAULTS)
+def test_malformed_matrices_are_found(given: Panel, fault: str) -> None:
+    assert fault in given.fault()
+    assert given.T.fault()
+
+
+def product(x: Panel) -> Plan:
+    """out = x @ y, where x is a panel, and i runs around it if it moves."""
+    (m, k), n = x.shape, 2
+    y, out = Cell((k, n), F8, "input"), Cell((2, m, n), F8, "output")
+    step = Gemm(Panel.of(out, (AT_I,)), x, Panel.of(y))
+    return Plan("f", (x.cell, y), (out,), (Loop(I, (step,)),))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_plans_with_them_are_malformed(name: str) -> None:
+    with pytest.raises(InternalError):
+        verify_plan(product(FAULTS[name][0]))
+
+
+OUTSIDE = {"behind": TWO.plus(ONE), "in front": Affine((), -1), "at last": AT_I.plus(TWO)}
+
+
+@pytest.mark.parametrize("at", OUTSIDE.values(), ids=OUTSIDE)
+def test_so_are_those_outside_along_another_axis(at: Affine) -> None:
+    with pytest.raises(InternalError, match="leaves an axis of 3"):
+        verify_plan(product(panel((2,), (3,), (4, 5), (ZERO, at, ZERO, ZERO))))
+
+
+@pytest.mark.parametrize("given", GOOD.values(), ids=GOOD)
+def test_others_are_fine(given: Panel) -> None:
+    verify_plan(product(given))
+    verify_plan(product(given.T))
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_how_they_read(text: str) -> None:
+    assert f" = {text} @ " in show_plan(product(GOOD[text]))
