@@ -15,7 +15,7 @@ from tapegrad.ir.plan_verify import verify_plan
 F8 = np.dtype(float)
 ZERO, ONE, TWO = (Affine((), k) for k in range(3))
 SHAPE = (2, 3, 4, 5)
-I = Index(2)  # noqa: E741
+I = Index(2)
 AT_I = Affine.of(I)
 Axes = tuple[int, ...]
 
@@ -30,7 +30,7 @@ def panel(
     return Panel(Cell(cell, F8, "input"), at, rows, columns, shape)
 
 
-# Those that are matrices of x[2, 3, 4, 5], and how they print.
+# Those that are matrices of x[2, 3, 4, 5].
 GOOD = {
     "x[0:i, 0:i, 0:j, 0:j] as 6 by 20": panel((0, 1), (2, 3), (6, 20)),
     "x[i, 1]": panel((2,), (3,), (4, 5), (AT_I, ONE, ZERO, ZERO)),
