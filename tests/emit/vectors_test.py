@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.emit.blocks_test import PROCESSORS, kernel
+from tests.emit.packed_test import PROCESSORS, kernel
 
 from tapegrad import grad, jit, value_and_grad
 from tapegrad.backends.cpu import support

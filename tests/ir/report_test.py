@@ -133,7 +133,7 @@ def test_sizes_are_for_reading(nbytes, text):
 
 
 def test_scratch_is_what_compiled_code_stores():
-    """Two products of matrices, which are written as a whole, and a chain in registers between them."""
+    """Two products of matrices, each stored as a whole, and a chain in registers between them."""
     w = np.ones((125, 125))
     _, made = tg.trace(lambda x: np.sum(np.tanh(x @ w) @ w), np.ones((125, 125)))
     report = made.memory_report()

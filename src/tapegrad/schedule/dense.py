@@ -186,7 +186,7 @@ def product_loops(low: Lowering, call: Call) -> None:
 
 
 def gemm(low: Lowering, call: Call) -> None:
-    """A product of matrices as a whole: into a cell of its own, or into the sum that it is a term of."""
+    """A product as a whole: into a cell of its own, or into the sum that it is a term of."""
     x, y = call.operands
     cell_x, x_first, x_swapped = matrix(low, x)
     cell_y, y_first, y_swapped = matrix(low, y)
@@ -220,8 +220,8 @@ def batch_at(at: At, own: tuple[int, ...]) -> At:
 
 
 def matrix(low: Lowering, x: Operand) -> tuple[Cell, At, bool]:
-    """A cell of which a product's operand is a part, which part, and whether its last two axes stand
-    swapped in it."""
+    """A cell of which the operand of a product is a part, which part, and whether its last two axes
+    stand swapped in it."""
     if isinstance(x, Var) and x not in low.cells:
         call = low.made[x]
         if swaps(call):

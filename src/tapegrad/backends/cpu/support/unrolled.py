@@ -24,7 +24,7 @@ from tapegrad.backends.cpu.support.arrays import INT, WORD, FixedArray
 
 SMALL_MATRIX = 8  # rows: up to this size LAPACK isn't called
 # Up to so many multiplications, of which so many are added up, products are straight code. Rows are
-# computed by a loop, if they take more multiplications by a vector than are worth to be written out.
+# computed by a loop, if they take more multiplications by a vector than are worth to be unrolled.
 SMALL_PRODUCT, SMALL_DEPTH, STRAIGHT = 1024, 16, 32
 ENOUGH = 64  # instructions: longer functions aren't put in place of their calls, which are many
 VECTOR = 64  # bytes that one instruction computes with, at most
