@@ -88,8 +88,8 @@ def summed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         cheap = sum(math.prod(y.shape) for y in call.operands) <= math.prod(x.shape)
         if not (s.alone(x) or (free and cheap)):
             return None
-        left_, right_ = map(Term, call.operands, terms[:2])
-        return _contracted(s, left_, right_, out, shape)
+        x_term, y_term = map(Term, call.operands, terms[:2])
+        return _contracted(s, x_term, y_term, out, shape)
     letters = LETTERS[: len(x.shape)]
     factors = _outer(s, Term(x, letters)) if s.alone(x) else None
     if factors is None:
