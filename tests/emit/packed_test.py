@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ SHAPES = [
     *(
         (35, packed.DEPTH, 67),
         (41, packed.DEPTH + 3, 100),
-        (600, 20, 17),
+        (600, 200, 17),
         (40, 2 * packed.DEPTH, 8),
     ),
     *((0, 5, 3), (5, 0, 3), (40, 0, 30), (5, 3, 0), (3, 2, 4), (15, 11, 1), (2, 3, 3)),
@@ -115,19 +116,18 @@ def assert_product(x: Any, y: Any, old: Any, found: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_products_of_any_layout(monkeypatch, registers, dtype):
     """In place of what is there, NaN included, or added to it. What lies between the numbers is
-    neither read nor written. Rows that are computed in two parts have the same bits."""
+    neither read nor written. Rows that are computed in three parts have the same bits."""
     monkeypatch.setattr(blocks, "registers", lambda: registers)
     rng = np.random.default_rng(0)
     calls, checks = [], []
-    for number, (m, k, n) in enumerate(2 * SHAPES):
+    for adds, (m, k, n) in itertools.product((False, True), SHAPES):
         x, y, old = (rng.normal(size=s).astype(dtype) for s in ((m, k), (k, n), (m, n)))
         left, right = (matrix(value, str(rng.choice(list(STRIDES)))) for value in (x, y))
         layout = str(rng.choice(["rows", *STRIDES]))
-        adds = number % 2 == 1
         out, parts = (matrix(old if adds else np.full_like(old, np.nan), layout) for _ in range(2))
-        name, half = f"{'add_' * adds}matmul", int(rng.integers(m + 1))
+        name, cuts = f"{'add_' * adds}matmul", sorted(map(int, rng.integers(m + 1, size=2)))
         calls.append((name, [left, right, out], ()))
-        for first, last in ((0, half), (half, m)):
+        for first, last in itertools.pairwise([0, *cuts, m]):
             if first < last:
                 given = [left.rows(first, last), right, parts.rows(first, last)]
                 calls.append((name, given, ()))
@@ -139,6 +139,28 @@ def test_products_of_any_layout(monkeypatch, registers, dtype):
         written = out.memory.copy()
         out._replace(memory=written).array[...] = np.nan
         assert np.isnan(written).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rows_have_the_same_bits_however_many_there_are(dtype):
+    """Also where some of them are few enough to be written out, and others aren't."""
+    rng = np.random.default_rng(0)
+    calls, checks = [], []
+    for adds, (m, k, n) in itertools.product(
+        (False, True), [(30, 6, 10), (15, 11, 1), (90, 16, 3)]
+    ):
+        left = matrix(rng.normal(size=(m, k)).astype(dtype), "columns")
+        right = matrix(rng.normal(size=(k, n)).astype(dtype), "part")
+        old = rng.normal(size=(m, n)).astype(dtype)
+        whole, parts = (matrix(old, "rows") for _ in range(2))
+        name = f"{'add_' * adds}matmul"
+        calls.append((name, [left, right, whole], ()))
+        for first, last in itertools.pairwise([0, m // 9, m * 3 // 5, m]):
+            calls.append((name, [left.rows(first, last), right, parts.rows(first, last)], ()))
+        checks.append((whole, parts))
+    run(calls)
+    for whole, parts in checks:
+        np.testing.assert_array_equal(whole.array, parts.array)
 
 
 @pytest.mark.parametrize("registers", PROCESSORS)

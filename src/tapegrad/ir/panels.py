@@ -93,12 +93,12 @@ class Panel:
                 at[a] = entry.scaled(1, digit)
         return tuple(at)
 
-    def entry(self, row: Affine, column: Affine) -> At:
-        """The same at indices of loops, where both are along one axis each."""
+    def entry(self, place: At) -> At:
+        """The same at a row and a column that are indices of loops, along one axis each."""
         at = list(self.at)
-        for (axis,), number in ((self.rows, row), (self.columns, column)):
+        for (axis,), number in zip((self.rows, self.columns), place, strict=True):
             entry = at[axis]
-            assert isinstance(entry, Affine)
+            assert isinstance(entry, Affine) and isinstance(number, Affine)
             at[axis] = entry.plus(number)
         return tuple(at)
 

@@ -85,7 +85,7 @@ class Einsum(Bilinear, Contraction):
     name = "einsum"
 
     @property
-    def terms(self) -> Terms:  # type: ignore[override]
+    def terms(self) -> Terms:
         return terms_of(self.subscripts)
 
     def aval(self, *xs: Aval) -> Aval:

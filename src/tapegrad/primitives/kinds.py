@@ -232,6 +232,8 @@ class Contraction(Parametric):
 class Library(Parametric):
     """A call that only NumPy can make."""
 
+    trusts: ClassVar[bool] = False  # whether it reads where integers say, unchecked
+
 
 class Routine(Library):
     """A kernel of `cpu.support` that works in place, on each matrix of a batch, or on vectors.

@@ -39,8 +39,14 @@ def _checked(name: str, shape: Shape, indices: Aval, starts: Aval) -> None:
         raise ValueError(f"{name}: {indices} and {starts} aren't a pattern of {shape}")
 
 
+class _Patterned(Library):
+    """SciPy takes a pattern as it is: it reads where that says."""
+
+    trusts = True
+
+
 @parametric
-class Product(Library):
+class Product(_Patterned):
     """A X, or A^T X."""
 
     shape: Shape
@@ -78,7 +84,7 @@ class Product(Library):
 
 
 @parametric
-class Sampled(Library):
+class Sampled(_Patterned):
     """The elements of U V^T that are in a pattern."""
 
     shape: Shape
@@ -118,7 +124,7 @@ def rows_of(starts: Any) -> Any:
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
-class _Solved(Library):
+class _Solved(_Patterned):
     """The X with A X = B, or A^T X = B. With A^T S = X' the cotangents are B' = S and, in the
     pattern, A' = -S X^T."""
 
@@ -260,7 +266,7 @@ class Iterated(_Solved):
 
 
 @parametric
-class Unfinished(Library):
+class Unfinished(_Patterned):
     """What an iteration had when it gave up: it isn't known to be near the solution."""
 
     method: str
@@ -287,7 +293,7 @@ class Unfinished(Library):
 
 
 @parametric
-class ExpmProduct(Library):
+class ExpmProduct(_Patterned):
     """exp(A) X, or exp(A^T) X, as a function of X alone."""
 
     shape: Shape
@@ -320,7 +326,7 @@ class ExpmProduct(Library):
 
 
 @parametric
-class Rows(Library):
+class Rows(_Patterned):
     """The row of each of `count` elements, of where rows start."""
 
     count: int
@@ -341,7 +347,7 @@ class Rows(Library):
 
 
 @parametric
-class RowByRow(Library):
+class RowByRow(_Patterned):
     """The order in which elements stand row by row, of their rows, and where each of `count` rows
     starts."""
 

@@ -66,8 +66,8 @@ class Laid:
             if letter in at:
                 entries[axis] = entries[axis].plus(at[letter])
         along = [tuple(range(self.axes[k[0]], self.axes[k[-1]] + 1)) for k in (rows, columns)]
-        shape = tuple([math.prod(size[k] for k in letters) for letters in (rows, columns)])
-        return Panel(self.cell, tuple(entries), *along, shape)  # type: ignore[arg-type]
+        many = [math.prod(size[k] for k in letters) for letters in (rows, columns)]
+        return Panel(self.cell, tuple(entries), along[0], along[1], (many[0], many[1]))
 
 
 @dataclass(frozen=True)

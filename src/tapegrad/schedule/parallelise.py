@@ -293,13 +293,13 @@ def _cut_product(step: Gemm) -> Parts | None:
     zero = Read(None, (), Literal(out.dtype.type(0)))
 
     def fill(at: At) -> Step:
-        return Compute(out, step.out.entry(*at), copy, (zero,))
+        return Compute(out, step.out.entry(at), copy, (zero,))
 
     again = Index(chunk.extent)
 
     def add(at: At) -> Step:
         read = Read(parts, (Affine.of(again), *at))
-        return Compute(out, step.out.entry(*at), copy, (read,), SUM, step.src)
+        return Compute(out, step.out.entry(at), copy, (read,), SUM, step.src)
 
     total: list[Step] = [] if step.adds else [_nest((*sides,), fill)]
     total.append(Loop(again, (_nest((*sides,), add),)))

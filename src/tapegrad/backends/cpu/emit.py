@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.backends.cpu.products import emit_product
 from tapegrad.backends.cpu.rounds import emit_recurrence
 from tapegrad.backends.cpu.rows import is_short_row
 from tapegrad.backends.source.driver import INDENT
@@ -32,13 +33,11 @@ from tapegrad.ir.plan import (
     Index,
     Indirect,
     Loop,
-    Panel,
     Plan,
     PythonCall,
     Read,
     Recurrence,
     Routine,
-    Share,
     Step,
     is_fill,
     leaves,
@@ -183,7 +182,7 @@ class _KernelEmitter:
             elif isinstance(step, Compute):
                 self._compute(step, steps[position + 1 :])
             elif isinstance(step, Gemm):
-                self._gemm(step)
+                emit_product(self, step)
             elif isinstance(step, Routine):
                 self._routine(step)
             elif isinstance(step, ArgUpdate):
@@ -262,7 +261,7 @@ class _KernelEmitter:
             first = self.loops[loop.start]
             bounds = f"{first}, min({first} + {loop.step}, {extent})"
         else:
-            end = str(extent) if loop.index.limit is None else self._entry(loop.index.limit)
+            end = str(extent) if loop.index.limit is None else self.entry(loop.index.limit)
             bounds = f"0, {end}, {loop.step}" if loop.step != 1 else end
             if is_short_row(loop, list(self.loops)):
                 bounds = f"rolled({extent})"
@@ -312,44 +311,6 @@ class _KernelEmitter:
                 return False
         return False
 
-    def _gemm(self, step: Gemm) -> None:
-        sizes = [*map(self._entry, step.sizes or ())]
-        own = step.share
-        first = "" if own is None else self._first_of(own)
-        if own is not None and step.extents[own.axis] % own.size:  # the last chunk is shorter
-            sizes = [*map(str, step.extents)]
-            sizes[own.axis] = f"min({own.size}, {sizes[own.axis]} - {first})"
-
-        def shown(panel: Panel, axes: tuple[int, int]) -> str:
-            text = self.panel(panel)
-            if own is None or own.axis not in axes:
-                return text
-            which = "row_part" if own.axis == axes[0] else "column_part"
-            return f"{which}({text}, {first}, {own.size})"
-
-        result, x, y = step.matrices
-        given = [shown(*x), shown(*y), shown(*result), *sizes]
-        name = "front_matmul" if sizes else "matmul"
-        self.line(f"{'add_' * step.adds}{name}({', '.join(given)})")
-
-    def panel(self, panel: Panel) -> str:
-        """A matrix in an array: one of its last two axes is seen from the text alone."""
-        for matrix, turned in ((panel, False), (panel.T, True)):
-            if (first := matrix.first) is not None:
-                return self.matrix(matrix.cell, first, turned)
-        at, rows, columns = panel.left
-        start = ", ".join(map(self._entry, at))
-        return (
-            f"panel({self.array(panel.cell)}, ({start}), {(rows[-1], columns[-1])}, {panel.shape})"
-        )
-
-    def _first_of(self, share: Share) -> str:
-        """Where the part of a chunk begins: a variable of its kernel."""
-        if share.size not in self.firsts:
-            name = self.firsts[share.size] = self.names.fresh("first")
-            self.line(f"{name} = {self.loops[share.chunk]} * {share.size}")
-        return self.firsts[share.size]
-
     def _routine(self, step: Routine) -> None:
         given = [*(self.matrix(*x) for x in step.arrays), *map(str, step.primitive.settings)]
         called = f"{step.primitive.kernel}({', '.join(given)})"
@@ -360,7 +321,7 @@ class _KernelEmitter:
         """The part of an array at the first entries of an index, or its transpose."""
         name = self.array(cell)
         if at:
-            name = f"{name}[{', '.join(self._entry(k) for k in at)}]"
+            name = f"{name}[{', '.join(self.entry(k) for k in at)}]"
         return name + (".T" if swapped else "")
 
     def _arg_update(self, step: ArgUpdate) -> None:
@@ -369,7 +330,7 @@ class _KernelEmitter:
         self.line(f"{value} = {self.text(step.read)}")
         self.line(f"if {value} {step.better} {best} or ({value} != {value} and {best} == {best}):")
         self.line(f"{INDENT}{best} = {value}")
-        self.line(f"{INDENT}{target} = {self._entry(step.position)}")
+        self.line(f"{INDENT}{target} = {self.entry(step.position)}")
 
     # ---- values
 
@@ -410,7 +371,7 @@ class _KernelEmitter:
         if read.literal is not None:
             return self._literal(read.literal)
         if read.cell is None:
-            return self._entry(read.at[0])
+            return self.entry(read.at[0])
         return self._target(read.cell, read.at)
 
     def _literal(self, literal: Literal) -> str:
@@ -445,7 +406,7 @@ class _KernelEmitter:
         name = self.array(cell)
         if cell.alias is None and cell.axes is not None:
             at = tuple(at[a] for a in cell.axes)
-        entries = ", ".join(self._entry(k) for k in at)
+        entries = ", ".join(self.entry(k) for k in at)
         return f"{name}[{entries or '()'}]"
 
     def _register(self, cell: Cell) -> str:
@@ -484,7 +445,7 @@ class _KernelEmitter:
             self.starts[k] = line + 1, turning, deep
         return name
 
-    def _entry(self, k: Affine | Indirect) -> str:
+    def entry(self, k: Affine | Indirect) -> str:
         if isinstance(k, Indirect):
             return f"wrapped({self.text(k.read)}, {k.extent})"
         parts: list[str] = []

@@ -62,7 +62,9 @@ def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         return None
     terms = [_bare(s, Term(x, letters)) for x, letters in zip(xs, p.terms, strict=False)]
     if [term.x for term in terms] != list(xs):
-        return _contracted(s, *terms, p.terms.out, shape, _times(size, terms, p.terms.out))
+        left, right = terms
+        times = _times(size, terms, p.terms.out)
+        return _contracted(s, left, right, p.terms.out, shape, times)
     for k, (x, letters) in enumerate(zip(xs, p.terms, strict=False)):
         factors = _outer(s, Term(x, letters))
         for u, v in (factors, factors[::-1]) if factors else ():
@@ -96,7 +98,8 @@ def summed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         cheap = sum(math.prod(y.shape) for y in call.operands) <= math.prod(x.shape)
         if not (s.alone(x) or (free and cheap)):
             return None
-        return _contracted(s, *map(Term, call.operands, terms[:2]), out, shape)
+        x_term, y_term = map(Term, call.operands, terms[:2])
+        return _contracted(s, x_term, y_term, out, shape)
     letters = LETTERS[: len(x.shape)]
     factors = _outer(s, Term(x, letters)) if s.alone(x) else None
     if factors is None:

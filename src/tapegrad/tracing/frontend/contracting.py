@@ -183,7 +183,7 @@ def einsum(
         needed = set(output).union(*[labels for _, labels in terms]) if terms else set(output)
         while len(chosen) > 2:
             chosen[:2] = [_join(chosen[0], chosen[1], needed.union(*[c[1] for c in chosen[2:]]))]
-        terms.append(_join(*chosen, needed) if len(chosen) == 2 else chosen[0])
+        terms.append(_join(chosen[0], chosen[1], needed) if len(chosen) == 2 else chosen[0])
     ((x, labels),) = terms
     x, labels = _sum_out(x, labels, set(output))
     missing = [k for k in output if k not in labels]

@@ -17,7 +17,9 @@ from numba.extending import intrinsic
 
 from tapegrad.backends.cpu.support.arrays import INT, WORD, FixedArray
 from tapegrad.backends.cpu.support.blas import Fortran
-from tapegrad.backends.cpu.support.translation import call_helper
+from tapegrad.backends.cpu.support.outline import procedure
+from tapegrad.backends.cpu.support.syntax import tree_of
+from tapegrad.backends.cpu.support.translation import TARGET, Translator
 from tapegrad.backends.cpu.support.unrolled import (
     SMALL_MATRIX,
     small_cholesky,
@@ -115,7 +117,7 @@ def cholesky_pullback(typingctx: Any, ct: Any, factor: Any) -> Any:
         def pull_back(first: int, last: int) -> None:
             if last - first <= block:
                 corners = [at(x, first, first) for x in (lower, cts)]
-                call_helper(builder, _pull_back_block, inner, [*corners, WORD(last - first)])
+                _call_helper(builder, _pull_back_block, inner, [*corners, WORD(last - first)])
                 return
             half = ((last - first) // block + 1) // 2 * block
             middle, rows = first + half, last - first - half
@@ -306,3 +308,21 @@ def _banded_solve(flag: str) -> Any:
 
 
 banded_solve, banded_solve_transposed = _banded_solve("N"), _banded_solve("T")
+
+
+def _call_helper(builder: Any, helper: Any, kinds: tuple[Any, ...], given: list[Any]) -> None:
+    """Call a Python function of arrays that don't overlap, and of numbers. It returns nothing."""
+    name = f"{helper.__name__} {kinds}"
+    if name not in builder.module.globals:
+        tree = tree_of(helper)
+        taken = [TARGET.get_value_type(kind) for kind in kinds]
+        function = procedure(builder.module, name, taken)
+        translator = Translator(helper.__globals__, function)
+        for parameter, argument, kind in zip(tree.args.args, function.args, kinds, strict=True):
+            translator.take(parameter.arg, argument, kind)
+            if isinstance(kind, FixedArray):
+                argument.add_attribute("noalias")
+        translator.body(tree.body[1:])  # after what it says of itself
+        translator.builder.ret_void()
+        translator.finish()
+    builder.call(builder.module.globals[name], given)

@@ -35,9 +35,9 @@ from tapegrad.backends.cpu.support.blocks import (
 )
 from tapegrad.backends.cpu.support.unrolled import FLAG, VOID
 
-# A panel is so deep, which is 32 KB where vectors have 64 bytes; and so many bytes of a column of x
-# are gone through at once, so that what is read of it again for each panel takes half a megabyte.
-DEPTH, COLUMN = 256, 2**11
+# A panel is so deep, which is 32 KB where vectors have 64 bytes; and so many bytes of x are read
+# again for each panel, from the second cache.
+DEPTH, PART = 256, 2**19
 # To copy y doesn't pay for so few rows of x, nor where what is read of it at once takes no more
 # bytes than these, with what lies in between.
 FEW_ROWS, NEAR = 32, 2**18
@@ -88,6 +88,7 @@ class _Product:
         registers = Registers(builder, self.pointer.pointee)
         self.lanes, self.size = registers.lanes, registers.size
         self.rows = block_rows(rows)
+        self.deep = DEPTH if self.k is None else max(1, min(self.k, DEPTH))
         self.in_place = self._in_place()
         self.wide = self.lanes * (block_vectors(self.rows) if self.in_place else 2)
 
@@ -96,12 +97,11 @@ class _Product:
         _, _, apart, between, _, _ = self.strides
         if self.m is None or self.n is None or between != 1:
             return False
-        deep = DEPTH if self.k is None else min(self.k, DEPTH)
-        return self.m <= FEW_ROWS or deep * apart * self.size <= NEAR
+        return self.m <= FEW_ROWS or self.deep * apart * self.size <= NEAR
 
     def call(self, sizes: Sequence[Any], adds: bool) -> None:
         """Emit the product, of these sizes."""
-        high = max(1, COLUMN // self.size // self.rows) * self.rows
+        high = max(1, PART // (self.deep * self.size * self.rows)) * self.rows
         beside = self.strides[5]
         at_once = self.m is not None and self.m <= high
         if self.in_place and at_once and beside == 1 and self.k and self.k <= DEPTH:

@@ -34,7 +34,7 @@ from tapegrad.backends.cpu.support.arrays import (
     row_part,
 )
 from tapegrad.backends.cpu.support.outline import SMALL, Outline, procedure, rounds, taken_apart
-from tapegrad.backends.cpu.support.syntax import OPERATORS, leaves_its_loop, tree_of
+from tapegrad.backends.cpu.support.syntax import OPERATORS, leaves_its_loop
 
 TYPING = cpu_target.typing_context
 TARGET = cpu_target.target_context.subtarget(
@@ -494,21 +494,3 @@ def _function_of(
     inner.builder.ret_void()
     inner.finish()
     return function, [inner.places[name][1] for name in changed]
-
-
-def call_helper(builder: Any, helper: Any, kinds: tuple[Any, ...], given: list[Any]) -> None:
-    """Call a Python function of arrays that don't overlap, and of numbers. It returns nothing."""
-    name = f"{helper.__name__} {kinds}"
-    if name not in builder.module.globals:
-        tree = tree_of(helper)
-        taken = [TARGET.get_value_type(kind) for kind in kinds]
-        function = procedure(builder.module, name, taken)
-        translator = Translator(helper.__globals__, function)
-        for parameter, argument, kind in zip(tree.args.args, function.args, kinds, strict=True):
-            translator.take(parameter.arg, argument, kind)
-            if isinstance(kind, FixedArray):
-                argument.add_attribute("noalias")
-        translator.body(tree.body[1:])  # after what it says of itself
-        translator.builder.ret_void()
-        translator.finish()
-    builder.call(builder.module.globals[name], given)
