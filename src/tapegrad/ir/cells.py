@@ -180,11 +180,14 @@ ROWS, COLUMNS, TERMS = range(3)  # what a product counts: m, n and k of (m, k) @
 @dataclass(frozen=True)
 class Share:
     """What one chunk computes of a product: of its rows, columns or terms up to `size`, from that
-    many times `chunk` on."""
+    many times `chunk` on. In an array, these are counted along so many of its axes as one, from an
+    entry of the first of them on."""
 
     axis: int
     chunk: Index
     size: int
+    joined: int = 1
+    start: Affine = field(default_factory=Affine)
 
 
 # What alone says where along each axis an access is: an index, or the share of a chunk.

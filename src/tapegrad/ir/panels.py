@@ -74,10 +74,11 @@ class Panel:
             k.index if isinstance(k, Affine) else None for k in self.at
         ]
         for mine, axis in zip((self.rows, self.columns), axes, strict=True):
-            alone = share is not None and share.axis == axis and len(mine) == 1
-            alone = alone and self.at[mine[0]] == Affine()
             for a in mine:
-                found[a] = share if alone else None
+                found[a] = None
+            start = self.at[mine[0]]
+            if share is not None and share.axis == axis and isinstance(start, Affine):
+                found[mine[0]] = replace(share, joined=len(mine), start=start)
         return tuple(found)
 
     def place(self, row: int, column: int) -> At:
@@ -121,6 +122,8 @@ class Panel:
         if len(self.at) != len(self.cell.shape) or set(self.rows) & set(self.columns):
             return "a matrix isn't at an index of its cell"
         for axes, extent in zip((self.rows, self.columns), self.shape, strict=True):
+            if any(not isinstance(self.at[a], Affine) for a in axes):
+                return "an index array says where a matrix is along its own axes"
             if not axes or list(axes) != list(range(axes[0], axes[-1] + 1)):
                 return "the axes of a matrix don't follow each other"
             start, *inner = (self.at[a] for a in axes)

@@ -223,9 +223,9 @@ class _Text:
                 return self.part(matrix.cell, first, turned)
         at, *own = panel.left
         entries = [self.entry(k) for k in at]
-        for axes, name in zip(own, "ij", strict=True):
+        for axes, name in zip(own, COUNTED, strict=False):
             for a in axes:
-                entries[a] += f":{name}"
+                entries[a] = name if entries[a] == "0" else f"{entries[a]} + {name}"
         rows, columns = panel.shape
         return f"{self.name(panel.cell)}[{', '.join(entries)}] as {rows} by {columns}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tapegrad.ir.plan import Index, Loop, Share, Step, walk
+from tapegrad.ir.plan import Affine, Index, Loop, Share, Step, walk
 
 
 def rows_of(steps: Sequence[Step]) -> dict[Index, int]:
@@ -21,5 +21,10 @@ def rows_of(steps: Sequence[Step]) -> dict[Index, int]:
 
 def is_one_share(along: Iterable[Index | Share | None], rows: Mapping[Index, int]) -> bool:
     """Whether each chunk has its own part of an axis: that in which all these accesses are."""
-    sizes = {x.size if isinstance(x, Share) else x and rows.get(x) for x in along}
-    return len(sizes) == 1 and None not in sizes
+    parts: set[tuple[int, int, Affine] | None] = set()
+    for x in along:
+        if isinstance(x, Share):
+            parts.add((x.size, x.joined, x.start))
+        else:
+            parts.add(None if x is None or x not in rows else (rows[x], 1, Affine()))
+    return len(parts) == 1 and None not in parts
