@@ -122,6 +122,19 @@ LOOPED = {
             "    out[i, j] = x[i, j + 1, 2 + rows, columns] as 32 by 64 @ w",
         ],
     ),
+    "many rows of each, which are near": (
+        lambda x, w: x[:, 1:] @ w,
+        *((50, 10, 64), (64, 9)),
+        ["for i < 50:", "  out[i] = x[i, 1 + rows, columns] as 9 by 64 @ w"],
+    ),
+    "few rows of each": (
+        lambda x, w: x[:, 1:] @ w,
+        *((50, 5, 64), (64, 9)),
+        [
+            "for i < 4:",
+            "  out[rows, i, columns] as 50 by 9 = x[rows, i + 1, columns] as 50 by 64 @ w",
+        ],
+    ),
     "contracted axes that lie apart": (
         lambda x, w: einsum("iak,kaj->ij", x, w),
         *((20, 2, 12), (12, 2, 9)),

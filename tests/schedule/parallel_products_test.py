@@ -300,3 +300,26 @@ def test_so_is_one_that_reads_rows_of_joined_axes_from_elsewhere():
     verify_plan(plan(0))
     with pytest.raises(InternalError, match="two chunks meet in it"):
         verify_plan(plan(1))
+
+
+def test_rows_of_two_axes_are_no_rows_of_one():
+    """Chunks of as many, and as many of them: but those of h[:2] are its elements [n, i], and those
+    of h[:, 0] its elements [n, 0]."""
+    x, h, out = (
+        Cell(shape, F8, role)
+        for shape, role in (((5, 4, 6), "input"), ((5, 4, 6), "output"), ((5, 6), "output"))
+    )
+    y, chunk = Cell((6, 6), F8, "input"), Index(2)
+    share, start = Share(ROWS, chunk, 4), (Affine(), Affine(), Affine())
+    first = Gemm(
+        *(Panel(cell, start, (0, 1), (2,), (8, 6)) for cell in (h, x)), Panel.of(y), share=share
+    )
+    second = Gemm(Panel.of(out), Panel(h, start, (0,), (2,), (5, 6)), Panel.of(y), share=share)
+
+    def plan(*steps: Gemm) -> Plan:
+        return Plan("f", (x, y), (h, out), (Loop(chunk, steps, parallel=True),))
+
+    for steps in (first,), (replace(second, x=replace(second.x, cell=x)),):
+        verify_plan(plan(*steps))
+    with pytest.raises(InternalError, match="two chunks meet in it"):
+        verify_plan(plan(first, second))
