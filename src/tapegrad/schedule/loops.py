@@ -150,7 +150,9 @@ def _with_views(low: Lowering, loop: Any, given: Sequence[Operand]) -> tuple[Tap
         view = low.made[x]
         var = body.inputs[1 + at]
         further = unused(body, [y.aval for y in view.operands])
-        known = dict(zip(body.inputs[1:], given, strict=True))
+        # What is carried is only at first what is given for it.
+        kept = slice(1 + loop.carried, None)
+        known = dict(zip(body.inputs[kept], given[loop.carried :], strict=True))
         operands, inputs, values = [], [], []
         for new, y in zip(further, view.operands, strict=True):
             same = next((v for v, z in known.items() if z is y and isinstance(y, Var)), None)
