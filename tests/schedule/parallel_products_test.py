@@ -66,6 +66,18 @@ PRODUCTS = {
     "added terms": (lambda x, y: x @ y + np.exp(x) @ y, (3, 70), (70, 3), [TERMS] * 2),
     "one after another": (lambda x, y: x @ y @ x, (8, 6), (6, 8), [ROWS] * 2),
     "with what is computed of it": (lambda x, y: np.tanh(x @ y + y[0]), (8, 5), (5, 4), [ROWS]),
+    "rows of joined axes": (lambda x, y: x @ y, (3, 4, 5), (5, 4), [ROWS]),
+    "an axis of one among them": (lambda x, y: x @ y, (3, 1, 3, 5), (5, 4), [ROWS]),
+    "joined axes that lie crosswise": (
+        lambda x, y: np.moveaxis(x, 0, -1) @ y,
+        *((5, 3, 4), (5, 4), [ROWS]),
+    ),
+    "joined columns": (lambda x, y: np.tensordot(x, y, 1), (3, 5), (5, 4, 3), [COLUMNS]),
+    "joined terms": (
+        lambda x, y: np.tensordot(x, y, ((0, 1), (0, 1))),
+        *((7, 10, 3), (7, 10, 3), [TERMS]),
+    ),
+    "a part of joined rows": (lambda x, y: np.tanh(x[1:] @ y), (5, 4, 5), (5, 4), [ROWS]),
     "a batch": (lambda x, y: x @ y, (5, 4, 3), (5, 3, 4), []),
     "a batch of batches": (lambda x, y: x @ y, (4, 2, 4, 3), (2, 3, 4), []),
 }

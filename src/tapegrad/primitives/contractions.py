@@ -135,8 +135,13 @@ def contract(x: Any, y: Any, left: Sequence[Any], right: Sequence[Any], out: Seq
     if first is not None and first not in left:
         x, y, left, right = y, x, right, left
     if all(k in out for k in left) and all(k in out for k in right):
-        return ew.mul(spread(x, left, out), spread(y, right, out))
+        return times(x.dtype)(spread(x, left, out), spread(y, right, out))
     return Einsum(named(left, right, out))(x, y)
+
+
+def times(dtype: np.dtype) -> Any:
+    """What multiplies; of truth values, whether both are true, as their sum is whether any is."""
+    return ew.logical_and if dtype.kind == "b" else ew.mul
 
 
 def named(left: Sequence[Any], right: Sequence[Any], out: Sequence[Any]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegrad.ir.fold import SUM
+from tapegrad.ir.fold import ANY, SUM
 from tapegrad.ir.plan import Affine, At, Cell, Compute, Read
 from tapegrad.ir.tape import Call, Operand, Var
-from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.contractions import times
 from tapegrad.primitives.kinds import Contraction, View
 from tapegrad.schedule.access import at_indices, fastest, indices_for, nest
 from tapegrad.schedule.dense import fold
@@ -66,7 +66,7 @@ def product_loops(low: Lowering, call: Call) -> None:
         indices = low.indices_of(call.out)
         at = at_indices(indices)
         ends = (Affine(),) * len(terms.depth)
-        step = Compute(cell, at, ew.mul, reads((*at, *ends)), src=call.src)
+        step = Compute(cell, at, times(cell.dtype), reads((*at, *ends)), src=call.src)
         low.steps += nest(indices, [step])
         return
     probe = indices_for(shape)
@@ -81,7 +81,9 @@ def product_loops(low: Lowering, call: Call) -> None:
     depth = [low.fronts.of_depth(call)] if len(terms.depth) == 1 else [None] * len(terms.depth)
     indices = indices_for(shape, (*low.fronts.of(call.out), *depth))
     summed = tuple(range(len(terms.out), len(letters)))
-    fold(low, call, indices, summed, SUM, ew.mul, reads, order)
+    dtype = call.out.dtype
+    combine = ANY if dtype.kind == "b" else SUM
+    fold(low, call, indices, summed, combine, times(dtype), reads, order)
 
 
 def _letter(letters: str, indices: Any, read: Read) -> str:

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.lib import NumpyVersion
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.complexes import conjugated
-from tapegrad.primitives.contractions import contract, ordered
+from tapegrad.primitives.contractions import contract, ordered, spread, times
 from tapegrad.primitives.contractions import matmul as product_of_matrices
-from tapegrad.primitives.reductions import Sum
+from tapegrad.primitives.reductions import Any_, Sum
 from tapegrad.primitives.views import Diagonal, Squeeze
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store
@@ -60,7 +60,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
                 "dimensions, and be a C-Array)"
             )
     if a.ndim == 0 or b.ndim == 0:
-        return _done(ew.mul(a, b), out)
+        return _done(times(a.dtype)(a, b), out)
     if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
         raise ValueError(
             f"shapes {_show(a)} and {_show(b)} not aligned: {a.shape[-1]} (dim {a.ndim - 1}) != "
@@ -110,7 +110,7 @@ def inner(a: Any, b: Any) -> Any:
     """np.inner."""
     a, b = _pair(a, b)
     if a.ndim == 0 or b.ndim == 0:
-        return ew.mul(a, b)
+        return times(a.dtype)(a, b)
     return scalar(tensordot(a, b, ((a.ndim - 1,), (b.ndim - 1,))))
 
 
@@ -172,6 +172,8 @@ def einsum(
             )
     terms = [_diagonals(cast(x, dtype), list(s)) for x, s in zip(arrays, inputs, strict=True)]
     terms = _without_stretched(terms)
+    if any(0 in x.shape for x, _ in terms):
+        terms = [_empty_product(terms)]
     if len(terms) > 2:
         text = ",".join("".join(labels) for _, labels in terms) + "->" + output
         path, _ = opt_einsum.contract_path(text, *[x.shape for x, _ in terms], shapes=True)
@@ -255,7 +257,17 @@ def _diagonals(x: Any, labels: list[str]) -> tuple[Any, list[str]]:
 
 def _sum_out(x: Any, labels: list[str], needed: set[str]) -> tuple[Any, list[str]]:
     axes = tuple(a for a, k in enumerate(labels) if k not in needed)
-    return (Sum(axes)(x) if axes else x), [k for k in labels if k in needed]
+    over = Any_ if x.dtype.kind == "b" else Sum
+    return (over(axes)(x) if axes else x), [k for k in labels if k in needed]
+
+
+def _empty_product(terms: list[tuple[Any, list[str]]]) -> tuple[Any, list[str]]:
+    """All terms multiplied, where one is empty, which comes first: so each product is. The empty
+    sum of one would be 0, and another by which it is multiplied, or its derivative, infinite."""
+    labels = list(dict.fromkeys(k for _, mine in terms for k in mine))
+    terms = sorted(terms, key=lambda term: term[0].size)
+    each = [spread(x, mine, labels) for x, mine in terms]
+    return reduce(times(each[0].dtype), each), labels
 
 
 def _join(left: tuple[Any, list[str]], right: tuple[Any, list[str]], needed: set[str]) -> Any:
