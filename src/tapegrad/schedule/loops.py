@@ -59,7 +59,9 @@ def can_be_planned(body: Tape, affine: Collection[Var]) -> bool:
     for call in body.calls:
         primitive = call.primitive
         if isinstance(primitive, Repeated):
-            pairs = zip(primitive.body.inputs[1:], primitive.given(call.operands), strict=True)
+            first = primitive.carried  # what is carried changes
+            given = primitive.given(call.operands)[first:]
+            pairs = zip(primitive.body.inputs[1 + first :], given, strict=True)
             inside = {v for v, x in pairs if x in known or isinstance(x, Literal)}
             if not can_be_planned(primitive.body, {primitive.body.inputs[0], *inside}):
                 return False
