@@ -160,6 +160,28 @@ STEPPED = {
         *((8,), KERNEL),
         copied("x[j]"),
     ),
+    "an operand, in the order in which the other has the terms": (
+        lambda x, w: einsum("ika,akj->ij", x, w[:, :, ::2]),
+        *((20, 3, 4), (4, 3, 10)),
+        [
+            "for i < 3:",
+            "  for j < 4:",
+            "    for k < 5:",
+            "      t[i, j, k] = w[j, i, 2 * k] : f8",
+            "out = x[rows, columns, columns] as 20 by 12 @ t[rows, rows, columns] as 12 by 5",
+        ],
+    ),
+    "the first operand, likewise": (
+        lambda x, w: einsum("ika,akj->ij", x[::2], w),
+        *((20, 3, 4), (4, 3, 10)),
+        [
+            "for i < 10:",
+            "  for j < 4:",
+            "    for k < 3:",
+            "      t[i, j, k] = x[2 * i, k, j] : f8",
+            "out = t[rows, columns, columns] as 10 by 12 @ w[rows, rows, columns] as 12 by 10",
+        ],
+    ),
     "a short slice of flattened axes": (
         lambda x, w: x[:, 1:5, 2:6] @ w,
         *((4, 6, 7, 8), KERNEL),

@@ -280,3 +280,23 @@ def test_a_chunk_that_reads_the_rows_of_another_is_found():
     for bad in (replace(good, x=good.y, y=good.x), replace(good, x=good.x.T)):
         with pytest.raises(InternalError, match="two chunks meet in it"):
             verify_plan(plan(bad))
+
+
+def test_so_is_one_that_reads_rows_of_joined_axes_from_elsewhere():
+    """h = x @ y and out = h @ y, where the rows of h are two axes of it."""
+    x, h = (Cell((3, 2, 6), F8, role) for role in ("input", "temporary"))
+    y, out = Cell((6, 6), F8, "input"), Cell((2, 2, 6), F8, "output")
+    chunk = Index(2)
+
+    def rows(cell: Cell, start: int) -> Panel:
+        return Panel(cell, (Affine((), start), Affine(), Affine()), (0, 1), (2,), (4, 6))
+
+    def plan(start: int) -> Plan:
+        share = Share(ROWS, chunk, 2)
+        first = Gemm(rows(h, 0), rows(x, 0), Panel.of(y), share=share)
+        second = Gemm(rows(out, 0), rows(h, start), Panel.of(y), share=share)
+        return Plan("f", (x, y), (out,), (Loop(chunk, (first, second), parallel=True),))
+
+    verify_plan(plan(0))
+    with pytest.raises(InternalError, match="two chunks meet in it"):
+        verify_plan(plan(1))

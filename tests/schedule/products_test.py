@@ -37,3 +37,11 @@ def test_what_is_computed_with_the_products_of_a_batch_is_computed_in_one_loop()
     (kernel,) = schedule(tape).kernels
     heads = [line for line in kernel.text.splitlines() if line.startswith("    for ")]
     assert heads == ["    for i in range(50):"]
+
+
+def test_a_short_axis_among_the_terms_of_loops():
+    values = np.arange(40.0).reshape(1, 20, 2), np.ones((1, 20, 3))
+    _, tape = trace(lambda x, y: np.einsum("aki,akj->ij", x, y), *values)
+    (kernel,) = schedule(tape).kernels
+    assert "matmul(" not in kernel.text
+    assert_agree(tape, values)
