@@ -32,14 +32,16 @@ def panel(
 
 # Those that are matrices of x[2, 3, 4, 5].
 GOOD = {
-    "x[0:i, 0:i, 0:j, 0:j] as 6 by 20": panel((0, 1), (2, 3), (6, 20)),
+    "x[rows, rows, columns, columns] as 6 by 20": panel((0, 1), (2, 3), (6, 20)),
     "x[i, 1]": panel((2,), (3,), (4, 5), (AT_I, ONE, ZERO, ZERO)),
     "x[i, 1].T": panel((3,), (2,), (5, 4), (AT_I, ONE, ZERO, ZERO)),
-    "x[i, 1:i, 2, 0:j] as 2 by 5": panel((1,), (3,), (2, 5), (AT_I, ONE, TWO, ZERO)),
-    "x[0:j, 0, 0:i, 0:i] as 20 by 2": panel((2, 3), (0,), (20, 2)),
-    "x[i, 0:j, 1:i, 0:i] as 15 by 3": panel((2, 3), (1,), (15, 3), (AT_I, ZERO, ONE, ZERO)),
-    "x[i, 0, 2:i, 2:j] as 2 by 3": panel((2,), (3,), (2, 3), (AT_I, ZERO, TWO, TWO)),
-    "x[0, i:i, 0, 0:j] as 2 by 5": panel((1,), (3,), (2, 5), (ZERO, AT_I, ZERO, ZERO)),
+    "x[i, 1 + rows, 2, columns] as 2 by 5": panel((1,), (3,), (2, 5), (AT_I, ONE, TWO, ZERO)),
+    "x[columns, 0, rows, rows] as 20 by 2": panel((2, 3), (0,), (20, 2)),
+    "x[i, columns, 1 + rows, rows] as 15 by 3": panel(
+        (2, 3), (1,), (15, 3), (AT_I, ZERO, ONE, ZERO)
+    ),
+    "x[i, 0, 2 + rows, 2 + columns] as 2 by 3": panel((2,), (3,), (2, 3), (AT_I, ZERO, TWO, TWO)),
+    "x[0, i + rows, 0, columns] as 2 by 5": panel((1,), (3,), (2, 5), (ZERO, AT_I, ZERO, ZERO)),
 }
 
 

@@ -678,3 +678,38 @@ def test_what_a_body_may_hold(f):
         for mode in ("always", "never")
     )
     same(compiled(W, X), played(W, X), 1e-9)
+
+
+# ---- views of what is carried at first
+
+
+def turned_round(x):
+    """Entries of a view of the value that the loop starts with, which it then changes."""
+    t = np.tanh(x)
+    return scan(lambda s, e: (np.sin(s + e), s), t, t[::-1])[0]
+
+
+def spread(x):
+    t = np.tanh(x)
+    return scan(lambda s, e: (np.sin(s + e), s), t, np.broadcast_to(t, (5, len(x))))[0]
+
+
+def one_cotangent_of_both(x):
+    """Of what the loop ends with, and of each round's result."""
+
+    def step(s, e):
+        z = np.tanh(0.5 * s + e)
+        return z, z * 0.5
+
+    end, each = scan(step, np.zeros(len(x)), np.outer(np.arange(5.0), x))
+    return (end + np.sum(each, 0)) * x
+
+
+@pytest.mark.parametrize("f", [turned_round, spread, one_cotangent_of_both])
+def test_a_view_of_what_a_loop_starts_with_stays_that(f):
+    x = RNG.normal(size=4)
+    compiled, played = (
+        value_and_grad(lambda x: np.sum(f(x) ** 2), compile=mode)(x) for mode in ("always", "never")
+    )
+    same(compiled, played, 1e-12)
+    gradcheck(lambda x: np.sum(f(x) ** 2), (x,))

@@ -87,11 +87,11 @@ def unrolled(monkeypatch):
 
 @functools.cache
 def rolled(program):
-    """Arguments of 30 rounds, and the tape of a program's call, made once for all that look at it.
+    """Arguments of 36 rounds, and the tape of a program's call, made once for all that look at it.
 
     What branches may be conditionals is known from an earlier trace.
     """
-    args = drawn(program, 5, 30)
+    args = drawn(program, 5, 36)
     if program.name in UNROLLED:
         trace(program.function, *args)
     return args, trace(program.function, *args)[1]

@@ -321,3 +321,27 @@ def test_machine_code_that_decides_otherwise(monkeypatch):
     refuse.clear()
     np.testing.assert_allclose(df(x), 2 * x, rtol=1e-14)
     assert df.cache_info().compiles == 1
+
+
+@pytest.mark.parametrize(
+    "lay",
+    [
+        np.asfortranarray,
+        lambda x: np.repeat(np.repeat(x, 2, 0), 2, 1)[::2, ::2],
+        lambda x: x[::-1, ::-1].copy()[::-1, ::-1],
+        lambda x: x.astype(x.dtype.newbyteorder()),
+    ],
+)
+def test_arrays_in_other_orders_are_taken_at_once(lay):
+    """Each has its own variant, whose entry says how it lies; another one misses."""
+    x, y = np.arange(12.0).reshape(3, 4), np.arange(12.0, 24.0).reshape(3, 4)
+    df = tg.grad(lambda x, y: np.sum(np.tanh(x) * y), (0, 1), compile="always")
+    expected = df(x, y)
+    df(lay(x), y)
+    before = df.cache.fast_hits
+    for args in ((lay(x), y), (lay(x), y), (x, y), (lay(x), y)):
+        for found, known in zip(df(*args), expected, strict=True):
+            np.testing.assert_allclose(found, known, 1e-12)
+    assert df.cache.fast_hits == before + 4
+    with pytest.raises(ValueError, match="broadcast"):
+        df(lay(x)[:2], y)

@@ -29,6 +29,7 @@ from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import broadcast_shapes, parametric
 from tapegrad.primitives.complexes import conjugated
 from tapegrad.primitives.kinds import Bilinear, Contraction
+from tapegrad.primitives.reductions import LONG_SUM
 from tapegrad.primitives.views import ExpandDims, Squeeze, Transpose
 
 LETTERS = string.ascii_lowercase[8:] + string.ascii_lowercase[:8] + string.ascii_uppercase
@@ -215,8 +216,9 @@ def _recipe(subscripts: str) -> Any:
     batch, rows, columns, depth = terms.batch, terms.rows, terms.columns, terms.depth
     direct = (batch + rows + depth, batch + depth + columns, batch + rows + columns)
     if direct == terms and max(map(len, (rows, columns))) < 2 and len(depth) == 1:
-        alone = not batch or len(rows) == len(columns) == 1
-        if alone:
+        if not rows + columns + batch:
+            return _dot
+        if not batch or len(rows) == len(columns) == 1:
             return np.matmul
     order_x, order_y = (
         tuple(map(term.index, wanted)) for term, wanted in zip(terms, direct[:2], strict=False)
@@ -234,6 +236,14 @@ def _recipe(subscripts: str) -> Any:
         return found.copy() if not found.flags.c_contiguous else found if found.ndim else found[()]
 
     return evaluate
+
+
+def _dot(x: Any, y: Any) -> Any:
+    """The product of vectors; in single precision, where BLAS adds up one after another, long ones
+    in pairs."""
+    if x.dtype == np.float32 and x.size > LONG_SUM:
+        return np.sum(x * y)
+    return np.matmul(x, y)
 
 
 def _in_rows(x: Any) -> Any:

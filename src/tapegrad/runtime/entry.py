@@ -77,6 +77,14 @@ class Text:
         """Lines that give up where a condition holds."""
         return [f"if {condition}:", f"{INDENT}raise {self.miss}"]
 
+    def of_layout(self, name: str, given: str, key: Any, dtype: np.dtype) -> list[str]:
+        """Lines that make a row-major array of one that lies as this key says."""
+        lines = self.missed(
+            f"{self.named('leaf_key', leaf_key)}({given}) != {self.named('key', key)}"
+        )
+        kind, require = self.named("dtype", dtype), self.named("require", np.require)
+        return [*lines, f"{name} = {require}({given}, {kind}, ['C', 'A', 'E'])"]
+
     def calling(self, result: str) -> list[str]:
         """The driver's lines, with scratch memory, up to the return of `result`."""
         driver = self.driver
@@ -188,11 +196,9 @@ class Entry:
                 text.names[place.name] = array
                 continue
             given = text.named(f"{place.name}_given", array)
-            seen = text.named("leaf_key", leaf_key)
-            lines += text.missed(f"{seen}({given}) != {text.named('key', key)}")
-            dtype, require = text.named("dtype", place.dtype), text.named("require", np.require)
-            value = f"{require}({given}, {dtype}, ['C', 'A', 'E'])"
-            lines.append(f"{place.name} = {value}{'' if place.shape else '.item()'}")
+            lines += text.of_layout(place.name, given, key, place.dtype)
+            if not place.shape:
+                lines.append(f"{place.name} = {place.name}.item()")
         return lines
 
     def _generate_flat(self, text: Text) -> Callable[..., Any]:
@@ -413,11 +419,12 @@ class _Unpacker:
         return place
 
     def _leaf(self, place: str, x: Any) -> None:
-        if isinstance(x, np.ndarray) and not _is_plain(x):
-            raise _NotSimple  # a plain array would be answered too, but has its own variant
         given = next(self.inputs)
         name = given.name
         self.lines.append(f"{name} = {place}")
+        if isinstance(x, np.ndarray) and x.shape and not _is_plain(x):
+            self.lines += self.text.of_layout(name, name, leaf_key(x), given.dtype)
+            return
         if given.shape:
             if not given.checked:
                 fits, dtype = self._said(_fits), self.text.named("dtype", given.dtype)

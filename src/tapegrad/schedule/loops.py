@@ -59,7 +59,9 @@ def can_be_planned(body: Tape, affine: Collection[Var]) -> bool:
     for call in body.calls:
         primitive = call.primitive
         if isinstance(primitive, Repeated):
-            pairs = zip(primitive.body.inputs[1:], primitive.given(call.operands), strict=True)
+            first = primitive.carried  # what is carried changes
+            given = primitive.given(call.operands)[first:]
+            pairs = zip(primitive.body.inputs[1 + first :], given, strict=True)
             inside = {v for v, x in pairs if x in known or isinstance(x, Literal)}
             if not can_be_planned(primitive.body, {primitive.body.inputs[0], *inside}):
                 return False
@@ -150,7 +152,9 @@ def _with_views(low: Lowering, loop: Any, given: Sequence[Operand]) -> tuple[Tap
         view = low.made[x]
         var = body.inputs[1 + at]
         further = unused(body, [y.aval for y in view.operands])
-        known = dict(zip(body.inputs[1:], given, strict=True))
+        # What is carried is only at first what is given for it.
+        kept = slice(1 + loop.carried, None)
+        known = dict(zip(body.inputs[kept], given[loop.carried :], strict=True))
         operands, inputs, values = [], [], []
         for new, y in zip(further, view.operands, strict=True):
             same = next((v for v, z in known.items() if z is y and isinstance(y, Var)), None)
