@@ -1,7 +1,7 @@
 """Time programs that consist of products of matrices, beside JAX: batched, small, shifted, large.
 
-    python benchmarks/products.py
-    python benchmarks/products.py --only 'attention*,conv*' --compile auto
+python benchmarks/products.py
+python benchmarks/products.py --only 'attention*,conv*' --compile auto
 
 """
 
@@ -152,7 +152,9 @@ def systems(xp, params):
 
 
 def make_systems(rng):
-    return ((rng.standard_normal((10_000, 3, 3)) + 4 * np.eye(3), rng.standard_normal((10_000, 3))),)
+    return (
+        (rng.standard_normal((10_000, 3, 3)) + 4 * np.eye(3), rng.standard_normal((10_000, 3))),
+    )
 
 
 def determinants(xp, A):

@@ -100,7 +100,7 @@ REWRITES = {
         "%4 = broadcast_to(%2, shape=(4, 8)) : b1[4,8]\n"
         + product("ij,kj->ik", "b1[3,4]", 3, 4, 5)
         + "out %5",
-        "%3 = squeeze(%2, axes=(1,)) : b1[4]\n%4 = mul(%1, %3) : b1[3,4]\nout %4",
+        "%3 = squeeze(%2, axes=(1,)) : b1[4]\n%4 = logical_and(%1, %3) : b1[3,4]\nout %4",
     ),
     "one matrix for a batch": (
         "f8[3,4] f8[2,4,5]",
