@@ -267,7 +267,8 @@ def _split(terms: Any, size: Mapping[str, int], x: Laid, y: Laid, out: Laid) -> 
         )
     )
     outer = "".join(k for k in terms.out if k not in rows + columns)
-    return Split(rows, columns, depth, outer, "".join(k for k in terms.depth if k not in depth))
+    inner = "".join(k for k in terms.depth if k not in depth and size[k] != 1)
+    return Split(rows, columns, depth, outer, inner)
 
 
 def _together(letters: str, size: Mapping[str, int], one: Laid, other: Laid) -> str:
