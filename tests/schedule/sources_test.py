@@ -13,12 +13,12 @@ import pytest
 from tapegrad import value_and_grad
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-import products
+import layers
 
 GOLDEN = Path(__file__).parent / "sources"
 PROGRAMS = {
-    "convolutions": (products.convolutions, partial(products.make_convolutions, batch=2)),
-    "attention": (products.attention, partial(products.make_attention, n=32, d=64)),
+    "convolutions": (layers.convolutions, partial(layers.make_convolutions, batch=2)),
+    "attention": (layers.attention, partial(layers.make_attention, n=32, d=64)),
 }
 
 
