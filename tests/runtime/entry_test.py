@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -345,3 +349,32 @@ def test_arrays_in_other_orders_are_taken_at_once(lay):
     assert df.cache.fast_hits == before + 4
     with pytest.raises(ValueError, match="broadcast"):
         df(lay(x)[:2], y)
+
+
+FAULTS = """
+import resource
+import numpy as np
+import tapegrad as tg
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+f = tg.jit(lambda x: [x + k for k in range(1, 7)], compile="always")
+x = np.ones(100_000)
+for _ in range(5):
+    f(x)
+before = faults()
+for _ in range(20):
+    f(x)
+print((faults() - before) // 20)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="others keep memory otherwise")
+def test_results_lie_where_earlier_ones_were():
+    """Else their 1,200 pages would be taken from the system again."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+    found = subprocess.run(
+        [sys.executable, "-c", FAULTS], env=environment, capture_output=True, text=True, check=True
+    )
+    assert int(found.stdout) < 50

@@ -7,6 +7,8 @@ together: no tree is walked at a call. Everything else goes through `call_flat`.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -50,6 +52,19 @@ class Scratch(threading.local):
         return tuple(np.empty(size, dtype) for _, size, dtype in self.sizes)
 
 
+@functools.cache
+def keep_freed_memory() -> None:
+    """Have the results of a call lie where those of an earlier one were.
+
+    glibc gives large blocks back to the system when they are freed, and each page of a new one
+    takes the system a microsecond; of several threads, ten. It stops to do so with blocks up to the
+    size of the largest that a program has freed, and no larger than 32 MB: so one of these is made
+    and freed. Nobody writes to it, so it takes no memory.
+    """
+    with contextlib.suppress(MemoryError):
+        np.empty(31 << 20, np.uint8)
+
+
 class Text:
     """The text of one function around a driver's lines, and what it finds where it runs.
 
@@ -58,6 +73,7 @@ class Text:
     """
 
     def __init__(self, executable: Executable) -> None:
+        keep_freed_memory()
         self.driver = executable.driver
         self.names = driver_namespace(executable)
         self.scope = Scope.after([*self.driver.words(), *self.names])
