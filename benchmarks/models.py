@@ -8,20 +8,12 @@ equations in `jax.scipy`: its spline is a tridiagonal solve by hand, its solver 
 `jax.experimental.ode`, which goes backwards by the adjoint equation.
 """
 
-import os
-from fnmatch import fnmatchcase
-from typing import Any
-
-import click
 import numpy as np
 import scipy.integrate
 import scipy.interpolate
 import scipy.linalg
 import scipy.stats
-from loops import timed
-from measure import Measurement
-from run import usable_engines
-from show import HEADER, print_ratios, print_rows
+from beside import command
 from workloads import Workload
 
 # ---- a Gaussian process's likelihood, by Cholesky factors
@@ -206,28 +198,7 @@ MODELS = (
 )
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.option("--only", metavar="NAMES", default="*", help="Comma-separated, with * and ?.")
-@click.option("--engines", metavar="NAMES", default="tapegrad,jax", help="Comma-separated.")
-@click.option("--compile", "tier", type=click.Choice(["always", "auto", "never"]), default="always")
-@click.option("--budget", default=2.0, help="Seconds of warm timing per program and engine.")
-@click.option("--limit", default=300.0, help="Seconds after which an engine is given up.")
-def main(**options: Any) -> None:
-    """Time SciPy's functions in models. Exits with 1 if any of tapegrad's gradients is wrong."""
-    os.environ.setdefault("TAPEGRAD_CACHE_DIR", "")
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    usable = usable_engines(options["engines"], options["tier"])
-    click.echo(HEADER)
-    results: list[Measurement] = []
-    for model in MODELS:
-        if any(fnmatchcase(model.name, p) for p in options["only"].split(",")):
-            rows = timed(model, usable, options["tier"], options["budget"], options["limit"])
-            print_rows(rows)
-            results += rows
-    print_ratios(results)
-    if any(row.wrong and row.engine == "tapegrad" for row in results):
-        raise SystemExit(1)
-
+main = command(MODELS, "Time SciPy's functions in models.")
 
 if __name__ == "__main__":
     main()

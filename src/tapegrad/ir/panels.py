@@ -1,8 +1,10 @@
 """Matrices in arrays: what products are made of.
 
-x[b, i + 1, 2:14, :]            at (b, i + 1, 2, 0), rows along axis 2, columns along axis 3
-the same of all b and i         rows along the axes 0, 1 and 2, one behind the other in memory
-q[:, h, :].T                    at (0, h, 0), rows along axis 2, columns along axis 0
+    x[b, i + 1, 2:14, :]            at (b, i + 1, 2, 0), rows along axis 2, columns along axis 3
+    the same of all b and i         rows along the axes 0, 1 and 2, one behind the other in memory
+    q[:, h, :].T                    at (0, h, 0), rows along axis 2, columns along axis 0
+
+So a slice, or one of several heads, is multiplied where it lies.
 """
 
 from __future__ import annotations
@@ -55,11 +57,8 @@ class Panel:
         at, rows, columns = self.left
         shape = self.cell.shape if self.cell.alias is not None else self.cell.left
         last = (rows, columns) == ((len(at) - 2,), (len(at) - 1,))
-        return (
-            at[:-2]
-            if last and at[-2:] == (Affine(), Affine()) and shape[-2:] == self.shape
-            else None
-        )
+        whole = at[-2:] == (Affine(), Affine()) and shape[-2:] == self.shape
+        return at[:-2] if last and whole else None
 
     @property
     def outside(self) -> tuple[Affine | Indirect | None, ...]:

@@ -92,15 +92,16 @@ def _is_of_products(terms: OpenSum) -> bool:
 
 def _boxed(low: Lowering, call: Call, found: dict[Var, OpenSum]) -> OpenSum | None:
     """A product that is put in a box among zeros is added there."""
-    x, boxes = call.operands[0], call.primitive.boxes(*call.operands)  # type: ignore[attr-defined]
-    if len(call.operands) != 1 or len(boxes) != 1 or x not in found or low.uses[x] != 1:  # type: ignore[index]
+    x, *others = call.operands
+    boxes = call.primitive.boxes(*call.operands)  # type: ignore[attr-defined]
+    if others or len(boxes) != 1 or not isinstance(x, Var) or x not in found or low.uses[x] != 1:
         return None
     (box,) = boxes
-    if not _is_of_products(found[x]) or any(isinstance(k, Slice) and k.step != 1 for k in box):  # type: ignore[index]
+    if not _is_of_products(found[x]) or any(isinstance(k, Slice) and k.step != 1 for k in box):
         return None
-    terms = found.pop(x)  # type: ignore[arg-type]
+    terms = found.pop(x)
     terms.products = [replace(p, box=tuple(box)) for p in terms.products]
-    terms.inside += [x]  # type: ignore[list-item]
+    terms.inside.append(x)
     return terms
 
 
