@@ -323,3 +323,16 @@ def test_rows_of_two_axes_are_no_rows_of_one():
     verify_plan(plan(x))
     with pytest.raises(InternalError, match="two chunks meet in it"):
         verify_plan(plan(h))
+
+
+def test_a_share_that_a_loop_moves_is_nobodys():
+    """out[j:j + 6] is that of other chunks in other rounds of j."""
+    j, chunk = Index(2), Index(3)
+    at = (Affine.of(j), Affine())
+    x, y = Cell((6, 5), F8, "input"), Cell((5, 4), F8, "input")
+    out = Cell((7, 4), F8, "output")
+    share = Share(ROWS, chunk, 2)
+    step = Gemm(Panel(out, at, (0,), (1,), (6, 4)), Panel.of(x), Panel.of(y), True, share=share)
+    loop = Loop(chunk, (Loop(j, (step,)),), parallel=True)
+    with pytest.raises(InternalError, match="two chunks meet in it"):
+        verify_plan(Plan("f", (x, y), (out,), (loop,)))

@@ -76,7 +76,9 @@ class Panel:
             for a in mine:
                 found[a] = None
             start = self.at[mine[0]]
-            if share is not None and share.axis == axis and isinstance(start, Affine):
+            if share is None or share.axis != axis:
+                continue
+            if isinstance(start, Affine) and not start.terms:  # else chunks may meet in a loop
                 found[mine[0]] = replace(share, joined=len(mine), start=start)
         return tuple(found)
 
