@@ -137,7 +137,6 @@ def shortened(entry: Any) -> Iterator[StandIn]:
 def idle_kernels(entry: Any) -> dict[str, Any]:
     """Kernels that take the same arguments, check them, and do nothing."""
     from tapegrad.backends.cpu import support
-    from tapegrad.backends.cpu.linking import linked
     from tapegrad.backends.cpu.machine_code import kernel_function
     from tapegrad.pipeline import finished, schedule
 
@@ -147,7 +146,7 @@ def idle_kernels(entry: Any) -> dict[str, Any]:
         text = f"def {kernel.name}({', '.join(kernel.names)}): return 0"
         function = kernel_function(text, kernel.name, names)
         types = [kernel.type_of(k) for k in range(len(kernel.parameters))]
-        found[kernel.name] = linked(kernel.name, support.object_code(function, types))
+        found[kernel.name] = support.compiled(function, types)
     return found
 
 

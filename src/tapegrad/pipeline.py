@@ -194,12 +194,12 @@ def compile(
     at.append(perf_counter())
     program = schedule(tape)
     at.append(perf_counter())
-    kernels = machine_code(program, build)
+    code = machine_code(program, build)
     at.append(perf_counter())
     if times is not None:
         parts = ("passes", "schedule", "kernels")
         times.update({part: at[k + 1] - at[k] for k, part in enumerate(parts)})
-    return Executable(program.driver(), kernels)
+    return Executable(program.driver(), code.kernels, code.shared)
 
 
 class Planned(NamedTuple):

@@ -20,6 +20,7 @@ START = """
 import builtins
 import ctypes
 import gc
+import pickle
 import sys
 
 import numpy as np
@@ -34,10 +35,11 @@ if sys.argv[1] == "LLVM's linker":  # in a process that compiles, too
     loading._EM_X86_64 = None  # no file is simple
     df = tg.grad(lambda x: np.sum(x * x * x), compile="never")
     df(x)
-    (code,) = pipeline.compile(df.tapes[0]).kernels.values()
+    made = pipeline.compile(df.tapes[0])
+    (code,), shared = made.kernels.values(), made.shared
 else:
-    code = bytes.fromhex(sys.argv[2])
-kernel = linking.linked("kernel", code)
+    code, shared = pickle.load(sys.stdin.buffer)
+kernel = linking.linked("kernel", code, shared)
 
 
 def call(kernel):
@@ -102,19 +104,20 @@ last.kernel, last.last, last.modules = kernel, last, dict(sys.modules)
 
 @pytest.fixture(scope="module")
 def code():
-    """The machine code of a gradient."""
+    """The machine code of a gradient, pickled."""
     df = tg.grad(lambda x: np.sum(x * x * x), compile="never")
     df(np.ones(5))
-    (code,) = pipeline.compile(df.tapes[0]).kernels.values()
-    return code
+    made = pipeline.compile(df.tapes[0])
+    (code,) = made.kernels.values()
+    return pickle.dumps((code, made.shared))
 
 
 @pytest.mark.parametrize("by", ["tapegrad", "LLVM's linker"])
 @pytest.mark.parametrize("when", PROGRAMS)
 def test_they_can_be_called(when, by, code):
-    command = [sys.executable, "-c", START + PROGRAMS[when], by, code.hex()]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("12.0 12.0 12.0 12.0 12.0\n", 0), done.stderr
+    command = [sys.executable, "-c", START + PROGRAMS[when], by]
+    done = subprocess.run(command, capture_output=True, input=code)
+    assert (done.stdout, done.returncode) == (b"12.0 12.0 12.0 12.0 12.0\n", 0), done.stderr
 
 
 def compiled():

@@ -9,6 +9,7 @@ import random
 import struct
 import sys
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -35,11 +36,23 @@ def everything(a, b, flag=True):
 
 
 @pytest.fixture(scope="module")
-def kernels():
+def made():
     df = tg.grad(everything, (0, 1), compile="never")
     df(A, B)
     (tape,) = df.tapes
-    return list(pipeline.compile(tape).kernels.values())
+    return pipeline.compile(tape)
+
+
+@pytest.fixture(scope="module")
+def kernels(made):
+    """The object files of kernels, and of a function that they share."""
+    return [*made.kernels.values(), *made.shared.values()]
+
+
+@pytest.fixture(scope="module")
+def where(made):
+    """Where is what they refer to by name."""
+    return partial(linking._where, shared=made.shared)
 
 
 def gradients():
@@ -47,15 +60,17 @@ def gradients():
     return array_leaves(tg.grad(lambda a, b: everything(a, b), (0, 1), compile="always")(A, B))
 
 
-def test_all_that_numba_makes_is_simple(kernels):
+def test_all_that_numba_makes_is_simple(made, kernels, where):
     for name in (
         b"tapegrad_fortran_dsymm",
         b"tapegrad_fortran_dpotrf",
         b"_ZGV" if linking.vector_library() else b"tanh",
     ):
         assert any(name in code for code in kernels)
-    for code in kernels:
-        assert linking.ENTRY in Image(code, linking._where).addresses
+    for code in made.kernels.values():
+        assert linking.ENTRY in Image(code, where).addresses
+    for name, code in made.shared.items():
+        assert name in Image(code, where).addresses
 
 
 def test_llvms_linker_gives_the_same(monkeypatch):
@@ -78,9 +93,9 @@ def test_routines_are_found_in_scipys_modules_too(monkeypatch):
     linking._routine.cache_clear()
 
 
-def test_nothing_can_be_written_and_run(kernels):
+def test_nothing_can_be_written_and_run(kernels, where):
     for code in kernels:
-        image = Image(code, linking._where)
+        image = Image(code, where)
         first, last = image._base, image._base + len(image.memory)
         with open("/proc/self/maps") as file:
             rows = [row.split()[:2] for row in file]
@@ -89,22 +104,22 @@ def test_nothing_can_be_written_and_run(kernels):
         assert "r-xp" in inside and not {a for a in inside if "w" in a and "x" in a}
 
 
-def test_memory_is_freed_with_the_function(kernels):
-    function = linking.linked("kernel", kernels[0])
+def test_memory_is_freed_with_the_function(made, kernels):
+    function = linking.linked("kernel", kernels[0], made.shared)
     memory = weakref.ref(function.__self__.memory.memory)
     assert memory() is not None
     del function
     assert memory() is None
 
 
-def test_a_file_that_ends_too_early(kernels):
+def test_a_file_that_ends_too_early(kernels, where):
     code = kernels[0]
     for size in range(0, len(code), 97):
         with pytest.raises(NotSimple):
-            Image(code[:size], linking._where)
+            Image(code[:size], where)
 
 
-def test_damaged_files_are_refused_or_loaded_but_never_crash(kernels):
+def test_damaged_files_are_refused_or_loaded_but_never_crash(kernels, where):
     choose = random.Random(0)
     header = struct.unpack_from("<Q", kernels[0], 40)[0]  # where the table of sections starts
     for k in range(2000):
@@ -112,7 +127,7 @@ def test_damaged_files_are_refused_or_loaded_but_never_crash(kernels):
         at = choose.randrange(header if k % 2 else 0, len(code))
         code[at] = choose.randrange(256)
         with contextlib.suppress(NotSimple):
-            Image(bytes(code), linking._where)
+            Image(bytes(code), where)
 
 
 @pytest.mark.parametrize(
@@ -123,19 +138,19 @@ def test_damaged_files_are_refused_or_loaded_but_never_crash(kernels):
         (18, b"\xb7\x00", "another kind"),  # for ARM
     ],
 )
-def test_other_kinds_of_files(offset, value, why, kernels):
+def test_other_kinds_of_files(offset, value, why, kernels, where):
     code = kernels[0][:offset] + value + kernels[0][offset + len(value) :]
     with pytest.raises(NotSimple, match=why):
-        Image(code, linking._where)
+        Image(code, where)
 
 
-def test_other_relocations(kernels, monkeypatch):
+def test_other_relocations(kernels, where, monkeypatch):
     """As of code of another model, whose addresses are relative."""
     monkeypatch.setattr(loading, "_R_X86_64_64", 2)
     with pytest.raises(NotSimple, match="a relocation of type 1"):
-        Image(kernels[0], linking._where)
+        Image(kernels[0], where)
 
 
-def test_what_is_nowhere_in_the_process(kernels):
+def test_what_is_nowhere_in_the_process(kernels, where):
     with pytest.raises(NotSimple, match="isn't in this process"):
-        Image(kernels[0].replace(b"PyErr_SetString", b"PyErr_SetStrinq"), linking._where)
+        Image(kernels[0].replace(b"PyLong_FromLongLong", b"PyLong_FromLongLonq"), where)

@@ -14,7 +14,6 @@ from numba.core.registry import cpu_target
 from tests.primitives.samples import all_samples
 
 from tapegrad.backends.cpu import support
-from tapegrad.backends.cpu.linking import linked
 from tapegrad.backends.cpu.machine_code import kernel_function
 from tapegrad.backends.cpu.support import compiling, translation
 from tapegrad.ir.tape import Builder, aval_of
@@ -69,7 +68,7 @@ def by_numba(function, parameters):
         Compiler,
     )
     compiling._add_entry(target, library, done.fndesc)
-    return linked(function.__name__, library.object_code())
+    return support.linked_here(function.__name__, library.object_code())
 
 
 def both(text, parameters, constants=None):

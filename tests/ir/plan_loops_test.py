@@ -79,12 +79,14 @@ def results(made: Plan, *values: Any) -> list[Any]:
     program = emit(made, assign(made))
     verify_allocation(made, program.allocation)
     shared = run_plan(made, values, program.allocation, program.nested)
-    (kernel,), (code,) = program.kernels, machine_code(program).values()
+    (kernel,), machine = program.kernels, machine_code(program)
+    (code,) = machine.kernels.values()
     given = dict(zip(made.inputs, values, strict=True))
     memory = {
         p: np.empty(p.size if isinstance(p, Slot) else p.shape, p.dtype) for p in kernel.parameters
     }
-    status = linked(kernel.name, code)(*[given.get(p, memory[p]) for p in kernel.parameters])
+    call = linked(kernel.name, code, machine.shared)
+    status = call(*[given.get(p, memory[p]) for p in kernel.parameters])
     assert found.status == shared.status == status
     if status:
         return [status]

@@ -12,6 +12,7 @@ from tests.loops.programs import PROGRAMS
 
 from tapegrad import grad, pipeline, scan, trace
 from tapegrad.backends.cpu import kernel_cache, support
+from tapegrad.backends.cpu.linking import ENTRY
 from tapegrad.backends.cpu.machine_code import kernel_function, one_by_one
 from tapegrad.backends.cpu.templates import template
 from tapegrad.backends.source.program import Kernel
@@ -299,12 +300,18 @@ def folder(tmp_path, monkeypatch):
     key._sources.cache_clear()
 
 
+def kept_kernels(folder) -> list[Any]:
+    """The files of kernels, which have an entry, as what they share has not."""
+    found = [path for path in folder.glob("*/*") if path.is_file()]
+    return [path for path in found if ENTRY.encode() in path.read_bytes()]
+
+
 def test_another_process_finds_it_on_disk(folder, nothing_known):
     build = with_templates(one_by_one)
     assert compiles(derivative(filtered, of_filter(50)), build) == 1
     kernel_cache.kernels.clear()  # as in another process
     assert compiles(derivative(filtered, of_filter(73)), build) == 0
-    (kept,) = [path for path in folder.glob("*/*") if path.is_file()]
+    (kept,) = kept_kernels(folder)
     kernel_cache.kernels.clear()
     assert compiles(derivative(filtered, of_filter(73)), with_templates(one_by_one, True)) == 1
     kept.write_bytes(kept.read_bytes()[:-1])  # torn
@@ -315,7 +322,28 @@ def test_another_process_finds_it_on_disk(folder, nothing_known):
 def test_kernels_of_no_loop_are_kept_with_their_programs_only(folder, nothing_known):
     tape = derivative(lambda x: np.sum(np.sin(x)), (np.ones(50),))
     assert compiles(tape, with_templates(one_by_one)) == 1
-    assert not folder.exists() or not [*folder.glob("*/*")]
+    assert not kept_kernels(folder)
+
+
+def test_what_kernels_share_is_compiled_once_and_kept(folder, nothing_known, monkeypatch):
+    compiled = []
+    code_of = support.shared_code
+    monkeypatch.setattr(support, "shared_code", lambda x: compiled.append(x) or code_of(x))
+    programs = [
+        derivative(
+            lambda x, y, s=s: np.sum(np.tanh(np.sin(x * s) @ y)),
+            (np.ones((40, 50)), np.ones((50, n))),
+        )
+        for s, n in ((2.0, 30), (3.0, 46))
+    ]
+    for tape in programs:
+        compiles(tape, with_templates(one_by_one))
+    assert len(compiled) == len({*compiled}) > 2
+    del compiled[:]
+    kernel_cache.kernels.clear()  # as in another process
+    for tape in programs:
+        compiles(tape, with_templates(one_by_one))
+    assert not compiled
 
 
 # ---- templates

@@ -19,8 +19,8 @@ def test_a_compiled_call_that_differs_is_an_error(monkeypatch):
     assert debug.ON
     factor = 1.0
 
-    def wrong(name, code):
-        kernel = linked(name, code)
+    def wrong(name, code, shared):
+        kernel = linked(name, code, shared)
 
         def run(*args):
             status = kernel(*args)

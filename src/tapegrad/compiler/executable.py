@@ -1,6 +1,6 @@
 """How a compiled tape travels: between processes, and to the disk.
 
-The first line is JSON, the driver and the sizes of the kernels' machine code, which follows.
+The first line is JSON, the driver and the sizes of the pieces of machine code, which follow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tapegrad.primitives.control import ForeignCall
 
 def encoded(executable: Executable, opaque: Sequence[ForeignCall]) -> bytes:
     """An executable as bytes. Of functions of the user's, `opaque`, only which it is."""
-    driver, kernels = executable.driver, executable.kernels
+    driver, kernels, shared = executable.driver, executable.kernels, executable.shared
     head = {
         "inputs": [_place(x) for x in driver.inputs],
         "outputs": [_place(x) for x in driver.outputs],
@@ -28,17 +28,22 @@ def encoded(executable: Executable, opaque: Sequence[ForeignCall]) -> bytes:
         "calls": _text(dumped(driver.calls, opaque)) if driver.calls else "",
         "lines": driver.lines,
         "kernels": [[name, len(code)] for name, code in kernels.items()],
+        "shared": [[name, len(code)] for name, code in shared.items()],
     }
-    return json.dumps(head).encode() + b"\n" + b"".join(kernels.values())
+    return b"".join([json.dumps(head).encode(), b"\n", *kernels.values(), *shared.values()])
 
 
 def decoded(content: bytes, opaque: Sequence[ForeignCall]) -> Executable:
     """The executable, with these functions of the user's."""
     line, _, rest = content.partition(b"\n")
     head: Any = json.loads(line)
-    kernels = {}
-    for name, size in head["kernels"]:
-        kernels[name], rest = rest[:size], rest[size:]
+    pieces: list[dict[str, bytes]] = []
+    at = 0
+    for sizes in (head["kernels"], head["shared"]):
+        pieces.append({})
+        for name, size in sizes:
+            pieces[-1][name] = rest[at : at + size]
+            at += size
     calls = loaded(base64.b64decode(head["calls"])) if head["calls"] else ()
     driver = Driver(
         tuple(_placed(x) for x in head["inputs"]),
@@ -47,7 +52,7 @@ def decoded(content: bytes, opaque: Sequence[ForeignCall]) -> Executable:
         tuple((name, _here(primitive, opaque)) for name, primitive in calls),
         tuple(head["lines"]),
     )
-    return Executable(driver, kernels)
+    return Executable(driver, *pieces)
 
 
 def _here(primitive: Primitive, opaque: Sequence[ForeignCall]) -> Primitive:

@@ -1,7 +1,8 @@
-"""Templates on disk: the kernels of a loop, which another process finds for another length.
+"""What many programs have, on disk: templates, which are the kernels of a loop for any length, and
+the functions that kernels share.
 
-They are kept besides the programs, which hold the machine code of one length and are found without
-being planned. A program that isn't found is planned; then what its kernels are is known.
+They are kept besides the programs, which hold all their machine code and are found without being
+planned. A program that isn't found is planned; then what its kernels are is known.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def with_templates(build: Build, anew: bool = False) -> Build:
         for key, name in names.items():
             if not anew and (code := kept.find(name)) is not None:
                 found[key] = code
-        kernel_cache.kernels.learn(found)
+        kernel_cache.kernels.add(found)
         new = build(work, {key: size for key, size in sizes.items() if key not in found})
         for key, code in new.items():
             kept.keep(names[key], code)
@@ -36,7 +37,7 @@ def with_templates(build: Build, anew: bool = False) -> Build:
 
 def _name_of(key: Any) -> str | None:
     """The name under which a kernel is kept; None if it isn't."""
-    if disk.location() is None or not kernel_cache.is_template(key):
+    if disk.location() is None or not kernel_cache.is_common(key):
         return None
     known = kernel_key(key)
     return None if known is None else f"{known}/{processor_key()}"

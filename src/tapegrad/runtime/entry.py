@@ -152,7 +152,7 @@ def driver_namespace(executable: Executable) -> dict[str, Any]:
     functions: dict[bytes, Any] = {}  # kernels that are alike are linked once
     for name, code in executable.kernels.items():
         if code not in functions:
-            functions[code] = linked(name, code)
+            functions[code] = linked(name, code, executable.shared)
         names[name] = functions[code]
     for name, primitive in driver.calls:
         names[name] = partial(_run_by_numpy, primitive)

@@ -19,10 +19,10 @@ Types = Sequence[tuple[str, tuple[Any, ...], np.dtype]]
 
 
 class Memo:
-    """The object files of the kernels used last, by what the kernels are.
+    """The object files of the kernels used last, and of what they share, by what these are.
 
     `added` are those that were put there, since somebody last took them out of it; `compiles`
-    counts all.
+    counts the kernels that were compiled.
     """
 
     def __init__(self, most: int = 512) -> None:
@@ -38,12 +38,7 @@ class Memo:
         return self._held.get(key)
 
     def add(self, codes: Mapping[Any, bytes]) -> None:
-        """Know these kernels, which were compiled unless they are known, from now on."""
-        self.compiles += sum(key not in self._held for key in codes)
-        self.learn(codes)
-
-    def learn(self, codes: Mapping[Any, bytes]) -> None:
-        """Know these kernels, which another process has compiled."""
+        """Know these from now on."""
         self.added.update(codes)
         self._held.update(codes)
         while len(self._held) > self.most:
@@ -56,6 +51,7 @@ class Memo:
 
 
 kernels = Memo()
+SHARED = "shared"  # the last of an identity, if it is that of a function that kernels share
 
 
 def identity(
@@ -75,14 +71,28 @@ def identity(
         ),
         code.co_argcount,
         tuple((passed, shape, np.dtype(dtype).str) for passed, shape, dtype in types),
-        tuple(sorted(x for x in os.environ.items() if x[0].startswith("NUMBA_"))),
+        _settings(),
         None if numbers is None else tuple(numbers),
     )
 
 
-def is_template(key: tuple[Any, ...]) -> bool:
-    """Whether this is the identity of a template."""
+def shared_identity(name: str) -> tuple[Any, ...]:
+    """All that the machine code of a function depends on that kernels share."""
+    return name, _settings(), SHARED
+
+
+def is_shared(key: tuple[Any, ...]) -> bool:
+    """Whether this is the identity of such a function."""
+    return bool(key[-1] == SHARED)
+
+
+def is_common(key: tuple[Any, ...]) -> bool:
+    """Whether this is the identity of what many programs have: a template, a shared function."""
     return key[-1] is not None
+
+
+def _settings() -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(x for x in os.environ.items() if x[0].startswith("NUMBA_")))
 
 
 def _exact(value: Any) -> tuple[str, bytes]:

@@ -1,8 +1,9 @@
 """Machine code as Python functions.
 
 A kernel's machine code is an object file, fresh from the compiler or kept from an earlier process.
-It is put in memory by `loading`, or by LLVM's linker. numba isn't needed for that, nor LLVM for the
-first; their imports take a tenth of a second and a quarter of that.
+It is put in memory by `loading`, or by LLVM's linker, as are the functions that it shares with
+others. numba isn't needed for that, nor LLVM for the first; their imports take a tenth of a second
+and a quarter of that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,11 @@ from tapegrad.backends.cpu.loading import Image, NotSimple
 from tapegrad.core.handlers import let_through
 
 ENTRY = "tapegrad_entry"  # the function of an object file that Python calls
-# What machine code refers to by name: Python objects, whose addresses these symbols are, and the
-# routines of SciPy's BLAS and LAPACK, after this prefix.
+# What machine code refers to by name: Python objects, whose addresses these symbols are, and, after
+# these prefixes, the routines of SciPy's BLAS and LAPACK, and functions that kernels share.
 OBJECTS = {f"tapegrad_{x.__name__}": x for x in (np.ndarray, BufferError, SystemError, TypeError)}
 FORTRAN = "tapegrad_fortran_"
+SHARED = "tapegrad_shared_"
 _numbers = itertools.count()
 
 
@@ -125,29 +127,61 @@ _new_function = ctypes.PYFUNCTYPE(
 )(("PyCFunction_NewEx", ctypes.pythonapi))
 
 
-def _where(symbol: str) -> int:
+def _where(symbol: str, shared: Mapping[str, bytes]) -> int:
     """Where something is that machine code refers to by name."""
     if symbol in OBJECTS:
         return id(OBJECTS[symbol])
     if symbol.startswith(FORTRAN):
         return _routine(symbol.removeprefix(FORTRAN))
+    if symbol.startswith(SHARED):
+        if symbol not in shared:
+            raise NotSimple(f"{symbol} is missing")
+        return _shared(symbol, shared[symbol])
     try:
         return _address_in(ctypes.CDLL(None), symbol)
     except AttributeError:
         raise NotSimple(f"{symbol} isn't in this process") from None
 
 
-def _linked_by_llvm(code: bytes) -> tuple[Any, int]:
-    """What holds the code in memory, and the address of its function."""
+def _named(prefix: str, code: bytes) -> set[str]:
+    """The names with a prefix that are in an object file."""
+    return {x.decode() for x in re.findall(prefix.encode() + rb"\w+", code)}
+
+
+def shared_names(code: bytes) -> set[str]:
+    """The names of the functions that an object file shares with others."""
+    return _named(SHARED, code)
+
+
+def _linked(symbol: str, code: bytes, shared: Mapping[str, bytes]) -> tuple[Any, int]:
+    """What holds an object file in memory, and the address of its function of this name."""
+    vector_library()
+    try:
+        memory = Image(code, functools.partial(_where, shared=shared))
+        return memory, memory.addresses[symbol]
+    except (NotSimple, KeyError):
+        return _linked_by_llvm(symbol, code, shared)
+
+
+def _linked_by_llvm(symbol: str, code: bytes, shared: Mapping[str, bytes]) -> tuple[Any, int]:
     from llvmlite import binding
 
     library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
-    library.export_symbol(ENTRY)
-    routines = {x.decode() for x in re.findall(FORTRAN.encode() + rb"\w+", code)}
-    for symbol in (*[x for x in OBJECTS if x.encode() in code], *routines):
-        library.import_symbol(symbol, _where(symbol))
+    library.export_symbol(symbol)
+    known = {x for x in OBJECTS if x.encode() in code} | _named(FORTRAN, code)
+    for name in known | (shared_names(code) & shared.keys()):
+        library.import_symbol(name, _where(name, shared))
     tracker = library.link(_linker(), f"tapegrad{next(_numbers)}")
-    return tracker, tracker[ENTRY]
+    return tracker, tracker[symbol]
+
+
+@functools.cache
+def _shared(symbol: str, code: bytes) -> int:
+    """The address of a function that kernels share. There are few, and they are never freed: code
+    that calls them may be what runs last in a process."""
+    memory, address = _linked(symbol, code, {})
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+    return address
 
 
 # Linked code and its definition, by the number of their `_Code`, and what sees to their end.
@@ -165,13 +199,8 @@ class _Code:
 
     __slots__ = ("__weakref__",)
 
-    def __new__(cls, name: str, code: bytes) -> _Code:
-        vector_library()
-        try:
-            memory: Any = Image(code, _where)
-            entry = memory.addresses[ENTRY]
-        except (NotSimple, KeyError):
-            memory, entry = _linked_by_llvm(code)
+    def __new__(cls, name: str, code: bytes, shared: Mapping[str, bytes]) -> _Code:
+        memory, entry = _linked(ENTRY, code, shared)
         self = object.__new__(cls)
         ctypes.pythonapi.PyObject_GC_UnTrack(ctypes.py_object(self))
         # All of it is C code: what a signal's handler raises in a line of `__del__` is lost.
@@ -191,7 +220,8 @@ class _Code:
         raise TypeError("machine code is of one process, and can't be copied or pickled")
 
 
-def linked(name: str, code: bytes) -> Callable[..., int]:
-    """The function of an object file; raises RuntimeError if it can't be linked."""
-    owner = _Code(name, code)
+def linked(name: str, code: bytes, shared: Mapping[str, bytes]) -> Callable[..., int]:
+    """The function of an object file, linked with those that it shares with others, by name; raises
+    RuntimeError if it can't be linked."""
+    owner = _Code(name, code, shared)
     return _new_function(ctypes.byref(owner.definition), owner, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from tapegrad.backends.source.program import Program
 # What compiles kernels: the function that gives one's machine code, and for each kernel its text's
 # length. The result holds the machine code of each.
 Build = Callable[[Callable[[Any], bytes], Mapping[Any, int]], dict[Any, bytes]]
+SHARED = 1000  # letters of a kernel that takes as long to compile as a function that is shared
 
 
 def one_by_one(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[Any, bytes]:
@@ -24,9 +25,17 @@ def one_by_one(work: Callable[[Any], bytes], sizes: Mapping[Any, int]) -> dict[A
     return {key: work(key) for key in sizes}
 
 
-def machine_code(program: Program, build: Build | None = None) -> dict[str, bytes]:
-    """The machine code of a program's kernels by name; `build` compiles those that are new."""
+class MachineCode(NamedTuple):
+    """The object files of a program's kernels, and of the functions that they share, by name."""
+
+    kernels: dict[str, bytes]
+    shared: dict[str, bytes]
+
+
+def machine_code(program: Program, build: Build | None = None) -> MachineCode:
+    """The machine code of a program; `build` compiles what isn't known of it."""
     from tapegrad.backends.cpu import support
+    from tapegrad.backends.cpu.linking import shared_names
 
     names = support.namespace()
     names.update({"nan": np.nan, "inf": np.inf, "empty": np.empty})
@@ -52,12 +61,26 @@ def machine_code(program: Program, build: Build | None = None) -> dict[str, byte
         keys[kernel.name] = key
         wanted[key] = function, types, numbers
         sizes[key] = len(kernel.text)
-    codes = {key: code for key in wanted if (code := kernel_cache.kernels.get(key)) is not None}
-    sizes = {key: size for key, size in sizes.items() if key not in codes}
-    new = (build or one_by_one)(lambda key: support.object_code(*wanted[key]), sizes)
-    kernel_cache.kernels.add(new)
-    codes |= new
-    return {name: completing.get(name, bytes)(codes[key]) for name, key in keys.items()}
+    build = build or one_by_one
+    codes = _known_or_built(build, lambda key: support.object_code(*wanted[key]), sizes)
+    kernels = {name: completing.get(name, bytes)(codes[key]) for name, key in keys.items()}
+    names_of = {kernel_cache.shared_identity(x): x for c in codes.values() for x in shared_names(c)}
+    found = _known_or_built(
+        build, lambda key: support.shared_code(names_of[key]), dict.fromkeys(names_of, SHARED)
+    )
+    return MachineCode(kernels, {names_of[key]: code for key, code in found.items()})
+
+
+def _known_or_built(
+    build: Build, work: Callable[[Any], bytes], sizes: Mapping[Any, int]
+) -> dict[Any, bytes]:
+    """The machine code of each that has a size, from the memo, or else as `work` makes it."""
+    memo = kernel_cache.kernels
+    codes = {key: code for key in sizes if (code := memo.get(key)) is not None}
+    new = build(work, {key: size for key, size in sizes.items() if key not in codes})
+    memo.compiles += sum(memo.get(key) is None for key in new if not kernel_cache.is_shared(key))
+    memo.add(new)
+    return codes | new
 
 
 def kernel_function(source: str | ast.Module, name: str, names: dict[str, Any]) -> Any:

@@ -77,7 +77,9 @@ class Driver:
 
 @dataclass(frozen=True)
 class Executable:
-    """A tape compiled: the driver, and the machine code of the kernels by name."""
+    """A tape compiled: the driver, and the machine code of the kernels, and of the functions that
+    they share, by name."""
 
     driver: Driver
     kernels: dict[str, bytes]
+    shared: dict[str, bytes]

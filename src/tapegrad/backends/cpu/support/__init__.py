@@ -28,14 +28,22 @@ from tapegrad.backends.cpu.support import (
     packed,
     scalars,
     searching,
+    shared,
     syntax,
     translation,
     unrolled,
 )
-from tapegrad.backends.cpu.support.compiling import compiled, completed, object_code
+from tapegrad.backends.cpu.support.compiling import (
+    compiled,
+    completed,
+    linked_here,
+    object_code,
+    shared_code,
+)
 
 MODULES = (
-    *(layout, loading, linking, arrays, scalars, unrolled, blocks, packed, correlation, searching),
+    *(layout, loading, linking, shared, arrays, scalars, unrolled, blocks, packed),
+    *(correlation, searching),
     *(blas, lapack, outline, syntax, translation, composed, gammas, integrals, bessels),
     *(complexes, compiling, threads),
 )
@@ -60,4 +68,12 @@ def text() -> str:
     return "\n\n\n".join(parts)
 
 
-__all__ = ["compiled", "completed", "namespace", "object_code", "text"]
+__all__ = [
+    "compiled",
+    "completed",
+    "linked_here",
+    "namespace",
+    "object_code",
+    "shared_code",
+    "text",
+]

@@ -34,6 +34,7 @@ from numba.extending import (
 
 from tapegrad.backends.cpu.layout import ALIGNED, ARRAY_FIELDS, DTYPE_FIELDS, SWAPPED
 from tapegrad.backends.cpu.linking import OBJECTS
+from tapegrad.backends.cpu.support.shared import shared_function
 
 WORD, INT, BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
 
@@ -254,33 +255,35 @@ _EXPECTED = ir.LiteralStructType([INT, INT, INT, INT])
 
 
 def data_pointers(
-    module: Any, builder: Any, args: Any, kinds: dict[int, FixedArray], whole: bool
+    builder: Any, args: Any, count: Any, wanted: int, kinds: dict[int, FixedArray], whole: bool
 ) -> Any:
     """Emit that the data pointers are taken out of the arguments which are arrays, of these types.
-    Returns where the pointers are, and whether all could be taken; else there is a BufferError.
+    Returns where the pointers are, and whether all could be taken; else there is a BufferError, or
+    a TypeError if there aren't as many arguments as `wanted`.
 
-    One loop goes over a table: to unpack each in place took longer to compile than many a kernel.
     Where the types aren't `whole`, what shapes and strides have to be is filled in later.
     """
-    count, rows = 0, []
+    module = builder.module
+    words, rows = 0, []
     for at, kind in kinds.items():
-        rows.append(ir.Constant(_EXPECTED, [at, _dtype(kind).num, len(kind.shape), count]))
-        count += 2 * len(kind.shape)
+        rows.append(ir.Constant(_EXPECTED, [at, _dtype(kind).num, len(kind.shape), words]))
+        words += 2 * len(kind.shape)
     table = ir.Constant(ir.ArrayType(_EXPECTED, len(rows)), rows)
     if whole:
-        words = [word for kind in kinds.values() for word in expected_words(kind)]
-        listed = ir.Constant(ir.ArrayType(WORD, count), words)
-        later = cgutils.global_constant(module, "tapegrad_words", listed)
+        listed = [word for kind in kinds.values() for word in expected_words(kind)]
+        later = cgutils.global_constant(
+            module, "tapegrad_words", ir.Constant(ir.ArrayType(WORD, words), listed)
+        )
     else:
-        later = placeholder(module, "words", count)
+        later = placeholder(module, "words", words)
     start = INT(0)
     expected, all_words = (
         x.gep([start, start])
         for x in (cgutils.global_constant(module, "tapegrad_arrays", table), later)
     )
     found = builder.alloca(_POINTER, INT(len(rows)))
-    function = _data_function(module)
-    return found, builder.call(function, [args, expected, all_words, INT(len(rows)), found])
+    given = [args, count, WORD(wanted), expected, INT(len(rows)), all_words, found]
+    return found, builder.call(_arguments(module), given)
 
 
 def expected_words(kind: FixedArray) -> list[int]:
@@ -301,26 +304,26 @@ def _strides(kind: FixedArray) -> list[int]:
     ]
 
 
-def _data_function(module: Any) -> Any:
-    """A function that takes the data pointers out of arrays which are as expected.
+def _arguments_type() -> Any:
+    """The type of `_arguments`.
 
-    bool data(PyObject **args, const expected *, const ssize_t *words, int count, void **found)
+    bool arguments(PyObject *const *args, ssize_t count, ssize_t wanted, const expected *arrays,
+                   int rows, const ssize_t *words, void **found)
     """
-    kind = ir.FunctionType(
-        _FLAG,
-        [_POINTER.as_pointer(), _EXPECTED.as_pointer(), WORD.as_pointer(), INT]
-        + [_POINTER.as_pointer()],
-    )
-    function = ir.Function(module, kind, "tapegrad_data")
-    function.linkage = "internal"
-    function.attributes.add("noinline")
-    args, expected, words, count, found = function.args
-    b = ir.IRBuilder(function.append_basic_block())
-    fails = function.append_basic_block()
+    list_, table = _POINTER.as_pointer(), _EXPECTED.as_pointer()
+    return ir.FunctionType(_FLAG, [list_, WORD, WORD, table, INT, WORD.as_pointer(), list_])
 
-    def require(holds: Any) -> None:
+
+@shared_function("arguments", _arguments_type)
+def _arguments(b: Any, args: Any) -> None:
+    """Take the data pointers out of arguments that are arrays, if all are as they have to be."""
+    args, count, wanted, expected, rows, words, found = args
+    function, module = b.function, b.module
+    others, fails = function.append_basic_block(), function.append_basic_block()
+
+    def require(holds: Any, otherwise: Any = fails) -> None:
         fits = function.append_basic_block()
-        b.cbranch(holds, fits, fails)
+        b.cbranch(holds, fits, otherwise)
         b.position_at_end(fits)
 
     def read(base: Any, offset: int, kind: Any) -> Any:
@@ -334,7 +337,8 @@ def _data_function(module: Any) -> Any:
         return b.icmp_signed(how, x, y)
 
     at, of_dtype = ARRAY_FIELDS, DTYPE_FIELDS
-    with cgutils.for_range(b, count) as loop:
+    require(compare("==", count, wanted), others)
+    with cgutils.for_range(b, rows) as loop:
         argument, number, rank, first = (
             b.load(b.gep(expected, [loop.index, INT(k)])) for k in range(4)
         )
@@ -360,14 +364,17 @@ def _data_function(module: Any) -> Any:
             require(b.and_(holds, b.or_(same, free)))
         b.store(read(x, at["data"], _POINTER), b.gep(found, [loop.index]))
     b.ret(_FLAG(1))
-    b.position_at_end(fails)
-    kind = ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER])
-    complain = cgutils.get_or_insert_function(module, kind, "PyErr_SetString")
-    said = cgutils.make_bytearray(b"another array than the compiled one\0")
-    text = cgutils.global_constant(module, "tapegrad_said", said)
-    b.call(complain, [python_object(module, BufferError), b.bitcast(text, _POINTER)])
-    b.ret(_FLAG(0))
-    return function
+    complain = cgutils.get_or_insert_function(
+        module, ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER]), "PyErr_SetString"
+    )
+    for block, error, said in (
+        (others, TypeError, b"another number of arguments than the compiled one takes\0"),
+        (fails, BufferError, b"another array than the compiled one\0"),
+    ):
+        b.position_at_end(block)
+        text = cgutils.global_constant(module, "tapegrad_said", cgutils.make_bytearray(said))
+        b.call(complain, [python_object(module, error), b.bitcast(text, _POINTER)])
+        b.ret(_FLAG(0))
 
 
 def argument(

@@ -7,7 +7,7 @@ through:
         block[i, j:j + lanes] += x[i, p] * y[p, j:j + lanes]
 
 A function computes all blocks below each other: where they are, how far elements lie apart and how
-deep it is are its arguments, so that all products of a module share it.
+deep it is are its arguments, so that all products share it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from numba.core import cgutils, config
 from numba.core.codegen import get_host_cpu_features
 
 from tapegrad.backends.cpu.support.arrays import INT, WORD
+from tapegrad.backends.cpu.support.shared import REALS, shared_function
 from tapegrad.backends.cpu.support.unrolled import FLAG, VOID, multiplied_and_added
 
 
@@ -146,33 +147,26 @@ def block_vectors(rows: int) -> int:
     return max(2, min(8, registers()[1] // 2 // rows))
 
 
-def column_of_blocks(module: Any, pointer: Any, rows: int, columns: int) -> Any:
-    """The function that computes blocks of so many rows and columns, which lie below each other:
-    out = x @ y, or out += x @ y. The last block may have fewer rows.
+def block_type(letter: str, *_: Any) -> Any:
+    """The type of the functions of blocks.
 
     void blocks(real *x, real *y, real *out, long down, long along, long apart, long below,
                 long depth, long count, bool adds)
+    """
+    return ir.FunctionType(VOID, [REALS[letter].as_pointer()] * 3 + [WORD] * 6 + [FLAG])
+
+
+@shared_function("blocks", block_type)
+def column_of_blocks(
+    builder: Any, args: Sequence[Any], letter: str, rows: int, columns: int
+) -> None:
+    """Blocks of so many rows and columns, which lie below each other: out = x @ y, or out += x @ y.
+    The last block may have fewer rows.
 
     `down`, `apart` and `below` lie between rows of x, y and out, `along` between elements of a row
     of x. There are `count` rows.
     """
-    name = f"blocks {pointer} {rows} {columns}"
-    if name not in module.globals:
-        function = ir.Function(module, block_type(pointer), name)
-        function.linkage = "internal"
-        function.attributes.add("nounwind")
-        function.attributes.add("noinline")
-        function.attributes.add("optsize")  # which doesn't unroll loops
-        for argument in function.args[:3]:
-            argument.add_attribute("noalias")
-        builder = ir.IRBuilder(function.append_basic_block())
-        _Blocks(builder, function.args, rows, columns).write()
-        builder.ret_void()
-    return module.globals[name]
-
-
-def block_type(pointer: Any) -> Any:
-    return ir.FunctionType(VOID, [pointer] * 3 + [WORD] * 6 + [FLAG])
+    _Blocks(builder, args, rows, columns).write()
 
 
 class _Blocks(Registers):

@@ -12,7 +12,7 @@ from numba.core import cgutils, config, funcdesc
 from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 
-from tapegrad.backends.cpu.linking import ENTRY, linked
+from tapegrad.backends.cpu.linking import ENTRY, linked, shared_names
 from tapegrad.backends.cpu.support.arrays import (
     BYTE,
     INT,
@@ -27,6 +27,7 @@ from tapegrad.backends.cpu.support.arrays import (
     placeholder,
     python_object,
 )
+from tapegrad.backends.cpu.support.shared import define_shared
 from tapegrad.backends.cpu.support.syntax import tree_of
 from tapegrad.backends.cpu.support.translation import TARGET, TYPING, Translator
 
@@ -93,6 +94,16 @@ def object_code(function: Any, parameters: Any, numbers: Any = None) -> bytes:
     return library.object_code()
 
 
+@global_compiler_lock
+def shared_code(symbol: str) -> bytes:
+    """The machine code of a function that kernels share, as an object file."""
+    library = CodeLibrary(TARGET.codegen(), symbol)
+    module = library.create_ir_module(symbol)
+    define_shared(module, symbol)
+    library.add_ir_module(module)
+    return library.object_code()
+
+
 def completed(code: bytes, numbers: Any, parameters: Any) -> bytes:
     """The machine code of a template with these numbers and types of its parameters."""
     arrays = [kind for p in parameters if isinstance(kind := kernel_type(*p), FixedArray)]
@@ -120,18 +131,14 @@ def _add_entry(target: Any, library: Any, kernel: Any, whole: bool = True) -> No
     _, args, count = builder.function.args
     null = ir.Constant(pointer, None)
     wanted = len(kernel.argtypes)
-    with builder.if_then(builder.icmp_signed("!=", count, WORD(wanted)), likely=False):
-        python.err_set_string(python_object(module, TypeError), f"a kernel of {wanted} arguments")
-        builder.ret(null)
     values: list[Any] = [None] * wanted
     arrays = {k: kind for k, kind in enumerate(kernel.argtypes) if isinstance(kind, FixedArray)}
-    if arrays:
-        found, fit = data_pointers(module, builder, args, arrays, whole)
-        with builder.if_then(builder.not_(fit), likely=False):
-            builder.ret(null)
-        for number, (k, kind) in enumerate(arrays.items()):
-            pointer = builder.load(builder.gep(found, [INT(number)]))
-            values[k] = builder.bitcast(pointer, target.get_value_type(kind))
+    found, fit = data_pointers(builder, args, count, wanted, arrays, whole)
+    with builder.if_then(builder.not_(fit), likely=False):
+        builder.ret(null)
+    for number, (k, kind) in enumerate(arrays.items()):
+        pointer = builder.load(builder.gep(found, [INT(number)]))
+        values[k] = builder.bitcast(pointer, target.get_value_type(kind))
     for k, kind in enumerate(kernel.argtypes):
         if k in arrays:
             continue
@@ -182,4 +189,9 @@ def _complex_number(target: Any, builder: Any, python: Any, kind: Any, given: An
 
 def compiled(function: Any, parameters: Any) -> Any:
     """A kernel as machine code: a plain callable that takes exactly these types."""
-    return linked(function.__name__, object_code(function, parameters))
+    return linked_here(function.__name__, object_code(function, parameters))
+
+
+def linked_here(name: str, code: bytes) -> Any:
+    """A kernel from its object file, and from functions that are compiled now for it."""
+    return linked(name, code, {symbol: shared_code(symbol) for symbol in shared_names(code)})

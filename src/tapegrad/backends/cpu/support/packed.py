@@ -9,8 +9,8 @@ first: as wide as a block, and some deep. All blocks below each other read that.
                 panel = y[p : p + DEPTH, j : j + wide]
                 out[i : i + high, j : j + wide] += x[i : i + high, p : p + DEPTH] @ panel
 
-This is one function for all products of a module, to which shapes and strides are arguments, too;
-and so are the functions that copy and compute, of which there are only those that are needed.
+This is one function for all products, to which shapes and strides are arguments, too; and so are
+the functions that copy and compute, of which there are only those that are needed.
 
 The terms of each number are added up in registers in order, DEPTH at a time, and these sums then to
 the number. That is so on each way that a product may take here, and among small ones. So a row has
@@ -19,7 +19,7 @@ the same bits however many rows are computed with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -33,6 +33,7 @@ from tapegrad.backends.cpu.support.blocks import (
     block_vectors,
     column_of_blocks,
 )
+from tapegrad.backends.cpu.support.shared import REALS, letter_of, shared_function
 from tapegrad.backends.cpu.support.unrolled import FLAG, VOID
 
 # A panel is so deep, which is 32 KB where vectors have 64 bytes; and so many bytes of x are read
@@ -62,8 +63,7 @@ def packed_product(
         known, sizes = [n, m, k], [width, height, depth]
         rows = None if is_open(out.shape[1]) else out.shape[1]
         strides = *y.strides[::-1], *x.strides[::-1], *out.strides[::-1]
-    product = _Product(builder, (left, right, found), known, strides, rows)
-    product.call(sizes, adds)
+    _Product(builder, (left, right, found), known, strides, rows).call(sizes, adds)
 
 
 def _length(builder: Any, extent: Any) -> Any:
@@ -84,8 +84,9 @@ class _Product:
     ) -> None:
         self.builder, self.arrays, self.strides = builder, arrays, strides
         self.m, self.n, self.k = known
-        self.pointer = arrays[0].type
-        registers = Registers(builder, self.pointer.pointee)
+        real = arrays[0].type.pointee
+        registers = Registers(builder, real)
+        self.letter = letter_of(real)
         self.lanes, self.size = registers.lanes, registers.size
         self.rows = block_rows(rows)
         self.deep = DEPTH if self.k is None else max(1, min(self.k, DEPTH))
@@ -111,12 +112,13 @@ class _Product:
         edge = 0 if n is None else n % wide
         last = self._blocks(edge) if edge else self._blocks(wide)
         full = last if n is not None and n < wide else self._blocks(wide)
-        copy = copy_last = ir.Constant(_copying(self.pointer).as_pointer(), None)
+        copy = copy_last = ir.Constant(_copying(self.letter).as_pointer(), None)
         if not self.in_place:
             copy = copy_last = self._copy()
         if self.strides[3] == 1 and edge:  # whose blocks read no further than there are columns
             copy_last = ir.Constant(copy.type, None)
-        function = _product_function(builder.module, self.pointer, n is None or beside != 1)
+        aside = int(n is None or beside != 1)
+        function = product_of_panels(builder.module, self.letter, aside)
         numbers = map(WORD, [*self.strides, self.rows, high, wide, edge])
         given = [*self.arrays, *sizes, *numbers, full, last, copy, copy_last, FLAG(adds)]
         builder.call(function, given)
@@ -141,7 +143,7 @@ class _Product:
         return [(first, times, width) for first, times, width in parts if times and width]
 
     def _blocks(self, width: int) -> Any:
-        return column_of_blocks(self.builder.module, self.pointer, self.rows, width)
+        return column_of_blocks(self.builder.module, self.letter, self.rows, width)
 
     def _copy(self) -> Any:
         """The function that copies panels."""
@@ -152,43 +154,34 @@ class _Product:
             how, always = "columns", self.k is not None and not 0 < self.k % DEPTH < self.lanes
         else:
             how, always = "elements", True
-        return _copy_function(self.builder.module, self.pointer, how, always, self.n is None)
-
-
-def _function(module: Any, name: str, kind: Any, write: Callable[..., None]) -> Any:
-    """A function of pointers to what doesn't overlap, of integers and functions, which is in a
-    module once by its name. LLVM keeps it short: its loops take little of the time."""
-    if name not in module.globals:
-        function = ir.Function(module, kind, name)
-        function.linkage = "internal"
-        for attribute in ("nounwind", "noinline", "optsize"):
-            function.attributes.add(attribute)
-        for x in function.args:
-            if x.type == kind.args[0]:
-                x.add_attribute("noalias")
-        builder = ir.IRBuilder(function.append_basic_block())
-        write(builder, *function.args)
-        builder.ret_void()
-    return module.globals[name]
+        fills = self.n is None
+        return copy_of_panel(self.builder.module, self.letter, how, int(always), int(fills))
 
 
 # ---- the loops over panels
 
 
-def _product_function(module: Any, pointer: Any, aside: bool) -> Any:
-    """The function of products. Only if blocks may have to be computed `aside` can it do that.
+def _product_type(letter: str, _: Any = None) -> Any:
+    """The type of functions of products.
+
+    void product(real *x, real *y, real *out, long m, long n, long k, long down, long along,
+                 long apart, long between, long below, long beside, long rows, long high, long wide,
+                 long edge, blocks *full, blocks *last, copied *copy, copied *copy_last, bool adds)
+    """
+    pointer = REALS[letter].as_pointer()
+    block, copy = block_type(letter).as_pointer(), _copying(letter).as_pointer()
+    return ir.FunctionType(VOID, [pointer] * 3 + [WORD] * 13 + [block] * 2 + [copy] * 2 + [FLAG])
+
+
+@shared_function("product", _product_type)
+def product_of_panels(builder: Any, args: Sequence[Any], letter: str, aside: int) -> None:
+    """A product, in panels. Only if blocks may have to be computed `aside` can it do that.
 
     `full` and `last` compute blocks that are `wide`, and the last ones of a row, which are as wide
     as its `edge`; if that isn't known it is 0, and the last ones are as wide as others. What `copy`
     and `copy_last` are for these is null where y is read in place.
     """
-    blocks, copy = block_type(pointer).as_pointer(), _copying(pointer).as_pointer()
-    kind = ir.FunctionType(VOID, [pointer] * 3 + [WORD] * 13 + [blocks] * 2 + [copy] * 2 + [FLAG])
-
-    def write(builder: Any, *args: Any) -> None:
-        _Panels(builder, args, aside).write()
-
-    return _function(module, f"product {pointer} {aside}", kind, write)
+    _Panels(builder, args, bool(aside)).write()
 
 
 class _Panels(Registers):
@@ -283,24 +276,23 @@ class _Panels(Registers):
 # ---- the copies
 
 
-def _copying(pointer: Any) -> Any:
+def _copying(letter: str, *_: Any) -> Any:
     """The type of functions that copy panels.
 
     void copied(real *y, long apart, long between, long depth, long width, real *panel)
     """
+    pointer = REALS[letter].as_pointer()
     return ir.FunctionType(VOID, [pointer, WORD, WORD, WORD, WORD, pointer])
 
 
-def _copy_function(module: Any, pointer: Any, how: str, always: bool, fills: bool) -> Any:
-    """The function that copies a panel: vectors of its `rows`, or of its `columns`, which it
-    transposes, or `elements`; where vectors don't fit, elements too, unless they `always` do. If it
-    `fills` the panel, that has numbers in each column, though there are fewer."""
-
-    def write(builder: Any, *args: Any) -> None:
-        _Copy(builder, args, fills).write(how, always)
-
-    name = f"copied {how} {always} {fills} {pointer}"
-    return _function(module, name, _copying(pointer), write)
+@shared_function("copied", _copying)
+def copy_of_panel(
+    builder: Any, args: Sequence[Any], letter: str, how: str, always: int, fills: int
+) -> None:
+    """A copy of a panel: vectors of its `rows`, or of its `columns`, which it transposes, or
+    `elements`; where vectors don't fit, elements too, unless they `always` do. If it `fills` the
+    panel, that has numbers in each column, though there are fewer."""
+    _Copy(builder, args, bool(fills)).write(how, bool(always))
 
 
 class _Copy(Registers):
