@@ -154,8 +154,21 @@ class Lowering:
             else:
                 cell = Cell(x.shape, x.dtype, "output", name or "out")
                 self.copy_into(cell, partial(self.read, x))
+                if not x.shape and not self.among:
+                    self._copy_early()
             outputs.append(cell)
         return tuple(outputs), becomes
+
+    def _copy_early(self) -> None:
+        """Have a number leave where it is computed, not in a kernel of its own after the last."""
+        last = self.steps.pop()
+        read = {cell for cell, _, writes in last.accesses() if not writes}
+        at = len(self.steps)
+        while at and not any(
+            writes and cell in read for cell, _, writes in self.steps[at - 1].accesses()
+        ):
+            at -= 1
+        self.steps.insert(at, last)
 
     def indices_of(self, x: Operand) -> list[Index]:
         """Indices over what is read of a value."""
