@@ -6,13 +6,15 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import numpy as np
 import pytest
 
 from tapegrad import grad, jit, set_num_threads, simplegrad, value_and_grad
-from tapegrad.backends.cpu import threads
-from tapegrad.backends.cpu.threads import Job
+from tapegrad.backends.cpu import support, threads
+from tapegrad.backends.cpu.machine_code import kernel_function
+from tapegrad.backends.cpu.support import regions
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.fold import SUM
 from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read, is_parallel
@@ -218,38 +220,116 @@ def test_when_the_interpreter_ends():
     assert subprocess.run(run, capture_output=True, text=True, timeout=120).stdout == "True\n"
 
 
-def test_an_error_in_a_chunk_reaches_the_caller():
-    def kernel(chunk):
-        if chunk == 3:
-            raise BufferError("another shape")
-        return chunk
+def counting(text="return chunk % 7"):
+    """A kernel whose chunks count how often they run, and for a while add up numbers."""
+    lines = f"""def kernel(counts, factor, sums, chunk):
+    counts[chunk] += 1
+    t = 0.0
+    for i in range(20000):
+        t += factor * i
+    sums[chunk] = t
+    {text}
+"""
+    array = [("array", (50,), np.int64), ("scalar", (), np.float64), ("array", (50,), np.float64)]
+    function = kernel_function(lines, "kernel", support.namespace())
+    return support.compiled(function, [*array, ("chunk", (), np.int64)])
 
+
+@pytest.fixture(scope="module")
+def kernel():
+    return counting()
+
+
+def assert_each_runs_once(kernel, chunks=50):
+    counts, sums = np.zeros(50, np.int64), np.zeros(50)
+    assert threads.parallel(kernel, chunks, counts, 0.5, sums) == min(6, chunks - 1)
+    np.testing.assert_array_equal(counts, np.arange(50) < chunks)
+    np.testing.assert_array_equal(sums, counts * (0.5 * 19999 * 10000))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 40])
+def test_each_chunk_runs_once(count, kernel):
+    set_num_threads(count)
+    for chunks in (50, 1, 2, 7) * 20:
+        assert_each_runs_once(kernel, chunks)
+
+
+def test_helpers_take_part(kernel):
+    """Both ends of the chunks are taken, also when the helper has to be woken."""
+    set_num_threads(2)
+    assert_each_runs_once(kernel)  # which says where the machine code of helpers is
+    place = threads.FIRST_SLOT * threads.LINE + threads.LINE
+    for pause in (0.0, 0.05):
+        time.sleep(pause)
+        for _ in range(1000):
+            assert_each_runs_once(kernel)
+            taken = threads.pool.words[place]
+            if min(taken % 2**32, taken >> 32) > 5:
+                break
+        else:
+            raise AssertionError("no helper came in 1000 loops")
+
+
+def test_more_callers_than_slots(kernel):
+    set_num_threads(3)
+    found = []
+
+    def work():
+        for _ in range(30):
+            assert_each_runs_once(kernel)
+        found.append(True)
+
+    callers = [threading.Thread(target=work) for _ in range(threads.SLOTS + 4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert len(found) == len(callers)
+    states = range(threads.FIRST_SLOT * threads.LINE, threads.WORDS, 4 * threads.LINE)
+    assert not any(threads.pool.words[k] for k in states)
+
+
+def test_sizes_that_change_while_others_work(kernel):
+    stop, found = threading.Event(), []
+
+    def work():
+        while not stop.is_set():
+            assert_each_runs_once(kernel)
+        found.append(True)
+
+    callers = [threading.Thread(target=work) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for k in range(60):
+        set_num_threads(1 + k % 4)
+        time.sleep(0.002)
+    stop.set()
+    for caller in callers:
+        caller.join()
+    assert len(found) == 3
+    set_num_threads(2)
+    while threads.pool.words[threads.AWAKE] > 1:  # those of other sizes go
+        time.sleep(0.001)
+
+
+def test_arguments_that_do_not_fit(kernel):
+    """An error before any chunk has run."""
+    counts = np.zeros(50, np.int64)
+    for args in ((counts, 0.5, np.zeros(49)), (counts, None, np.zeros(50)), (counts, 0.5)):
+        with pytest.raises((BufferError, TypeError)):
+            threads.parallel(kernel, 50, *args)
+    assert not counts.any()
+
+
+def test_a_chunk_that_fails():
+    kernel = counting(f"return {regions.FAILED - 3} + chunk")
     for count in (1, 2):
         set_num_threads(count)
-        with pytest.raises(BufferError, match="another shape"):
-            threads.parallel(lambda c: kernel(c), 8)
-        assert threads.parallel(lambda c: c % 3, 8) == 2
+        with pytest.raises(SystemError, match="raised an exception"):
+            threads.parallel(kernel, 4, np.zeros(50, np.int64), 0.5, np.zeros(50))
 
 
-def test_an_interrupt_waits_for_the_helpers():
-    """Ctrl-C in the caller: nobody writes any more when it has the control again."""
-    set_num_threads(2)
-    main, running = threading.current_thread(), []
-
-    def kernel(chunk):
-        if threading.current_thread() is main:
-            raise KeyboardInterrupt
-        running.append(chunk)
-        threading.Event().wait(0.01)
-        running.remove(chunk)
-        return 0
-
-    with pytest.raises(KeyboardInterrupt):
-        threads.parallel(kernel, 50)
-    assert running == []
-
-
-def test_helpers_that_cant_start(monkeypatch):
+def test_helpers_that_cant_start(monkeypatch, kernel):
     """Whoever can't be had isn't waited for, and no chunk is left to them."""
     start, started = threading.Thread.start, []
 
@@ -259,35 +339,34 @@ def test_helpers_that_cant_start(monkeypatch):
         started.append(thread)
         start(thread)
 
+    assert_each_runs_once(kernel)
     monkeypatch.setattr(threading.Thread, "start", failing)
     for allowed in (0, 1, 2):
         set_num_threads(4)
         started.clear()
         for _ in range(20):
-            done = []
-            assert threads.parallel(lambda c: done.append(c) or c % 7, 50) == 6  # noqa: B023
-            assert sorted(done) == list(range(50))
+            assert_each_runs_once(kernel)
         assert len(threads.pool.helpers) == allowed
 
 
-def test_helpers_that_come_too_late_or_never(monkeypatch):
-    """A job is offered to two, of whom one never gets it, and one when all is done."""
+def test_helpers_that_never_come(monkeypatch, kernel):
+    """They are rung for, and don't hear it."""
     set_num_threads(3)
-    threads.parallel(lambda c: 0, 3)  # they have started
-    real, late = threads.pool.jobs, []
+    assert_each_runs_once(kernel)
+    threads.pool.wake(2)
+    while threads.pool.words[threads.AWAKE] or threads.pool.bell.qsize():
+        time.sleep(0.001)
+    rung = []
 
-    class Forgetful:
-        def put(self, job):
-            late.append(job)
+    class Mute:
+        qsize = rung.__len__
+        put = rung.append
 
-    monkeypatch.setattr(threads.pool, "jobs", Forgetful())
-    done = []
-    assert threads.parallel(lambda x, c: done.append(c) or 0, 9, np.zeros(3)) == 0
-    assert sorted(done) == list(range(9)) and len(late) == 2
-    assert late[0].args == ()  # it holds no arrays any more
-    real.put(late[0])
-    late[0].bell.get()
-    assert sorted(done) == list(range(9))
+    monkeypatch.setattr(threads.pool, "bell", Mute())
+    for _ in range(3):
+        assert_each_runs_once(kernel)
+    assert rung == [True, True]  # once each
+    monkeypatch.undo()
 
 
 # A worker would know nothing of GRAIN.
@@ -332,8 +411,8 @@ LONG = """
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers on this system")
 def test_signals_in_the_middle_of_a_call():
-    """Ctrl-C at any moment of a long loop: the calls after it are right, and none hangs. And a
-    handler that calls the gradient that is running: each has memory of its own."""
+    """Ctrl-C at any moment of a call: the calls after it are right, and none hangs. And a handler
+    that calls the gradient that is running: each has memory of its own."""
     program = """
     timer = signal.ITIMER_REAL
     signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -371,7 +450,7 @@ def test_signals_in_the_middle_of_a_call():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_forks_while_the_pool_works():
-    """In a child of another thread, and of a handler in the middle of a loop, which ends there."""
+    """In a child of another thread, and of a handler in the middle of a call."""
     program = """
     import os, threading, warnings
     warnings.simplefilter("ignore")
@@ -411,10 +490,7 @@ def test_forks_while_the_pool_works():
         later.start()
         right = True
         while not forked:
-            try:
-                right = right and same(df(x))
-            except RuntimeError:
-                right = right and os.getpid() != parent
+            right = right and same(df(x))
         if os.getpid() != parent:
             signal.alarm(20)
             os._exit(0 if right and same(df(x)) else 1)
@@ -426,7 +502,6 @@ def test_forks_while_the_pool_works():
 
 
 def test_scratch_memory_is_dropped_after_an_exception(monkeypatch):
-    """A helper may still write to it."""
     set_num_threads(2)
     f, args = PROGRAMS["sums of rows"]
     df = grad(f, compile="always")
@@ -437,15 +512,14 @@ def test_scratch_memory_is_dropped_after_an_exception(monkeypatch):
     df(*args)
     assert scratch.spare[0] is memory
 
-    class Interrupted(Job):
-        def work(self, take):
-            super().work(take)
-            raise KeyboardInterrupt
+    def interrupted(*args):
+        threads.parallel(*args)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(threads, "Job", Interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        df(*args)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setitem(entry.names, "parallel", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            df(*args)
     assert scratch.spare == []
     np.testing.assert_array_equal(df(*args), expected)
     assert scratch.spare[0] is not memory

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.backends.cpu.loading import Image, NotSimple
+from tapegrad.backends.cpu.threads import pool
 from tapegrad.core.handlers import let_through
 
 ENTRY = "tapegrad_entry"  # the function of an object file that Python calls
@@ -32,6 +33,7 @@ ENTRY = "tapegrad_entry"  # the function of an object file that Python calls
 OBJECTS = {f"tapegrad_{x.__name__}": x for x in (np.ndarray, BufferError, SystemError, TypeError)}
 FORTRAN = "tapegrad_fortran_"
 SHARED = "tapegrad_shared_"
+POOL = "tapegrad_pool"  # the memory of the pool of threads
 _numbers = itertools.count()
 
 
@@ -131,6 +133,8 @@ def _where(symbol: str, shared: Mapping[str, bytes]) -> int:
     """Where something is that machine code refers to by name."""
     if symbol in OBJECTS:
         return id(OBJECTS[symbol])
+    if symbol == POOL:
+        return pool.address
     if symbol.startswith(FORTRAN):
         return _routine(symbol.removeprefix(FORTRAN))
     if symbol.startswith(SHARED):
@@ -168,7 +172,7 @@ def _linked_by_llvm(symbol: str, code: bytes, shared: Mapping[str, bytes]) -> tu
 
     library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
     library.export_symbol(symbol)
-    known = {x for x in OBJECTS if x.encode() in code} | _named(FORTRAN, code)
+    known = {x for x in (*OBJECTS, POOL) if x.encode() in code} | _named(FORTRAN, code)
     for name in known | (shared_names(code) & shared.keys()):
         library.import_symbol(name, _where(name, shared))
     tracker = library.link(_linker(), f"tapegrad{next(_numbers)}")

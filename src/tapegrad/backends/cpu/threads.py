@@ -1,19 +1,33 @@
 """A pool of threads for long loops: their chunks are independent, and each thread takes the next.
 
-Who calls a loop works through its chunks, and helpers that have time join in. Nothing depends on
-how many do: a helper counts from the moment when it says so, which it does before it takes a chunk.
-So one that can't start, or starts late, is never waited for. There are no locks around a job, only
-operations that are atomic in CPython, so an interrupt at any line leaves nothing half done.
+Who calls a loop works through its chunks, and helpers that have time join in; how they share it is
+machine code (`support/regions.py`), which nobody enters by way of Python. A helper that has
+nothing to do looks for work for a while, since what comes next comes soon, and then sleeps until
+somebody who has work finds it asleep and wakes it. Nothing depends on that: a helper that can't
+start, or comes late, is never waited for. And a loop can't be interrupted, so an interrupt leaves
+nothing half done.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
-from collections import deque
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
+
+# The memory that all threads see, in words, and lines of so many: how many helpers there may be;
+# which generation of them; how often one looks for work before it sleeps; how many look or work;
+# where the machine code is that does so; then the slots for loops, of four lines each.
+LINE = 16
+HELPERS, GENERATION, PATIENCE, AWAKE, HELP = 0, 1, 2, LINE, LINE + 1
+FIRST_SLOT, SLOTS = 2, 16
+WORDS = (FIRST_SLOT + 4 * SLOTS) * LINE
+
+AWHILE = 3e-4  # seconds for which a helper looks for work
+PROBE = 2000  # looks to find out how long one takes
 
 
 def available_cores() -> int:
@@ -26,105 +40,59 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-class Job:
-    """The chunks of one loop: those that wait, and who has worked on the others.
-
-    Who takes chunks has entered before, and once none wait nobody takes any. So when the chunks
-    that wait are cleared, those who have entered by then are all who may still be at work.
-    """
-
-    def __init__(self, kernel: Callable[..., int], chunks: int, args: tuple[Any, ...]) -> None:
-        self.kernel = kernel
-        self.args = args
-        self.waiting = deque(range(chunks))
-        self.entered: list[None] = []
-        self.ended: list[tuple[int, int, BaseException | None]] = []
-        self.bell: SimpleQueue[None] = SimpleQueue()  # rings when a helper has ended
-        self.is_orphan = False  # in the child of a fork, where the helpers aren't
-
-    def work(self, take: Callable[[], int]) -> tuple[int, int]:
-        """Run chunks until none wait: the highest status, and how many there were."""
-        kernel, args = self.kernel, self.args
-        status = count = 0
-        while True:
-            try:
-                chunk = take()
-            except IndexError:
-                return status, count
-            status = max(status, kernel(*args, chunk))
-            count += 1
-
-    def help(self) -> None:
-        """Work as a helper."""
-        self.entered.append(None)
-        try:
-            status, count = self.work(self.waiting.pop)
-            self.ended.append((status, count, None))
-        except BaseException as error:
-            self.waiting.clear()
-            self.ended.append((0, 0, error))
-        self.bell.put(None)
-
-    def close(self) -> None:
-        """Return when no helper works on this any more, even if an interrupt comes first, which is
-        raised then. Should a second one cut this short: who is interrupted uses no memory again
-        that a helper may write to."""
-        self.waiting.clear()
-        interrupt = None
-        while True:
-            try:
-                while len(self.ended) < len(self.entered) and not self.is_orphan:
-                    self.bell.get()
-                break
-            except BaseException as error:
-                interrupt = error
-        self.args = ()  # helpers that come too late hold none of them
-        if interrupt is not None:
-            raise interrupt
-
-
 class Pool:
     """The calling threads' helpers, which start when they are first needed."""
 
     def __init__(self) -> None:
+        memory = (ctypes.c_int64 * (WORDS + LINE))()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # helpers may look at it to the last
+        skipped = -ctypes.addressof(memory) % (8 * LINE) // 8
+        self.address = ctypes.addressof(memory) + 8 * skipped
+        self.words = memoryview(memory).cast("B").cast("q")[skipped : skipped + WORDS]
+        self.words[PATIENCE] = PROBE
         self.size = available_cores()
-        self.running: dict[int, Job] = {}
         self._renew()
 
     def _renew(self) -> None:
-        self.jobs: SimpleQueue[Job | None] = SimpleQueue()
+        """Have other helpers from now on: those who are there end when they see that."""
+        self.bell: SimpleQueue[bool] = SimpleQueue()
         self.helpers: list[threading.Thread] = []
         self.starting = threading.RLock()  # a signal's handler may call while its thread starts one
+        self.words[GENERATION] += 1
+        self.words[HELPERS] = self.size - 1
 
     def resize(self, size: int) -> None:
         """Work with `size` threads from now on, the calling one among them."""
         with self.starting:
-            old, count = self.jobs, len(self.helpers)
+            old, count = self.bell, len(self.helpers)
             self.size = size
             self._renew()
         for _ in range(count):
-            old.put(None)
+            old.put(False)
 
     def forget(self) -> None:
-        """After a fork, in the child: its parent's threads aren't here."""
+        """After a fork, in the child: its parent's threads aren't here, nor what they worked on."""
+        for k in (AWAKE, *range(FIRST_SLOT * LINE, WORDS)):
+            self.words[k] = 0
         self._renew()
-        for job in [*self.running.values()]:
-            job.is_orphan = True
-            job.bell.put(None)
 
-    def offer(self, job: Job, most: int) -> None:
-        """Let up to `most` helpers join in a job."""
+    def wake(self, most: int) -> None:
+        """See to it that up to `most` helpers look for work, as far as they can be had."""
         wanted = min(self.size - 1, most)
-        if wanted > len(self.helpers):
-            self._start(wanted)
-        jobs = self.jobs
-        for _ in range(min(wanted, len(self.helpers))):
-            jobs.put(job)
+        missing = wanted - self.words[AWAKE] - self.bell.qsize()
+        if missing > 0 and self.words[HELP]:
+            if wanted > len(self.helpers):
+                self._start(wanted)
+            for _ in range(min(missing, len(self.helpers))):
+                self.bell.put(True)
 
     def _start(self, wanted: int) -> None:
         with self.starting:
+            generation = self.words[GENERATION]
             while len(self.helpers) < wanted:
-                thread = threading.Thread(target=_help, args=(self.jobs,), name="tapegrad")
+                thread = threading.Thread(
+                    target=self._help, args=(self.bell, generation), name="tapegrad"
+                )
                 thread.daemon = True
                 try:
                     thread.start()
@@ -132,15 +100,20 @@ class Pool:
                     return
                 self.helpers.append(thread)
 
+    def _help(self, bell: SimpleQueue[bool], generation: int) -> None:
+        """What a helper does all its life."""
+        help_ = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self.words[HELP])
+        if self.words[PATIENCE] == PROBE:
+            took = min(_seconds(help_, generation) for _ in range(3))  # some is work, now and then
+            self.words[PATIENCE] = max(PROBE + 1, int(AWHILE * PROBE / took))
+        while bell.get():
+            help_(generation)
 
-def _help(jobs: SimpleQueue[Job | None]) -> None:
-    """What a helper does all its life."""
-    while True:
-        job = jobs.get()
-        if job is None:
-            return
-        job.help()
-        del job  # and with it the caller's arrays
+
+def _seconds(run: Callable[[int], None], generation: int) -> float:
+    start = time.perf_counter()
+    run(generation)
+    return time.perf_counter() - start
 
 
 pool = Pool()
@@ -149,22 +122,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def parallel(kernel: Callable[..., int], chunks: int, *args: Any) -> int:
-    """Call `kernel(*args, chunk)` for every chunk; the highest status."""
-    job = Job(kernel, chunks, args)
-    try:
-        pool.running[id(job)] = job
-        pool.offer(job, chunks - 1)
-        # From the other end: rows of neighbouring chunks lie in one line of the cache.
-        status, count = job.work(job.waiting.popleft)
-    finally:
-        try:
-            job.close()
-        finally:
-            pool.running.pop(id(job), None)
-    for other, more, error in job.ended:
-        if error is not None:
-            raise error
-        status, count = max(status, other), count + more
-    if count != chunks:
-        raise RuntimeError("the process was forked in the middle of a loop, which ended there")
-    return status
+    """Run all chunks of a kernel; the highest status."""
+    pool.wake(chunks - 1)
+    return kernel(*args, chunks)

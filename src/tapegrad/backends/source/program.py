@@ -40,10 +40,11 @@ class Kernel:
         return last.extent if isinstance(last, Index) else 0
 
     def type_of(self, k: int) -> tuple[str, tuple[int, ...], np.dtype]:
-        """How parameter k is passed: ("scalar" or "array", shape, dtype)."""
+        """How parameter k is passed: ("scalar", "array" or "chunk", shape, dtype). Python says how
+        many chunks there are."""
         p = self.parameters[k]
         if isinstance(p, Index):
-            return "scalar", (), np.dtype(np.int64)
+            return "chunk", (), np.dtype(np.int64)
         if isinstance(p, Slot):
             return "array", (p.size,), p.dtype
         return ("scalar" if p.scalar else "array"), p.shape, p.dtype

@@ -26,6 +26,7 @@ from tapegrad.backends.cpu.support import (
     lapack,
     outline,
     packed,
+    regions,
     scalars,
     searching,
     shared,
@@ -42,10 +43,10 @@ from tapegrad.backends.cpu.support.compiling import (
 )
 
 MODULES = (
-    *(layout, loading, linking, shared, arrays, scalars, unrolled, blocks, packed),
-    *(correlation, searching),
+    *(layout, loading, threads, linking, shared, arrays, regions, scalars, unrolled),
+    *(blocks, packed, correlation, searching),
     *(blas, lapack, outline, syntax, translation, composed, gammas, integrals, bessels),
-    *(complexes, compiling, threads),
+    *(complexes, compiling),
 )
 
 

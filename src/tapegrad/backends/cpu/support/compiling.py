@@ -27,6 +27,7 @@ from tapegrad.backends.cpu.support.arrays import (
     placeholder,
     python_object,
 )
+from tapegrad.backends.cpu.support.regions import BODY, FAILED, run_region
 from tapegrad.backends.cpu.support.shared import define_shared
 from tapegrad.backends.cpu.support.syntax import tree_of
 from tapegrad.backends.cpu.support.translation import TARGET, TYPING, Translator
@@ -57,9 +58,9 @@ class CodeLibrary(CPUCodeLibrary):
 
 
 def kernel_type(passed: str, shape: tuple[int, ...], dtype: Any) -> Any:
-    """numba's type of a parameter that is passed as a "scalar" or as an "array"."""
+    """numba's type of a parameter that is passed as a "scalar", an "array", or a "chunk"."""
     element = types.boolean if np.dtype(dtype) == np.bool_ else getattr(types, np.dtype(dtype).name)
-    return element if passed == "scalar" else FixedArray(element, tuple(shape))
+    return FixedArray(element, tuple(shape)) if passed == "array" else element
 
 
 @global_compiler_lock
@@ -90,7 +91,8 @@ def object_code(function: Any, parameters: Any, numbers: Any = None) -> bytes:
             translator.take(name, translator.builder.load(place), kind)
         translator.translate(tree_of(function), kinds)
         library.add_ir_module(module)
-        _add_entry(target, library, described, numbers is None)
+        chunked = any(passed == "chunk" for passed, _, _ in parameters)
+        _add_entry(target, library, described, numbers is None, chunked)
     return library.object_code()
 
 
@@ -115,13 +117,16 @@ def completed(code: bytes, numbers: Any, parameters: Any) -> bytes:
     )
 
 
-def _add_entry(target: Any, library: Any, kernel: Any, whole: bool = True) -> None:
+def _add_entry(
+    target: Any, library: Any, kernel: Any, whole: bool = True, chunked: bool = False
+) -> None:
     """What Python calls: takes the arguments out of their objects, and calls the kernel without
     the global lock. A function of CPython's fast calling convention.
 
     PyObject *entry(PyObject *self, PyObject *const *args, Py_ssize_t count)
 
-    One that isn't `whole` is told later how many entries its arrays have.
+    One that isn't `whole` is told later how many entries its arrays have. If it is `chunked`, the
+    kernel's last argument is the number of a chunk; the entry's says how many there are.
     """
     module = target.create_module("entry")
     pointer = BYTE.as_pointer()
@@ -158,16 +163,53 @@ def _add_entry(target: Any, library: Any, kernel: Any, whole: bool = True) -> No
         kernel.llvm_func_name,
     )
     state = python.save_thread()
-    status, result = convention.call_function(
-        builder, callee, kernel.restype, kernel.argtypes, values, attrs=("noinline",)
-    )
+    if chunked:
+        status = _all_chunks(target, builder, callee, kernel, values)
+        fails = builder.icmp_signed("==", status, WORD(FAILED))
+    else:
+        status, fails = _one_call(target, builder, callee, kernel, values)
     python.restore_thread(state)
-    with builder.if_then(status.is_error, likely=False):
+    with builder.if_then(fails, likely=False):
         error = python_object(module, SystemError)
         python.err_set_string(error, "a kernel raised an exception")
         builder.ret(null)
-    builder.ret(python.long_from_longlong(result))
+    builder.ret(python.long_from_longlong(status))
     library.add_ir_module(module)
+
+
+def _one_call(target: Any, builder: Any, callee: Any, kernel: Any, values: Any) -> tuple[Any, Any]:
+    """What a kernel returns, and whether it raises an exception."""
+    status, result = target.call_conv.call_function(
+        builder, callee, kernel.restype, kernel.argtypes, values, attrs=("noinline",)
+    )
+    return result, status.is_error
+
+
+def _all_chunks(target: Any, builder: Any, callee: Any, kernel: Any, values: Any) -> Any:
+    """The highest of what a kernel returns for its chunks, of which the last value says how many
+    there are; FAILED if it raises an exception."""
+    *shared, chunks = values
+    given = builder.alloca(BYTE.as_pointer(), INT(len(shared)))
+    for k, value in enumerate(shared):
+        if not isinstance(kernel.argtypes[k], FixedArray):
+            place = builder.alloca(value.type)
+            builder.store(value, place)
+            value = place
+        pointer = builder.bitcast(value, BYTE.as_pointer())
+        builder.store(pointer, builder.gep(given, [INT(k)]))
+    body = ir.Function(builder.module, BODY, "tapegrad_chunk")
+    body.linkage = "internal"
+    inside = ir.IRBuilder(body.append_basic_block())
+    taken = []
+    for k, value in enumerate(shared):
+        pointer = inside.load(inside.gep(body.args[0], [INT(k)]))
+        if isinstance(kernel.argtypes[k], FixedArray):
+            taken.append(inside.bitcast(pointer, value.type))
+        else:
+            taken.append(inside.load(inside.bitcast(pointer, value.type.as_pointer())))
+    status, fails = _one_call(target, inside, callee, kernel, [*taken, body.args[1]])
+    inside.ret(inside.select(fails, WORD(FAILED), status))
+    return builder.call(run_region(builder.module), [body, given, chunks])
 
 
 def _complex_number(target: Any, builder: Any, python: Any, kind: Any, given: Any) -> Any:
