@@ -45,7 +45,9 @@ from tapegrad.backends.cpu.threads import (
 FAILED = 2**62  # the status of a chunk that raised an error
 _CLAIMED, _OPEN, _ENTERED = 1, 2, 4  # of a slot's state: the last is a number's unit
 _FRONT, _BACK = 1, 2**32  # of what is taken: so many from each end
-_YIELD = 4096  # how often a caller looks whether all have left before it lets others have its core
+# How often a caller looks whether all have left, and a helper for work, before it lets others have
+# its core.
+_LATE, _OFTEN = 4096, 16
 _IN_ORDER = "seq_cst"
 
 _POINTER = BYTE.as_pointer()
@@ -133,9 +135,7 @@ def run_region(b: Any, args: Any) -> None:
     b.atomic_rmw("and", slot.state, WORD(~_OPEN), _IN_ORDER)
     with _while(b, lambda: b.icmp_signed("!=", _load(b, slot.state), WORD(_CLAIMED))) as times:
         _pause(b)
-        often = b.icmp_signed("==", b.and_(times, WORD(_YIELD - 1)), WORD(_YIELD - 1))
-        with b.if_then(often, likely=False):
-            _let_others(b)
+        _let_others(b, times, _LATE)
     theirs = _load(b, slot.status)
     _store(b, WORD(0), slot.state)
     b.ret(_larger(b, own, theirs))
@@ -212,6 +212,7 @@ def _help_function(module: Any) -> Any:
                     b.atomic_rmw("sub", slot.state, WORD(_ENTERED), _IN_ORDER)
                     b.store(WORD(0), idle)
         _pause(b)
+        _let_others(b, b.load(idle), _OFTEN)
     b.atomic_rmw("sub", _word(b, AWAKE), WORD(1), _IN_ORDER)
     b.ret_void()
     return function
@@ -268,8 +269,11 @@ def _pause(b: Any) -> None:
     b.call(cgutils.get_or_insert_function(b.module, kind, name), given)
 
 
-def _let_others(b: Any) -> None:
-    """Let the system give this core to another thread, which may be who is waited for."""
+def _let_others(b: Any, times: Any, every: int) -> None:
+    """Every so many times, let the system give this core to another thread. That may be who is
+    waited for; and it sees that this one could use a core that is idle."""
     name = "sched_yield" if os.name == "posix" else "SwitchToThread"
     kind = ir.FunctionType(INT, [])
-    b.call(cgutils.get_or_insert_function(b.module, kind, name), [])
+    last = WORD(every - 1)
+    with b.if_then(b.icmp_signed("==", b.and_(times, last), last), likely=False):
+        b.call(cgutils.get_or_insert_function(b.module, kind, name), [])
