@@ -353,9 +353,13 @@ def test_helpers_that_never_come(monkeypatch, kernel):
     """They are rung for, and don't hear it."""
     set_num_threads(3)
     assert_each_runs_once(kernel)
-    threads.pool.wake(2)
+    for _ in range(2):
+        while threads.pool.words[threads.AWAKE] or threads.pool.bell.qsize():
+            time.sleep(0.001)
+        threads.pool.wake(2)
     while threads.pool.words[threads.AWAKE] or threads.pool.bell.qsize():
         time.sleep(0.001)
+    assert len(threads.pool.helpers) == 2
     rung = []
 
     class Mute:

@@ -60,6 +60,7 @@ def work(step: Step, least: int = 0) -> int:
 
 # What a byte costs, written or read: in a level 1 cache, in level 2, and beyond.
 CACHES = ((1 << 15, 0.1), (1 << 21, 0.25), (math.inf, 0.75))
+LARGE = CACHES[-2][0]  # bytes that a core's own caches don't hold
 WRITE = 2  # a byte that is written was read before, by the cache
 NARROWEST = 4  # bytes; what is narrower, a truth value, isn't cheaper to write or read
 
@@ -68,6 +69,20 @@ def traffic(itemsize: int, footprint: int) -> float:
     """What reading an element costs, of an array of which so many bytes are in use together."""
     price = next(price for size, price in CACHES if footprint <= size)
     return max(itemsize, NARROWEST) * price
+
+
+def moved(step: Step) -> float:
+    """What a step, with all that is in its loops, costs for arrays that no core's cache holds."""
+    loop: Any = step
+    if getattr(step, "body", None) is not None:
+        rows = loop.step if loop.start is not None else loop.index.extent
+        return rows * sum(map(moved, loop.body))
+    price = 0.0
+    for cell, _, writes in step.accesses():
+        size = math.prod(cell.root.shape) * cell.dtype.itemsize
+        if size > LARGE:
+            price += traffic(cell.dtype.itemsize, size) * (WRITE if writes else 1)
+    return price
 
 
 # ---- code size

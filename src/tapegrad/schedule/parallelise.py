@@ -58,16 +58,17 @@ from tapegrad.ir.relocate import relocated
 from tapegrad.ir.shares import is_one_share, rows_of
 from tapegrad.ir.tape import Literal
 from tapegrad.primitives.elementwise import copy
-from tapegrad.schedule.cost import code_size, work
+from tapegrad.schedule.cost import code_size, moved, work
 
-GRAIN = 1 << 20  # the work that a chunk is worth, in additions: some 0.1 ms
+# The work that a chunk is worth, in additions: some 0.05 ms. A loop that is shared takes 1 us more
+# where another core looks for work, and 10 to 20 where it has to be woken.
+GRAIN = 1 << 19
 MOST = 32  # chunks
 LEAST_SIDE = 64  # rows or columns of a chunk of a product, which reads all of a factor
 LEAST_TERMS = 1024  # that a chunk sums up: what it finds is written, and read again by one core ...
 FOUND = 1 << 21  # bytes: ... from a cache
 BLOCK = 8  # rows or columns: products are computed in blocks of registers
-# Cores that multiply don't wait for memory, so a chunk may be shorter: another core begins 14 us
-# after it is asked to, on a Zen 5.
+# Cores that multiply don't wait for memory, so a chunk may be shorter.
 PRODUCTS_IN_GRAIN = 2
 TOGETHER, LONGEST = 12, 200  # steps that are shared out together, and statements of them
 LINES = 128  # bytes: two cores that write nearer to each other than this wait for each other
@@ -236,7 +237,7 @@ def _grains(step: Step) -> float:
     if isinstance(step, Gemm):
         return work(step) * PRODUCTS_IN_GRAIN / GRAIN
     assert isinstance(step, Loop)
-    return work(step, least=1) / (step.step * GRAIN)
+    return (work(step, least=1) + moved(step)) / (step.step * GRAIN)
 
 
 def _rows(step: Step) -> tuple[int, int]:
@@ -251,7 +252,7 @@ def _rows(step: Step) -> tuple[int, int]:
 def _chunks(loop: Loop) -> tuple[int, int]:
     """The rows of a chunk, and how many chunks there are: a power of two, if it comes out even,
     which 2, 4 and 8 cores can share without one working alone at the end."""
-    grains = work(loop, least=1) // (loop.step * GRAIN)
+    grains = _grains(loop)
     if grains < 2:
         return 0, 0
     wanted = min(MOST, 1 << round(math.log2(grains)))

@@ -26,7 +26,7 @@ HELPERS, GENERATION, PATIENCE, AWAKE, HELP = 0, 1, 2, LINE, LINE + 1
 FIRST_SLOT, SLOTS = 2, 16
 WORDS = (FIRST_SLOT + 4 * SLOTS) * LINE
 
-AWHILE = 3e-4  # seconds for which a helper looks for work
+AWHILE = 1e-3  # seconds for which a helper looks for work
 PROBE = 2000  # looks to find out how long one takes
 
 
