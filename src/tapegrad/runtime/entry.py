@@ -41,7 +41,7 @@ class Scratch(threading.local):
 
     A call takes it out of `spare`, and puts it back when it has returned. So a call in the middle
     of another one in the same thread, which a signal or a finalizer makes, finds none and makes its
-    own, and what an interrupted call has left to a helper is never used again.
+    own.
     """
 
     def __init__(self, sizes: Sequence[tuple[str, int, np.dtype]]) -> None:
