@@ -45,7 +45,7 @@ REST = 20.0  # seconds without work after which the process ends
 TICK = 1.0  # seconds between beats
 NICE = 2  # how far behind its parent's priority
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
-SIDE_BY_SIDE = 12_000  # letters of kernels from which on they are compiled on several cores
+SIDE_BY_SIDE = 1_500  # letters of kernels from which on they are compiled on several cores
 
 
 # ---- compiling
@@ -279,7 +279,7 @@ def prepare() -> None:
     """Load what compiling takes, so that no fork has to."""
     registries.load_few()
     compile_first()
-    kernel_cache.kernels.clear()
+    kernel_cache.kernels.added.clear()
     gc.collect()
     gc.freeze()  # a fork that collected all of this would copy it, and take 70 ms
 
