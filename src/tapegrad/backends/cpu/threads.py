@@ -105,7 +105,8 @@ class Pool:
         help_ = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self.words[HELP])
         if self.words[PATIENCE] == PROBE:
             took = min(_seconds(help_, generation) for _ in range(3))  # some is work, now and then
-            self.words[PATIENCE] = max(PROBE + 1, int(AWHILE * PROBE / took))
+            if self.words[GENERATION] == generation:  # else it didn't look so often
+                self.words[PATIENCE] = max(PROBE + 1, int(AWHILE * PROBE / took))
         while bell.get():
             help_(generation)
 
