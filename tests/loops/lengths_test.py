@@ -325,8 +325,13 @@ def test_kernels_of_no_loop_are_kept_with_their_programs_only(folder, nothing_kn
     assert not kept_kernels(folder)
 
 
+def another_process(monkeypatch) -> None:
+    monkeypatch.setattr(kernel_cache, "kernels", kernel_cache.Memo())
+
+
 def test_what_kernels_share_is_compiled_once_and_kept(folder, nothing_known, monkeypatch):
     compiled = []
+    another_process(monkeypatch)
     code_of = support.shared_code
     monkeypatch.setattr(support, "shared_code", lambda x: compiled.append(x) or code_of(x))
     programs = [
@@ -340,7 +345,11 @@ def test_what_kernels_share_is_compiled_once_and_kept(folder, nothing_known, mon
         compiles(tape, with_templates(one_by_one))
     assert len(compiled) == len({*compiled}) > 2
     del compiled[:]
-    kernel_cache.kernels.clear()  # as in another process
+    kernel_cache.kernels.clear()
+    for tape in programs:
+        compiles(tape)  # without the disk
+    assert not compiled
+    another_process(monkeypatch)
     for tape in programs:
         compiles(tape, with_templates(one_by_one))
     assert not compiled

@@ -45,9 +45,10 @@ class Memo:
             self._held.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all kernels."""
-        self._held.clear()
-        self.added.clear()
+        """Forget all kernels. What they share is no part of a program."""
+        for held in (self._held, self.added):
+            for key in [key for key in held if not is_shared(key)]:
+                del held[key]
 
 
 kernels = Memo()
