@@ -96,6 +96,16 @@ def assert_alike(kernels, parameters, seed=0):
 
 REAL, WHOLE, TRUE = "float64", "int64", "bool"
 BODIES = {
+    "matrices in the middle of arrays": (
+        """
+        for i in range(4):
+            matmul(z[:, i], z[:, 3 - i].T, w)
+            matmul(z[:, i, :], z[:, i].T, v[i])
+            add_matmul(row_part(z[:, 1], 1, 2), z[:, i].T, row_part(w, 0, 2))
+            add_matmul(column_part(z[:, 1], i, 2), row_part(z[:, i].T, 3, 2), w)
+            add_matmul(z[:, :, i], panel(v, (0, 0, i), (0, 1), (4, 3)), w)
+        """
+    ),
     "loops that count down, in steps, over parts": (
         """
         for i in range(3, -1, -1):
@@ -162,6 +172,9 @@ PARAMETERS = {
     "f": ("array", (4,), TRUE),
     "s": ("scalar", (), REAL),
     "given": ("scalar", (), TRUE),
+    "z": ("array", (3, 4, 5), REAL),
+    "w": ("array", (3, 3), REAL),
+    "v": ("array", (4, 3, 3), REAL),
 }
 
 

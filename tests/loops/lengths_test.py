@@ -406,8 +406,9 @@ v = part(c, 100, (50, 3))
 w = part(c, 100, (3, 3))
 t[0, 1] = a[1, 1]
 matmul(u, c.T, d)
-cholesky(v)"""
-    found = of_text(text, names="abcd")
+cholesky(v)
+exchanged(e[:, 1])"""
+    found = of_text(text, names="abcde")
     lines = list(map(ast.unparse, found.module.body[0].body))
     assert lines[:4] == [
         "t = reshaped(a, (None, 3))",
@@ -415,7 +416,10 @@ cholesky(v)"""
         "v = part(c, #1, (50, 3))",
         "w = part(c, 100, (None, 3))",
     ]
-    assert [shape for _, shape, _ in found.types] == [(None, 3), (None, 3), ("#0", 3), ("#0", 3)]
+    assert [shape for _, shape, _ in found.types] == [
+        *[(None, 3), (None, 3), ("#0", 3), ("#0", 3)],
+        (50, 3),
+    ]
 
 
 def test_short_loops_have_no_template():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.ir.plan import Gemm, Panel, Share
+from tapegrad.ir.plan import Affine, Gemm, Panel, Share
 
 
 def emit_product(emitter: Any, step: Gemm) -> None:
@@ -30,15 +30,24 @@ def emit_product(emitter: Any, step: Gemm) -> None:
 
 
 def panel_text(emitter: Any, panel: Panel) -> str:
-    """A matrix in an array: the last two axes of it at an index, or its transpose, or along any
-    axes."""
-    for matrix, turned in ((panel, False), (panel.T, True)):
-        if (first := matrix.first) is not None:
-            return str(emitter.matrix(matrix.cell, first, turned))
+    """A matrix in an array: `x[i, :, j]`, or a part or the transpose of that, or along any axes."""
     at, rows, columns = panel.left
-    start = ", ".join(map(emitter.entry, at))
-    along = rows[-1], columns[-1]
-    return f"panel({emitter.array(panel.cell)}, ({start}), {along}, {panel.shape})"
+    if len(rows) > 1 or len(columns) > 1:
+        start = ", ".join(map(emitter.entry, at))
+        along = rows[-1], columns[-1]
+        return f"panel({emitter.array(panel.cell)}, ({start}), {along}, {panel.shape})"
+    extents = dict(zip((*rows, *columns), panel.shape, strict=True))
+    index = [":" if a in extents else emitter.entry(k) for a, k in enumerate(at)]
+    while index and index[-1] == ":":
+        index.pop()
+    text = (
+        f"{emitter.array(panel.cell)}[{', '.join(index)}]" if index else emitter.array(panel.cell)
+    )
+    shape = panel.cell.shape if panel.cell.alias is not None else panel.cell.left
+    for name, a in zip(("row_part", "column_part"), sorted(extents), strict=True):
+        if (at[a], extents[a]) != (Affine(), shape[a]):
+            text = f"{name}({text}, {emitter.entry(at[a])}, {extents[a]})"
+    return text if rows < columns else f"{text}.T"
 
 
 def _first_of(emitter: Any, share: Share) -> str:

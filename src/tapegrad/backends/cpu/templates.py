@@ -86,7 +86,8 @@ def _heads(tree: ast.FunctionDef) -> dict[str, bool]:
     multiplied: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript):
-            plain.add(id(node.value))
+            if not any(isinstance(x, ast.Slice) for x in ast.walk(node.slice)):
+                plain.add(id(node.value))
         elif _calls(node, VIEWS):
             plain.add(id(node.args[0]))  # type: ignore[attr-defined]
         elif _calls(node, PRODUCTS):

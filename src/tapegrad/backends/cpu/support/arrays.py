@@ -56,33 +56,35 @@ class FixedArrayModel(models.PrimitiveModel):
         super().__init__(manager, kind, element.as_pointer())
 
 
-def _rank(index: Any) -> int:
-    return len(index) if isinstance(index, types.BaseTuple) else 1
-
-
-def _is_index(index: Any) -> bool:
+def _entries(index: Any) -> list[Any]:
+    """The types of an index's entries: numbers, and slices, each of which is all of an axis."""
     entries: Any = index if isinstance(index, types.BaseTuple) else [index]
-    return all(isinstance(e, types.Integer) for e in entries)
+    return [*entries]
 
 
 @infer_global(operator.getitem)
 class FixedArrayGetItem(AbstractTemplate):
     def generic(self, args: Any, kws: Any) -> Any:
         array, index = args
-        if not isinstance(array, FixedArray) or not _is_index(index):
+        known = (types.Integer, types.SliceType)
+        if not isinstance(array, FixedArray):
             return None
-        rank = _rank(index)
-        if rank == len(array.shape):
+        entries = _entries(index)
+        if not all(isinstance(e, known) for e in entries):
+            return None
+        axes = [a for a, e in enumerate(entries) if isinstance(e, types.SliceType)]
+        axes += range(len(entries), len(array.shape))
+        if not axes:
             return signature(array.dtype, array, index)
-        rest = FixedArray(array.dtype, array.shape[rank:], array.strides[rank:])
-        return signature(rest, array, index)
+        shape, strides = (tuple([x[a] for a in axes]) for x in (array.shape, array.strides))
+        return signature(FixedArray(array.dtype, shape, strides), array, index)
 
 
 @infer_global(operator.setitem)
 class FixedArraySetItem(AbstractTemplate):
     def generic(self, args: Any, kws: Any) -> Any:
         array, index, _ = args
-        if isinstance(array, FixedArray) and _rank(index) == len(array.shape):
+        if isinstance(array, FixedArray) and len(_entries(index)) == len(array.shape):
             return signature(types.none, array, index, array.dtype)
         return None
 
@@ -97,6 +99,8 @@ def _address(context: Any, builder: Any, kinds: Any, array: Any, index: Any) -> 
         entries = [(index, index_kind)]
     offset = None
     for (entry, entry_kind), stride in zip(entries, kind.strides, strict=False):
+        if isinstance(entry_kind, types.SliceType):
+            continue
         entry = context.cast(builder, entry, entry_kind, types.int64)
         term = entry if stride == 1 else builder.mul(entry, WORD(stride), flags=("nsw",))
         offset = term if offset is None else builder.add(offset, term, flags=("nsw",))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -62,10 +63,10 @@ class Outline:
             self._name(node.id)
         elif isinstance(node, ast.Subscript) and _name_of(node.value) in self._known:
             name = _name_of(node.value)
-            rank = len(node.slice.elts) if isinstance(node.slice, ast.Tuple) else 1
+            left = kept_axes(node.slice, len(self._known[name][2].shape))
             rest, distance = taken_apart(node.slice, self._known[name][2].strides)
             self._tokens.append(ast.Subscript)
-            self._array(name, distance, rank)
+            self._array(name, distance, left)
             self._node([x for entry in rest for x in entry])
         elif isinstance(node, ast.AST):
             self._tokens.append(type(node))
@@ -97,7 +98,7 @@ class Outline:
         elif name in self._outlive:
             self.changed.append(name)
 
-    def _array(self, name: str, distance: int, rank: int = 0) -> None:
+    def _array(self, name: str, distance: int, left: Sequence[int] | None = None) -> None:
         base, start, kind = self._known[name]
         if base not in self._numbers:
             self._numbers[base] = len(self.arrays)
@@ -105,7 +106,9 @@ class Outline:
         number = self._numbers[base]
         self.views[name] = number, start
         self._distances.append((len(self._tokens), number, start + distance))
-        self._tokens += [None, number, kind.dtype, kind.strides, kind.shape[rank:]]
+        axes = range(len(kind.shape)) if left is None else left
+        extents = tuple([(a, kind.shape[a]) for a in axes])
+        self._tokens += [None, number, kind.dtype, kind.strides, extents]
 
     def _relate(self) -> None:
         """Have distances count from the first that each array is touched at, within the array."""
@@ -130,14 +133,26 @@ def taken_apart(
 ) -> tuple[list[tuple[ast.expr, int]], int]:
     """Where an element is: parts of its index that are computed, each with its stride, and how far
     the constants in the index go."""
-    entries = index.elts if isinstance(index, ast.Tuple) else [index]
     rest, distance = [], 0
-    for entry, stride in zip(entries, strides, strict=False):
+    for entry, stride in zip(_entries(index), strides, strict=False):
+        if isinstance(entry, ast.Slice):
+            continue
         computed, constant = _split(entry)
         distance += constant * stride
         if computed is not None:
             rest.append((computed, stride))
     return rest, distance
+
+
+def kept_axes(index: ast.expr, rank: int) -> list[int]:
+    """The axes that an array has left at an index, of which a slice is all of an axis."""
+    entries = _entries(index)
+    slices = [a for a, entry in enumerate(entries) if isinstance(entry, ast.Slice)]
+    return [*slices, *range(len(entries), rank)]
+
+
+def _entries(index: ast.expr) -> list[ast.expr]:
+    return index.elts if isinstance(index, ast.Tuple) else [index]
 
 
 def _split(entry: ast.expr) -> tuple[ast.expr | None, int]:

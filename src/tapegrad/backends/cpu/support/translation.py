@@ -33,7 +33,14 @@ from tapegrad.backends.cpu.support.arrays import (
     reshaped,
     row_part,
 )
-from tapegrad.backends.cpu.support.outline import SMALL, Outline, procedure, rounds, taken_apart
+from tapegrad.backends.cpu.support.outline import (
+    SMALL,
+    Outline,
+    kept_axes,
+    procedure,
+    rounds,
+    taken_apart,
+)
 from tapegrad.backends.cpu.support.syntax import OPERATORS, leaves_its_loop
 
 TYPING = cpu_target.typing_context
@@ -293,8 +300,9 @@ class Translator:
             at = WORD(start + distance)
             offset = at if offset is None else self.builder.add(offset, at, flags=("nsw",))
         array = self.builder.gep(array, [offset], inbounds=True)
-        rank = len(index.elts) if isinstance(index, ast.Tuple) else 1
-        return array, FixedArray(kind.dtype, kind.shape[rank:], kind.strides[rank:])
+        axes = kept_axes(index, len(kind.shape))
+        shape, strides = (tuple([x[a] for a in axes]) for x in (kind.shape, kind.strides))
+        return array, FixedArray(kind.dtype, shape, strides)
 
     def load(self, place: Any, array: FixedArray) -> tuple[Any, Any]:
         if array.shape:
@@ -396,14 +404,10 @@ class Translator:
 
     def _panel(self, x: ast.expr, start: Any, along: Any, shape: Any) -> tuple[Any, Any]:
         """`panel(array, start, along, shape)`."""
-        array, first, kind = self.array(x)
-        for entry, stride in zip(start.elts, kind.strides, strict=True):
-            far = self.builder.mul(self.whole(entry), WORD(stride), flags=("nsw",))
-            array = self.builder.gep(array, [far], inbounds=True)
-        axes = ast.literal_eval(along)
-        strides = tuple([kind.strides[a] for a in axes])
-        array = self.builder.gep(array, [WORD(first)], inbounds=True)
-        return array, FixedArray(kind.dtype, ast.literal_eval(shape), strides)
+        place, _ = self.address(ast.Subscript(x, start, ast.Load()))
+        kind = self.array(x)[2]
+        strides = tuple([kind.strides[a] for a in ast.literal_eval(along)])
+        return place, FixedArray(kind.dtype, ast.literal_eval(shape), strides)
 
     def function(self, name: ast.Name) -> Any:
         return self.names.get(name.id, getattr(builtins, name.id, None))
