@@ -244,7 +244,7 @@ def planned(tape: Tape) -> Planned:
     from tapegrad.schedule.apart import set_apart
     from tapegrad.schedule.buffers import assign
     from tapegrad.schedule.cut import cut
-    from tapegrad.schedule.fuse import fuse
+    from tapegrad.schedule.fuse import fuse, gather_fills
     from tapegrad.schedule.lengths import lengths
     from tapegrad.schedule.parallelise import parallelise
     from tapegrad.schedule.recompute import recompute
@@ -267,6 +267,7 @@ def planned(tape: Tape) -> Planned:
         apart,  # in nests that are too short for tiles, functions get loops of their own
         shrink,
         parallelise,  # long loops in chunks, each a kernel, for several cores
+        gather_fills,  # small arrays that are filled one after the other are in one loop
         cut,  # kernels that are too long for numba are cut ...
         store_shared,  # ... and between kernels registers are in memory
     )

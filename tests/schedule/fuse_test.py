@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.tapes import tape
 
-from tapegrad.ir.plan import Compute, Loop, Step
+from tapegrad.ir.fold import SUM
+from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read, Step
+from tapegrad.ir.tape import Literal
 from tapegrad.pipeline import lowered
-from tapegrad.schedule.fuse import fuse
+from tapegrad.primitives import elementwise as ew
+from tapegrad.schedule.fuse import FEW, ROWS, fuse, gather_fills
 
 
 def nested(steps: list[Step]) -> list[Any]:
@@ -150,3 +154,45 @@ def test_fusing(name):
     plan = lowered(tape(inputs, body))
     assert nested(plan.steps) == before
     assert nested(fuse(plan).steps) == after
+
+
+def filled(cell: Cell, value: float = 0.0, combine: Any = None) -> Step:
+    """A nest that puts a number everywhere in a cell, or adds it."""
+    indices = [Index(n) for n in cell.shape]
+    at = tuple(map(Affine.of, indices))
+    read = Read(None, (), Literal(np.float64(value)))
+    step: Step = Compute(cell, at, ew.copy, (read,), combine)
+    for index in reversed(indices):
+        step = Loop(index, (step,))
+    return step
+
+
+def real(*shape: int) -> Cell:
+    return Cell(shape, np.dtype(float), "output")
+
+
+def test_fills_of_small_arrays_are_one_loop():
+    a, b, c, d = real(8), real(8), real(8, 3), real(8, 3)
+    steps = filled(a), filled(b, 1.0), filled(c), filled(d, 2.0)
+    (loop,) = gather_fills(Plan("f", (), (a, b, c, d), steps)).steps
+    assert isinstance(loop, Loop)
+    first, second, inner = loop.body
+    assert isinstance(inner, Loop) and len(inner.body) == 2
+    assert [s.cell for s in (first, second, *inner.body)] == [a, b, c, d]
+    assert all(s.at[0] == Affine.of(loop.index) for s in (first, second, *inner.body))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [real(9), real(ROWS + 1), real(8, FEW), None, "added"],
+    ids=["another range", "many rows", "a large array", "the same array", "a sum"],
+)
+def test_fills_that_stay_apart(other):
+    n = other.shape[0] if isinstance(other, Cell) and other.shape[0] > 9 else 8
+    a = real(n)
+    if other == "added":
+        second = filled(real(n), 1.0, SUM)
+    else:
+        second = filled(a if other is None else other, 1.0)
+    steps = filled(a), second
+    assert gather_fills(Plan("f", (), (a,), steps)).steps == steps

@@ -14,6 +14,7 @@ several inner loops under one outer loop.
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -33,6 +34,9 @@ from tapegrad.ir.plan import (
 from tapegrad.schedule.cost import code_size
 from tapegrad.schedule.fronts import same
 
+# Rows and elements: larger arrays are filled one after the other, as memory is fastest. Loops with so
+# many rounds aren't those of a tape, whose kernels are alike for all numbers of rounds.
+ROWS, FEW = 16, 1 << 10
 MAX_WEIGHT = 400  # statements; loops are not grown beyond this: compile time and registers
 
 
@@ -267,3 +271,36 @@ class _Sequence:
             if len(carried) > count:
                 count = len(carried)
                 look_at(other.uses, other.key)
+
+
+def gather_fills(plan: Plan) -> Plan:
+    """The plan with one loop for small arrays that are filled one after the other."""
+    return replace(plan, steps=_gathered(plan.steps))
+
+
+def _gathered(steps: Iterable[Step]) -> tuple[Step, ...]:
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, Loop):
+            step = replace(step, body=_gathered(step.body))
+        last = found[-1] if found else None
+        if isinstance(last, Loop) and isinstance(step, Loop) and _fill_alike(last, step):
+            rest = step.substituted({step.index: Affine.of(last.index)}).body
+            found[-1] = replace(last, body=_gathered((*last.body, *rest)))
+        else:
+            found.append(step)
+    return tuple(found)
+
+
+def _fill_alike(loop: Loop, other: Loop) -> bool:
+    """Whether two loops over the same range do nothing but fill small arrays, each its own."""
+    plain = replace(loop, index=other.index, body=other.body) == other
+    cells = [{cell.root for cell, _, _ in x.accesses()} for x in (loop, other)]
+    return (
+        plain
+        and (loop.index.extent, loop.index.limit) == (other.index.extent, None)
+        and all(is_fill(s) for x in (loop, other) for s in leaves(x))
+        and not cells[0] & cells[1]
+        and loop.index.extent <= ROWS
+        and all(math.prod(cell.shape) <= FEW for cell in cells[0] | cells[1])
+    )
