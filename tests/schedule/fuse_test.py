@@ -13,7 +13,7 @@ from tapegrad.ir.plan import Affine, Cell, Compute, Index, Loop, Plan, Read, Ste
 from tapegrad.ir.tape import Literal
 from tapegrad.pipeline import lowered
 from tapegrad.primitives import elementwise as ew
-from tapegrad.schedule.fuse import FEW, ROWS, fuse, gather_fills
+from tapegrad.schedule.fuse import FEW, fuse, gather_fills
 
 
 def nested(steps: list[Step]) -> list[Any]:
@@ -184,8 +184,8 @@ def test_fills_of_small_arrays_are_one_loop():
 
 @pytest.mark.parametrize(
     "other",
-    [real(9), real(ROWS + 1), real(8, FEW), None, "added"],
-    ids=["another range", "many rows", "a large array", "the same array", "a sum"],
+    [real(9), real(FEW + 1), real(8, FEW + 1), None, "added"],
+    ids=["another range", "many rows", "many columns", "the same array", "a sum"],
 )
 def test_fills_that_stay_apart(other):
     n = other.shape[0] if isinstance(other, Cell) and other.shape[0] > 9 else 8

@@ -14,7 +14,6 @@ several inner loops under one outer loop.
 from __future__ import annotations
 
 import heapq
-import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -34,9 +33,9 @@ from tapegrad.ir.plan import (
 from tapegrad.schedule.cost import code_size
 from tapegrad.schedule.fronts import same
 
-# Rows and elements: larger arrays are filled one after the other, as memory is fastest. Loops with so
-# many rounds aren't those of a tape, whose kernels are alike for all numbers of rounds.
-ROWS, FEW = 16, 1 << 10
+# Entries along each axis: larger arrays are filled one after the other, as memory is fastest. And a
+# loop on the tape, on whose length its kernels don't depend, is longer.
+FEW = 16
 MAX_WEIGHT = 400  # statements; loops are not grown beyond this: compile time and registers
 
 
@@ -301,6 +300,5 @@ def _fill_alike(loop: Loop, other: Loop) -> bool:
         and (loop.index.extent, loop.index.limit) == (other.index.extent, None)
         and all(is_fill(s) for x in (loop, other) for s in leaves(x))
         and not cells[0] & cells[1]
-        and loop.index.extent <= ROWS
-        and all(math.prod(cell.shape) <= FEW for cell in cells[0] | cells[1])
+        and all(max(cell.shape) <= FEW for cell in cells[0] | cells[1])
     )
