@@ -167,6 +167,50 @@ def test_what_follows_on_the_same_rows_is_one_loop(name, short_chunks):
     assert is_parallel(step)
 
 
+def loss(x, y):
+    return np.sum(np.log(1.0 + (x @ y) ** 2))
+
+
+def centred(x, y):
+    """The second product needs a number that all rows add to."""
+    z = x @ y
+    return np.tanh(z - np.sum(z)) @ y.T
+
+
+def weighted(x, y):
+    """And the number that is between is of one that they add to."""
+    z = x @ y
+    total = np.sum(z) / 3.0
+    return np.sum(np.abs(z @ y.T)) * total, total
+
+
+NUMBERS = {"a loss": (loss, 2), "one that rows need": (centred, 1), "two": (weighted, 2)}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_in_between(name, short_chunks, inside, monkeypatch):
+    """Products that follow each other on the same rows are one loop, unless they need a number of
+    all of these."""
+    monkeypatch.setattr("tapegrad.schedule.parallelise.LEAST_SIDE", 1)
+    f, together = NUMBERS[name]
+    args = normal(16, 5), normal(5, 4)
+    if f is loss:
+        df = value_and_grad(f, 0, compile="never")
+        df(*args)
+        (tape,) = df.tapes
+    else:
+        tape = trace(f, *args)[1]
+    assert_agree(tape, args)
+    steps = [step for step in schedule(tape).plan.steps if is_parallel(step)]
+    assert max(sum(isinstance(s, Gemm) for s in walk([step])) for step in steps) == together
+    run = jit(f, compile="always") if f is not loss else value_and_grad(f, compile="always")
+    found = []
+    for count in (1, 2, 5):
+        set_num_threads(count)
+        found.append(str(run(*args)))
+    assert len({*found}) == 1
+
+
 def test_what_reads_the_rows_of_others_is_another_loop(short_chunks):
     _, tape = trace(lambda x, y: (x @ y) @ np.tanh(x @ y), normal(8, 8), normal(8, 8))
     assert len(schedule(tape).plan.steps) > 1

@@ -27,7 +27,7 @@ those.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -88,17 +88,19 @@ def parallelise(plan: Plan) -> Plan:
     steps: list[Step] = []
     position = 0
     while position < len(plan.steps):
-        count, cut = 1, alone[position]
         few = slice(position, position + TOGETHER)
         if any(products[few]):
-            count, cut = _cut_together(plan.steps[few], alone[few], homes)
-        position += count
-        if cut is None:
+            found = _cut_together(plan.steps[few], alone[few], homes)
+        else:
+            found = Together(1, alone[position])
+        position += found.taken
+        if (cut := found.cut) is None:
             steps.append(plan.steps[position - 1])
             continue
+        steps += found.before
         # What the totals start from isn't needed before, unless others have added to it.
         fills = [s for cell in cut.folded for s in _untouched(steps, cell)]
-        steps = [*(s for s in steps if s not in fills), cut.loop, *fills, *cut.totals]
+        steps = [*(s for s in steps if s not in fills), cut.loop, *fills, *cut.totals, *found.after]
     return replace(plan, steps=tuple(steps))
 
 
@@ -111,6 +113,16 @@ class Parts(NamedTuple):
     totals: list[Step]
 
 
+class Together(NamedTuple):
+    """How many steps are shared out together, and how; and those among them that compute a number,
+    which come before and after."""
+
+    taken: int
+    cut: Parts | None
+    before: Sequence[Step] = ()
+    after: Sequence[Step] = ()
+
+
 def _cut_alone(step: Step, homes: Homes) -> Parts | None:
     if isinstance(step, Gemm):
         return _cut_product(step)
@@ -120,36 +132,54 @@ def _cut_alone(step: Step, homes: Homes) -> Parts | None:
     return _cut([step], [size], chunks, homes) if chunks > 1 else None
 
 
-def _cut_together(
-    steps: Sequence[Step], alone: Sequence[Parts | None], homes: Homes
-) -> tuple[int, Parts | None]:
-    """How many steps from the first one on are shared out together, and how. Products are followed
-    by what is computed of the rows that a chunk has just made; and those that are too short alone
-    are long enough together. No step is cut into fewer chunks for that, and none joins that has
-    nothing to do with the others."""
-    best = 1, alone[0]
+def _cut_together(steps: Sequence[Step], alone: Sequence[Parts | None], homes: Homes) -> Together:
+    """What is shared out together from the first step on. Products are followed by what is computed
+    of the rows that a chunk has just made; and those that are too short alone are long enough
+    together. No step is cut into fewer chunks for that, and none joins that has nothing to do with
+    the others. Single numbers that stand in between are computed before or after."""
+    best = Together(1, alone[0])
     seen: set[Cell] = set()
+    group: list[Step] = []
+    before: list[Step] = []
+    after: list[Step] = []
     length, most = 0, 1
     for count, step in enumerate(steps, start=1):
         length += code_size(step)
+        cells = {cell.root for cell, _, _ in step.accesses()}
+        if isinstance(step, Compute) and group:
+            late = _touched(after)
+            if is_fill(step) and not cells & (seen | late):
+                before.append(step)
+            else:
+                after.append(step)
+            continue
         if not isinstance(step, (Loop, Gemm)) or length > LONGEST:
+            break
+        if cells & _written(after) or _written([step]) & _touched(after):
             break
         if (own := alone[count - 1]) is not None:
             most = max(most, own.loop.index.extent)
-        cells = {cell.root for cell, _, _ in step.accesses()}
         if seen and not seen & cells and not any(isinstance(s, Gemm) for s in leaves(step)):
             break
         seen |= cells
-        group = steps[:count]
-        if count == 1 or not any(isinstance(s, Gemm) for s in walk(group)):
+        group.append(step)
+        if len(group) == 1 or not any(isinstance(s, Gemm) for s in walk(group)):
             continue
         shared = _sizes(group)
         if shared is None or shared[1] < max(2, most):
             continue
         if (cut := _cut(group, *shared, homes)) is None:
             break
-        best = count, cut
+        best = Together(count, cut, (*before,), (*after,))
     return best
+
+
+def _touched(steps: Iterable[Step]) -> set[Cell]:
+    return {cell.root for step in steps for cell, _, _ in step.accesses()}
+
+
+def _written(steps: Iterable[Step]) -> set[Cell]:
+    return {cell.root for step in steps for cell, _, writes in step.accesses() if writes}
 
 
 def _untouched(steps: list[Step], cell: Cell) -> list[Step]:
