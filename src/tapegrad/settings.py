@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tapegrad.errors import ArgumentError
 from tapegrad.runtime.cache import Cache, CacheInfo, caches_of, owner_of
 from tapegrad.runtime.derived import BoundDerived, Derived
@@ -51,17 +53,20 @@ def set_num_threads(n: int | None = None) -> None:
 
     Parameters
     ----------
-    n : how many, from 1 up; None is one for each core that the process may use.
+    n : how many, from 1 to 4096; None is one for each core that the process may use.
 
     Raises
     ------
     ArgumentError : `n` isn't such a number.
     """
-    from tapegrad.backends.cpu.threads import available_cores, pool
+    from tapegrad.backends.cpu.threads import MOST, available_cores, pool
 
-    if n is not None and (not isinstance(n, int) or n < 1):
-        raise ArgumentError(f"set_num_threads takes a positive number of threads, not {n!r}")
-    pool.resize(available_cores() if n is None else n)
+    whole = isinstance(n, (int, np.integer)) and not isinstance(n, bool)
+    if n is not None and not (whole and 1 <= n <= MOST):
+        raise ArgumentError(
+            f"set_num_threads takes a positive number of threads, up to {MOST}, not {n!r}"
+        )
+    pool.resize(available_cores() if n is None else int(n))
 
 
 def _caches(f: Any) -> list[Cache]:

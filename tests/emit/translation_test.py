@@ -103,7 +103,7 @@ BODIES = {
             matmul(z[:, i, :], z[:, i].T, v[i])
             add_matmul(row_part(z[:, 1], 1, 2), z[:, i].T, row_part(w, 0, 2))
             add_matmul(column_part(z[:, 1], i, 2), row_part(z[:, i].T, 3, 2), w)
-            add_matmul(z[:, :, i], panel(v, (0, 0, i), (0, 1), (4, 3)), w)
+            add_matmul(z[:, :, i], panel(v, (0, 0, 2), (0, 1), (4, 3)), w)
         """
     ),
     "loops that count down, in steps, over parts": (

@@ -203,9 +203,9 @@ def test_after_a_fork():
 
 
 def test_when_the_interpreter_ends():
-    """No helper can be had then; the caller does it all."""
+    """No helper can be had then; the caller does it all, also where none has been needed before."""
     program = """
-        import atexit
+        import atexit, builtins
         import numpy as np
         from tapegrad import grad, set_num_threads
         from tapegrad.schedule import parallelise
@@ -215,9 +215,30 @@ def test_when_the_interpreter_ends():
         df, x = grad(lambda x: np.sum(np.sin(x)), compile="always"), np.ones(1000)
         df(x)
         atexit.register(lambda: print(np.allclose(df(x), np.cos(x))))
+
+        class Last:
+            def __del__(self, df=df, x=x):
+                df(x)
+                df(x)
+                print(df(x).tolist() == [df(x)[0]] * 1000)
+
+        if len(__import__("sys").argv) > 1:
+            set_num_threads(2)
+            builtins.last = Last()
     """
     run = [sys.executable, "-c", textwrap.dedent(program)]
-    assert subprocess.run(run, capture_output=True, text=True, timeout=120).stdout == "True\n"
+    for further, lines in (([], 1), (["last"], 2)):
+        env = {**os.environ, "TAPEGRAD_DEBUG": ""}  # which imports what can't be had any more
+        done = subprocess.run(
+            [*run, *further], capture_output=True, text=True, timeout=120, env=env
+        )
+        assert done.stdout == "True\n" * lines, done.stderr
+
+
+def wait_for_rest(awake=0):
+    """Until no more helpers than that look for work."""
+    while threads.pool.words[threads.AWAKE] > awake or threads.pool.crew.bell.qsize():
+        time.sleep(0.001)
 
 
 def counting(text="return chunk % 7"):
@@ -308,8 +329,86 @@ def test_sizes_that_change_while_others_work(kernel):
         caller.join()
     assert len(found) == 3
     set_num_threads(2)
-    while threads.pool.words[threads.AWAKE] > 1:  # those of other sizes go
+    wait_for_rest(1)  # those of other sizes go
+
+
+def system_threads():
+    """How many threads this process has."""
+    return len(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="no /proc on this system")
+def test_crews_that_are_not_wanted_end(kernel):
+    """Also where several threads change the size at once."""
+    set_num_threads(1)
+    before, stop = system_threads(), threading.Event()
+
+    def work():
+        while not stop.is_set():
+            assert_each_runs_once(kernel)
+
+    def resize(seed):
+        for k in range(200):
+            set_num_threads(1 + (k + seed) % 4)
+
+    callers = [threading.Thread(target=work) for _ in range(2)]
+    callers += [threading.Thread(target=resize, args=(k,)) for k in range(2)]
+    for caller in callers:
+        caller.start()
+    for caller in callers[2:]:
+        caller.join()
+    stop.set()
+    for caller in callers[:2]:
+        caller.join()
+    set_num_threads(1)
+    until = time.monotonic() + 20
+    while system_threads() > before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert system_threads() <= before
+    set_num_threads(2)
+    test_helpers_take_part(kernel)
+
+
+def test_how_long_helpers_look_is_measured_or_left(monkeypatch, kernel):
+    """A crew that ends while it measures would find that looking takes no time."""
+    set_num_threads(2)
+    assert_each_runs_once(kernel)
+    wait_for_rest()
+    monkeypatch.setattr(threads.pool, "patience", 0)
+    seconds = threads._seconds
+
+    def resized(*args):
+        set_num_threads(3)
+        return seconds(*args)
+
+    monkeypatch.setattr(threads, "_seconds", resized)
+    set_num_threads(2)
+    crew = threads.pool.crew
+    threads.pool.wake(1)
+    while threads.pool.crew is crew:
         time.sleep(0.001)
+    wait_for_rest()
+    assert threads.pool.patience == 0
+    monkeypatch.setattr(threads, "_seconds", seconds)
+    set_num_threads(2)
+    threads.pool.wake(1)
+    wait_for_rest()
+    assert threads.PROBE <= threads.pool.patience <= threads.AWHILE / threads.LEAST_LOOK
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="no masks on this system")
+def test_signals_are_left_to_who_waits_for_them():
+    program = """
+    import signal, os
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    df = value_and_grad(lambda x: np.sum(np.sin(x) * np.exp(x)), compile="always")
+    for _ in range(100):
+        df(np.ones(100_000))
+    assert threads.pool.crew.started
+    os.kill(os.getpid(), signal.SIGUSR1)
+    print(signal.sigwait([signal.SIGUSR1]) == signal.SIGUSR1)
+    """
+    run_program(textwrap.dedent(program), "True")
 
 
 def test_arguments_that_do_not_fit(kernel):
@@ -331,22 +430,22 @@ def test_a_chunk_that_fails():
 
 def test_helpers_that_cant_start(monkeypatch, kernel):
     """Whoever can't be had isn't waited for, and no chunk is left to them."""
-    start, started = threading.Thread.start, []
+    start, started = threads.start_new_thread, []
 
-    def failing(thread):
+    def failing(*args):
         if len(started) == allowed:
             raise RuntimeError("can't start new thread")
-        started.append(thread)
-        start(thread)
+        started.append(args)
+        return start(*args)
 
     assert_each_runs_once(kernel)
-    monkeypatch.setattr(threading.Thread, "start", failing)
+    monkeypatch.setattr(threads, "start_new_thread", failing)
     for allowed in (0, 1, 2):
         set_num_threads(4)
         started.clear()
         for _ in range(20):
             assert_each_runs_once(kernel)
-        assert len(threads.pool.helpers) == allowed
+        assert threads.pool.crew.started == allowed
 
 
 def test_helpers_that_never_come(monkeypatch, kernel):
@@ -354,23 +453,21 @@ def test_helpers_that_never_come(monkeypatch, kernel):
     set_num_threads(3)
     assert_each_runs_once(kernel)
     for _ in range(2):
-        while threads.pool.words[threads.AWAKE] or threads.pool.bell.qsize():
-            time.sleep(0.001)
+        wait_for_rest()
         threads.pool.wake(2)
-    while threads.pool.words[threads.AWAKE] or threads.pool.bell.qsize():
-        time.sleep(0.001)
-    assert len(threads.pool.helpers) == 2
+    wait_for_rest()
+    assert threads.pool.crew.started == 2
     rung = []
 
     class Mute:
         qsize = rung.__len__
         put = rung.append
 
-    monkeypatch.setattr(threads.pool, "bell", Mute())
-    for _ in range(3):
-        assert_each_runs_once(kernel)
+    with monkeypatch.context() as patch:
+        patch.setattr(threads.pool.crew, "bell", Mute())
+        for _ in range(3):
+            assert_each_runs_once(kernel)
     assert rung == [True, True]  # once each
-    monkeypatch.undo()
 
 
 # A worker would know nothing of GRAIN.
@@ -531,13 +628,18 @@ def test_scratch_memory_is_dropped_after_an_exception(monkeypatch):
 
 def test_the_setting(monkeypatch):
     set_num_threads(3)
-    assert threads.pool.size == 3
+    assert threads.pool.crew.size == 3
     monkeypatch.setenv("TAPEGRAD_NUM_THREADS", "2")
     set_num_threads()
-    assert threads.pool.size == 2
-    monkeypatch.setenv("TAPEGRAD_NUM_THREADS", "many")
-    assert threads.available_cores() >= 1
-    for bad in (0, -1, 2.5, "2"):
+    assert threads.pool.crew.size == 2
+    for odd in ("many", "\u00b2", "0", "-3", ""):
+        monkeypatch.setenv("TAPEGRAD_NUM_THREADS", odd)
+        assert threads.available_cores() >= 1
+    monkeypatch.setenv("TAPEGRAD_NUM_THREADS", "9" * 26)
+    assert threads.available_cores() == threads.MOST
+    set_num_threads(np.int64(2))
+    assert threads.pool.crew.size == 2
+    for bad in (0, -1, 2.5, "2", True, 2**70):
         with pytest.raises(ArgumentError, match="positive number of threads"):
             set_num_threads(bad)
     assert jit(lambda x: x * 2)(3.0) == 6.0

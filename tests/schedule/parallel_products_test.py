@@ -223,6 +223,19 @@ def test_none_is_cut_into_fewer_chunks_for_that(short_chunks, monkeypatch):
     assert chunks[0] < chunks[1]
 
 
+def test_an_axis_without_entries(inside):
+    """Among others that are long enough to be shared."""
+
+    def attention(q, k, v):
+        return np.sum(np.exp(q @ np.swapaxes(k, -1, -2) / 100.0) @ v)
+
+    args = normal(5, 100, 17), normal(5, 70, 17), normal(5, 70, 0)
+    value, slopes = value_and_grad(attention, (0, 1, 2), compile="always")(*args)
+    assert value == 0.0
+    for found, x in zip(slopes, args, strict=True):
+        np.testing.assert_array_equal(found, np.zeros_like(x))
+
+
 def test_short_ones_and_fronts_stay_whole():
     _, tape = trace(lambda x, y: x @ y, normal(64, 64), normal(64, 64))
     assert not any(map(is_parallel, schedule(tape).plan.steps))

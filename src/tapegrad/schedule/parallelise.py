@@ -419,7 +419,7 @@ def _apart(chunks: int, cell: Cell, whole: bool) -> tuple[int, ...]:
     if not cell.left or whole:
         return (chunks, *cell.left)
     first, *others = cell.left
-    gap = math.ceil(LINES / (math.prod(others) * cell.dtype.itemsize))
+    gap = math.ceil(LINES / (max(1, math.prod(others)) * cell.dtype.itemsize))
     return (chunks, first + gap, *others)
 
 

@@ -10,110 +10,159 @@ nothing half done.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import itertools
+import mmap
 import os
-import threading
+import signal
 import time
+from _thread import stack_size, start_new_thread
+from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 # The memory that all threads see, in words, and lines of so many: how many helpers there may be;
-# which generation of them; how often one looks for work before it sleeps; how many look or work;
-# where the machine code is that does so; then the slots for loops, of four lines each.
+# which crew they are; how many of them look for work or do some; where the machine code is by which
+# they do; then the slots for loops, of four lines each.
 LINE = 16
-HELPERS, GENERATION, PATIENCE, AWAKE, HELP = 0, 1, 2, LINE, LINE + 1
+HELPERS, CREW, AWAKE, HELP = 0, 1, LINE, LINE + 1
 FIRST_SLOT, SLOTS = 2, 16
 WORDS = (FIRST_SLOT + 4 * SLOTS) * LINE
 
+MOST = 4096  # threads
 AWHILE = 1e-3  # seconds for which a helper looks for work
 PROBE = 2000  # looks to find out how long one takes
+LEAST_LOOK = 5e-9  # seconds
+REST = 60.0  # seconds after which a helper that sleeps sees whether it is still wanted
+STACK = 1 << 20  # bytes
+_WIPE_ON_FORK = 18  # of Linux's mman.h
+_FAULTS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"}
 
 
 def available_cores() -> int:
     """The cores that this process may use, or as many as TAPEGRAD_NUM_THREADS says."""
     given = os.environ.get("TAPEGRAD_NUM_THREADS", "")
-    if given.isdigit() and int(given) > 0:
-        return int(given)
+    if given.isascii() and given.isdigit() and int(given[:9]) > 0:
+        return min(int(given[:9]), MOST)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+class Crew:
+    """The helpers of a pool of some size. Another size is another crew, and this one ends."""
+
+    numbers = itertools.count(1)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.number = next(self.numbers)
+        self.bell: SimpleQueue[bool] = SimpleQueue()  # what it brings is whether they are wanted
+        self.places = deque(range(size - 1))  # of those that haven't started
+
+    @property
+    def started(self) -> int:
+        return self.size - 1 - len(self.places)
+
+    def start(self, wanted: int, run: Callable[[Crew], None]) -> None:
+        """Have so many helpers, as far as they can be had. Nobody waits for one to run: at the end
+        of the interpreter none does any more."""
+        while self.started < wanted:
+            try:
+                place = self.places.pop()
+            except IndexError:  # somebody else starts the last
+                return
+            has_started = False
+            before = stack_size()
+            try:
+                if 0 < before < STACK:  # enough for others, and too little for products
+                    stack_size(STACK)
+                start_new_thread(run, (self,))
+                has_started = True
+            except RuntimeError:  # no thread can be had, or the interpreter is about to end
+                return
+            finally:
+                if 0 < before < STACK:
+                    stack_size(before)
+                if not has_started:
+                    self.places.append(place)
+
+    def end(self) -> None:
+        self.bell.put(False)  # which whoever hears it passes on
 
 
 class Pool:
     """The calling threads' helpers, which start when they are first needed."""
 
     def __init__(self) -> None:
-        memory = (ctypes.c_int64 * (WORDS + LINE))()
+        private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if os.name == "posix" else {}
+        memory = mmap.mmap(-1, 8 * WORDS, **private)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # helpers may look at it to the last
-        skipped = -ctypes.addressof(memory) % (8 * LINE) // 8
-        self.address = ctypes.addressof(memory) + 8 * skipped
-        self.words = memoryview(memory).cast("B").cast("q")[skipped : skipped + WORDS]
-        self.words[PATIENCE] = PROBE
-        self.size = available_cores()
-        self._renew()
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # not Linux, or an old one
+            memory.madvise(_WIPE_ON_FORK)  # for what a child does about it may be cut short
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self.words = memoryview(memory).cast("q")
+        self.patience = 0  # how often a helper looks for work before it sleeps
+        self.crew = Crew(available_cores())
+        self._announce(self.crew)
 
-    def _renew(self) -> None:
-        """Have other helpers from now on: those who are there end when they see that."""
-        self.bell: SimpleQueue[bool] = SimpleQueue()
-        self.helpers: list[threading.Thread] = []
-        self.starting = threading.RLock()  # a signal's handler may call while its thread starts one
-        self.words[GENERATION] += 1
-        self.words[HELPERS] = self.size - 1
+    def _announce(self, crew: Crew) -> None:
+        self.words[CREW], self.words[HELPERS] = crew.number, crew.size - 1
 
     def resize(self, size: int) -> None:
         """Work with `size` threads from now on, the calling one among them."""
-        with self.starting:
-            old, count = self.bell, len(self.helpers)
-            self.size = size
-            self._renew()
-        for _ in range(count):
-            old.put(False)
+        new = Crew(size)
+        old, self.crew = self.crew, new
+        self._announce(new)
+        old.end()
 
     def forget(self) -> None:
         """After a fork, in the child: its parent's threads aren't here, nor what they worked on."""
-        for k in (AWAKE, *range(FIRST_SLOT * LINE, WORDS)):
-            self.words[k] = 0
-        self._renew()
+        ctypes.memset(self.address, 0, 8 * WORDS)
+        self.crew = Crew(self.crew.size)
+        self._announce(self.crew)
 
     def wake(self, most: int) -> None:
         """See to it that up to `most` helpers look for work, as far as they can be had."""
-        wanted = min(self.size - 1, most)
-        missing = wanted - self.words[AWAKE] - self.bell.qsize()
-        if missing > 0 and self.words[HELP]:
-            if wanted > len(self.helpers):
-                self._start(wanted)
-            for _ in range(min(missing, len(self.helpers))):
-                self.bell.put(True)
+        crew, words = self.crew, self.words
+        wanted = min(crew.size - 1, most)
+        missing = wanted - words[AWAKE] - crew.bell.qsize()
+        if missing > 0 and words[HELP]:
+            self._announce(crew)  # should an interrupt have cut that short
+            crew.start(wanted, self._help)
+            for _ in range(min(missing, crew.started)):
+                crew.bell.put(True)
 
-    def _start(self, wanted: int) -> None:
-        with self.starting:
-            generation = self.words[GENERATION]
-            while len(self.helpers) < wanted:
-                thread = threading.Thread(
-                    target=self._help, args=(self.bell, generation), name="tapegrad"
-                )
-                thread.daemon = True
-                try:
-                    thread.start()
-                except RuntimeError:  # no thread can be had, or the interpreter is about to end
-                    return
-                self.helpers.append(thread)
-
-    def _help(self, bell: SimpleQueue[bool], generation: int) -> None:
+    def _help(self, crew: Crew) -> None:
         """What a helper does all its life."""
-        help_ = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self.words[HELP])
-        if self.words[PATIENCE] == PROBE:
-            took = min(_seconds(help_, generation) for _ in range(3))  # some is work, now and then
-            if self.words[GENERATION] == generation:  # else it didn't look so often
-                self.words[PATIENCE] = max(PROBE + 1, int(AWHILE * PROBE / took))
-        while bell.get():
-            help_(generation)
+        _leave_signals_to_others()
+        help_ = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(self.words[HELP])
+        if not self.patience:  # the least of three: sometimes there is work in between
+            looking = min(_seconds(help_, crew.number, PROBE) for _ in range(3)) / PROBE
+            if crew is self.crew:  # else it didn't look so often
+                self.patience = max(PROBE, int(AWHILE / max(looking, LEAST_LOOK)))
+        while crew is self.crew:
+            try:
+                if not crew.bell.get(timeout=REST):
+                    break
+            except Empty:
+                continue
+            help_(crew.number, self.patience or PROBE)
+        crew.end()
 
 
-def _seconds(run: Callable[[int], None], generation: int) -> float:
+def _leave_signals_to_others() -> None:
+    """Those of the process, for which one of its own threads may be waiting."""
+    if hasattr(signal, "pthread_sigmask"):
+        faults = {getattr(signal, name) for name in _FAULTS}
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - faults)
+
+
+def _seconds(run: Callable[..., None], *args: int) -> float:
     start = time.perf_counter()
-    run(generation)
+    run(*args)
     return time.perf_counter() - start
 
 

@@ -33,12 +33,11 @@ from tapegrad.backends.cpu.support.arrays import BYTE, INT, WORD
 from tapegrad.backends.cpu.support.shared import shared_function
 from tapegrad.backends.cpu.threads import (
     AWAKE,
+    CREW,
     FIRST_SLOT,
-    GENERATION,
     HELP,
     HELPERS,
     LINE,
-    PATIENCE,
     SLOTS,
 )
 
@@ -175,13 +174,13 @@ def _work_function(module: Any) -> Any:
 
 
 def _help_function(module: Any) -> Any:
-    """What a helper does until there was nothing to do for a while, or it isn't wanted any more:
-    there is another generation of helpers than its own.
+    """What a helper does until it has looked for work so often in vain, or isn't wanted any more:
+    there is another crew than its own.
 
-    void help(long generation)
+    void help(long crew, long patience)
     """
-    function = _internal(module, ir.FunctionType(ir.VoidType(), [WORD]), "help")
-    (generation,) = function.args
+    function = _internal(module, ir.FunctionType(ir.VoidType(), [WORD, WORD]), "help")
+    crew, patience = function.args
     b = ir.IRBuilder(function.append_basic_block())
     work = _work_function(module)
     idle = b.alloca(WORD)
@@ -189,8 +188,7 @@ def _help_function(module: Any) -> Any:
     b.atomic_rmw("add", _word(b, AWAKE), WORD(1), _IN_ORDER)
 
     def wanted() -> Any:
-        same = b.icmp_signed("==", _load(b, _word(b, GENERATION)), generation)
-        patience = _load(b, _word(b, PATIENCE))
+        same = b.icmp_signed("==", _load(b, _word(b, CREW)), crew)
         return b.and_(same, b.icmp_signed("<", b.load(idle), patience))
 
     with _while(b, wanted):
