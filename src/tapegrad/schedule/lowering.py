@@ -162,10 +162,10 @@ class Lowering:
     def _copy_early(self) -> None:
         """Have a number leave where it is computed, not in a kernel of its own after the last."""
         last = self.steps.pop()
-        read = {cell for cell, _, writes in last.accesses() if not writes}
+        read = {cell.root for cell, _, writes in last.accesses() if not writes}
         at = len(self.steps)
         while at and not any(
-            writes and cell in read for cell, _, writes in self.steps[at - 1].accesses()
+            writes and cell.root in read for cell, _, writes in self.steps[at - 1].accesses()
         ):
             at -= 1
         self.steps.insert(at, last)

@@ -34,7 +34,7 @@ WORDS = (FIRST_SLOT + 4 * SLOTS) * LINE
 MOST = 4096  # threads
 AWHILE = 1e-3  # seconds for which a helper looks for work
 PROBE = 2000  # looks to find out how long one takes
-LEAST_LOOK = 5e-9  # seconds
+LEAST_LOOK = 2e-8  # seconds
 REST = 60.0  # seconds after which a helper that sleeps sees whether it is still wanted
 STACK = 1 << 20  # bytes
 _WIPE_ON_FORK = 18  # of Linux's mman.h
@@ -141,7 +141,7 @@ class Pool:
         help_ = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)(self.words[HELP])
         if not self.patience:  # the least of three: sometimes there is work in between
             looking = min(_seconds(help_, crew.number, PROBE) for _ in range(3)) / PROBE
-            if crew is self.crew:  # else it didn't look so often
+            if self.words[CREW] == crew.number:  # else it didn't look so often
                 self.patience = max(PROBE, int(AWHILE / max(looking, LEAST_LOOK)))
         while crew is self.crew:
             try:
