@@ -5,6 +5,7 @@
     einsum(broadcast_to(x), y)        -->  of x and a sum of y, or broadcast later; n times, where
                                            both repeat themselves along a contracted axis of n
     sum(einsum(x, y))                 -->  einsum(sum(x), y): the sum of W @ x takes no product
+    sum(c * einsum(x, y) + z)         -->  c * sum(einsum(x, y)) + sum(z): nor does sum(W @ x + b)
     sum(x[:, None, :] * y, axis=-1)   -->  einsum(x, y)
     einsum(u[:, None] * v, y)         -->  u * einsum(v, y): an outer product isn't formed
 
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.ir.tape import Operand
+from tapegrad.ir.tape import Call, Operand
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.contractions import LETTERS, Einsum, contract
@@ -30,6 +31,7 @@ from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims, Squeeze, Transpose
 
 DEEP = 8  # sums of fewer products stay loops: they fuse with what is computed of them
+MANY = 16  # addends in which products are looked for
 
 
 class _Maker(Writer):
@@ -87,19 +89,19 @@ def transposed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
 
 
 def summed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
-    """sum(einsum(x, y)), and sum(x * y) of axes that neither has all of"""
+    """sum(einsum(x, y)), also among addends, and sum(x * y) of axes that neither has all of"""
     (x,) = xs
     if x.dtype.kind not in "fc" or p.aval(x.aval).dtype != x.dtype or 0 in x.shape:
         return None
     if call := s.made_by(x, Einsum):
+        if not _goes_away(s, x, p.axes):
+            return None
         terms = call.primitive.terms
         out = "".join(k for a, k in enumerate(terms.out) if a not in p.axes)
-        free = all((k in terms.x) != (k in terms.y) for k in terms.out if k not in out)
-        cheap = sum(math.prod(y.shape) for y in call.operands) <= math.prod(x.shape)
-        if not (s.alone(x) or (free and cheap)):
-            return None
         x_term, y_term = map(Term, call.operands, terms[:2])
         return _contracted(s, x_term, y_term, out, shape)
+    if calls := _sums_of_products(s, x, p.axes):
+        return _sum_by_sum(s, p, x, x.shape, calls)
     letters = LETTERS[: len(x.shape)]
     factors = _outer(s, Term(x, letters)) if s.alone(x) else None
     if factors is None:
@@ -122,6 +124,68 @@ def _times(size: Mapping[str, int], terms: Sequence[Term], out: str) -> int:
     return math.prod(n for k, n in size.items() if k not in kept)
 
 
+def _goes_away(s: Any, x: Operand, axes: Sequence[int]) -> bool:
+    """Whether a contraction needn't be formed, or is cheap to sum up by its operands, too."""
+    call = s.made_by(x, Einsum)
+    terms = call.primitive.terms
+    free = all((terms.out[a] in terms.x) != (terms.out[a] in terms.y) for a in axes)
+    cheap = sum(math.prod(y.shape) for y in call.operands) <= math.prod(x.shape)
+    return s.alone(x) or (free and cheap)
+
+
+def _sums_of_products(s: Any, x: Operand, axes: Sequence[int]) -> dict[Operand, Call]:
+    """The calls that add up `x`, which nobody else reads, if a product is among their operands
+    that needn't be formed; empty if there is none, or if there are many addends."""
+    calls: dict[Operand, Call] = {}
+    gains, left = False, [x]
+    while left and len(calls) < MANY:
+        y = left.pop()
+        if call := _linear(s, y):
+            calls[y] = call
+            left += [z for z in call.operands if z.shape == x.shape and z not in calls]
+        elif call := s.made_by(y, Einsum):
+            terms = call.primitive.terms
+            free = any((terms.out[a] in terms.x) != (terms.out[a] in terms.y) for a in axes)
+            gains = gains or (free and _goes_away(s, y, axes))
+    return calls if gains and not left else {}
+
+
+def _linear(s: Any, x: Operand) -> Call | None:
+    """The call that made `x`, if its sums are those of its operands: a sum, a difference, a
+    multiple. Only if nobody else reads it."""
+    if not s.alone(x):
+        return None
+    for kind in (ew.add, ew.sub, ew.neg):
+        if call := s.made_by(x, kind):
+            return call if all(y.dtype == x.dtype for y in call.operands) else None
+    for kind, places in ((ew.mul, (0, 1)), (ew.div, (1,))):
+        if (call := s.made_by(x, kind)) and any(call.operands[k].shape == () for k in places):
+            return call if all(y.dtype == x.dtype for y in call.operands) else None
+    return None
+
+
+def _sum_by_sum(
+    s: Any, p: Any, x: Operand, shape: Sequence[int], calls: Mapping[Operand, Call]
+) -> Operand:
+    """The sum of `x`, broadcast to a shape, which these calls add up."""
+    if call := calls.get(x):
+        scales = call.primitive in (ew.mul, ew.div)
+        of = [
+            y if scales and y.shape == () else _sum_by_sum(s, p, y, shape, calls)
+            for y in call.operands
+        ]
+        return s.make(call.primitive, *of)
+    letters = LETTERS[: len(shape)]
+    size = dict(zip(letters, shape, strict=True))
+    out = "".join(k for a, k in enumerate(letters) if a not in p.axes)
+    full = x if x.shape == tuple(shape) else s.make(BroadcastTo(tuple(shape)), x)
+    bare = _bare(s, Term(full, letters))
+    axes = tuple(a for a, k in enumerate(bare.letters) if k not in out)
+    total: Any = _Maker(s).node(s.make(Sum(axes), bare.x) if axes else bare.x)
+    kept = [k for k in bare.letters if k in out]
+    return _repeated(total, kept, out, [size[k] for k in out], _times(size, [bare], out))
+
+
 def _contracted(
     s: Any, x: Term, y: Term, out: str, shape: Sequence[int], times: int = 1
 ) -> Operand:
@@ -136,12 +200,17 @@ def _contracted(
     (left, lx), (right, ly) = terms
     kept = [k for k in out if k in lx or k in ly]
     result = contract(left, right, lx, ly, kept) if lx or ly else ew.mul(left, right)
+    return _repeated(result, kept, out, shape, times)
+
+
+def _repeated(x: Any, kept: Sequence[str], out: str, shape: Sequence[int], times: int) -> Operand:
+    """So many times what has these axes of a result, repeated along its others."""
     if times > 1:
-        result = ew.mul(result, np.array(times).astype(x.x.dtype)[()])  # as integers wrap
+        x = ew.mul(x, np.array(times).astype(x.dtype)[()])  # as integers wrap
     missing = tuple(a for a, k in enumerate(out) if k not in kept)
     if missing:
-        result = BroadcastTo(tuple(shape))(ExpandDims(missing)(result) if kept else result)
-    found: Operand = result.operand
+        x = BroadcastTo(tuple(shape))(ExpandDims(missing)(x) if kept else x)
+    found: Operand = x.operand
     return found
 
 
