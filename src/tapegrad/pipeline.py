@@ -242,6 +242,7 @@ def planned(tape: Tape) -> Planned:
     What does it is imported here: a process whose code is on disk needs none of it.
     """
     from tapegrad.schedule.apart import set_apart
+    from tapegrad.schedule.arrange import arrange
     from tapegrad.schedule.buffers import assign
     from tapegrad.schedule.cut import cut
     from tapegrad.schedule.fuse import fuse, gather_fills
@@ -267,6 +268,7 @@ def planned(tape: Tape) -> Planned:
         apart,  # in nests that are too short for tiles, functions get loops of their own
         shrink,
         parallelise,  # long loops in chunks, each a kernel, for several cores
+        arrange,  # what one core does waits, and short kernels become one
         gather_fills,  # small arrays that are filled one after the other are in one loop
         cut,  # kernels that are too long for numba are cut ...
         store_shared,  # ... and between kernels registers are in memory

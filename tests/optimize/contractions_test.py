@@ -168,8 +168,7 @@ REWRITES = {
     # ---- sums of products and others
     "sum(2.5 * (x @ y) + z)": (
         "f8[3,4] f8[4,5] f8[3,5]",
-        product(MATMUL, "f8[3,5]")
-        + "%5 = mul(2.5, %4) : f8[3,5]\n%6 = add(%5, %3) : f8[3,5]\n"
+        product(MATMUL, "f8[3,5]") + "%5 = mul(2.5, %4) : f8[3,5]\n%6 = add(%5, %3) : f8[3,5]\n"
         "%7 = sum(%6, axes=(0, 1)) : f8[]\nout %7",
         "%4 = sum(%1, axes=(0,)) : f8[4]\n%5 = sum(%2, axes=(1,)) : f8[4]\n"
         "%6 = einsum(%4, %5, subscripts='i,i->') : f8[]\n%7 = mul(2.5, %6) : f8[]\n"

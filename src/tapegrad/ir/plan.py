@@ -70,6 +70,13 @@ class Step:
         raise NotImplementedError
 
 
+def renamed(index: Index, mapping: Mapping[Index, Affine]) -> Index:
+    """The index that stands for this one, which is said without a factor or an offset."""
+    named = mapping[index].index if index in mapping else index
+    assert named is not None
+    return named
+
+
 def _read_accesses(read: Read) -> Iterator[tuple[Cell, At | None, bool]]:
     if read.cell is not None:
         yield read.cell, read.at, False
@@ -180,7 +187,8 @@ class Gemm(Step):
 
     def substituted(self, mapping: Mapping[Index, Affine]) -> Gemm:
         out, x, y = (panel.substituted(mapping) for panel, _ in self.matrices)
-        return replace(self, out=out, x=x, y=y)
+        share = self.share and replace(self.share, chunk=renamed(self.share.chunk, mapping))
+        return replace(self, out=out, x=x, y=y, share=share)
 
 
 @dataclass(frozen=True)
@@ -309,7 +317,10 @@ class Loop(Step):
             yield from step.indices()
 
     def substituted(self, mapping: Mapping[Index, Affine]) -> Loop:
-        return replace(self, body=tuple([s.substituted(mapping) for s in self.body]))
+        start = self.start and renamed(self.start, mapping)
+        chunk = self.chunk and (renamed(self.chunk[0], mapping), self.chunk[1])
+        body = tuple([s.substituted(mapping) for s in self.body])
+        return replace(self, body=body, start=start, chunk=chunk)
 
 
 @dataclass(frozen=True)

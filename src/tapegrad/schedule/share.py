@@ -1,27 +1,110 @@
 """Sharing: what crosses a call of NumPy is kept in memory.
 
 A kernel's registers end with it. Temporaries that two kernels use, or a kernel and a call of NumPy
-between them, are stored whole.
+between them, are stored whole. A number that a loop folds into stays in a register until it is
+done, for LLVM vectorises no sum in memory:
+
+    for i: t += x[i]                        for i: t += x[i]
+    ---------------- another kernel   -->   kept[()] = t
+    y[()] = t * t                           ----------------
+                                            y[()] = kept[()] * kept[()]
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from tapegrad.ir.plan import Cell, Plan, PythonCall, segments
-from tapegrad.ir.relocate import with_cells
+from tapegrad.ir.plan import (
+    At,
+    Cell,
+    CheckGuard,
+    Compute,
+    Cut,
+    Plan,
+    PythonCall,
+    Read,
+    Step,
+    is_parallel,
+    walk,
+)
+from tapegrad.ir.relocate import kept_at, with_cells
+from tapegrad.primitives.elementwise import copy
+
+
+@dataclass
+class _Life:
+    """Where a cell's memory is used: in which kernels, in which of them it is written, and by which
+    step last. Whether it is taken as it lies, whether a loop folds into it, and whether it is a
+    register that one core writes."""
+
+    kernels: set[int] = field(default_factory=set)
+    writers: set[int] = field(default_factory=set)
+    last: int = 0
+    whole: bool = False
+    folds: bool = False
+    register: bool = True
+
+    @property
+    def crosses(self) -> bool:
+        return len(self.kernels) > 1
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether it stays a register, of which a copy crosses."""
+        return self.crosses and self.folds and self.register and len(self.writers) == 1
 
 
 def store_shared(plan: Plan) -> Plan:
-    """Mark the cells that several kernels, or a call of NumPy, use: they must be in memory."""
-    seen: dict[Cell, int] = {}
-    shared: dict[Cell, Cell] = {}
-    for number, segment in enumerate(segments(plan.steps)):
-        steps = [segment] if isinstance(segment, PythonCall) else segment
-        for step in steps:
-            for cell, at, _ in step.accesses():
-                root = cell.root
-                crosses = seen.setdefault(root, number) != number
-                if root not in shared and (crosses or (at is None and cell.shape == ())):
-                    shared[root] = replace(root, stored=True, axes=None)
-    return with_cells(plan, shared)
+    """Keep in memory what several kernels, or a call of NumPy, use."""
+    lives = _lives(plan)
+    sums = {cell: life for cell, life in lives.items() if life.is_sum}
+    stored = {
+        cell: replace(cell, stored=True, axes=None)
+        for cell, life in lives.items()
+        if cell not in sums and (life.crosses or life.whole)
+    }
+    if sums:
+        plan = replace(plan, steps=tuple(_with_copies(plan, sums)))
+    return with_cells(plan, stored)
+
+
+def _with_copies(plan: Plan, sums: Mapping[Cell, _Life]) -> Iterator[Step]:
+    """The steps of a plan, in which other kernels read copies of registers."""
+    kept = {c: Cell((), c.dtype, hint=c.hint, src=c.src, stored=True) for c in sums}
+    for position, (number, step) in enumerate(_numbered(plan.steps)):
+        places: dict[Cell, tuple[Cell, At]] = {
+            cell: (kept[cell], ()) for cell, life in sums.items() if number not in life.writers
+        }
+        yield kept_at(places, step)
+        for cell, life in sums.items():
+            if life.last == position:
+                yield Compute(kept[cell], (), copy, (Read(cell, ()),))
+
+
+def _numbered(steps: Iterable[Step]) -> Iterator[tuple[int, Step]]:
+    """Each step with the number of its kernel, or of its call of NumPy."""
+    number, was_alone = 0, False
+    for step in steps:
+        alone = isinstance(step, (PythonCall, Cut)) or is_parallel(step)
+        number += alone or was_alone
+        was_alone = alone
+        yield number, step
+
+
+def _lives(plan: Plan) -> dict[Cell, _Life]:
+    lives: dict[Cell, _Life] = {}
+    for position, (number, step) in enumerate(_numbered(plan.steps)):
+        for inner in walk([step]):
+            plain = isinstance(inner, (Compute, CheckGuard))
+            for cell, at, writes in inner.own():
+                life = lives.setdefault(cell.root, _Life())
+                life.kernels.add(number)
+                life.whole |= at is None and cell.shape == ()
+                life.register &= plain and cell.in_register and cell.shape == ()
+                if writes:
+                    life.writers.add(number)
+                    life.last = position
+                    life.register &= not is_parallel(step)
+                    life.folds |= inner is not step and getattr(inner, "combine", None) is not None
+    return lives
