@@ -18,6 +18,7 @@ import tapegrad as tg
 from tapegrad import pipeline
 from tapegrad.backends.cpu import linking, loading
 from tapegrad.backends.cpu.loading import Image, NotSimple
+from tapegrad.backends.cpu.support import shared_code
 from tapegrad.core.trees import array_leaves
 
 pytestmark = pytest.mark.skipif(
@@ -151,6 +152,7 @@ def test_other_relocations(kernels, where, monkeypatch):
         Image(kernels[0], where)
 
 
-def test_what_is_nowhere_in_the_process(kernels, where):
+def test_what_is_nowhere_in_the_process(where):
+    code = shared_code("tapegrad_shared_call")
     with pytest.raises(NotSimple, match="isn't in this process"):
-        Image(kernels[0].replace(b"PyLong_FromLongLong", b"PyLong_FromLongLonq"), where)
+        Image(code.replace(b"PyLong_FromLongLong", b"PyLong_FromLongLonq"), where)

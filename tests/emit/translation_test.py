@@ -15,7 +15,7 @@ from tests.primitives.samples import all_samples
 
 from tapegrad.backends.cpu import support
 from tapegrad.backends.cpu.machine_code import kernel_function
-from tapegrad.backends.cpu.support import compiling, translation
+from tapegrad.backends.cpu.support import compiling, entry, translation
 from tapegrad.ir.tape import Builder, aval_of
 from tapegrad.optimize.inline import inline_custom
 from tapegrad.pipeline import schedule
@@ -67,7 +67,10 @@ def by_numba(function, parameters):
         library,
         Compiler,
     )
-    compiling._add_entry(target, library, done.fndesc)
+    module = library.create_ir_module("entry")
+    kernel = target.declare_function(module, done.fndesc)
+    entry.add_entry(module, kernel, done.fndesc, whole=True, chunked=False)
+    library.add_ir_module(module)
     return support.linked_here(function.__name__, library.object_code())
 
 

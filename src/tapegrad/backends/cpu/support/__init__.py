@@ -21,6 +21,7 @@ from tapegrad.backends.cpu.support import (
     complexes,
     composed,
     correlation,
+    entry,
     gammas,
     integrals,
     lapack,
@@ -46,7 +47,7 @@ MODULES = (
     *(layout, loading, threads, linking, shared, arrays, regions, scalars, unrolled),
     *(blocks, packed, correlation, searching),
     *(blas, lapack, outline, syntax, translation, composed, gammas, integrals, bessels),
-    *(complexes, compiling),
+    *(complexes, entry, compiling),
 )
 
 
