@@ -3,8 +3,9 @@
 A call whose operands are all literals is a literal (`fold`), and equal calls are one (`cse`).
 
 The rewrites are in `rewrites/`: `arithmetic` for elementwise calls, `views` for index maps and for
-what writes and reduces, `contractions` for products that sum. The first two keep every value: NaN,
-infinities and signed zeros too; the last one keeps sums up to their rounding. What isn't there on
+what writes and reduces, `contractions` for products that sum, `diagonals` for those with diagonal
+matrices. The first two keep every value: NaN, infinities and signed zeros too; the others keep sums
+up to their rounding, and what isn't finite stays so. What isn't there on
 purpose: `x * 0 -> 0` (wrong for NaN and infinities), `x + 0.0 -> x` (wrong for -0.0),
 `x - x -> 0` (wrong for infinities), the sum of a repeated value (rounds differently).
 
@@ -21,7 +22,7 @@ from typing import Any
 from tapegrad.ir.tape import Call, Operand, Rewriter, Tape, Var, everywhere
 from tapegrad.optimize.cse import identity
 from tapegrad.optimize.fold import folded
-from tapegrad.optimize.rewrites import arithmetic, contractions, views
+from tapegrad.optimize.rewrites import arithmetic, contractions, diagonals, views
 from tapegrad.primitives.base import Primitive
 from tapegrad.primitives.kinds import Reduction, View
 from tapegrad.primitives.views import BroadcastTo
@@ -69,6 +70,8 @@ class Simplifier(Rewriter):
         operands = self.operands(call)
         if len(call.outs) == 1 and (value := self.simpler(call.primitive, operands)) is not None:
             self.env[call.out] = value
+            if value in operands:  # of which this was a reader, and who reads this is one now
+                self.shared[value] -= operands.count(value)
         else:
             key = identity(call.primitive, operands)
             outs = self.known.get(key)
@@ -135,4 +138,5 @@ def _rewrites(p: Primitive) -> tuple[Rewrite, ...]:
         return (arithmetic.small, own) if own else (arithmetic.small,)
     own = views.REWRITES.get(type(p)) or (views.of_one if isinstance(p, Reduction) else None)
     found = (views.of_scalar, own) if isinstance(p, View) else (own,)
-    return tuple([r for r in (contractions.REWRITES.get(type(p)), *found) if r is not None])
+    products = [x.REWRITES.get(type(p)) for x in (diagonals, contractions)]
+    return tuple([r for r in (*products, *found) if r is not None])

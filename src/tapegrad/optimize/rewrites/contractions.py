@@ -34,7 +34,7 @@ DEEP = 8  # sums of fewer products stay loops: they fuse with what is computed o
 MANY = 16  # addends in which products are looked for
 
 
-class _Maker(Writer):
+class Maker(Writer):
     """Lets the functions that rules are written with make calls in their simplest form."""
 
     def __init__(self, simplifier: Any) -> None:
@@ -62,19 +62,19 @@ def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     }
     if 0 in size.values():  # a sum of nothing is 0, whatever else it would be multiplied with
         return None
-    terms = [_bare(s, Term(x, letters)) for x, letters in zip(xs, p.terms, strict=False)]
+    terms = [bare(s, Term(x, letters)) for x, letters in zip(xs, p.terms, strict=False)]
     if [term.x for term in terms] != list(xs):
         left, right = terms
         times = _times(size, terms, p.terms.out)
-        return _contracted(s, left, right, p.terms.out, shape, times)
+        return contracted(s, left, right, p.terms.out, shape, times)
     for k, (x, letters) in enumerate(zip(xs, p.terms, strict=False)):
         factors = _outer(s, Term(x, letters))
         for u, v in (factors, factors[::-1]) if factors else ():
             if set(u.letters) <= set(p.terms.out) and set(letters) - set(v.letters):
                 other = Term(xs[1 - k], p.terms[1 - k])
                 kept = "".join(c for c in p.terms.out if c in v.letters + other.letters)
-                inner = _contracted(s, v, other, kept, [size[c] for c in kept])
-                return _contracted(s, u, Term(inner, kept), p.terms.out, shape)
+                inner = contracted(s, v, other, kept, [size[c] for c in kept])
+                return contracted(s, u, Term(inner, kept), p.terms.out, shape)
     return None
 
 
@@ -85,7 +85,7 @@ def transposed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         return None
     terms = call.primitive.terms
     left, right = map(Term, call.operands, terms[:2])
-    return _contracted(s, left, right, "".join(terms.out[a] for a in p.axes), shape)
+    return contracted(s, left, right, "".join(terms.out[a] for a in p.axes), shape)
 
 
 def summed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
@@ -99,7 +99,7 @@ def summed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         terms = call.primitive.terms
         out = "".join(k for a, k in enumerate(terms.out) if a not in p.axes)
         x_term, y_term = map(Term, call.operands, terms[:2])
-        return _contracted(s, x_term, y_term, out, shape)
+        return contracted(s, x_term, y_term, out, shape)
     if calls := _sums_of_products(s, x, p.axes):
         return _sum_by_sum(s, p, x, x.shape, calls)
     letters = LETTERS[: len(x.shape)]
@@ -112,7 +112,7 @@ def summed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     if depth < DEEP or not (left - right and right - left):
         return None
     times = _times(dict(zip(letters, x.shape, strict=True)), factors, out)
-    return _contracted(s, *factors, out, shape, times)
+    return contracted(s, *factors, out, shape, times)
 
 
 # ----
@@ -179,19 +179,17 @@ def _sum_by_sum(
     size = dict(zip(letters, shape, strict=True))
     out = "".join(k for a, k in enumerate(letters) if a not in p.axes)
     full = x if x.shape == tuple(shape) else s.make(BroadcastTo(tuple(shape)), x)
-    bare = _bare(s, Term(full, letters))
-    axes = tuple(a for a, k in enumerate(bare.letters) if k not in out)
-    total: Any = _Maker(s).node(s.make(Sum(axes), bare.x) if axes else bare.x)
-    kept = [k for k in bare.letters if k in out]
-    return _repeated(total, kept, out, [size[k] for k in out], _times(size, [bare], out))
+    own = bare(s, Term(full, letters))
+    axes = tuple(a for a, k in enumerate(own.letters) if k not in out)
+    total: Any = Maker(s).node(s.make(Sum(axes), own.x) if axes else own.x)
+    kept = [k for k in own.letters if k in out]
+    return repeated(total, kept, out, [size[k] for k in out], _times(size, [own], out))
 
 
-def _contracted(
-    s: Any, x: Term, y: Term, out: str, shape: Sequence[int], times: int = 1
-) -> Operand:
+def contracted(s: Any, x: Term, y: Term, out: str, shape: Sequence[int], times: int = 1) -> Operand:
     """The sum of products, of terms that may lack letters of the result, or have some alone that
     it lacks: these are summed up first. Each product is there so many times."""
-    writer = _Maker(s)
+    writer = Maker(s)
     terms = []
     for (operand, letters), others in ((x, y.letters + out), (y, x.letters + out)):
         node: Any = writer.node(operand)
@@ -200,10 +198,12 @@ def _contracted(
     (left, lx), (right, ly) = terms
     kept = [k for k in out if k in lx or k in ly]
     result = contract(left, right, lx, ly, kept) if lx or ly else ew.mul(left, right)
-    return _repeated(result, kept, out, shape, times)
+    return repeated(result, kept, out, shape, times)
 
 
-def _repeated(x: Any, kept: Sequence[str], out: str, shape: Sequence[int], times: int) -> Operand:
+def repeated(
+    x: Any, kept: Sequence[str], out: str, shape: Sequence[int], times: int = 1
+) -> Operand:
     """So many times what has these axes of a result, repeated along its others."""
     if times > 1:
         x = ew.mul(x, np.array(times).astype(x.dtype)[()])  # as integers wrap
@@ -214,7 +214,7 @@ def _repeated(x: Any, kept: Sequence[str], out: str, shape: Sequence[int], times
     return found
 
 
-def _bare(s: Any, term: Term) -> Term:
+def bare(s: Any, term: Term) -> Term:
     """A term without transposes, and without the axes along which it repeats itself."""
     x, letters = term
     while True:
@@ -252,7 +252,7 @@ def _outer(s: Any, term: Term) -> tuple[Term, Term] | None:
         factors.append((x, unit, kept))
     if any(set(kept) == set(term.letters) for _, _, kept in factors):
         return None
-    made = [_bare(s, Term(s.make(Squeeze(u), x) if u else x, k)) for x, u, k in factors]
+    made = [bare(s, Term(s.make(Squeeze(u), x) if u else x, k)) for x, u, k in factors]
     return made[0], made[1]
 
 

@@ -1,0 +1,147 @@
+"""Rewrites of products with diagonal matrices, and of products of which the diagonal is taken.
+
+    einsum(place_diagonal(w), x)   -->  w[:, None] * x + sum(0 * x, axis=0)
+    diagonal(einsum(x, y))         -->  einsum(x, y, 'ij,ji->i'): so does the trace of x @ y
+    diagonal(f(einsum(x, y), z))   -->  f(diagonal(einsum(x, y)), diagonal(z))
+
+The zeros beside a diagonal make NaN of what isn't finite, in all rows of the product. So do those
+that are added here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tapegrad.ir.tape import Call, Operand, literal
+from tapegrad.optimize.rewrites.contractions import Maker, Term, bare, contracted, repeated
+from tapegrad.primitives import elementwise as ew
+from tapegrad.primitives.contractions import LETTERS, Einsum
+from tapegrad.primitives.reductions import Sum
+from tapegrad.primitives.views import (
+    BroadcastTo,
+    Diagonal,
+    ExpandDims,
+    PlaceDiagonal,
+    Transpose,
+)
+
+MANY = 16  # functions of elements between a diagonal and products
+
+
+def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    """A product with a diagonal matrix whose diagonal is multiplied with rows or columns."""
+    if 0 in shape or xs[0].dtype.kind not in "iufc":
+        return None
+    lx, ly, out = p.terms
+    for diagonal, letters, other in ((xs[0], lx, Term(xs[1], ly)), (xs[1], ly, Term(xs[0], lx))):
+        call = s.made_by(diagonal, PlaceDiagonal)
+        if call is None or not _is_main(call.primitive.offset, diagonal):
+            continue
+        *batch, row, column = letters
+        for kept, gone in ((row, column), (column, row)):
+            if gone in other.letters and gone not in out and kept not in other.letters:
+                weights = Term(call.operands[0], "".join([*batch, kept]))
+                scaled = Term(other.x, other.letters.replace(gone, kept))
+                result = contracted(s, weights, scaled, out, shape)
+                if other.x.dtype.kind in "iu":
+                    return result
+                return s.make(ew.add, result, _zeros_times(s, other, out))
+    return None
+
+
+def diagonal(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
+    """The diagonal of a product, which may be an operand of functions of elements."""
+    (x,) = xs
+    if not _is_main(p.offset, x):
+        return None
+    if s.made_by(x, Einsum):
+        return _of_product(s, x, shape)
+    calls = _around_products(s, x)
+    return _of_elements(s, x, x.shape, calls) if calls else None
+
+
+# ----
+
+
+def _is_main(offset: int, x: Operand) -> bool:
+    """Whether this is the main diagonal of a square matrix."""
+    return offset == 0 and x.shape[-1] == x.shape[-2]
+
+
+def _zeros_times(s: Any, x: Term, out: str) -> Operand:
+    """What the zeros of a diagonal matrix add to each element: 0, or NaN."""
+    nothing = s.make(ew.mul, x.x, literal(0, x.x.dtype))
+    nothing = s.make(Sum(tuple(a for a, k in enumerate(x.letters) if k not in out)), nothing)
+    left = [k for k in x.letters if k in out]
+    order = tuple(left.index(k) for k in out if k in left)
+    if order != tuple(range(len(order))):
+        nothing = s.make(Transpose(order), nothing)
+    missing = tuple(a for a, k in enumerate(out) if k not in left)
+    return _made(s, ExpandDims(missing), nothing) if left else nothing
+
+
+def _is_apart(s: Any, x: Operand) -> bool:
+    """Whether a product that nobody else reads has its rows from one operand, its columns from the
+    other."""
+    call = s.made_by(x, Einsum)
+    if call is None or not s.alone(x):
+        return False
+    lx, ly, out = call.primitive.terms
+    homes = {(k in lx, k in ly) for k in out[-2:]}
+    return homes == {(True, False), (False, True)}
+
+
+def _of_product(s: Any, x: Operand, shape: Any) -> Operand | None:
+    if not _is_apart(s, x):
+        return None
+    call = s.made_by(x, Einsum)
+    lx, ly, out = call.primitive.terms
+    *_, row, column = out
+    left, right = (
+        Term(y, letters.replace(column, row))
+        for y, letters in zip(call.operands, (lx, ly), strict=True)
+    )
+    return contracted(s, left, right, out[:-1], shape)
+
+
+def _around_products(s: Any, x: Operand) -> dict[Operand, Call]:
+    """The functions of elements that make `x` of products that needn't be formed, if nobody else
+    reads what they make; none, if they make it of no product, or if there are many."""
+    calls: dict[Operand, Call] = {}
+    gains, left = False, [x]
+    while left and len(calls) < MANY:
+        y = left.pop()
+        call = s.made.get(y) if s.alone(y) else None
+        if call is not None and call.primitive.pointwise:
+            calls[y] = call
+            left += [z for z in call.operands if z.shape == x.shape and z not in calls]
+        else:
+            gains = gains or _is_apart(s, y)
+    return calls if gains and not left else {}
+
+
+def _of_elements(
+    s: Any, x: Operand, shape: tuple[int, ...], calls: Mapping[Operand, Call]
+) -> Operand:
+    """The diagonal of `x`, broadcast to a shape, which these calls make."""
+    if call := calls.get(x):
+        return _made(s, call.primitive, *[_of_elements(s, y, shape, calls) for y in call.operands])
+    if not x.shape:
+        return x
+    full = x if x.shape == shape else s.make(BroadcastTo(shape), x)
+    letters = LETTERS[: len(shape)]
+    row, column = letters[-2], letters[-1]
+    own, known = bare(s, Term(full, letters))
+    if row in known and column in known:
+        return _made(s, Diagonal(0), full)
+    kept = known.replace(column, row)
+    return repeated(Maker(s).node(own), kept, letters[:-1], shape[:-1])
+
+
+def _made(s: Any, p: Any, *xs: Operand) -> Operand:
+    made: Operand = s.make(p, *xs)
+    return made
+
+
+REWRITES: dict[type, Any] = {Einsum: einsum, Diagonal: diagonal}
