@@ -39,6 +39,15 @@ class Panel:
     def T(self) -> Panel:
         return replace(self, rows=self.columns, columns=self.rows, shape=self.shape[::-1])
 
+    def in_rows(self, start: int, count: int) -> Panel:
+        """So many of its rows, which go along one axis, from this one on."""
+        (axis,) = self.rows
+        at = list(self.at)
+        entry = at[axis]
+        assert isinstance(entry, Affine)
+        at[axis] = entry.scaled(1, start)
+        return replace(self, at=tuple(at), shape=(count, self.shape[1]))
+
     @property
     def left(self) -> tuple[At, tuple[int, ...], tuple[int, ...]]:
         """Where it begins, and along which axes it goes, of those that shrinking left."""
