@@ -20,7 +20,6 @@ from llvmlite import ir
 # Rounds up to which a loop stays where it is: LLVM may unroll it into what surrounds it. With fifty
 # loops of 64 rounds in one function it took ten seconds for that.
 SMALL = 48
-FEW = 16  # rounds up to which LLVM may write a loop out
 
 
 class Outline:
@@ -171,29 +170,12 @@ def rounds(statement: ast.stmt) -> float:
     """How often the bodies of a nest's innermost loops run; infinity, if that isn't constant."""
     if not isinstance(statement, ast.For):
         return 0
-    return _length(statement) * max(1, sum(map(rounds, statement.body)))
-
-
-def keep_rolled(loop: ast.For, latch: Any) -> None:
-    """Have LLVM leave a loop of more than a few rounds, which ends with the branch `latch`, in one
-    piece: to vectorise it pays, to write out eight rounds of what can't be vectorised takes longer
-    to compile than it gains."""
-    if _length(loop) <= FEW:
-        return
-    module = latch.function.module
-    rule = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
-    name = ir.MDValue(module, (), str(len(module.metadata)))
-    name.operands = name, rule  # the name of a loop is what refers to itself
-    latch.set_metadata("llvm.loop", name)
-
-
-def _length(loop: ast.For) -> float:
-    """How many rounds a loop has; infinity, if that isn't constant."""
-    assert isinstance(loop.iter, ast.Call)
+    assert isinstance(statement.iter, ast.Call)
     try:
-        return len(range(*map(_extent, loop.iter.args)))
+        count = len(range(*map(_extent, statement.iter.args)))
     except ValueError:
         return math.inf
+    return count * max(1, sum(map(rounds, statement.body)))
 
 
 def _extent(bound: ast.expr) -> int:

@@ -36,7 +36,6 @@ from tapegrad.backends.cpu.support.arrays import (
 from tapegrad.backends.cpu.support.outline import (
     SMALL,
     Outline,
-    keep_rolled,
     kept_axes,
     procedure,
     rounds,
@@ -217,9 +216,13 @@ class Translator:
 
     def _loop(self, loop: ast.For) -> None:
         assert isinstance(loop.iter, ast.Call) and isinstance(loop.target, ast.Name)
-        first, *others = [self.whole(x) for x in loop.iter.args]
-        start, stop = (first, others[0]) if others else (WORD(0), first)
-        step = ast.literal_eval(loop.iter.args[2]) if len(others) > 1 else 1
+        bounds = [self.whole(x) for x in loop.iter.args]
+        start, step = WORD(0), 1
+        if len(bounds) == 3:
+            step = ast.literal_eval(loop.iter.args[2])
+        if len(bounds) > 1:
+            start = bounds[0]
+        stop = bounds[min(1, len(bounds) - 1)]
         builder, before = self.builder, self.builder.block
         head, body, after = (builder.append_basic_block(n) for n in ("head", "loop", "after"))
         builder.branch(head)
@@ -233,7 +236,7 @@ class Translator:
         self.body(loop.body)
         del self.values[loop.target.id]
         k.add_incoming(builder.add(k, WORD(step), flags=("nsw",)), builder.block)
-        keep_rolled(loop, builder.branch(head))
+        builder.branch(head)
         builder.position_at_end(after)
         self.find(loop)
 
