@@ -55,6 +55,7 @@ def test_the_picture_of_the_imports_is_right(request):
 ASKS = {
     "optimize/rewrites/arithmetic.py",
     "optimize/rewrites/contractions.py",
+    "optimize/rewrites/diagonals.py",
     "optimize/rewrites/views.py",
     "optimize/entries.py",
     "optimize/repetition.py",
