@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from tests.emit.check import assert_agree
 
-from tapegrad import trace, value_and_grad
+from tapegrad import jit, trace, value_and_grad
 from tapegrad.ir.tape import Tape
 from tapegrad.pipeline import gradient, schedule
 
@@ -242,6 +243,65 @@ def test_gradients_of_slices_are_added_in_boxes():
         "d_x[rows, i + 1, columns] as 5 by 8 += ct[rows, i, columns] as 5 by 9 @ w[0].T",
     ]
     assert_agree(tape, values)
+
+
+# ---- a matrix times its own transpose
+
+
+@pytest.fixture
+def always_by_symmetry(monkeypatch):
+    monkeypatch.setattr("tapegrad.schedule.gemm.GAINED", -1e12)
+
+
+GRAM: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "columns": (lambda x: x.T @ x, (5, 32)),
+    "rows": (lambda x: x @ x.T, (35, 4)),
+    "swapped": (lambda x: einsum("ij,ik->kj", x, x), (5, 33)),
+    "a batch": (lambda x: np.swapaxes(x, 1, 2) @ x, (3, 5, 32)),
+    "a part": (lambda x: x[1:, 2:].T @ x[1:, 2:], (6, 42)),
+    "what follows": (lambda x: np.tanh(x.T @ x) @ x.T, (5, 40)),
+    "a covariance": (lambda x: np.cov(x.T), (7, 36)),
+    "the first of a sum": (lambda x: x[0].T @ x[0] + x[1].T @ x[1], (2, 5, 32)),
+}
+
+
+@pytest.mark.parametrize("name", GRAM)
+def test_by_symmetry(name, always_by_symmetry):
+    """Four blocks of rows up to the diagonal, and three copies; run as it is written."""
+    f, shape = GRAM[name]
+    values = [normal(*shape)]
+    _, tape = trace(f, *values)
+    written = [line.strip() for line in steps(tape)]
+    assert sum(" @ " in line for line in written) >= 4
+    mirrored = [line for line in written if re.match(r"(\S+)\[.*\] = \1\[", line)]
+    assert len(mirrored) == 3
+    assert_agree(tape, values)
+    found, expected = jit(f, compile="always")(*values), f(*values)
+    np.testing.assert_allclose(found, expected, 1e-10, 1e-12)
+    if name not in ("what follows", "the first of a sum"):
+        np.testing.assert_array_equal(found, np.swapaxes(found, -1, -2))
+
+
+@pytest.mark.parametrize(
+    ("f", "shape"),
+    [
+        (lambda x: x @ x, (32, 32)),
+        (lambda x: x[:5].T @ x[1:], (6, 32)),
+        (lambda x: x[:, :32].T @ x, (5, 33)),
+    ],
+)
+def test_no_symmetry(f, shape, always_by_symmetry):
+    values = [normal(*shape)]
+    _, tape = trace(f, *values)
+    assert not any(re.match(r"\s*(\S+)\[.*\] = \1\[", line) for line in steps(tape))
+    assert_agree(tape, values)
+
+
+def test_symmetry_where_it_gains():
+    """A matrix of few terms is mostly written, and small ones take a start each."""
+    for shape, count in (((1000, 100), 4), ((10, 400), 1), ((200, 32), 1)):
+        _, tape = trace(lambda x: x.T @ x, normal(*shape))
+        assert sum(" @ " in line for line in steps(tape)) == count, shape
 
 
 # ---- programs at random
