@@ -66,8 +66,8 @@ def _arranged(steps: list[Step]) -> list[Step]:
         return steps
     after = _dependent(steps)
     first = is_parallel(steps[0])
-    orders = [range(len(steps)), *(_order(steps, after, shared) for shared in (first, not first))]
-    choices = [[steps[k] for k in order] for order in orders]
+    orders = [_order(steps, after, shared) for shared in (first, not first)]
+    choices = [steps, *(_with_late_fills([steps[k] for k in order]) for order in orders)]
     room = max(LARGE, _most_memory(steps))
     return _joined(min((c for c in choices if _most_memory(c) <= room), key=_kernels))
 
@@ -109,13 +109,6 @@ def _dependent(steps: Sequence[Step]) -> list[set[int]]:
                 readers.setdefault(cell, []).append(position)
             for k in before:
                 after[k].add(position)
-    for position, step in enumerate(steps):  # what a sum starts from is stored just before it
-        if after[position] and all(map(is_fill, leaves(step))):
-            first = min(after[position])
-            if not is_parallel(steps[first]):
-                for k in range(first):
-                    if k != position and first in after[k]:
-                        after[k].add(position)
     return after
 
 
@@ -156,6 +149,24 @@ def _order(steps: Sequence[Step], after: Sequence[set[int]], shared: bool) -> li
 def _chunks(step: Step) -> int:
     """How many chunks a step is shared out in; 0 if one core does it."""
     return step.index.extent if isinstance(step, Loop) and step.parallel else 0
+
+
+def _with_late_fills(steps: Sequence[Step]) -> list[Step]:
+    """The steps, of which those that one core fills arrays by stand just before what it does with
+    them: so what a sum starts from is in the sum's kernel."""
+    user: dict[Cell, int] = {}  # of each cell, who uses it next
+    late: dict[int, list[Step]] = {}  # before which steps what is filled
+    for position, step in reversed([*enumerate(steps)]):
+        cells = _uses(step)
+        first = min((user[c] for c in cells if c in user), default=None)
+        fills = not is_parallel(step) and all(map(is_fill, leaves(step)))
+        if fills and first is not None and not is_parallel(steps[first]):
+            late.setdefault(first, []).insert(0, step)
+        else:
+            user.update(dict.fromkeys(cells, position))
+    moved = {id(step) for fills in late.values() for step in fills}
+    order = [[*late.get(k, ()), step] for k, step in enumerate(steps) if id(step) not in moved]
+    return [step for few in order for step in few]
 
 
 def _joined(steps: Sequence[Step]) -> list[Step]:
