@@ -113,6 +113,26 @@ def make_low_rank(rng, n=300, k=5):
 # ---- NPBench's linear algebra, of its smallest size but one
 
 
+def ridge(xp, params, X, y):
+    """Penalised least squares: by how much the fit misses, in the penalty and the weights."""
+    log_penalty, w = params
+    gram = X.T @ xp.diag(w) @ X + xp.exp(log_penalty) * xp.eye(X.shape[1])
+    return xp.sum((y - X @ xp.linalg.solve(gram, X.T @ (w * y))) ** 2)
+
+
+def make_ridge(rng, n=500, k=40):
+    return (0.5, rng.random(n) + 0.5), rng.standard_normal((n, k)), rng.standard_normal(n)
+
+
+def gram(xp, params):
+    (X,) = params
+    return xp.sum(xp.tanh(X.T @ X / X.shape[0]) ** 2)
+
+
+def make_gram(rng):
+    return ((rng.standard_normal((1000, 100)),),)
+
+
 def gesummv(xp, params, alpha, beta):
     A, B, x = params
     return xp.sum(alpha * A @ x + beta * B @ x)
@@ -172,6 +192,8 @@ PROGRAMS = (
     _work("einsum_of_three", three_operands, make_three_operands, "factors"),
     _work("bilinear_forms", bilinear, make_bilinear, "factors"),
     _work("mahalanobis_1e5", mahalanobis, make_mahalanobis, "factors"),
+    _work("ridge_500x40", ridge, make_ridge, "factors"),
+    _work("gram_1000x100", gram, make_gram, "factors"),
     _work("low_rank_update", low_rank, make_low_rank, "factors"),
     _work("gesummv_1000", gesummv, _matrices((1000, 1000), (1000, 1000), (1000,)), "npbench"),
     _work(
