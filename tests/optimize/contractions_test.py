@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.tapes import awkward, tape
 
+from tapegrad import trace
 from tapegrad.backends.numpy.play import run
 from tapegrad.ir.tape import Tape
 from tapegrad.optimize.dce import remove_dead
@@ -306,6 +309,77 @@ def test_kept(inputs: str, lines: str) -> None:
     found = simplified(given)
     assert body(found) == body(given)
     assert_equal_sums(given, found, given)
+
+
+# ---- programs at random
+
+
+def addend(rng: np.random.Generator, shape: tuple[int, ...], made: list[Any]) -> Any:
+    """A function of arrays of which it puts some to those `made`: a product, a permuted array, one
+    that repeats itself, or a diagonal matrix's product, of this shape."""
+
+    def new(*size: int) -> int:
+        made.append(rng.normal(size=size))
+        return len(made) - 1
+
+    rows, columns = shape[-2:]
+    scale = float(rng.choice([1.0, -2.0, 0.5]))
+    kind = rng.choice(["product", "wide product", "permuted", "repeated", "diagonal", "number"])
+    if kind == "product":
+        x, y = new(*shape[:-1], 3), new(3, columns)
+        return lambda a: scale * (a[x] @ a[y])
+    if kind == "wide product":
+        x, y = new(rows, 3), new(*shape[:-2], 3, columns)
+        return lambda a: (a[x] @ a[y]) / scale
+    if kind == "permuted":
+        order = rng.permutation(len(shape)).tolist()
+        x = new(*[shape[k] for k in np.argsort(order)])
+        return lambda a: np.transpose(a[x], order) * scale
+    if kind == "repeated":
+        kept = [n if rng.random() < 0.5 else 1 for n in shape]
+        x = new(*kept[int(rng.integers(len(shape))) :])
+        return lambda a: a[x] - scale
+    if kind == "diagonal":
+        x, y = new(rows), new(*shape)
+        return lambda a: np.diag(a[x]) @ a[y]
+    return lambda a: scale
+
+
+def totals(rng: np.random.Generator) -> tuple[Any, list[Any]]:
+    """Sums over any axes, or the diagonal, of what is added up and scaled; and its arrays."""
+    n = int(rng.integers(1, 4))
+    shape = (*rng.integers(1, 4, int(rng.integers(3))).tolist(), n, n)
+    made: list[Any] = [rng.normal(size=shape)]
+    parts = [addend(rng, shape, made) for _ in range(int(rng.integers(2, 5)))]
+    signs = rng.choice([-1, 1], len(parts))
+    axes = tuple(k for k in range(len(shape)) if rng.random() < 0.4) or (0,)
+    turned = rng.permutation(len(shape)).tolist()
+    kind = rng.choice(["diagonal", "turned", "as it is"])
+
+    def f(a: list[Any]) -> Any:
+        total = a[0]
+        for part, sign in zip(parts, signs, strict=True):
+            total = total + part(a) if sign > 0 else total - part(a)
+        if kind == "diagonal":
+            return np.diagonal(total, 0, -2, -1)
+        return np.sum(np.transpose(total, turned) if kind == "turned" else total, axes)
+
+    return f, made
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_totals(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(50):
+        f, made = totals(rng)
+        _, t = trace(f, made)
+        (found,), (expected,) = play(simplified(t), made), play(t, made)
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_allclose(found, expected, 1e-12, 1e-12)
+        np.testing.assert_allclose(found, f(made), 1e-12, 1e-12)
+
+
+# ----
 
 
 def play(t: Tape, values: list[np.ndarray]) -> list[np.ndarray]:

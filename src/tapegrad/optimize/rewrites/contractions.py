@@ -202,9 +202,13 @@ def contracted(s: Any, x: Term, y: Term, out: str, shape: Sequence[int], times: 
 
 
 def repeated(
-    x: Any, kept: Sequence[str], out: str, shape: Sequence[int], times: int = 1
+    x: Any, letters: Sequence[str], out: str, shape: Sequence[int], times: int = 1
 ) -> Operand:
-    """So many times what has these axes of a result, repeated along its others."""
+    """So many times what has these axes of a result, in any order, repeated along its others."""
+    kept = [k for k in out if k in letters]
+    order = tuple(letters.index(k) for k in kept)
+    if order != tuple(range(len(order))):
+        x = Transpose(order)(x)
     if times > 1:
         x = ew.mul(x, np.array(times).astype(x.dtype)[()])  # as integers wrap
     missing = tuple(a for a, k in enumerate(out) if k not in kept)

@@ -18,13 +18,7 @@ from tapegrad.optimize.rewrites.contractions import Maker, Term, bare, contracte
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.contractions import LETTERS, Einsum
 from tapegrad.primitives.reductions import Sum
-from tapegrad.primitives.views import (
-    BroadcastTo,
-    Diagonal,
-    ExpandDims,
-    PlaceDiagonal,
-    Transpose,
-)
+from tapegrad.primitives.views import BroadcastTo, Diagonal, PlaceDiagonal
 
 MANY = 16  # functions of elements between a diagonal and products
 
@@ -46,7 +40,7 @@ def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
                 result = contracted(s, weights, scaled, out, shape)
                 if other.x.dtype.kind in "iu":
                     return result
-                return s.make(ew.add, result, _zeros_times(s, other, out))
+                return s.make(ew.add, result, _zeros_times(s, other, out, shape))
     return None
 
 
@@ -69,16 +63,11 @@ def _is_main(offset: int, x: Operand) -> bool:
     return offset == 0 and x.shape[-1] == x.shape[-2]
 
 
-def _zeros_times(s: Any, x: Term, out: str) -> Operand:
+def _zeros_times(s: Any, x: Term, out: str, shape: tuple[int, ...]) -> Operand:
     """What the zeros of a diagonal matrix add to each element: 0, or NaN."""
     nothing = s.make(ew.mul, x.x, literal(0, x.x.dtype))
     nothing = s.make(Sum(tuple(a for a, k in enumerate(x.letters) if k not in out)), nothing)
-    left = [k for k in x.letters if k in out]
-    order = tuple(left.index(k) for k in out if k in left)
-    if order != tuple(range(len(order))):
-        nothing = s.make(Transpose(order), nothing)
-    missing = tuple(a for a, k in enumerate(out) if k not in left)
-    return _made(s, ExpandDims(missing), nothing) if left else nothing
+    return repeated(Maker(s).node(nothing), [k for k in x.letters if k in out], out, shape)
 
 
 def _is_apart(s: Any, x: Operand) -> bool:
