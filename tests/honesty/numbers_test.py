@@ -129,6 +129,23 @@ def test_products_with_nan():
         assert_as_numpy(lambda x, y: (x @ y, y @ x, x @ y[0], x[1] @ y[0]), x, np.zeros((n, n)))
 
 
+@quiet
+def test_sums_of_products_with_infinities():
+    """sums of products, and products of products, in which infinities of both signs meet -> not
+    finite, as NumPy's; whether NaN or an infinity is left open, as the order is"""
+    x = np.array([[1.0, 2.0], [INF, -1.0]])
+    y, z = np.array([[1.5, -1.0], [2.0, 2.0]]), np.array([1.0, -INF])
+    for f in (
+        lambda x, y, z: np.sum(x @ y, axis=1),
+        lambda x, y, z: np.sum(x @ y + 1.0, axis=1),
+        lambda x, y, z: y @ np.outer(z, z),
+        lambda x, y, z: np.diag(z) @ x,
+        lambda x, y, z: np.trace(x @ y),
+    ):
+        found, expected = jit(f, compile="always")(x, y, z), f(x, y, z)
+        np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
+
+
 def test_comparisons_with_nan(derivative):
     """NaN in a condition -> compares as in NumPy, and takes the branch that NumPy takes"""
     df = derivative(lambda x: x * x if x > 1 else 3 * x)
