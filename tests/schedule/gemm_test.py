@@ -298,8 +298,10 @@ def test_no_symmetry(f, shape, always_by_symmetry):
 
 
 def test_symmetry_where_it_gains():
-    """A matrix of few terms is mostly written, and small ones take a start each."""
-    for shape, count in (((1000, 100), 4), ((10, 400), 1), ((200, 32), 1)):
+    """A matrix of few terms is mostly written, small ones take a start each, and what is far away
+    is read once."""
+    shapes = ((1000, 100), 4), ((10, 400), 1), ((200, 32), 1), ((90_000, 32), 1), ((90_000, 10), 1)
+    for shape, count in shapes:
         _, tape = trace(lambda x: x.T @ x, normal(*shape))
         assert sum(" @ " in line for line in steps(tape)) == count, shape
 

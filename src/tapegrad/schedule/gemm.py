@@ -38,6 +38,9 @@ STARTED = 100
 # registers, if that gains so much, in additions: 1000 x 100 takes 0.6 of the time then.
 BLOCKS, EVEN = 4, 8
 GAINED = 1 << 18
+# The blocks read the matrix two and a half times, each byte for so many additions where it comes
+# from beyond the cores' shared cache: of 100,000 rows, 48 columns take longer so, 64 don't.
+FAR, FROM_FAR = 1 << 24, 0.3
 NEAR = 8  # an axis of so many elements isn't given up for a longer one whose elements lie apart
 
 
@@ -183,9 +186,13 @@ def _by_symmetry(step: Gemm) -> list[Step] | None:
     n, depth = x.shape
     if x != y.T or step.adds or any(len(axes) > 1 for axes in (out.rows, out.columns, x.rows)):
         return None
+    if n < BLOCKS * EVEN:
+        return None
     itemsize = out.cell.dtype.itemsize
     twice = (BLOCKS - 1) / (2 * BLOCKS) * n * n  # elements that would be computed twice
     gained = twice * depth * PRODUCT * itemsize
+    size = n * depth * itemsize
+    gained -= 1.5 * size * FROM_FAR if size > FAR else 0
     copied = twice * (1 + WRITE) * traffic(itemsize, n * n * itemsize)
     if gained < GAINED + 2 * copied:
         return None
