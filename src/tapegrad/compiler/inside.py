@@ -24,6 +24,7 @@ from tapegrad.compiler.protocol import Answer
 from tapegrad.compiler.templates import with_templates
 from tapegrad.core.handlers import let_through
 from tapegrad.core.late import no_forks
+from tapegrad.core.locks import new_lock
 from tapegrad.pipeline import compile
 
 if TYPE_CHECKING:
@@ -43,11 +44,16 @@ class Inside:
         self.waiting: deque[tuple[int, Job]] = deque()
         self.finished: deque[tuple[int, Answer]] = deque()
         self.thread: threading.Thread | None = None
+        self.lock = new_lock()
+        self.looks_again = False  # the thread, before it ends: it may live on for a moment
 
     def begin(self, number: int, job: Job) -> None:
         """Have a program compiled, if a thread can be had, or somebody waits for it."""
-        self.waiting.append((number, job))
-        if self.thread is None or not self.thread.is_alive():
+        with self.lock:
+            self.waiting.append((number, job))
+            if self.looks_again and self.thread is not None and self.thread.is_alive():
+                return
+            self.looks_again = True
             self.thread = threading.Thread(target=self.work, name="tapegrad-compiler", daemon=True)
             try:
                 self.thread.start()
@@ -55,16 +61,21 @@ class Inside:
             except RuntimeError:  # no thread can be had, or the interpreter is about to end
                 self.thread = None
 
+    def _next(self) -> tuple[int, Job] | None:
+        """A program that waits, or none; then nobody looks again."""
+        with self.lock:
+            if self.waiting and not _spoilt:
+                return self.waiting.popleft()
+            self.looks_again = False
+            return None
+
     def work(self) -> None:
         """Compile what waits."""
         global _at_work
 
         _prepare(threads=self.thread is not None)
-        while self.waiting and not _spoilt:
-            try:
-                number, job = self.waiting.popleft()
-            except IndexError:  # somebody else took the last
-                return
+        while (waiting := self._next()) is not None:
+            number, job = waiting
             try:
                 _at_work += 1
                 found = _answer(job)

@@ -1,0 +1,59 @@
+"""The compiler's thread in this process: no program is left to a thread that is about to end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from tapegrad.compiler import inside
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    """Compiling gives the program itself, at once."""
+    monkeypatch.setattr(inside, "_answer", lambda job: job)
+    monkeypatch.setattr(inside, "_prepare", lambda threads: None)
+
+
+def answers(compiler, count):
+    """The first so many answers, if they come."""
+    found, end = [], time.monotonic() + 20
+    while len(found) < count and time.monotonic() < end:
+        found += compiler.answers()
+        time.sleep(0.001)
+    return sorted(found)
+
+
+def test_a_thread_that_has_found_no_more_is_still_alive(echo, monkeypatch):
+    """It has looked for the last time, and hasn't ended: the next program needs another."""
+    left, may_end = threading.Event(), threading.Event()
+
+    class Lingering(threading.Thread):
+        def run(self):
+            super().run()
+            left.set()
+            may_end.wait(30)
+
+    kinds = SimpleNamespace(Thread=Lingering)
+    monkeypatch.setattr(inside, "threading", kinds)
+    compiler = inside.Inside()
+    compiler.begin(1, "one")
+    assert left.wait(20)
+    compiler.begin(2, "two")
+    try:
+        assert answers(compiler, 2) == [(1, "one"), (2, "two")]
+    finally:
+        may_end.set()
+
+
+def test_programs_one_after_the_other(echo):
+    """Each comes while the thread may be about to end."""
+    compiler = inside.Inside()
+    for number in range(300):
+        compiler.begin(number, "program")
+        if number % 3 == 0:
+            time.sleep(number % 7 * 1e-5)
+    assert answers(compiler, 300) == [(number, "program") for number in range(300)]
