@@ -110,9 +110,6 @@ def make_low_rank(rng, n=300, k=5):
     return (A, rng.standard_normal((n, k)), rng.standard_normal((n, k))), rng.standard_normal(n)
 
 
-# ---- NPBench's linear algebra, of its smallest size but one
-
-
 def ridge(xp, params, X, y):
     """Penalised least squares: by how much the fit misses, in the penalty and the weights."""
     log_penalty, w = params
@@ -131,6 +128,9 @@ def gram(xp, params):
 
 def make_gram(rng):
     return ((rng.standard_normal((1000, 100)),),)
+
+
+# ---- NPBench's linear algebra, of its smallest size but one
 
 
 def gesummv(xp, params, alpha, beta):

@@ -5,9 +5,9 @@ A call whose operands are all literals is a literal (`fold`), and equal calls ar
 The rewrites are in `rewrites/`: `arithmetic` for elementwise calls, `views` for index maps and for
 what writes and reduces, `contractions` for products that sum, `diagonals` for those with diagonal
 matrices. The first two keep every value: NaN, infinities and signed zeros too; the others keep sums
-up to their rounding, and what isn't finite stays so. What isn't there on
-purpose: `x * 0 -> 0` (wrong for NaN and infinities), `x + 0.0 -> x` (wrong for -0.0),
-`x - x -> 0` (wrong for infinities), the sum of a repeated value (rounds differently).
+up to their rounding, and what isn't finite stays so. What isn't there on purpose: `x * 0 -> 0`
+(wrong for NaN and infinities), `x + 0.0 -> x` (wrong for -0.0), `x - x -> 0` (wrong for
+infinities), the sum of a repeated value (rounds differently).
 
 Names: `p` the primitive, `x`, `y`, `xs` its operands; `s` the simplifier.
 """

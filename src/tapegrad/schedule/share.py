@@ -12,7 +12,7 @@ done, for LLVM vectorises no sum in memory:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tapegrad.ir.plan import (
@@ -22,10 +22,10 @@ from tapegrad.ir.plan import (
     Compute,
     Cut,
     Plan,
-    PythonCall,
     Read,
     Step,
     is_parallel,
+    segments,
     walk,
 )
 from tapegrad.ir.relocate import kept_at, with_cells
@@ -82,14 +82,12 @@ def _with_copies(plan: Plan, sums: Mapping[Cell, _Life]) -> Iterator[Step]:
                 yield Compute(kept[cell], (), copy, (Read(cell, ()),))
 
 
-def _numbered(steps: Iterable[Step]) -> Iterator[tuple[int, Step]]:
-    """Each step with the number of its kernel, or of its call of NumPy."""
-    number, was_alone = 0, False
+def _numbered(steps: Sequence[Step]) -> Iterator[tuple[int, Step]]:
+    """Each step with the number of its kernel, or of its call of NumPy; a cut is in none."""
+    parts = enumerate(segments(steps))
+    within = ((k, s) for k, part in parts for s in (part if isinstance(part, list) else [part]))
     for step in steps:
-        alone = isinstance(step, (PythonCall, Cut)) or is_parallel(step)
-        number += alone or was_alone
-        was_alone = alone
-        yield number, step
+        yield (-1, step) if isinstance(step, Cut) else next(within)
 
 
 def _lives(plan: Plan) -> dict[Cell, _Life]:

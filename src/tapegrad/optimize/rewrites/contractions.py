@@ -18,7 +18,8 @@ Names: `lx`, `ly`, `out` the letters of the axes of operands and result.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims, Squeeze, Transpose
 
 DEEP = 8  # sums of fewer products stay loops: they fuse with what is computed of them
-MANY = 16  # addends in which products are looked for
+MANY = 16  # calls between products and what is made of them
 
 
 class Maker(Writer):
@@ -134,20 +135,34 @@ def _goes_away(s: Any, x: Operand, axes: Sequence[int]) -> bool:
 
 
 def _sums_of_products(s: Any, x: Operand, axes: Sequence[int]) -> dict[Operand, Call]:
-    """The calls that add up `x`, which nobody else reads, if a product is among their operands
-    that needn't be formed; empty if there is none, or if there are many addends."""
+    """The calls that add up `x` of products, of which one needn't be formed for its sum."""
+
+    def gains(y: Operand) -> bool:
+        call = s.made_by(y, Einsum)
+        if call is None or not _goes_away(s, y, axes):
+            return False
+        terms = call.primitive.terms
+        return any((terms.out[a] in terms.x) != (terms.out[a] in terms.y) for a in axes)
+
+    return made_of(x, partial(_linear, s), gains)
+
+
+def made_of(
+    x: Operand, through: Callable[[Operand], Call | None], gains: Callable[[Operand], bool]
+) -> dict[Operand, Call]:
+    """The calls, of those that `through` gives of a result, that make `x`, elements of what they
+    read at the same places; empty if it `gains` by none of what they begin with, or if there are
+    many."""
     calls: dict[Operand, Call] = {}
-    gains, left = False, [x]
+    gained, left = False, [x]
     while left and len(calls) < MANY:
         y = left.pop()
-        if call := _linear(s, y):
+        if call := through(y):
             calls[y] = call
             left += [z for z in call.operands if z.shape == x.shape and z not in calls]
-        elif call := s.made_by(y, Einsum):
-            terms = call.primitive.terms
-            free = any((terms.out[a] in terms.x) != (terms.out[a] in terms.y) for a in axes)
-            gains = gains or (free and _goes_away(s, y, axes))
-    return calls if gains and not left else {}
+        else:
+            gained = gained or gains(y)
+    return calls if gained and not left else {}
 
 
 def _linear(s: Any, x: Operand) -> Call | None:

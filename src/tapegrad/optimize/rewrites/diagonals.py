@@ -11,16 +11,22 @@ that are added here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tapegrad.ir.tape import Call, Operand, literal
-from tapegrad.optimize.rewrites.contractions import Maker, Term, bare, contracted, repeated
+from tapegrad.optimize.rewrites.contractions import (
+    Maker,
+    Term,
+    bare,
+    contracted,
+    made_of,
+    repeated,
+)
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.contractions import LETTERS, Einsum
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, Diagonal, PlaceDiagonal
-
-MANY = 16  # functions of elements between a diagonal and products
 
 
 def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
@@ -95,19 +101,14 @@ def _of_product(s: Any, x: Operand, shape: Any) -> Operand | None:
 
 
 def _around_products(s: Any, x: Operand) -> dict[Operand, Call]:
-    """The functions of elements that make `x` of products that needn't be formed, if nobody else
-    reads what they make; none, if they make it of no product, or if there are many."""
-    calls: dict[Operand, Call] = {}
-    gains, left = False, [x]
-    while left and len(calls) < MANY:
-        y = left.pop()
-        call = s.made.get(y) if s.alone(y) else None
-        if call is not None and call.primitive.pointwise:
-            calls[y] = call
-            left += [z for z in call.operands if z.shape == x.shape and z not in calls]
-        else:
-            gains = gains or _is_apart(s, y)
-    return calls if gains and not left else {}
+    """The functions of elements that make `x` of products, of which one needn't be formed for its
+    diagonal; nobody else reads what they make."""
+
+    def function(y: Operand) -> Call | None:
+        call: Call | None = s.made.get(y) if s.alone(y) else None
+        return call if call is not None and call.primitive.pointwise else None
+
+    return made_of(x, function, partial(_is_apart, s))
 
 
 def _of_elements(

@@ -31,7 +31,7 @@ from tapegrad.backends.cpu.support.shared import shared_function
 from tapegrad.backends.cpu.support.translation import TARGET
 
 _ANY = -1  # stands for a stride that does not matter: those that do are positive
-_POINTER, _FLAG, _REAL = BYTE.as_pointer(), ir.IntType(1), ir.DoubleType()
+_POINTER, _REAL = BYTE.as_pointer(), ir.DoubleType()
 _LIST = _POINTER.as_pointer()
 # What an argument has to be: which one it is; of an array the number of its dtype, its rank, and
 # where its dimensions and strides stand among the words of all; of a number, _NUMBER for a rank,
