@@ -20,6 +20,7 @@ PARTS = [
     "captured_state",
     "reached_state",
     "observed_state",
+    "callbacks",
     "hostile_state",
     "whole_values",
     "carried_along",

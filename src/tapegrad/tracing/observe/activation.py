@@ -25,6 +25,7 @@ class Activation(Follower):
             "branches",
             "checks",
             "direct",
+            "entered",
             "frame",
             "function",
             "known",
@@ -54,6 +55,7 @@ class Activation(Follower):
         known: set[str],
     ) -> None:
         self.o, self.address = o, address
+        self.entered = o.enters  # whether its caller runs an instruction that may call the user's
         self.frame: Any = frame
         self.function = function
         self.program, self.tops, self.known = program, tops, known
@@ -99,6 +101,7 @@ class Activation(Follower):
             if self.branches:
                 self.branches[-1].left(self, arg)
             o.returned(frame, arg)
+            o.enters = self.entered
             self.frame = self.function = None  # which holds this activation
             return None
         if event == "opcode":

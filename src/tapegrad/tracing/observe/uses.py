@@ -25,6 +25,7 @@ from tapegrad.tracing.observe.harmless import (
     LOOKING_UP,
     MAPPINGS,
     READERS,
+    is_changeable,
     is_harmless,
     is_inert,
     is_pythons_class,
@@ -136,6 +137,7 @@ class Uses:
             if CALM[kind]:
                 continue
             if isinstance(x, np.ndarray):
+                self.enters = self.enters or kind is not np.ndarray or x.dtype.hasobject
                 if reads.arrays_of(x):
                     arrays.append(x)
                 continue
@@ -152,6 +154,7 @@ class Uses:
                 self.enters = self.enters or kind not in CONTAINERS
             elif isinstance(x, type):
                 self.kind(x)
+                self.enters = self.enters or is_changeable(x)
             elif kind is weakref.ref and place is None:  # which is hashed as what it refers to
                 self._take([x()], arrays, whole, seen)
             elif callable(x) and not is_pythons_class(kind):
@@ -168,7 +171,12 @@ class Uses:
                 # Methods of the user's are followed; those of a library's may read all it has.
                 if whole or not self.lookups.is_users_class(kind):
                     self._take(self._all_of(x), arrays, whole, seen)
-            elif place is not None and not (is_inert(kind) or is_equal(x)):
+            elif is_inert(kind) or is_equal(x):
+                continue
+            else:
+                self.enters = True  # a generator, or another iterator
+                if place is None:
+                    continue
                 if isinstance(x, (bytearray, memoryview)) or kind.__name__ == "array":
                     reads.read(place, "bytes", f"bytes({{}}) == {reads._value(bytes(x))}", True, "")
                 else:
