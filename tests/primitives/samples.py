@@ -39,7 +39,7 @@ from tapegrad.primitives.determinants import Cofactors, Det
 from tapegrad.primitives.eigen import Eig
 from tapegrad.primitives.extrema import LogSumExp, Max, Min, PickedOver, SharedOver
 from tapegrad.primitives.filters import LinearFilter
-from tapegrad.primitives.kinks import Picked, Shared, Turned
+from tapegrad.primitives.kinks import Leaning, Picked, Shared, Turned
 from tapegrad.primitives.loops import Loop
 from tapegrad.primitives.norms import Known, Norm, NormPullback, Path
 from tapegrad.primitives.parts import AddPart, Part, PlacePart, SetPart
@@ -1975,6 +1975,7 @@ def _norms() -> dict[type, list[Sample]]:
             ),
         ],
         Known: [Sample(Known(), (x, y), lambda x, y: x, smooth=False)],
+        Leaning: [Sample(Leaning(), (x, y), lambda x, y: x)],
     }
 
 

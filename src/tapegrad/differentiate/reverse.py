@@ -26,6 +26,7 @@ from tapegrad.primitives.base import Missing, Node, Writer
 from tapegrad.primitives.complexes import cast_back
 from tapegrad.primitives.elementwise import AsType
 from tapegrad.primitives.kinds import Repeated
+from tapegrad.primitives.kinks import Leaning
 from tapegrad.primitives.reductions import Sum
 from tapegrad.primitives.views import BroadcastTo, ExpandDims
 from tapegrad.primitives.windows import Placed, Total
@@ -73,6 +74,7 @@ def reverse(
     builder = Builder.after(seeded, f"grad_{tape.name}")
     writer = Writer(builder)
     cts: dict[Var, list[Part]] = {}
+    odd: dict[Var, list[Part]] = {}  # what ties add to them on one side (see `kinks`)
     if seed:
         free = len(tape.free_inputs)
         seeds: list[Operand] = list(builder.inputs[free : free + len(tape.outputs)])
@@ -89,19 +91,25 @@ def reverse(
     kinks = Kinks(tape, writer)
     active = depends_on(tape, wrt)
     for call in reversed(tape.calls):
-        if cts.keys().isdisjoint(call.outs) or active.isdisjoint(call.outs):
+        if active.isdisjoint(call.outs):
+            continue
+        if cts.keys().isdisjoint(call.outs) and odd.keys().isdisjoint(call.outs):
             continue
         if inside and call.primitive.factors:  # kept for a derivative: their cotangents are zeros
+            continue
+        if isinstance(call.primitive, Repeated) and cts.keys().isdisjoint(call.outs):
             continue
         if call.outs[0] in loops:
             _pull_back_loop(loops[call.outs[0]], writer, cts, active, masks)
         elif isinstance(call.primitive, Repeated):
             _pull_back_loop(_run_again(call, builder, active, derive), writer, cts, active, masks)
         else:
-            _pull_back(call, writer, cts, active, masks, kinks)
+            _pull_back(call, writer, cts, odd, active, masks, kinks)
 
     writer.src, writer.reason = None, ""
-    gradients = [_input_cotangent(tape.inputs[k], cts.get(tape.inputs[k]), writer) for k in wrt]
+    if inside:  # between loops cotangents are means
+        odd = {}
+    gradients = [_input_cotangent(tape.inputs[k], cts, odd, writer) for k in wrt]
     kept = range(len(tape.outputs)) if keep is None else keep
     outputs = [tape.outputs[k] for k in kept] + gradients
     builder.guards += tape.guards
@@ -130,6 +138,7 @@ def _pull_back(
     call: Call,
     writer: Writer,
     cts: dict[Var, list[Part]],
+    odd: dict[Var, list[Part]],
     active: set[Operand],
     masks: Masks,
     kinks: Kinks,
@@ -140,23 +149,21 @@ def _pull_back(
     writer.src = call.src
     writer.reason = f"cotangent of {call.outs[0]}"
     outs = [writer.node(v) for v in call.outs]
-    summed: list[Any] = [
-        None
-        if call.primitive.absent and var not in cts
-        else _accumulated(writer, out.aval, cts.pop(var, None))
-        for var, out in zip(call.outs, outs, strict=True)
-    ]
+    ct, ct_odd = _taken(call, writer, cts), _taken(call, writer, odd)
     xs = [writer.node(x) for x in call.operands]
     writer.reason = f"cotangent via {call.primitive}"
     single = call.primitive.results == 1
-    ct = summed[0] if single else tuple(summed)
     out = outs[0] if single else tuple(outs)
-    try:
-        directions = kinks.crossed(call, ct)
-        if directions:
-            contributions = call.primitive.vjp_along(directions, ct, out, *xs)
+
+    def rule(ct: Any, directions: Any) -> Sequence[Any]:
+        if directions is None:
+            found = call.primitive.vjp(ct, out, *xs)
         else:
-            contributions = call.primitive.vjp(ct, out, *xs)
+            found = call.primitive.vjp_along(directions, ct, out, *xs)
+        return masks.keep(call, ct, found) if single else found
+
+    try:
+        contributions, beside = kinks.pull(call, ct, ct_odd, rule)
     except RuleError:
         raise
     except GradientError as error:
@@ -164,9 +171,21 @@ def _pull_back(
             f"{error}{_at(call)}. Declare one with tapegrad.defvjp, or keep the derivative out "
             "with tapegrad.stop_gradient"
         ) from None
-    if single:
-        contributions = masks.keep(call, summed[0], contributions)
     _add(call, contributions, writer, cts, active)
+    _add(call, beside, writer, odd, active)
+
+
+def _taken(call: Call, writer: Writer, cts: dict[Var, list[Part]]) -> Any:
+    """The cotangent of a call's result, or of each; None if there is none."""
+    if cts.keys().isdisjoint(call.outs):
+        return None
+    summed = [
+        None
+        if call.primitive.absent and var not in cts
+        else _accumulated(writer, var.aval, cts.pop(var, None))
+        for var in call.outs
+    ]
+    return summed[0] if call.primitive.results == 1 else tuple(summed)
 
 
 def _run_again(
@@ -270,11 +289,16 @@ def _accumulated(writer: Writer, aval: Aval, parts: list[Part] | None) -> Node:
     return total
 
 
-def _input_cotangent(var: Var, parts: list[Part] | None, writer: Writer) -> Operand:
+def _input_cotangent(
+    var: Var, cts: dict[Var, list[Part]], odd: dict[Var, list[Part]], writer: Writer
+) -> Operand:
     writer.reason = f"cotangent of {var}"
-    if parts is None and var.shape == ():
+    if var not in cts and var not in odd and var.shape == ():
         return Literal(var.dtype.type(0))
-    return _accumulated(writer, var.aval, parts).operand
+    found = _accumulated(writer, var.aval, cts.get(var))
+    if var in odd:
+        found = Leaning()(found, _accumulated(writer, var.aval, odd[var]))
+    return found.operand
 
 
 def sum_to(ct: Node, aval: Aval) -> Node:

@@ -65,6 +65,8 @@ class Primitive:
     movable: ClassVar[bool] = False  # whether it has an `index` alone, which rounds may move
     updates: ClassVar[bool] = False  # whether the result is the first operand with a part changed
     repeats: ClassVar[bool] = False  # whether it is a loop, which updates what it carries
+    leans: ClassVar[bool] = False  # whether its second operand counts in derivatives at ties alone
+    balanced: ClassVar[bool] = True  # whether its slope at a tie is the mean of those of both sides
 
     def with_tapes(self, tapes: Sequence[Tape]) -> Primitive:
         """This primitive with others in the place of the tapes that it holds."""
@@ -117,8 +119,7 @@ class Primitive:
         raise GradientError(f"{self.name} has no forward rule")
 
     def keeps_zeros(self, xs: Sequence[Operand], kept: Sequence[bool]) -> bool:
-        """Whether zeros in the result are kept by derivatives (see `differentiate.masks`), if those
-        of the operands are that `kept` says."""
+        """Whether derivatives keep zeros of the result (see `masks`), if they keep those `kept`."""
         return False
 
     def template(self, dtype: np.dtype, given: Sequence[Any]) -> str:
@@ -127,8 +128,7 @@ class Primitive:
         return str(self.scalar)
 
     def numpy_text(self, outs: Sequence[str], xs: Sequence[str], call: Call) -> list[str]:
-        """The lines of NumPy that define `outs`, for operands `xs`; none if there aren't any, and
-        the primitive is called by its name."""
+        """The lines of NumPy that define `outs`; if there aren't any, it is called by its name."""
         return []
 
     def quick_text(self, xs: Sequence[str]) -> str:

@@ -122,7 +122,7 @@ class EigenvaluePullback(Sided):
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         _, w, v, c = xs
         z = symmetric(ct)
-        chosen = chosen_eigenvectors(w, v, symmetric(directions[0]))
+        chosen = chosen_eigenvectors(w, v, symmetric(directions[0])) if directions else v
         ct_c = Diagonal(0)(matmul(swapped(chosen), matmul(z, chosen)))
         quotients = (row(c) - column(c)) * inverted(row(w) - column(w), equal(w))
         inner = quotients * matmul(swapped(v), matmul(z, v))
@@ -217,8 +217,11 @@ class SingularValuePullback(Sided):
         U diag(c) V^T along Z is U (P_ij (c_j - c_i) / (s_j - s_i) + Q_ij (c_j + c_i) / (s_j + s_i))
         V^T, and what is beside: (I - U U^T) Z V diag(c / s) V^T, and its like on the right."""
         _, u, s, vt, c = xs
-        chosen, chosen_t = chosen_singular_vectors(u, s, vt, directions[0])
         ut, v, none = swapped(u), swapped(vt), vanishing(s)
+        if directions:
+            chosen, chosen_t = chosen_singular_vectors(u, s, vt, directions[0])
+        else:
+            chosen, chosen_t = u * row(where(s.equals(0), s.constant(0), s.constant(1))), vt
         ct_c = Diagonal(0)(matmul(swapped(chosen), matmul(ct, swapped(chosen_t))))
         left, right = matmul(ut, ct), matmul(ct, v)
         e = matmul(left, v)

@@ -1,16 +1,18 @@
 """Rules through kinks, and what their derivatives have to know.
 
 Where operands tie, a rule shares the cotangent by a convention: |x| has the slope 0 at 0, the mean
-of -1 and 1. That is a number for the first derivative only. |x|^2 is x^2, whose second derivative
-along v is 2 v, on either side the product of two slopes that have one sign; the product of their
-means is 0. So a second derivative along v takes, at every kink, the side to which v points: all of
-them then are those of one smooth function, which agrees with the program on a cone around v. Where
-the program is smooth, the derivative is its own.
+of -1 and 1. The derivative of a derivative is that of the function which the first computes: of
+l |x| at x = 0 that is 0 for every l, so its derivative along l is 0. But where x moves too, slopes
+of one tie are multiplied, and the product of their means isn't the mean of their products: |x|^2 is
+x^2, whose second derivative is 2, on either side the product of two slopes of one sign. So beside
+the convention a second derivative along v knows, at every kink, the side to which v points: all of
+them then are those of one smooth function, which agrees with the program on a cone around v.
+`differentiate.kinks` says where which of the two counts.
 
 The direction is at hand. When h = pullback(x, ct) is differentiated, the cotangent of h is how x
 moves along v. From there it goes to the pullback's own derivative, and to the rule of |x| itself,
-which comes later in the sweep (`differentiate.kinks`). In derivatives of higher order directions
-are compared one after the other, as digits are.
+which comes later in the sweep. In derivatives of higher order directions are compared one after the
+other, as digits are.
 
 Each pullback is a call, so that it is known as one when it is differentiated; the pass
 `expand_pullbacks` puts its few elementwise calls in its place at last.
@@ -34,7 +36,8 @@ class Sided(Composite):
     """Linear in the last operands; the first `points` have the kink, and say which side counts;
     where they tie, the `directions` after them do.
 
-    One that `pulls` is the pullback of the kinked function, so its own cotangent is a direction.
+    `vjp` is the transposed map, of the same sides. Of one that `pulls`, the pullback of the kinked
+    function, the cotangent is a further direction.
     """
 
     points: int
@@ -56,10 +59,31 @@ class Sided(Composite):
         return xs[self.points : self.points + self.directions]
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        directions = self.sides(xs)
-        if self.pulls:
-            directions = (*directions, self.direction(ct))
-        return self.vjp_along(directions, ct, out, *xs)
+        return self.vjp_along(self.sides(xs), ct, out, *xs)
+
+
+@parametric
+class Leaning(Composite):
+    """The first operand. The second is by how much it is apart from that at the side of a tie to
+    which a direction has pointed; further derivatives begin with both (`differentiate.kinks`)."""
+
+    name = "leaning"
+    leans = True
+
+    def aval(self, *xs: Aval) -> Aval:
+        return xs[0].with_shape(broadcast_shapes(xs[0].shape, xs[1].shape))
+
+    def expand(self, *xs: Any) -> Any:
+        return xs[0]
+
+    def keeps_zeros(self, xs: Sequence[Any], kept: Sequence[bool]) -> bool:
+        return kept[0]
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
+        return ct, None
+
+    def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        return ts[0]
 
 
 # ---- |x|

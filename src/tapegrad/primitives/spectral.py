@@ -83,6 +83,7 @@ class EigH(Library):
     driver: str = ""
 
     name = "eigh"
+    balanced = False  # the vectors of equal values are arbitrary
     results = 3
     absent = True
 
@@ -157,6 +158,7 @@ class SVD(Library):
     """
 
     name = "svd"
+    balanced = False  # the vectors of equal values are arbitrary
     results = 4
     absent = True
 

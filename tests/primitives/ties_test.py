@@ -1,0 +1,175 @@
+"""Derivatives of derivatives at ties: those of the function which the first derivative computes.
+
+That function takes the table's number at a tie (docs/conventions.md), so along a parameter its
+derivative is what differences of it show. Where the point of the tie moves itself, slopes of one
+tie are multiplied, and the derivative is the mean of those on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tapegrad import grad, jit, vjp
+
+ONES, ZEROS = np.ones(4), np.zeros(4)
+TIES: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "minimum": (lambda t: np.minimum(t, 0.0), 0.0),
+    "maximum": (lambda t: np.maximum(t, 0.0), 0.0),
+    "fmax, fmin": (lambda t: np.fmax(t, 0.0) + 3 * np.fmin(0.0, t), 0.0),
+    "clip": (lambda t: np.clip(t, 0.0, 1.0) + t.clip(-1, 0), np.array(0.0)),
+    "abs": (np.abs, 0.0),
+    "copysign": (lambda t: np.copysign(t, -1.0), 0.0),
+    "twice": (lambda t: np.maximum(np.maximum(t, 0.0), 0.0), 0.0),
+    "abs(abs)": (lambda t: np.abs(np.abs(t) + t), 0.0),
+    "max": (np.max, ONES),
+    "min": (lambda t: np.min(t.reshape(2, 2), axis=0) @ [1.0, 3.0], ONES),
+    "ptp": (np.ptp, ONES),
+    "sort": (lambda t: np.sort(t)[1], ONES),
+    "median": (np.median, ONES),
+    "quantile": (lambda t: np.quantile(t, 0.3), ONES),
+    "norm": (np.linalg.norm, ZEROS),
+    "norm 1": (lambda t: np.linalg.norm(t, 1), ZEROS),
+    "norm inf": (lambda t: np.linalg.norm(t, np.inf), ONES),
+    "hypot": (lambda t: np.hypot(t, 0.0), 0.0),
+    "sqrt of a square": (lambda t: np.sqrt(np.sum(t**2)), ZEROS),
+    "std": (np.std, ONES),
+    "where": (lambda t: np.where(t > 0, t, 0.0), 0.0),
+    "eigvalsh": (lambda t: np.linalg.eigvalsh(t)[0], np.eye(3)),
+    "svdvals": (lambda t: np.linalg.svdvals(t)[0], np.eye(3)),
+}
+PENALISED: dict[str, Callable[[Any, Any], Any]] = {
+    "l f": lambda l, f: l * f,
+    "l f + f**2": lambda l, f: l * f + f**2,
+    "sinh(l f)": lambda l, f: np.sinh(l * f),
+    "exp(l f) + l**3 f": lambda l, f: np.exp(l * f) + l**3 * f,
+}
+
+
+def weighed(g: Any) -> Any:
+    return np.sum(g * (1.0 + np.arange(np.size(g)).reshape(np.shape(g))))
+
+
+def differences(f: Callable[[float], Any], x: float, order: int) -> float:
+    h = 1e-3
+    if order == 1:
+        return float((8 * (f(x + h) - f(x - h)) - f(x + 2 * h) + f(x - 2 * h)) / (12 * h))
+    return float((f(x + h) - 2 * f(x) + f(x - h)) / h**2)
+
+
+@pytest.mark.parametrize("outer", PENALISED)
+@pytest.mark.parametrize("name", TIES)
+def test_along_a_parameter(name: str, outer: str) -> None:
+    """What the first derivative computes, as a function of a parameter, has its own derivatives:
+    also where the tied argument is differentiated beside it."""
+    f, point = TIES[name]
+    combined = PENALISED[outer]
+
+    def inner(l: Any, t: Any) -> Any:
+        return weighed(grad(lambda t: combined(l, f(t)), compile="never")(t))
+
+    def value(l: float) -> Any:
+        return inner(l, point)
+
+    for order, tolerance in ((1, 1e-8), (2, 1e-5)):
+        wanted = differences(value, 0.3, order)
+        alone: Any = value
+        both: Any = inner
+        for _ in range(order):
+            alone = grad(alone, compile="never")
+            both = grad(both, compile="never")
+        np.testing.assert_allclose(alone(0.3), wanted, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(both(0.3, point), wanted, rtol=tolerance, atol=tolerance)
+        if order == 1:
+            pair = grad(inner, argnums=(0, 1), compile="never")(0.3, point)
+            np.testing.assert_allclose(pair[0], wanted, rtol=tolerance, atol=tolerance)
+            back = vjp(inner, 0.3, point)[1](1.0)
+            np.testing.assert_allclose(back[0], wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_along_a_parameter_compiled() -> None:
+    """All of these on one tape."""
+    names = [name for name in TIES if name not in ("eigvalsh", "svdvals")]
+
+    def inner(l: Any) -> Any:
+        found = 0.0
+        for k, name in enumerate(names):
+            f, point = TIES[name]
+            for outer in PENALISED.values():
+                found = found + (k + 1) * weighed(grad(lambda t: outer(l, f(t)))(point))  # noqa: B023
+        return found
+
+    wanted = differences(jit(inner, compile="never"), 0.3, 1)
+    np.testing.assert_allclose(grad(inner, compile="always")(0.3), wanted, rtol=1e-7)
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_in_loops(compile: Any) -> None:
+    """Inside loops too, which stay loops."""
+
+    def penalised(t: Any, l: Any) -> Any:
+        total = 0.0
+        for k in range(40):
+            total = total + l * np.minimum(t[k], 0.0) + np.exp(l * k) * np.abs(t[k])
+            total = total + l**2 * np.maximum(t[k], t[k - 1])
+        return total
+
+    def inner(l: Any) -> Any:
+        return weighed(grad(penalised)(np.zeros(40), l))
+
+    wanted = differences(jit(inner, compile="never"), 0.3, 1)
+    np.testing.assert_allclose(grad(inner, compile=compile)(0.3), wanted, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("f", "wanted"),
+    [
+        (lambda x: np.maximum(x, 0) ** 2, 1.0),
+        (lambda x: np.minimum(0, x) ** 2, 1.0),
+        (lambda x: x * np.maximum(x, 0), 1.0),
+        (lambda x: np.maximum(x, 0) ** 2 - x * np.maximum(x, 0), 0.0),
+        (lambda x: x * np.abs(x), 0.0),
+        (lambda x: np.abs(x) * np.maximum(x, 0), 1.0),
+        (lambda x: np.abs(np.maximum(x, 0)) ** 2 + np.maximum(-x, 0) ** 2, 2.0),
+        (lambda x: np.maximum(np.abs(x), 0) ** 2, 2.0),
+        (lambda x: np.clip(x, 0, 1) ** 2 / 2 + np.clip(x, 0, 1), 0.5),
+    ],
+)
+def test_the_mean_of_both_sides(f: Any, wanted: float) -> None:
+    """Where the tied argument moves, the second derivative is the mean of those on both sides,
+    whichever way it moves."""
+    for sign in (1.0, -1.0):
+        found = grad(lambda x, s=sign: s * grad(f, compile="never")(x), compile="never")(0.0)
+        assert sign * found == wanted
+
+
+def test_a_kink_beside_a_derivative() -> None:
+    """A kinked function keeps the table's slope beside a derivative through the same tie."""
+    found = grad(lambda x: np.abs(x) + grad(lambda y: np.cosh(np.abs(y)))(x))(0.0)
+    assert found == 1.0
+    found = grad(lambda x: np.maximum(x, 0.0) + grad(lambda y: np.abs(y) * y)(x))(0.0)
+    assert found == 0.5
+
+
+def test_a_model_of_pieces() -> None:
+    """A piecewise constant hazard is the derivative of its cumulated one; times at a change."""
+    times = np.array([0.5, 1.0, 1.0, 2.0, 3.0])
+
+    def cumulated(rates: Any, t: Any) -> Any:
+        pieces = [np.minimum(t, 1.0), np.clip(t - 1.0, 0.0, 1.0), np.maximum(t - 2.0, 0.0)]
+        return sum(np.exp(rates[k]) * piece for k, piece in enumerate(pieces))
+
+    def hazard(rates: Any, t: Any) -> Any:
+        return grad(lambda t: np.sum(cumulated(rates, t)))(t)
+
+    def loss(rates: Any) -> Any:
+        return np.sum(cumulated(rates, times)) - np.sum(np.log(hazard(rates, times)))
+
+    rates = np.array([0.1, -0.4, 0.7])
+    found = grad(loss, compile="never")(rates)
+    for k, unit in enumerate(np.eye(3)):
+        wanted = differences(lambda s, unit=unit: loss(rates + s * unit), 0.0, 1)
+        np.testing.assert_allclose(found[k], wanted, rtol=1e-7)
