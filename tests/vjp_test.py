@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from tapegrad import defvjp, grad, jit, primitive, vjp
+from tapegrad import defvjp, grad, gradcheck, jit, primitive, trace, vjp
 from tapegrad.errors import ArgumentError
 
 X = np.array([0.5, -1.0, 2.0])
@@ -162,3 +163,33 @@ def test_cotangents_of_another_structure():
         pullback((X, X))
     with pytest.raises(ArgumentError, match=r"of result 1 has shape \(2,\)"):
         pullback((X, {"y": np.ones(2)}))
+
+
+LOGPDF = stats.norm.logpdf
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: float(np.sum(x**2)),
+        lambda x: -np.sum(LOGPDF(x)),
+        grad(lambda x: -np.sum(LOGPDF(x) ** 2)),
+        lambda x: np.float64(np.sum(x**3)) * 2,
+    ],
+)
+def test_one_way_in(f):
+    """What `grad` follows, `vjp`, `gradcheck`, `trace` and `jit` follow."""
+    x = np.array([0.3, -0.7])
+    expected = f(x)
+    assert gradcheck(f, x)
+    np.testing.assert_allclose(vjp(f, x)[0], expected, rtol=1e-14)
+    np.testing.assert_allclose(trace(f, x)[0], expected, rtol=1e-14)
+    np.testing.assert_allclose(jit(f)(x), expected, rtol=1e-14)
+
+
+def test_rules_are_followed_as_functions_are():
+    """A rule may convert traced numbers, under `vjp` as under `grad`."""
+    double = primitive(lambda x: 2 * x)
+    defvjp(double, lambda ct, out, x: ct * float(np.sum(ct * 0 + 2.0)))
+    assert vjp(lambda x: double(x), 3.0)[1](1.0) == (2.0,)
+    assert grad(lambda x: double(x))(3.0) == 2.0

@@ -112,6 +112,9 @@ def grad(
     What is derived is kept with `f`, so `grad(f)` may be written where it is called. It may be
     differentiated again, and be called from several threads.
 
+    Leaves that have no derivative (integers, booleans, strings, objects) may stand beside others:
+    the gradient has None in their places.
+
     Parameters
     ----------
     f : a function written with NumPy that returns a real scalar, or an array of one element. Works
@@ -141,8 +144,8 @@ def grad(
 
     Raises
     ------
-    ArgumentError : an argument can't be differentiated (integers, strings, objects), or there is no
-        such `checkpoint`.
+    ArgumentError : no leaf of an argument can be differentiated (integers, strings, objects), or
+        there is no such `checkpoint`.
     GradientError : the result isn't a real scalar, or a primitive has no rule.
     TraceError : the function did what a trace can't follow; the message names the line.
 
@@ -287,16 +290,10 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
     from tapegrad import pipeline
     from tapegrad.core.request import Request, form_of
     from tapegrad.core.trees import array_leaves
+    from tapegrad.runtime.traced import traced as made
     from tapegrad.runtime.variant import own
-    from tapegrad.tracing.observe.observer import Observer
-    from tapegrad.tracing.trace import settled
 
-    def run() -> Any:
-        with Observer(f, args, kwargs) as observer:
-            return pipeline.trace(request, observer)
-
-    request = Request(f, args, kwargs).check("trace")
-    traced = settled(run)
+    traced = made(Request(f, args, kwargs).check("trace"), lambda found: found)
     bound, form = traced.bound_tape(), form_of(args, kwargs)
     tape = replace(pipeline.run_passes(bound, pipeline.TRACED), form=form)
     values = dict(zip(traced.outputs, traced.leaves, strict=True))

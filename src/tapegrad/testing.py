@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from tapegrad.core.arrays import native
 from tapegrad.core.request import Request, describe
 from tapegrad.core.trees import flatten, flatten_up_to, flatten_with_paths, is_number, unflatten
 from tapegrad.errors import ArgumentError, GradcheckError
-
-if TYPE_CHECKING:
-    from tapegrad.runtime.pullback import Pullback
 
 Array = np.ndarray
 
@@ -63,9 +60,15 @@ def gradcheck(
     Use float64: in float32 the differences are mostly rounding, and a warning says so. Stay away
     from kinks, where a difference has no derivative to agree with.
     """
+    from tapegrad.runtime.pullback import vjp
+
     args = args if isinstance(args, tuple) else tuple(args) if isinstance(args, list) else (args,)
     point = _Point.of(f, args, eps)
-    _check_determinism(point)
+    _check_determinism(point, "value", lambda: point.run(point.zeros))
+    point.value, point.pullback = vjp(f, args)
+    _refuse_complex(f, "result", flatten(point.value)[0])
+    ones = [np.ones(shape) for shape in point.value_shapes]
+    _check_determinism(point, "gradient", lambda: point.pull(ones))
     _check_elements(point, atol, rtol)
     _check_direction(point, atol, rtol, np.random.default_rng(seed))
     return True
@@ -78,13 +81,11 @@ class _Point:
     request: Request
     real: list[int]
     eps: float
-    value: Any
-    pullback: Pullback
+    value: Any = None
+    pullback: Any = None
 
     @staticmethod
     def of(f: Callable[..., Any], args: tuple[Any, ...], eps: float) -> _Point:
-        from tapegrad.runtime.pullback import vjp
-
         request = Request(f, args).check("gradcheck")
         leaves, words = request.leaves, request.words
         _refuse_complex(f, "argument", leaves)
@@ -103,9 +104,7 @@ class _Point:
                     "than the differences that are compared. Use float64",
                     stacklevel=3,
                 )
-        value, pullback = vjp(f, args)
-        _refuse_complex(f, "result", flatten(value)[0])
-        return _Point(request, real, eps, value, pullback)
+        return _Point(request, real, eps)
 
     @property
     def name(self) -> str:
@@ -136,6 +135,11 @@ class _Point:
             _, spec = flatten(arg)
             found += [None] * spec.num_leaves if pulled is None else flatten_up_to(spec, pulled)
         return [np.asarray(found[k]) for k in self.real]
+
+    @property
+    def zeros(self) -> list[Any]:
+        """The real arguments stay where they are."""
+        return [np.zeros(shape) for shape in self.shapes]
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -169,17 +173,14 @@ def _real_leaves(value: Any) -> list[Array]:
 # ---- the checks
 
 
-def _check_determinism(point: _Point) -> None:
-    """Two runs of the function, and two of its pullback, give the same bits."""
-    still = [np.zeros(shape) for shape in point.shapes]
-    cts = [np.ones(shape) for shape in point.value_shapes]
-    for what, run in (("value", lambda: point.run(still)), ("gradient", lambda: point.pull(cts))):
-        once, again = run(), run()
-        if any(a.tobytes() != b.tobytes() for a, b in zip(once, again, strict=True)):
-            raise GradcheckError(
-                f"gradcheck of {point.name}: its {what} isn't the same in two runs on the same "
-                "arguments. Pass random numbers and everything else that changes as arguments"
-            )
+def _check_determinism(point: _Point, what: str, run: Callable[[], list[Array]]) -> None:
+    """Two runs give the same bits."""
+    once, again = run(), run()
+    if any(a.tobytes() != b.tobytes() for a, b in zip(once, again, strict=True)):
+        raise GradcheckError(
+            f"gradcheck of {point.name}: its {what} isn't the same in two runs on the same "
+            "arguments. Pass random numbers and everything else that changes as arguments"
+        )
 
 
 def _check_elements(point: _Point, atol: float, rtol: float) -> None:

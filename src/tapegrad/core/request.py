@@ -237,26 +237,29 @@ def _distinct(names: list[str]) -> list[str]:
     return result
 
 
-def check_differentiable(f: Callable[..., Any], x: Any, where: str) -> None:
-    """An ArgumentError if there is no derivative with respect to this leaf."""
+def is_differentiable(x: Any) -> bool:
+    """Whether there is a derivative with respect to this leaf."""
+    if not is_traced(x):
+        return False
+    return isinstance(x, float) if is_number(x) else x.dtype.kind in "fc"
+
+
+def without_derivative(f: Callable[..., Any], x: Any, where: str) -> ArgumentError:
+    """The error for an argument without a leaf that has a derivative; `x` is its first one."""
     name = describe(f)
     if isinstance(x, Column):
-        raise ArgumentError(
+        return ArgumentError(
             f"grad of {name}: {where} is {x!r}, which has no derivative. Choose the columns of "
             "numbers (df[['a', 'b']]), convert it with astype(float), or choose other argnums"
         )
     if not is_traced(x):
-        raise ArgumentError(
-            f"grad of {name}: {where} is {x!r} ({type(x).__name__}), which has no derivative. Pass "
-            "it as a separate argument, or choose other argnums"
+        return ArgumentError(
+            f"grad of {name}: {where} is {x!r} ({type(x).__name__}), which has no derivative. "
+            "Choose other argnums"
         )
-    kind = (
-        "i" if is_number(x) and not isinstance(x, float) else "f" if is_number(x) else x.dtype.kind
+    what = f"an integer ({x!r})" if is_number(x) else f"an array of dtype {x.dtype}"
+    return ArgumentError(
+        f"grad of {name}: {where} is {what}, and there is no derivative with respect to "
+        "integers or booleans. Convert it to float64 (write 3.0 instead of 3, or "
+        "x.astype(float)), or choose other argnums"
     )
-    if kind in "iub":
-        what = f"an integer ({x!r})" if is_number(x) else f"an array of dtype {x.dtype}"
-        raise ArgumentError(
-            f"grad of {name}: {where} is {what}, and there is no derivative with respect to "
-            "integers or booleans. Convert it to float64 (write 3.0 instead of 3, or "
-            "x.astype(float)), or choose other argnums"
-        )

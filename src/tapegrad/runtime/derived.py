@@ -28,7 +28,7 @@ from tapegrad.runtime.tier import foresee
 from tapegrad.runtime.transformations import Transformation
 from tapegrad.runtime.variant import Variant
 from tapegrad.tracing import trace as traces
-from tapegrad.tracing.observe.observer import Observer, unobserved
+from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.run import own_result, plain_value, replay
 from tapegrad.tracing.state import State
 from tapegrad.tracing.trace import tracing_depth
@@ -115,7 +115,7 @@ class Derived:
         """The result of a new variant; `known` are those that don't answer these arguments."""
         if self.compile != "never" and disk.is_empty():
             foresee(self.compile)
-        variant = traces.settled(lambda: self._derive(request))
+        variant = self._derive(request)
         if variant.traced.has_tracers:  # called in a thread of a traced function's own
             return self._nested(request)
         self.cache.count("traces")
@@ -160,16 +160,14 @@ class Derived:
 
     def _derive(self, request: Request) -> Variant:
         """Trace and derive: the variant that answers this call."""
-        from tapegrad.pipeline import trace
+        from tapegrad.runtime.traced import observed
 
         transformation = self.transformation
         selection = transformation.select(request.check(transformation.name))
-        args, kwargs = request.args, request.kwargs
-        with Observer(self.root, args, kwargs, request.name) as observer:
-            traced = trace(request, observer)
-            derivation = transformation.derive(traced, selection, final=True)
-        observer.check()
-        state = State(observer.reads, self.root, args, kwargs)
+        derivation, observer = observed(
+            self.root, request, lambda traced: transformation.derive(traced, selection, final=True)
+        )
+        state = State(observer.reads, self.root, request.args, request.kwargs)
         observer.forget()
         return Variant(derivation, state, self.compile, self.cache, self.__name__)
 

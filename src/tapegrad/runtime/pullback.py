@@ -25,7 +25,8 @@ from tapegrad.core.trees import flatten_up_to, is_array, is_traced, unflatten
 from tapegrad.differentiate.partial_eval import partial_eval
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Aval, Tape
-from tapegrad.pipeline import derive, finished, optimized, trace
+from tapegrad.pipeline import derive, finished, optimized
+from tapegrad.runtime.traced import traced as made
 from tapegrad.runtime.variant import own
 from tapegrad.tracing.run import Traced, input_aval, own_result, plain_value, replay
 from tapegrad.tracing.tracer import Tracer
@@ -38,11 +39,15 @@ def vjp(
     if not callable(f):
         raise ArgumentError(f"vjp needs a function, not {f!r}")
     request = Request(f, args).check("vjp")
-    traced = trace(request)
     inputs = request.inputs
     real = [is_traced(x) and input_aval(x).dtype.kind in "fc" for x in request.leaves]
     wrt = [k for k, x in enumerate(inputs) if input_aval(x).dtype.kind in "fc"]
-    tape = finished(derive(traced.tape, wrt, seed=True, keep=(), checkpoint=checkpoint))
+
+    def make(traced: Traced) -> tuple[Tape, Traced]:
+        return derive(traced.tape, wrt, seed=True, keep=(), checkpoint=checkpoint), traced
+
+    derived, traced = made(request, make)
+    tape = finished(derived)
     first = len(traced.tape.inputs)
     once, each = partial_eval(tape, range(first, first + len(traced.tape.outputs)))
     given = [x if isinstance(x, Tracer) else plain_value(x) for x in inputs]

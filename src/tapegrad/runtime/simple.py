@@ -23,11 +23,12 @@ from tapegrad.backends.source.standalone import (
 from tapegrad.core.request import Request, argument_names, describe
 from tapegrad.core.trees import flatten, is_traced
 from tapegrad.errors import ArgumentError, RandomnessError
-from tapegrad.pipeline import gradient, schedule, trace
+from tapegrad.ir.tape import Tape
+from tapegrad.pipeline import gradient, schedule
 from tapegrad.runtime.checks import check_scalar_result
+from tapegrad.runtime.traced import traced as made
 from tapegrad.runtime.transformations import with_captured, with_loss
-from tapegrad.tracing.observe.observer import Observer
-from tapegrad.tracing.trace import settled
+from tapegrad.tracing.run import Traced
 
 _numbers = count()
 
@@ -89,23 +90,21 @@ def simplegrad(
                 f"simplegrad: argument {name!r} is complex, and only real arguments are supported "
                 "there. Pass real and imaginary parts, or use grad"
             )
-
-    def run() -> Any:
-        with Observer(f, args, {}) as observer:
-            return trace(request, observer)
-
-    traced = settled(run)
-    if traced.draws is not None:
-        raise RandomnessError(
-            f"{describe(f)} draws random numbers, which a function that stands alone can't draw as "
-            "it does. Draw them outside and pass them in as an argument"
-        )
-    check_scalar_result(traced)
     inputs = request.inputs
     wrt = [k for k, x in enumerate(inputs) if is_float_leaf(x)]
-    whole, before = with_loss(traced)
-    value = 0 if traced.outputs[0] is None else before
-    tape, traced = with_captured(gradient(whole, wrt, keep=[value], checkpoint=checkpoint), traced)
+
+    def make(traced: Traced) -> tuple[Tape, Traced]:
+        if traced.draws is not None:
+            raise RandomnessError(
+                f"{describe(f)} draws random numbers, which a function that stands alone can't "
+                "draw as it does. Draw them outside and pass them in as an argument"
+            )
+        check_scalar_result(traced)
+        whole, before = with_loss(traced)
+        value = 0 if traced.outputs[0] is None else before
+        return with_captured(gradient(whole, wrt, keep=[value], checkpoint=checkpoint), traced)
+
+    tape, traced = made(request, make)
     program = schedule(tape)
     refuse_foreign_calls(program)
     parameters = _parameters(f, args, program)

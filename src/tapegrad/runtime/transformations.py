@@ -7,13 +7,14 @@ The pipeline is loaded with the first call.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tapegrad.core.request import Request, check_differentiable, leaf_key
+from tapegrad.core.request import Request, is_differentiable, leaf_key, without_derivative
 from tapegrad.core.trees import flatten, is_traced, unflatten
 from tapegrad.ir.tape import Builder, Literal, Tape
 from tapegrad.primitives.views import Reshape
@@ -25,10 +26,11 @@ from tapegrad.tracing.run import Traced
 @dataclass(frozen=True)
 class Selection:
     """The arguments that a derivative is taken with respect to: the numbers of the tape's inputs,
-    and the structure of each argument."""
+    the structure of each argument, and which of its leaves have a derivative."""
 
     wrt: Sequence[int] = ()
     structures: Sequence[Any] = ()
+    real: Sequence[Sequence[bool]] = ()
 
 
 class Transformation:
@@ -87,10 +89,10 @@ class Derivation:
         return self.traced.rebuild([at.get(k) for k in range(len(self.traced.tape.outputs))])
 
     def gradients(self, values: Sequence[Any]) -> list[Any]:
-        """The cotangent of each selected argument."""
+        """The cotangent of each selected argument, with None for leaves that have none."""
         found = iter(values[len(self.kept) :])
-        structures = self.selection.structures
-        return [unflatten(s, [next(found) for _ in range(s.num_leaves)]) for s in structures]
+        each = zip(self.selection.structures, self.selection.real, strict=True)
+        return [unflatten(s, [next(found) if yes else None for yes in real]) for s, real in each]
 
 
 @dataclass(frozen=True)
@@ -136,18 +138,18 @@ class Gradient(Transformation):
         named = [request.kwargs[name] for name in sorted(request.kwargs)]
         trees = list(map(flatten, [*request.args, *named]))
         sizes = [len(leaves) for leaves, _ in trees]
-        inputs = [sum(map(is_traced, leaves)) for leaves, _ in trees]
-        wrt: list[int] = []
-        structures = []
-        for p in self._chosen.places(request):
-            leaves, structure = trees[p]
-            words = request.words[sum(sizes[:p]) :]
-            for leaf, word in zip(leaves, words, strict=False):
-                check_differentiable(request.f, leaf, word)
-            first = sum(inputs[:p])
-            wrt += range(first, first + len(leaves))
-            structures.append(structure)
-        return Selection(wrt, structures)
+        inputs = itertools.count()
+        numbers = [[next(inputs) if is_traced(x) else None for x in leaves] for leaves, _ in trees]
+        places = self._chosen.places(request)
+        wrt: list[Any] = []
+        for p in places:
+            leaves, _ = trees[p]
+            if leaves and not any(map(is_differentiable, leaves)):
+                raise without_derivative(request.f, leaves[0], request.words[sum(sizes[:p])])
+            pairs = zip(numbers[p], leaves, strict=True)
+            wrt += [number for number, leaf in pairs if is_differentiable(leaf)]
+        real = [[*map(is_differentiable, trees[p][0])] for p in places]
+        return Selection(wrt, [trees[p][1] for p in places], real)
 
     def derive(self, traced: Traced, selection: Selection, final: bool) -> Derivation:
         from tapegrad.pipeline import derive, finished, playable

@@ -1,11 +1,10 @@
 """Names of modules that stand for something else while a traced function runs.
 
-Where a run isn't observed, because a debugger or a coverage tool has `sys.settrace`, because
-Python's frames aren't described, or because nobody needs to know what it reads, as in `vjp`, what
-the program calls isn't seen. Then the names in the table (`answers.py`) are swapped: as attributes
-of their modules, and where the user's modules hold them, from the first such run in any thread to
-the end of the last one. Who isn't meant gets the original: another thread, and code of NumPy's,
-SciPy's and tapegrad's.
+Where a run isn't observed, because a debugger or a coverage tool has `sys.settrace`, or because
+Python's frames aren't described, what the program calls isn't seen. Then the names in the table
+(`answers.py`) are swapped: as attributes of their modules, and where the user's modules hold them,
+from the first such run in any thread to the end of the last one. Who isn't meant gets the original:
+another thread, and code of NumPy's, SciPy's and tapegrad's.
 
 A name that somebody else has put another thing behind is left alone, before and after. Names are
 set for a whole module at once, in C, so an interrupt finds all of them swapped or none. A run that

@@ -287,8 +287,11 @@ _NEWLOCALS = 2
 
 def file_of(f: Any) -> str:
     """The file that a function, method or callable object is defined in."""
-    while isinstance(f, functools.partial):
-        f = f.func
+    while not hasattr(f, "__code__"):
+        inner = f.func if isinstance(f, functools.partial) else getattr(f, "__wrapped__", None)
+        if inner is None:
+            break
+        f = inner
     code = getattr(f, "__code__", getattr(type(f).__call__, "__code__", None))
     return code.co_filename if isinstance(code, CodeType) else ""
 

@@ -1,0 +1,43 @@
+"""One way in: how every transformation has a user's function traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tapegrad.core.request import Request
+from tapegrad.pipeline import trace
+from tapegrad.tracing.observe.observer import Observer
+from tapegrad.tracing.run import Traced
+from tapegrad.tracing.trace import settled, tracing_depth
+from tapegrad.tracing.tracer import Tracer
+
+T = TypeVar("T")
+
+
+def is_inside(request: Request) -> bool:
+    """Whether a call is part of another trace, whose observer follows it."""
+    return bool(tracing_depth()) or any(isinstance(x, Tracer) for x in request.leaves)
+
+
+def observed(root: Any, request: Request, make: Callable[[Traced], T]) -> tuple[T, Observer]:
+    """What `make` makes of the trace of a call, and what the run was observed to do. `root` is the
+    function at the bottom; users' rules that `make` calls are observed as it is."""
+
+    def run() -> tuple[T, Observer]:
+        with Observer(root, request.args, request.kwargs, request.name) as observer:
+            made = make(trace(request, observer))
+        observer.check()
+        return made, observer
+
+    return settled(run)
+
+
+def traced(request: Request, make: Callable[[Traced], T]) -> T:
+    """What `make` makes of the trace of a call that is answered once, so it doesn't matter what the
+    run read."""
+    if is_inside(request):
+        return make(trace(request))
+    made, observer = observed(request.f, request, make)
+    observer.forget()
+    return made
