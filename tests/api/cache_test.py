@@ -293,3 +293,50 @@ def test_a_write_through_a_reshape_depends_on_the_layout(compile):
         assert value == f(x)
         assert gradient[0, 0] == (0.0 if x is rows else 2.0)
     assert df.cache_info().traces == 2
+
+
+def in_a_loop(a):
+    def f(x):
+        for k in range(40):
+            x = x * 0.9 + a[k]
+        return x
+
+    return f
+
+
+def with_a_made_array(a):
+    def f(x):
+        y = np.zeros(3)
+        y[0] = x * a[0]
+        return np.sum(y)
+
+    return f
+
+
+CLOSURES = {
+    "operators": lambda a: lambda x: np.sum(a * x),
+    "a loop": in_a_loop,
+    "an array that is made": with_a_made_array,
+    "a derivative inside": lambda a: lambda x: tg.grad(lambda y: np.sum(a * y * x))(x),
+}
+
+
+@pytest.mark.parametrize("name", CLOSURES)
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_a_derivative_is_freed_with_its_last_reference(name, compile):
+    """The function, what it closes over and its tapes: by counting, without a collector."""
+    a = np.linspace(1.0, 2.0, 50)
+    f = CLOSURES[name](a)
+    df = tg.grad(tg.grad(f, compile=compile), compile=compile)
+    gc.collect()
+    gc.disable()
+    try:
+        for x in (1.0, 2.0):
+            df(x)
+            tg.vjp(f, x)[1](1.0)
+            tg.trace(f, x)
+        held = [weakref.ref(x) for x in (a, f, df, df.cache)]
+        del a, f, df
+        assert [x() for x in held] == [None] * 4
+    finally:
+        gc.enable()

@@ -187,7 +187,7 @@ def test_compiled_code_computes_what_the_names_say(half):
             np.testing.assert_allclose(one, other, rtol=1e-5)
         for w in words:
             np.testing.assert_allclose(found[-1][w], expected[-1][w], rtol=1e-5)
-    assert len(compiled.cache.recent) == 1
+    assert len(compiled.front.recent) == 1
     if half:
         made = simplegrad(f, *args)
         own = {*bound(made._text.source), *bound(made._text.compiling)}

@@ -83,8 +83,8 @@ def test_trees_are_answered_by_the_generated_entry(args, expected):
     df = grad(lambda *args: loss(*args))
     for _ in range(3):
         assert_same_tree(df(*args), expected)
-    assert len(df.cache.recent) == 1
-    assert df.cache.fast_hits == 2
+    assert len(df.front.recent) == 1
+    assert df.front.fast_hits == 2
     assert df.cache_info() == (2, 1, 1, 1, 0, 1, 0, 0)
 
 
@@ -252,7 +252,7 @@ def test_scratch_memory_is_one_threads_own():
     inputs = [np.random.default_rng(k).normal(size=(40, 40)) / 6 for k in range(2)]
     expected = [slow(x) for x in inputs]
     df(inputs[0])
-    assert df.cache.recent[0].driver.scratch  # there is scratch memory to be shared by mistake
+    assert df.front.recent[0].driver.scratch  # there is scratch memory to be shared by mistake
     barrier = threading.Barrier(2)
 
     def work(k):
@@ -274,7 +274,7 @@ def test_a_guard_that_fails_goes_to_another_variant_and_back():
         np.testing.assert_allclose(df(down), [-1.0, -1.0])
     info = df.cache_info()
     assert (info.traces, info.compiles, info.hits) == (2, 2, 4)
-    assert len(df.cache.recent) == 2
+    assert len(df.front.recent) == 2
 
 
 def test_more_paths_than_are_tried_first():
@@ -342,11 +342,11 @@ def test_arrays_in_other_orders_are_taken_at_once(lay):
     df = tg.grad(lambda x, y: np.sum(np.tanh(x) * y), (0, 1), compile="always")
     expected = df(x, y)
     df(lay(x), y)
-    before = df.cache.fast_hits
+    before = df.front.fast_hits
     for args in ((lay(x), y), (lay(x), y), (x, y), (lay(x), y)):
         for found, known in zip(df(*args), expected, strict=True):
             np.testing.assert_allclose(found, known, 1e-12)
-    assert df.cache.fast_hits == before + 4
+    assert df.front.fast_hits == before + 4
     with pytest.raises(ValueError, match="broadcast"):
         df(lay(x)[:2], y)
 

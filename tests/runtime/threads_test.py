@@ -502,7 +502,7 @@ LONG = """
 
     df = value_and_grad(f, compile="always")
     expected = df(x)
-    (entry,) = df.cache.recent
+    (entry,) = df.front.recent
     assert entry.driver.scratch and any("parallel(" in line for line in entry.driver.lines)
 
     def same(found):
@@ -607,7 +607,7 @@ def test_scratch_memory_is_dropped_after_an_exception(monkeypatch):
     f, args = PROGRAMS["sums of rows"]
     df = grad(f, compile="always")
     expected = df(*args)
-    (entry,) = df.cache.recent
+    (entry,) = df.front.recent
     (scratch,) = [x for x in entry.names.values() if isinstance(x, Scratch)]
     (memory,) = scratch.spare
     df(*args)

@@ -42,25 +42,44 @@ class CacheInfo(NamedTuple):
 EVENTS = ("hits", "misses", "traces", "compiles", "guard_failures", "loads")
 
 
-class Cache:
-    """The variants of one derived function. `recent` are the entries that a call tries first."""
+class Front:
+    """What stands before a cache: the entries that a call tries first, `recent`, and the counts.
+
+    Variants know it. They don't know the cache, which holds them: so all of them go with it."""
 
     def __init__(self) -> None:
         self.lock = new_lock()
         self.recent: tuple[Any, ...] = ()
-        self._told = False
         self.fast_hits = 0  # of entries in `recent`; counted without the lock, so roughly
-        self._overflowed = False
-        self._many = False
-        self._again = ("", 0, 0)  # what changed at the last trace, since when, and the hits by then
-        self._signatures: OrderedDict[Any, list[Any]] = OrderedDict()
-        self._counts = dict.fromkeys(EVENTS, 0)
+        self.counts = dict.fromkeys(EVENTS, 0)
 
     def count(self, *events: str) -> None:
         """Add one to each of these counts."""
         with self.lock:
             for event in events:
-                self._counts[event] += 1
+                self.counts[event] += 1
+
+    def first(self, entry: Any) -> None:
+        """Calls try this entry first."""
+        self.recent = (entry, *self.recent)[:4]
+
+    def clear(self) -> None:
+        self.recent, self.fast_hits = (), 0
+        self.counts = dict.fromkeys(EVENTS, 0)
+
+
+class Cache:
+    """The variants of one derived function."""
+
+    def __init__(self) -> None:
+        self.front = Front()
+        self.lock = self.front.lock
+        self.count = self.front.count
+        self._told = False
+        self._overflowed = False
+        self._many = False
+        self._again = ("", 0, 0)  # what changed at the last trace, since when, and the hits by then
+        self._signatures: OrderedDict[Any, list[Any]] = OrderedDict()
 
     def many(self) -> list[Any]:
         """The signatures, when there are many for the first time since the cache was cleared; else
@@ -98,7 +117,7 @@ class Cache:
         trace in a row, for the first time since the cache was cleared."""
         with self.lock:
             before, count, hits = self._again
-            now = self._counts["hits"] + self.fast_hits
+            now = self._hits
             count = count + 1 if word and word == before and hits == now else 1
             self._again = word, count, now
             if count != 2 or self._told:  # the first trace of all has no word
@@ -109,7 +128,7 @@ class Cache:
     def used(self, key: Any, variant: Any) -> None:
         """Count a hit of `variant`, and try it first the next time."""
         with self.lock:
-            self._counts["hits"] += 1
+            self.front.counts["hits"] += 1
             held = self._signatures.get(key, [])
             if variant in held and held[0] is not variant:
                 held.remove(variant)
@@ -120,9 +139,13 @@ class Cache:
         with self.lock:
             return [v for held in reversed(self._signatures.values()) for v in held]
 
+    @property
+    def _hits(self) -> int:
+        return self.front.counts["hits"] + self.front.fast_hits
+
     def info(self) -> CacheInfo:
         with self.lock:
-            counts = {**self._counts, "hits": self._counts["hits"] + self.fast_hits}
+            counts = {**self.front.counts, "hits": self._hits}
             variants = self.all_variants()
             compiling = sum(variant.tier.compiling for variant in variants)
             return CacheInfo(**counts, variants=len(variants), compiling=compiling)
@@ -131,10 +154,9 @@ class Cache:
         """Forget everything, and set the counts to zero."""
         with self.lock:
             self._signatures.clear()
-            self.recent, self.fast_hits = (), 0
+            self.front.clear()
             self._overflowed, self._many, self._told = False, False, False
             self._again = ("", 0, 0)
-            self._counts = dict.fromkeys(self._counts, 0)
 
 
 # id of a function, or of a method's instance -> a weak reference to it, and its caches.

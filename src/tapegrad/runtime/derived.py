@@ -56,6 +56,7 @@ class Derived:
         self.path: tuple[Any, ...] = (*path, transformation, compile)
         self.root: Any = f.root if isinstance(f, Derived) else f
         self.cache: Cache = shared_cache(self.owner, self.path)
+        self.front = self.cache.front
         self.__wrapped__ = f
         self.__name__ = describe(f) if kind == "jit" else f"{kind}_{describe(f)}"
         self.__doc__ = f.__doc__
@@ -77,12 +78,12 @@ class Derived:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # While a trace runs, this function may reach its tracers without being passed them.
         if not kwargs and not traces.running:
-            for entry in self.cache.recent:
+            for entry in self.front.recent:
                 try:
                     result = entry.call(self.root, args)
                 except Miss:
                     continue
-                self.cache.fast_hits += 1
+                self.front.fast_hits += 1
                 return result
         return self._slow(args, kwargs)
 
@@ -169,7 +170,7 @@ class Derived:
         )
         state = State(observer.reads, self.root, request.args, request.kwargs)
         observer.forget()
-        return Variant(derivation, state, self.compile, self.cache, self.__name__)
+        return Variant(derivation, state, self.compile, self.front, self.__name__)
 
     # ---- inside another trace
 

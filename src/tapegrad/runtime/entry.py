@@ -133,7 +133,7 @@ class Text:
         """The function of a text whose first line starts it."""
         name = lines[0].partition("(")[0].removeprefix("def ")
         exec("\n".join(lines), self.names)
-        return self.names[name]
+        return self.names.pop(name)  # which would hold itself by its globals
 
 
 def driver_namespace(executable: Executable) -> dict[str, Any]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tapegrad.backends.source.driver import Executable
     from tapegrad.compiler.job import Job
     from tapegrad.ir.tape import Tape
-    from tapegrad.runtime.cache import Cache
+    from tapegrad.runtime.cache import Front
 
 SLOW = 2.0  # seconds of compiling that are worth a word
 LONG = 0.02  # seconds of playing after which a program needn't be called twice
@@ -38,19 +38,19 @@ LONG = 0.02  # seconds of playing after which a program needn't be called twice
 
 class Tier:
     """The way of one tape to machine code. `mode` is how it is compiled: "auto", "always" or
-    "never"; `cache` counts what happens."""
+    "never"; `front` counts what happens."""
 
-    def __init__(self, tape: Tape, mode: str, cache: Cache, name: str) -> None:
+    def __init__(self, tape: Tape, mode: str, front: Front, name: str) -> None:
         self.tape = tape
         self.mode = mode
-        self.cache = cache
+        self.front = front
         self.name = name  # of the derived function
         self.calls = 0
         self.played = 0.0  # seconds
         self.sought = False  # on disk
         self.failed = False
         self.anew = False  # what is on disk is useless
-        self.event = ""  # how the code was come by, as the cache counts it
+        self.event = ""  # how the code was come by, as it is counted
         self.job: Job | None = None
 
     @cached_property
@@ -137,7 +137,7 @@ class Tier:
 
     def settle(self) -> None:
         """The machine code is in use: what led there isn't needed any more."""
-        self.cache.count(self.event)
+        self.front.count(self.event)
         if log.wanted("compile"):
             times = self.job.times if self.job is not None else {}
             parts = ", ".join(f"{part} {1000 * seconds:.0f} ms" for part, seconds in times.items())

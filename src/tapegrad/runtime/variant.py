@@ -18,7 +18,7 @@ from tapegrad.core.locks import cached_property
 from tapegrad.core.request import Request, leaf_key
 from tapegrad.errors import TapeError, TapegradError
 from tapegrad.ir.tape import Tape
-from tapegrad.runtime.cache import Cache
+from tapegrad.runtime.cache import Front
 from tapegrad.runtime.entry import Entry, Miss
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.transformations import Derivation
@@ -42,15 +42,15 @@ class Variant:
         derivation: Derivation,
         state: State,
         compile: str,
-        cache: Cache,
+        front: Front,
         label: str,
     ) -> None:
         self.derivation = derivation
         self.tape: Tape = derivation.tape
         self.traced: Traced = derivation.traced
         self.state = state
-        self.cache = cache
-        self.tier = Tier(self.tape, compile, cache, label)
+        self.front = front
+        self.tier = Tier(self.tape, compile, front, label)
         self.entry: Entry | None = None
 
     @cached_property
@@ -141,13 +141,13 @@ class Variant:
                 self._use(entry)
 
     def _use(self, entry: Entry) -> None:
-        with self.cache.lock:
+        with self.front.lock:
             if self.entry is not None:  # another thread was faster
                 return
             self.entry = entry
             self.tier.settle()
             if entry.fast and not self.traced.written:  # `answer` looks whether arguments overlap
-                self.cache.recent = (entry, *self.cache.recent)[:4]
+                self.front.first(entry)
 
 
 def own(values: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:

@@ -39,21 +39,10 @@ def check_leaks(trace: Trace, reads: Reads, tape: Tape) -> None:
 def _make_plain(trace: Trace, reads: Reads) -> None:
     """Arrays that the function made, that hold no traced value and that it has left somewhere are
     plain ones from here on."""
-
-    def plain(x: Any, depth: int) -> Any:
-        if isinstance(x, Tracer):
-            return x._value if x._trace is trace and x._is_constant() else x
-        if depth and type(x) in (list, dict):
-            for key, value in list(x.items() if type(x) is dict else enumerate(x)):
-                found = plain(value, depth - 1)
-                if found is not value:
-                    x[key] = found
-        return x
-
     for (_, at), (holder, _, _) in list(reads.written.items()):
         what, key = cast(Any, at)
         value = value_at(holder.x, at)
-        found = plain(value, _DEEPEST)
+        found = _plain(trace, value, _DEEPEST)
         if found is value:
             continue
         if what == "item":
@@ -63,7 +52,18 @@ def _make_plain(trace: Trace, reads: Reads) -> None:
         else:
             object.__setattr__(holder.x, key, found)
     for place in reads.mutated.values():
-        plain(place.x, _DEEPEST)
+        _plain(trace, place.x, _DEEPEST)
+
+
+def _plain(trace: Trace, x: Any, depth: int) -> Any:
+    if isinstance(x, Tracer):
+        return x._value if x._trace is trace and x._is_constant() else x
+    if depth and type(x) in (list, dict):
+        for key, value in list(x.items() if type(x) is dict else enumerate(x)):
+            found = _plain(trace, value, depth - 1)
+            if found is not value:
+                x[key] = found
+    return x
 
 
 def check_returned(trace: Trace, x: Any, what: str) -> None:

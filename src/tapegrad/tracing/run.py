@@ -304,6 +304,7 @@ class Run:
         if not self._repeats:  # what rounds are passed is their own
             names = tape.names[: len(self._leaves)]
             check_apart(self.name, written, names, [*self._leaves, *captured])
+        trace.forget()
         return Traced(
             self.request.name,
             tape,

@@ -61,7 +61,7 @@ class State:
         text += [f"    return ({''.join(f'{name}, ' for name in self.followed)})"]
         names = dict(self._values)
         exec("\n".join(text), names)
-        found: Callable[..., tuple[Any, ...]] = names["objects"]
+        found: Callable[..., tuple[Any, ...]] = names.pop("objects")
         return found
 
     def _generated(self) -> Callable[..., bool]:
@@ -73,7 +73,7 @@ class State:
         text += ["        let_through(error)", "        return False"]
         names = {**self._values, "let_through": let_through}
         exec("\n".join(text), names)
-        holds: Callable[..., bool] = names["holds"]
+        holds: Callable[..., bool] = names.pop("holds")  # which would hold itself by its globals
         return holds
 
     def lines(

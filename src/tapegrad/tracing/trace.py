@@ -279,6 +279,13 @@ class Trace:
             for trace, inside in self._around:
                 trace.inside = inside
 
+    def forget(self) -> None:
+        """Its tape is made: it holds no arrays any more, nor tracers, which hold it."""
+        for held in (self.captured, self._memories, self.pins, self.contents, self._written):
+            held.clear()
+        for rows in (self._checksums, self.handed):
+            rows.clear()
+
     @contextlib.contextmanager
     def presumed(self) -> Iterator[None]:
         """In here the conditions of errors are asked for. If it is idle they don't hold, whatever

@@ -75,7 +75,7 @@ class _Text:
         # A file of tapegrad's, to whoever follows the user's own.
         file = f"{__file__}: {loop.body.name}"
         exec(compile(text, file, "exec"), self.known)
-        return self.known["loop"]
+        return self.known.pop("loop")  # which would hold itself by its globals
 
     def _fresh(self, letter: str) -> str:
         self.count += 1

@@ -20,6 +20,10 @@ from tapegrad.tracing.source import at_line
 _IMMUTABLE = (tuple, frozenset)
 
 
+def _nothing(error: TapegradError) -> None:
+    """What is done when the run is over."""
+
+
 class Identities:
     """Knows what the values of a run are outside, and notes where it matters."""
 
@@ -135,6 +139,8 @@ class Identities:
         """Drop what was held so that no id is given away."""
         self._given.clear()
         self._copies.clear()
+        self.arguments = (), {}
+        self.refuse = _nothing  # it is a method of who holds this
 
 
 def _written_twice(label: str, kind: str, line: str) -> UnsupportedError:

@@ -37,6 +37,10 @@ FIXED = (PLAIN_TYPES | CONTAINERS | {np.ufunc, np.dtype, range}) - {
 }
 
 
+def _nothing(x: Any) -> None:
+    """What is noted when the run is over."""
+
+
 class Lookups:
     """Notes what looking up attributes reads."""
 
@@ -44,7 +48,7 @@ class Lookups:
         self.reads = reads
         self.home = home
         self.by_user = True  # whether it is the user's code that looks up
-        self.made: Callable[[Any], None] = lambda x: None  # notes all of a container
+        self.made: Callable[[Any], None] = _nothing  # notes all of a container
         self._users: dict[type, bool] = {}
         self._equipped: dict[int, type] = {}  # classes whose names are noted, or that the run made
         reads.placed = self.placed
@@ -319,6 +323,7 @@ class Lookups:
         """Drop what was held so that no id is given away."""
         self._equipped.clear()
         self._users.clear()
+        self.made = self.reads.placed = _nothing  # methods of who holds this, and of this
 
     # ---- everything
 

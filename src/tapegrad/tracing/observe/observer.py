@@ -125,6 +125,8 @@ class Observer(Notes):
         if sys.gettrace() is follower:  # an interrupt has kept `observed` from taking it away
             sys.settrace(None)
         watching.release(self.watched)
+        if error is not None:
+            self.forget()
 
     def check(self) -> None:
         """Raise what was refused while the run was observed."""
@@ -196,6 +198,8 @@ class Observer(Notes):
         self._functions.clear()
         self.identities.forget()
         self.captured.clear()
+        self.kinds.clear()
+        self.root = None
         super().forget()
 
     # ---- functions
