@@ -69,6 +69,7 @@ class Leaning(Composite):
 
     name = "leaning"
     leans = True
+    of_complex = True
 
     def aval(self, *xs: Aval) -> Aval:
         return xs[0].with_shape(broadcast_shapes(xs[0].shape, xs[1].shape))
