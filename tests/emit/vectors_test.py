@@ -168,3 +168,17 @@ def test_running_products_take_one_pass_back():
     assert len(tape(2000).calls) == len(tape(20).calls)
     x = np.array([2.0, 0.0, 3.0, 5.0])
     np.testing.assert_array_equal(grad(loss, compile="always")(x), [1.0, 2 * 19, 0.0, 0.0])
+
+
+def test_float32_in_terms_of_float64():
+    """A loop over float32 has twice as many lanes for float64 as a vector of this processor may
+    hold: functions of libm are called for as many as it has."""
+    from scipy import special
+
+    x = np.linspace(-3, 3, 4096, dtype=np.float32)
+
+    def f(x):
+        return special.erfcx(x) + special.digamma(x)
+
+    compiled, played = (jit(f, compile=c)(x) for c in ("always", "never"))
+    np.testing.assert_allclose(compiled, played, rtol=1e-4)

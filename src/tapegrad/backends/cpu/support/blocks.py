@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils, config
-from numba.core.codegen import get_host_cpu_features
+from numba.core import cgutils
 
 from tapegrad.backends.cpu.support.arrays import INT, WORD
+from tapegrad.backends.cpu.support.scalars import features
 from tapegrad.backends.cpu.support.shared import REALS, shared_function
 from tapegrad.backends.cpu.support.unrolled import FLAG, VOID, multiplied_and_added
 
@@ -28,13 +28,11 @@ from tapegrad.backends.cpu.support.unrolled import FLAG, VOID, multiplied_and_ad
 @functools.cache
 def registers() -> tuple[int, int]:
     """How many bytes a vector has on this processor, and how many vectors it holds."""
-    chosen = config.CPU_FEATURES  # type: ignore[attr-defined]
-    known = set((get_host_cpu_features() if chosen is None else chosen).split(","))
-    if "+avx512f" in known:
+    if "+avx512f" in features():
         return 64, 32
-    if "+avx" in known:
+    if "+avx" in features():
         return 32, 16
-    return 16, 32 if "+neon" in known else 16
+    return 16, 32 if "+neon" in features() else 16
 
 
 class Registers:

@@ -6,19 +6,31 @@ vector variants, and LLVM vectorises the loops around them.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
+from numba.core.codegen import get_host_cpu_features
 from numba.core.typing.templates import signature
 from numba.extending import intrinsic
 
 from tapegrad.backends.cpu.linking import vector_library
 from tapegrad.backends.cpu.support.arrays import BYTE, INT, WORD
 
-VECTORISED = vector_library()
-_VARIANTS = {"d": {64: 4, 32: 8}, "e": {64: 8, 32: 16}}  # AVX2 and AVX-512: lanes for a width
+# What a processor needs for variants, and their lanes for numbers of a width.
+_VARIANTS = {"d": ("+avx2", {64: 4, 32: 8}), "e": ("+avx512f", {64: 8, 32: 16})}
+
+
+@functools.cache
+def features() -> frozenset[str]:
+    """What code is compiled for: features of this processor, with a sign each."""
+    chosen = config.CPU_FEATURES  # type: ignore[attr-defined]
+    return frozenset((get_host_cpu_features() if chosen is None else chosen).split(","))
+
+
+VECTORISED = vector_library() and "+avx2" in features()
 
 
 def _common(*kinds: Any) -> Any:
@@ -47,9 +59,12 @@ def _behind(module: Any, function: Any) -> Any:
 
 def _declare_variants(module: Any, name: str, lltype: Any, arity: int, bits: int) -> str:
     """Declare libmvec's variants of a function in the module; the attribute that names them as
-    those of the one `_behind` which it stands."""
+    those of the one `_behind` which it stands. LLVM takes whichever has as many lanes as a loop,
+    on any processor: one of AVX-512 for numbers that a loop over float32 computes in float64."""
     names = []
-    for isa, lanes in _VARIANTS.items():
+    for isa, (feature, lanes) in _VARIANTS.items():
+        if feature not in features():
+            continue
         kind = f"_ZGV{isa}N{lanes[bits]}{'v' * arity}_"
         symbol = kind + name
         names.append(f"{kind}scalar_{name}({symbol})")
