@@ -33,6 +33,7 @@ class Dispatch:
     draw: Handler  # what a method of a generator of random numbers gives
     seed: Handler  # what a generator is made of, with plain integers for traced ones
     plain: Handler  # the plain array of one that the function made; None for all else
+    is_made: Handler  # whether an array is one that the function made, and holds none traced
     gathered: Handler  # a plain array as a traced one, if what it is indexed with asks for that
     as_operand: Handler  # an operand that may be a list
     stack: Handler

@@ -270,7 +270,7 @@ def _plain(x: Any) -> np.ndarray | None:
     return x.__array__() if is_made(x) else None
 
 
-dispatch.plain = _plain
+dispatch.plain, dispatch.is_made = _plain, is_made
 
 
 # What comes of operators isn't kept at their place: NumPy computes it.

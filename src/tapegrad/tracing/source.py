@@ -21,6 +21,7 @@ def _folder(package: str) -> str:
 
 # The user calls NumPy, SciPy and numba; their own lines tell nothing about the user's program.
 _OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy", "numba")))
+SCIPY = _OWN[2]
 _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba"}
 _DEMO = os.path.join(_OWN[0], "demo.py")  # a user's program, though it lies here
 _LIBRARY = os.path.dirname(os.__file__) + os.sep

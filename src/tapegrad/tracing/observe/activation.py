@@ -28,6 +28,7 @@ class Activation(Follower):
             "entered",
             "frame",
             "function",
+            "is_opaque",
             "known",
             "looping",
             "loops",
@@ -65,8 +66,9 @@ class Activation(Follower):
         self.returning: Any = None
         self.sides: Any = None  # of the code that this one is part of, if it is a side run apart
         self.lowered = 0  # how many entries of the stack aren't there then
-        self.users = o.is_users(frame.f_code)
+        self.users = o.is_users(frame)
         self.direct: Any = None  # the code that the running instruction calls by itself
+        self.is_opaque = False  # whether the running instruction calls what isn't followed
         self.numbers = (
             False  # whether it compares numbers and traced values, and asks for the truth
         )

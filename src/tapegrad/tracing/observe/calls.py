@@ -13,6 +13,7 @@ import gc
 import inspect
 import operator
 import os
+import re
 import sys
 import threading
 import types
@@ -41,6 +42,7 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.naming import attribute
 from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
 from tapegrad.tracing.observe.reads import ABSENT
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
@@ -106,7 +108,10 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
     if kind is types.FunctionType:
         if _harmless.get(id(f)) is not f:
             if not is_own(f.__code__):
-                return _told(o, f) if is_silent(f.__code__) else None  # it is followed
+                if is_silent(f.__code__):
+                    return _told(o, f)
+                note = opaque(o, f, args, kwargs)
+                return None if note is FOLLOWED else note
             if f.__code__.co_filename.startswith(_TAPEGRAD) or is_harmless(f):
                 _note_harmless(f)
             else:
@@ -146,6 +151,9 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         return both(note, lambda result: _remembered(o, result, name_of(f)))
     if isinstance(f, Value):
         return None
+    note = opaque(o, f, args, kwargs)
+    if note is not FOLLOWED:
+        return note
     if isinstance(f, type):
         return _instance(o, f, args, kwargs)
     if kind in _BOUND:
@@ -216,7 +224,8 @@ def _are_calm(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
 
 
 _TAPEGRAD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+# Python has two classes of methods written in C, of which `types` names one.
+_BOUND = (types.BuiltinFunctionType, type(re.compile("").match), types.MethodWrapperType)
 _UNBOUND = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.source import is_users_path
+from tapegrad.tracing.source import SCIPY, is_users_path
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 PLAIN_TYPES = frozenset([*PLAIN, type(...), type(NotImplemented)])
@@ -69,6 +69,11 @@ def is_silent(code: CodeType) -> bool:
     """Whether code only tells the user something, or loads code."""
     file = code.co_filename
     return file.startswith((*_SILENT_FILES, "<frozen importlib", "<frozen zipimport"))
+
+
+def is_librarys_code(code: CodeType) -> bool:
+    """Whether code is part of Python's library."""
+    return code.co_filename.startswith(_STDLIB) and "-packages" + os.sep not in code.co_filename
 
 
 def is_users_file(file: str | None, home: str = "") -> bool:
@@ -168,6 +173,24 @@ _KNOWN_BASES = frozenset(
     + [x for x in vars(builtins).values() if isinstance(x, type) and issubclass(x, BaseException)]
 )
 
+
+def is_scipys_module(module: Any) -> bool:
+    """Whether a module of SciPy's computes, and reads no files."""
+    return (
+        isinstance(module, str)
+        and module.startswith("scipy.")
+        and not module.startswith(("scipy.io", "scipy.datasets"))
+    )
+
+
+@lru_cache(maxsize=1024)
+def is_scipys(kind: Any) -> bool:
+    """Whether a class is one of SciPy's."""
+    name = module_of(kind)
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    return is_scipys_module(name) and file.startswith(SCIPY)
+
+
 # ---- functions written in C
 
 _BUILTINS = """
@@ -260,7 +283,7 @@ def is_harmless(f: Any) -> bool:
         return True
     if kind in _C_METHODS:
         return _is_harmless_method(f)
-    if kind is types.BuiltinFunctionType:
+    if issubclass(kind, types.BuiltinFunctionType):
         held = f.__self__
         if held is not None and not isinstance(held, types.ModuleType):
             return _is_harmless_method(f)
@@ -314,6 +337,8 @@ def is_inert(kind: Any) -> bool:
         or (module == "_struct" and name == "Struct")
         or kind in (types.GetSetDescriptorType, types.MemberDescriptorType)
         or kind in _C_METHODS
+        # SciPy's in C are computed once; but those that draw random numbers
+        or (module.startswith("scipy.") and "unuran" not in module)
         or (module == "builtins" and kind in (types.CoroutineType, types.TracebackType))
     )
 

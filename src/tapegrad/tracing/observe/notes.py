@@ -19,7 +19,7 @@ from tapegrad.errors import InternalError
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
-from tapegrad.tracing.observe.harmless import CONTAINERS, is_users_file
+from tapegrad.tracing.observe.harmless import CONTAINERS, is_scipys, is_users_file
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.naming import Key
 from tapegrad.tracing.observe.reads import Location
@@ -80,11 +80,20 @@ class Notes(Uses):
 
     # ---- names
 
-    def is_users(self, code: CodeType) -> bool:
-        """Whether code is part of the user's program."""
+    def is_users(self, frame: FrameType) -> bool:
+        """Whether a frame's code is part of the user's program; a text that was run, as `dataclass`
+        does, is of the module that it was run in."""
+        code = frame.f_code
         known = self._users_code.get(code)
         if known is None:
-            known = self._users_code[code] = is_users_file(code.co_filename, self.home)
+            file: Any = code.co_filename
+            if file.startswith("<"):
+                file = frame.f_globals.get("__file__", file)
+            users = is_users_file(file, self.home)
+            if users and code.co_argcount and "__name__" not in frame.f_globals:
+                # SciPy gives its distributions methods that it makes in this way
+                users = not is_scipys(type(frame.f_locals.get(code.co_varnames[0])))
+            known = self._users_code[code] = users
         return known
 
     def globals_place(self, held: dict[str, Any]) -> Location:

@@ -40,6 +40,7 @@ from tapegrad.tracing.observe.harmless import (
     PLAIN,
     PLAIN_TYPES,
     home_of,
+    is_librarys_code,
     is_own,
     is_silent,
 )
@@ -92,6 +93,11 @@ def _muted(frame: FrameType, event: str, arg: Any) -> Any:
 def _passing(frame: FrameType, event: str, arg: Any) -> Any:
     """The mark of a frame that knows what it reads, and of a library's that it calls."""
     return _passing
+
+
+def _asks_system(code: CodeType) -> bool:
+    """Whether this draws random numbers that no seed decides, as a generator without one does."""
+    return code.co_qualname.startswith("SystemRandom.") and is_librarys_code(code)
 
 
 class Observer(Notes):
@@ -152,12 +158,16 @@ class Observer(Notes):
             if above is not None and above is not _muted:
                 return None  # it needs no mark: that its code is of this kind says the same
         kind, above = _kind_of(frame), self._above(frame)
+        if getattr(getattr(above, "__self__", None), "is_opaque", False):
+            above = _passing
         if above == _muted or kind is _SILENT:
             mark: Any = _muted
-        elif kind is _OWN or (above == _passing and not self.is_users(frame.f_code)):
+        elif kind is _OWN or (above == _passing and not self.is_users(frame)):
             mark = _passing
         else:
             return self._followed(frame)
+        if _asks_system(frame.f_code):
+            self.reads.lost("a random generator that is made without a seed")
         frame.f_trace_lines = False
         return mark
 
@@ -265,11 +275,11 @@ class Observer(Notes):
                 return  # a named tuple's, which reads nothing
             if not self.lookups.where(function, list(self.kinds)):
                 back = frame.f_back
-                if self.is_users(code) and (back is None or _kind_of(back) is not _OWN):
+                if self.is_users(frame) and (back is None or _kind_of(back) is not _OWN):
                     self.reads.lost(name_of(function))
                     return
             place = self.reads.place(function) or self.reads.constant(function, name_of(function))
-        users = self.is_users(code)
+        users = self.is_users(frame)
         if users:
             word = name_of(function)
             self.reads.read(place, "code", "{}.__code__", code, word)

@@ -24,6 +24,7 @@ from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import generator_of, is_foreign
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, module_of
+from tapegrad.tracing.observe.opaque import is_opaque
 from tapegrad.tracing.randomness import is_maker
 
 
@@ -48,7 +49,7 @@ def put(
         _put_draw(a, at, f, args)
     elif is_maker(f):
         _put_plain(a, places, together, dispatch.seed)
-    elif is_foreign(f) or any(f is x for x in _OF_MEMORY):
+    elif is_foreign(f) or any(f is x for x in _OF_MEMORY) or is_opaque(f, args):
         _put_plain(a, places, together, dispatch.plain)
     return f
 

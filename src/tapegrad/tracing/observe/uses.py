@@ -57,6 +57,7 @@ class Uses:
         self.lookups.made = self.read_all
         self.captured: list[np.ndarray] = []  # arrays that became inputs of a tape
         self.kinds: dict[type, None] = {}  # classes whose objects took part
+        self.drawn_from: set[int] = set()  # generators, by id, of which a draw is noticed otherwise
 
     def refuse(self, error: TapegradError) -> None:
         """What the trace ends with, unless something was refused before."""
@@ -82,6 +83,8 @@ class Uses:
             return None
         for x in values:  # a method of a generator is handed to C code, to be called
             held = getattr(x, "__self__", None) if type(x) in _METHODS else None
+            if id(held) in self.drawn_from:
+                continue
             if isinstance(held, randomness.kinds()) and self.is_outside(held):
                 self.refuse(randomness.drawn(self.label, held))
         traced = any(isinstance(x, Value) for x in given)  # a trace doesn't write to plain arrays
@@ -141,7 +144,7 @@ class Uses:
                 if reads.arrays_of(x):
                     arrays.append(x)
                 continue
-            if id(x) in seen:
+            if id(x) in seen or id(x) in self.drawn_from:
                 continue
             seen.add(id(x))
             place = reads.place(x)

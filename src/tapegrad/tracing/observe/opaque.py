@@ -1,0 +1,217 @@
+"""Calls of SciPy's functions with plain arguments: one step, whose inside isn't followed.
+
+What such a function returns follows from its arguments, so they are all that is read: numbers,
+arrays by their contents, objects by all that they hold. How SciPy goes about it, by Fortran
+routines and tables of its own, is none of the user's program. Two things may come from elsewhere,
+and are noticed: a draw of random numbers, and a function of the user's that SciPy calls, which is
+followed as everywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives.base import Value
+from tapegrad.tracing import randomness
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe import plainly
+from tapegrad.tracing.observe.effects import Stopped
+from tapegrad.tracing.observe.harmless import (
+    CALM,
+    CONTAINERS,
+    is_harmless,
+    is_inert,
+    is_librarys_code,
+    is_own,
+    is_pythons_class,
+    is_scipys,
+    is_scipys_module,
+    module_of,
+)
+from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.observe.uses import Then, both
+from tapegrad.tracing.source import SCIPY
+
+MOST = 2000  # objects that are looked through for one call
+
+
+FOLLOWED = object()
+
+
+def opaque(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """`f(*args, **kwargs)` is about to be called. What is noted of it if it is a call of SciPy's
+    with plain arguments; `FOLLOWED` for all others."""
+    values = [*args, *kwargs.values()]
+    reached = _reached(f, values)
+    if reached is None:
+        return FOLLOWED
+    kind: Any = type(f)
+    if type(getattr(kind, "__call__", None)) is types.FunctionType:  # noqa: B004
+        o.lookups.attribute(f, "__call__")
+        values.append(f)
+    return _noted(o, [x for x in values if not _is_librarys(x)], reached)
+
+
+def is_opaque(f: Any, values: Sequence[Any]) -> bool:
+    """Whether a call of this with these arguments is one of SciPy's with plain ones."""
+    return _reached(f, values) is not None
+
+
+def _reached(f: Any, values: Sequence[Any]) -> list[Any] | None:
+    """The generators that such a call may draw from; None for all other calls."""
+    if not _is_scipys_own(f):
+        return None
+    return generators_in(values if type(f) is types.FunctionType else [f, *values])
+
+
+def _is_scipys_own(f: Any) -> bool:
+    kind: Any = type(f)
+    if kind is types.FunctionType:
+        return _is_pythons(f)
+    return is_scipys(f) if isinstance(f, type) else _is_scipys_in_c(f, kind)
+
+
+# ---- what is SciPy's
+
+
+def _is_pythons(f: types.FunctionType) -> bool:
+    """Whether a function's code is SciPy's: in a file of its, or in a text that it has run."""
+    name = str(f.__globals__.get("__name__"))
+    if not is_scipys_module(name) or not f.__code__.co_filename.startswith((SCIPY, "<")):
+        return False
+    return vars(sys.modules.get(name, types)) is f.__globals__
+
+
+def _is_scipys_in_c(f: Any, kind: Any) -> bool:
+    if kind.__name__ == "fortran" and kind.__module__ == "builtins":  # LAPACK, for instance
+        return True
+    if kind is types.MethodType:
+        return _is_scipys_own(f.__func__)
+    if type(getattr(kind, "__call__", None)) is types.FunctionType:  # noqa: B004
+        return is_scipys(kind)
+    held = getattr(f, "__self__", None)
+    if held is not None and not isinstance(held, types.ModuleType):
+        return is_scipys_object(held)
+    return is_scipys_module(getattr(f, "__module__", None))
+
+
+def is_scipys_object(x: Any) -> bool:
+    """Whether an object is of a class that SciPy has written in C."""
+    kind: Any = type(x)
+    return is_scipys_module(kind.__module__) and is_scipys(kind)
+
+
+# ---- notes
+
+
+def _noted(o: Notes, values: Sequence[Any], reached: Sequence[Any]) -> Then | None:
+    if o.effects is not None and not all(CALM[type(x)] or _is_array(x) for x in values):
+        if o.apart is not None:
+            raise Stopped
+        o.effects.count += 1
+    states = [(g, randomness.state_of(g)) for g in (*_globals(), *reached)]
+    o.drawn_from = {id(g) for g in reached}
+    note = o.taken(values, whole=True)
+    o.drawn_from = set()
+    a: Any = o.running
+    a.is_opaque = True
+
+    def then(result: Any) -> None:
+        a.is_opaque = False
+        for generator, state in states:
+            if not randomness.same(state, randomness.state_of(generator)):
+                o.states.setdefault(id(generator), (generator, state))
+                o.draws(generator)
+
+    return both(note, then)
+
+
+# ---- what can be reached
+
+
+def generators_in(values: Iterable[Any]) -> list[Any] | None:
+    """The generators of random numbers that can be reached from these values; None if a traced
+    value or code of the user's can be."""
+    todo: list[Any] = list(values)
+    seen: set[int] = set()
+    found: list[Any] = []
+    while todo:
+        x = todo.pop()
+        kind: Any = type(x)
+        if isinstance(x, Value) and not dispatch.is_made(x):
+            return None
+        if CALM[kind] or id(x) in seen:
+            continue
+        seen.add(id(x))
+        if len(seen) > MOST:
+            return None
+        if isinstance(x, np.ndarray):
+            if x.dtype.hasobject:
+                todo += x.ravel().tolist()
+        elif kind in CONTAINERS:
+            todo += plainly.values(x)
+        elif isinstance(x, randomness.kinds()):
+            found.append(x)
+        elif isinstance(x, (np.dtype, range, slice)):
+            continue
+        elif isinstance(x, type):
+            if not (x.__module__.partition(".")[0] in _OTHERS or is_scipys(x)):
+                return None
+        elif kind is types.FunctionType:
+            if not (_is_pythons(x) or is_own(x.__code__) or is_librarys_code(x.__code__)):
+                return None
+            todo += [c.cell_contents for c in x.__closure__ or ()]
+        elif kind is types.MethodType:
+            todo.append(x.__self__)
+            if not (_is_made_of_text(x.__func__) and is_scipys(type(x.__self__))):
+                todo.append(x.__func__)
+        elif kind is functools.partial:
+            todo += [x.func, *x.args, *x.keywords.values()]
+        elif is_scipys(kind) or module_of(kind).startswith("numpy."):
+            held = getattr(x, "__dict__", {})
+            todo += held.values()
+            todo += plainly.values(x) if plainly.base_of(kind) is not None else []
+        elif not _is_known(x, kind):
+            return None
+    return found
+
+
+def _is_known(x: Any, kind: Any) -> bool:
+    """Whether an object that is written in C leads to none of the user's."""
+    if is_pythons_class(kind) and kind is not types.ModuleType:
+        return False
+    known = is_inert(kind) or kind is types.ModuleType or is_harmless(x)
+    return known or _is_scipys_in_c(x, kind) or is_scipys_object(x)
+
+
+def _is_made_of_text(f: Any) -> bool:
+    """Whether a text was run, that doesn't say which module it is of, to make a function: a
+    distribution has such methods."""
+    made = type(f) is types.FunctionType and f.__code__.co_filename.startswith("<")
+    return made and "__name__" not in f.__globals__
+
+
+_OTHERS = ("builtins", "numpy")
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, np.ndarray)
+
+
+def _globals() -> list[Any]:
+    """The generators of random numbers that anybody may draw from."""
+    python = getattr(sys.modules.get("random"), "_inst", None)
+    return [g for g in (randomness.numpys(), python) if g is not None]
+
+
+def _is_librarys(x: Any) -> bool:
+    """Whether an object is one that a module of SciPy's has, such as a distribution: its methods
+    are functions of SciPy's then."""
+    module = str(getattr(type(x), "__module__", ""))
+    return is_scipys_module(module) and any(v is x for v in vars(sys.modules[module]).values())
