@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tapegrad.core.request import Request
+from tapegrad.errors import TapegradError
 from tapegrad.pipeline import trace
+from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.observe.observer import Observer
 from tapegrad.tracing.run import Traced
 from tapegrad.tracing.trace import settled, tracing_depth
@@ -24,13 +26,24 @@ def observed(root: Any, request: Request, make: Callable[[Traced], T]) -> tuple[
     """What `make` makes of the trace of a call, and what the run was observed to do. `root` is the
     function at the bottom; users' rules that `make` calls are observed as it is."""
 
-    def run() -> tuple[T, Observer]:
+    def run(clocks: Clocks) -> tuple[T, Observer]:
         with Observer(root, request.args, request.kwargs, request.name) as observer:
+            observer.clocks = clocks
             made = make(trace(request, observer))
         observer.check()
         return made, observer
 
-    return settled(run)
+    def with_clocks() -> tuple[T, Observer]:
+        clocks = Clocks()
+        try:
+            return run(clocks)
+        except (TapegradError, TypeError):
+            if not clocks.are_read:
+                raise
+        # Something can't be done with what a clock shows: that is plain, and the tape is used once.
+        return run(Clocks(are_inputs=False))
+
+    return settled(with_clocks)
 
 
 def traced(request: Request, make: Callable[[Traced], T]) -> T:

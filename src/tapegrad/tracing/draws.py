@@ -19,6 +19,7 @@ at each call.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -72,6 +73,22 @@ def draw(
         return calls.made(name, given, kwargs)
     except _Plain:
         return plainly()
+
+
+@unobserved
+def read_clock(observer: Notes, clock: Callable[[], Any], /) -> Any:
+    """What a clock that the user's program reads shows: each call reads it anew."""
+    traces = traces_under_way()
+    outer = traces and traces[0] is observer.trace and observer.apart is None
+    if not (outer and observer.clocks.are_inputs) or any(
+        t.repeats and not t.in_frame for t in traces
+    ):
+        observer.reads.lost(f"time.{clock.__name__}")
+        return clock()
+    if observer.effects is not None:
+        observer.effects.count += 1
+    observer.clocks.are_read = True
+    return _Calls(observer, traces[0], time).number(clock.__name__)
 
 
 class _Calls:

@@ -9,6 +9,7 @@ where it is made, and so are draws in what is traced once for all rounds.
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,9 @@ def python_random() -> Any:
 
 
 def state_of(g: Any) -> Any:
-    """The state of a generator."""
+    """The state of a generator; a clock has none."""
+    if isinstance(g, ModuleType):
+        return None
     if hasattr(g, "getstate"):
         return g.getstate()
     if hasattr(g, "get_state"):  # with the second number of a pair, which it keeps for later
@@ -92,6 +95,8 @@ def state_of(g: Any) -> Any:
 
 def put_back(g: Any, state: Any) -> None:
     """Give a generator the state that it had."""
+    if state is None:
+        return
     if hasattr(g, "setstate"):
         g.setstate(state)
     elif hasattr(g, "set_state"):

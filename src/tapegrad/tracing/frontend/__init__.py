@@ -172,6 +172,7 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
 dispatch.namespace = namespace
 dispatch.labelled, dispatch.has_labels = frames.labelled, frames.has_labels
 dispatch.draw, dispatch.seed = draws.draw, draws.seed
+dispatch.clock = draws.read_clock
 dispatch.known, dispatch.function = known_call, constants.door(call_function)
 dispatch.methods = METHODS
 dispatch.element, dispatch.number, dispatch.flat = (

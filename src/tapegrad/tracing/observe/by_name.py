@@ -53,7 +53,15 @@ def _globals(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
 
 
 def _dir(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
-    o.reads.lost("dir")
+    if not args:
+        o.reads.lost("dir")
+        return None
+    x = args[0]
+    o.kind(x)
+    place = o.reads.place(x)
+    if place is not None:
+        names = o.reads._value(dir(x))
+        o.reads.read(place, "dir", f"names_of({{}}) == {names}", True, place.word)
     return None
 
 

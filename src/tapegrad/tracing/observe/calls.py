@@ -26,6 +26,7 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
+from tapegrad.tracing.observe.asked import asked
 from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, read_vars
 from tapegrad.tracing.observe.harmless import (
     CALM,
@@ -96,8 +97,10 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         if _harmless.get(id(f)) is not f:
             if is_harmless(f):
                 _note_harmless(f)
-            else:
+            elif kind is np.ufunc:
                 _of_function(o, f)
+            else:
+                return _unknown(o, f, args, kwargs)
         if _are_calm(args, kwargs) and "out" not in kwargs:
             return None
         if f.__name__ in _TEXTS:
@@ -115,7 +118,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
             if f.__code__.co_filename.startswith(_TAPEGRAD) or is_harmless(f):
                 _note_harmless(f)
             else:
-                o.reads.lost(name_of(f))
+                return _unknown(o, f, args, kwargs)
         if _are_calm(args, kwargs):
             return None
         given = [*args, *kwargs.values()]
@@ -188,8 +191,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
     if not is_harmless(f):
         if f is os.urandom:
             o.refuse(randomness.drawn_by(o.label, "os.urandom"))
-        o.reads.lost(name_of(f))
-        return None
+        return _unknown(o, f, args, kwargs)
     if kind is types.BuiltinFunctionType and f in _OF_NUMBERS:
         _note_harmless(f)
     return _method(o, f, args, kwargs)
@@ -202,6 +204,17 @@ def _of_function(o: Notes, f: np.ufunc) -> None:
             o.reads.lost(name_of(f))  # in C, it isn't followed
         elif callable(held) and o.reads.place(f) is not None and o.reads.place(held) is None:
             o.reads.constant(held, name_of(held))
+
+
+def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+    """A function that may read anything: one that tells something, and changes nothing, is asked
+    again at a later call."""
+    if f is sys._getframe and o.running is not None and not o.running.users:
+        return None  # a library wants to know who calls it
+    note = asked(o, f, args, kwargs, name_of(f))
+    if note is None:
+        o.reads.lost(name_of(f))
+    return note
 
 
 MOST = 10_000  # functions that are held
@@ -395,7 +408,7 @@ def _of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any])
     return both(note, o.draws(args[0]))
 
 
-_CHANGING = {
+CHANGING = {
     *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "add"),
     *("discard", "popitem", "setdefault", "appendleft", "popleft", "extendleft", "rotate"),
     *("__setitem__", "__delitem__", "__iadd__", "__ior__", "__iand__", "__isub__", "__ixor__"),
@@ -443,7 +456,7 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
     # What puts one more value at an end doesn't look at those that are there.
     puts = name in _PUTTING and args and type(args[0]) in _ENDED
     note = o.taken([*(args[1:] if puts else args), *kwargs.values()])
-    if args and name in _CHANGING:
+    if args and name in CHANGING:
         o.changes(args[0])
     elif len(args) > 1 and name == "at" and type(args[0]) is np.ufunc:
         o.changes(args[1])

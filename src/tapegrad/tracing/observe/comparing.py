@@ -82,6 +82,18 @@ def is_empty(cell: types.CellType) -> bool:
         return True
 
 
+def decimal_context() -> Any:
+    """What decides how Python's decimal numbers are rounded, and when they raise."""
+    c = sys.modules["decimal"].getcontext()
+    traps = tuple(kind for kind, on in c.traps.items() if on)
+    return c.prec, c.rounding, c.Emin, c.Emax, c.capitals, c.clamp, traps
+
+
+def is_decimal(kind: type) -> bool:
+    """Whether numbers of a class are Python's decimal ones."""
+    return kind is getattr(sys.modules.get("decimal"), "Decimal", None)
+
+
 _LARGE = 1 << 16  # bytes
 
 HELPERS = {
@@ -94,6 +106,8 @@ HELPERS = {
     "same_class": same_class,
     "same_value": same_value,
     "same_elements": same_elements,
+    "names_of": dir,
+    "decimal_context": decimal_context,
     "thread": threading.get_ident,
     "cache_token": abc.get_cache_token,
     "static": inspect.getattr_static,

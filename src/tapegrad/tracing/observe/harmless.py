@@ -7,6 +7,7 @@ other one may read a clock or a file, or remember what it was given.
 
 from __future__ import annotations
 
+import _json
 import builtins
 import collections
 import copyreg
@@ -193,6 +194,7 @@ def is_scipys(kind: Any) -> bool:
 
 # ---- functions written in C
 
+_JSON = (_json.make_encoder, _json.make_scanner)
 _BUILTINS = """
     abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod
     enumerate filter float format frozenset hash hex int isinstance issubclass iter len list map
@@ -223,6 +225,8 @@ _MODULES = {
     "sys": ("intern", "audit", "exc_info"),
     "gc": ("collect",),
     "_json": None,
+    "_hashlib": None,
+    "_warnings": ("warn", "warn_explicit"),
     "_weakref": ("ref", "ReferenceType", "getweakrefcount"),
     "_typing": None,
 }
@@ -266,7 +270,7 @@ _NUMPYS += ("numpy.ma", "numpy.matrixlib", "numpy.ctypeslib", "numpy.dtypes")
 def _functions() -> dict[int, Any]:
     """The harmless functions of Python by id; they are held, so none is given away."""
     found = [getattr(builtins, name) for name in _BUILTINS.split()]
-    found += [f for f in (getattr(copyreg, "__reduce_ex__", None),) if f is not None]
+    found += [f for f in (getattr(copyreg, "__reduce_ex__", None), *_JSON) if f is not None]
     return {id(f): f for f in found}
 
 
@@ -303,6 +307,7 @@ _C_METHODS += (types.ClassMethodDescriptorType,)
 _CALLED = (
     *(type(operator.itemgetter(0)), type(operator.attrgetter("a"))),
     *(type(operator.methodcaller("a")), types.GenericAlias, functools.partial),
+    *_JSON,
 )
 # They read attributes, whose names are their arguments or a part of them.
 LOOKING_UP = (type(operator.attrgetter("a")), type(operator.methodcaller("a")))
@@ -333,7 +338,7 @@ def is_inert(kind: Any) -> bool:
         (module == "_thread" and name in _LOCKS)
         or (module == "re" and name in ("Pattern", "Match"))
         or (module == "datetime" and name in ("date", "datetime", "time", "timedelta", "timezone"))
-        or (module == "fractions" and name == "Fraction")
+        or (module, name) in (("fractions", "Fraction"), ("decimal", "Decimal"))
         or (module == "_struct" and name == "Struct")
         or kind in (types.GetSetDescriptorType, types.MemberDescriptorType)
         or kind in _C_METHODS
@@ -404,7 +409,10 @@ def operator_is_known(kind: type) -> bool:
     )
 
 
-_OPERATED = (
+_OPERATED: tuple[Any, ...] = (
+    *(type(np.empty(0).flags), np.nditer, type(np.dtype), types.UnionType),
+    *(type(collections.OrderedDict().values()), type(collections.OrderedDict().keys())),
+    type(collections.OrderedDict().items()),
     *(types.BuiltinFunctionType, types.ModuleType, np.dtype, type(object.__init__)),
     *(types.NoneType, types.EllipsisType, types.NotImplementedType),
 )

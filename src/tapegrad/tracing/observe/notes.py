@@ -17,6 +17,7 @@ import numpy as np
 from tapegrad.core.handlers import let_through
 from tapegrad.errors import InternalError
 from tapegrad.tracing import randomness
+from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.harmless import CONTAINERS, is_scipys, is_users_file
@@ -59,6 +60,7 @@ class Notes(Uses):
         self.states: dict[int, tuple[Any, Any]] = {}
         self.drawn: list[Any] = []
         self.trace: Any = None  # that of the run
+        self.clocks = Clocks()
         self.drawing: Any = None  # the generator of the draw that is about to be made
         self.effects: Any = None  # what the run changes, from the first test of a loop on
 
@@ -92,7 +94,8 @@ class Notes(Uses):
             users = is_users_file(file, self.home)
             if users and code.co_argcount and "__name__" not in frame.f_globals:
                 # SciPy gives its distributions methods that it makes in this way
-                users = not is_scipys(type(frame.f_locals.get(code.co_varnames[0])))
+                kind: Any = type(frame.f_locals.get(code.co_varnames[0]))
+                users = not is_scipys(kind)
             known = self._users_code[code] = users
         return known
 

@@ -124,9 +124,9 @@ class Observer(Notes):
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         following.observer = self._outer
         raised = isinstance(error, Exception) and not isinstance(error, TapegradError)
-        if error is not None and not raised:  # it goes for nothing, and so does what it drew
-            for generator, state in self.states.values():
-                randomness.put_back(generator, state)
+        again = self.clocks.are_read and isinstance(error, (TapegradError, TypeError))
+        if error is not None and (again or not raised):
+            self._put_back()
         follower, self.follower = self.follower, None
         if sys.gettrace() is follower:  # an interrupt has kept `observed` from taking it away
             sys.settrace(None)
@@ -138,7 +138,14 @@ class Observer(Notes):
         """Raise what was refused while the run was observed."""
         self.identities.finish()
         if self.refused is not None:
+            if self.clocks.are_read:  # it is traced again
+                self._put_back()
             raise self.refused
+
+    def _put_back(self) -> None:
+        """The run goes for nothing, and so does what it drew."""
+        for generator, state in self.states.values():
+            randomness.put_back(generator, state)
 
     def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
         """A frame begins, or goes on: Python asks whether it is followed.

@@ -65,12 +65,13 @@ def is_opaque(f: Any, values: Sequence[Any]) -> bool:
 
 def _reached(f: Any, values: Sequence[Any]) -> list[Any] | None:
     """The generators that such a call may draw from; None for all other calls."""
-    if not _is_scipys_own(f):
+    if not is_scipys_own(f):
         return None
     return generators_in(values if type(f) is types.FunctionType else [f, *values])
 
 
-def _is_scipys_own(f: Any) -> bool:
+def is_scipys_own(f: Any) -> bool:
+    """Whether what is called is SciPy's, in Python or in C."""
     kind: Any = type(f)
     if kind is types.FunctionType:
         return _is_pythons(f)
@@ -92,7 +93,7 @@ def _is_scipys_in_c(f: Any, kind: Any) -> bool:
     if kind.__name__ == "fortran" and kind.__module__ == "builtins":  # LAPACK, for instance
         return True
     if kind is types.MethodType:
-        return _is_scipys_own(f.__func__)
+        return is_scipys_own(f.__func__)
     if type(getattr(kind, "__call__", None)) is types.FunctionType:  # noqa: B004
         return is_scipys(kind)
     held = getattr(f, "__self__", None)
@@ -161,7 +162,8 @@ def generators_in(values: Iterable[Any]) -> list[Any] | None:
         elif isinstance(x, (np.dtype, range, slice)):
             continue
         elif isinstance(x, type):
-            if not (x.__module__.partition(".")[0] in _OTHERS or is_scipys(x)):
+            made: Any = x
+            if not (x.__module__.partition(".")[0] in _OTHERS or is_scipys(made)):
                 return None
         elif kind is types.FunctionType:
             if not (_is_pythons(x) or is_own(x.__code__) or is_librarys_code(x.__code__)):
@@ -169,7 +171,8 @@ def generators_in(values: Iterable[Any]) -> list[Any] | None:
             todo += [c.cell_contents for c in x.__closure__ or ()]
         elif kind is types.MethodType:
             todo.append(x.__self__)
-            if not (_is_made_of_text(x.__func__) and is_scipys(type(x.__self__))):
+            its: Any = type(x.__self__)
+            if not (_is_made_of_text(x.__func__) and is_scipys(its)):
                 todo.append(x.__func__)
         elif kind is functools.partial:
             todo += [x.func, *x.args, *x.keywords.values()]

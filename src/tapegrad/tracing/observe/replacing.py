@@ -7,10 +7,11 @@ written in Python, and would be followed.
 
 from __future__ import annotations
 
+import dis
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,14 @@ import numpy as np
 from tapegrad.core.statics import is_generator
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.answers import UNKNOWN, Answer, answer_of, is_answered, operand_of
+from tapegrad.tracing.clocks import is_clock
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.calls import generator_of, is_foreign
+from tapegrad.tracing.observe.calls import CHANGING, generator_of, is_foreign
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, module_of
-from tapegrad.tracing.observe.opaque import is_opaque
+from tapegrad.tracing.observe.opaque import is_opaque, is_scipys_own
 from tapegrad.tracing.randomness import is_maker
 
 
@@ -47,6 +49,8 @@ def put(
         _put_answers(a, at, f, places)
     elif generator_of(f, args) is not None:
         _put_draw(a, at, f, args)
+    elif is_clock(f):
+        _put_clock(a, at, f)
     elif is_maker(f):
         _put_plain(a, places, together, dispatch.seed)
     elif is_foreign(f) or any(f is x for x in _OF_MEMORY) or is_opaque(f, args):
@@ -57,7 +61,9 @@ def put(
 def _is_pythons(f: Any) -> bool:
     if type(f) in (FunctionType, MethodType) or module_of(type(f)).startswith("numba."):
         return True
-    return isinstance(f, type) and is_pythons_class(f)
+    if isinstance(f, type):
+        return is_pythons_class(f)
+    return is_scipys_own(f)
 
 
 def _notes_itself(f: Any) -> bool:
@@ -137,6 +143,22 @@ def _put_draw(a: Activation, k: int, f: Any, args: Sequence[Any]) -> None:
     if a.o.is_outside(generator) or any(isinstance(x, (Value, list, tuple)) for x in args):
         frames.replace(operand_at(a.stack, k), functools.partial(dispatch.draw, a.o, generator, f))
         a.o.drawing = generator
+
+
+def _put_clock(a: Activation, k: int, f: Any) -> None:
+    """Put what reads a clock at each call in the place of one that the user's code asks, unless
+    that keeps values somewhere: an object or a list gets plain ones."""
+    if a.users and not _keeps_values(a.frame.f_code):
+        frames.replace(operand_at(a.stack, k), functools.partial(dispatch.clock, a.o, f))
+        a.o.drawing = f
+
+
+@functools.lru_cache(maxsize=1024)
+def _keeps_values(code: CodeType) -> bool:
+    """Whether code may leave a value elsewhere than in its own variables."""
+    stores = ("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "STORE_DEREF", "STORE_NAME")
+    kept = any(i.opname in stores for i in dis.get_instructions(code))
+    return kept or any(name in CHANGING for name in code.co_names)
 
 
 _OF_MEMORY = (memoryview, bytes, bytearray, np.frombuffer)

@@ -18,7 +18,7 @@ from tapegrad.errors import TapegradError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.observe import frames, plainly
-from tapegrad.tracing.observe.comparing import is_equal
+from tapegrad.tracing.observe.comparing import decimal_context, is_decimal, is_equal
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
@@ -73,6 +73,9 @@ class Uses:
             if kind not in self.kinds:
                 self.kinds[kind] = None
                 self.lookups.equipped(kind)
+                if is_decimal(kind):
+                    now = self.reads._value(decimal_context())
+                    self.reads.found(f"decimal_context() == {now}", True, "decimal's context")
 
     def taken(self, values: Iterable[Any], whole: bool = False) -> Then | None:
         """Something harmless may read all of these values, but for arrays that become inputs of a
@@ -175,7 +178,7 @@ class Uses:
                 if whole or not self.lookups.is_users_class(kind):
                     self._take(self._all_of(x), arrays, whole, seen)
             elif is_inert(kind) or is_equal(x):
-                continue
+                self.kind(x)
             else:
                 self.enters = True  # a generator, or another iterator
                 if place is None:

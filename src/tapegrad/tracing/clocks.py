@@ -1,0 +1,23 @@
+"""Clocks that give numbers. What a program reads from one is an input that each call reads anew."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+_NAMES = ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+_CLOCKS = {id(f): f for name in _NAMES for f in (getattr(time, name), getattr(time, f"{name}_ns"))}
+
+
+@dataclass
+class Clocks:
+    """Whether what the clocks show in a run are inputs, and whether one was read as such."""
+
+    are_inputs: bool = True
+    are_read: bool = False
+
+
+def is_clock(f: Any) -> bool:
+    """Whether a function of the module `time` tells the time as a number."""
+    return _CLOCKS.get(id(f)) is f

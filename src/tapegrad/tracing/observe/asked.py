@@ -1,0 +1,118 @@
+"""Functions that tell something of Python, the system or a file, and change nothing.
+
+What they said is a guard: a later call asks them again, and is traced anew if they say something
+else.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.handlers import let_through
+from tapegrad.tracing.observe.frames import MISSING
+from tapegrad.tracing.observe.harmless import DISPATCHER, PLAIN_TYPES, is_own
+from tapegrad.tracing.observe.uses import Then, Uses
+
+_SYS = """
+    getdefaultencoding getfilesystemencodeerrors getfilesystemencoding getrecursionlimit getsizeof
+    getswitchinterval get_int_max_str_digits is_finalizing
+"""
+_SYSTEM = """
+    access cpu_count get_terminal_size getcwd getegid geteuid getgid getlogin getpid getppid
+    getuid listdir lstat readlink sched_getaffinity stat strerror sysconf uname
+"""
+_NAMES = {
+    "sys": _SYS,
+    "posix": _SYSTEM,
+    "nt": _SYSTEM,
+    "gc": "get_debug get_threshold isenabled",
+    "_socket": "gethostname",
+    "_locale": "localeconv nl_langinfo",
+    "numpy": "genfromtxt get_printoptions geterr getbufsize fromfile load loadtxt",
+}
+_ASKED = {module: frozenset(names.split()) for module, names in _NAMES.items()}
+
+
+class Asked:
+    """A question, and what the answer was: a value, or an error of a class."""
+
+    def __init__(self, f: Any, args: Sequence[Any], kwargs: dict[str, Any], answer: Any) -> None:
+        self.f, self.args, self.kwargs = f, args, kwargs
+        self.answer = self._now() if answer is MISSING else answer
+
+    def _now(self) -> Any:
+        try:
+            return self.f(*self.args, **self.kwargs)
+        except Exception as error:
+            let_through(error)
+            return type(error)
+
+    def again(self) -> bool:
+        """Whether the answer is the same now."""
+        return _same(self._now(), self.answer)
+
+
+def asked(o: Uses, f: Any, args: Sequence[Any], kwargs: dict[str, Any], word: str) -> Then | None:
+    """What is noted of a call that is asked again; None if `f(*args, **kwargs)` is no such call."""
+    if not _is_asked(f):
+        return None
+    given = [_plain(x) for x in args]
+    named = {name: _plain(x) for name, x in kwargs.items()}
+    if any(x is MISSING for x in (*given, *named.values())):
+        return None
+
+    def then(answer: Any) -> None:
+        question = Asked(f, given, named, answer)
+        if _same(question.answer, question.answer):
+            o.reads.found(f"{o.reads._value(question)}.again()", True, word)
+        else:
+            o.reads.lost(word)
+
+    return then
+
+
+def _is_asked(f: Any) -> bool:
+    module, name = str(getattr(f, "__module__", "")), getattr(f, "__name__", "")
+    if type(f) is types.FunctionType:
+        module = "numpy" if is_own(f.__code__) and module.startswith("numpy") else ""
+    elif type(f) is DISPATCHER:
+        module = "numpy"
+    elif not isinstance(f, types.BuiltinFunctionType):
+        return False
+    return name in _ASKED.get(module, ())
+
+
+def _plain(x: Any) -> Any:
+    """An argument that stays what it is; `MISSING` for all others."""
+    paths = sys.modules.get("pathlib")
+    if paths is not None and type(x) in (paths.PosixPath, paths.WindowsPath):
+        return str(x)
+    return x if type(x) in PLAIN_TYPES or any(x is kind for kind in _TYPES) else MISSING
+
+
+_TYPES = (float, int, complex, bool, str)
+
+
+def _same(x: Any, y: Any) -> bool:
+    """Whether two answers are alike: numbers, texts, arrays of these, and what holds them."""
+    kind = type(x)
+    if kind is not type(y):
+        return False
+    if isinstance(x, np.ndarray):
+        if x.dtype != y.dtype or x.shape != y.shape or x.dtype.hasobject:
+            return False
+        return x.strides == y.strides and x.tobytes() == y.tobytes()
+    if isinstance(x, (list, tuple)):
+        return len(x) == len(y) and all(map(_same, x, y))
+    if kind is dict:
+        return [*x] == [*y] and all(map(_same, x.values(), y.values()))
+    if kind in (set, frozenset):
+        return bool(x == y)
+    if isinstance(x, type):
+        return x is y
+    return kind in PLAIN_TYPES and repr(x) == repr(y)

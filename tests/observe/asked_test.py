@@ -1,0 +1,179 @@
+"""What tells something of Python, the system or a file is asked again at each call."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import decimal
+import hashlib
+import inspect
+import json
+import os
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+from tapegrad import grad, jit, value_and_grad
+
+X = np.array([1.0, 2.0])
+
+
+class Box:
+    """An object with what attributes it is given."""
+
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+
+@dataclasses.dataclass
+class Pair:
+    a: float
+    b: float
+
+
+BOX, PAIR = Box(a=1.0), Pair(1.0, 2.0)
+
+UNCHANGED = {
+    "deepcopy": lambda x: np.sum(x) * copy.deepcopy({"a": [1.0]})["a"][0],
+    "asdict": lambda x: np.sum(x) * dataclasses.asdict(PAIR)["b"],
+    "dir": lambda x: np.sum(x) * len(dir(BOX)),
+    "decimal": lambda x: np.sum(x) * float(decimal.Decimal("1.5") * 2),
+    "recursion": lambda x: np.sum(x) * sys.getrecursionlimit(),
+    "signature": lambda x: np.sum(x) * len(inspect.signature(Box).parameters),
+    "folder": lambda x: np.sum(x) * len(os.getcwd()),
+    "a file": lambda x: np.sum(x) * os.path.exists("/nowhere at all"),
+    "json": lambda x: np.sum(x) * json.loads("[1.5]")[0] * len(json.dumps({"a": 1})),
+    "a hash": lambda x: np.sum(x) * hashlib.sha256(b"a").digest()[0],
+    "errors": lambda x: np.sum(x) * len(np.geterr()["over"]),
+}
+
+
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_what_stays_the_same_needs_no_other_trace(name):
+    """Ten calls are traced once."""
+    f = UNCHANGED[name]
+    g = grad(f)
+    for _ in range(10):
+        np.testing.assert_allclose(g(X), f(X) / np.sum(X))
+    assert g.cache_info().traces == 1
+
+
+def test_another_answer_is_noticed(tmp_path, monkeypatch):
+    """A limit, a folder, a file that appears, what is in one, an object's names, a precision."""
+    path, box = tmp_path / "numbers.txt", Box()
+
+    def third(x):
+        with decimal.localcontext() as context:
+            context.prec = 28
+        return np.sum(x) * float(decimal.Decimal(1) / 3)
+
+    limit = sys.getrecursionlimit()
+    changes = [
+        (lambda x: np.sum(x) * sys.getrecursionlimit(), lambda: sys.setrecursionlimit(limit + 10)),
+        (lambda x: np.sum(x) * len(os.getcwd()), lambda: monkeypatch.chdir(tmp_path)),
+        (lambda x: np.sum(x) * path.exists(), lambda: path.write_text("1.5")),
+        (lambda x: np.sum(x) * np.loadtxt(path), lambda: path.write_text("2.5")),
+        (lambda x: np.sum(x) * len(dir(box)), lambda: setattr(box, "a", 1.0)),
+        (third, lambda: setattr(decimal.getcontext(), "prec", 3)),
+    ]
+    context = decimal.getcontext().copy()
+    try:
+        for f, change in changes:
+            g = grad(f)
+            np.testing.assert_allclose(g(X), f(X) / np.sum(X))
+            change()
+            np.testing.assert_allclose(g(X), f(X) / np.sum(X), rtol=1e-12)
+    finally:
+        sys.setrecursionlimit(limit)
+        decimal.setcontext(context)
+
+
+def test_a_warning_is_given_while_the_function_is_traced():
+    """As what is printed is; the tape is used again."""
+
+    def f(x):
+        warnings.warn("slow", UserWarning, stacklevel=1)
+        return np.sum(x)
+
+    g = grad(f)
+    with pytest.warns(UserWarning, match="slow"):
+        g(X)
+    for _ in range(4):
+        g(X)
+    assert g.cache_info().traces == 1
+
+
+# ---- clocks
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize("name", ["time", "perf_counter", "monotonic_ns", "process_time"])
+def test_a_clock_is_read_at_each_call(name, compile, monkeypatch):
+    """What it shows is an input of the tape, whose value is that of the call."""
+    clock = getattr(time, name)
+    f = value_and_grad(lambda x: np.sum(x) * 0 + clock(), compile=compile)
+    found = [f(X)[0] for _ in range(4)]
+    assert sorted(found) == found
+    assert clock() >= found[-1] and found[0] < found[-1]
+    assert f.cache_info().traces == 1
+
+
+def test_a_time_that_is_only_printed_or_compared_costs_no_trace(capsys):
+    """The text is that of the trace; a limit is a guard."""
+
+    def f(x):
+        start, total = time.perf_counter(), 0.0
+        for k in range(4):
+            if time.perf_counter() - start > 1000:
+                break
+            total = total + k * np.sum(x)
+        print(f"took {time.perf_counter() - start:.3f} s")
+        return total
+
+    g = grad(f)
+    for _ in range(5):
+        np.testing.assert_allclose(g(X), 6.0)
+    assert g.cache_info().traces == 1 and "took" in capsys.readouterr().out
+
+
+def test_what_takes_no_traced_time_gets_a_plain_one():
+    """It is traced at each call then, as plain Python would run it."""
+    rng = np.random.default_rng(0)
+
+    def f(x):
+        return np.sum(x) * (len(time.ctime(time.time())) > 0) * rng.normal()
+
+    g = grad(f)
+    found = [g(X)[0] for _ in range(2)]
+    rng = np.random.default_rng(0)
+    np.testing.assert_allclose(found, [rng.normal() for _ in range(2)])
+
+
+def test_times_that_are_kept_are_plain_numbers():
+    """An object or a list gets one for each call, as in plain Python."""
+    kept, box = [], Box()
+
+    def f(x):
+        kept.append(time.time())
+        box.t = time.time()
+        return np.sum(x)
+
+    g = grad(f)
+    for _ in range(2):
+        g(X)
+    assert list(map(type, kept)) == [float, float] and type(box.t) is float
+    assert kept[0] < kept[1] < box.t
+
+
+def test_a_clock_in_an_inner_derivative():
+    """It is read once for each time that the program reads it."""
+    inner = grad(lambda y: np.sum(y * y) * (time.time() > 0))
+    g = grad(lambda x: np.sum(inner(x)))
+    for _ in range(3):
+        np.testing.assert_allclose(g(X), [2.0, 2.0])
+    assert g.cache_info().traces == 1
+    stamp = jit(lambda x: x * 0 + time.time())
+    assert stamp(X)[0] < stamp(X)[0]
