@@ -466,7 +466,7 @@ def test_defaults_of_a_dict(derivative):
     ],
 )
 def test_files_and_processes(read, tmp_path):
-    """`os.path.isdir`, `os.scandir`, `glob`, `subprocess` -> traced at each call"""
+    """`os.path.isdir`, `os.scandir`, `glob`, `subprocess` -> asked again, or traced at each call"""
     path = str(tmp_path / "here")
     df = grad(lambda x: np.sum(x) * read(path), compile="never")
     before = df(X)[0]

@@ -421,7 +421,8 @@ def test_a_module_that_the_function_imports(derivative, monkeypatch, tmp_path):
 
 
 def test_files(derivative, tmp_path):
-    """the function reads a file: `open`, `np.load`, `Path.read_text` -> traced at each call"""
+    """the function reads a file: `open`, `np.load`, `Path.read_text` -> read again, or traced at
+    each call"""
     file, text = tmp_path / "scale.npy", tmp_path / "scale.txt"
 
     def f(x):
@@ -445,7 +446,7 @@ def test_files(derivative, tmp_path):
     ],
 )
 def test_paths_made_in_the_function(exists, derivative, tmp_path):
-    """the function makes a path and asks what is there -> traced at each call"""
+    """the function makes a path and asks what is there -> asked again at each call"""
     name = str(tmp_path / "scale")
 
     def f(x):

@@ -60,8 +60,8 @@ def test_columns_of_other_things(compile):
 
 @pytest.mark.parametrize("compile", ["never", "always"])
 def test_tables_of_the_outside(compile):
-    """one of the outside takes part, and changes in place -> traced at each call, since the work of
-    pandas' own isn't seen; not so with its numbers, if they are taken out before"""
+    """one of the outside takes part, and changes in place -> traced anew, as what is in it is
+    compared; its numbers, if they are taken out before, are read anew"""
     table = pd.DataFrame({"a": X, "b": X + 3})
     df = grad(lambda w: (w * table["a"] + table["b"]).sum() * len(table), compile=compile)
     with warnings.catch_warnings():

@@ -148,6 +148,105 @@ def as_trees(stand_in: type, made: Any) -> None:
     instances.adopt("pandas", adopted)
 
 
+# ---- what is in one
+
+
+class Contents:
+    """All that is in a Series, DataFrame or index at one moment.
+
+    `held` are the arrays that it kept that in. What pandas has made of the object shares their
+    memory, and may be an input of a tape. So that must be as it was, too, if by now the object has
+    other arrays: a new column may give it what was in it once.
+    """
+
+    def __init__(self, x: Any) -> None:
+        self.kind = type(x)
+        self.held: list[Any] = []
+        if not is_table(x):  # an index, which never changes but for its names
+            self.labels, self.blocks = index_key(x), []
+            return
+        self.labels = _labels_key(x)
+        self.blocks = [(*_placed(b), _copied(b.values)) for b in x._mgr.blocks]
+        self.held = [b.values for b in x._mgr.blocks]
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """The arrays of numbers."""
+        return [x for x in self.held if isinstance(x, np.ndarray)]
+
+    def are_in(self, x: Any) -> bool:
+        """Whether an object is of this class, and nobody can tell what is in it from this."""
+        if type(x) is not self.kind:
+            return False
+        if not is_table(x):
+            return bool(index_key(x) == self.labels)
+        blocks = x._mgr.blocks
+        if len(blocks) != len(self.blocks) or _labels_key(x) != self.labels:
+            return False
+        return all(
+            _placed(b) == (at, shape)
+            and _is_copy(b.values, copy)
+            and (b.values is held or _is_copy(held, copy))
+            for b, (at, shape, copy), held in zip(blocks, self.blocks, self.held, strict=True)
+        )
+
+
+def is_table(x: Any) -> bool:
+    """Whether this is a Series or DataFrame, or of a class that derives from these."""
+    pd = pandas()
+    return pd is not None and isinstance(x, (pd.Series, pd.DataFrame)) and hasattr(x, "_mgr")
+
+
+def is_pandas_class(kind: type) -> bool:
+    """Whether a class says that it is one of pandas'."""
+    return str(kind.__module__).partition(".")[0] == "pandas"
+
+
+@functools.lru_cache(maxsize=4096)
+def is_pandas_file(file: str) -> bool:
+    """Whether a file is one of pandas'."""
+    folders = getattr(pandas(), "__path__", None) or ()
+    return any(file.startswith(folder) for folder in folders)
+
+
+def is_pandas_object(x: Any) -> bool:
+    """Whether this is a Series, a DataFrame or an index of pandas' own classes."""
+    pd: Any = pandas()
+    if pd is None or not is_pandas_class(type(x)):
+        return False
+    return is_table(x) or isinstance(x, getattr(pd, "Index", ()))
+
+
+def _labels_key(x: Any) -> Any:
+    columns = getattr(x, "columns", None) if x.ndim == 2 else None
+    name = exact_key(x.name) if x.ndim == 1 else None
+    key = index_key(x.index), None if columns is None else index_key(columns)
+    return *key, _unlike() if x.ndim == 1 and name is None else name, len(x.attrs)
+
+
+def _placed(block: Any) -> tuple[bytes, Any]:
+    """Which columns a block of memory holds, and how many rows."""
+    return np.asarray(block.mgr_locs.as_array).tobytes(), block.shape
+
+
+def _copied(values: Any) -> Any:
+    if isinstance(values, np.ndarray) and not values.dtype.hasobject:
+        return values.copy(order="K")
+    return contents_key(values if values.ndim == 1 else values.ravel())
+
+
+def _is_copy(values: Any, held: Any) -> bool:
+    if not isinstance(held, np.ndarray):
+        return not _is_numbers(values) and bool(_copied(values) == held)
+    if not _is_numbers(values) or values.dtype != held.dtype or values.strides != held.strides:
+        return False
+    return bool(values.tobytes("K") == held.tobytes("K"))
+
+
+def _is_numbers(values: Any) -> bool:
+    return isinstance(values, np.ndarray) and not values.dtype.hasobject
+
+
 # ---- keys of labels, and of what is in columns
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
+from tapegrad.core.tables import is_pandas_file
 from tapegrad.core.values import Value
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
@@ -194,18 +195,11 @@ def answer_of(x: Any) -> Answer | None:
     return row
 
 
-@functools.lru_cache(maxsize=1024)
-def _of_pandas(file: str) -> bool:
-    """Whether a file is one of pandas'."""
-    folders = getattr(sys.modules.get("pandas"), "__path__", None) or ()
-    return any(file.startswith(folder) for folder in folders)
-
-
 def is_answered(answer: Answer, code: CodeType, args: Sequence[Any]) -> bool:
     """Whether a call that this code makes is answered: it is the user's, and a trace is running."""
     if dispatch.trace() is None or not is_users(code) or code.co_name == "__array__":
         return False  # NumPy takes what `__array__` returns for a plain array
-    if _of_pandas(code.co_filename):
+    if is_pandas_file(code.co_filename):
         return False  # its blocks hold plain arrays alone
     if answer.when is None and not answer.lists and not answer.traced:
         return getattr(answer.by, "__code__", None) is not code  # it calls what it stands for

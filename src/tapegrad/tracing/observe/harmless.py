@@ -406,6 +406,7 @@ def operator_is_known(kind: type) -> bool:
         or is_inert(kind)
         or kind in _OPERATED
         or is_pythons_class(kind)
+        or module_of(kind).partition(".")[0] == "pandas"  # see `opaque.py`
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.tables import is_pandas_object
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe import plainly
 from tapegrad.tracing.observe.harmless import (
@@ -49,6 +50,7 @@ class Lookups:
         self.home = home
         self.by_user = True  # whether it is the user's code that looks up
         self.made: Callable[[Any], None] = _nothing  # notes all of a container
+        self.table: Callable[[Any], None] = _nothing  # and all of one of pandas' objects
         self._users: dict[type, bool] = {}
         self._equipped: dict[int, type] = {}  # classes whose names are noted, or that the run made
         reads.placed = self.placed
@@ -148,6 +150,9 @@ class Lookups:
 
     def _of_object(self, x: Any, name: str) -> None:
         reads, kind = self.reads, type(x)
+        if is_pandas_object(x) and name not in x.__dict__:
+            self.table(x)
+            return
         place = reads.place(x)
         found = _of_type(kind, name)
         users = self.is_users_class(kind)

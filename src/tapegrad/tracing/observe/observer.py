@@ -45,6 +45,7 @@ from tapegrad.tracing.observe.harmless import (
     is_silent,
 )
 from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.observe.opaque import entered
 from tapegrad.tracing.observe.programs import program_of
 from tapegrad.tracing.observe.turns import found, reached
 from tapegrad.tracing.observe.unasked import is_unasked
@@ -165,7 +166,9 @@ class Observer(Notes):
             if above is not None and above is not _muted:
                 return None  # it needs no mark: that its code is of this kind says the same
         kind, above = _kind_of(frame), self._above(frame)
-        if getattr(getattr(above, "__self__", None), "is_opaque", False):
+        if getattr(getattr(above, "__self__", None), "is_opaque", False) or (
+            kind is _FOLLOWED and entered(self, frame, above)
+        ):
             above = _passing
         if above == _muted or kind is _SILENT:
             mark: Any = _muted

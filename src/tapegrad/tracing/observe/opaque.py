@@ -10,13 +10,16 @@ followed as everywhere.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import types
 from collections.abc import Iterable, Sequence
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 
+from tapegrad.core.tables import is_pandas_class, is_pandas_file, is_pandas_object
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
@@ -55,7 +58,36 @@ def opaque(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
     if type(getattr(kind, "__call__", None)) is types.FunctionType:  # noqa: B004
         o.lookups.attribute(f, "__call__")
         values.append(f)
-    return _noted(o, [x for x in values if not _is_librarys(x)], reached)
+    if o.effects is not None and o.apart is not None and not _are_arrays(values):
+        raise Stopped
+    return _noted(o, o.running, [x for x in values if not _is_librarys(x)], reached)
+
+
+def entered(o: Notes, frame: FrameType, above: Any) -> bool:
+    """A frame begins. Whether it runs a function of pandas' with plain arguments, which isn't
+    followed: Python calls them for operators, attributes and items, too."""
+    a = getattr(above, "__self__", None)
+    if a is None or o.apart is not None or not is_pandas(frame.f_code):
+        return False
+    values = [*frame.f_locals.values()]
+    reached = generators_in(values)
+    if reached is None:
+        return False
+    a.then = both(a.then, _noted(o, a, values, reached))
+    return True
+
+
+def is_pandas(code: CodeType) -> bool:
+    """Whether code is pandas'."""
+    return is_pandas_file(code.co_filename) and f"{os.sep}pandas{os.sep}io{os.sep}" not in (
+        code.co_filename
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def is_librarys(kind: Any) -> bool:
+    """Whether a class is SciPy's or pandas'."""
+    return is_scipys(kind) or (is_pandas_class(kind) and module_of(kind) != "")
 
 
 def is_opaque(f: Any, values: Sequence[Any]) -> bool:
@@ -111,16 +143,13 @@ def is_scipys_object(x: Any) -> bool:
 # ---- notes
 
 
-def _noted(o: Notes, values: Sequence[Any], reached: Sequence[Any]) -> Then | None:
-    if o.effects is not None and not all(CALM[type(x)] or _is_array(x) for x in values):
-        if o.apart is not None:
-            raise Stopped
+def _noted(o: Notes, a: Any, values: Sequence[Any], reached: Sequence[Any]) -> Then | None:
+    if o.effects is not None and not _are_arrays(values):
         o.effects.count += 1
     states = [(g, randomness.state_of(g)) for g in (*_globals(), *reached)]
     o.drawn_from = {id(g) for g in reached}
     note = o.taken(values, whole=True)
     o.drawn_from = set()
-    a: Any = o.running
     a.is_opaque = True
 
     def then(result: Any) -> None:
@@ -163,10 +192,15 @@ def generators_in(values: Iterable[Any]) -> list[Any] | None:
             continue
         elif isinstance(x, type):
             made: Any = x
-            if not (x.__module__.partition(".")[0] in _OTHERS or is_scipys(made)):
+            if not (x.__module__.partition(".")[0] in _OTHERS or is_librarys(made)):
                 return None
         elif kind is types.FunctionType:
-            if not (_is_pythons(x) or is_own(x.__code__) or is_librarys_code(x.__code__)):
+            if not (
+                _is_pythons(x)
+                or is_pandas(x.__code__)
+                or is_own(x.__code__)
+                or is_librarys_code(x.__code__)
+            ):
                 return None
             todo += [c.cell_contents for c in x.__closure__ or ()]
         elif kind is types.MethodType:
@@ -176,7 +210,9 @@ def generators_in(values: Iterable[Any]) -> list[Any] | None:
                 todo.append(x.__func__)
         elif kind is functools.partial:
             todo += [x.func, *x.args, *x.keywords.values()]
-        elif is_scipys(kind) or module_of(kind).startswith("numpy."):
+        elif is_pandas_object(x) or type(x).__module__.startswith("pandas._libs."):
+            continue
+        elif is_librarys(kind) or module_of(kind).startswith("numpy."):
             held = getattr(x, "__dict__", {})
             todo += held.values()
             todo += plainly.values(x) if plainly.base_of(kind) is not None else []
@@ -200,11 +236,12 @@ def _is_made_of_text(f: Any) -> bool:
     return made and "__name__" not in f.__globals__
 
 
-_OTHERS = ("builtins", "numpy")
+_LIBRARIES = (is_pandas, is_own, is_librarys_code)
+_OTHERS = ("builtins", "numpy", "pandas")
 
 
-def _is_array(x: Any) -> bool:
-    return isinstance(x, np.ndarray)
+def _are_arrays(values: Iterable[Any]) -> bool:
+    return all(CALM[type(x)] or isinstance(x, np.ndarray) for x in values)
 
 
 def _globals() -> list[Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.tables import Contents, is_pandas_class, is_pandas_object
 from tapegrad.errors import TapegradError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
@@ -54,7 +55,7 @@ class Uses:
         self.enters = False  # whether the running instruction may call what the user has written
         self.reads = Reads()
         self.lookups = Lookups(self.reads, home)
-        self.lookups.made = self.read_all
+        self.lookups.made, self.lookups.table = self.read_all, self.table
         self.captured: list[np.ndarray] = []  # arrays that became inputs of a tape
         self.kinds: dict[type, None] = {}  # classes whose objects took part
         self.drawn_from: set[int] = set()  # generators, by id, of which a draw is noticed otherwise
@@ -150,6 +151,9 @@ class Uses:
             if id(x) in seen or id(x) in self.drawn_from:
                 continue
             seen.add(id(x))
+            if is_pandas_object(x):
+                self.table(x)
+                continue
             place = reads.place(x)
             if kind in CONTAINERS or isinstance(x, (dict, list, tuple, set, frozenset)):
                 if place is not None:
@@ -163,6 +167,9 @@ class Uses:
                 self.enters = self.enters or is_changeable(x)
             elif kind is weakref.ref and place is None:  # which is hashed as what it refers to
                 self._take([x()], arrays, whole, seen)
+            elif is_pandas_class(kind) and not is_pythons_class(kind):
+                if place is not None:  # what it is about isn't known
+                    reads.lost(place.word)
             elif callable(x) and not is_pythons_class(kind):
                 self.enters = True
                 self._take(self.callable(x), arrays, whole, seen)
@@ -187,6 +194,22 @@ class Uses:
                     reads.read(place, "bytes", f"bytes({{}}) == {reads._value(bytes(x))}", True, "")
                 else:
                     reads.lost(place.word)
+
+    def table(self, x: Any) -> None:
+        """All of one of pandas' objects is read: its labels, and the memory of its numbers, which
+        arrays that pandas makes of it share."""
+        reads, place = self.reads, self.reads.place(x)
+        if place is None or (id(x), "table") in reads._first:
+            return
+        reads._first[id(x), "table"] = None
+        found = Contents(x)
+        text = f"same_contents({reads.named(place)}, {reads._value(found)})"
+        reads.found(text, True, place.word)
+        for array in found.arrays:  # what is in these is known
+            reads.constant(array, place.word)
+            reads._held.append(array)
+            reads._whole.add(id(array))
+            reads._first[id(array), "layout"] = None
 
     def _instance(self, x: Any) -> None:
         """An object of a class of Python's takes part."""

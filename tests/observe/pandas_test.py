@@ -1,0 +1,156 @@
+"""pandas' objects that a function reaches without being passed them, by what is in them."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tapegrad import grad
+
+X = np.array([0.5, 0.7])
+
+
+def table():
+    return pd.DataFrame(
+        {"a": [1.0, 2.0, 4.0], "b": [0.5, 1.5, 3.0], "n": [1, 2, 3], "c": ["u", "v", "u"]}
+    )
+
+
+class Model:
+    def __init__(self, df):
+        self.df = df
+
+    def loss(self, p):
+        return np.sum(self.df["a"].to_numpy() * p[0]) + np.sum(self.df["b"] * p[1])
+
+
+READS = {
+    "values": lambda df: df["a"].values,
+    "to_numpy": lambda df: df[["a", "b"]].to_numpy(),
+    "a series": lambda df: df["a"],
+    "asarray": lambda df: np.asarray(df["b"]),
+    "mean": lambda df: df["a"].mean(),
+    "loc": lambda df: df.loc[1, "a"],
+    "iloc": lambda df: df.iloc[1, 0],
+    "groups": lambda df: df.groupby("c")["a"].mean().iloc[0],
+    "rolling": lambda df: df["a"].rolling(2).mean().iloc[1],
+    "length": lambda df: len(df),
+    "columns": lambda df: list(df.columns).index("b"),
+    "rows": lambda df: sum(row.a for row in df.itertuples()),
+    "labels": lambda df: len(df["c"].unique()),
+    "mask": lambda df: df["a"][df["c"] == "u"].sum(),
+    "index": lambda df: df.index.values,
+}
+
+
+def slope(f, x):
+    return np.array([(f(x + d) - f(x - d)) / 2e-6 for d in 1e-6 * np.eye(2)])
+
+
+@pytest.mark.filterwarnings("ignore:grad_")  # of several changes in a row
+@pytest.mark.parametrize("name", READS)
+def test_a_table_that_stays_the_same_needs_no_other_trace(name):
+    """Ten calls are traced once; what is written in place, in the table or by way of an array of
+    its memory, is noticed."""
+    df, read = table(), READS[name]
+
+    def f(x):
+        return np.sum(x[0] * x[1] * read(df))
+
+    g = grad(f)
+    for _ in range(10):
+        np.testing.assert_allclose(g(X), slope(f, X), rtol=1e-6)
+    assert g.cache_info().traces == 1
+    for change in (
+        lambda: df.__setitem__("a", df["a"] * 2),
+        lambda: df.iloc.__setitem__((1, 0), 9.0),
+        lambda: df.loc.__setitem__((0, "c"), "w"),
+        lambda: df["b"].values.__setitem__(0, 7.0),
+        lambda: df.insert(0, "first", 3.0),
+        lambda: df.pop("n"),
+    ):
+        with contextlib.suppress(ValueError):  # pandas may not let an array be written to
+            change()
+        np.testing.assert_allclose(g(X), slope(f, X), rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:grad_")
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_a_table_of_an_object(compile):
+    """A closed-over one, `self.df`, an attribute of an argument: another table with other numbers
+    in it is noticed, one with the same isn't."""
+    model = Model(table())
+    bound = grad(model.loss, compile=compile)
+    passed = grad(lambda p, model: model.loss(p), compile=compile)
+    for factor in (1.0, 1.0, 3.0):
+        model.df = table()
+        model.df["a"] *= factor
+        expected = [7.0 * factor, 5.0]
+        np.testing.assert_allclose(bound(X), expected)
+        np.testing.assert_allclose(passed(X, model), expected)
+        np.testing.assert_allclose(passed(X, Model(table())), [7.0, 5.0])
+    before = passed.cache_info().traces
+    for _ in range(3):
+        passed(X, model)
+    assert passed.cache_info().traces == before
+
+
+def test_a_table_that_has_again_what_was_in_it_once():
+    """Arrays that pandas had made of it before share memory that has changed since."""
+    df = table()
+    g = grad(lambda x: np.sum(df["a"].to_numpy() * x[0]))
+    for change in (
+        lambda: None,
+        lambda: df.loc.__setitem__((0, "a"), 7.0),
+        lambda: df.__setitem__("a", [1.0, 2.0, 4.0]),
+    ):
+        change()
+        np.testing.assert_allclose(g(X), [df["a"].sum(), 0.0])
+        g(X)
+
+
+def test_a_table_that_the_function_makes_or_changes():
+    """What it makes is its own; one of the outside changes as often as in plain pandas."""
+    df = table()
+
+    def made(x):
+        own = pd.DataFrame({"a": [1.0, 2.0]})
+        own["b"] = own["a"] * 3
+        return np.sum(own["b"].to_numpy() * x)
+
+    g = grad(made)
+    for _ in range(3):
+        np.testing.assert_allclose(g(X), [3.0, 6.0])
+    assert g.cache_info().traces == 1
+
+    def changed(x):
+        df["a"] = df["a"] + 1
+        return np.sum(df["a"].to_numpy()) * np.sum(x)
+
+    g = grad(changed)
+    np.testing.assert_allclose(g(X), 10.0)
+    np.testing.assert_allclose(g(X), 13.0)
+
+
+RATE = 2.0
+
+
+def test_what_pandas_calls_or_draws_is_noticed(monkeypatch):
+    """A function of the user's, a sample of the rows."""
+    df = table()
+    g = grad(lambda x: np.sum(x) * df["a"].apply(lambda a: RATE * a).sum())
+    np.testing.assert_allclose(g(X), 14.0)
+    monkeypatch.setitem(globals(), "RATE", 3.0)
+    np.testing.assert_allclose(g(X), 21.0)
+
+    def sampled(x):
+        return np.sum(x) * df["a"].sample(1).iloc[0]
+
+    np.random.seed(0)
+    g = grad(sampled)
+    found = [g(X)[0] for _ in range(2)]
+    np.random.seed(0)
+    np.testing.assert_allclose(found, [sampled(X) / np.sum(X) for _ in range(2)])
