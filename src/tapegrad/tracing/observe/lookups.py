@@ -328,7 +328,9 @@ class Lookups:
         """Drop what was held so that no id is given away."""
         self._equipped.clear()
         self._users.clear()
-        self.made = self.reads.placed = _nothing  # methods of who holds this, and of this
+        self.made = self.table = self.reads.placed = (
+            _nothing  # methods of who holds this, and of this
+        )
 
     # ---- everything
 
