@@ -30,6 +30,7 @@ from tapegrad.tracing.observe.observer import (
     loops_of,
     note_computed,
     note_failed,
+    note_root,
     observed,
     unobserved,
 )
@@ -123,6 +124,7 @@ def trace_function(
     with Run(request, observer, number, repeats, apart, idle) as run:
         args, kwargs = run.given
         f = to_be_called(request.f, (*args, *kwargs.values()))
+        note_root(f)
         with observed():
             result = f(*args, **kwargs)
         run.returned(result)

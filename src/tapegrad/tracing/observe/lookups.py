@@ -95,9 +95,13 @@ class Lookups:
 
     def is_data(self, module: Any, x: Any) -> bool:
         """Whether what a module holds may change where an installed package asks for it: its
-        functions, classes and modules don't."""
+        functions, classes and modules don't, unless they are the user's."""
         if is_users_file(getattr(module, "__file__", None), self.home):
             return True
+        if isinstance(x, types.FunctionType):
+            return is_users_file(x.__code__.co_filename, self.home)
+        if isinstance(x, type) and is_changeable(x) and module_of(x) != "__main__":
+            return self.is_users_class(x)
         return not isinstance(x, (type, types.ModuleType, types.FunctionType, np.ufunc)) and (
             not isinstance(x, types.BuiltinFunctionType)
         )

@@ -112,6 +112,7 @@ class Observer(Notes):
         self.follower: Any = None  # its `enter`, as one object that it is known by
         self.watched: dict[int, CodeType] = {}  # by id
         self._functions: dict[int, Any] = {}
+        self.roots: set[CodeType] = set()  # of functions that are traced in this run
         self._outer: Observer | None = None
         self._reach(args, kwargs)
 
@@ -172,7 +173,11 @@ class Observer(Notes):
             above = _passing
         if above == _muted or kind is _SILENT:
             mark: Any = _muted
-        elif kind is _OWN or (above == _passing and not self.is_users(frame)):
+        elif kind is _OWN or (
+            above == _passing
+            and not self.is_users(frame)
+            and frame.f_code not in self.roots  # what tapegrad was given, of an installed package
+        ):
             mark = _passing
         else:
             return self._followed(frame)
@@ -311,13 +316,19 @@ _NEWLOCALS = 2
 
 def file_of(f: Any) -> str:
     """The file that a function, method or callable object is defined in."""
+    code = _code_of(f)
+    return "" if code is None else code.co_filename
+
+
+def _code_of(f: Any) -> CodeType | None:
+    """The code that a call of a function, method or callable object comes to."""
     while not hasattr(f, "__code__"):
         inner = f.func if isinstance(f, functools.partial) else getattr(f, "__wrapped__", None)
         if inner is None:
             break
         f = inner
     code = getattr(f, "__code__", getattr(type(f).__call__, "__code__", None))
-    return code.co_filename if isinstance(code, CodeType) else ""
+    return code if isinstance(code, CodeType) else None
 
 
 # ---- pausing
@@ -390,6 +401,13 @@ class observed:
                 sys.settrace(None)
             if here is not None and not (ours and watching.is_intact()):
                 here.reads.lost("what was not observed to its end")
+
+
+def note_root(f: Any) -> None:
+    """A function is traced within the run: it is followed, as the user's own code is."""
+    here, code = following.observer, _code_of(f)
+    if here is not None and code is not None:
+        here.roots.add(code)
 
 
 def note_computed(values: Iterable[Any]) -> None:

@@ -1,0 +1,116 @@
+"""What an installed package's code does is followed as what stands in the user's file."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from tapegrad import grad, vjp
+
+X = np.array([1.0, 2.0])
+PACKAGE = """
+from dataclasses import dataclass
+
+import numpy as np
+from numpy import array
+from scipy.integrate import odeint
+from helpers_of_the_user import scaled
+
+def stacked(x):
+    return np.sum(array([x[0], x[1] * x[0]]) ** 2)
+
+@dataclass
+class Law:
+    rate: float
+    offset: float
+
+    def loss(self, x):
+        return self.rate * np.sum(x**2) + self.offset
+
+def by_law(x):
+    return Law(x[0], 2.0).loss(x)
+
+def helped(x):
+    return scaled(np.sum(x))
+
+class Model:
+    def __init__(self, rate):
+        self.rate = rate
+
+    def _rhs(self, y, t, k):
+        return -self.rate * k * y
+
+    def run(self, x):
+        return odeint(self._rhs, [1.0], [0.0, 1.0], args=(x[0],))[-1, 0]
+"""
+HELPERS = """
+K = 3.0
+
+def scaled(v):
+    return K * v
+"""
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """The package, and the module of the user's that it calls."""
+    package, mine = tmp_path / "site-packages" / "package_of_others", tmp_path / "mine"
+    package.mkdir(parents=True)
+    mine.mkdir()
+    (package / "__init__.py").write_text(PACKAGE)
+    (mine / "helpers_of_the_user.py").write_text(HELPERS)
+    monkeypatch.syspath_prepend(str(package.parent))
+    monkeypatch.syspath_prepend(str(mine))
+    import package_of_others
+
+    yield package_of_others, sys.modules["helpers_of_the_user"]
+    del sys.modules["package_of_others"], sys.modules["helpers_of_the_user"]
+
+
+def times(f, *args, count=5):
+    """The derivative, and how often it was traced for several calls."""
+    g = grad(f)
+    found = [g(*args) for _ in range(count)]
+    return found[-1], g.cache_info().traces
+
+
+def test_its_names_of_numpys_functions_are_answered_in_inner_derivatives(installed):
+    """`from numpy import array` there, in a derivative of a derivative and in a pullback."""
+    f = installed[0].stacked
+    found, traces = times(lambda x: np.sum(grad(f)(x)), X)
+    np.testing.assert_allclose(found, [18.0, 10.0])
+    assert traces == 1
+    inner = grad(f)
+    np.testing.assert_allclose(vjp(lambda x: np.sum(inner(x)), X)[1](1.0)[0], [18.0, 10.0])
+
+
+def test_its_dataclasses(installed):
+    """Their methods are generated of a text, and are the package's."""
+    found, traces = times(lambda x: installed[0].by_law(x), X)
+    np.testing.assert_allclose(found, [7.0, 4.0])
+    assert traces == 1
+
+
+def test_a_helper_of_the_users_that_it_calls(installed):
+    """What the helper reads is noticed, and so is another helper."""
+    package, helpers = installed
+    g = grad(lambda x: package.helped(x))
+    for _ in range(5):
+        np.testing.assert_allclose(g(X), 3.0)
+    assert g.cache_info().traces == 1
+    helpers.K = 5.0
+    np.testing.assert_allclose(g(X), 5.0)
+    package.scaled = lambda v: 7.0 * v
+    np.testing.assert_allclose(g(X), 7.0)
+
+
+def test_its_methods_as_callbacks_of_scipys_solvers(installed):
+    """`odeint(self._rhs, ...)` there: what the method reads of the object is noticed."""
+    model = installed[0].Model(2.0)
+    g = grad(lambda x: model.run(x))
+    for rate in (2.0, 2.0, 3.0):
+        model.rate = rate
+        np.testing.assert_allclose(g(X), [-rate * np.exp(-rate), 0.0], atol=1e-6)
+    assert g.cache_info().traces == 2
