@@ -504,6 +504,13 @@ def test_a_joint_rule_gives_one_cotangent_an_argument():
         nth_derivative(lambda w: scale(w, X), 1)(X)
 
 
+def test_a_rule_that_returns_a_function_is_one_of_autograds():
+    f = primitive(lambda x: 2 * x)
+    defvjp(f, lambda out, *args: lambda ct: 2 * ct)
+    with pytest.raises(RuleError, match=r"returned a function.*`lambda ct, out, x: \.\.\.`"):
+        grad(lambda x: np.sum(f(x)))(X)
+
+
 def test_cotangents_mirror_their_arguments():
     f = primitive(lambda p: p["a"] * p["b"])
     defvjp(f, lambda ct, out, p: ct)
@@ -519,6 +526,11 @@ def test_cotangents_mirror_their_arguments():
         (lambda: defvjp(math.fsum, None, None, None, None), "4 rules were given"),
         (lambda: defvjp(scale, None, None, None), "3 rules were given, and scale has 2"),
         (lambda: defvjp(scale, z=None), "scale has no argument 'z'"),
+        (lambda: defvjp(scale, argnums=[0]), "it has w, x. Rules are given in the order"),
+        (
+            lambda: defvjp(scale, lambda out, w, x: lambda ct: ct * x),
+            r"takes \(out, w, x\), and it is called with \(ct, out, w, x\).*`lambda ct, out, x:",
+        ),
         (lambda: defvjp(scale, 3.0), "the rule for argument 'w' of scale is 3.0"),
         (lambda: primitive(3), "primitive needs a function, not 3"),
     ],

@@ -397,6 +397,10 @@ def defvjp(f: Function, *rules: Function | None, **named: Function | None) -> An
         def _(ct, out, x, y):
             return ct * y, ct * x
 
+    Of a complex number z = x + iy the cotangent is dL/dx - i dL/dy, as everywhere in tapegrad: the
+    rule of a function with the complex derivative f' is `ct * f'(z)`, with nothing conjugated. Of
+    what a rule returns for a real argument the real part is taken.
+
     Rules are plain NumPy functions. They are traced, so they can be differentiated again, when
     only shapes and dtypes are known; a rule that needs values is run by NumPy instead.
 

@@ -440,6 +440,7 @@ def test_waiting_for_the_compiler_can_be_interrupted(tmp_path):
         time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGINT)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
     right(made(1), 1)
     os.kill(client.worker.pid, signal.SIGSTOP)
     df = made(2)

@@ -43,11 +43,13 @@ class Level(enum.IntEnum):
     HIGH = 2
 
 
-# Each kind at the values of two calls; a bool is none of an argument, so it is made of a number.
+# Each kind at the values of two calls; of an argument a bool and Python's complex number are none,
+# so they are made of numbers.
 KINDS: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
     "float": (lambda x: x, [2.5, -0.5]),
     "int": (lambda x: x, [3, 0]),
     "bool": (lambda x: x > 0, [1.5, -2.0]),
+    "complex": (lambda x: x * (1 + 2j), [1.5, 0.0]),
     "np.float64": (lambda x: x, [np.float64(2.5), np.float64(-0.5)]),
     "np.float32": (lambda x: x, [np.float32(2.5), np.float32(-0.5)]),
     "np.int64": (lambda x: x, [np.int64(3), np.int64(0)]),
@@ -57,7 +59,7 @@ KINDS: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
     "array": (lambda x: x, [np.array([2.5, 1.0]), np.array([-0.5, 0.0])]),
 }
 
-PYTHONS = ("float", "int", "bool")
+PYTHONS = ("float", "int", "bool", "complex")
 
 # Made anew for each use, since an operator may change them
 OTHERS: dict[str, Callable[[], Any]] = {
@@ -104,7 +106,7 @@ def told(x: Any) -> Any:
         return kind.__name__, x.numerator + 0, x.denominator + 0
     if isinstance(x, (list, tuple, collections.deque, array.array, set, frozenset)):
         return kind.__name__, [told(e) for e in x]
-    if isinstance(x, (bool, int, float, np.ndarray, np.number, np.bool)):
+    if isinstance(x, (bool, int, float, complex, np.ndarray, np.number, np.bool)):
         return kind.__name__, x
     return kind.__name__, str(x)
 

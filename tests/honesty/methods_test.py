@@ -121,7 +121,7 @@ QUESTIONS = {
     "shape of itself": lambda x: np.ones((2,) * x).ndim,
 }
 # What is refused: a plain float would lose its derivative, and a key would outlive the trace.
-REFUSED = {"hash", "sqrt", "complex"}
+REFUSED = {"hash", "sqrt"}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -135,7 +135,7 @@ def test_questions(kind):
         lambda x: {n: outcome(lambda f=f: f(make(x))) for n, f in QUESTIONS.items()}, values
     )
     assert not wrong
-    assert refused <= REFUSED
+    assert refused <= REFUSED | ({"in table"} if kind == "complex" else set())
 
 
 NAMES = {n for k in (int, float, bool, np.float64, np.int64, np.ndarray) for n in dir(k)}

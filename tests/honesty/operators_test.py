@@ -36,32 +36,29 @@ WRITES = {f"y {n} x" for n in IN_PLACE}
 OF_FLOATS = {
     "Fraction": ANY_SIDE,
     "Decimal": {f"{a} {n} {b}" for n in COMPARED for a, b in ("xy", "yx")},
-    "complex": ANY_SIDE,
     "timedelta": ANY_SIDE,
-    "float": {"x pow y", "x ipow y"},  # complex, of a negative number
-    "float's subclass": {"x pow y", "x ipow y"},
 }
+OF_COMPLEX = {"Fraction": {f"{a} {n} {b}" for n in ("eq", "ne") for a, b in ("xy", "yx")}}
 OF_NUMPYS = dict.fromkeys(
     ["None", "str", "bytes", "bytearray", "set", "frozenset", "dict", "array.array", "slice"]
     + ["ellipsis", "type", "Fraction", "Decimal", "timedelta", "user's"],
     ANY_SIDE,
-) | {"complex": {"y truediv x", "y itruediv x", "y pow x", "y ipow x"}}
+)
 INTO_PLAIN = dict.fromkeys(["np.array", "np.array of integers", "0-d"], WRITES)
 
 
 def allowed(kind, other):
-    of_kind = OF_FLOATS if kind == "float" else {} if kind in PYTHONS else OF_NUMPYS
+    of_pythons = {"float": OF_FLOATS, "complex": OF_COMPLEX}
+    of_kind = of_pythons.get(kind, {}) if kind in PYTHONS else OF_NUMPYS
     return (of_kind | INTO_PLAIN).get(other, set())
 
 
 def is_known(kind, other, line):
     """Differences that are left, none of them in a value: an error where Decimal asks what it takes
     for an integer; and the type of a result where NumPy's scalars meet a class derived from one of
-    Python's numbers, or np.float64, as a float, a complex number of Python's."""
+    Python's numbers."""
     if kind in ("int", "bool") and other == "Decimal":
         return line.startswith("y ") and ": 'TypeError' and not" in line
-    if other == "complex":
-        return kind == "np.float64" and line.startswith("y ") and "Error" not in line
     return (
         kind.startswith("np.") and other in ("float's subclass", "IntEnum") and "Error" not in line
     )

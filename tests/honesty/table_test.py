@@ -29,6 +29,7 @@ PARTS = [
     "writes",
     "inputs",
     "numbers",
+    "complex_numbers",
     "operators",
     "small_integers",
     "methods",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from tapegrad.core.trees import (
     path_name,
     unflatten,
 )
-from tapegrad.errors import ArgumentError
+from tapegrad.errors import ArgumentError, TraceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,12 @@ class Request:
         names: Sequence[str] | None = None,
     ) -> None:
         self.f = python_of(f)
+        if sys.is_finalizing():
+            raise TraceError(
+                f"{self.name} is called while Python ends, by __del__ or a weak reference, when "
+                "the modules are gone that tapegrad takes. Call it before that, as in a function "
+                "that atexit.register is given"
+            )
         self.args = tuple(args)
         self.kwargs = kwargs or {}
         self.leaves, self.structure = flatten((self.args, self.kwargs))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import warnings
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -144,13 +144,35 @@ def _walked(how: str, tree: Any) -> Any:
 
     while True:
         try:
-            return getattr(optree, how)(tree, is_leaf=_check, namespace=NAMESPACE)
+            found = getattr(optree, how)(tree, is_leaf=_check, namespace=NAMESPACE)
+            if found[-1].num_nodes > 1 or type(tree) is not tuple or not tree:
+                return found
+            _register_again()
         except _Unregistered:
             continue
         except _Reordered:
             tree = _in_order(tree)
         except _Foreign:
             tree = _with_stand_ins(tree)
+
+
+def _register_again() -> None:
+    """Register what optree knows, under our namespace: when the program ends, it forgets all that
+    before functions are called that were given to atexit before it was imported."""
+    import optree
+
+    with _lock:
+        classes: Any = tuple, list, dict, OrderedDict, defaultdict, deque, type(None)
+        for cls in classes:
+            known: Any = optree.register_pytree_node.get(cls)
+            optree.register_pytree_node(
+                cls,
+                known.flatten_func,
+                known.unflatten_func,
+                path_entry_type=known.path_entry_type,
+                namespace=NAMESPACE,
+            )
+        _registered.clear()
 
 
 def flatten_with_paths(tree: Any) -> tuple[list[tuple[Any, ...]], list[Any], Any]:

@@ -70,6 +70,7 @@ class Custom(Applied):
     backward: Backward
 
     name = "custom"
+    of_complex = True
     ruled = True
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
@@ -101,6 +102,7 @@ class ForeignCall(Library):
     backward: Backward | None = None
     why: str = ""
     forward: Forward | None = None
+    of_complex: bool = False
 
     name = "foreign_call"
     foreign = True

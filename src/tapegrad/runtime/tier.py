@@ -111,7 +111,6 @@ class Tier:
         elif not job.done:
             client.look()
         if not job.done:
-            self._tell(job)
             return None
         if job.error:
             self.fail(job.error)
@@ -126,7 +125,7 @@ class Tier:
         self.job, self.anew = None, True
 
     def _tell(self, job: Job) -> None:
-        """Say, once, that it takes long."""
+        """Say to the program that waits, once, that it takes long."""
         if not job.done and not job.told and time.monotonic() - job.started > SLOW:
             job.told = True
             log.warn(f"{self._shown()} has been compiling for {SLOW:g} s")

@@ -57,12 +57,6 @@ class Conversions:
 
         return self if self._aval.shape == () else Reshape(())(self)
 
-    def _as_real_scalar(self: Any) -> Any:
-        """What is to be a number of Python's, of which there are no complex ones."""
-        if self._aval.dtype.kind == "c":
-            raise self._trace.refused(self._of_complex("item or tolist"))
-        return self._as_scalar()
-
     @unobserved
     def __bool__(self: Any) -> bool:
         if self._aval.size != 1:
@@ -126,42 +120,6 @@ class Conversions:
             f"{what}, which carries no derivative. Use z.real and z.imag"
         )
 
-    def __int__(self) -> int:
-        return self._guarded_int("int(...)")
-
-    def __float__(self: Any) -> float:
-        if formats_text():
-            tell(self)
-            return float(self._scalar_value("float"))
-        if self._aval.dtype.kind == "c":
-            raise self._trace.refused(self._of_complex("float(...)"))
-        if self._aval.dtype.kind in "iub" or self._trace.is_of_integers(self._read()[0]):
-            return float(self._guarded("float(...)"))
-        self._trace.check_alive()
-        if assigns_item():
-            raise self._assigned()
-        scipy = caller() == "SciPy"
-        if scipy:
-            by = "SciPy"
-            advice = (
-                "docs/scipy.md says which of SciPy's functions can be traced; others can be "
-                "declared with tapegrad.primitive and defvjp"
-            )
-        else:
-            name, instead = called_now()
-            drop = f"use {instead}" if name else "drop float(...), and use NumPy's functions"
-            advice = (
-                f"{drop}. A function that needs plain numbers can be declared with "
-                "tapegrad.primitive"
-            )
-            by = name or "float(x) or a function of the math module"
-        raise self._trace.refused(
-            ConversionError(
-                f"a traced number was converted to a plain Python float{at_line()}, by {by}. A "
-                f"plain float carries no derivative: {advice}"
-            )
-        )
-
     def __array__(self: Any, *args: Any, **kwargs: Any) -> Any:
         self._trace.check_alive()
         if self._aval.dtype.kind in "iub" and not (self._aval.shape and self._trace.opaque):
@@ -217,6 +175,48 @@ class Conversions:
 
     def __reduce__(self) -> Any:
         raise ConversionError(f"a traced array can't be pickled{at_line()}")
+
+
+class AsReal:
+    """Mixin of what Python takes for an integer or a float: of all but its own complex numbers."""
+
+    __slots__ = ()
+
+    def __int__(self: Any) -> int:
+        return self._guarded_int("int(...)")
+
+    def __float__(self: Any) -> float:
+        if formats_text():
+            tell(self)
+            return float(self._scalar_value("float"))
+        if self._aval.dtype.kind == "c":
+            raise self._trace.refused(self._of_complex("float(...)"))
+        if self._aval.dtype.kind in "iub" or self._trace.is_of_integers(self._read()[0]):
+            return float(self._guarded("float(...)"))
+        self._trace.check_alive()
+        if assigns_item():
+            raise self._assigned()
+        scipy = caller() == "SciPy"
+        if scipy:
+            by = "SciPy"
+            advice = (
+                "docs/scipy.md says which of SciPy's functions can be traced; others can be "
+                "declared with tapegrad.primitive and defvjp"
+            )
+        else:
+            name, instead = called_now()
+            drop = f"use {instead}" if name else "drop float(...), and use NumPy's functions"
+            advice = (
+                f"{drop}. A function that needs plain numbers can be declared with "
+                "tapegrad.primitive"
+            )
+            by = name or "float(x) or a function of the math module"
+        raise self._trace.refused(
+            ConversionError(
+                f"a traced number was converted to a plain Python float{at_line()}, by {by}. A "
+                f"plain float carries no derivative: {advice}"
+            )
+        )
 
 
 class AsIndex:

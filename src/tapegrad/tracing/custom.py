@@ -105,7 +105,11 @@ class CustomPrimitive(Operation):
         table = dict(zip(names, rules, strict=False))
         for name, rule in named.items():
             if name not in known:
-                raise ArgumentError(f"defvjp: {self.label} has no argument {name!r}")
+                raise ArgumentError(
+                    f"defvjp: {self.label} has no argument {name!r}; it has {', '.join(known)}. "
+                    "Rules are given in the order of the arguments, None for one without a "
+                    "derivative, or each by its argument's name"
+                )
             table[name] = rule
         for name, rule in table.items():
             if rule is not None and not callable(rule):
@@ -113,7 +117,30 @@ class CustomPrimitive(Operation):
                     f"defvjp: the rule for argument {name!r} of {self.label} is {rule!r}. A rule "
                     "is a function of (ct, out, *args), or None where there is no derivative"
                 )
+            self._check_rule(name, rule)
         self.rules, self.joint = table, None
+
+    def _check_rule(self, name: str, rule: Rule | None) -> None:
+        """An error for a rule of (out, *args), as those of HIPS autograd are."""
+        if rule is None or self.signature is None:
+            return
+        kinds = [p.kind for p in self.signature.parameters.values() if p.default is p.empty]
+        if inspect.Parameter.VAR_POSITIONAL in kinds or inspect.Parameter.KEYWORD_ONLY in kinds:
+            return
+        try:
+            signature = inspect.signature(rule)
+        except (TypeError, ValueError):
+            return
+        names = list(self.signature.parameters)
+        if _takes(signature, len(kinds) + 1) and not any(
+            _takes(signature, count + 2) for count in range(len(kinds), len(names) + 1)
+        ):
+            raise ArgumentError(
+                f"defvjp: the rule for argument {name!r} of {self.label} takes "
+                f"{signature}, and it is called with (ct, out, {', '.join(names)}). It is passed "
+                "the cotangent of the result first, and returns that of its argument: not `lambda "
+                "out, x: lambda ct: ...`, as in HIPS autograd, but `lambda ct, out, x: ...`"
+            )
 
     def define_joint(self, rule: Rule) -> Rule:
         """Set one rule for all positional arguments."""
@@ -133,6 +160,15 @@ class CustomPrimitive(Operation):
         return positional, positional + keywords
 
 
+def _takes(signature: inspect.Signature, count: int) -> bool:
+    """Whether a function takes so many positional arguments."""
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
@@ -140,14 +176,14 @@ _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 class Context:
     """What `Function.forward` keeps for `Function.backward`: saved arrays, and any attributes.
 
-    `needs_input_grad` tells for each argument whether it is a real array, so that there could be a
-    derivative; cotangents that nobody wants cost nothing, so a rule need not look.
+    `needs_input_grad` tells for each argument whether it has floats or complex numbers, so that
+    there could be a derivative; cotangents that nobody wants cost nothing, so a rule need not look.
     """
 
     def __init__(self, args: Any) -> None:
         self._saved: tuple[Any, ...] = ()
         self.needs_input_grad = tuple(
-            any(is_traced(x) and input_aval(x).dtype.kind == "f" for x in flatten(arg)[0])
+            any(is_traced(x) and input_aval(x).dtype.kind in "fc" for x in flatten(arg)[0])
             for arg in args
         )
 
@@ -183,8 +219,8 @@ class Function:
 
     `forward(ctx, *args)` returns an array or a tuple of arrays; it may keep arrays with
     `ctx.save_for_backward` and anything else in attributes of `ctx`, and may write in place to
-    arrays that it made. `backward(ctx, *cts)` gets the cotangent of each result (None for one that
-    isn't real) and returns a cotangent for each argument of `forward`, with its shape, or None
+    arrays that it made. `backward(ctx, *cts)` gets the cotangent of each result (None for integers
+    and booleans) and returns a cotangent for each argument of `forward`, with its shape, or None
     where there is no derivative. Numbers, strings and other arguments that aren't arrays are passed
     on as they are.
 

@@ -78,8 +78,8 @@ def call(operation: Operation, args: Any, kwargs: Any) -> Any:
 
 
 def _is_operand(x: Any) -> bool:
-    """Whether an argument's leaf goes onto the tape; complex arrays and such are static."""
-    if not is_array(x) or x.dtype.kind == "c":
+    """Whether an argument's leaf goes onto the tape; arrays of texts and such are static."""
+    if not is_array(x):
         return isinstance(x, Tracer)
     try:
         check_leaf(x, "")
@@ -164,7 +164,8 @@ class CustomCall(Applied):
             first = first.without_saved()
         _refuse_tracers(self.operation, [*first.result.leaves, *first.saved.leaves])
         for leaf in first.result.leaves:
-            check_leaf(leaf, f"the result of {label}")
+            if type(leaf) is not complex:
+                check_leaf(leaf, f"the result of {label}")
         results, saved, arrays = first.result.tree(), first.saved.tree(), first.arrays
         if not results.avals:
             return results.fill([])
@@ -187,7 +188,8 @@ class CustomCall(Applied):
             rule = Backward(self, results, saved, expected.sources, again)
         avals = [aval_of_leaf(x) for x in arrays]
         count = len(results.avals)
-        primitive = ForeignCall(label, function, tuple(avals), count, rule, first_sentence(error))
+        why = first_sentence(error)
+        primitive = ForeignCall(label, function, tuple(avals), count, rule, why, of_complex=True)
         arrays = [np.asarray(x)[()] for x in arrays]
         return results.fill(_record(primitive, operands, avals, arrays)[:count])
 
@@ -217,7 +219,7 @@ class CustomCall(Applied):
             return False
         if isinstance(x, (np.ndarray, np.generic)):
             return _is_operand(np.asarray(x))
-        constants = (int, float, str, bytes, type, np.dtype, np.ufunc)
+        constants = (int, float, complex, str, bytes, type, np.dtype, np.ufunc)
         return isinstance(x, constants) or any(x is y for y in self.arguments.constants)
 
 

@@ -18,6 +18,7 @@ from tapegrad.core.trees import flatten_up_to, is_number
 from tapegrad.errors import InternalError, LeakedTracerError, RuleError
 from tapegrad.ir.tape import Aval
 from tapegrad.primitives.base import Missing, Writer
+from tapegrad.primitives.complexes import real
 from tapegrad.primitives.control import ForeignCall
 from tapegrad.tracing.custom_operation import Applied, WritesArgument
 from tapegrad.tracing.mixed import MixedTree, Where
@@ -126,7 +127,7 @@ class Backward:
     ) -> list[Any]:
         """The cotangents as results of one call of NumPy."""
         call, avals = self.call, self.call.arguments.avals
-        wanted = [k for k, aval in enumerate(avals) if aval.dtype.kind == "f"]
+        wanted = [k for k, aval in enumerate(avals) if aval.dtype.kind in "fc"]
         first, second, third = len(cts), len(cts) + len(outs), len(cts) + len(outs) + len(xs)
 
         def function(*values: Any) -> Any:
@@ -146,7 +147,9 @@ class Backward:
 
         function.__name__ = self.__name__
         types = tuple(Aval(avals[k].shape, avals[k].dtype) for k in wanted)
-        primitive = ForeignCall(self.__name__, function, types, len(wanted), None, why)
+        primitive = ForeignCall(
+            self.__name__, function, types, len(wanted), None, why, of_complex=True
+        )
         nodes = writer.apply(primitive, [*cts, *outs, *xs, *kept])
         found: list[Any] = [None] * len(avals)
         for k, node in zip(wanted, nodes if isinstance(nodes, tuple) else (nodes,), strict=True):
@@ -157,7 +160,7 @@ class Backward:
         """The tree of the results' cotangents: None for results that have none."""
         tree = self.results
         at = tuple(
-            k if k is not None and tree.avals[k].dtype.kind == "f" else None for k in tree.at
+            k if k is not None and tree.avals[k].dtype.kind in "fc" else None for k in tree.at
         )
         return replace(tree, at=at, static=(None,) * len(at), known={})
 
@@ -168,7 +171,7 @@ class Backward:
                 entries = self.call.operation.pull_back(ct, out, args, kwargs, saved)
             returned = self._spread(entries)
             return [
-                None if x is None or aval.dtype.kind != "f" else self._fitting(x, aval, word)
+                None if x is None or aval.dtype.kind not in "fc" else self._fitting(x, aval, word)
                 for x, aval, word in zip(
                     returned, self.call.arguments.avals, self.call.words, strict=True
                 )
@@ -202,12 +205,23 @@ class Backward:
         rule = f"the rule of {self.call.operation.label} for {word}"
         if is_number(ct):
             return aval.dtype.type(ct)
-        if not isinstance(ct, (Tracer, np.ndarray, np.generic)) or ct.dtype.kind not in "fiub":
+        if callable(ct):
+            raise RuleError(
+                f"{rule} returned a function, as rules of HIPS autograd do. One of tapegrad's is "
+                "passed the cotangent first, and returns that of its argument: not `lambda out, x: "
+                "lambda ct: ...` but `lambda ct, out, x: ...`"
+            )
+        ct = np.complex128(ct) if type(ct) is complex else ct
+        kinds = "fiubc" if any(x.dtype.kind == "c" for x in (aval, *self.results.avals)) else "fiub"
+        if not isinstance(ct, (Tracer, np.ndarray, np.generic)) or ct.dtype.kind not in kinds:
+            sort = "real or complex" if "c" in kinds else "real"
             kind = f"of dtype {ct.dtype}" if hasattr(ct, "dtype") else f"{ct!r}"
             raise RuleError(
-                f"{rule} returned a cotangent {kind}. A cotangent is a real array of shape "
-                f"{aval.shape}, or None where there is no derivative"
+                f"{rule} returned a cotangent {kind}. A cotangent is a "
+                f"{sort} array of shape {aval.shape}, or None where there is no derivative"
             )
+        if ct.dtype.kind == "c" and aval.dtype.kind != "c":
+            ct = real(ct) if isinstance(ct, Tracer) else ct.real  # the argument's change is real
         if ct.shape != aval.shape:
             raise RuleError(
                 f"{rule} returned a cotangent of shape {ct.shape}, and the argument has shape "

@@ -55,7 +55,8 @@ def watching(func: Any, args: Sequence[Any], kwargs: dict[str, Any], run: Callab
     arguments = mixed_tree(structure, leaves, on_tape, [input_aval(x) for x in operands])
     call = WatchedCall(func, arguments, mask)
     types = (Aval((), np.dtype(np.int64)),)
-    errors = quiet(record)(trace, ForeignCall(f"errors_of_{_name(func)}", call, types, 1), operands)
+    name = f"errors_of_{_name(func)}"
+    errors = quiet(record)(trace, ForeignCall(name, call, types, 1, of_complex=True), operands)
     found = int(errors._concrete)
     trace.guard(errors, found, "an error of floating point")
     if found > 0:

@@ -28,8 +28,8 @@ REFUSED: dict[str, dict[str, str]] = {
         "array2string array_repr array_str format_float_positional format_float_scientific": (
             "a text that is made outside of the function, of what it returns"
         ),
-        """bytes_ cdouble clongdouble complex128 complex256 complex64 csingle float128 float16 half
-        longdouble longlong object_ str_ ulonglong""": "x.astype(dtype); as dtypes they are fine",
+        """bytes_ clongdouble complex256 float128 float16 half longdouble longlong object_ str_
+        ulonglong""": "x.astype(dtype); as dtypes they are fine",
         "from_dlpack frombuffer": _BITS,
         "asmatrix bmat matrix": "arrays of two axes, with @ and np.block",
         "nested_iters": "loops over np.ndindex(x.shape), or functions of whole arrays",

@@ -97,7 +97,7 @@ class PlainTree:
     @staticmethod
     def of(tree: Any) -> PlainTree:
         leaves, structure = flatten(tree)
-        kinds = (np.ndarray, np.generic, int, float)
+        kinds = (np.ndarray, np.generic, int, float, complex)
         is_array = [isinstance(x, kinds) and not isinstance(x, Tracer) for x in leaves]
         return PlainTree(structure, leaves, is_array)
 
@@ -129,7 +129,7 @@ class PlainTree:
 def aval_of_leaf(x: Any) -> Aval:
     """The type of a result on the tape; a Python number is weak."""
     array = np.asarray(x)
-    return Aval(array.shape, array.dtype, weak=is_number(x))
+    return Aval(array.shape, array.dtype, weak=is_number(x) or type(x) is complex)
 
 
 def _same(x: Any, y: Any) -> bool:

@@ -13,8 +13,26 @@ import numpy as np
 
 from tapegrad.errors import ConversionError
 from tapegrad.tracing.rounding import rounded
-from tapegrad.tracing.source import at_line
+from tapegrad.tracing.source import asks_itself, at_line
 from tapegrad.tracing.texts import tell
+
+
+def _ours(name: str) -> Any:
+    """An attribute of arrays that tapegrad's own code finds on a Python number too."""
+
+    def getter(self: Any) -> Any:
+        if asks_itself():
+            return getattr(self._aval, name)
+        raise AttributeError(f"{self.__class__.__name__!r} object has no attribute {name!r}")
+
+    return property(getter)
+
+
+class Shapeless:
+    """Mixin of Python's numbers, which have no shape and no dtype."""
+
+    __slots__ = ()
+    shape, dtype, ndim, size = map(_ours, ("shape", "dtype", "ndim", "size"))
 
 
 class RealMethods:

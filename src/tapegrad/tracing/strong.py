@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tapegrad.errors import ConversionError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.again import alone, binary
+from tapegrad.tracing.complexes import as_float
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.source import at_line
 
 
 def _giving_way(name: str) -> Any:
@@ -93,17 +92,14 @@ def _repeated(name: str) -> Any:
     return operator
 
 
-def _by_pythons(name: str) -> Any:
+def _by_pythons(name: str, numpys: Any = None) -> Any:
     """Where a complex number of Python's is on the left of a np.float64, which is a float to it, it
-    computes itself: it raises where NumPy has infinities."""
-    numpys = getattr(_Ufuncs, name)
+    computes itself."""
+    numpys = numpys or getattr(_Ufuncs, name)
 
     def operator(self: Any, other: Any) -> Any:
         if type(other) is complex and self.dtype == np.float64:
-            raise ConversionError(
-                f"Python's complex number is divided by a traced one, or a base{at_line()}: "
-                "it raises ZeroDivisionError where NumPy's has an infinity. Use np.complex128(z)"
-            )
+            return getattr(as_float(self), name)(other)
         return numpys(self, other)
 
     return operator
@@ -173,7 +169,9 @@ class ScalarOperators(_Arithmetic):
     __slots__ = ()
 
     __mul__ = binary(np.multiply, "__mul__", _repeated("__mul__"))
-    __rmul__ = binary(np.multiply, "__rmul__", _repeated("__rmul__"))
+    __radd__ = binary(np.add, "__radd__", _by_pythons("__radd__"))
+    __rsub__ = binary(np.subtract, "__rsub__", _by_pythons("__rsub__"))
+    __rmul__ = binary(np.multiply, "__rmul__", _by_pythons("__rmul__", _repeated("__rmul__")))
     __floordiv__, __rfloordiv__ = _Ufuncs.__floordiv__, _Ufuncs.__rfloordiv__
     __mod__, __rmod__ = _Ufuncs.__mod__, _Ufuncs.__rmod__
     __divmod__, __rdivmod__ = _Ufuncs.__divmod__, _Ufuncs.__rdivmod__

@@ -27,7 +27,8 @@ from tapegrad.primitives.windows import Window
 from tapegrad.tracing.again import made, universal
 from tapegrad.tracing.attributes import NumpyAttributes
 from tapegrad.tracing.chains import Chosen, unviewed, viewed
-from tapegrad.tracing.conversions import AsIndex, Complexes, Conversions, Rounds
+from tapegrad.tracing.complexes import ComplexMethods
+from tapegrad.tracing.conversions import AsIndex, AsReal, Complexes, Conversions, Rounds
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.elements import writing
 from tapegrad.tracing.hashing import hash_of
@@ -43,6 +44,7 @@ from tapegrad.tracing.numbers import (
     HexMethods,
     IntegerMethods,
     RealMethods,
+    Shapeless,
     WholeMethods,
 )
 from tapegrad.tracing.observe.effects import Stopped
@@ -51,7 +53,7 @@ from tapegrad.tracing.proxy import Proxy
 from tapegrad.tracing.source import asks_for, asks_itself, at_line, user_source
 from tapegrad.tracing.strong import ArrayOperators, ScalarOperators
 from tapegrad.tracing.trace import Trace, innermost
-from tapegrad.tracing.weak import IntegerOperators, PythonOperators
+from tapegrad.tracing.weak import ComplexOperators, IntegerOperators, PythonOperators
 
 
 class Tracer(Conversions, Proxy):
@@ -237,7 +239,7 @@ class _Matched(metaclass=ABCMeta):  # noqa: B024
     __abc_tpflags__ = np.ndarray.__flags__ & 1 << 5
 
 
-class ArrayTracer(ArrayOperators, AsIndex, Complexes, NumpyAttributes, Tracer, _Matched):
+class ArrayTracer(ArrayOperators, AsReal, AsIndex, Complexes, NumpyAttributes, Tracer, _Matched):
     """A traced ndarray."""
 
     __slots__ = ()
@@ -283,7 +285,7 @@ def _itself(x: Any, memo: Any = None) -> Any:
     return x
 
 
-class ScalarTracer(ScalarOperators, NumpyAttributes, Tracer):
+class ScalarTracer(ScalarOperators, AsReal, NumpyAttributes, Tracer):
     """A traced scalar of NumPy's; there is a class for each of its types."""
 
     __slots__ = ()
@@ -309,25 +311,11 @@ def _scalar_class(numpys: type) -> type[Tracer]:
 # ---- Python's numbers
 
 
-def _ours(name: str) -> Any:
-    """An attribute of arrays that tapegrad's own code finds on a Python number too."""
-    of_arrays = getattr(Tracer, name).fget
-
-    def getter(self: Any) -> Any:
-        if asks_itself():
-            return of_arrays(self)
-        raise AttributeError(f"{self.__class__.__name__!r} object has no attribute {name!r}")
-
-    return property(getter)
-
-
-class NumberTracer(Tracer):
+class NumberTracer(Shapeless, Tracer):
     """A traced number of Python's."""
 
     __slots__ = ()
     _weak = True
-
-    shape, dtype, ndim, size = map(_ours, ("shape", "dtype", "ndim", "size"))
 
     def _plain(self, what: str) -> Any:
         """The plain number, without a derivative, which is taken for granted from here on."""
@@ -358,7 +346,7 @@ class NumberTracer(Tracer):
         return found.__get__(self) if isinstance(found, property) else partial(found, self)
 
 
-class FloatTracer(FloatMethods, PythonOperators, NumberTracer):
+class FloatTracer(FloatMethods, PythonOperators, AsReal, NumberTracer):
     """A traced float."""
 
     __slots__ = ()
@@ -366,7 +354,15 @@ class FloatTracer(FloatMethods, PythonOperators, NumberTracer):
     __class__ = property(lambda self: float)
 
 
-class IntTracer(IntegerMethods, IntegerOperators, AsIndex, NumberTracer):
+class ComplexTracer(ComplexMethods, ComplexOperators, NumberTracer):
+    """A traced complex number of Python's."""
+
+    __slots__ = ()
+    __hash__ = hash_of
+    __class__ = property(lambda self: complex)
+
+
+class IntTracer(IntegerMethods, IntegerOperators, AsReal, AsIndex, NumberTracer):
     """A traced int."""
 
     __slots__ = ()
@@ -384,8 +380,9 @@ class BoolTracer(IntTracer):
 
 # What `type(x).__name__` says, and Python's own errors
 ArrayTracer.__name__ = "ndarray"
-FloatTracer.__name__, IntTracer.__name__, BoolTracer.__name__ = "float", "int", "bool"
-_PYTHONS: dict[str, type[Tracer]] = {"f": FloatTracer, "i": IntTracer, "b": BoolTracer}
+_PYTHONS: dict[str, Any] = {"c": ComplexTracer, "f": FloatTracer, "i": IntTracer, "b": BoolTracer}
+for _kind in _PYTHONS.values():
+    _kind.__name__ = _kind.__name__.removesuffix("Tracer").lower()
 
 
 # ---- recording

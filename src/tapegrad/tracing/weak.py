@@ -25,8 +25,10 @@ from tapegrad.errors import ConversionError
 from tapegrad.ir.tape import Aval, Literal, one_type
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
+from tapegrad.tracing import complexes
 from tapegrad.tracing.again import made
 from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.sizes import EXACT, GROWTH, bound, is_wide, size, value
 from tapegrad.tracing.source import at_line, user_source
 from tapegrad.tracing.trace import innermost
 
@@ -39,16 +41,19 @@ def _number(x: Any, asked: str = "") -> Any:
     """`x` if it is a Python number, plain or traced; of a class derived from one, the number that
     it is, unless that has a method `asked` of its own. Else None."""
     kind = type(x)
-    if kind is float or kind is int or kind is bool:
+    if kind in _NUMBERS:
         return x
     if issubclass(kind, Value):
         return x if x._weak else None
-    if not issubclass(kind, (float, int)) or issubclass(kind, np.generic):
+    if not issubclass(kind, _NUMBERS) or issubclass(kind, np.generic):
         return None
-    base: Any = float if issubclass(kind, float) else int
+    base: Any = next(c for c in _NUMBERS if issubclass(kind, c))
     if asked and getattr(kind, asked, None) is not getattr(base, asked, None):
         return None
-    return float.__float__(x) if base is float else int.__int__(x)
+    return getattr(base, f"__{base.__name__}__")(x)
+
+
+_NUMBERS = (float, int, complex, bool)
 
 
 def _is_numpys(x: Any) -> bool:
@@ -92,25 +97,18 @@ def _met(name: str, x: Any, other: Any, reflected: bool) -> Any:
             ConversionError(
                 f"a traced number meets a {kind.__name__}{at_line()}, which computes with plain "
                 "numbers and would lose the derivative. Make it a float: float(y)"
-                if kind is not complex
-                else f"a traced number of Python's meets a complex one{at_line()}, and of complex "
-                "numbers NumPy's alone can be traced. Pass np.float64(x), or use np.complex128(z)"
             )
         )
     number = x._plain(f"a number that meets a {kind.__name__}")
     return asked(other, number) if found is _Failed else found
 
 
-def _value(x: Any) -> Any:
-    """The value of a Python number; None in a derivative rule, where types alone are known."""
-    return x._read()[1] if isinstance(x, Value) else x  # type: ignore[attr-defined]
-
-
 def _kind(x: Any) -> str:
-    """ "f", "i" or "b", as of dtypes."""
-    if isinstance(x, Value):
-        return x.dtype.kind
-    return "f" if type(x) is float else "b" if type(x) is bool else "i"
+    """ "c", "f", "i" or "b", as of dtypes."""
+    return x.dtype.kind if isinstance(x, Value) else _KINDS[type(x)]
+
+
+_KINDS = {complex: "c", float: "f", int: "i", bool: "b"}
 
 
 def _as_number(x: Any) -> Any:
@@ -144,11 +142,11 @@ def _check_power(x: Any, y: Any) -> None:
     if _both(x == 0, y < 0):
         raise ZeroDivisionError(f"0.0 cannot be raised to a negative power{at_line()}")
     if _both(x < 0, _is_fractional(y)):
-        raise ConversionError(
-            f"the fractional power of a negative number is complex{at_line()}, and of complex "
-            "numbers NumPy's alone can be traced. NumPy's real ones have NaN there: pass "
-            "np.float64(x), or np.complex128(x) for the complex power"
-        )
+        raise _IsComplex
+
+
+class _IsComplex(Exception):
+    """The fractional power of a negative number."""
 
 
 def _check_overflow(result: Any, x: Any, y: Any) -> None:
@@ -189,62 +187,7 @@ _CHECKS: dict[str, Callable[[Any, Any], None]] = {
 }
 
 
-# ---- sizes of integers
-
-_LARGEST = 92 * 10**17  # just under 2**63, by more than float64 rounds
-_USUAL = 2**31  # what integers are first taken to stay below: a product of two fits
-_EXACT = 2**53  # up to here integers are floats
-
-_GROWTH: dict[str, Callable[[Any, Any], Any]] = {
-    "add": lambda x, y: abs(x) + abs(y),
-    "sub": lambda x, y: abs(x) + abs(y),
-    "mul": lambda x, y: abs(x) * abs(y),
-    "pow": lambda x, y: abs(x) ** y,
-    "lshift": lambda x, y: abs(x) * 2**y,
-}
-
-
-def _bound(x: Any) -> int:
-    """What the size of an integer doesn't exceed, at later calls either."""
-    if not isinstance(x, Value):
-        return abs(int(x))
-    bounds: dict[Any, int] = x._trace.bounds  # type: ignore[attr-defined]
-    operand = x._read()[0]  # type: ignore[attr-defined]
-    if operand not in bounds:
-        bounds[operand] = max(_USUAL, 1 << abs(int(_value(x))).bit_length())
-        if bounds[operand] < 2**63:
-            _take_for_granted(abs(x) <= bounds[operand])  # type: ignore[arg-type]
-    return bounds[operand]
-
-
-def _take_for_granted(condition: Any) -> None:
-    condition._trace.guard(condition, True, "the size of an integer")
-
-
-def _largest(name: str, x: int, y: int) -> int:
-    """What the size of a result doesn't exceed if those of the operands don't exceed x and y."""
-    if name in ("pow", "lshift") and y > 64:
-        return x if x < 2 and name == "pow" else _LARGEST + 1
-    return int(_GROWTH[name](x, y))
-
-
-def _size(name: str, x: Any, y: Any) -> int:
-    """A bound of the size of an integer result, guarded if need be."""
-    if _largest(name, abs(int(_value(x))), abs(int(_value(y)))) > _LARGEST:
-        raise ConversionError(
-            f"an integer gets larger than 64 bits can hold{at_line()}. Python's integers have no "
-            "bound, but a traced one has. Make it a float: float(n)"
-        )
-    bound = _largest(name, _bound(x), _bound(y))
-    if bound > _LARGEST:
-        bound = _LARGEST
-        _take_for_granted(_GROWTH[name](x * 1.0, y * 1.0) <= float(bound))
-    return bound
-
-
-def _is_wide(x: Any) -> bool:
-    """Whether this is a plain integer that 64 bits can't hold."""
-    return type(x) is int and not -(2**63) <= x < 2**63
+# ---- large integers
 
 
 def _by_value(name: str, x: Any, y: Any) -> Any:
@@ -262,32 +205,37 @@ def _computed(name: str, x: Any, y: Any) -> Any:
     if name in _ARITHMETIC:
         x, y = _as_number(x), _as_number(y)
     kinds = _kind(x) + _kind(y)
+    if "c" in kinds:
+        return complexes.computed(name, x, y, _recorded)
     if kinds == "ff" and name in _OF_FLOATS:
         result = _of_floats(*_OF_FLOATS[name], x, y)
         if result is not None:
             return result
     if name in _OF_INTEGERS and "f" in kinds:
         return NotImplemented
-    known = _value(x) is not None and _value(y) is not None
+    known = value(x) is not None and value(y) is not None
     whole = known and kinds == "ii"
-    if known and name in _CHECKS:
-        _checked(_CHECKS[name], x, y)
-    if whole and (_is_wide(x) or _is_wide(y) or (name == "truediv" and not _divides(x, y))):
+    try:
+        if known and name in _CHECKS:
+            _checked(_CHECKS[name], x, y)
+    except _IsComplex:
+        return complexes.computed(name, complexes.as_complex(x), y, _recorded)
+    if whole and (is_wide(x) or is_wide(y) or (name == "truediv" and not _divides(x, y))):
         return _by_value(name, x, y)
-    bound = None
+    most = None
     if name == "pow" and known and kinds[1] == "i":
         y = y if type(y) is int else int(y)  # guarded: an integer decides which code is best
         if not isinstance(x, Value):
             return x**y
         if kinds[0] == "i" and y < 0:
             x, kinds, whole = _computed("mul", x, 1.0), "fi", False  # Python's result is a float
-    if whole and name in _GROWTH:
-        bound = _size(name, x, y)
+    if whole and name in GROWTH:
+        most = size(name, x, y)
     result = _recorded(getattr(NDArrayOperatorsMixin, f"__{name}__"), x, y)
     if name == "pow" and known and "f" in kinds:
         _check_overflow(result, x, y)
-    if bound is not None:
-        result._trace.bounds[result._read()[0]] = bound
+    if most is not None:
+        result._trace.bounds[result._read()[0]] = most
     return result._as_pythons()
 
 
@@ -324,19 +272,21 @@ _OF_FLOATS: dict[str, tuple[Any, Callable[[float, float], float]]] = {
 
 def _divides(x: Any, y: Any) -> bool:
     """Whether the quotient of two integers is that of two floats: Python rounds once."""
-    return _bound(x) <= _EXACT and _bound(y) <= _EXACT
+    return bound(x) <= EXACT and bound(y) <= EXACT
 
 
 @unobserved
 def _compared(name: str, x: Any, y: Any) -> Any:
     """A comparison of two Python numbers, which is exact in Python."""
     kinds = _kind(x) + _kind(y)
-    if _value(x) is not None and _value(y) is not None:
-        if "f" not in kinds and (_is_wide(x) or _is_wide(y)):
-            return _COMPARE[name](x, 0) if _is_wide(x) else _COMPARE[name](0, y)
-        if kinds == "if" and _bound(x) > _EXACT:
+    if "c" in kinds:
+        return complexes.compared(name, x, y)
+    if value(x) is not None and value(y) is not None:
+        if "f" not in kinds and (is_wide(x) or is_wide(y)):
+            return _COMPARE[name](x, 0) if is_wide(x) else _COMPARE[name](0, y)
+        if kinds == "if" and bound(x) > EXACT:
             return _compared_exactly(name, x, y)
-        if kinds == "fi" and _bound(y) > _EXACT:
+        if kinds == "fi" and bound(y) > EXACT:
             return _compared_exactly(_turned(name), y, x)
     return getattr(NDArrayOperatorsMixin, f"__{name}__")(x, y)._as_pythons()
 
@@ -407,6 +357,8 @@ def _binary(name: str) -> list[Any]:
 
         def operator(self: Any, other: Any) -> Any:
             number = _number(other, asked)
+            if number is None and not reflected and self._aval.dtype.kind == "c":
+                number = complexes.as_float(other)
             if number is not None:
                 return _computed(name, *((number, self) if reflected else (self, number)))
             if _is_numpys(other):
@@ -454,8 +406,8 @@ def _divmod(reflected: bool) -> Any:
     return operator
 
 
-class PythonOperators:
-    """Mixin of the operators that Python's floats and integers have."""
+class _Operators:
+    """Mixin of the operators that all of Python's numbers have."""
 
     __slots__ = ()
 
@@ -463,21 +415,20 @@ class PythonOperators:
     __sub__, __rsub__ = _binary("sub")
     __mul__, __rmul__ = _binary("mul")
     __truediv__, __rtruediv__ = _binary("truediv")
-    __floordiv__, __rfloordiv__ = _binary("floordiv")
-    __mod__, __rmod__ = _binary("mod")
-    __divmod__, __rdivmod__ = _divmod(False), _divmod(True)
     _power, __rpow__ = _binary("pow")
 
     __lt__, __le__ = _comparison("lt"), _comparison("le")
     __gt__, __ge__ = _comparison("gt"), _comparison("ge")
     __eq__, __ne__ = _comparison("eq"), _comparison("ne")
 
-    __neg__, __pos__, __abs__ = _unary("neg"), _unary("pos"), _unary("abs")
+    __neg__, __pos__ = _unary("neg"), _unary("pos")
 
     def __pow__(self, other: Any, modulus: Any = None) -> Any:
         if modulus is None:
             return self._power(other)
         numbers = [_number(x) for x in (self, other, modulus)]
+        if any(x is not None and _kind(x) == "c" for x in numbers):
+            raise ValueError("complex modulo")
         if any(x is None or _kind(x) == "f" for x in numbers):
             return NotImplemented
         x, y, z = (
@@ -485,6 +436,17 @@ class PythonOperators:
             for x in numbers
         )
         return pow(x, y, z)
+
+
+class PythonOperators(_Operators):
+    """Mixin of those that floats and integers have."""
+
+    __slots__ = ()
+
+    __floordiv__, __rfloordiv__ = _binary("floordiv")
+    __mod__, __rmod__ = _binary("mod")
+    __divmod__, __rdivmod__ = _divmod(False), _divmod(True)
+    __abs__ = _unary("abs")
 
 
 class IntegerOperators(PythonOperators):
@@ -498,3 +460,11 @@ class IntegerOperators(PythonOperators):
     __or__, __ror__ = _binary("or")
     __xor__, __rxor__ = _binary("xor")
     __invert__ = _unary("invert")
+
+
+class ComplexOperators(_Operators):
+    """Mixin of a complex number's."""
+
+    __slots__ = ()
+
+    __abs__ = unobserved(complexes.absolute)

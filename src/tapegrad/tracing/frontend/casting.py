@@ -1,4 +1,4 @@
-"""Python's `float` and NumPy's types, called on traced values: a number of that type.
+"""Python's `float` and `complex`, and NumPy's types, called on traced values: a number of the type.
 
 They are on the tape as casts. What isn't traced they make as they do anywhere.
 """
@@ -11,16 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.primitives.complexes import cartesian
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.making import strong
-from tapegrad.tracing.frontend.mathematics import is_followed
+from tapegrad.tracing.frontend.mathematics import as_complex, is_followed
 from tapegrad.tracing.frontend.memory import scalar
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.observer import observed, unobserved
-from tapegrad.tracing.tracer import Tracer
+from tapegrad.tracing.trace import innermost
+from tapegrad.tracing.tracer import Tracer, record
 
 
 @unobserved
@@ -31,9 +33,43 @@ def _float(*args: Any, **kwargs: Any) -> Any:
         with observed():  # objects say what they are as a float
             return float(*args, **kwargs)
     x._trace.check_alive()
+    if x.dtype.kind == "c":
+        number: Any = 1j if x._weak else x
+        float(number)  # an error
     if x.shape:
         float(np.empty(x.shape, x.dtype))  # NumPy's own error, where it makes no float of it
     return x if x._weak and x.dtype.kind == "f" else as_python(x)
+
+
+@unobserved
+def _complex(*args: Any, **kwargs: Any) -> Any:
+    """complex(x, y), which is x + yi, of numbers that may be complex themselves."""
+    given = (*args, *kwargs.values())
+    if not is_followed(given) or any(isinstance(x, str) for x in given):
+        args = tuple(map(_guarded, args))
+        kwargs = {name: _guarded(x) for name, x in kwargs.items()}
+        with observed():
+            return complex(*args, **kwargs)
+    complex(*[0] * len(args), **dict.fromkeys(kwargs, 0))  # Python's own error
+    return _of_parts(*args, **kwargs)
+
+
+def _guarded(x: Any) -> Any:
+    """What comes of integers alone as a plain number."""
+    return float(x) if isinstance(x, Tracer) and x.dtype.kind in "iub" else x
+
+
+def _of_parts(real: Any = 0, imag: Any = None) -> Any:
+    x, y = as_complex(real), None if imag is None else as_complex(imag)
+    parts = (x.real, x.imag)
+    if y is not None:
+        parts = x.real - y.imag, x.imag + y.real if _is_complex(real) else y.real
+    trace = innermost([z for z in (x, y) if isinstance(z, Tracer)])
+    return record(trace, cartesian, [cast(part, np.float64) for part in parts])._as_pythons()
+
+
+def _is_complex(x: Any) -> bool:
+    return x.dtype.kind == "c" if isinstance(x, Tracer) else hasattr(type(x), "__complex__")
 
 
 def _type(kind: Any) -> Callable[..., Any]:
@@ -50,6 +86,8 @@ def _type(kind: Any) -> Callable[..., Any]:
         x._trace.check_alive()
         if x._weak and x.dtype.kind == "f" and issubclass(kind, np.integer):
             _check_fits(x, kind)
+        if x._weak and x.dtype.kind == "c" and not issubclass(kind, (np.complexfloating, np.bool_)):
+            kind(1j)  # an error
         if x._weak or x._is_scalar():
             same = x.dtype == kind and not x._weak
             return x if same else scalar(strong(cast(x, kind)))
@@ -66,11 +104,13 @@ def _check_fits(x: Any, kind: Any) -> None:
         kind(x._concrete.item())
 
 
-_TYPES = """bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64"""
+_TYPES = """bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64
+    complex64 complex128"""
 
 
 def declare_all() -> None:
     """Fill the table."""
     declare(builtins, "float", _float, traced=True)
+    declare(builtins, "complex", _complex, traced=True)
     for name in _TYPES.split():
         declare(np, name, _type(getattr(np, name)), traced=True)

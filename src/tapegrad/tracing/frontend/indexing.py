@@ -346,8 +346,9 @@ def as_python(x: Tracer) -> Any:
     """A traced Python number of a scalar's value."""
     if x.dtype == np.uint64:
         return int(x)  # guarded: it may be beyond what a traced integer can be
-    x = x._as_real_scalar()
-    x = cast(x, {"f": np.float64, "b": np.bool_}.get(x.dtype.kind, np.int64))
+    x = x._as_scalar()
+    kinds = {"c": np.complex128, "f": np.float64, "b": np.bool_}
+    x = cast(x, kinds.get(x.dtype.kind, np.int64))
     operand, value = x._read()
     return stand_in(x._trace, operand, value if value is None else np.asarray(value)[()], True)
 

@@ -1,5 +1,5 @@
-"""The functions of Python's `math` on traced numbers: NumPy's, with a Python float as the result,
-and with the errors that `math` has.
+"""The functions of Python's `math` and `cmath` on traced numbers: NumPy's, with a Python number as
+the result, and with the errors that these have.
 
 `math` raises where the result of finite numbers isn't finite: for a domain error or a range error.
 So that the result is finite is guarded, and where it isn't, which arguments are.
@@ -7,6 +7,7 @@ So that the result is finite is guarded, and where it isn't, which arguments are
 
 from __future__ import annotations
 
+import cmath
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ import numpy as np
 
 from tapegrad.core.handlers import quiet
 from tapegrad.primitives import special
+from tapegrad.tracing import complexes
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import cast
@@ -49,32 +51,60 @@ def _number(x: Any) -> Any:
     return cast(x._as_scalar(), np.float64)
 
 
+def as_complex(x: Any) -> Any:
+    """An argument as `cmath` takes it: a complex number of Python's."""
+    if not isinstance(x, Tracer):
+        return complex(x)
+    if x.shape:
+        complex(np.ones(x.shape))  # NumPy's own error, where it makes one of it
+    return complexes.as_complex(as_python(x))
+
+
 def _as_float(x: Any) -> Any:
     return as_python(x) if isinstance(x, Tracer) else float(x)
 
 
-def _answered(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+def _as_result(x: Any) -> Any:
+    if isinstance(x, tuple):
+        return tuple(map(_as_result, x))
+    return as_python(x) if isinstance(x, Tracer) else x
+
+
+def _answered(
+    original: Callable[..., Any],
+    function: Callable[..., Any],
+    number: Callable[[Any], Any] = _number,
+    result_of: Callable[[Any], Any] = _as_float,
+) -> Callable[..., Any]:
     @functools.wraps(original)
     @unobserved
     def called(*args: Any) -> Any:
         if not is_followed(args):
             with observed():  # objects say what they are as a float
                 return original(*args)
-        numbers = [_number(x) for x in args]
+        numbers = [number(x) for x in args]
         result = quiet(function)(*numbers)
-        if not isinstance(result, Tracer) or result._value is None:
-            return _as_float(result)
-        if not np.isfinite(result):
+        if not all(map(_is_finite, result if isinstance(result, tuple) else (result,))):
             for x in numbers:
-                if not np.isfinite(x) and not np.isnan(x):
-                    bool(x > 0)
+                for part in (x.real, x.imag):
+                    if not np.isfinite(part) and not np.isnan(part):
+                        bool(part > 0)
             original(*[x._concrete if isinstance(x, Tracer) else x for x in numbers])
-        return _as_float(result)
+        return result_of(result)
 
     return called
 
 
-def _asked(original: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+def _is_finite(x: Any) -> bool:
+    """Whether a result is, or isn't known."""
+    return not isinstance(x, Tracer) or x._value is None or bool(np.isfinite(x))
+
+
+def _asked(
+    original: Callable[..., Any],
+    function: Callable[..., Any],
+    number: Callable[[Any], Any] = _number,
+) -> Callable[..., Any]:
     """A function that answers yes or no."""
 
     @functools.wraps(original)
@@ -83,7 +113,7 @@ def _asked(original: Callable[..., Any], function: Callable[..., Any]) -> Callab
         if not any(map(_is_traced, (*args, *kwargs.values()))):
             with observed():
                 return original(*args, **kwargs)
-        return bool(function(*[_number(x) for x in args], **kwargs))
+        return bool(function(*[number(x) for x in args], **kwargs))
 
     return called
 
@@ -161,8 +191,33 @@ _QUESTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+def _phase(z: Any) -> Any:
+    return np.arctan2(z.imag, z.real)
+
+
+def _rect(size: Any, phase: Any) -> Any:
+    size, phase = _number(size), _number(phase)
+    return size * np.cos(phase) + size * np.sin(phase) * 1j
+
+
+_COMPLEX = """
+    acos acosh asin asinh atan atanh cos cosh exp log log10 sin sinh sqrt tan tanh
+"""
+_OF_COMPLEX: dict[str, Callable[..., Any]] = {
+    **{name: _UFUNCS[name] for name in _COMPLEX.split()},
+    "phase": _phase,
+    "polar": lambda z: (np.abs(z), _phase(z)),
+}
+
+
 def declare_all() -> None:
     """Fill the table."""
+    for name, function in _OF_COMPLEX.items():
+        by = _answered(getattr(cmath, name), function, as_complex, _as_result)
+        declare(cmath, name, by, traced=True)
+    declare(cmath, "rect", _answered(cmath.rect, _rect, _number, _as_result), traced=True)
+    for name, function in _QUESTIONS.items():
+        declare(cmath, name, _asked(getattr(cmath, name), function, as_complex), traced=True)
     for name, function in _UFUNCS.items():
         if hasattr(math, name):
             declare(math, name, _answered(getattr(math, name), function), traced=True)

@@ -161,7 +161,7 @@ def dtype_shown(x: Any) -> Any:
     """What NumPy sees of an argument when it promotes dtypes: of a Python number its kind alone."""
     if not isinstance(x, Tracer):
         return x
-    return x.dtype if not x._weak else {"f": 0.0, "b": False}.get(x.dtype.kind, 0)
+    return x.dtype if not x._weak else {"c": 0j, "f": 0.0, "b": False}.get(x.dtype.kind, 0)
 
 
 def result_type(*xs: Any) -> np.dtype:

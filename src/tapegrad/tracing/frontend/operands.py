@@ -77,7 +77,7 @@ def dtype_of(x: Any) -> Any:
     """The dtype of an operand; for a Python number, its type, as `resolve_dtypes` wants it."""
     if is_weak(x):
         if isinstance(x, Tracer):
-            return float if x.dtype.kind == "f" else int
+            return {"c": complex, "f": float}.get(x.dtype.kind, int)
         return complex if isinstance(x, complex) else float if isinstance(x, float) else int
     if isinstance(x, bool):
         return np.dtype(bool)

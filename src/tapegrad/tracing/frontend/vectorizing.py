@@ -24,7 +24,7 @@ from tapegrad.tracing.layout import laid_out_like
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
-from tapegrad.tracing.trace import current_trace
+from tapegrad.tracing.trace import current_trace, refusing
 from tapegrad.tracing.tracer import Tracer
 
 
@@ -82,6 +82,8 @@ def _as_dtype(x: Any, dtype: np.dtype) -> Any:
         held, whole = np.iinfo(dtype), np.trunc(x)
         if not np.all((whole >= float(held.min)) & (whole < float(held.max) + 1)):
             np.asarray(x._concrete.tolist(), object).astype(dtype)  # NumPy's own error
+    if x.dtype.kind == "c" and dtype.kind in "fiu":
+        np.full(x.shape, 1j, object).astype(dtype)  # the same
     return x.astype(dtype, copy=False)
 
 
@@ -116,7 +118,17 @@ def call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, 
 
 
 def _result(x: Any) -> Any:
-    return numbers_of(x) if type(x) is np.ndarray and x.dtype == object else x
+    if type(x) is not np.ndarray or x.dtype != object:
+        return x
+    found = numbers_of(x)
+    if isinstance(found, Tracer) and found.dtype.kind == "c":
+        raise refusing(
+            UnsupportedError(
+                f"a function that np.frompyfunc has made returns complex numbers{at_line()}, and "
+                "of these the array of objects isn't followed. Use np.vectorize"
+            )
+        )
+    return found
 
 
 # ---- np.vectorize

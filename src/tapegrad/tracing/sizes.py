@@ -1,0 +1,72 @@
+"""How large a traced integer of Python's may get: 64 bits hold it, by a bound that is known or
+guarded, or it is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tapegrad.errors import ConversionError
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.source import at_line
+
+
+def value(x: Any) -> Any:
+    """The value of a Python number; None in a derivative rule, where types alone are known."""
+    return x._read()[1] if isinstance(x, Value) else x  # type: ignore[attr-defined]
+
+
+_LARGEST = 92 * 10**17  # just under 2**63, by more than float64 rounds
+_USUAL = 2**31  # what integers are first taken to stay below: a product of two fits
+EXACT = 2**53  # up to here integers are floats
+
+GROWTH: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda x, y: abs(x) + abs(y),
+    "sub": lambda x, y: abs(x) + abs(y),
+    "mul": lambda x, y: abs(x) * abs(y),
+    "pow": lambda x, y: abs(x) ** y,
+    "lshift": lambda x, y: abs(x) * 2**y,
+}
+
+
+def bound(x: Any) -> int:
+    """What the size of an integer doesn't exceed, at later calls either."""
+    if not isinstance(x, Value):
+        return abs(int(x))
+    bounds: dict[Any, int] = x._trace.bounds  # type: ignore[attr-defined]
+    operand = x._read()[0]  # type: ignore[attr-defined]
+    if operand not in bounds:
+        bounds[operand] = max(_USUAL, 1 << abs(int(value(x))).bit_length())
+        if bounds[operand] < 2**63:
+            _take_for_granted(abs(x) <= bounds[operand])  # type: ignore[arg-type]
+    return bounds[operand]
+
+
+def _take_for_granted(condition: Any) -> None:
+    condition._trace.guard(condition, True, "the size of an integer")
+
+
+def _largest(name: str, x: int, y: int) -> int:
+    """What the size of a result doesn't exceed if those of the operands don't exceed x and y."""
+    if name in ("pow", "lshift") and y > 64:
+        return x if x < 2 and name == "pow" else _LARGEST + 1
+    return int(GROWTH[name](x, y))
+
+
+def size(name: str, x: Any, y: Any) -> int:
+    """A bound of the size of an integer result, guarded if need be."""
+    if _largest(name, abs(int(value(x))), abs(int(value(y)))) > _LARGEST:
+        raise ConversionError(
+            f"an integer gets larger than 64 bits can hold{at_line()}. Python's integers have no "
+            "bound, but a traced one has. Make it a float: float(n)"
+        )
+    most = _largest(name, bound(x), bound(y))
+    if most > _LARGEST:
+        most = _LARGEST
+        _take_for_granted(GROWTH[name](x * 1.0, y * 1.0) <= float(most))
+    return most
+
+
+def is_wide(x: Any) -> bool:
+    """Whether this is a plain integer that 64 bits can't hold."""
+    return type(x) is int and not -(2**63) <= x < 2**63
