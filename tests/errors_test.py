@@ -1,13 +1,16 @@
 """Bad input: each message says what the user did, at which line, why it can't work, and the fix."""
 
+import importlib
 import math
 import re
+import sys
 import traceback
 
 import numpy as np
 import pytest
 from tests.debugged import unobserved
 
+import tapegrad
 import tapegrad.errors
 from tapegrad import grad, jit, trace, value_and_grad, vjp
 from tapegrad.errors import (
@@ -168,11 +171,90 @@ def test_bad_dtypes_in_other_arguments_and_functions():
 
 def test_argnums():
     f = np.sum
-    assert says(message(ArgumentError, f, X, argnums=2), "argnums is 2", "1 positional arguments")
+    assert says(
+        message(ArgumentError, f, X, argnums=2), "argnums is 2", "1 positional argument was passed"
+    )
     with pytest.raises(
         ArgumentError, match=r"is an argument's number or name, or a tuple of .* 1\.5"
     ):
         grad(f, argnums=1.5)
+
+
+@pytest.mark.parametrize(
+    ("call", "advice"),
+    [
+        (lambda: grad(np.sum, argnum=0), "argnum.*It is called argnums"),
+        (lambda: jit(np.sum, static_argnums=1), "static_argnums.*static by itself"),
+        (lambda: value_and_grad(np.sum, allow_int=True), r"allow_int.*x\.astype\(float\)"),
+        (lambda: vjp(np.sum, X, holomorphic=True), "holomorphic"),
+        (lambda: grad(np.sum, unknown=0), "unexpected keyword argument 'unknown'$"),
+    ],
+)
+def test_options_of_other_libraries(call, advice):
+    with pytest.raises(TypeError, match=advice):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("jacobian", r"isn't here\. A Jacobian is one row a call"),
+        ("hessian", "one row a call"),
+        ("vmap", "one more axis"),
+        ("jvp", "no forward mode"),
+        ("elementwise_grad", r"is here grad\(lambda x: np\.sum\(f\(x\)\)\)"),
+        ("make_vjp", r"is here vjp"),
+        ("custom_vjp", "is here primitive and defvjp"),
+        ("check_grads", "is here gradcheck"),
+        ("whatever", "no attribute 'whatever'$"),
+    ],
+)
+def test_names_of_other_libraries(name, advice):
+    with pytest.raises(AttributeError, match=advice):
+        getattr(tapegrad, name)
+
+
+def noted(f, *args):
+    """The note of the error that a gradient raises, which is the same as without tapegrad."""
+    with pytest.raises((TypeError, AttributeError)) as plain:
+        f(*args)
+    with pytest.raises(type(plain.value)) as caught:
+        grad(f)(*args)
+    assert str(caught.value) == str(plain.value)
+    return "".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    "f", [lambda x: np.sum(x**2), lambda x: x * 2.0, lambda x: x.sum(), lambda x: -x]
+)
+def test_lists_with_the_arithmetic_of_arrays(f):
+    for x in ([1.0, 2.0], (1.0, 2.0)):
+        kind = type(x).__name__
+        assert says(noted(f, x), f"argument 'x' is a {kind}", "Pass np.array(x)")
+
+
+def test_code_in_c_that_takes_plain_arrays():
+    """`expected ndarray, got ndarray` says nothing: a note names the call, of two on one line."""
+    with pytest.raises(TypeError) as caught:
+        grad(lambda x: (lambda f, g: f(g(x)))(lambda v: np.frombuffer(v), lambda v: v * 2.0))(X)
+    assert says("".join(caught.value.__notes__), "tapegrad: in ", "`np.frombuffer(v)`", "primitive")
+    text = message(ConversionError, lambda x: np.sum(np.ma.masked_less(x, 2.0)), X)
+    assert says(
+        text, "in `np.ma.masked_less(x, 2.0)`", "Masked arrays aren't followed: use np.where"
+    )
+
+
+def test_arrays_of_other_libraries(tmp_path, monkeypatch):
+    """One that doesn't know a traced array raises errors of its own: a note says what to do."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text(
+        "def multiply(x, y):\n    raise TypeError('multiply requires ndarray arguments')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    jax = importlib.import_module("jax")
+    monkeypatch.delitem(sys.modules, "jax")
+    text = noted(lambda x: np.sum(jax.multiply(x, 2.0)), X)
+    assert says(text, "jax was called with a traced array", "numpy in the place of jax.numpy")
 
 
 def test_no_function():
@@ -217,7 +299,9 @@ def test_functions_of_the_math_module_without_a_rule():
     assert says(found, "carries no derivative", "drop float(...)")
 
 
-@pytest.mark.parametrize("convert", [lambda x: max(x, key=float), lambda x: complex(x[0].item())])
+@pytest.mark.parametrize(
+    "convert", [lambda x: max(x, key=float), lambda x: math.fsum([x[0].item()])]
+)
 def test_conversion_to_float(convert):
     found = message(ConversionError, convert, X)
     assert says(found, "plain Python float", "carries no derivative", "drop float(...)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from pathlib import Path
 
 import networkx as nx
@@ -142,7 +143,13 @@ def test_the_public_names_are_exactly_those_that_are_listed():
         for name, value in vars(tapegrad).items()
         if not name.startswith("_") and not isinstance(value, type(ast))
     }
-    assert visible == set(tapegrad.__all__)
+    assert visible - {"map", "range"} == set(tapegrad.__all__)
+
+
+def test_a_star_hides_no_builtin():
+    """`from tapegrad import *` leaves Python's `map` and `range`; tapegrad.map is an attribute."""
+    assert not set(tapegrad.__all__) & set(dir(builtins))
+    assert callable(tapegrad.map) and callable(tapegrad.range)
 
 
 def test_every_public_name_is_explained():

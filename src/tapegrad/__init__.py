@@ -23,7 +23,9 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
         value_and_grad,
         vjp,
     )
-    from tapegrad.loops import cond, map, range, scan, while_loop
+    from tapegrad.loops import cond, scan, while_loop
+    from tapegrad.loops import map as map
+    from tapegrad.loops import range as range
     from tapegrad.registering import register_tree
     from tapegrad.settings import cache_info, clear_cache, set_num_threads
     from tapegrad.testing import gradcheck
@@ -32,7 +34,7 @@ with _late.no_forks():  # whose children would wait for ever for what is half im
 
 __version__ = "0.1.0"
 
-__all__ = [
+__all__ = [  # without `map` and `range`, which would hide Python's
     "Function",
     "cache_info",
     "clear_cache",
@@ -41,9 +43,7 @@ __all__ = [
     "grad",
     "gradcheck",
     "jit",
-    "map",
     "primitive",
-    "range",
     "register_tree",
     "scan",
     "set_num_threads",
@@ -63,7 +63,9 @@ else:
     def __getattr__(name):
         """The module that waits until it is named: few programs need it."""
         if name != "numpy":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            from tapegrad.elsewhere import missing
+
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{missing(name)}")
         import importlib
 
         with _late.no_forks():

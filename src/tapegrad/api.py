@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, overload
 
+from tapegrad.elsewhere import explained
 from tapegrad.errors import ArgumentError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.checks import checked_checkpoint
@@ -92,6 +93,7 @@ def grad(
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
 ) -> Differentiating: ...
+@explained
 def grad(
     f: Function | None = None,
     argnums: Argnums = 0,
@@ -197,6 +199,7 @@ def value_and_grad(
     compile: Compile = "auto",
     checkpoint: Checkpoint = "auto",
 ) -> Valuing: ...
+@explained
 def value_and_grad(
     f: Function | None = None,
     argnums: Argnums = 0,
@@ -240,6 +243,7 @@ def value_and_grad(
 def jit(f: Callable[P, R], *, compile: Compile = "auto") -> DerivedOf[P, R]: ...
 @overload
 def jit(f: None = None, *, compile: Compile = "auto") -> Jitting: ...
+@explained
 def jit(f: Function | None = None, *, compile: str = "auto") -> Any:
     """The function itself, traced, optimised and compiled, without derivative.
 
@@ -301,6 +305,7 @@ def trace(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[R, Tape
     return traced.rebuild(own(found, [*array_leaves((args, kwargs)), *traced.captured])), tape
 
 
+@explained
 def vjp(
     f: Callable[[*Ts], R], *args: *Ts, checkpoint: Checkpoint = "auto"
 ) -> tuple[R, Pullback[*Ts]]:
@@ -435,6 +440,7 @@ def defvjp(f: Function, *rules: Function | None, **named: Function | None) -> An
     return f
 
 
+@explained
 def simplegrad(
     f: Callable[[*Ts], R], *args: *Ts, checkpoint: Checkpoint = "auto"
 ) -> SimpleGradient[R, *Ts]:

@@ -89,11 +89,7 @@ class Chosen:
         for a in self.each:
             if isinstance(a, int):
                 if not -count <= a < count:
-                    raise ArgumentError(
-                        f"{self.transformation} of {request.name}: argnums is {self.argnums}, and "
-                        f"{count} positional arguments were passed. Choose those that are passed "
-                        "by name by their names"
-                    )
+                    raise self._too_few(request, a)
                 found.append(a % count)
                 continue
             place = None if known is None else _place(a, known)
@@ -104,6 +100,19 @@ class Chosen:
             else:
                 raise self._missing(request, a, known)
         return found
+
+    def _too_few(self, request: Request, argnum: int) -> ArgumentError:
+        """The error for a number that a call has no argument for."""
+        count, named = len(request.args), ", ".join(map(repr, sorted(request.kwargs)))
+        passed = "1 positional argument was" if count == 1 else f"{count} positional arguments were"
+        advice = f"Choose what is passed by name by its name: {named}" if named else ""
+        if count and not named:
+            advice = "Its number is 0"
+            if count > 1:
+                advice = f"They are numbered from 0 to {count - 1}"
+        what = f"{self.transformation} of {request.name}: argnums is {self.argnums}"
+        there = f"{what}, and there is no argument {argnum}: {passed} passed"
+        return ArgumentError(f"{there}. {advice}" if advice else there)
 
     def _missing(
         self, request: Request, name: str, known: dict[str, inspect.Parameter] | None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError
-from tapegrad.tracing.instead import called_now
+from tapegrad.tracing.instead import call_text, called_now
 from tapegrad.tracing.observe.observer import note_test, unobserved
 from tapegrad.tracing.source import assigns_item, at_line, caller
 from tapegrad.tracing.texts import formats_text, tell
@@ -21,6 +21,8 @@ from tapegrad.tracing.texts import formats_text, tell
 
 def _advice() -> str:
     """What to do instead of what the program is calling."""
+    if caller() == "numpy.ma":
+        return "Masked arrays aren't followed: use np.where(mask, 0.0, x), or where= of np.sum"
     name, advice = called_now()
     if name:
         return f"Instead of {name}, use {advice}"
@@ -134,11 +136,13 @@ class Conversions:
                     "can be traced; others can be declared with tapegrad.primitive and defvjp"
                 )
             )
+        call = call_text()
+        by = f", in `{call}`" if call else ""
         raise self._trace.refused(
             ConversionError(
-                f"a traced array ({self._aval}) can't become a plain NumPy array{at_line()}, which "
-                f"carries no derivative. {_advice()}. A function that needs plain arrays can be "
-                "declared with tapegrad.primitive"
+                f"a traced array ({self._aval}) can't become a plain NumPy array{at_line()}{by}, "
+                f"which carries no derivative. {_advice()}. A function that needs plain arrays can "
+                "be declared with tapegrad.primitive"
             )
         )
 

@@ -252,6 +252,10 @@ class Run:
             # NumPy puts its own words over an error raised while it converts a tracer.
             if isinstance(error.__cause__, TapegradError):
                 raise error.__cause__ from None
+            if isinstance(error, (TypeError, AttributeError)):
+                from tapegrad.tracing.explaining import explain
+
+                explain(error, self.request)
 
     @staticmethod
     def failed() -> None:

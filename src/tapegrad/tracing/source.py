@@ -22,7 +22,8 @@ def _folder(package: str) -> str:
 # The user calls NumPy, SciPy and numba; their own lines tell nothing about the user's program.
 _OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy", "numba")))
 SCIPY = _OWN[2]
-_CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba"}
+_MASKED = os.path.join(_OWN[1], "ma", "")
+_CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba", _MASKED: "numpy.ma"}
 _DEMO = os.path.join(_OWN[0], "demo.py")  # a user's program, though it lies here
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 _users: dict[str, bool] = {}  # whether a file is the user's
@@ -129,7 +130,7 @@ def source_of(code: CodeType, line: int) -> Source:
 
 
 def caller() -> str:
-    """Who is at work for the user's program: "SciPy", "numba" or nobody."""
+    """Who is at work for the user's program: "SciPy", "numba", "numpy.ma" or nobody."""
     frame, users = sys._getframe(1), _user_frame()
     while frame is not users and frame is not None:
         for folder, name in _CALLERS.items():

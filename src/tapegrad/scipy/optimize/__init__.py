@@ -23,7 +23,8 @@ REFUSED = {
         "scipy.optimize.minimize with this method, whose minimum has a derivative"
     ),
     "basinhopping brute differential_evolution direct dual_annealing shgo": (
-        "scipy.optimize.minimize from where it is of stop_gradient: that minimum has a derivative"
+        "it on tapegrad.stop_gradient of what is traced, and then scipy.optimize.minimize from "
+        "there: the minimum that this finds has a derivative"
     ),
     "fminbound brent golden bracket": "scipy.optimize.minimize_scalar",
     "leastsq": "scipy.optimize.least_squares, whose minimum has a derivative",

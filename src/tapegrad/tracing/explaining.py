@@ -1,0 +1,64 @@
+"""Notes on errors of Python's and of libraries in C, where it is a traced value that they can't
+take: what the user's program was calling, why it can't work here, and what to do."""
+
+from __future__ import annotations
+
+import re
+from types import TracebackType
+from typing import Any
+
+from tapegrad.core.request import Request, argument_names
+from tapegrad.core.trees import is_traced
+from tapegrad.tracing.instead import text_at
+from tapegrad.tracing.source import is_users, is_users_path
+
+# Libraries with arrays of their own, and NumPy under a name of theirs
+_OTHERS = {"jax": "jax.numpy", "torch": "torch", "tensorflow": "tf", "autograd": "autograd.numpy"}
+_WANTS_AN_ARRAY = re.compile(r"(expect|requir|must be|argument|convert|\bgot\b|\bnot\b).*ndarray")
+
+
+def explain(error: BaseException, request: Request) -> None:
+    """Add a note to an error that the function has raised, if a traced value may be the reason."""
+    note = _note(error, request)
+    if note and f"tapegrad: {note}" not in getattr(error, "__notes__", ()):
+        error.add_note(f"tapegrad: {note}")
+
+
+def _note(error: BaseException, request: Request) -> str:
+    if not isinstance(error, (TypeError, AttributeError)):
+        return ""
+    text, frames = str(error), list(_frames(error.__traceback__))
+    roots = {f.tb_frame.f_globals.get("__name__", "").partition(".")[0] for f in frames}
+    other = next((name for name in _OTHERS if name in roots), None)
+    if other is not None:
+        return (
+            f"{other} was called with a traced array, which it doesn't know. tapegrad traces plain "
+            f"NumPy: use numpy in the place of {_OTHERS[other]}, and arrays of {other}'s as "
+            "np.asarray(x), made outside of the function"
+        )
+    listed = re.search(r"'(list|tuple)'|sequence", text) is not None
+    for k, x in enumerate(request.args):
+        if listed and type(x) in (list, tuple) and x and all(map(is_traced, x)):
+            name = argument_names(request.f, len(request.args))[k]
+            return (
+                f"argument {name!r} is a {type(x).__name__} in the function too, which has no "
+                f"arithmetic of arrays. Pass np.array({name}), whose gradient is an array, or "
+                f"begin with {name} = np.array({name})"
+            )
+    last: Any = next((f for f in reversed(frames) if is_users(f.tb_frame.f_code)), None)
+    in_c = last is not None and is_users_path(frames[-1].tb_frame.f_code.co_filename)
+    if in_c and isinstance(error, TypeError) and _WANTS_AN_ARRAY.search(text):
+        call = text_at(last.tb_frame.f_code, last.tb_lasti)
+        called = f"`{call}`" if call else "this call"
+        return (
+            f"in {request.name} arrays are traced, and code in C that {called} comes to takes "
+            "plain ones alone. Use a function of NumPy's, or declare a function that makes this "
+            "call with tapegrad.primitive and defvjp"
+        )
+    return ""
+
+
+def _frames(traceback: TracebackType | None) -> Any:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
