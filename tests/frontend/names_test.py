@@ -150,11 +150,15 @@ def found(home: str, name: str) -> tuple[str, str]:
         if not floats(traced):
             return ZERO, ""
         gradient = grad(total, compile="never")(X)
-        h = 1e-2 if any(getattr(r, "dtype", None) == np.float32 for r in floats(traced)) else 1e-6
+        single = any(getattr(r, "dtype", None) in SINGLE for r in floats(traced))
+        h = 1e-2 if single else 1e-6
         expected = (total(X + h * ALONG) - total(X - h * ALONG)) / (2 * h)
         slope = np.sum(gradient * ALONG)
     close = abs(slope - expected) <= (2e-3 if h > 1e-3 else 1e-6) * (1 + abs(expected))
     return DERIVATIVE if np.any(gradient) else ZERO, "" if close else f"{slope} and {expected}"
+
+
+SINGLE = (np.float32, np.complex64)
 
 
 def differs_from(f: Any, traced: Any) -> str:

@@ -60,9 +60,12 @@ class Worker:
     def __init__(self) -> None:
         import socket
 
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.pid = _spawn(theirs.fileno())
+        with contextlib.ExitStack() as unless_started:
+            ours, theirs = socket.socketpair()
+            unless_started.enter_context(ours)
+            with theirs:
+                self.pid = _spawn(theirs.fileno())
+            unless_started.pop_all()
         ours.setblocking(False)
         self.socket: socket.socket = ours
         self.identity = _identity(ours.fileno())
