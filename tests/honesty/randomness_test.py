@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random as python_random
 import subprocess
@@ -650,3 +651,58 @@ def test_lists_of_traced_values_are_picked_from():
         return found + np.random.choice([x[0], x[1]]) * np.random.permutation([x[0], 2.0])[0]
 
     held_against_numpy(f, traces=None)
+
+
+def unused(x):
+    rng, others = np.random.default_rng(), (python_random.Random(), np.random.RandomState())
+    return np.sum(x**3) if rng is not others else x[0]
+
+
+def seeded_later(x):
+    rng, legacy = python_random.Random(), np.random.RandomState()
+    rng.seed(3)
+    legacy.seed(4)
+    return np.sum(x**3) * rng.random() * legacy.normal()
+
+
+@pytest.mark.parametrize("f", [unused, seeded_later])
+def test_a_generator_without_a_seed_that_draws_nothing(f, derivative):
+    """`np.random.default_rng()` or `random.Random()` made inside, and not drawn from, or given a
+    seed before -> as in NumPy"""
+    df = derivative(f)
+    df.at(X)
+    df.at(2 * X)
+
+
+UNSEEDED = [
+    lambda x: np.sum(x) * np.random.Generator(np.random.PCG64()).normal(),
+    lambda x: np.sum(x) * np.random.default_rng(np.random.SeedSequence()).normal(),
+    lambda x: np.sum(x) * np.random.default_rng(np.random.default_rng()).normal(),
+    lambda x: np.sum(x) * np.random.default_rng().spawn(1)[0].normal(),
+    lambda x: np.sum(x) * python_random.Random().random(),
+    lambda x: np.sum(x) * python_random.Random().choice([1.0, 2.0]),
+]
+
+
+@pytest.mark.parametrize("f", UNSEEDED)
+def test_draws_without_a_seed(f):
+    """what is made of a generator or a seed that has none draws -> refused"""
+    with refused(RandomnessError, "without a seed"):
+        grad(f)(X)
+
+
+def test_names_that_pythons_library_draws():
+    """`multiprocessing.RLock()` made inside, as by a first `tqdm`, whose name is drawn -> as in
+    NumPy; traced at each call"""
+
+    def f(x):
+        with multiprocessing.RLock():
+            return np.sum(x**2) * SCALE[0]
+
+    df = grad(f, compile="never")
+    for scale in (1.0, 3.0):
+        SCALE[0] = scale
+        np.testing.assert_array_equal(df(X), 2 * scale * X)
+
+
+SCALE = [1.0]

@@ -2,8 +2,8 @@
 
 The run is observed, so each call of a generator's method is seen. What the user's program draws is
 an input of the tape (`draws.py`). A generator that the function makes for itself from a seed draws
-the same numbers each time, as it does in plain NumPy; one that it makes without a seed is refused
-where it is made, and so are draws in what is traced once for all rounds.
+the same numbers each time, as it does in plain NumPy; draws from one that it makes without a seed
+are refused, and so are draws in what is traced once for all rounds.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ def no_derivative(label: str, name: str) -> RandomnessError:
 
 
 def unseeded(label: str) -> RandomnessError:
-    """The error for a generator that is made without a seed."""
+    """The error for a draw from a generator that was made without a seed."""
     return RandomnessError(
-        f"a random generator was made without a seed{at_line()} while {label} was traced, so "
-        f"what it draws is random. {FIX}"
+        f"a random generator was made without a seed, and drawn from{at_line()} while {label} was "
+        f"traced, so what it draws is random. {FIX}"
     )

@@ -28,6 +28,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.observe.asked import asked
 from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, read_vars
+from tapegrad.tracing.observe.generators import draws_unseeded, made_generator, of_generator
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
@@ -47,20 +48,6 @@ from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
 from tapegrad.tracing.observe.reads import ABSENT
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
-
-
-def generator_of(f: Any, args: Sequence[Any]) -> Any:
-    """The generator of random numbers of which a method is called; None if it is none."""
-    if f is randomness.seed():
-        return randomness.numpys()
-    held = getattr(f, "__self__", None) if type(f) in (types.MethodType, *_BOUND) else None
-    kinds = randomness.kinds()
-    if isinstance(held, kinds):
-        return held
-    if args and isinstance(args[0], kinds):
-        own = getattr(type(args[0]), getattr(f, "__name__", ""), None)
-        return args[0] if own is f else None
-    return None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -91,6 +78,8 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
     """`f(*args, **kwargs)` is about to be called."""
     kind: Any = type(f)
     if o.drawing is not None:  # `draw` stands in its place
+        if id(o.drawing) in o.unseeded:
+            draws_unseeded(o, o.drawing)
         given, o.drawing = [x for x in args if x is not o.drawing], None
         return o.taken([*given, *kwargs.values()])
     if kind is DISPATCHER or kind is np.ufunc:
@@ -126,17 +115,16 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         given = [x for x in given if not isinstance(x, noted)] if noted else given
         return o.taken(given, whole=True)
     if f is randomness.seed():
-        return _of_generator(o, f, (randomness.numpys(), *args), kwargs)
+        return of_generator(o, f, (randomness.numpys(), *args), kwargs)
     if _harmless.get(id(f)) is f and _are_calm(args, kwargs):
         return None
     seeded = randomness.is_seeded(f, args, kwargs)
     if seeded is not None:
-        if not seeded:
-            o.refuse(randomness.unseeded(o.label))
         o.quiet = True  # some ask the system for a seed, and forget it
-        return both(o.taken([*args, *kwargs.values()]), lambda _: setattr(o, "quiet", False))
+        note = o.taken([*args, *kwargs.values()])
+        return both(note, lambda made: made_generator(o, made, seeded, args))
     if args and kind is not types.MethodType and isinstance(args[0], randomness.kinds()):
-        return _of_generator(o, f, args, kwargs)
+        return of_generator(o, f, args, kwargs)
     if f is threading.get_ident:
         o.reads.found("thread()", threading.get_ident(), "threading.get_ident")
         return None
@@ -166,7 +154,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
             if isinstance(held, contextvars.ContextVar) and f.__name__ == "get":
                 return _context(o, held)
             if isinstance(held, randomness.kinds()):
-                return _of_generator(o, f, args, kwargs)
+                return of_generator(o, f, args, kwargs)
     elif kind in _UNBOUND and args:
         if isinstance(args[0], contextvars.ContextVar) and f.__name__ == "get":
             return _context(o, args[0])
@@ -348,7 +336,8 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
     if whole and args[0].dtype.kind == "i" and args[0]._read()[1] is not None:
         _check_range(o, kind, args[0])
     now = kind is np.datetime64 and any(x in ("now", "today") for x in args)
-    if not is_harmless(kind) or now:
+    is_known = is_harmless(kind) or kind is randomness.python_random()  # whose seed is seen
+    if not is_known or now:
         o.reads.lost(name_of(kind))
         return None
     return o.taken([*args, *kwargs.values()])
@@ -392,20 +381,6 @@ def _remembered(o: Notes, x: Any, word: str) -> None:
 
 
 # ---- methods
-
-
-def _of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
-    """A method of a generator of random numbers; `args` begin with the generator."""
-    if (
-        f.__name__ == "seed"
-        and o.reads.place(args[0]) is None
-        and not randomness.is_global(args[0])
-    ):
-        if all(x is None for x in (*args[1:], *kwargs.values())):
-            o.refuse(randomness.unseeded(o.label))
-        return None
-    note = o.taken([*args[1:], *kwargs.values()])  # what is drawn is drawn of these again
-    return both(note, o.draws(args[0]))
 
 
 CHANGING = {

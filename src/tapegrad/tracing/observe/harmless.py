@@ -246,7 +246,8 @@ _METHODS_OF: tuple[Any, ...] = (
 )
 _NOT_METHODS = {"__subclasses__", "__sizeof__", "tofile", "dump", "dumps", "__setstate__"}
 _NOT_METHODS |= {"now", "utcnow", "today", "fromtimestamp", "timestamp", "astimezone", "locked"}
-_LOCKS = ("lock", "RLock")
+_LOCKS = ("lock", "RLock", "SemLock")
+_OF_LOCKS = ("_thread", "_multiprocessing")
 
 # NumPy's functions that go to files, or to what isn't an argument.
 _OF_FILES = """
@@ -324,7 +325,7 @@ def _is_harmless_method(f: Any) -> bool:
         kind = held if isinstance(held, type) else type(held)
     if name in ("__new__", "__init_subclass__", "__class_getitem__") and isinstance(held, type):
         return _is_harmless_class(held)
-    if module_of(kind) == "_thread":
+    if module_of(kind) in _OF_LOCKS:
         return name in ("acquire", "release", "__enter__", "__exit__")
     if issubclass(kind, _METHODS_OF) and (is_pythons_class(kind) or kind in _METHODS_OF):
         return True
@@ -335,7 +336,7 @@ def is_inert(kind: Any) -> bool:
     """Whether objects of a class written in C never change, or hold nothing that could be read."""
     module, name = module_of(kind), kind.__name__
     return (
-        (module == "_thread" and name in _LOCKS)
+        (module in _OF_LOCKS and name in _LOCKS)
         or (module == "re" and name in ("Pattern", "Match"))
         or (module == "datetime" and name in ("date", "datetime", "time", "timedelta", "timezone"))
         or (module, name) in (("fractions", "Fraction"), ("decimal", "Decimal"))

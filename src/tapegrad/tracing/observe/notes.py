@@ -59,6 +59,7 @@ class Notes(Uses):
         # it has drawn that becomes inputs: see `tracing.draws`
         self.states: dict[int, tuple[Any, Any]] = {}
         self.drawn: list[Any] = []
+        self.unseeded: dict[int, Any] = {}  # made without a seed, by id
         self.trace: Any = None  # that of the run
         self.clocks = Clocks()
         self.drawing: Any = None  # the generator of the draw that is about to be made
@@ -69,6 +70,7 @@ class Notes(Uses):
         self._globals.clear()
         self.asked.clear()
         self.cells.clear()
+        self.unseeded.clear()
         self.running = self.trace = None
 
     def fault(self, error: Exception) -> None:

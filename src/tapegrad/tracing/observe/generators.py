@@ -1,0 +1,69 @@
+"""Generators of random numbers: what is noted where one is made, and where one draws."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from tapegrad.tracing import randomness
+from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.observe.uses import Then, both
+from tapegrad.tracing.source import is_told
+
+_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+
+
+def generator_of(f: Any, args: Sequence[Any]) -> Any:
+    """The generator of random numbers of which a method is called; None if it is none."""
+    if f is randomness.seed():
+        return randomness.numpys()
+    held = getattr(f, "__self__", None) if type(f) in (types.MethodType, *_BOUND) else None
+    kinds = randomness.kinds()
+    if isinstance(held, kinds):
+        return held
+    if args and isinstance(args[0], kinds):
+        own = getattr(type(args[0]), getattr(f, "__name__", ""), None)
+        return args[0] if own is f else None
+    return None
+
+
+def made_generator(o: Notes, made: Any, seeded: bool, args: Sequence[Any]) -> None:
+    """A generator of random numbers, or what one is made of, was made."""
+    o.quiet = False
+    if seeded and not any(id(x) in o.unseeded for x in args):
+        return
+    o.unseeded[id(made)] = made
+    bits = getattr(made, "bit_generator", None)
+    o.unseeded[id(bits)] = bits
+    if not isinstance(made, randomness.kinds()):
+        o.reads.lost(type(made).__name__)
+
+
+def draws_unseeded(o: Notes, generator: Any) -> None:
+    """A generator that was made without a seed draws: other numbers at each call. What Python's own
+    library draws so, for names of files and locks, is no part of a result."""
+    o.reads.lost(type(generator).__name__)
+    frame: Any = None if o.running is None else o.running.frame
+    while frame is not None and frame.f_globals.get("__name__") == "random":
+        frame = frame.f_back
+    if frame is None or is_told(frame.f_code.co_filename):
+        o.refuse(randomness.unseeded(o.label))
+
+
+def of_generator(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
+    """A method of a generator of random numbers; `args` begin with the generator."""
+    if (
+        f.__name__ == "seed"
+        and o.reads.place(args[0]) is None
+        and not randomness.is_global(args[0])
+    ):
+        if all(x is None for x in (*args[1:], *kwargs.values())):
+            o.unseeded[id(args[0])] = args[0]
+        else:
+            o.unseeded.pop(id(args[0]), None)
+        return None
+    if id(args[0]) in o.unseeded:
+        draws_unseeded(o, args[0])
+    note = o.taken([*args[1:], *kwargs.values()])  # what is drawn is drawn of these again
+    return both(note, o.draws(args[0]))
