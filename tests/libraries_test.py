@@ -162,6 +162,80 @@ def test_functions_that_numba_compiled(name):
         np.testing.assert_allclose(slope, slopes(f, x), rtol=1e-6, atol=1e-9)
 
 
+RATE, LEVELS = 2.0, np.array([1.0, 2.0])
+
+
+def frozen_programs():
+    factor = 2.0
+
+    @numba.njit
+    def scaled(x, power=1.0):
+        return x * RATE + x**power * factor + LEVELS[0] * x
+
+    @numba.njit
+    def outer(x):
+        return scaled(x, 2.0) * RATE
+
+    @numba.vectorize
+    def each(x):
+        return x**2 * RATE
+
+    @numba.vectorize(["float64(float64)"])
+    def declared(x):
+        return x**2 * RATE
+
+    typed = numba.njit("float64(float64)")(lambda x: x**2 * RATE)
+    parallel = numba.njit(parallel=True)(total_of)
+    programs = {
+        "named": lambda x: scaled(x[0], power=2.0) + x[1],
+        "another": lambda x: outer(x[0]) + x[1],
+        "elements": lambda x: np.sum(each(x)),
+        "declared elements": lambda x: np.sum(declared(x)),
+        "typed": lambda x: typed(x[0]) + x[1],
+        "parallel": lambda x: parallel(x),
+        "itself": parallel,
+    }
+
+    def change(value):
+        nonlocal factor
+        factor = value
+
+    return programs, change, scaled
+
+
+def total_of(x):
+    s = 0.0
+    for i in numba.prange(len(x)):
+        s += x[i] ** 2 * RATE
+    return s
+
+
+@pytest.mark.parametrize("first", ["numba", "tapegrad"])
+def test_globals_that_numba_has_frozen(first, monkeypatch):
+    """Machine code goes on using the globals, arrays and closures that it was compiled with, until
+    it is compiled again; so does its derivative, whichever of the two is called first."""
+    programs, change, scaled = frozen_programs()
+    derivatives = {name: grad(f, compile="never") for name, f in programs.items()}
+
+    def check():
+        for name, f in programs.items():
+            if first == "tapegrad":
+                derivatives[name](X)
+            wanted = slopes(f, X)  # which has numba compile it
+            np.testing.assert_allclose(derivatives[name](X), wanted, rtol=1e-6, err_msg=name)
+
+    check()
+    monkeypatch.setitem(globals(), "RATE", 5.0)
+    check()
+    LEVELS[0] = 7.0
+    change(3.0)
+    check()
+    del programs["another"]  # it goes on calling what it was compiled with
+    scaled.recompile()
+    check()
+    LEVELS[0] = 1.0
+
+
 def test_compiled_in_both_ways():
     df = grad(PROGRAMS["arrays"], compile="always")
     np.testing.assert_allclose(df(X), slopes(PROGRAMS["arrays"], X), rtol=1e-6)

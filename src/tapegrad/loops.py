@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tapegrad.core.request import python_of
 from tapegrad.errors import ArgumentError
 from tapegrad.typing import C, T
 
@@ -181,12 +180,13 @@ def while_loop(
     TraceError : the condition holds after `max_rounds`; or, in a trace, the rounds don't do the
         same. The message names the line.
     """
+    from tapegrad.tracing.answers import compiled_as_called as called
     from tapegrad.tracing.while_loop import while_loop as run
 
     for f in (cond, body):
         if not callable(f):
             raise ArgumentError(f"while_loop needs functions, not {f!r}")
-    found: C = run(python_of(cond), python_of(body), init, max_rounds)
+    found: C = run(called(cond), called(body), init, max_rounds)
     return found
 
 
@@ -230,18 +230,20 @@ def cond(pred: Any, true_fn: Callable[..., T], false_fn: Callable[..., T], *oper
     ArgumentError : the condition isn't one truth value; what the functions return differs in
         structure, shape or dtype.
     """
+    from tapegrad.tracing.answers import compiled_as_called as called
     from tapegrad.tracing.cond import cond as run
 
     for f in (true_fn, false_fn):
         if not callable(f):
             raise ArgumentError(f"cond needs functions, not {f!r}")
-    found: T = run(pred, (python_of(true_fn), python_of(false_fn)), operands)
+    found: T = run(pred, (called(true_fn), called(false_fn)), operands)
     return found
 
 
 def _scan(f: Any, init: Any, xs: Any, length: Any, reverse: bool, what: str) -> Any:
+    from tapegrad.tracing.answers import compiled_as_called as called
     from tapegrad.tracing.scan import scan as run
 
     if not callable(f):
         raise ArgumentError(f"{what} needs a function, not {f!r}")
-    return run(python_of(f), init, xs, length, reverse, what)
+    return run(called(f), init, xs, length, reverse, what)

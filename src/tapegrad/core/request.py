@@ -56,7 +56,7 @@ class Request:
         kwargs: dict[str, Any] | None = None,
         names: Sequence[str] | None = None,
     ) -> None:
-        self.f = python_of(f)
+        self.f = f
         if sys.is_finalizing():
             raise TraceError(
                 f"{self.name} is called while Python ends, by __del__ or a weak reference, when "
@@ -123,13 +123,6 @@ def argument_names(f: Callable[..., Any], count: int) -> list[str]:
     while len(named) < count:
         named.append(f"{rest[0]}{len(named)}" if rest else f"x{len(named)}")
     return named[:count]
-
-
-def python_of(f: Any) -> Any:
-    """The Python that numba compiled, of a function of `numba.njit`; any other as it is."""
-    if type(f).__module__.startswith("numba."):
-        return getattr(f, "py_func", f)
-    return f
 
 
 def describe(f: Callable[..., Any]) -> str:

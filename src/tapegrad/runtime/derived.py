@@ -13,7 +13,7 @@ from typing import Any
 from tapegrad.compiler import disk
 from tapegrad.core import log
 from tapegrad.core.late import CALLS, load
-from tapegrad.core.request import Request, describe, python_of
+from tapegrad.core.request import Request, describe
 from tapegrad.errors import ArgumentError, GradientError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.cache import Cache, CacheInfo, owner_of, shared_cache
@@ -44,7 +44,7 @@ class Derived:
             raise ArgumentError(f"{kind} needs a function, not {f!r}")
         if compile not in ("auto", "always", "never"):
             raise ArgumentError(f'compile is "auto", "always" or "never", not {compile!r}')
-        f = python_of(f)
+
         transformation.check(f)
         self.f = f
         self.transformation = transformation

@@ -234,6 +234,13 @@ def as_called(f: Any) -> Callable[..., Any]:
     return called
 
 
+def compiled_as_called(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a function that numba compiled; any other as it is."""
+    if not type(f).__module__.startswith("numba."):
+        return f
+    return functools.wraps(f, updated=())(as_called(f))
+
+
 @functools.lru_cache(maxsize=1024)
 def _heights(code: CodeType) -> list[int] | None:
     return heights_of(code, dis.Bytecode(code))

@@ -1,8 +1,9 @@
 """Functions that numba has compiled: of traced values their Python is called.
 
 Machine code reads arrays as they lie in memory. The Python that it was made of does the same, and
-is traced as the program's own. What was compiled for given types alone makes its arguments and
-results such: where they aren't, Python computes something else, and the call is refused.
+is traced as the program's own, with the globals that numba has frozen in it (`frozen.py`). What was
+compiled for given types alone makes its arguments and results such: where they aren't, Python
+computes something else, and the call is refused.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tapegrad.tracing import swapping
 from tapegrad.tracing.answers import declare_calls, declare_late
 from tapegrad.tracing.frontend.answering import has_traced
 from tapegrad.tracing.frontend.borrowing import followed
+from tapegrad.tracing.frontend.frozen import called_with, frozen, note_compiled
 from tapegrad.tracing.frontend.vectorizing import vectorized
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
@@ -35,11 +37,11 @@ def _function(f: Any, *args: Any, **kwargs: Any) -> Any:
         with observed():
             return f(*args, **kwargs)
     if f._can_compile:
-        return followed(f.py_func, *args, **kwargs)
+        return followed(called_with(f, args, kwargs), *args, **kwargs)
     for signature in f.nopython_signatures:
         given = _all_as(signature.args, args)
         if not kwargs and given is not _OTHER:
-            found = _as(signature.return_type, followed(f.py_func, *given))
+            found = _as(signature.return_type, followed(frozen(f, signature.args), *given))
             if found is not _OTHER:
                 return found
     kinds = ["(" + ", ".join(map(str, x.args)) + ")" for x in f.nopython_signatures]
@@ -99,7 +101,8 @@ def _elementwise(f: Any, *args: Any, **kwargs: Any) -> Any:
             float(x) if isinstance(x, int) and {t[k] for t in f.types} == {"d"} else x
             for k, x in enumerate(args)
         )
-    found = vectorized(np.vectorize(f._dispatcher.py_func), *args)
+    elements = [x.ravel()[0] if np.ndim(x) and np.size(x) else x for x in args]
+    found = vectorized(np.vectorize(called_with(f._dispatcher, elements, {})), *args)
     if f._frozen and _chars((*args, found)) not in [x.replace("->", "") for x in f.types]:
         raise _cast(f.__name__, ", ".join(f.types))
     return found
@@ -121,6 +124,7 @@ def _mean_the_originals() -> None:
 
         def on_end(self, event: Any) -> None:
             swapping.go_on()
+            note_compiled(**event.data)
 
     events.register("numba:compile", Compiling())
 

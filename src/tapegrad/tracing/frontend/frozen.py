@@ -1,0 +1,162 @@
+"""Globals as numba has frozen them: machine code holds their values, whatever becomes of them.
+
+numba takes the values that global names and closures have when it compiles a function, which it
+does for each kind of arguments, and a copy of arrays among them. It keeps the values in what it
+remembers of the machine code; arrays and what modules hold are copied here as it compiles. Of what
+was compiled before anybody looked they are taken as they are then. A function that isn't compiled
+for arguments of a kind has nothing frozen for them yet.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator, Sequence
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from tapegrad.tracing.observe.harmless import is_users_file
+from tapegrad.tracing.observe.observer import following
+from tapegrad.tracing.tracer import Tracer
+
+# By the function and the types of arguments: what was compiled, where that is known, and Python's.
+_known: WeakKeyDictionary[Any, dict[Any, list[Any]]] = WeakKeyDictionary()
+
+
+def called_with(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The Python of what numba calls for `f(*args, **kwargs)`."""
+    try:
+        kinds = _kinds(f, args, kwargs)
+    except (TypeError, ValueError):  # not a call that numba would make
+        return f.py_func
+    compiled = _compiled(f)
+    if kinds not in compiled:  # what lies in memory in another way than on the tape
+        alike = [k for k in compiled if tuple(map(_loose, k)) == tuple(map(_loose, kinds))]
+        kinds = alike[0] if alike else kinds
+    return frozen(f, kinds)
+
+
+def frozen(f: Any, kinds: Any) -> Any:
+    """The Python that was compiled for arguments of these types, with what is frozen in it."""
+    compiled = _compiled(f).get(kinds)
+    _note_compiled(f, kinds, compiled)
+    if compiled is None:
+        return f.py_func
+    held = _known.setdefault(f, {})
+    known = held.get(kinds)
+    if known is not None and known[0] is None:  # it was just compiled
+        known[0] = compiled
+    if known is None or known[0] is not compiled:
+        known = held[kinds] = [compiled, _python_of(f.py_func, dict(_values_in(compiled)))]
+    return known[1]
+
+
+def _note_compiled(f: Any, kinds: Any, compiled: Any) -> None:
+    """That this is what has been compiled is a guard."""
+    here = following.observer
+    place = None if here is None else here.reads.place(f)
+    if here is not None and place is not None:
+        text = f"{{}}.overloads.get({here.reads._value(kinds)})"
+        here.reads.read(place, ("compiled", kinds), text, compiled, place.word)
+
+
+def _compiled(f: Any) -> dict[Any, Any]:
+    """What has been compiled, by the types of arguments."""
+    return {getattr(kinds, "args", kinds): x for kinds, x in f.overloads.items()}
+
+
+def note_compiled(dispatcher: Any = None, args: Any = (), **others: Any) -> None:
+    """numba has compiled a function for arguments of these types."""
+    function = getattr(dispatcher, "py_func", None)
+    if type(function) is FunctionType:
+        _known.setdefault(dispatcher, {})[tuple(args)] = [None, _python_of(function, {})]
+
+
+def _kinds(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """numba's types of the arguments, in the order of the parameters."""
+    types = importlib.import_module("numba.core.types")
+    type_of = getattr(f, "typeof_pyval", importlib.import_module("numba").typeof)
+    signature = inspect.signature(f.py_func)
+    given, found = signature.bind(*args, **kwargs).arguments, []
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            rest = [type_of(_plain(x)) for x in given.get(name, ())]
+            found.append(types.StarArgTuple(rest))
+        elif name in given:
+            found.append(type_of(_plain(given[name])))
+        else:
+            found.append(types.Omitted(parameter.default))
+    return tuple(found)
+
+
+def _plain(x: Any) -> Any:
+    """What numba would be passed, as far as its type goes."""
+    if isinstance(x, (tuple, list)):
+        held = [_plain(y) for y in x]
+        return type(x)(*held) if hasattr(x, "_fields") else type(x)(held)
+    if not isinstance(x, Tracer):
+        return x
+    value = x._read()[1]
+    if value is None:
+        value = np.zeros(x.shape, x.dtype)[()]
+    return value.item() if x._weak else value
+
+
+def _loose(kind: Any) -> Any:
+    return kind.copy(layout="A", readonly=False) if hasattr(kind, "layout") else kind
+
+
+def _values_in(compiled: Any) -> Iterator[tuple[str, Any]]:
+    """The names that machine code was made of, and what they meant."""
+    waiting = [*getattr(compiled.type_annotation, "blocks", {}).values()]
+    ir = importlib.import_module("numba.core.ir")
+    while waiting:
+        block = waiting.pop()
+        for statement in block.body:
+            value = getattr(statement, "value", None)
+            if isinstance(value, (ir.Global, ir.FreeVar)):
+                yield value.name, value.value
+            if hasattr(statement, "loop_body"):  # a parallel loop
+                waiting += [*statement.loop_body.values(), statement.init_block]
+
+
+def _python_of(function: FunctionType, values: dict[str, Any]) -> FunctionType:
+    """A function with other names: those that are given, and the others as they are now."""
+    code = function.__code__
+    used = set(_names(code))
+    names = {**function.__globals__, **{k: v for k, v in values.items() if k in code.co_names}}
+    names |= {k: _fixed(v, used) for k, v in names.items() if k in used}
+    cells = []
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            cells.append(CellType(_fixed(values.get(name, cell.cell_contents), used)))
+        except ValueError:  # it is empty
+            cells.append(cell)
+    made = FunctionType(code, names, function.__name__, function.__defaults__, tuple(cells))
+    made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
+    return made
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for x in code.co_consts:
+        if isinstance(x, CodeType):
+            yield from _names(x)
+
+
+def _fixed(x: Any, used: set[str]) -> Any:
+    """What stays as it is: a copy of an array, and of what is used of a user's module."""
+    if type(x) is np.ndarray:
+        x = x.copy()
+        x.flags.writeable = False
+    elif type(x) is tuple:
+        return tuple([_fixed(y, used) for y in x])
+    elif type(x) is ModuleType and is_users_file(getattr(x, "__file__", None)):
+        module = ModuleType(x.__name__)
+        held = {k: _fixed(v, used) if k in used else v for k, v in vars(x).items()}
+        vars(module).update(held)
+        return module
+    return x
