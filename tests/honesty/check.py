@@ -73,7 +73,7 @@ class Derivative:
         """The value at `args`, with the argument that is differentiated moved by `direction`."""
         leaves, structure = flatten(args[self.argnums])
         moved = [  # which lie in memory as the leaves do
-            x if d is None else np.add(x, d, out=np.empty_like(x, np.float64))[()]
+            x if d is None else like(x, np.add(x, d, out=np.empty_like(x, np.float64))[()])
             for x, d in zip(leaves, direction, strict=True)
         ]
         new = list(args)
@@ -111,6 +111,11 @@ class Derivative:
                 mixed = corner(1, 1) - corner(1, -1) - corner(-1, 1) + corner(-1, -1)
                 expected[i] = mixed / (4 * WIDE**2)
             assert_equal(found[k], expected, "second derivative", 1e-5)
+
+
+def like(x: Any, moved: Any) -> Any:
+    """A Python number stays one."""
+    return float(moved) if type(x) is float else moved
 
 
 def _weights(leaves: list[Any]) -> list[np.ndarray]:

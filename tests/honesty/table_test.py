@@ -21,6 +21,7 @@ PARTS = [
     "reached_state",
     "observed_state",
     "callbacks",
+    "identity",
     "hostile_state",
     "whole_values",
     "carried_along",

@@ -28,9 +28,10 @@ from numpy._core import umath
 from tapegrad.core.handlers import let_through
 from tapegrad.ir.tape import Aval, Call, Literal, Source, Var
 from tapegrad.primitives.base import Elementwise
+from tapegrad.tracing.answers import Swapped
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.observer import following, unobserved
-from tapegrad.tracing.source import is_told, source_of
+from tapegrad.tracing.source import is_told, is_users, source_of
 
 MOST = 10_000  # places that an operator holds
 _EXACT = 2**53  # up to here integers are floats
@@ -91,13 +92,36 @@ Places = dict[tuple[int, int, int], Any]
 _VAIN = Again()  # stands at a place where there is nothing to be kept
 
 
+def seen(x: Any, depth: int = 2) -> Any:
+    """A boolean as the user's code gets it, `depth` frames above. Where instructions aren't seen,
+    which of two objects it is can't be answered when that is asked: it is a plain one, guarded."""
+    if not following.unwatched or getattr(x, "_root", x) is not None or x._aval.shape:
+        return x
+    if x._aval.dtype != np.bool_ or x._trace.repeats or x._trace.idle:
+        return x
+    frame: Any = _getframe(depth)
+    if frame.f_code is Swapped.__call__.__code__:
+        frame = frame.f_back
+    if type(x._value) is np.ndarray or not is_users(frame.f_code):
+        return x
+    return x.__class__(bool(x))
+
+
+def _asks(ufunc: np.ufunc) -> bool:
+    """Whether it makes booleans of floats."""
+    return "dd->?" in ufunc.types or "d->?" in ufunc.types
+
+
 def binary(ufunc: np.ufunc, name: str, numpys: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """The operator `name`, which applies `ufunc`; `numpys` goes the long way."""
     reflected = name.startswith("__r") and name != "__rshift__"
     run = getattr(pythons, f"__{name.strip('_')[reflected:]}__")  # of scalars, quicker than `ufunc`
     places: Places = {}
+    asks = _asks(ufunc)
 
     def operator(self: Any, other: Any) -> Any:
+        if asks and following.unwatched:
+            return seen(numpys(self, other))
         follower = _gettrace()  # `pause`, without a call
         if follower is not None:
             here = following.observer
@@ -130,6 +154,8 @@ def universal(name: str, numpys: Callable[..., Any]) -> Callable[..., Any]:
     places: Places = {}
 
     def apply(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if following.unwatched and _asks(ufunc):
+            return seen(numpys(ufunc, method, inputs, kwargs))
         follower = _gettrace()  # `pause`, without a call
         if follower is not None:
             here = following.observer

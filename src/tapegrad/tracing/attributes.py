@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegrad.errors import ConversionError, TraceError, UnsupportedError
 from tapegrad.primitives import complexes
+from tapegrad.tracing.again import seen
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.elements import reading
 from tapegrad.tracing.instead import use_for
@@ -20,7 +21,7 @@ from tapegrad.tracing.trace import refusing
 
 def _method(name: str) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return dispatch.method(name, self, *args, **kwargs)
+        return seen(dispatch.method(name, self, *args, **kwargs))
 
     method.__name__ = method.__qualname__ = name
     return method
@@ -34,7 +35,7 @@ class NumpyAttributes:
 
     def item(self: Any, *args: Any) -> Any:
         """ndarray's: an integer or boolean is guarded, a float stays traced, as a Python number."""
-        return dispatch.element(self, args)
+        return seen(dispatch.element(self, args))
 
     def tolist(self: Any) -> Any:
         """Nested lists of traced Python numbers."""

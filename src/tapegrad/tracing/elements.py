@@ -16,7 +16,7 @@ import numpy as np
 from tapegrad.ir.tape import Aval, Literal
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import GetItem
-from tapegrad.tracing.again import made
+from tapegrad.tracing.again import made, seen
 from tapegrad.tracing.layout import laid_out_like
 from tapegrad.tracing.observe.observer import following
 from tapegrad.tracing.source import is_told, source_at
@@ -50,6 +50,8 @@ def reading(numpys: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """`__getitem__`; `numpys` goes the long way."""
 
     def __getitem__(self: Any, index: Any) -> Any:
+        if following.unwatched:
+            return seen(numpys(self, index))
         follower = _gettrace()  # `pause`, without a call
         if follower is not None:
             here = following.observer

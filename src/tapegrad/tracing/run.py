@@ -198,6 +198,8 @@ class Run:
         self.given = unflatten(self.request.structure, self._tracers)
         if self.observer is not None:
             self.observer.identities.copied(self.given)
+        elif following.observer is not None:
+            following.observer.identities.go_in(self._tracers, self.request.leaves)
 
     def returned(self, result: Any) -> None:
         """The function has returned this."""
@@ -239,6 +241,8 @@ class Run:
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         self.trace.__exit__()
+        if self.observer is None and following.observer is not None:
+            following.observer.identities.go_out(self._tracers)
         if isinstance(error, Exception) and self.trace.merged:
             raise self.trace.without_merging(error) from None
         if error is not None and self._apart and not isinstance(error, GeneratorExit):

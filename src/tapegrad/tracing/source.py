@@ -55,6 +55,12 @@ def is_told(file: str) -> bool:
     return known
 
 
+def is_users_line() -> bool:
+    """Whether it is a line of the user's that is at work, and none of Python's library."""
+    frame = _user_frame()
+    return frame is not None and is_told(frame.f_code.co_filename)
+
+
 def asks_itself() -> bool:
     """Whether it is tapegrad's own code that reads an attribute, in the getter that calls this."""
     file = sys._getframe(2).f_code.co_filename

@@ -24,7 +24,7 @@ from tapegrad.errors import ConversionError, TapegradError, UnsupportedError
 from tapegrad.ir.tape import Aval, Literal, Operand, one_type
 from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
-from tapegrad.tracing.again import made, universal
+from tapegrad.tracing.again import made, seen, universal
 from tapegrad.tracing.attributes import NumpyAttributes
 from tapegrad.tracing.chains import Chosen, unviewed, viewed
 from tapegrad.tracing.complexes import ComplexMethods
@@ -211,7 +211,7 @@ class Tracer(Conversions, Proxy):
     @unobserved
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         others = len(types) > 1 and any(hasattr(t, "_labels_first") for t in types)
-        return NotImplemented if others else dispatch.function(func, args, kwargs)
+        return NotImplemented if others else seen(dispatch.function(func, args, kwargs), 3)
 
     def __dir__(self) -> list[str]:
         return dir(self.__class__)

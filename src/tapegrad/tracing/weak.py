@@ -26,7 +26,7 @@ from tapegrad.ir.tape import Aval, Literal, one_type
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import complexes
-from tapegrad.tracing.again import made
+from tapegrad.tracing.again import made, seen
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.sizes import EXACT, GROWTH, bound, is_wide, size, value
 from tapegrad.tracing.source import at_line, user_source
@@ -193,7 +193,7 @@ _CHECKS: dict[str, Callable[[Any, Any], None]] = {
 def _by_value(name: str, x: Any, y: Any) -> Any:
     """What plain Python makes of two integers, which are guarded."""
     x, y = (n._plain("a large integer") if isinstance(n, Value) else n for n in (x, y))  # type: ignore[attr-defined]
-    return getattr(operator, _FUNCTIONS.get(name, name))(x, y)
+    return getattr(operator, f"__{name}__")(x, y)
 
 
 # ---- operators
@@ -335,7 +335,6 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 _OF_INTEGERS = ("lshift", "rshift", "and", "or", "xor")
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift")
-_FUNCTIONS = {"and": "and_", "or": "or_"}
 # What the other operand is asked for
 _TURNED = {name: f"__r{name}__" for name in (*_ARITHMETIC, "and", "or", "xor", "divmod")} | {
     "lt": "__gt__",
@@ -360,7 +359,7 @@ def _binary(name: str) -> list[Any]:
             if number is None and not reflected and self._aval.dtype.kind == "c":
                 number = complexes.as_float(other)
             if number is not None:
-                return _computed(name, *((number, self) if reflected else (self, number)))
+                return seen(_computed(name, *((number, self) if reflected else (self, number))))
             if _is_numpys(other):
                 either = getattr(type(other), "_either", False)  # it knows what that gives
                 return NotImplemented if either else numpys(self, other)
@@ -377,7 +376,7 @@ def _comparison(name: str) -> Any:
     def operator(self: Any, other: Any) -> Any:
         number = _number(other, _TURNED[name])
         if number is not None:
-            return _compared(name, self, number)
+            return seen(_compared(name, self, number))
         if _is_numpys(other):
             either = getattr(type(other), "_either", False)
             return NotImplemented if either else numpys(self, other)
@@ -391,7 +390,8 @@ def _unary(name: str) -> Any:
 
     @unobserved
     def operator(self: Any) -> Any:
-        return numpys(_as_number(self))._as_pythons()
+        x = _as_number(self)
+        return x if name == "pos" else numpys(x)._as_pythons()  # `+x` is x, the same object
 
     return operator
 

@@ -23,6 +23,7 @@ from tapegrad.tracing.frontend import (
     contracting,
     fourier,
     frames,
+    identity,
     indexing,
     iterating,
     joining,
@@ -190,3 +191,4 @@ vectorizing.declare_all()
 iterating.declare_all()
 windowing.declare_all()
 compiled.declare_all()
+identity.declare_all()

@@ -9,7 +9,8 @@
     uses.py          values that are taken, looked up and changed
     lookups.py       how Python finds an attribute
     calls.py         what a call of C code may read: of what is proven harmless, its arguments
-    identities.py    which object an argument is, for which a trace has another
+    generators.py    generators of random numbers that are made, and draw
+    identities.py    which object a value is, for which a trace has another
     by_name.py       Python's own functions that look something up by name, or ask for a type
     harmless.py      what is proven harmless
     plainly.py       looking at objects without calling methods of their own

@@ -2,12 +2,16 @@
 
 Arrays and numbers are tracers, and lists, dicts and dataclasses are copies that hold these. So what
 is one object outside may be two in the run, and a write to one of them is not seen in the other.
+True, False, NumPy's two and Python's small integers are one object each, however they come about:
+of a traced one the value says which object it is, and is guarded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from tapegrad.core.instances import branches, is_instance
 from tapegrad.core.locks import cached_property
@@ -38,10 +42,23 @@ class Identities:
         self._given: dict[int, tuple[Any, int]] = {}  # traced arguments, and their leaves
         self._copies: dict[int, tuple[Any, Any, str]] = {}  # copies, and what they are copies of
         self._changed: dict[int, str] = {}  # copies that were written to, and where
+        self._inside: dict[int, Any] = {}  # what values of runs inside of this one stand for
 
     def given(self, tracer: Any, leaf: Any, k: int) -> None:
         """`tracer` stands for the leaf number `k` of the arguments."""
         self._given[id(tracer)] = leaf, k
+
+    def go_in(self, tracers: Sequence[Any], leaves: Sequence[Any]) -> None:
+        """Another function is traced in the course of the run, as an inner derivative's is: these
+        stand for the leaves of its arguments."""
+        for tracer, leaf in zip(tracers, leaves, strict=True):
+            if tracer is not leaf:
+                self._inside[id(tracer)] = leaf
+
+    def go_out(self, tracers: Sequence[Any]) -> None:
+        """That is over."""
+        for tracer in tracers:
+            self._inside.pop(id(tracer), None)
 
     def copied(self, copies: tuple[Sequence[Any], dict[str, Any]]) -> None:
         """The function is passed these copies of the arguments."""
@@ -69,16 +86,33 @@ class Identities:
         for part in parts:
             yield from self._mutable(*part)
 
-    def same(self, x: Any, y: Any) -> None:
-        """`x is y` is asked. Tracers of one array that was passed twice are two objects."""
+    def same(self, x: Any, y: Any, users: bool = True) -> bool:
+        """What plain Python answers to `x is y`, as a tape takes it for granted. Tracers of one
+        array that was passed twice are two objects. A library asks it of plain numbers and texts
+        for speed alone; `users` says whether it is the user's code that asks."""
+        x, y = self._around(x), self._around(y)
         for value in (x, y):
             self.reads.pin(value)
-        ours = {*self._given, *self._copies}
-        if x is y or not (id(x) in ours or id(y) in ours):
-            return
+        known = same_single(x, y)
+        if known is not None:
+            return known
+        if self._is_chance(x, y):
+            traced = isinstance(x, Value) or isinstance(y, Value)
+            if users or traced:
+                self.reads.lost("which of two equal numbers it is")
+            first, second = self.original(x), self.original(y)
+            if traced and type(first) is int and first == second and first is not second:
+                self.refuse(_large(self.label))  # one may come of the other
+            return first is second
+        if x is y:
+            return True
+        if not (id(x) in self._given or id(x) in self._copies):
+            x, y = y, x
+        if not (id(x) in self._given or id(x) in self._copies):
+            return False
         first, second = self._outside(x), self._outside(y)
         if first is None or second is None:
-            return
+            return False
         if first[0] is second[0]:
             self.refuse(
                 UnsupportedError(
@@ -87,8 +121,44 @@ class Identities:
                     "or compare their elements"
                 )
             )
-            return
+            return False
         self.reads.differ(first[1], second[1])
+        return False
+
+    def _is_chance(self, x: Any, y: Any) -> bool:
+        """Whether equal numbers or texts like these may be one object, or two, and no guard tells:
+        of a later call all that counts is their values. What the run computes is new."""
+        values = [v for v in (x, y) if not isinstance(v, Value)]
+        known = [self.original(v) for v in (x, y)]
+        kinds = {type(v) for v in known}
+        return bool(values) and len(kinds) == 1 and kinds <= _ONE_OR_TWO
+
+    def sought(self, x: Any, held: Sequence[Any]) -> None:
+        """`x in held` is asked: what is the same object is found, though it be no number."""
+        for y in held:
+            traced = isinstance(x, Value) or isinstance(y, Value)
+            if traced and x is not y and (_is_nan(x) or _is_nan(y)) and self.same(x, y):
+                self.refuse(_no_number(self.label))
+
+    def _around(self, x: Any) -> Any:
+        """What a value of an inner run is in the run that is observed."""
+        while id(x) in self._inside:
+            x = self._inside[id(x)]
+        return x
+
+    def original(self, x: Any) -> Any:
+        """The object of the caller's that an argument, or a part of one, is; else itself."""
+        x = self._around(x)
+        known = self._given.get(id(x)) or self._copies.get(id(x), (x, x))[1:]
+        return known[0]
+
+    def number_of(self, x: Any) -> int:
+        """`id(x)`, as plain Python has it."""
+        single = single_of(x)
+        found = self.original(x) if single is None else single
+        if found is not x and single is None:
+            self.reads.lost("the identity of an argument")
+        return id(found)
 
     def _outside(self, x: Any) -> tuple[Any, str] | None:
         """The object of the caller's that a value is, and where a later call finds it."""
@@ -138,9 +208,96 @@ class Identities:
     def forget(self) -> None:
         """Drop what was held so that no id is given away."""
         self._given.clear()
+        self._inside.clear()
         self._copies.clear()
         self.arguments = (), {}
         self.refuse = _nothing  # it is a method of who holds this
+
+
+def _large(label: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{label} asks whether two equal integers are one object{at_line()}, which for integers as "
+        "large as these depends on how they came about. Compare them: x == y"
+    )
+
+
+def _no_number(label: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{label} looks for an object in a list or tuple{at_line()}, and finds the same NaN, which "
+        "a trace takes for another one. Use any(np.isnan(y) for y in ys)"
+    )
+
+
+def _is_nan(x: Any) -> bool:
+    if isinstance(x, Value):
+        x = x._read()[1]  # type: ignore[attr-defined]
+    return isinstance(x, (float, np.floating)) and bool(x != x)
+
+
+# ---- objects of which there is one for each value
+
+_ONE_OR_TWO = {int, float, complex, str, bytes}
+_SMALL = range(-5, 257)  # CPython has one object for each
+_WHAT = "which object a value is"
+
+
+def same_single(x: Any, y: Any) -> bool | None:
+    """Whether two objects are one, where that follows from their values; None where it doesn't."""
+    if x is y and isinstance(x, Value):
+        return True
+    if not (isinstance(x, Value) or isinstance(y, Value)):
+        plain = type(x) is int and type(y) is int and (x in _SMALL or y in _SMALL)
+        return x is y if plain else None
+    kinds = _single_kind(x), _single_kind(y)
+    if None in kinds:
+        return None
+    if kinds[0] is not kinds[1]:
+        return False
+    equal: Any = x == y
+    if not (_granted(equal) if isinstance(equal, Value) else equal):
+        return False
+    if kinds[0] is int and single_of(x) is None:
+        return None
+    return True
+
+
+def single_of(x: Any) -> Any:
+    """The object that a traced value stands for, if there is one for its value alone."""
+    kind = _single_kind(x) if isinstance(x, Value) else None
+    if kind is None or (kind is int and not _is_small(x)):
+        return None
+    return kind(_granted(x))
+
+
+def _single_kind(x: Any) -> Any:
+    """`bool`, `int` or NumPy's, if it is an object of these, traced or not."""
+    if not isinstance(x, Value):
+        return type(x) if type(x) in (bool, int, np.bool_) else None
+    if x._weak:  # type: ignore[attr-defined]
+        return {"b": bool, "i": int}.get(x.dtype.kind)
+    if x.dtype != np.bool_ or x.shape or type(x._value) is np.ndarray:  # type: ignore[attr-defined]
+        return None
+    trace = x._trace  # type: ignore[attr-defined]
+    if trace.mixed:  # what comes of numbers that may be Python's or NumPy's is one of either
+        trace.reconsidered = True
+    return np.bool_
+
+
+def _is_small(n: Any) -> bool:
+    """Whether an integer is one of those. It is guarded, if it isn't known to be so."""
+    small = n._read()[1] in _SMALL
+    if not small:
+        _granted((n < _SMALL.start) | (n >= _SMALL.stop))
+    return small
+
+
+def _granted(x: Any) -> Any:
+    """The value of a traced number, which is taken for granted from here on."""
+    x._trace.check_alive()
+    found = x._scalar_value(_WHAT)
+    x._decide(_WHAT)
+    x._trace.guard(x, found, _WHAT)
+    return found
 
 
 def _written_twice(label: str, kind: str, line: str) -> UnsupportedError:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.errors import UnsupportedError
+from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
@@ -22,7 +22,9 @@ from tapegrad.tracing.observe.frames import (
     entry,
     local,
     operand,
+    operand_at,
     operands,
+    replace,
     upper,
 )
 from tapegrad.tracing.observe.harmless import (
@@ -30,6 +32,7 @@ from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
     MAPPINGS,
     PLAIN_TYPES,
+    SEQUENCES,
     is_pythons_class,
 )
 from tapegrad.tracing.observe.lookups import FIXED
@@ -279,6 +282,8 @@ def unary(a: Activation, _: Any) -> Then | None:
 
 def contains(a: Activation, _: Any) -> Then | None:
     held, x = a.top(0), a.top(1)
+    if type(held) in SEQUENCES:
+        a.o.identities.sought(x, held)
     if type(held) in MAPPINGS or type(held) in (set, frozenset):
         a.o.kind(x)
         a.o.reads.pin(x)
@@ -303,12 +308,13 @@ def truth(a: Activation, _: Any) -> Then | None:
 
 def identity(a: Activation, _: Any) -> None:
     x, y = a.top(1), a.top(0)
-    a.o.identities.same(x, y)
-    # Equal numbers and texts may be one object, or two: guards don't tell these apart.
-    # A library that asks does it for speed.
-    plain = all(type(v) in PLAIN_TYPES and v not in (None, True, False, ...) for v in (x, y))
-    if plain and a.users:
-        a.o.reads.lost("which of two equal numbers it is")
+    try:
+        same = a.o.identities.same(x, y, a.users)
+    except TapegradError as error:  # in a rule, say, where types alone are known
+        a.o.refuse(error)
+        return
+    if same and x is not y:
+        replace(operand_at(a.stack, 1), y)
 
 
 # ---- iterating

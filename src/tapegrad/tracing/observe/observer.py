@@ -56,6 +56,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class _Following(threading.local):
     observer: Observer | None = None
+    unwatched = False  # whether a run is under way of which instructions aren't seen
 
 
 following = _Following()
@@ -378,20 +379,21 @@ class observed:
 
     def __enter__(self) -> None:
         self._starts, self._names = False, None
-        here = following.observer
+        self._before, here = following.unwatched, following.observer
         if here is not None and sys.gettrace() is here.follower:
             return
         if here is None or sys.gettrace() is not None or not watching.can_watch():
             if dispatch.trace() is not None:
-                self._names = Names()
+                following.unwatched, self._names = True, Names()
                 self._names.__enter__()
             if here is not None:
                 here.reads.lost("what a debugger or a coverage tool keeps from being observed")
             return
-        self._starts = True
+        self._starts, following.unwatched = True, False
         sys.settrace(here.follower)
 
     def __exit__(self, *exc: object) -> None:
+        following.unwatched = self._before
         if self._names is not None:
             self._names.__exit__()
         if self._starts:

@@ -11,7 +11,7 @@ import dis
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from types import CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,9 @@ from tapegrad.tracing.clocks import is_clock
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.calls import CHANGING, generator_of, is_foreign
+from tapegrad.tracing.observe.calls import CHANGING, is_foreign
 from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.observe.generators import generator_of
 from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, module_of
 from tapegrad.tracing.observe.opaque import is_opaque, is_scipys_own
 from tapegrad.tracing.randomness import is_maker
@@ -45,7 +46,7 @@ def put(
     if answer is not None and _put_answer(a, at, answer, args):
         # without what it is a method of
         return getattr(answer.by, "func", answer.by) if _is_pythons(f) else f
-    if type(f) is functools.partial or any(f is x for x in _CALLERS):
+    if type(f) is functools.partial or any(f is x for x in _CALLERS) or _sorts(f):
         _put_answers(a, at, f, places)
     elif generator_of(f, args) is not None:
         _put_draw(a, at, f, args)
@@ -56,6 +57,11 @@ def put(
     elif is_foreign(f) or any(f is x for x in _OF_MEMORY) or is_opaque(f, args):
         _put_plain(a, places, together, dispatch.plain)
     return f
+
+
+def _sorts(f: Any) -> bool:
+    """Whether this is the method of a list that goes on to a key."""
+    return type(f) is BuiltinFunctionType and f.__name__ == "sort" and type(f.__self__) is list
 
 
 def _is_pythons(f: Any) -> bool:
@@ -109,8 +115,9 @@ def _put_answer(a: Activation, k: int, answer: Answer, args: Sequence[Any]) -> b
 
 # They call what they are passed, and are written in C.
 _CALLERS = (
-    *(map, filter, sorted, min, max, functools.partial, functools.reduce),
+    *(map, filter, sorted, min, max, functools.partial, functools.reduce, list.sort),
     *(itertools.starmap, itertools.accumulate, itertools.takewhile, itertools.dropwhile),
+    *(itertools.filterfalse, itertools.groupby),
 )
 
 _FIRST = (map, filter, functools.partial, functools.reduce, itertools.starmap)  # what is called
@@ -120,18 +127,30 @@ def _put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
     """The same where what is called goes on to what is answered: a partial function, and what calls
     an argument."""
     if type(f) is functools.partial:
-        answer = answer_of(f.func)
-        if answer is not None and is_answered(answer, a.frame.f_code, (*f.args, UNKNOWN)):
-            other = functools.partial(answer.by, *f.args, **f.keywords)
-            frames.replace(operand_at(a.stack, k), other)
+        by = _going_on(a, f, (UNKNOWN,))
+        if by is not None:
+            frames.replace(operand_at(a.stack, k), by)
         return
     for at in places:
-        answer = answer_of(a.top(at))
-        if answer is None or not is_answered(answer, a.frame.f_code, (UNKNOWN,)):
-            continue
+        x = a.top(at)
         # A type may also be an argument of what is called: `partial(np.array, dtype=float)`
-        if not isinstance(answer.original, type) or (at == places[-1] and f in _FIRST):
-            frames.replace(operand_at(a.stack, at), answer.by)
+        if isinstance(x, type) and not (at == places[-1] and f in _FIRST):
+            continue
+        by = _going_on(a, x, (UNKNOWN,))
+        if by is not None:
+            frames.replace(operand_at(a.stack, at), by)
+
+
+def _going_on(a: Activation, f: Any, args: Sequence[Any]) -> Any:
+    """What answers `f(*args)` that C code makes for this frame, through partial functions; None if
+    nothing does."""
+    if type(f) is functools.partial:
+        by = _going_on(a, f.func, (*f.args, *args))
+        return None if by is None else functools.partial(by, *f.args, **f.keywords)
+    answer = answer_of(f)
+    if answer is None or not is_answered(answer, a.frame.f_code, args):
+        return None
+    return answer.by
 
 
 def _put_draw(a: Activation, k: int, f: Any, args: Sequence[Any]) -> None:
