@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tapegrad import grad, jit
+from tapegrad import grad, jit, value_and_grad
 
 EPS = np.finfo(float).eps
 TOGETHER = 20  # strings in one traced function, which is compiled at once
@@ -233,3 +233,54 @@ def test_sums_of_truth_values_say_whether_any_is_true(mode: str, inside: Any) ->
     for a, b in zip(found, [f(x, y) for f in TRUTHS], strict=True):
         assert np.asarray(a).dtype == bool
         np.testing.assert_array_equal(a, b)
+
+
+def _diagonal(c):
+    m = np.zeros((3, 3))
+    np.einsum("ii->i", m)[...] = c
+    return np.sum(m**2)
+
+
+def _of_traced(c):
+    m = c * CUBE[0]
+    d = np.einsum("ii->i", m)
+    d[...] = c * c
+    d += 1
+    m[0, 0] *= c
+    return np.sum(m**2) + np.sum(d)
+
+
+def _of_parts(c):
+    m = (c * CUBE).T
+    d = np.einsum("iij->ij", m[:, :, 1:])
+    d[1] = c * c
+    d *= c
+    return np.sum(m**2 * CUBE) + np.sum(d[0])
+
+
+def _of_all(c):
+    m = c * CUBE
+    np.einsum("iii->i", m)[1] = c * c
+    np.einsum("ijk->kji", m)[0] *= c
+    np.einsum("...ii->...i", m)[2] += c
+    np.einsum(m, [0, 1, 0], [1, 0])[1] *= c
+    return np.sum(m**2 * CUBE)
+
+
+def _summed(c):
+    m = c * CUBE[0]
+    d = np.einsum("ij->i", m)
+    d[1] = c * c
+    return np.sum(m**2) + np.sum(d)
+
+
+CUBE = np.arange(27.0).reshape(3, 3, 3) / 9
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+@pytest.mark.parametrize("f", [_diagonal, _of_traced, _of_parts, _of_all, _summed])
+def test_what_sums_nothing_is_a_view_that_is_written_to(f, compile):
+    """Writes reach the array, as NumPy's do; where something is summed it is another one."""
+    value, slope = value_and_grad(f, compile=compile)(0.8)
+    assert value == pytest.approx(f(0.8), rel=1e-13)
+    assert slope == pytest.approx((f(0.8 + 1e-6) - f(0.8 - 1e-6)) / 2e-6, rel=1e-6)

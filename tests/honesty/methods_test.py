@@ -424,3 +424,17 @@ def test_functions_of_numbers_that_index():
     for x in (4.0, 0.5):
         f = jit(lambda x: np.piecewise(x, [x > 1], [lambda v: v * 2, 0.25]) + np.flip(x))
         assert f(x) == (12.0 if x > 1 else 0.75)
+
+
+def test_methods_of_plain_arrays(derivative):
+    """`X.dot(w)`, `X.clip(a, b)`, `X.searchsorted(w)` of a plain `X` and traced values -> right"""
+    table = np.arange(6.0).reshape(3, 2)
+
+    def f(x):
+        total = np.sum(table.dot(x) ** 2) + np.sum(table.clip(x[0], 3 * x[1]))
+        return total + x[0] * table[:, 0].searchsorted(x[1]) + np.ndarray.sum(x)
+
+    df = derivative(f)
+    df.at(np.array([0.5, 1.3]))
+    table *= 2
+    df.at(np.array([0.5, 1.3]))

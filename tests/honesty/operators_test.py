@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import operator
 
+import numpy as np
 import pytest
+from tests.honesty.check import refused
 from tests.honesty.kinds import KINDS, OTHERS, PYTHONS, differences, outcome
+
+from tapegrad import grad
 
 NAMES = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"]
 NAMES += ["lshift", "rshift", "and_", "or_", "xor"]
@@ -77,3 +81,27 @@ def test_operators(kind):
         wrong, refused = differences(applied(make, other), values)
         assert not [line for line in wrong if not is_known(kind, name, line)], name
         assert refused <= allowed(kind, name), (name, refused - allowed(kind, name))
+
+
+class Factor:
+    def __init__(self, value):
+        self.value = value
+
+    def __rmul__(self, other):
+        return other * self.value
+
+
+def test_objects_beside_scalars(derivative):
+    """`x[0] * q` with an object `q` that has `__rmul__` -> it is asked, as by a Python float"""
+    q = Factor(2.0)
+    df = derivative(lambda x: x[0] * q * x[1])
+    df.at(np.array([0.5, 1.5]))
+    q.value = 3.0
+    df.at(np.array([0.5, 1.5]))
+
+
+def test_objects_beside_arrays():
+    """`x * q` of an array, of which NumPy makes an array of objects -> error with the class"""
+    q = Factor(2.0)
+    with refused(NotImplementedError, "Factor", "np.sum(x * q)"):
+        grad(lambda x: np.sum(x * q))(np.ones(2))

@@ -14,12 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.spatial
 
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.scipy.borrowing import borrow
 from tapegrad.scipy.declaring import any_traced, refusal, stands_for
 from tapegrad.scipy.wording import answers_of, in_scipys_words
-from tapegrad.tracing.answers import original_of
+from tapegrad.tracing.answers import declare, original_of
 from tapegrad.tracing.frontend.linalg import raise_if
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.observe.observer import observed
@@ -348,3 +349,30 @@ def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
 
 
 borrow(HOME, "num_obs_dm num_obs_y is_valid_dm is_valid_y")
+
+
+# ---- trees of points
+
+
+def _refused_tree(name: str, original: Any) -> Callable[..., Any]:
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        if not any_traced((*args, *kwargs.values())):
+            return original(*args, **kwargs)
+        raise refusal(
+            f"scipy.spatial.{name} of traced values can't be traced{at_line()}: which points are "
+            "near has no derivative. Let a function that is declared with tapegrad.primitive give "
+            "their numbers, near = primitive(lambda x: tree.query(x)[1]), and compute the "
+            "distances: np.sqrt(np.sum((points[near(x)] - x) ** 2))"
+        )
+
+    return refused
+
+
+_QUERIES = "query query_ball_point query_ball_tree query_pairs count_neighbors"
+
+for _name in ("cKDTree", "KDTree"):
+    _tree = original_of(getattr(scipy.spatial, _name))
+    declare(scipy.spatial, _name, _refused_tree(_name, _tree), when=any_traced)
+    for _query in (*_QUERIES.split(), "sparse_distance_matrix"):
+        _method = _refused_tree(f"{_name}.{_query}", original_of(getattr(_tree, _query)))
+        declare(_tree, _query, _method, when=any_traced)

@@ -14,7 +14,15 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
 from typing import Any, TypeVar
 
 from tapegrad.core.tables import is_pandas_file
@@ -186,13 +194,16 @@ def answer_of(x: Any) -> Answer | None:
             return replace(row, original=x, by=functools.partial(row.by, x.__self__))
         return None
     row = _rows.get(id(x))
-    if kind is BuiltinFunctionType and type(x.__self__) in _classes:  # a method in C
+    if kind in _METHODS and type(x.__self__) in _classes:  # a method in C
         row = _rows.get(id(getattr(type(x.__self__), x.__name__)))
         return row and replace(row, original=x, by=functools.partial(row.by, x.__self__))
     if row is None and kind in _of_kinds:
         by, lists, when = _of_kinds[kind]
         return Answer(kind, "__call__", x, functools.partial(by, x), lists, when=when)
     return row
+
+
+_METHODS = (BuiltinFunctionType, MethodWrapperType)
 
 
 def is_answered(answer: Answer, code: CodeType, args: Sequence[Any]) -> bool:

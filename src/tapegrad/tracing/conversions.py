@@ -148,12 +148,15 @@ class Conversions:
 
     def _assigned(self) -> ConversionError:
         """The error for `a[k] = self` where `a` is a plain array."""
+        what = self._trace.unfilled or (
+            "that the function hasn't made, or that code has which isn't traced"
+        )
         return self._trace.refused(
             ConversionError(
                 f"a traced value ({self._aval}) is assigned into a plain NumPy array{at_line()}, "
-                "that the function hasn't made, or that code has which isn't traced; it carries no "
-                "derivative. Make the array in the function, with np.zeros(n) or np.array(a), or "
-                "put the parts together with np.stack or np.concatenate"
+                f"{what}; it carries no derivative. Make the array in the function, with "
+                "np.zeros(n) or np.array(a), or put the parts together with np.stack or "
+                "np.concatenate"
             )
         )
 

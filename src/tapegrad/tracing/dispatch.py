@@ -35,6 +35,11 @@ class Dispatch:
     seed: Handler  # what a generator is made of, with plain integers for traced ones
     plain: Handler  # the plain array of one that the function made; None for all else
     is_made: Handler  # whether an array is one that the function made, and holds none traced
+    # of plain arrays that become traced ones: see `observe.filling`
+    has_traced: Handler  # whether a traced value is in nested lists, besides made arrays
+    began: Handler  # the frame that has begun the innermost trace
+    held: Handler  # the arrays that traces have as inputs of tapes
+    fillable: Handler  # what stands for an array, its views and their methods, by their ids
     gathered: Handler  # a plain array as a traced one, if what it is indexed with asks for that
     as_operand: Handler  # an operand that may be a list
     stack: Handler

@@ -14,6 +14,7 @@ traced one. As long as somebody has it, a traced value can't be written to it.
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from collections.abc import Callable, Sequence
@@ -32,7 +33,8 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.layout import note_aliased_write
 from tapegrad.tracing.observe.observer import note_printed, note_written, unobserved
 from tapegrad.tracing.source import at_line, user_source
-from tapegrad.tracing.trace import Trace, current_trace
+from tapegrad.tracing.strides import views_between
+from tapegrad.tracing.trace import Trace, current_trace, traces_under_way
 from tapegrad.tracing.tracer import ArrayTracer, Tracer, record, set_class, stand_in
 
 _slot = Tracer.__dict__["_operand"]  # where an ordinary tracer has its operand
@@ -264,6 +266,43 @@ class MadeTracer(ArrayTracer):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return dispatch.ufunc(ufunc, method, inputs, kwargs)
+
+
+def _fillable(
+    trace: Trace, owner: np.ndarray, members: Sequence[Any], kept: bool
+) -> dict[int, Any] | None:
+    """What stands from here on for a plain array, `owner`, for views of it and for methods of
+    these, by their ids; None if that isn't known of all. If its memory is `kept`, since a tape has
+    it as an input, they have memory of their own."""
+    root = make(trace, np.array(owner, order="K") if kept else owner)
+    found: dict[int, Any] = {}
+    for x in members:
+        array = x if type(x) is np.ndarray else x.base if type(x) is np.flatiter else x.__self__
+        views = views_between(owner, array)
+        if views is None or (type(x) is np.flatiter and x.index):
+            return None
+        value: Any = root._value
+        for view in views:
+            value = view.evaluate(value)
+        y: Any = root if array is owner else part_of(root, views, value)
+        if type(x) is np.flatiter:
+            y = dispatch.flat(y)
+        elif array is not x:
+            y = functools.partial(dispatch.method, x.__name__, y)
+        found[id(x)] = y
+    return found
+
+
+def _held() -> list[Any]:
+    """The arrays that the traces under way have as inputs of tapes, as often as they have them."""
+    found: list[Any] = []
+    for trace in traces_under_way():
+        found += [outside for _, outside in trace.captured.values()]
+        found += [array for array, *_ in trace._checksums]
+    return found
+
+
+dispatch.fillable, dispatch.held = _fillable, _held
 
 
 def _plain(x: Any) -> np.ndarray | None:

@@ -23,6 +23,7 @@ def _folder(package: str) -> str:
 _OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy", "numba")))
 SCIPY = _OWN[2]
 _MASKED = os.path.join(_OWN[1], "ma", "")
+_CLASSES = os.path.join(_OWN[1], "polynomial", "")  # NumPy's, which are followed as a library's
 _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba", _MASKED: "numpy.ma"}
 _DEMO = os.path.join(_OWN[0], "demo.py")  # a user's program, though it lies here
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
@@ -36,7 +37,9 @@ _told: dict[str, bool] = {}  # and none of Python's library
 
 def is_users_path(file: str) -> bool:
     """Whether a file is none of tapegrad's, NumPy's, SciPy's and numba's."""
-    return not file.startswith((*_OWN, "<__array_function__")) or file == _DEMO
+    if file == _DEMO or file.startswith(_CLASSES):
+        return True
+    return not file.startswith((*_OWN, "<__array_function__"))
 
 
 def is_users(code: CodeType) -> bool:
@@ -51,7 +54,7 @@ def is_told(file: str) -> bool:
     known = _told.get(file)
     if known is None:
         library = file.startswith(_LIBRARY) and "site-packages" not in file
-        known = _told[file] = is_users_path(file) and not library
+        known = _told[file] = is_users_path(file) and not (library or file.startswith(_CLASSES))
     return known
 
 

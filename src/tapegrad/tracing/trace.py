@@ -121,6 +121,7 @@ def current_trace() -> Trace | None:
 
 
 dispatch.trace = current_trace
+dispatch.began = lambda: _under_way.stack[-1][1]
 
 
 def refusing(error: _Error) -> _Error:
@@ -218,6 +219,7 @@ class Trace:
         # Of made arrays: those that untraced code has, and what variables of them hold
         self.handed: list[tuple[Any, Any]] = []
         self.contents: dict[Var, np.ndarray] = {}
+        self.unfilled = ""  # why the last plain array that was to take a traced value couldn't
         self.opaque = False  # whether NumPy runs its function where that can't be traced
         self._checksums: list[tuple[np.ndarray, Aval, int, Source | None]] = []
         self._guarded: set[Guard] = set()

@@ -31,6 +31,7 @@ from tapegrad.tracing.frontend import (
     lists,
     mathematics,
     memory,
+    methods,
     misc,
     nans,
     numerics,
@@ -182,9 +183,11 @@ dispatch.element, dispatch.number, dispatch.flat = (
     indexing.Flat,
 )
 dispatch.put = scattering.put
+dispatch.has_traced = answering.has_traced
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
 lists.declare_all(FUNCTIONS)
 answering.declare_all()  # what it has for some of the same names counts
+methods.declare_all()
 mathematics.declare_all()
 casting.declare_all()
 vectorizing.declare_all()

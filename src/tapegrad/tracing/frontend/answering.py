@@ -321,6 +321,12 @@ def take(a: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
     return np.take(a, indices, *args, **kwargs)
 
 
+@functools.wraps(np.poly1d, updated=())
+@unobserved
+def poly1d(c_or_r: Any, *args: Any, **kwargs: Any) -> Any:
+    return np.poly1d(stacked(c_or_r), *args, **kwargs)
+
+
 def _flat(x: Any) -> list[Any]:
     return [e for part in x for e in _flat(part)] if isinstance(x, (list, tuple)) else [x]
 
@@ -333,6 +339,7 @@ def declare_all() -> None:
         declare(np, name, Joining(getattr(np, name)), looked_up=True)
     declare(np, "ndarray", ndarray)
     declare(np, "take", take)
+    declare(np, "poly1d", poly1d, lists=True)
 
 
 _MAKERS = """

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.lib import NumpyVersion
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from tapegrad.core.values import Aval, Slice
 from tapegrad.primitives.complexes import conjugated
 from tapegrad.primitives.contractions import contract, ordered, spread, times
 from tapegrad.primitives.contractions import matmul as product_of_matrices
 from tapegrad.primitives.reductions import Any_, Sum
-from tapegrad.primitives.views import Diagonal, Squeeze
+from tapegrad.primitives.views import Diagonal, GetItem, Reshape, Squeeze
 from tapegrad.tracing.frontend.memory import copy_of, scalar
 from tapegrad.tracing.frontend.operands import as_tracer, cast, store
 from tapegrad.tracing.frontend.shaping import moveaxis
@@ -194,7 +195,33 @@ def einsum(
             f"einstein sum subscripts string included output subscript {missing[0]!r} "
             "which never appeared in an input"
         )
-    return lay_out(_done(ordered(x, labels, output), out), order if out is None else "K")
+    result = ordered(x, labels, output)
+    if len(arrays) == 1 and out is None and {*inputs[0]} == {*output}:  # a view, in any order
+        return _writable(result, arrays[0], f"{inputs[0]}->{output}")
+    return lay_out(_done(result, out), order if out is None else "K")
+
+
+def _writable(view: Any, x: Any, text: str) -> Any:
+    """An einsum that sums nothing and so shows `x`, written to: diagonals as well, which
+    np.diagonal shows for reading only."""
+    root = view._root
+    if root is None:
+        return view
+    chain: list[Any] = []
+    shape = root.shape
+    for each in view._chain:
+        below = [each]
+        if isinstance(each, Diagonal) and each not in x._chain:
+            *batch, n, _ = shape
+            whole = tuple(Slice(0, m, 1) for m in batch)
+            below = [Reshape((*batch, n * n)), GetItem((*whole, Slice(0, n, n + 1)))]
+        chain += below
+        for part in below:
+            shape = part.aval(Aval(shape, root.dtype)).shape
+    value = x._read()[1]
+    view._chain = tuple(chain)
+    view._value = None if value is None else np.einsum(text, value)
+    return view
 
 
 def _parse_einsum(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:

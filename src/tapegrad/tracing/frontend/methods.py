@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from types import WrapperDescriptorType
 from typing import Any
 
 import numpy as np
 
+from tapegrad.core.arrays import is_known
 from tapegrad.tracing import recipes
+from tapegrad.tracing.answers import declare
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.floating import method, watching
 from tapegrad.tracing.frontend import (
     contracting,
@@ -18,9 +23,13 @@ from tapegrad.tracing.frontend import (
     sorting,
 )
 from tapegrad.tracing.frontend.complexes import check_method
+from tapegrad.tracing.frontend.operands import written_into_plain
 from tapegrad.tracing.frontend.parameters import form_of, running, taken
 from tapegrad.tracing.layout import settle
-from tapegrad.tracing.observe.observer import unobserved
+from tapegrad.tracing.observe.calls import CHANGING
+from tapegrad.tracing.observe.observer import note_computed, unobserved
+from tapegrad.tracing.trace import current_trace, refusing
+from tapegrad.tracing.tracer import ArrayTracer, Tracer, stand_in, to_operand
 
 
 def _reshape(x: Any, *shape: Any, order: str = "C", copy: Any = None) -> Any:
@@ -57,6 +66,57 @@ def _compress(x: Any, condition: Any, axis: Any = None, out: Any = None) -> Any:
 def _conjugate(x: Any, out: Any = None) -> Any:
     """Of real numbers the method gives the array itself, and the ufunc a copy."""
     return x if out is None and x.dtype.kind != "c" else np.conjugate(x, out=out)
+
+
+def _of_arrays(name: str) -> Any:
+    """A method of arrays, as plain code calls it: of a plain array that is passed a traced value,
+    which is traced as it is at each call, or of a traced one by the class, `np.ndarray.sum(x)`."""
+    own = getattr(np.ndarray, name)
+    of_values = name not in (*_NAMES[shaping].split(), "reshape", "transpose")
+
+    @functools.wraps(own)
+    def method(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(x, Tracer):
+            return dispatch.method(name, x, *args, **kwargs)
+        traced = any(map(dispatch.has_traced, (*args, *kwargs.values())))
+        if not (of_values and traced and type(x) is np.ndarray and is_known(x.dtype)):
+            note_computed([x])  # by `map`, or with traced integers for a shape
+            return own(x, *args, **kwargs)
+        if name in CHANGING:
+            raise refusing(written_into_plain(f"x.{name}"))
+        trace: Any = current_trace()
+        return dispatch.method(name, stand_in(trace, *to_operand(trace, x)), *args, **kwargs)
+
+    return method
+
+
+def declare_all() -> None:
+    """Add what answers the methods of arrays where a traced value takes part."""
+    for name in METHODS:
+        declare(np.ndarray, name, _of_arrays(name), when=lambda args: any(map(_is_traced, args)))
+    for name, x in vars(np.ndarray).items():
+        if type(x) is WrapperDescriptorType and hasattr(ArrayTracer, name) and name not in _PYTHONS:
+            declare(np.ndarray, name, _operator(name), when=lambda args: any(map(_is_traced, args)))
+
+
+# Python's own, of all objects
+_PYTHONS = frozenset(dir(object)) - {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"}
+
+
+def _operator(name: str) -> Any:
+    """`np.ndarray.__setitem__(x, k, y)` of a traced array is what it is by the operator."""
+    own = getattr(np.ndarray, name)
+
+    @functools.wraps(own)
+    def method(x: Any, *args: Any, **kwargs: Any) -> Any:
+        f = getattr(x, name) if isinstance(x, ArrayTracer) else functools.partial(own, x)
+        return f(*args, **kwargs)
+
+    return method
+
+
+def _is_traced(x: Any) -> bool:
+    return bool(dispatch.has_traced(x))
 
 
 # Methods by the modules that have them, under the same names

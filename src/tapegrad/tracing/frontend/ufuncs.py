@@ -37,6 +37,7 @@ from tapegrad.tracing.frontend import known as known_calls
 from tapegrad.tracing.frontend.complexes import size_of
 from tapegrad.tracing.frontend.folding import folded_dtype, ufunc_method
 from tapegrad.tracing.frontend.memory import scalar
+from tapegrad.tracing.frontend.objects import meet, meets_object
 from tapegrad.tracing.frontend.operands import (
     as_operand,
     as_tracer,
@@ -411,6 +412,8 @@ def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
         if known is None:
             known_calls.learn(ufunc, _DIRECT[ufunc], kinds, inputs, result)
         return result
+    if meets_object(ufunc, inputs):
+        return meet(ufunc, inputs)
     return recipes.applied(ufunc, inputs, {}, run)
 
 

@@ -94,7 +94,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
             return None
         if f.__name__ in _TEXTS:
             o.printed(args)
-        for x in _written(f, args, kwargs):
+        for x in written(f, args, kwargs):
             o.changes(x)
         return o.taken([*args, *kwargs.values()] if kwargs else args)
     if kind is types.FunctionType:
@@ -269,7 +269,7 @@ def _told(o: Notes, f: Any) -> Then:
 _WRITERS = (np.copyto, np.put, np.place, np.putmask, np.put_along_axis, np.fill_diagonal)
 
 
-def _written(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[np.ndarray]:
+def written(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[np.ndarray]:
     """The arrays that a function of NumPy's writes to; whether it may is read, too."""
     out = kwargs.get("out")
     given = [*out] if isinstance(out, tuple) else [out]

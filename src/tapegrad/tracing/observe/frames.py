@@ -29,16 +29,19 @@ class Layout(NamedTuple):
     """Offsets in an interpreter's frame, in bytes."""
 
     function: int
+    globals: int
+    names: int  # the dict of a frame's variables, where somebody has asked for it
+    top: int  # how many variables and entries of the stack are in use; -1 while the frame computes
     locals: int
 
 
 _LAYOUTS = {
-    (3, 11): Layout(0, 72),
-    (3, 12): Layout(16, 72),
-    (3, 13): Layout(16, 72),
+    (3, 11): Layout(0, 8, 24, 64, 72),
+    (3, 12): Layout(16, 24, 40, 64, 72),
+    (3, 13): Layout(16, 24, 40, 64, 72),
 }
 _layout = _LAYOUTS.get(sys.version_info[:2], _LAYOUTS[3, 11])
-_FUNCTION, _LOCALS = _layout
+_FUNCTION, _GLOBALS, _NAMES, _TOP, _LOCALS = _layout
 
 
 def is_described() -> bool:
@@ -71,6 +74,28 @@ def function_of(address: int) -> Any:
 def top_of(height: int) -> int:
     """Where in a frame the topmost of so many variables and entries of the stack is."""
     return _LOCALS + _WORD * (height - 1)
+
+
+def count_of(top: int) -> int:
+    """The other way: so many variables and entries there are, up to the topmost."""
+    return (top - _LOCALS) // _WORD + 1
+
+
+def live(address: int) -> int:
+    """How many variables and entries of the stack of a frame are in use, if it has called Python
+    code or waits; -1 if it is computing, or has called C code."""
+    return ctypes.c_int.from_address(address + _TOP).value
+
+
+def place_of(address: int, k: int) -> int:
+    """Where in memory a frame's variable, or entry of the stack behind them, number `k` is."""
+    return address + _LOCALS + _WORD * k
+
+
+def names_of(address: int) -> Any:
+    """The dict of a frame's variables, if there is one besides its module's names."""
+    at, known = _word_at(address + _NAMES).value, _word_at(address + _GLOBALS).value
+    return _object_at(address + _NAMES).value if at and at != known else None
 
 
 def operand(top: int, k: int) -> Any:

@@ -22,7 +22,7 @@ def heights_of(code: CodeType, listing: dis.Bytecode) -> list[int] | None:
     heights = [-1] * (len(code.co_code) // 2 + 1)
     following = {i.offset: j for i, j in pairwise(text)}
     instructions = {i.offset: i for i in text}
-    variables = _variables(code)
+    variables = variables_of(code)
     todo = [(0, variables)]
     entries: Any = listing.exception_entries  # type: ignore[attr-defined]
     for entry in entries:  # what was raised is put on top
@@ -43,7 +43,7 @@ def heights_of(code: CodeType, listing: dis.Bytecode) -> list[int] | None:
     return heights
 
 
-def _variables(code: CodeType) -> int:
+def variables_of(code: CodeType) -> int:
     """How many variables a frame has in front of its stack."""
     cells = [name for name in code.co_cellvars if name not in code.co_varnames]
     return len(code.co_varnames) + len(cells) + len(code.co_freevars)

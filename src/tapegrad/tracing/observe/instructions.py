@@ -17,6 +17,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.closed import rest
+from tapegrad.tracing.observe.filling import fill, fill_all, fill_called
 from tapegrad.tracing.observe.frames import (
     MISSING,
     entry,
@@ -165,6 +166,7 @@ def load_super_attribute(a: Activation, name: str) -> None:
 
 
 def store_attribute(a: Activation, name: str) -> Then | None:
+    fill(a, 0, 1)
     x, value = a.top(), a.top(1)
     a.o.kind(x)
     a.o.stored(x, name)
@@ -208,10 +210,12 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
 
 
 def store_subscript(a: Activation, _: Any) -> Then | None:
+    fill(a, 1, 0, 2)
     return set_item(a, a.top(1), a.top(0), a.top(2))
 
 
 def store_slice(a: Activation, _: Any) -> Then | None:
+    fill(a, 2, 3)
     return set_item(a, a.top(2), slice(a.top(1), a.top(0)), a.top(3))
 
 
@@ -257,6 +261,8 @@ def hashed(a: Activation, where: tuple[int, int]) -> None:
 
 
 def binary(a: Activation, in_place: bool) -> Then | None:
+    if in_place:
+        fill(a, 1, 0)
     x, y = operands(a.stack)
     if CALM[type(x)] and CALM[type(y)]:
         return None
@@ -360,7 +366,9 @@ def call_named(a: Activation, count: int) -> Then | None:
     return call_with(a, 1, count, a.top())
 
 
-def call_with(a: Activation, above: int, count: int, names: tuple[str, ...]) -> Then | None:
+def call_with(
+    a: Activation, above: int, count: int, names: tuple[str, ...], filled: bool = False
+) -> Then | None:
     """A call of what stands below its arguments. Of a method, that and the object; of others either
     entry may be empty: Python 3.11 and 3.12 leave the lower one, 3.13 the upper one."""
     first, second = entry(a.stack, above + count + 1), entry(a.stack, above + count)
@@ -370,6 +378,11 @@ def call_with(a: Activation, above: int, count: int, names: tuple[str, ...]) -> 
         values = [second, *values]
     named = len(names)
     kwargs = dict(zip(names, values[len(values) - named :], strict=True)) if named else {}
+    found = [] if filled else fill_called(a, f, values[: len(values) - named], kwargs)
+    if found:
+        del first, second, values, f, kwargs  # which count among those who hold an array
+        fill_all(a, found)
+        return call_with(a, above, count, names, filled=True)
     places = [above + k for k in range(count)]
     f = put(a, f, above + count + (first is not MISSING), values, places)
     a.o.running = a
@@ -377,13 +390,18 @@ def call_with(a: Activation, above: int, count: int, names: tuple[str, ...]) -> 
     return called(a.o, f, values[: len(values) - named] if named else values, kwargs)
 
 
-def call_ex(a: Activation, flags: int) -> Then | None:
+def call_ex(a: Activation, flags: int, filled: bool = False) -> Then | None:
     above = flags & 1
     kwargs = a.top(0) if above else {}
     args, f = a.top(above), a.top(above + 1)
     lower = f is MISSING  # Python 3.13 leaves the upper entry empty
     f = a.top(above + 2) if lower else f
     passed = [*args] if type(args) in (list, tuple) else []
+    found = [] if filled else fill_called(a, f, passed, kwargs if type(kwargs) is dict else {})
+    if found:
+        del args, f, kwargs, passed  # which count among those who hold an array
+        fill_all(a, found)
+        return call_ex(a, flags, filled=True)
     passed += kwargs.values() if type(kwargs) is dict else []
     f = put(a, f, above + 1 + lower, passed, together=above)
     o = a.o

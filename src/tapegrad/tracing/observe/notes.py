@@ -47,6 +47,7 @@ class Notes(Uses):
         self.quiet = False  # while something runs that knows what it does
         self.made_globals: list[dict[str, Any]] = []
         self.cells: dict[int, tuple[Location, int]] = {}
+        self.functions: dict[int, Any] = {}  # whose frames were followed
         self.made: set[CodeType] = set()  # of functions that were made on the way
         self._users_code: dict[CodeType, bool] = {}
         self._globals: dict[int, Location] = {}  # a function of each module, by the id of its names

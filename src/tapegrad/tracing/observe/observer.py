@@ -47,6 +47,7 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import entered
 from tapegrad.tracing.observe.programs import program_of
+from tapegrad.tracing.observe.reads import owner_of
 from tapegrad.tracing.observe.turns import found, reached
 from tapegrad.tracing.observe.unasked import is_unasked
 from tapegrad.tracing.swapping import Names
@@ -112,7 +113,6 @@ class Observer(Notes):
         self.root = root
         self.follower: Any = None  # its `enter`, as one object that it is known by
         self.watched: dict[int, CodeType] = {}  # by id
-        self._functions: dict[int, Any] = {}
         self.roots: set[CodeType] = set()  # of functions that are traced in this run
         self._outer: Observer | None = None
         self._reach(args, kwargs)
@@ -221,9 +221,10 @@ class Observer(Notes):
         """Drop what was held so that no id is given away: it may be the user's."""
         self.reads.forget()
         self.lookups.forget()
-        self._functions.clear()
+        self.functions.clear()
         self.identities.forget()
         self.captured.clear()
+        self.owners.clear()
         self.kinds.clear()
         self.root = None
         super().forget()
@@ -277,9 +278,9 @@ class Observer(Notes):
                 self.reads.root(value, said.format(text), name, like=False)
 
     def _entered(self, frame: FrameType, function: Any) -> None:
-        if function is None or id(function) in self._functions:
+        if function is None or id(function) in self.functions:
             return
-        self._functions[id(function)] = function
+        self.functions[id(function)] = function
         code = frame.f_code
         place = self.reads.place(function)
         if place is None:
@@ -485,5 +486,7 @@ def note_written(x: Any) -> None:
 
 def note_captured(x: np.ndarray) -> None:
     """An array from outside has become an input of a tape."""
-    if following.observer is not None:
-        following.observer.captured.append(x)
+    here = following.observer
+    if here is not None:
+        here.captured.append(x)
+        here.owners.add(id(owner_of(x)))

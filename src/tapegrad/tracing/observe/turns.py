@@ -16,6 +16,7 @@ change too, if they only say when the loop ends at the latest (`counters.py`).
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -205,6 +206,15 @@ def _numbers(before: Described, after: Described, in_stack: bool) -> tuple[Any, 
     else:
         found = before.number, after.number
     return None if None in found or type(found[0]) is not type(found[1]) else found
+
+
+def held(trace: Any) -> Iterator[Any]:
+    """The objects that are kept to be compared with those of later turns."""
+    for history in {id(history): history for history in trace.tests.values()}.values():
+        for row in (history.row, *[row for row, _ in history.done]):
+            for now in {id(now): now for now in row}.values():
+                for each in now.state.values():
+                    yield from each.objects
 
 
 def found(o: Any, trace: Any) -> list[Turning]:

@@ -56,7 +56,8 @@ class Uses:
         self.reads = Reads()
         self.lookups = Lookups(self.reads, home)
         self.lookups.made, self.lookups.table = self.read_all, self.table
-        self.captured: list[np.ndarray] = []  # arrays that became inputs of a tape
+        self.captured: list[np.ndarray] = []  # arrays that became inputs of a tape,
+        self.owners: set[int] = set()  # and the ids of those that have their memory
         self.kinds: dict[type, None] = {}  # classes whose objects took part
         self.drawn_from: set[int] = set()  # generators, by id, of which a draw is noticed otherwise
 

@@ -1,0 +1,74 @@
+"""Objects of the user's beside traced values: NumPy has each element meet them, as Python does.
+
+A scalar of NumPy's that meets an object which isn't an array becomes a number of Python's, and that
+meets the object by Python's operator: `x[0] * q` is `q.__rmul__(float(x[0]))`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.arrays import is_foreign
+from tapegrad.errors import UnsupportedError
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.indexing import as_python
+from tapegrad.tracing.observe.observer import observed
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import refusing
+from tapegrad.tracing.tracer import Tracer
+
+_OPERATORS: dict[Any, Any] = {
+    np.add: operator.add,
+    np.subtract: operator.sub,
+    np.multiply: operator.mul,
+    np.true_divide: operator.truediv,
+    np.floor_divide: operator.floordiv,
+    np.remainder: operator.mod,
+    np.power: operator.pow,
+    np.left_shift: operator.lshift,
+    np.right_shift: operator.rshift,
+    np.bitwise_and: operator.and_,
+    np.bitwise_or: operator.or_,
+    np.bitwise_xor: operator.xor,
+    np.less: operator.lt,
+    np.less_equal: operator.le,
+    np.greater: operator.gt,
+    np.greater_equal: operator.ge,
+}
+_KNOWN = (Tracer, np.ndarray, np.generic, int, float, complex, list, tuple, str, bytes)
+
+
+def meets_object(ufunc: Any, inputs: Sequence[Any]) -> bool:
+    """Whether a traced value meets an object that is no array, by an operator."""
+    if ufunc not in _OPERATORS:
+        return False
+    others = [x for x in inputs if not isinstance(x, _KNOWN)]
+    return bool(others) and all(map(_is_object, others))
+
+
+def _is_object(x: Any) -> bool:
+    if dispatch.has_labels(x) or is_foreign(x) or isinstance(x, bytearray):
+        return False
+    return np.asarray(x).dtype == object and np.ndim(x) == 0
+
+
+def meet(ufunc: Any, inputs: Sequence[Any]) -> Any:
+    """What NumPy makes of them."""
+    if any(np.ndim(x) for x in inputs if isinstance(x, (Tracer, np.ndarray))):
+        name = next(type(x).__name__ for x in inputs if not isinstance(x, _KNOWN))
+        raise refusing(
+            UnsupportedError(
+                f"a traced array meets an object of type {name}{at_line()}: NumPy has each element "
+                "meet it, and what comes of that is an array of objects, which can't be traced. "
+                f"With __array_ufunc__ = None in the class {name} Python calls its method instead, "
+                "with the whole array"
+            )
+        )
+    given = [as_python(x) if isinstance(x, Tracer) and not x._weak else x for x in inputs]
+    plain = [x.item() if isinstance(x, (np.generic, np.ndarray)) else x for x in given]
+    with observed():
+        return _OPERATORS[ufunc](*plain)

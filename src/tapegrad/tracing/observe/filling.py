@@ -1,0 +1,178 @@
+"""Plain arrays of the run's own that a traced value is about to be written to.
+
+What the function makes with NumPy and plain arrays alone, `u = u0.copy()`, stays a plain array: it
+costs nothing, and all code takes it. When a traced value is about to be written to it, it becomes
+one that can hold that (`tracing/made.py`), and so do its views: all who hold one of them hold the
+traced one from then on (`holders.py`). What isn't proven to be the run's own stays plain.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dis
+import functools
+import inspect
+import operator
+import sys
+import types
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.calls import CHANGING, written
+from tapegrad.tracing.observe.harmless import DISPATCHER
+from tapegrad.tracing.observe.holders import Family, Search, counted
+from tapegrad.tracing.observe.reads import owner_of
+from tapegrad.tracing.observe.turns import held
+from tapegrad.tracing.source import at_source, source_of
+
+
+def fill(a: Activation, target: int, *values: int) -> None:
+    """Operand number `target` is about to be written to, with these."""
+    kind: Any = type(a.top(target))
+    if kind is np.ndarray or kind is np.flatiter:
+        traced = any(dispatch.has_traced(a.top(k)) for k in values)
+        if traced or _is_captured(a, a.top(target)):
+            _fill(a, [id(a.top(target))])
+
+
+def fill_called(a: Activation, f: Any, values: Sequence[Any], named: dict[str, Any]) -> list[int]:
+    """The ids of plain arrays that a call of a function of NumPy's, or of an array's method, is
+    about to write to, if they have to take traced values."""
+    if type(f) in _BOUND and type(f.__self__) in (np.ndarray, np.ufunc):
+        own = f.__self__
+        f, values = getattr(type(own), f.__name__), [own, *values]
+    given = [x for x in _targets(f, values, named) if type(x) is np.ndarray]
+    if not given:
+        return []
+    traced = any(map(dispatch.has_traced, (*values, *named.values())))
+    return [id(x) for x in given if traced or _is_captured(a, x)]
+
+
+def _targets(f: Any, values: Sequence[Any], named: dict[str, Any]) -> Sequence[Any]:
+    """What a call may write to."""
+    kind: Any = type(f)
+    if kind is np.ufunc:
+        return written(f, values, named)
+    if kind is DISPATCHER:
+        at = _place_of_out(f)
+        return [*written(f, values, named), *values[at : at + 1]]
+    if kind in _UNBOUND and f.__objclass__ in (np.ndarray, np.ufunc):
+        if f.__objclass__ is np.ufunc:
+            at = _OF_UFUNCS.get(f.__name__, sys.maxsize - 1)
+            return [*written(f, values, named), *values[at : at + 1]]
+        return values[:1] if f.__name__ in CHANGING else written(f, values, named)
+    if kind is types.BuiltinFunctionType and f in _IN_PLACE:
+        return values[:1]
+    # A method of a traced array
+    return written(f, values, named) if values and isinstance(values[0], Value) else ()
+
+
+@functools.lru_cache(maxsize=1024)
+def _place_of_out(f: Any) -> int:
+    """Which positional argument of a function of NumPy's is `out`; one too far if none is."""
+    try:
+        names = list(inspect.signature(f).parameters)
+    except (TypeError, ValueError):
+        names = []
+    return names.index("out") if "out" in names else sys.maxsize - 1
+
+
+_OF_UFUNCS = {"at": 1, "reduce": 4, "accumulate": 4, "reduceat": 5}  # where what is written to is
+_BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
+_UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
+_IN_PLACE = {operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv}
+_IN_PLACE |= {operator.ifloordiv, operator.imod, operator.ipow, operator.imatmul}
+
+
+def fill_all(a: Activation, keys: Iterable[int]) -> None:
+    _fill(a, list(keys))
+
+
+def _is_captured(a: Activation, x: Any) -> bool:
+    """Whether a tape has what an array holds now, so that a write would be lost on it."""
+    return bool(a.o.captured) and id(owner_of(_array_of(x))) in a.o.owners
+
+
+def _array_of(x: Any) -> Any:
+    return x.base if type(x) is np.flatiter else x
+
+
+def _fill(a: Activation, keys: Sequence[int]) -> None:
+    trace = dispatch.trace()
+    trace.unfilled = ""
+    kept: list[Family] = []  # so that no id is given away
+    for key in keys:
+        if not any(key in family.members for family in kept):
+            kept.append(Family(owner_of(_array_of(ctypes.cast(key, ctypes.py_object).value))))
+            trace.unfilled = trace.unfilled or _objection(a, kept[-1]) or _put(a, kept[-1])
+
+
+def _objection(a: Activation, family: Family) -> str:
+    """Why an array isn't known to be the run's own."""
+    owner = family.owner
+    if type(owner) is not np.ndarray or not owner.flags.owndata:
+        return f"whose memory belongs to an object of type {type(owner).__name__}"
+    if a.o.reads.arrays_of(owner):
+        return "that the function hasn't made"
+    return ""
+
+
+def _put(a: Activation, family: Family) -> str:
+    """Put traced arrays in the place of these, if all who hold them are known; else why not."""
+    trace = dispatch.trace()
+    search = Search(a, family, dispatch.began(), strict=trace is not a.o.trace)
+    search.run()
+    known = counted(filter(family.has, (*dispatch.held(), *a.o.captured)))
+    compared = counted(filter(family.has, held(trace)))
+    if family.stuck:
+        return f"that {family.stuck} holds{_made_at(a, family)}"
+    if any(weakref.getweakrefcount(x) for x in family.members.values()):
+        return f"to which there is a weak reference{_made_at(a, family)}"
+    if not (family.is_whole(known + compared) and search.is_own()):
+        return f"that code has which isn't traced{_made_at(a, family)}"
+    found = dispatch.fillable(
+        trace,
+        family.owner,
+        [family.members[key] for key, puts in family.puts.items() if puts],
+        bool(known),
+    )
+    if found is None:
+        return f"or into a view of one, of a kind that isn't followed{_made_at(a, family)}"
+    for key, puts in family.puts.items():
+        for put in puts:
+            put(found[key])
+    a.loops = {}  # a loop whose rounds nobody sees may make another
+    return ""
+
+
+def _made_at(a: Activation, family: Family) -> str:
+    """Where the program has put one of these in a variable, if that is known: the outermost one."""
+    found, frame = "", a.frame
+    while frame is not None:
+        if isinstance(getattr(frame.f_trace, "__self__", None), Activation):
+            for k, name in enumerate(frame.f_code.co_varnames):
+                held_there = id(frames.local(frames.address_of(frame), k)) in family.members
+                lines = _lines_of(frame.f_code, name) if held_there else ()
+                if len(lines) == 1:
+                    found = at_source(source_of(frame.f_code, lines[0]))
+        frame = frame.f_back
+    return f", made before{found}" if found else ""
+
+
+def _lines_of(code: types.CodeType, name: str) -> list[int]:
+    """The lines that set a variable."""
+    lines: list[int] = []
+    line = code.co_firstlineno
+    for i in dis.get_instructions(code):
+        line = i.positions.lineno or line if i.positions is not None else line
+        names = i.argval if type(i.argval) is tuple else (i.argval,)
+        if i.opname.startswith("STORE_FAST") and name in names:
+            lines.append(line)
+    return lines

@@ -1,0 +1,327 @@
+"""Who holds an array that the run has made, and how all of them come to hold something else.
+
+A run finds arrays in its frames' variables and stacks, and in what it has made itself: containers,
+closures and objects. So the references to an array can be counted there. If these are all that
+Python's own count says, nobody else has the array, and each can be made to hold another object in
+its place. If one is missing, a library has it, or C code, and nothing is done.
+
+Of what is outside only those places count that the run has written to: what else is there was read
+before the run came to it, and has a place (`reads.py`).
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import dis
+import functools
+import gc
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.harmless import CALM, is_pythons_class
+from tapegrad.tracing.observe.heights import variables_of
+from tapegrad.tracing.observe.reads import owner_of, value_at
+
+Put = Callable[[Any], None]
+MOST = 20_000  # objects that are looked at
+_count_at = ctypes.c_ssize_t.from_address
+_word_at = ctypes.c_size_t.from_address
+_ITEMS: tuple[Any, ...] = (list, tuple, dict, collections.deque, set, frozenset, types.CellType)
+_HELD: tuple[Any, ...] = (functools.partial, types.MethodType, types.MappingProxyType)
+_FRAMED = (types.FunctionType, types.GeneratorType)
+# They take one thing after the other from what they hold, whatever that is.
+_ITERATORS: tuple[Any, ...] = (type(iter(np.empty(1))), type(iter([])), type(iter(())))
+_ITERATORS += (enumerate, zip, map, filter, reversed)
+# Instructions that hold their operands on the stack until what they call has returned
+_HOLDING = ("CALL", "PRECALL", "BINARY", "COMPARE", "STORE_SUBSCR", "STORE_SLICE", "FOR_ITER")
+
+
+class Family:
+    """An array, `owner`, its views, and methods of these, with who holds each.
+
+    `members` are these by their ids, `puts` what puts another object in the place of each where it
+    is held, and `counts` how often it is.
+    """
+
+    def __init__(self, owner: np.ndarray) -> None:
+        self.owner = owner
+        self.members: dict[int, Any] = {id(owner): owner}
+        self.puts: dict[int, list[Put]] = {id(owner): []}
+        self.counts: collections.Counter[int] = collections.Counter()
+        self.stuck = ""  # what holds one of them and can't hold anything else
+
+    def has(self, x: Any) -> bool:
+        """Whether this is a member, or one that wasn't seen before."""
+        if id(x) in self.members:
+            return True
+        held = _array_in(x)
+        if held is None or owner_of(held) is not self.owner or x is self.owner:
+            return False
+        self.members[id(x)], self.puts[id(x)] = x, []
+        base = x.base if isinstance(x, np.ndarray) else held
+        if self.has(base):
+            self.counts[id(base)] += 1
+        return True
+
+    def held(self, x: Any, put: Put | None, what: str = "") -> None:
+        """A member is held where `put` puts something else."""
+        self.counts[id(x)] += 1
+        if put is None:
+            self.stuck = self.stuck or what
+        else:
+            self.puts[id(x)].append(put)
+
+    def is_whole(self, others: collections.Counter[int]) -> bool:
+        """Whether all references have been found; those of `others` hold on to what they have."""
+        for key in self.members:
+            here = 2 if key == id(self.owner) else 1
+            if _count_at(key).value != here + self.counts[key] + others[key]:
+                return False
+        return True
+
+
+def _array_in(x: Any) -> np.ndarray | None:
+    """The array that an array or a method of one shows."""
+    kind: Any = type(x)
+    if kind is np.ndarray:
+        return x
+    if kind is np.flatiter:
+        found: Any = x.base
+    elif kind is types.BuiltinMethodType:
+        found = x.__self__
+    else:
+        return None
+    return found if type(found) is np.ndarray else None
+
+
+class Search:
+    """Looks through what a run holds for a family."""
+
+    def __init__(self, a: Activation, family: Family, until: Any, strict: bool) -> None:
+        self.a, self.family = a, family
+        self.until = until  # the frame that has begun the trace
+        self.strict = strict  # whether the trace is another one than the run's own
+        self.seen: set[int] = set()
+        self.queue: collections.deque[Any] = collections.deque()
+        # What is looked into, by ids: which it is now, 0 for a frame; how often each was found, in
+        # what, and how often it is held here; and what holds a member
+        self.current = 0
+        self.found: collections.Counter[int] = collections.Counter()
+        self.above: dict[int, set[int]] = {}
+        self.kept: collections.Counter[int] = collections.Counter()
+        self.holding: set[int] = set()
+
+    def run(self) -> None:
+        for address, code, live, safe in self._frames():
+            self._frame(address, code, live, safe)
+        if not self.strict:
+            self._written()
+        for x in self._through():
+            if len(self.seen) > MOST:
+                return
+            self.current = id(x)
+            self._inside(x)
+
+    def is_own(self) -> bool:
+        """Whether what holds a member is held by nothing but what was looked at. That has to be so
+        where a trace is another one than the run's: an outer function may hold it, too."""
+        waiting, known = list(self.holding), {0}
+        while waiting and self.strict:
+            key = waiting.pop()
+            if key not in known:
+                known.add(key)
+                noted = key in self.a.o.functions
+                if _count_at(key).value != self.found[key] + self.kept[key] + noted:
+                    return False
+                waiting += self.above[key]
+        return True
+
+    def _through(self) -> Iterator[Any]:
+        while self.queue:
+            yield self.queue.popleft()
+
+    # ---- frames
+
+    def _frames(self) -> Iterator[tuple[int, Any, int, bool]]:
+        """Where the run's frames are, how many entries of each are in use, and whether those of the
+        stack are sure to be."""
+        frame = self.a.frame
+        while frame is not None and frame is not self.until:
+            a = getattr(frame.f_trace, "__self__", None)
+            if isinstance(a, Activation) and a.o is self.a.o:
+                self._runs(a)
+                yield self._entries(frame, a is self.a)
+            frame = frame.f_back
+
+    def _runs(self, a: Activation) -> None:
+        """A frame and its activation hold the function that they run."""
+        self.found[id(a.function)] += 2
+        self.above.setdefault(id(a.function), set()).add(0)
+
+    def _entries(self, frame: Any, runs: bool) -> tuple[int, Any, int, bool]:
+        address, code = frames.address_of(frame), frame.f_code
+        live = -1 if runs else frames.live(address)
+        if live >= 0:
+            return address, code, live, True
+        at = frame.f_lasti >> 1
+        name = dis.opname[code.co_code[frame.f_lasti]]
+        tops = self.a.tops if runs else frame.f_trace.__self__.tops
+        return address, code, frames.count_of(tops[at]), runs or name.startswith(_HOLDING)
+
+    def _frame(self, address: int, code: Any, live: int, safe: bool) -> None:
+        variables = variables_of(code)
+        for k in range(live):
+            at = frames.place_of(address, k)
+            key = _word_at(at).value
+            if not key:
+                continue
+            if k >= variables and not safe:
+                if key in self.family.members:
+                    self.family.held(
+                        self.family.members[key], functools.partial(frames.replace, at)
+                    )
+                continue
+            x = frames.operand(at, 0)
+            self._met(x, functools.partial(frames.replace, at), "")
+            del x
+        self._met(frames.names_of(address), None, "")
+
+    # ---- what is held
+
+    def _met(self, x: Any, put: Put | None, what: str) -> None:
+        """A reference to this was found."""
+        kind: Any = type(x)
+        if CALM[kind] or isinstance(x, Value):
+            return
+        if self.family.has(x):
+            self.family.held(x, put, what)
+            self.holding.add(self.current)
+            self.kept[self.current] += getattr(put, "func", None) is not frames.replace
+        elif self._is_open(x, kind):
+            self._above(x)
+            if id(x) not in self.seen:
+                self.seen.add(id(x))
+                self.queue.append(x)
+
+    def _above(self, x: Any) -> None:
+        self.found[id(x)] += 1
+        self.above.setdefault(id(x), set()).add(self.current)
+
+    def _is_open(self, x: Any, kind: Any) -> bool:
+        """Whether what this holds is looked at: the run has made it."""
+        known = kind in _ITEMS or kind in _HELD or kind in _ITERATORS or kind in _FRAMED
+        if not known and (isinstance(x, (np.ndarray, type)) or not is_pythons_class(kind)):
+            return False
+        return self.a.o.reads.place(x) is None
+
+    def _written(self) -> None:
+        """The places outside that the run has written to."""
+        reads = self.a.o.reads
+        for (_, at), (holder, _, _) in list(reads.written.items()):
+            x = value_at(holder.x, at)
+            self._met(x, functools.partial(_put_at, holder.x, at), holder.word)
+            del x
+        for place in list(reads.mutated.values()):
+            if id(place.x) not in self.seen and type(place.x) in _ITEMS:
+                self.seen.add(id(place.x))
+                self.queue.append(place.x)
+
+    def _inside(self, x: Any) -> None:
+        kind: Any = type(x)
+        if isinstance(x, dict):
+            self._items(x, list(dict.keys(x)), dict)
+        elif isinstance(x, (list, collections.deque)):
+            base: Any = list if isinstance(x, list) else collections.deque
+            self._items(x, range(base.__len__(x)), base)
+        elif isinstance(x, tuple):
+            for k in range(tuple.__len__(x)):
+                at = id(x) + tuple.__basicsize__ + k * tuple.__itemsize__
+                self._met(tuple.__getitem__(x, k), functools.partial(frames.replace, at), "")
+        elif kind is types.CellType:
+            with contextlib.suppress(ValueError):  # it may be empty
+                self._met(x.cell_contents, functools.partial(setattr, x, "cell_contents"), "")
+        elif kind is types.FunctionType:
+            for held in (x.__closure__, x.__defaults__, x.__kwdefaults__, vars(x)):
+                self._met(held, None, "")
+        elif kind is types.GeneratorType:
+            self._generator(x)
+        elif not is_pythons_class(kind):
+            self._parts(x)
+        if is_pythons_class(kind) and kind not in _ITEMS:
+            self._attributes(x)
+
+    def _items(self, x: Any, keys: Iterable[Any], base: Any) -> None:
+        for key in keys:
+            self._met(base.__getitem__(x, key), functools.partial(base.__setitem__, x, key), "")
+
+    def _generator(self, x: Any) -> None:
+        """One that waits for the next round: its variables."""
+        frame = x.gi_frame
+        live = -1 if frame is None or x.gi_running else frames.live(frames.address_of(frame))
+        a = getattr(getattr(frame, "f_trace", None), "__self__", None)
+        if live >= 0 and isinstance(a, Activation):
+            self._runs(a)
+            self._frame(frames.address_of(frame), x.gi_code, live, True)
+
+    def _parts(self, x: Any) -> None:
+        """What an object in C holds: of those that go through others each may be put."""
+        kind: Any = type(x)
+        for y in gc.get_referents(x):
+            put = None
+            if kind in _ITERATORS:
+                words = range(id(x) + object.__basicsize__, id(x) + kind.__basicsize__, 8)
+                at = next((at for at in words if _word_at(at).value == id(y)), None)
+                put = None if at is None else functools.partial(frames.replace, at)
+            self._met(y, put, f"a {kind.__name__}")
+
+    def _attributes(self, x: Any) -> None:
+        """The attributes of an object, in a dict and in slots."""
+        held = getattr(x, "__dict__", None)
+        if type(held) is dict:
+            self._above(held)
+            if id(held) not in self.seen:
+                self.seen.add(id(held))
+                self.current = id(held)
+                self._items(held, list(held), dict)
+                self.current = id(x)
+        for place in _slots(type(x)):
+            try:
+                value = place.__get__(x)
+            except AttributeError:
+                continue
+            self._met(value, functools.partial(place.__set__, x), "")
+            del value
+
+
+def _slots(kind: type) -> Iterator[Any]:
+    for base in kind.__mro__:
+        if is_pythons_class(base) and base not in _ITEMS:
+            yield from [x for x in vars(base).values() if type(x) is types.MemberDescriptorType]
+
+
+def _put_at(x: Any, at: Any, new: Any) -> None:
+    """Put something where a run has written to: see `reads.value_at`."""
+    what, key = at
+    if what == "item":
+        x[key.key] = new
+    elif what == "cell":
+        x.__closure__[key].cell_contents = new
+    else:
+        names = getattr(x, "__dict__", None)
+        if type(names) is dict and key in names:
+            names[key] = new
+        else:
+            setattr(x, key, new)
+
+
+def counted(holders: Iterable[Any]) -> collections.Counter[int]:
+    """How often these hold each object."""
+    return collections.Counter(map(id, holders))

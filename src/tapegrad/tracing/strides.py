@@ -1,0 +1,115 @@
+"""Which views lead from one array to another that shows a part of it.
+
+NumPy keeps of a view where it begins and how far apart its elements are, and not how it was made.
+The views that are found here give the same elements; that is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tapegrad.core.values import Slice
+from tapegrad.primitives.kinds import View
+from tapegrad.primitives.views import GetItem, Reshape, Transpose
+
+Views = tuple[View, ...]
+
+
+def views_between(x: np.ndarray, y: np.ndarray) -> Views | None:
+    """Views that lead from `x`, which owns its memory, to `y`, which has some of it; None if these
+    aren't known."""
+    if x.dtype != y.dtype:
+        return None
+    for views in _candidates(x, y):
+        if _leads(views, x, y):
+            return views
+    return None
+
+
+def _candidates(x: np.ndarray, y: np.ndarray) -> Iterator[Views]:
+    if x.size == y.size:
+        yield ()
+        yield (Reshape(y.shape),)
+    for whole in (False, True):
+        picked = _picked(x, y, whole)
+        if picked is not None:
+            yield (*picked, Reshape(y.shape)) if whole else picked
+    flat = np.reshape(x, (x.size,))
+    if np.may_share_memory(flat, x):
+        for shape in _shapes(x, y):
+            picked = _picked(np.reshape(flat, shape), y, True)
+            if picked is not None:
+                yield (Reshape(shape), *picked, Reshape(y.shape))
+
+
+def _shapes(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[int, ...]]:
+    """Shapes of `x` in which `y` may be a part along axes: one, and one for each of its steps."""
+    yield (x.size,)
+    steps = sorted({abs(step) // x.itemsize for step in _steps(y)} | {1}, reverse=True)
+    left, shape = x.size, []
+    for step in steps:
+        if not step or left % step:
+            return
+        shape.append(left // step)
+        left = step
+    yield tuple(shape)
+
+
+def _leads(views: Views, x: np.ndarray, y: np.ndarray) -> bool:
+    found = x
+    for view in views:
+        found = view.evaluate(found)
+    same = found.shape == y.shape and np.may_share_memory(found, x)
+    return same and _start(found) == _start(y) and _steps(found) == _steps(y)
+
+
+def _start(x: np.ndarray) -> int:
+    at: int = x.__array_interface__["data"][0]
+    return at
+
+
+def _steps(x: np.ndarray) -> list[int]:
+    """How far apart elements are, along the axes that have several."""
+    return [step for step, extent in zip(x.strides, x.shape, strict=True) if extent > 1]
+
+
+def _picked(x: np.ndarray, y: np.ndarray, whole: bool) -> Views | None:
+    """Slices and integers, and an order of axes, by which `y` comes of `x`, but for axes of extent
+    1, of which there is one for each integer if it is `whole`; None if it doesn't."""
+    if not x.size or not y.size:
+        return None
+    axes = sorted(
+        (k for k in range(x.ndim) if x.shape[k] > 1), key=lambda k: x.strides[k], reverse=True
+    )
+    offset = _start(y) - _start(x)
+    begins: dict[int, int] = {}
+    for k in axes:
+        if x.strides[k] <= 0:
+            return None
+        begins[k], offset = divmod(offset, x.strides[k])
+    if offset:
+        return None
+    index: list[int | Slice] = [begins.get(k, 0) for k in range(x.ndim)]
+    order = []
+    for step, extent in zip(y.strides, y.shape, strict=True):
+        if extent == 1:
+            continue
+        found = [k for k in axes if step and abs(step) >= x.strides[k] and k not in order]
+        if not found or step % x.strides[found[0]]:
+            return None
+        k = found[0]
+        part = Slice(begins[k], extent, step // x.strides[k])
+        last = part.start + (extent - 1) * part.step
+        if not (0 <= part.start < x.shape[k] and 0 <= last < x.shape[k]):
+            return None
+        index[k] = part
+        order.append(k)
+    if whole:
+        index = [Slice(k, 1, 1) if isinstance(k, int) else k for k in index]
+        order += [k for k in range(x.ndim) if k not in order]
+    ranks = sorted(order)
+    turned = tuple(ranks.index(k) for k in order)
+    views: Views = (GetItem(tuple(index)),)
+    return (*views, Transpose(turned)) if turned != tuple(range(len(turned))) else views
