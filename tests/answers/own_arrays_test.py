@@ -23,6 +23,7 @@ TIMES = np.linspace(0, 1, 5)
 MATRIX = np.eye(3) + 0.1 * np.arange(9.0).reshape(3, 3)
 TABLE = np.arange(15.0).reshape(5, 3) / 7
 WEIGHTS = np.arange(1.0, 6.0)
+SEEDED = np.random.default_rng  # which loads that module
 COMPILE = pytest.mark.parametrize("compile", ["never", "always"])
 
 
@@ -80,7 +81,7 @@ MADE: dict[str, Any] = {
     "factor": lambda: np.linalg.qr(MATRIX)[1],
     "deepcopy": lambda: copy.deepcopy(STATE),
     "shallow": lambda: copy.copy(STATE),
-    "random": lambda: np.random.default_rng(3).normal(size=5),
+    "random": lambda: SEEDED(3).normal(size=5),
     "legacy random": lambda: np.random.RandomState(1).rand(5),
     "from a function": lambda: np.fromfunction(lambda i: i * 1.0, (5,)),
 }
