@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from pandas._libs import algos
 
 from tapegrad import grad, vjp
 
@@ -114,3 +115,46 @@ def test_its_methods_as_callbacks_of_scipys_solvers(installed):
         model.rate = rate
         np.testing.assert_allclose(g(X), [-rate * np.exp(-rate), 0.0], atol=1e-6)
     assert g.cache_info().traces == 2
+
+
+def test_functions_in_c_of_an_installed_package():
+    """One that computes with arrays depends on them; their contents are compared."""
+    a = np.array([3.0, 1.0, 2.0])
+    g = grad(lambda x: np.sum(x) * algos.kth_smallest(a.copy(), 1))
+    for _ in range(5):
+        np.testing.assert_allclose(g(X), 2.0)
+    assert g.cache_info().traces == 1
+    a[2] = 2.5
+    np.testing.assert_allclose(g(X), 2.5)
+
+
+def test_an_array_of_objects():
+    """Its elements are read one by one: arrays by their contents, numbers by their values."""
+    parts = np.empty(2, object)
+    parts[:] = [np.array([1.0, 2.0]), 3.0]
+    g = grad(lambda x: np.sum(x) * sum(np.sum(p) for p in parts.tolist()))
+    for _ in range(5):
+        np.testing.assert_allclose(g(X), 6.0)
+    assert g.cache_info().traces == 1
+    parts[0][0] = 2.0
+    for _ in range(2):
+        np.testing.assert_allclose(g(X), 7.0)
+    parts[1] = 4.0
+    np.testing.assert_allclose(g(X), 8.0)
+
+
+class Unit(np.ndarray):
+    """An array that doesn't say its bytes, as one with a unit may not."""
+
+    def tobytes(self, *args, **kwargs):
+        raise NotImplementedError
+
+
+def test_an_array_that_hides_its_bytes():
+    """Its contents are compared as NumPy has them."""
+    a = np.array([1.0, 2.0]).view(Unit)
+    g = grad(lambda x: np.sum(x) * float(np.max(a.view(np.ndarray))))
+    for _ in range(5):
+        np.testing.assert_allclose(g(X), 2.0)
+    a.view(np.ndarray)[0] = 5.0
+    np.testing.assert_allclose(g(X), 5.0)

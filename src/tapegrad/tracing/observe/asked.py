@@ -15,7 +15,7 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.tracing.observe.frames import MISSING
-from tapegrad.tracing.observe.harmless import DISPATCHER, PLAIN_TYPES, is_own
+from tapegrad.tracing.observe.harmless import DISPATCHER, PLAIN_TYPES, is_extensions, is_own
 from tapegrad.tracing.observe.uses import Then, Uses
 
 _SYS = """
@@ -59,7 +59,7 @@ class Asked:
 
 def asked(o: Uses, f: Any, args: Sequence[Any], kwargs: dict[str, Any], word: str) -> Then | None:
     """What is noted of a call that is asked again; None if `f(*args, **kwargs)` is no such call."""
-    if not _is_asked(f):
+    if not _is_asked(f) and not (args and is_extensions(f)):
         return None
     given = [_plain(x) for x in args]
     named = {name: _plain(x) for name, x in kwargs.items()}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.primitives.base import Value
-from tapegrad.tracing.observe.harmless import is_pythons_class, is_self_contained
+from tapegrad.tracing.observe.harmless import is_changeable, is_pythons_class, is_self_contained
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.uses import Then
 
@@ -37,6 +37,8 @@ def read_vars(o: Notes, args: Sequence[Any], kwargs: Any) -> Then | None:
     if not args:
         return None
     x = args[0]
+    if isinstance(x, type) and not is_changeable(x):
+        return None
     place = o.reads.place(x)
     if place is None and isinstance(x, (type, types.ModuleType)):
         place = o.reads.constant(x, getattr(x, "__name__", ""))

@@ -35,7 +35,7 @@ def is_equal(x: Any) -> bool:
 def same_bytes(x: np.ndarray, content: bytes) -> bool:
     """Whether an array holds these bytes, in row-major order."""
     if x.nbytes < _LARGE or x.nbytes % 8 or not x.flags.c_contiguous:
-        return x.tobytes() == content
+        return np.ndarray.tobytes(x) == content
     words = x.reshape(-1).view(np.uint64)  # compared without a copy
     return len(content) == x.nbytes and bool((words == np.frombuffer(content, np.uint64)).all())
 
@@ -48,6 +48,15 @@ def same_value(x: Any, known: Any) -> bool:
         and repr(x) == repr(known)
         and getattr(x, "metadata", None) == getattr(known, "metadata", None)
         and getattr(x, "fold", 0) == getattr(known, "fold", 0)
+    )
+
+
+def is_same(a: Any, b: Any) -> bool:
+    """Whether what is found in a place is what was there."""
+    return (
+        a is b
+        or (type(a) is type(b) and type(a) in PLAIN_TYPES and repr(a) == repr(b))
+        or (type(a) is type(b) and isinstance(a, (np.dtype, tuple)) and a == b)
     )
 
 

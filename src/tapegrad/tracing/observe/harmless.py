@@ -192,6 +192,19 @@ def is_scipys(kind: Any) -> bool:
     return is_scipys_module(name) and file.startswith(SCIPY)
 
 
+def is_extensions(x: Any) -> bool:
+    """Whether a function or class is written in C, in a module of an installed package."""
+    name = getattr(x, "__module__", None)
+    return isinstance(name, str) and _is_extension(name)
+
+
+@lru_cache(maxsize=1024)
+def _is_extension(module: str) -> bool:
+    file = str(getattr(sys.modules.get(module), "__file__", None))
+    own = module.partition(".")[0] in ("numpy", "scipy", "tapegrad", "numba", "llvmlite")
+    return file.endswith((".so", ".pyd")) and "-packages" + os.sep in file and not own
+
+
 # ---- functions written in C
 
 _JSON = (_json.make_encoder, _json.make_scanner)
@@ -408,11 +421,12 @@ def operator_is_known(kind: type) -> bool:
         or kind in _OPERATED
         or is_pythons_class(kind)
         or module_of(kind).partition(".")[0] == "pandas"  # see `opaque.py`
+        or is_extensions(kind)
     )
 
 
 _OPERATED: tuple[Any, ...] = (
-    *(type(np.empty(0).flags), np.nditer, type(np.dtype), types.UnionType),
+    *(type(np.empty(0).flags), np.nditer, np.flatiter, type(np.dtype), types.UnionType),
     *(type(collections.OrderedDict().values()), type(collections.OrderedDict().keys())),
     type(collections.OrderedDict().items()),
     *(types.BuiltinFunctionType, types.ModuleType, np.dtype, type(object.__init__)),

@@ -119,7 +119,8 @@ def delete_deref(a: Activation, where: tuple[int, str, bool]) -> None:
 def import_name(a: Activation, name: str) -> Then:
     def then(module: Any) -> None:
         if module is MISSING:
-            a.o.reads.lost(f"import {name}")
+            if a.users:  # else it is one that a library can do without
+                a.o.reads.lost(f"import {name}")
             return
         known = [n for n in (getattr(module, "__name__", ""), name) if sys.modules.get(n) is module]
         a.o.loaded(known[0] if known else "", module)

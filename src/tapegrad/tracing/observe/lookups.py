@@ -157,6 +157,10 @@ class Lookups:
         if is_pandas_object(x) and name not in x.__dict__:
             self.table(x)
             return
+        if plainly.looks_up_itself(kind) and not self.is_users_class(kind):
+            if place := reads.place(x):
+                self._evaluated(place, name)
+            return
         place = reads.place(x)
         found = _of_type(kind, name)
         users = self.is_users_class(kind)
@@ -181,7 +185,7 @@ class Lookups:
         elif found is not ABSENT:
             if users:
                 self.in_class(kind, name, found)
-            if place is not None and own is not None:
+            if place is not None and own is not None and not is_data:
                 reads.absent(place, name)
             if place is not None and not users and not callable(found):
                 self._evaluated(place, name)
@@ -301,7 +305,8 @@ class Lookups:
         """An object of the outside takes part: it stays of its class, and that as it is."""
         x, kind = place.x, type(place.x)
         if plainly.looks_up_itself(kind):
-            self.reads.lost(place.word)
+            if self.is_users_class(kind):
+                self.reads.lost(place.word)
         elif self.equipped(kind):
             self.reads.type_of(place)
         if isinstance(x, type):

@@ -28,6 +28,7 @@ from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.harmless import (
     CALM,
     CONTAINERS,
+    is_extensions,
     is_harmless,
     is_inert,
     is_librarys_code,
@@ -35,6 +36,7 @@ from tapegrad.tracing.observe.harmless import (
     is_pythons_class,
     is_scipys,
     is_scipys_module,
+    is_users_file,
     module_of,
 )
 from tapegrad.tracing.observe.notes import Notes
@@ -96,8 +98,9 @@ def is_opaque(f: Any, values: Sequence[Any]) -> bool:
 
 
 def _reached(f: Any, values: Sequence[Any]) -> list[Any] | None:
-    """The generators that such a call may draw from; None for all other calls."""
-    if not is_scipys_own(f):
+    """The generators that such a call may draw from; None for all other calls. Of an installed
+    package's functions in C those are meant that compute with arrays."""
+    if not is_scipys_own(f) and not _computes(f, values):
         return None
     return generators_in(values if type(f) is types.FunctionType else [f, *values])
 
@@ -138,6 +141,22 @@ def is_scipys_object(x: Any) -> bool:
     """Whether an object is of a class that SciPy has written in C."""
     kind: Any = type(x)
     return is_scipys_module(kind.__module__) and is_scipys(kind)
+
+
+def _computes(f: Any, values: Sequence[Any]) -> bool:
+    kind: Any = type(f)
+    if kind is types.FunctionType:
+        return False
+    if kind is types.MethodType:
+        f = f.__func__
+    held = getattr(f, "__self__", None)
+    bound = held is not None and not isinstance(held, (types.ModuleType, type))
+    owner = type(held) if bound else f if callable(f) and is_extensions(f) else kind
+    if not is_extensions(owner):
+        return False
+    if bound or isinstance(f, type) or is_extensions(kind):
+        return True
+    return any(isinstance(x, np.ndarray) or is_extensions(type(x)) for x in values)
 
 
 # ---- notes
@@ -192,7 +211,9 @@ def generators_in(values: Iterable[Any]) -> list[Any] | None:
             continue
         elif isinstance(x, type):
             made: Any = x
-            if not (x.__module__.partition(".")[0] in _OTHERS or is_librarys(made)):
+            if not (
+                x.__module__.partition(".")[0] in _OTHERS or is_librarys(made) or is_extensions(x)
+            ):
                 return None
         elif kind is types.FunctionType:
             if not (
@@ -212,7 +233,7 @@ def generators_in(values: Iterable[Any]) -> list[Any] | None:
             todo += [x.func, *x.args, *x.keywords.values()]
         elif is_pandas_object(x) or type(x).__module__.startswith("pandas._libs."):
             continue
-        elif is_librarys(kind) or module_of(kind).startswith("numpy."):
+        elif is_librarys(kind) or module_of(kind).startswith("numpy.") or _is_inside(kind):
             held = getattr(x, "__dict__", {})
             todo += held.values()
             todo += plainly.values(x) if plainly.base_of(kind) is not None else []
@@ -221,12 +242,19 @@ def generators_in(values: Iterable[Any]) -> list[Any] | None:
     return found
 
 
+def _is_inside(kind: Any) -> bool:
+    """Whether a class is an installed package's."""
+    file = getattr(sys.modules.get(module_of(kind)), "__file__", None)
+    return file is not None and not is_users_file(file)
+
+
 def _is_known(x: Any, kind: Any) -> bool:
     """Whether an object that is written in C leads to none of the user's."""
     if is_pythons_class(kind) and kind is not types.ModuleType:
         return False
     known = is_inert(kind) or kind is types.ModuleType or is_harmless(x)
-    return known or _is_scipys_in_c(x, kind) or is_scipys_object(x)
+    known = known or _is_scipys_in_c(x, kind) or is_scipys_object(x)
+    return known or is_extensions(kind) or (callable(x) and is_extensions(x))
 
 
 def _is_made_of_text(f: Any) -> bool:

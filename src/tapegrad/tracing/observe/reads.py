@@ -34,7 +34,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.answers import answered_by, row_of, stand_in
 from tapegrad.tracing.observe import frames, plainly
-from tapegrad.tracing.observe.comparing import ClassRecord, is_equal
+from tapegrad.tracing.observe.comparing import ClassRecord, is_equal, is_same
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
     DISPATCHER,
@@ -45,6 +45,7 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.naming import Key, is_name
 
+_FEW = 100  # objects in an array that are compared one by one
 MOST = 5000  # guards; a function that reads more is traced at each call
 
 
@@ -329,12 +330,19 @@ class Reads:
         if id(place.x) in self._whole:
             return
         self._whole.add(id(place.x))
-        if place.x.dtype.hasobject:
+        if not place.x.dtype.hasobject:
+            content = self._value(np.ndarray.tobytes(place.x))  # a subclass may have its own
+            self._fact(f"same_bytes({self.named(place)}, {content})", place.word)
+        elif place.x.dtype != object or place.x.size > _FEW:
             self.lost(place.word)
         else:
-            self._fact(
-                f"same_bytes({self.named(place)}, {self._value(place.x.tobytes())})", place.word
-            )
+            for k, x in enumerate(place.x.ravel().tolist()):
+                self.read(place, ("element", k), f"{{}}.ravel().tolist()[{k}]", x, place.word)
+                inner = self.place(x)
+                if isinstance(x, np.ndarray) and inner is not None:
+                    self.contents(inner)
+                elif type(x) not in PLAIN_TYPES:
+                    self.lost(place.word)
 
     def items(self, place: Location) -> Iterator[Any]:
         """All items of a container were read; yields those that may hold more."""
@@ -447,7 +455,7 @@ class Reads:
     def _check_written(self, holder: Location, at: Hashable, text: str, word: str) -> None:
         now = value_at(holder.x, at)
         if (id(holder.x), at) in self._first:
-            if not _same(self._first[id(holder.x), at], now):
+            if not is_same(self._first[id(holder.x), at], now):
                 self.lost(word)
             return
         if now is ABSENT or type(now) not in PLAIN_TYPES:
@@ -484,14 +492,6 @@ def owner_of(x: np.ndarray) -> Any:
     while isinstance(x, np.ndarray) and x.base is not None:
         x = x.base
     return x
-
-
-def _same(a: Any, b: Any) -> bool:
-    return (
-        a is b
-        or (type(a) is type(b) and type(a) in PLAIN_TYPES and repr(a) == repr(b))
-        or (type(a) is type(b) and isinstance(a, (np.dtype, tuple)) and a == b)
-    )
 
 
 def _may_be_another(x: Any) -> bool:

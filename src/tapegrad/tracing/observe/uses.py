@@ -27,6 +27,7 @@ from tapegrad.tracing.observe.harmless import (
     MAPPINGS,
     READERS,
     is_changeable,
+    is_extensions,
     is_harmless,
     is_inert,
     is_pythons_class,
@@ -239,7 +240,8 @@ class Uses:
             self.partial(f)
             return [f.func, *f.args, *f.keywords.values()]
         held = getattr(f, "__self__", None)
-        if not is_harmless(f) or id(f) in READERS or type(f) in LOOKING_UP:
+        known = is_harmless(f) or is_extensions(f)
+        if not known or id(f) in READERS or type(f) in LOOKING_UP:
             self.reads.lost(getattr(f, "__qualname__", type(f).__name__))
         elif held is not None and not isinstance(held, (ModuleType, type)):
             if isinstance(held, np.ndarray):
@@ -439,7 +441,7 @@ def _is_slot(x: Any) -> bool:
 
 def checksum(x: np.ndarray) -> int:
     """A number that changes when the contents of an array do."""
-    return zlib.crc32(x.tobytes()) if not x.dtype.hasobject else 0
+    return zlib.crc32(np.ndarray.tobytes(x)) if not x.dtype.hasobject else 0
 
 
 def _plain_key(key: Any) -> Any:
