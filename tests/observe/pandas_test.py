@@ -154,3 +154,20 @@ def test_what_pandas_calls_or_draws_is_noticed(monkeypatch):
     found = [g(X)[0] for _ in range(2)]
     np.random.seed(0)
     np.testing.assert_allclose(found, [sampled(X) / np.sum(X) for _ in range(2)])
+
+
+def test_rows_that_a_traced_condition_chooses():
+    """pandas is passed a traced mask, whose values are guarded."""
+    df = table()
+
+    def f(x, entries):
+        return np.sum(df["a"][entries > 0].to_numpy()) * np.sum(x)
+
+    g = grad(f)
+    for entries, expected in (
+        ([0.0, 1.0, 1.0], 6.0),
+        ([0.0, 2.0, 1.0], 6.0),
+        ([1.0, 0.0, 0.0], 1.0),
+    ):
+        np.testing.assert_allclose(g(X, np.array(entries)), expected)
+    assert g.cache_info().traces == 2

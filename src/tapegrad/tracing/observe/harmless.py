@@ -195,7 +195,12 @@ def is_scipys(kind: Any) -> bool:
 def is_extensions(x: Any) -> bool:
     """Whether a function or class is written in C, in a module of an installed package."""
     name = getattr(x, "__module__", None)
-    return isinstance(name, str) and _is_extension(name)
+    if not isinstance(name, str):
+        return False
+    # pandas' say that they are of the module that shows them
+    c: Any = type(x)
+    in_c = c is types.BuiltinFunctionType or c.__name__ == "cython_function_or_method"
+    return _is_extension(name) or (in_c and name.partition(".")[0] == "pandas")
 
 
 @lru_cache(maxsize=1024)

@@ -99,9 +99,12 @@ def is_opaque(f: Any, values: Sequence[Any]) -> bool:
 
 def _reached(f: Any, values: Sequence[Any]) -> list[Any] | None:
     """The generators that such a call may draw from; None for all other calls. Of an installed
-    package's functions in C those are meant that compute with arrays."""
-    if not is_scipys_own(f) and not _computes(f, values):
-        return None
+    package's functions in C those are meant that compute with arrays. These come to the numbers of
+    a traced one by a conversion, which is guarded or refused."""
+    if not is_scipys_own(f):
+        if not _computes(f, values):
+            return None
+        values = [x for x in values if not isinstance(x, Value)]
     return generators_in(values if type(f) is types.FunctionType else [f, *values])
 
 
@@ -156,7 +159,8 @@ def _computes(f: Any, values: Sequence[Any]) -> bool:
         return False
     if bound or isinstance(f, type) or is_extensions(kind):
         return True
-    return any(isinstance(x, np.ndarray) or is_extensions(type(x)) for x in values)
+    arrays = (np.ndarray, Value)
+    return any(isinstance(x, arrays) or is_extensions(type(x)) for x in values)
 
 
 # ---- notes
