@@ -333,6 +333,20 @@ def test_callbacks_are_followed(of):
         np.testing.assert_array_equal(df(x), [5, 0, 5])
 
 
+def test_piecewise_of_plain_arrays():
+    """Its functions may return traced values, and among them may be some, of a plain x, too."""
+    points = np.array([0.3, 0.7])
+    for f in (
+        lambda a: np.piecewise(0.3, [True, False], [lambda u: a * u, lambda u: u**2]),
+        lambda a: np.sum(np.piecewise([0.3, 0.7], [[True, False]], [lambda u: a * u, 3.0])),
+        lambda a: np.sum(np.piecewise(points, [points < 0.5, points >= 0.5], [a, lambda u: a * u])),
+    ):
+        for how in ("never", "always"):
+            for a in (1.3, 2.0):
+                expected = f(a + 1.0) - f(a)  # which are linear
+                np.testing.assert_allclose(grad(f, compile=how)(a), expected, rtol=1e-14)
+
+
 def test_an_order_that_is_open_is_refused():
     with pytest.raises(UnsupportedError, match=r"np.unique\(sorted=False\) leaves open"):
         jit(lambda x: np.unique(x.astype(int), sorted=False))(TIED)

@@ -96,3 +96,22 @@ def test_what_is_c_is_refused_or_left_to_scipy():
 def test_imaginary_parts_are_never_left_out(f):
     with pytest.raises(UnsupportedError, match="complex numbers"):
         grad(f)(np.float64(1.3))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda a: optimize.brentq(
+            lambda x: np.piecewise(x, [x < 0.5, x >= 0.5], [lambda u: u - a, lambda u: a * u - 1]),
+            *(0, 2),
+        ),
+        lambda a: optimize.brentq(lambda x: np.reshape(float(x), (1,))[0] ** 2 - a, 0, 2),
+        lambda a: integrate.quad(lambda x: abs(complex(a * x, float(x))), 0, 1)[0],
+    ],
+)
+def test_numbers_that_are_passed_may_become_arrays(f, mode):
+    """SciPy passes Python's floats, of which NumPy's functions make arrays."""
+    slope = grad(f, compile=mode)
+    for a in (1.3, 1.1):
+        assert slope(a) == pytest.approx((f(a + 1e-6) - f(a - 1e-6)) / 2e-6, rel=1e-5)

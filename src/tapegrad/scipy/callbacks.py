@@ -137,7 +137,8 @@ class Callback:
         xs = tuple(self.fitting(xs))
         for way, places in zip(self.ways, self._places, strict=True):
             try:
-                found = METHODS["run"](way.tape, [*xs, *[self.values[k] for k in places]])
+                given = [*map(plain_value, xs), *[self.values[k] for k in places]]
+                found = METHODS["run"](way.tape, given)
             except TapeError as error:
                 if error.guard is None:
                     raise
@@ -149,7 +150,7 @@ class Callback:
 
     def slopes(self, *xs: Any) -> np.ndarray:
         """The derivatives of a scalar by all traced values that it reaches."""
-        values = [*self.fitting(xs), *self.values]
+        values = [*map(plain_value, self.fitting(xs)), *self.values]
         return joined(METHODS["run"](self.pulled, values)) if self.wrt else np.zeros(0)
 
     @property
@@ -375,7 +376,9 @@ class Runner:
 
         def f(*xs: Any) -> Any:
             xs = tuple(fitting(xs, avals, self.name))
-            found = METHODS["run"](self.whole, [*xs, *p]) if nested else self.run(*xs, *p)
+            run = METHODS["run"]
+            given = [*map(plain_value, xs), *p]
+            found = run(self.whole, given) if nested else self.run(*xs, *p)
             for x, expected in zip(found[self.count :], self.expected, strict=True):
                 if not same_bits(np.asarray(x)[()], expected):
                     raise Other

@@ -14,4 +14,5 @@ HOMES = {
     "scipy.sparse.linalg": "sparse.linalg",
     "scipy.spatial.distance": "distance",
     "scipy.fft": "fft",
+    "scipy.fftpack": "fftpack",
 }

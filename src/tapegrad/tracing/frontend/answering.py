@@ -17,7 +17,7 @@ import numpy as np
 from tapegrad.core.trees import is_array
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
-from tapegrad.tracing.frontend.borrowing import borrowed_method
+from tapegrad.tracing.frontend.borrowing import borrowed, borrowed_method
 from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.frontend.making import from_contents
 from tapegrad.tracing.frontend.memory import copy_of
@@ -327,6 +327,21 @@ def poly1d(c_or_r: Any, *args: Any, **kwargs: Any) -> Any:
     return np.poly1d(stacked(c_or_r), *args, **kwargs)
 
 
+_by_numpys_code = borrowed(np.piecewise)
+
+
+@functools.wraps(np.piecewise)  # type: ignore[arg-type]
+@unobserved
+def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kwargs: Any) -> Any:
+    """Of a plain array its functions may still return traced values."""
+    trace = current_trace()
+    if trace is not None and (is_made(x) or not isinstance(x, Tracer)):
+        x = from_contents(trace, x)
+    function = np.piecewise if trace is None or not isinstance(x, Tracer) else _by_numpys_code
+    with observed():
+        return function(x, condlist, funclist, *args, **kwargs)
+
+
 def _flat(x: Any) -> list[Any]:
     return [e for part in x for e in _flat(part)] if isinstance(x, (list, tuple)) else [x]
 
@@ -340,6 +355,7 @@ def declare_all() -> None:
     declare(np, "ndarray", ndarray)
     declare(np, "take", take)
     declare(np, "poly1d", poly1d, lists=True)
+    declare(np, "piecewise", piecewise)
 
 
 _MAKERS = """
