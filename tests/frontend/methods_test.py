@@ -230,3 +230,15 @@ def test_an_array_that_meets_an_object_is_refused():
         __array_ufunc__ = None
 
     check(lambda c: np.sum((c * STATE) * Whole(2.0)))
+
+
+def test_subclasses_of_arrays_are_refused_by_their_names():
+    """What their methods do isn't followed, so neither is a view as one."""
+
+    class Signal(np.ndarray):
+        pass
+
+    for view in (lambda c: (c * STATE).view(Signal), lambda c: (c * STATE).view(type=Signal)):
+        with pytest.raises(errors.UnsupportedError, match=r"viewed as a .*Signal"):
+            grad(lambda c, view=view: np.sum(view(c)))(1.0)
+    check(lambda c: np.sum((c * STATE).view(np.ndarray) ** 2))
