@@ -34,6 +34,8 @@ class Fold:
     def identity(self, dtype: np.dtype) -> Any:
         """The value of no elements."""
         if self.start not in (LEAST, GREATEST):
+            if dtype.kind == "c" and self.start == 0:  # zeros have its sign in both parts
+                return complex(self.start, self.start)
             return self.start
         least = self.start == LEAST
         if dtype.kind == "f":
@@ -47,7 +49,8 @@ class Fold:
         return self.name
 
 
-ADD = Fold("add", 0, operator.add, "{acc} += {x}", ordered=True, running=True)
+# What is running starts at -0.0, which changes no number; a sum at 0.0, as NumPy's.
+ADD = Fold("add", -0.0, operator.add, "{acc} += {x}", ordered=True, running=True)
 SUM = Fold("sum", 0, operator.add, "{acc} += {x}", loose="{acc} = plus({acc}, {x})", wide=True)
 PRODUCT = Fold("prod", 1, operator.mul, "{acc} *= ({x})", running=True)
 MAX = Fold("max", LEAST, np.maximum, "{acc} = maximum({acc}, {x})")

@@ -33,14 +33,14 @@ def _along_power(logarithm: Any, p: Any) -> Any:
 boxcox = Elementwise(
     "boxcox",
     _scipy("boxcox"),
-    "where({1} == 0.0, log({0}), expm1({1} * log({0})) / {1})",
+    "boxcox({0}, {1})",
     lambda out, x, p: (exp(xlogy(p - 1, x)), _along_power(log(x), p)),
     cost=2 * FUNCTION + DIVISION,
 )
 boxcox1p = Elementwise(
     "boxcox1p",
     _scipy("boxcox1p"),
-    "where({1} == 0.0, log1p({0}), expm1({1} * log1p({0})) / {1})",
+    "boxcox1p({0}, {1})",
     lambda out, x, p: (exp(xlog1py(p - 1, x)), _along_power(log1p(x), p)),
     cost=2 * FUNCTION + DIVISION,
 )
@@ -58,14 +58,14 @@ def _inverse_partials(power: Any, y: Any, p: Any) -> tuple[Any, Any]:
 inv_boxcox = Elementwise(
     "inv_boxcox",
     _scipy("inv_boxcox"),
-    "where({1} == 0.0, exp({0}), exp(log1p({1} * {0}) / {1}))",
+    "inv_boxcox({0}, {1})",
     lambda out, y, p: _inverse_partials(out, y, p),
     cost=2 * FUNCTION + DIVISION,
 )
 inv_boxcox1p = Elementwise(
     "inv_boxcox1p",
     _scipy("inv_boxcox1p"),
-    "where({1} == 0.0, expm1({0}), expm1(log1p({1} * {0}) / {1}))",
+    "inv_boxcox1p({0}, {1})",
     lambda out, y, p: _inverse_partials(out + 1, y, p),
     cost=2 * FUNCTION + DIVISION,
 )

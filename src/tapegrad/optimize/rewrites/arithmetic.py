@@ -1,8 +1,7 @@
 """Rewrites of elementwise calls.
 
-Each keeps the bits of every result. One exception: two factors, one of them a power of two, are
-multiplied first even if the other order over- or underflows on the way, so the result is the
-rounded product where it would have been infinite or zero.
+Each keeps the bits of every result. So `x * a * b` isn't `x * (a * b)`, powers of two or not: one
+order may over- or underflow on the way where the other doesn't.
 
 Names: `c` a literal; `s` the simplifier.
 """
@@ -112,22 +111,7 @@ def _mul(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         return s.make(ew.neg, x)
     if left:  # -x * c --> x * -c
         return s.make(ew.mul, *left.operands, _minus(y))
-    return _scaled_twice(s, x, y)
-
-
-def _scaled_twice(s: Any, x: Operand, b: Literal) -> Operand | None:
-    """(x * a) * b --> x * (a * b), where a or b is a power of two and their product is exact."""
-    call = s.made_by(x, ew.mul)
-    if call is None:
-        return None
-    base, a = call.operands if isinstance(call.operands[1], Literal) else call.operands[::-1]
-    if not isinstance(a, Literal):
-        return None
-    product = float(a.value) * float(b.value)
-    exact = _is_power_of_two(a) or _is_power_of_two(b)
-    if not exact or not 1e-30 < abs(product) < 1e30:
-        return None
-    return s.make(ew.mul, base, literal(product, b.dtype))
+    return None
 
 
 def _is_power_of_two(x: Literal) -> bool:

@@ -15,6 +15,7 @@ from tapegrad.backends.cpu.support.composed import INFINITY, composed
 from tapegrad.backends.cpu.support.scalars import copysign, exp, log, sqrt, where
 
 EXP_16 = 8886110.520507872
+LOG_2 = 0.6931471805599453  # half of the least number is 0: SciPy has infinities and NaN there
 
 # ---- of the first kind
 
@@ -83,10 +84,10 @@ def _bessel_i1_near(x: Any) -> Any:
     odd = (odd * v + 6.2370206832638684e-24) * v + 1.448455537254395e-18
     even = (even * v + 3.3639305668982475e-11) * v + 6.781684027764357e-07
     odd = (odd * v + 1.5017547367976848e-13) * v + 5.651403356704746e-09
-    even = (even * v + 0.0026041666666666574) * v + 0.5
+    even = (even * v + 0.0026041666666666574) * v + 0.5000000000000001  # half of the least isn't 0
     odd = (odd * v + 5.42534722222271e-05) * v + 0.06250000000000001
     low = odd * w + even
-    return x * low
+    return x * low + 0.0  # nor is it -0.0 for -0.0
 
 
 @composed
@@ -142,7 +143,7 @@ def _bessel_k0_near(x: Any) -> Any:
     even = (even * v + 0.015624999999999221) * v + 1.0
     odd = (odd * v + 0.00043402777778401143) * v + 0.25000000000000006
     by = odd * w + even
-    return low - log(x) * by
+    return low - (log(where(x < 0.0, x, 0.5 * x)) + LOG_2) * by
 
 
 @composed
@@ -191,7 +192,9 @@ def _bessel_k1_near(x: Any) -> Any:
     even = (even * v + 0.0026041666666666236) * v + 0.5
     odd = (odd * v + 5.425347222256812e-05) * v + 0.0625
     by = odd * w + even
-    return where(x == 0.0, INFINITY, 1.0 / x + x * (log(x) * by + low))
+    return where(
+        x == 0.0, INFINITY, 1.0 / x + x * ((log(where(x < 0.0, x, 0.5 * x)) + LOG_2) * by + low)
+    )
 
 
 @composed

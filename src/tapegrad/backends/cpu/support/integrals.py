@@ -14,6 +14,7 @@ from tapegrad.backends.cpu.support.composed import INFINITY, composed
 from tapegrad.backends.cpu.support.scalars import (
     copysign,
     exp,
+    expm1,
     log,
     log1p,
     minimum,
@@ -24,6 +25,7 @@ from tapegrad.backends.cpu.support.scalars import (
 
 SQRT_HALF = 0.7071067811865476
 SQRT_EIGHTH = 0.3535533905932738
+NAN = float("nan")
 EULER = 0.5772156649015329
 
 # ---- the error function's relatives
@@ -137,7 +139,8 @@ def erfinv(y: Any) -> Any:
 @composed
 def erfcinv(p: Any) -> Any:
     """The inverse of the complementary error function."""
-    return SQRT_EIGHTH * _quantile(1.0 - p, 0.5 * where(p < 1.0, p, 2.0 - p))
+    found = SQRT_EIGHTH * _quantile(1.0 - p, 0.5 * where(p < 1.0, p, 2.0 - p))
+    return where(p < 0.0, NAN, where(p == 1.0, -0.0, found))
 
 
 # ---- an exponential integral
@@ -198,3 +201,42 @@ def rel_entr(x: Any, y: Any) -> Any:
     outer = where(x == 0.0, where(y >= 0.0, 0.0, INFINITY), INFINITY)
     inside = where(x > 0.0, y > 0.0, x > 0.0)
     return where(x == x, where(y == y, where(inside, inner, outer), y), x)
+
+
+# ---- powers less 1, which are logarithms where the exponent is next to nothing, as SciPy has them
+
+
+@composed
+def boxcox(x: Any, p: Any) -> Any:
+    """(x^p - 1) / p."""
+    y = log(x)
+    return where(abs(p) < 1e-19, y, expm1(p * y) / p)
+
+
+@composed
+def boxcox1p(x: Any, p: Any) -> Any:
+    """((1 + x)^p - 1) / p."""
+    y = log1p(x)
+    least = where(abs(y) < 1e-289, 1e273, 1e-19)
+    return where(abs(p) < least, y, expm1(p * y) / p)
+
+
+@composed
+def _root_logarithm(y: Any, p: Any) -> Any:
+    """log(1 + p y) / p, where p y may overflow."""
+    u = p * y
+    large = log(copysign(1.0, p) * (y + 1.0 / p)) + log(abs(p))
+    return where(u < INFINITY, log1p(u), large) / p
+
+
+@composed
+def inv_boxcox(y: Any, p: Any) -> Any:
+    """(1 + p y)^(1/p)."""
+    return where(p == 0.0, exp(y), exp(_root_logarithm(y, p)))
+
+
+@composed
+def inv_boxcox1p(y: Any, p: Any) -> Any:
+    """(1 + p y)^(1/p) - 1."""
+    found = where(abs(p * y) < 1e-154, y, expm1(_root_logarithm(y, p)))
+    return where(p == 0.0, expm1(y), found)
