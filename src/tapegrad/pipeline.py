@@ -34,7 +34,7 @@ from tapegrad.optimize.inline import inline_calls, inline_custom
 from tapegrad.optimize.loops import hoist, slim_loops
 from tapegrad.optimize.reroll import reroll
 from tapegrad.optimize.roots import tell_roots
-from tapegrad.optimize.simplify import simplify
+from tapegrad.optimize.simplify import reorder, simplify
 from tapegrad.optimize.stops import drop_stops
 from tapegrad.optimize.unrolled import unrolled_loop
 from tapegrad.optimize.until import until
@@ -68,6 +68,9 @@ AFTER: tuple[Pass, ...] = (
     slim_loops,  # of the cotangents that loops carry few are wanted
     remove_dead,  # last: rules return every cotangent, and few are wanted
 )
+
+# Of what is compiled, and played where its guards on magnitudes don't hold.
+ORDER: tuple[Pass, ...] = (reorder,)
 
 # Of what is compiled: nobody differentiates it.
 LAST: tuple[Pass, ...] = (hoist,)  # loops that may make no rounds give away what isn't theirs
@@ -184,13 +187,16 @@ def gradient(
 def compile(
     tape: Tape, build: Build | None = None, times: dict[str, float] | None = None
 ) -> Executable:
-    """The machine code of a settled tape, and what calls it. `build` compiles kernels, here if it
-    isn't given; `times` receives the seconds that each part took."""
+    """The machine code of a settled tape, and what calls it. Sums of products keep their order if
+    the tape says so, else who calls it plays the tape where it tells that the order counts. `build`
+    compiles kernels, here if it isn't given; `times` receives the seconds that each part took."""
     from tapegrad.backends.cpu.machine_code import machine_code
     from tapegrad.backends.source.driver import Executable
 
     at = [perf_counter()]
-    tape = run_passes(finished(tape), LAST)
+    ordered = tape.ordered
+    tape = finished(tape)
+    tape = run_passes(tape if ordered else run_passes(tape, ORDER), LAST)
     at.append(perf_counter())
     program = schedule(tape)
     at.append(perf_counter())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from tapegrad import trace
 from tapegrad.backends.numpy.play import run
 from tapegrad.ir.tape import Tape
 from tapegrad.optimize.dce import remove_dead
-from tapegrad.optimize.simplify import simplify
+from tapegrad.optimize.simplify import reorder, simplify
 
 
 def simplified(t: Tape) -> Tape:
-    return remove_dead(simplify(t))
+    """Simplified, with sums of products in the best order, and without the guards on that."""
+    return remove_dead(replace(reorder(simplify(t)), guards=t.guards))
 
 
 def body(t: Tape) -> list[str]:
@@ -78,7 +80,10 @@ REWRITES = {
         "%3 = broadcast_to(%1, shape=(3, 4)) : f8[3,4]\n"
         + product(MATMUL, "f8[3,5]", 3)
         + "out %4",
-        "%3 = sum(%2, axes=(0,)) : f8[5]\n%4 = mul(%1, %3) : f8[3,5]\nout %4",
+        "%3 = sum(%2, axes=(0,)) : f8[5]\n"
+        "%4 = mul(%1, %3) : f8[3,5]\n"
+        "%5 = add(%4, 0.0) : f8[3,5]\n"
+        "out %5",
     ),
     "equal terms of both": (
         "f8[3,1] f8[4,1]",
@@ -86,8 +91,11 @@ REWRITES = {
         "%4 = broadcast_to(%2, shape=(4, 8)) : f8[4,8]\n"
         + product("ij,kj->ik", "f8[3,4]", 3, 4, 5)
         + "out %5",
-        "%3 = squeeze(%2, axes=(1,)) : f8[4]\n%4 = mul(%1, %3) : f8[3,4]\n"
-        "%5 = mul(%4, 8.0) : f8[3,4]\nout %5",
+        "%3 = squeeze(%2, axes=(1,)) : f8[4]\n"
+        "%4 = mul(%1, %3) : f8[3,4]\n"
+        "%5 = mul(%4, 8.0) : f8[3,4]\n"
+        "%6 = add(%5, 0.0) : f8[3,4]\n"
+        "out %6",
     ),
     "small integers, 300 times": (
         "i1[] i1[]",
@@ -117,8 +125,11 @@ REWRITES = {
         "%3 = broadcast_to(%1, shape=(3, 4)) : f8[3,4]\n"
         + product(MATMUL, "f8[3,5]", 3)
         + "out %4",
-        "%3 = sum(%2, axes=(0,)) : f8[5]\n%4 = mul(%3, %1) : f8[5]\n"
-        "%5 = broadcast_to(%4, shape=(3, 5)) : f8[3,5]\nout %5",
+        "%3 = sum(%2, axes=(0,)) : f8[5]\n"
+        "%4 = mul(%3, %1) : f8[5]\n"
+        "%5 = add(%4, 0.0) : f8[5]\n"
+        "%6 = broadcast_to(%5, shape=(3, 5)) : f8[3,5]\n"
+        "out %6",
     ),
     "ones": (
         "f8[4,5]",
@@ -164,9 +175,12 @@ REWRITES = {
         "%4 = broadcast_to(%2, shape=(4, 8, 9)) : f8[4,8,9]\n"
         "%5 = expand_dims(%3, axes=(1,)) : f8[3,1,8,9]\n%6 = mul(%5, %4) : f8[3,4,8,9]\n"
         "%7 = sum(%6, axes=(2, 3)) : f8[3,4]\nout %7",
-        "%3 = squeeze(%1, axes=(1,)) : f8[3,9]\n%4 = squeeze(%2, axes=(1,)) : f8[4,9]\n"
+        "%3 = squeeze(%1, axes=(1,)) : f8[3,9]\n"
+        "%4 = squeeze(%2, axes=(1,)) : f8[4,9]\n"
         "%5 = einsum(%3, %4, subscripts='ij,kj->ik') : f8[3,4]\n"
-        "%6 = mul(%5, 8.0) : f8[3,4]\nout %6",
+        "%6 = mul(%5, 8.0) : f8[3,4]\n"
+        "%7 = add(%6, 0.0) : f8[3,4]\n"
+        "out %7",
     ),
     # ---- sums of products and others
     "sum(2.5 * (x @ y) + z)": (
@@ -190,9 +204,14 @@ REWRITES = {
         product(MATMUL, "f4[3,5]", to=5)
         + "%6 = div(%5, %4) : f4[3,5]\n%7 = sub(%3, %6) : f4[3,5]\n"
         "%8 = sum(%7, axes=(1,)) : f4[3]\nout %8",
-        "%5 = squeeze(%3, axes=(1,)) : f4[3]\n%6 = mul(%5, f4(5.0)) : f4[3]\n"
-        "%7 = sum(%2, axes=(1,)) : f4[4]\n%8 = einsum(%1, %7, subscripts='ij,j->i') : f4[3]\n"
-        "%9 = div(%8, %4) : f4[3]\n%10 = sub(%6, %9) : f4[3]\nout %10",
+        "%5 = squeeze(%3, axes=(1,)) : f4[3]\n"
+        "%6 = mul(%5, f4(5.0)) : f4[3]\n"
+        "%7 = sum(%2, axes=(1,)) : f4[4]\n"
+        "%8 = einsum(%1, %7, subscripts='ij,j->i') : f4[3]\n"
+        "%9 = div(%8, %4) : f4[3]\n"
+        "%10 = sub(%6, %9) : f4[3]\n"
+        "%11 = add(%10, f4(0.0)) : f4[3]\n"
+        "out %11",
     ),
     "columns of x @ y + 1, repeated": (
         "f8[3,4] f8[4,5]",
@@ -206,7 +225,10 @@ REWRITES = {
         "f8[3] f8[4] f8[4,5]",
         ROW_TIMES_COLUMN + product(MATMUL, "f8[3,5]", 5, 3, 6) + "out %6",
         "%4 = expand_dims(%1, axes=(1,)) : f8[3,1]\n"
-        "%5 = einsum(%3, %2, subscripts='ij,i->j') : f8[5]\n%6 = mul(%4, %5) : f8[3,5]\nout %6",
+        "%5 = einsum(%3, %2, subscripts='ij,i->j') : f8[5]\n"
+        "%6 = mul(%4, %5) : f8[3,5]\n"
+        "%7 = add(%6, 0.0) : f8[3,5]\n"
+        "out %7",
     ),
     "y @ (u[:, None] * v)": (
         "f8[4] f8[5] f8[3,4]",
@@ -214,7 +236,10 @@ REWRITES = {
         + product(MATMUL, "f8[3,5]", 3, 5, 6)
         + "out %6",
         "%4 = einsum(%3, %1, subscripts='ij,j->i') : f8[3]\n"
-        "%5 = expand_dims(%4, axes=(1,)) : f8[3,1]\n%6 = mul(%5, %2) : f8[3,5]\nout %6",
+        "%5 = expand_dims(%4, axes=(1,)) : f8[3,1]\n"
+        "%6 = mul(%5, %2) : f8[3,5]\n"
+        "%7 = add(%6, 0.0) : f8[3,5]\n"
+        "out %7",
     ),
     "a product of two outer products": (
         "f8[3] f8[4] f8[4] f8[5]",
@@ -223,8 +248,12 @@ REWRITES = {
         + product(MATMUL, "f8[3,5]", 6, 8, 9)
         + "out %9",
         "%5 = expand_dims(%1, axes=(1,)) : f8[3,1]\n"
-        "%6 = einsum(%3, %2, subscripts='i,i->') : f8[]\n%7 = mul(%4, %6) : f8[5]\n"
-        "%8 = mul(%5, %7) : f8[3,5]\nout %8",
+        "%6 = einsum(%3, %2, subscripts='i,i->') : f8[]\n"
+        "%7 = mul(%4, %6) : f8[5]\n"
+        "%8 = add(%7, 0.0) : f8[5]\n"
+        "%9 = mul(%5, %8) : f8[3,5]\n"
+        "%10 = add(%9, 0.0) : f8[3,5]\n"
+        "out %10",
     ),
 }
 

@@ -144,7 +144,8 @@ def exact(packed: Packed) -> bytes:
     literals = map(_value, packed.literals)
     lists = [map(_type, packed.types), names, literals]
     lines = ["\x1f".join(one) for one in lists]
-    return "\n".join([*lines, str(packed.captured), ""]).encode() + packed.numbers
+    rest = f"{packed.captured} {packed.ordered}"
+    return "\n".join([*lines, rest, ""]).encode() + packed.numbers
 
 
 def _type(aval: Aval) -> str:

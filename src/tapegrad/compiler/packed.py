@@ -57,6 +57,7 @@ class Packed:
     literals: list[Literal]
     captured: int
     notes: tuple[Any, ...]
+    ordered: bool
 
     def unpack(self) -> Tape:
         """The tape, with empty arrays of the same types for those that it captured."""
@@ -106,6 +107,7 @@ def pack(tape: Tape) -> Packed:
         literals.values,
         len(tape.captured),
         (*notes, sources.values, reasons.values),
+        tape.ordered,
     )
 
 
@@ -144,7 +146,8 @@ def _unpacked(packed: Packed) -> Tape:
     outputs = several(operand)
     held = inputs[len(inputs) - packed.captured :]
     captured = tuple(np.empty(var.shape, var.dtype) for var in held)
-    return Tape(name, inputs, tuple(calls), outputs, tuple(guards), captured, names, output_names)
+    tape = Tape(name, inputs, tuple(calls), outputs, tuple(guards), captured, names, output_names)
+    return replace(tape, ordered=packed.ordered)
 
 
 # ---- pickles

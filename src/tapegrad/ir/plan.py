@@ -401,10 +401,11 @@ class Recurrence(Step):
 
 @dataclass(frozen=True)
 class Failure:
-    """What a status that a kernel returns means: a guard that failed, or an index out of range.
-    `error` is that of NumPy which is raised then, as Python."""
+    """What a status that a kernel returns means: a guard that failed, one on the range of numbers
+    in which another order of sums is taken, or an index out of range. `error` is that of NumPy
+    which is raised then, as Python."""
 
-    kind: str  # "guard" or "index"
+    kind: str  # "guard", "range" or "index"
     message: str
     src: Source | None
     error: str = ""

@@ -180,6 +180,9 @@ class Call:
         return self.reason.startswith("cotangent")
 
 
+RANGE = "numbers within the range in which the order of sums makes no difference"
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
     """A fact that the trace took for granted: the scalar `operand` had the value `expected`."""
@@ -188,6 +191,12 @@ class Guard:
     expected: Literal
     what: str = field(default="", compare=False)
     src: Source | None = field(default=None, compare=False)
+
+    @property
+    def of_range(self) -> bool:
+        """Whether it is about the range of numbers (see `optimize.rewrites.ranges`), and where it
+        doesn't hold the same tape answers, with all sums in NumPy's order."""
+        return self.what == RANGE
 
     @property
     def error(self) -> str:
@@ -204,7 +213,8 @@ class Tape:
     `captured` holds the arrays that the traced function used without being passed them; they are
     the values of the last inputs. `names` are the inputs' names in the user's program. `guards`
     are the facts under which the tape is the user's function. `form` is how it was called: the
-    structure of the arguments, and what in it isn't an input.
+    structure of the arguments, and what in it isn't an input. `ordered`: sums keep their order when
+    it is compiled, whatever the numbers.
     """
 
     name: str
@@ -216,6 +226,7 @@ class Tape:
     names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
     form: Form | None = None
+    ordered: bool = False
 
     def _key(self) -> tuple[Any, ...]:
         return self.name, self.inputs, self.calls, self.outputs, self.guards

@@ -5,7 +5,8 @@ A call whose operands are all literals is a literal (`fold`), and equal calls ar
 The rewrites are in `rewrites/`: `arithmetic` for elementwise calls, `views` for index maps and for
 what writes and reduces, `contractions` for products that sum, `diagonals` for those with diagonal
 matrices. The first two keep every value: NaN, infinities and signed zeros too; the others keep sums
-up to their rounding, and what isn't finite stays so. What isn't there on purpose: `x * 0 -> 0`
+up to their rounding. What takes the same products in another order, in which they may overflow or
+vanish, is left to `reorder` (see `rewrites/ranges`). What isn't there on purpose: `x * 0 -> 0`
 (wrong for NaN and infinities), `x + 0.0 -> x` (wrong for -0.0), `x - x -> 0` (wrong for
 infinities), the sum of a repeated value (rounds differently).
 
@@ -21,11 +22,15 @@ from typing import Any
 
 from tapegrad.ir.tape import Call, Operand, Rewriter, Tape, Var, everywhere
 from tapegrad.optimize.cse import identity
+from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.fold import folded
-from tapegrad.optimize.rewrites import arithmetic, contractions, diagonals, views
+from tapegrad.optimize.rewrites import arithmetic, contractions, diagonals, ranges, views
 from tapegrad.primitives.base import Primitive
+from tapegrad.primitives.contractions import Einsum
 from tapegrad.primitives.kinds import Reduction, View
 from tapegrad.primitives.views import BroadcastTo
+
+ROUNDS = 4
 
 Rewrite = Callable[..., Operand | None]
 
@@ -34,8 +39,27 @@ Rewrite = Callable[..., Operand | None]
 def simplify(tape: Tape) -> Tape:
     """Apply the rewrites to each call until none applies, and merge calls that are equal. Guards
     that are seen to hold go, and those that are there twice."""
-    simplifier = Simplifier(tape)
-    for call in tape.calls:
+    return _simplified(Simplifier(tape))
+
+
+def reorder(tape: Tape) -> Tape:
+    """`simplify`, and sums of products in the order that is least work, with guards that no order
+    makes a difference but for rounding. For what is compiled: who calls it takes NumPy's order
+    where one of them doesn't hold. The bodies of loops stay as they are."""
+    for _ in range(ROUNDS):  # of two sums over a product one is left, and that needs no product
+        products = [call.primitive for call in tape.calls if isinstance(call.primitive, Einsum)]
+        if not products:
+            break
+        simplifier = Simplifier(tape)
+        simplifier.moderate = {}
+        before, tape = len(tape.calls), remove_dead(_simplified(simplifier))
+        if not simplifier.moderate or len(tape.calls) == before:
+            break
+    return tape
+
+
+def _simplified(simplifier: Simplifier) -> Tape:
+    for call in simplifier.tape.calls:
         simplifier.simplify(call)
     done = simplifier.finish()
     if not done.guards:
@@ -63,6 +87,10 @@ class Simplifier(Rewriter):
         self.reads.update([x for x in tape.outputs if type(x) is Var])
         self.reads.update([g.operand for g in tape.guards if type(g.operand) is Var])
         self.shared: Counter[Operand] = Counter()  # ... and how often what it becomes
+        # What has to be moderate, and how, for the order of sums that was taken; None if they have
+        # to keep theirs. And what values are made of (see `rewrites.ranges`).
+        self.moderate: dict[Var, int] | None = None
+        self.spans: dict[Operand, ranges.Span] = {}
 
     def simplify(self, call: Call) -> None:
         """Carry a call over in its simplest form."""
@@ -82,6 +110,11 @@ class Simplifier(Rewriter):
         for out in call.outs:
             if type(new := self.env[out]) is Var:
                 self.shared[new] += self.reads[out]
+
+    def finish(self) -> Tape:
+        guards = ranges.guards(self.builder, self.moderate or {})
+        done = super().finish()
+        return replace(done, guards=(*done.guards, *guards), calls=tuple(self.builder.calls))
 
     def alone(self, x: Operand) -> bool:
         """Whether a call that reads `x` is the only one."""

@@ -63,6 +63,10 @@ class Front:
         """Calls try this entry first."""
         self.recent = (entry, *self.recent)[:4]
 
+    def drop(self, entry: Any) -> None:
+        """No call tries this entry any more."""
+        self.recent = tuple([x for x in self.recent if x is not entry])
+
     def clear(self) -> None:
         self.recent, self.fast_hits = (), 0
         self.counts = dict.fromkeys(EVENTS, 0)

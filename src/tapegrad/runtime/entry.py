@@ -11,6 +11,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,14 @@ import numpy as np
 
 from tapegrad.backends.numpy.play import checked_inputs, run, stale
 from tapegrad.backends.source.arguments import is_plain_tree, put_together, take_apart
-from tapegrad.backends.source.driver import INDENT, NUMBERS, Executable, Variable, dtypes
+from tapegrad.backends.source.driver import (
+    INDENT,
+    NUMBERS,
+    OUT_OF_RANGE,
+    Executable,
+    Variable,
+    dtypes,
+)
 from tapegrad.backends.source.names import Scope
 from tapegrad.core.handlers import let_through
 from tapegrad.core.request import Request, leaf_key
@@ -34,6 +42,10 @@ from tapegrad.tracing.state import State
 
 class Miss(Exception):
     """This entry doesn't answer for these arguments; another may, or a new trace."""
+
+
+class OutOfRange(Miss):
+    """Its tape answers, played: the numbers are so large or small that the order of sums counts."""
 
 
 class Scratch(threading.local):
@@ -145,6 +157,7 @@ def driver_namespace(executable: Executable) -> dict[str, Any]:
         raise InternalError(f"machine code can't be run here: {fault}")
     driver = executable.driver
     names: dict[str, Any] = {"empty": np.empty, "Stale": Miss, **NUMBERS, **dtypes()}
+    names[OUT_OF_RANGE] = OutOfRange
     if any("parallel(" in line for line in driver.lines):
         from tapegrad.backends.cpu.threads import parallel  # loads threads, which few need
 
@@ -315,7 +328,7 @@ def flat_function(tape: Tape) -> Callable[..., list[Any]]:
     """An optimised tape compiled: a function of prepared inputs that returns the outputs."""
     from tapegrad.compiler.client import compiled
 
-    text = Text(compiled(tape))
+    text = Text(compiled(replace(tape, ordered=True)))
     call = text.flat(text.driver.inputs)
     return debug.watched(call, tape, lambda *values: _played(tape, values), _by_number)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tapegrad.core.request import Request, leaf_key
 from tapegrad.errors import TapeError, TapegradError
 from tapegrad.ir.tape import Tape
 from tapegrad.runtime.cache import Front
-from tapegrad.runtime.entry import Entry, Miss
+from tapegrad.runtime.entry import Entry, Miss, OutOfRange
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.tracing.aliasing import check_apart
@@ -27,6 +28,7 @@ from tapegrad.tracing.drawn import Taken
 from tapegrad.tracing.run import Traced, plain_value
 from tapegrad.tracing.state import State
 
+OFTEN = 3  # calls out of range, after which sums keep their order
 PASSES = 5e-4  # seconds for each call of a tape, about what optimising takes
 
 
@@ -52,6 +54,7 @@ class Variant:
         self.front = front
         self.tier = Tier(self.tape, compile, front, label)
         self.entry: Entry | None = None
+        self.out_of_range = 0
 
     @cached_property
     def finished(self) -> Tape:
@@ -85,9 +88,12 @@ class Variant:
             check_apart(traced.name, traced.written, names, [*leaves, *traced.captured])
         if not self.state.never:
             self._enter(request)
-        if self.entry is not None:
+        entry = self.entry  # another thread may drop it
+        if entry is not None:
             try:
-                return (self.entry.call_flat(leaves, taken),)
+                return (entry.call_flat(leaves, taken),)
+            except OutOfRange:
+                self._order()
             except Miss:
                 if not fresh:
                     return None
@@ -126,6 +132,19 @@ class Variant:
             self.tape = self.finished
 
     # ---- machine code
+
+    def _order(self) -> None:
+        """The machine code's order of sums isn't NumPy's where that counts, so it wants the tape to
+        be played. If that happens again, it is compiled with all sums in NumPy's order."""
+        self.out_of_range += 1
+        if self.out_of_range < OFTEN:
+            return
+        with self.front.lock:
+            old, self.entry = self.entry, None
+            if old is not None:
+                self.front.drop(old)
+                tape = replace(self.tape, ordered=True)
+                self.tier = Tier(tape, self.tier.mode, self.front, self.tier.name)
 
     def _enter(self, request: Request) -> None:
         """Use the machine code, if it is there. In the middle of loading its linker it isn't."""

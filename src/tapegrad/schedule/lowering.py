@@ -194,7 +194,8 @@ class Lowering:
             self._guard(guard)
 
     def _guard(self, guard: Guard) -> None:
-        self.failures.append(Failure("guard", guard.what, guard.src, guard.error))
+        kind = "range" if guard.of_range else "guard"
+        self.failures.append(Failure(kind, guard.what, guard.src, guard.error))
         read = self.read(guard.operand, ())
         self.steps.append(CheckGuard(read, guard.expected, len(self.failures), guard.src))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.backends.source.driver import INDENT, Driver, Variable, numpy_name
+from tapegrad.backends.source.driver import INDENT, OUT_OF_RANGE, Driver, Variable, numpy_name
 from tapegrad.backends.source.names import Scope
 from tapegrad.core.locks import cached_property
 from tapegrad.ir.allocation import Allocation, Slot
@@ -114,7 +114,7 @@ class Program:
             places(self.plan.outputs),
             tuple((self.names[s], s.size, s.dtype) for s in self.slots),
             tuple((self.names[c], c.primitive) for c in self.calls()),
-            tuple(self.driver_lines()),
+            tuple(self.driver_lines(self._out_of_range())),
         )
 
     def _checked(self) -> set[Any]:
@@ -127,14 +127,18 @@ class Program:
             found.update(next(kernels).parameters)
         return found
 
+    def _out_of_range(self) -> dict[int, str]:
+        """What is raised where numbers are out of the range in which sums were reordered."""
+        failures = enumerate(self.plan.failures, start=1)
+        return {k: OUT_OF_RANGE for k, failure in failures if failure.kind == "range"}
+
     def errors(self) -> dict[int, str]:
         """NumPy's errors, by the status of a kernel that stands for them."""
         return {k: f.error for k, f in enumerate(self.plan.failures, start=1) if f.error}
 
     def driver_lines(self, errors: Mapping[int, str] | None = None) -> list[str]:
         """The body of the function that allocates, calls and returns; a status other than 0 of a
-        kernel means that an assumption of the trace doesn't hold. `errors` are raised as they are:
-        who can trace again needs none."""
+        kernel means that an assumption doesn't hold. `errors` are raised as they are."""
         lines = []
         for cell in self.plan.outputs:
             lines.append(
@@ -191,8 +195,10 @@ def _called(kernel: Kernel, errors: Mapping[int, str], found: str) -> list[str]:
     wrapped = lines_of(arguments, LINE - 8)
     inner = [INDENT + line for line in wrapped]
     lines = [f"{found} = {function}(", *inner, ")"]
-    for status, error in errors.items():
-        lines += [f"if {found} == {status}:", f"{INDENT}raise {error}"]
+    for error in dict.fromkeys(errors.values()):
+        statuses = [str(status) for status, other in errors.items() if other == error]
+        which = f"== {statuses[0]}" if len(statuses) == 1 else f"in ({', '.join(statuses)})"
+        lines += [f"if {found} {which}:", f"{INDENT}raise {error}"]
     return [*lines, f"if {found}:", f"{INDENT}raise Stale"]
 
 

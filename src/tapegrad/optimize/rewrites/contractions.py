@@ -10,7 +10,8 @@
     einsum(u[:, None] * v, y)         -->  u * einsum(v, y): an outer product isn't formed
 
 They add up in another order, within what rounding does to a sum of these magnitudes. Where a factor
-isn't finite the result isn't either, but inf may be NaN or NaN inf.
+is taken out of a sum, which may overflow or vanish in one order alone, it is asked first whether it
+may be (`ranges`). Sums of zeros are 0.0, never -0.0, and so is what takes their place.
 
 Names: `lx`, `ly`, `out` the letters of the axes of operands and result.
 """
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.ir.tape import Call, Operand
+from tapegrad.optimize.rewrites.ranges import is_one, may_reorder
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.base import Node, Writer
 from tapegrad.primitives.contractions import LETTERS, Einsum, contract
@@ -67,14 +69,18 @@ def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     if [term.x for term in terms] != list(xs):
         left, right = terms
         times = _times(size, terms, p.terms.out)
+        if not keeps_order(s, left, right, p.terms.out):
+            return None
         return contracted(s, left, right, p.terms.out, shape, times)
     for k, (x, letters) in enumerate(zip(xs, p.terms, strict=False)):
         factors = _outer(s, Term(x, letters))
         for u, v in (factors, factors[::-1]) if factors else ():
             if set(u.letters) <= set(p.terms.out) and set(letters) - set(v.letters):
                 other = Term(xs[1 - k], p.terms[1 - k])
+                if not may_reorder(s, u.x, v.x, other.x):
+                    return None
                 kept = "".join(c for c in p.terms.out if c in v.letters + other.letters)
-                inner = contracted(s, v, other, kept, [size[c] for c in kept])
+                inner = contracted(s, v, other, kept, [size[c] for c in kept], from_zero=False)
                 return contracted(s, u, Term(inner, kept), p.terms.out, shape)
     return None
 
@@ -100,9 +106,11 @@ def summed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         terms = call.primitive.terms
         out = "".join(k for a, k in enumerate(terms.out) if a not in p.axes)
         x_term, y_term = map(Term, call.operands, terms[:2])
+        if not keeps_order(s, x_term, y_term, out):
+            return None
         return contracted(s, x_term, y_term, out, shape)
-    if calls := _sums_of_products(s, x, p.axes):
-        return _sum_by_sum(s, p, x, x.shape, calls)
+    if (calls := _sums_of_products(s, x, p.axes)) and may_reorder(s, x):
+        return _from_zero(s, Maker(s).node(_sum_by_sum(s, p, x, x.shape, calls))).operand
     letters = LETTERS[: len(x.shape)]
     factors = _outer(s, Term(x, letters)) if s.alone(x) else None
     if factors is None:
@@ -112,11 +120,38 @@ def summed(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
     depth = math.prod(x.shape[a] for a in p.axes if letters[a] in left & right)
     if depth < DEEP or not (left - right and right - left):
         return None
+    if not keeps_order(s, *factors, out):
+        return None
     times = _times(dict(zip(letters, x.shape, strict=True)), factors, out)
     return contracted(s, *factors, out, shape, times)
 
 
 # ----
+
+
+def keeps_order(s: Any, x: Term, y: Term, out: str) -> bool:
+    """Whether the sum of products of two terms is that of the same products still, since no term is
+    summed up alone, or may be another."""
+    alone = set(x.letters) - set(y.letters + out), set(y.letters) - set(x.letters + out)
+    unlike = [other.x for letters, other in zip(alone, (y, x), strict=True) if letters]
+    return all(map(is_one, unlike)) or may_reorder(s, x.x, y.x)
+
+
+def _from_zero(s: Any, x: Any) -> Any:
+    """A value as a sum gives it, which has begun with 0.0."""
+    if x.dtype.kind not in "fc" or _is_from_zero(s, x.operand):
+        return x
+    return ew.add(x, np.zeros((), x.dtype)[()])
+
+
+def _is_from_zero(s: Any, x: Operand) -> bool:
+    """Whether it is known that this isn't -0.0: a sum, or one that something was added to or taken
+    from."""
+    while call := s.made_by(x, ew.sub):
+        x = call.operands[0]
+    if call := s.made_by(x, ew.add):
+        return any(_is_from_zero(s, y) for y in call.operands)
+    return s.made_by(x, (Einsum, Sum)) is not None
 
 
 def _times(size: Mapping[str, int], terms: Sequence[Term], out: str) -> int:
@@ -201,9 +236,19 @@ def _sum_by_sum(
     return repeated(total, kept, out, [size[k] for k in out], _times(size, [own], out))
 
 
-def contracted(s: Any, x: Term, y: Term, out: str, shape: Sequence[int], times: int = 1) -> Operand:
+def contracted(
+    s: Any,
+    x: Term,
+    y: Term,
+    out: str,
+    shape: Sequence[int],
+    times: int = 1,
+    *,
+    from_zero: bool = True,
+) -> Operand:
     """The sum of products, of terms that may lack letters of the result, or have some alone that
-    it lacks: these are summed up first. Each product is there so many times."""
+    it lacks: these are summed up first. Each product is there so many times. The sum begins with
+    0.0, unless what it is added to does."""
     writer = Maker(s)
     terms = []
     for (operand, letters), others in ((x, y.letters + out), (y, x.letters + out)):
@@ -213,7 +258,10 @@ def contracted(s: Any, x: Term, y: Term, out: str, shape: Sequence[int], times: 
     (left, lx), (right, ly) = terms
     kept = [k for k in out if k in lx or k in ly]
     result = contract(left, right, lx, ly, kept) if lx or ly else ew.mul(left, right)
-    return repeated(result, kept, out, shape, times)
+    if times > 1:
+        result = ew.mul(result, np.array(times).astype(result.dtype)[()])  # as integers wrap
+    result = _from_zero(s, result) if from_zero else result
+    return repeated(result, kept, out, shape)
 
 
 def repeated(

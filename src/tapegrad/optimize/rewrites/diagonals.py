@@ -20,6 +20,7 @@ from tapegrad.optimize.rewrites.contractions import (
     Term,
     bare,
     contracted,
+    keeps_order,
     made_of,
     repeated,
 )
@@ -43,7 +44,9 @@ def einsum(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
             if gone in other.letters and gone not in out and kept not in other.letters:
                 weights = Term(call.operands[0], "".join([*batch, kept]))
                 scaled = Term(other.x, other.letters.replace(gone, kept))
-                result = contracted(s, weights, scaled, out, shape)
+                if not keeps_order(s, weights, scaled, out):
+                    return None
+                result = contracted(s, weights, scaled, out, shape, from_zero=False)
                 if other.x.dtype.kind in "iu":
                     return result
                 return s.make(ew.add, result, _zeros_times(s, other, out, shape))
@@ -97,6 +100,8 @@ def _of_product(s: Any, x: Operand, shape: Any) -> Operand | None:
         Term(y, letters.replace(column, row))
         for y, letters in zip(call.operands, (lx, ly), strict=True)
     )
+    if not keeps_order(s, left, right, out[:-1]):
+        return None
     return contracted(s, left, right, out[:-1], shape)
 
 

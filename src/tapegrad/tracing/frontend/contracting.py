@@ -13,6 +13,7 @@ from numpy.lib import NumpyVersion
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.core.values import Aval, Slice
+from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.complexes import conjugated
 from tapegrad.primitives.contractions import contract, ordered, spread, times
 from tapegrad.primitives.contractions import matmul as product_of_matrices
@@ -34,6 +35,16 @@ def _pair(x: Any, y: Any) -> tuple[Tracer, Tracer]:
 
 def _done(result: Any, out: Any) -> Any:
     return result if out is None else store(out, result)
+
+
+def _from_zero(x: Any) -> Any:
+    """Products as sums of one each, which have begun with 0.0."""
+    return ew.add(x, np.zeros((), x.dtype)[()]) if x.dtype.kind in "fc" else x
+
+
+def _single(a: Any, b: Any, shape: tuple[int, ...]) -> Any:
+    """The product of two numbers in arrays, to which NumPy adds nothing: -0.0 stays."""
+    return Reshape(shape)(times(a.dtype)(Reshape(())(a), Reshape(())(b)))
 
 
 def matmul(x: Any, y: Any, out: Any = None) -> Any:
@@ -68,6 +79,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
             f"{b.shape[-2 if b.ndim > 1 else 0]} (dim {max(b.ndim - 2, 0)})"
         )
     if b.ndim <= 2 and a.ndim <= 2:
+        if a.shape[-1] == 1 and a.size == b.size == 1:  # -0.0 stays: nothing is added up
+            return _done(scalar(_single(a, b, (*a.shape[:-1], *b.shape[1:]))), out)
         return matmul(a, b, out)
     return _done(tensordot(a, b, ((a.ndim - 1,), (max(b.ndim - 2, 0),))), out)
 
@@ -112,6 +125,8 @@ def inner(a: Any, b: Any) -> Any:
     a, b = _pair(a, b)
     if a.ndim == 0 or b.ndim == 0:
         return times(a.dtype)(a, b)
+    if a.ndim == b.ndim == a.size == b.size == 1:
+        return scalar(_single(a, b, ()))
     return scalar(tensordot(a, b, ((a.ndim - 1,), (b.ndim - 1,))))
 
 
@@ -138,12 +153,17 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         axes_b = normalize_axis_tuple(axes[1], b.ndim)
     if [a.shape[k] for k in axes_a] != [b.shape[k] for k in axes_b]:
         raise ValueError("shape-mismatch for sum")
+    rest = a.ndim + b.ndim - len(axes_a) - len(axes_b)
+    if rest and a.size == b.size == 1:
+        return _single(a, b, (1,) * rest)
     labels_a = [*range(a.ndim)]
     labels_b = [*range(a.ndim, a.ndim + b.ndim)]
     for i, j in zip(axes_a, axes_b, strict=True):
         labels_b[j] = labels_a[i]
     free = [k for k in labels_a if k not in labels_b] + [k for k in labels_b if k not in labels_a]
     result = contract(a, b, labels_a, labels_b, free)
+    if not axes_a and a.ndim and b.ndim:
+        result = _from_zero(result)
     return result if free else copy_of(result)  # an array, where other products are scalars
 
 
@@ -156,9 +176,11 @@ def einsum(
     dtype: Any = None,
     order: str = "K",
     casting: Any = "safe",
-    optimize: Any = True,
+    optimize: Any = False,
 ) -> Any:
-    """np.einsum: opt_einsum finds the order, each step is a contraction, a product or a sum."""
+    """np.einsum: opt_einsum finds the order, each step is a contraction, a product or a sum. Of two
+    operands all products are added up, unless NumPy is asked to `optimize`: what one operand has
+    alone isn't summed up before. Sums begin with 0.0, and so do those of one product."""
     import opt_einsum
 
     inputs, output, arrays = _parse_einsum(operands)
@@ -180,15 +202,22 @@ def einsum(
         path, _ = opt_einsum.contract_path(text, *[x.shape for x, _ in terms], shapes=True)
     else:
         path = [tuple(range(len(terms)))]
+    late, from_zero = not optimize and len(terms) == 2, len(arrays) == 1
     for step in path:
         chosen = [terms[k] for k in step]
         terms = [t for k, t in enumerate(terms) if k not in step]
         needed = set(output).union(*[labels for _, labels in terms]) if terms else set(output)
         while len(chosen) > 2:
             chosen[:2] = [_join(chosen[0], chosen[1], needed.union(*[c[1] for c in chosen[2:]]))]
-        terms.append(_join(chosen[0], chosen[1], needed) if len(chosen) == 2 else chosen[0])
+        if len(chosen) == 2:
+            own, other = (set(labels) for _, labels in chosen)
+            from_zero = bool((own | other if late else own & other) - needed)
+            kept = needed | (own ^ other) if late else needed
+            chosen = [_join(chosen[0], chosen[1], kept)]
+        terms.append(chosen[0])
     ((x, labels),) = terms
     x, labels = _sum_out(x, labels, set(output))
+    x = x if from_zero else _from_zero(x)
     missing = [k for k in output if k not in labels]
     if missing:
         raise ValueError(

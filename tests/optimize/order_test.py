@@ -1,0 +1,125 @@
+"""Sums of products in another order: no finite number becomes infinite by it, no zero another
+number, whatever the magnitudes, and moderate numbers take the shorter way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.tapes import tape
+
+from tapegrad import jit, value_and_grad
+from tapegrad.ir.tape import RANGE
+from tapegrad.optimize.simplify import reorder, simplify
+
+
+def chained(A, B, x):
+    return np.sum(A @ B @ x)
+
+
+def scaled(A, B, x):
+    return np.sum(A[0, 0] * (B @ x) - x / A[0, 0])
+
+
+def outer(A, B, x):
+    return np.sum((x[:, None] * A[0]) @ B)
+
+
+def diagonal(A, B, x):
+    return np.sum(np.trace(A @ B) * np.diag(x) @ B)
+
+
+def repeated(A, B, x):
+    return np.sum(np.full((3, 64), A[0, 0]) @ B, axis=0)[0]
+
+
+def of_two(A, B, x):
+    return np.einsum("ij,jk->", A, B) * x[0]
+
+
+PROGRAMS = [chained, scaled, outer, diagonal, repeated, of_two]
+MAGNITUDES = [
+    (1e307, 1e-300, 1.0),
+    (1e-200, 1e-200, 1e300),
+    (1e200, 1e200, 1e-300),
+    (1e-300, 1e300, 1e-20),
+    (np.inf, 1.0, 0.0),
+    (1.0, np.nan, 1.0),
+    (-0.0, 1.0, 1.0),
+    (0.0, -1.0, 3.0),
+    (1e-300, 1e-10, 1e300),
+    (0.5, 2.0, 3.0),
+]
+
+
+def kind_of(x):
+    return np.select([np.isnan(x), np.isinf(x), x == 0], ["nan", "inf", "zero"], "finite")
+
+
+def assert_alike(found, expected, what):
+    assert kind_of(found) == kind_of(expected), f"{what}: {found!r}, not {expected!r}"
+    if not np.isnan(expected):
+        assert np.signbit(found) == np.signbit(expected), f"{what}: {found!r}, not {expected!r}"
+    np.testing.assert_allclose(found, expected, rtol=1e-10, err_msg=str(what))
+
+
+def matrices(a, b, x):
+    return np.full((64, 64), a), np.full((64, 64), b), np.full(64, x)
+
+
+@pytest.mark.parametrize("compile", ["always", "never"])
+def test_sums_of_products_are_numpys_for_all_magnitudes(compile):
+    """Finite, infinite, zero and NaN where NumPy's result is, call after call of one trace."""
+    with np.errstate(all="ignore"):
+        f = jit(lambda *args: [program(*args) for program in PROGRAMS], compile=compile)
+        for magnitudes in [*MAGNITUDES, *MAGNITUDES]:
+            args = matrices(*magnitudes)
+            for program, found in zip(PROGRAMS, f(*args), strict=True):
+                what = f"{program.__name__} of {magnitudes}"
+                assert_alike(found, program(*args), what)
+        assert f.cache_info().traces == 1
+
+
+def test_gradients_played_and_compiled_are_alike_for_all_magnitudes():
+    """The backward half is reordered as the forward half is."""
+    ways = {c: value_and_grad(chained, (0, 1, 2), compile=c) for c in ("always", "never")}
+    with np.errstate(all="ignore"):
+        for magnitudes in MAGNITUDES:
+            args = matrices(*magnitudes)
+            played, compiled = (ways[c](*args) for c in ("never", "always"))
+            assert_alike(compiled[0], chained(*args), magnitudes)
+            for x, y in zip(compiled[1], played[1], strict=True):
+                np.testing.assert_array_equal(kind_of(x), kind_of(y), err_msg=str(magnitudes))
+
+
+MATRIX_AND_VECTOR = """
+%3 = einsum(%1, %2, subscripts='ij,j->i') : f8[3]
+%4 = sum(%3, axes=(0,)) : f8[]
+out %4
+"""
+
+
+def test_the_order_changes_under_guards_alone():
+    """Passes before and after differentiating keep NumPy's order; the one for what is compiled asks
+    for moderate operands."""
+    given = tape("f8[3,4] f8[4]", MATRIX_AND_VECTOR)
+    assert str(simplify(given)) == str(given)
+    done = reorder(given)
+    assert "subscripts='i,i->'" in str(done)
+    assert [guard.what for guard in done.guards] == [RANGE, RANGE]
+    assert done.play(np.ones((3, 4)), np.ones(4)) == 12.0
+    with pytest.raises(ValueError, match="range"):
+        done.play(np.full((3, 4), 1e300), np.ones(4))
+
+
+def test_literals_are_asked_at_once():
+    """A number that is known to be too large leaves the sum as it is."""
+    given = tape(
+        "f8[3,4] f8[4]",
+        """
+        %3 = einsum(%1, %2, subscripts='ij,j->i') : f8[3]
+        %4 = mul(%3, 1e+300) : f8[3]
+        %5 = sum(%4, axes=(0,)) : f8[]
+        out %5
+        """,
+    )
+    assert str(reorder(given)) == str(given)
