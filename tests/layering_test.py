@@ -57,6 +57,7 @@ ASKS = {
     "optimize/rewrites/arithmetic.py",
     "optimize/rewrites/contractions.py",
     "optimize/rewrites/diagonals.py",
+    "optimize/rewrites/ranges.py",
     "optimize/rewrites/views.py",
     "optimize/entries.py",
     "optimize/repetition.py",

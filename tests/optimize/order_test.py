@@ -8,7 +8,7 @@ import pytest
 from tests.tapes import tape
 
 from tapegrad import jit, value_and_grad
-from tapegrad.ir.tape import RANGE
+from tapegrad.ir.ranges import RANGE
 from tapegrad.optimize.simplify import reorder, simplify
 
 

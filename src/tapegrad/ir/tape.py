@@ -180,9 +180,6 @@ class Call:
         return self.reason.startswith("cotangent")
 
 
-RANGE = "numbers within the range in which the order of sums makes no difference"
-
-
 @dataclass(frozen=True, slots=True)
 class Guard:
     """A fact that the trace took for granted: the scalar `operand` had the value `expected`."""
@@ -191,12 +188,6 @@ class Guard:
     expected: Literal
     what: str = field(default="", compare=False)
     src: Source | None = field(default=None, compare=False)
-
-    @property
-    def of_range(self) -> bool:
-        """Whether it is about the range of numbers (see `optimize.rewrites.ranges`), and where it
-        doesn't hold the same tape answers, with all sums in NumPy's order."""
-        return self.what == RANGE
 
     @property
     def error(self) -> str:
@@ -213,8 +204,7 @@ class Tape:
     `captured` holds the arrays that the traced function used without being passed them; they are
     the values of the last inputs. `names` are the inputs' names in the user's program. `guards`
     are the facts under which the tape is the user's function. `form` is how it was called: the
-    structure of the arguments, and what in it isn't an input. `ordered`: sums keep their order when
-    it is compiled, whatever the numbers.
+    structure of the arguments, and what in it isn't an input. If `ordered`, sums keep their order.
     """
 
     name: str
@@ -338,7 +328,6 @@ _TAPES = operator.attrgetter("primitive.tapes")
 def everywhere(step: Callable[[Tape], Tape]) -> Callable[[Tape], Tape]:
     """A pass that goes through the tapes that calls hold too, the innermost first. Those that will
     be inlined wait for that: what comes after it goes through their calls anyway.
-
     For what keeps all that a tape computes, its inputs and its outputs: the call that holds it
     reads them by their places, and whether a rule of that call looks into it nobody knows.
     """

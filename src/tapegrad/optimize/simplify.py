@@ -26,8 +26,7 @@ from tapegrad.optimize.dce import remove_dead
 from tapegrad.optimize.fold import folded
 from tapegrad.optimize.rewrites import arithmetic, contractions, diagonals, ranges, views
 from tapegrad.primitives.base import Primitive
-from tapegrad.primitives.contractions import Einsum
-from tapegrad.primitives.kinds import Reduction, View
+from tapegrad.primitives.kinds import Contraction, Reduction, View
 from tapegrad.primitives.views import BroadcastTo
 
 ROUNDS = 4
@@ -47,7 +46,9 @@ def reorder(tape: Tape) -> Tape:
     makes a difference but for rounding. For what is compiled: who calls it takes NumPy's order
     where one of them doesn't hold. The bodies of loops stay as they are."""
     for _ in range(ROUNDS):  # of two sums over a product one is left, and that needs no product
-        products = [call.primitive for call in tape.calls if isinstance(call.primitive, Einsum)]
+        products = [
+            call.primitive for call in tape.calls if isinstance(call.primitive, Contraction)
+        ]
         if not products:
             break
         simplifier = Simplifier(tape)

@@ -23,6 +23,7 @@ from tapegrad.ir.plan import (
     Read,
     Step,
 )
+from tapegrad.ir.ranges import is_of_range
 from tapegrad.ir.relocate import with_cells
 from tapegrad.ir.tape import Aval, Call, Guard, Literal, Operand, Tape, Var
 from tapegrad.ir.updates import in_place
@@ -194,7 +195,7 @@ class Lowering:
             self._guard(guard)
 
     def _guard(self, guard: Guard) -> None:
-        kind = "range" if guard.of_range else "guard"
+        kind = "range" if is_of_range(guard) else "guard"
         self.failures.append(Failure(kind, guard.what, guard.src, guard.error))
         read = self.read(guard.operand, ())
         self.steps.append(CheckGuard(read, guard.expected, len(self.failures), guard.src))

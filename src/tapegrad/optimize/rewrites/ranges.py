@@ -20,15 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.ir.tape import RANGE, Builder, Guard, Literal, Operand, Var, literal
+from tapegrad.ir.ranges import RANGE
+from tapegrad.ir.tape import Builder, Guard, Literal, Operand, Var, literal
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives import kinked
 from tapegrad.primitives.complexes import imag, real
-from tapegrad.primitives.contractions import Einsum
+from tapegrad.primitives.kinds import Contraction, View
 from tapegrad.primitives.reductions import All, Sum
-from tapegrad.primitives.views import BroadcastTo, ExpandDims, Reshape, Squeeze, Transpose
 
-VIEWS = (BroadcastTo, ExpandDims, Reshape, Squeeze, Transpose)
 DEPTH = 32  # how many calls after each other are looked through
 # For float64 there are few bounds, so that one look at an array serves most rewrites.
 DOUBLE = (240, 120)
@@ -115,12 +114,12 @@ def _span_of(s: Any, x: Operand, depth: int) -> Span | None:
     def spans() -> list[Span]:
         return [_span(s, y, depth - 1) for y in ys]
 
-    if isinstance(p, VIEWS):
-        return spans()[0]
+    if isinstance(p, View):  # of all that it shows
+        return _span(s, ys[0], depth - 1) if ys[0].aval.size <= x.aval.size else None
     if isinstance(p, Sum):
         (one,) = spans()
         return one._replace(terms=one.terms * (ys[0].aval.size // max(1, x.aval.size)), formed=True)
-    if isinstance(p, Einsum):
+    if isinstance(p, Contraction):
         extents = dict(zip(p.terms.x, ys[0].shape, strict=True))
         return _product(spans(), math.prod(extents[k] for k in p.terms.depth), True)
     if p is ew.div and ys[1].shape == ():
