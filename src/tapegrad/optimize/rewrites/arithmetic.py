@@ -1,7 +1,7 @@
 """Rewrites of elementwise calls.
 
-Each keeps the bits of every result. So `x * a * b` isn't `x * (a * b)`, powers of two or not: one
-order may over- or underflow on the way where the other doesn't.
+Each keeps the bits of every result. So `x * a * b` isn't `x * (a * b)` where one order may over- or
+underflow on the way and the other doesn't, though a or b is a power of two.
 
 Names: `c` a literal; `s` the simplifier.
 """
@@ -111,7 +111,22 @@ def _mul(s: Any, p: Any, xs: Any, shape: Any) -> Operand | None:
         return s.make(ew.neg, x)
     if left:  # -x * c --> x * -c
         return s.make(ew.mul, *left.operands, _minus(y))
-    return None
+    return _scaled_up_twice(s, x, y)
+
+
+def _scaled_up_twice(s: Any, x: Operand, b: Literal) -> Operand | None:
+    """(x * a) * b --> x * (a * b), where a is a power of two and neither is below 1: x * a is
+    exact, or infinite as the result is."""
+    call = s.made_by(x, ew.mul)
+    if call is None:
+        return None
+    base, a = call.operands if isinstance(call.operands[1], Literal) else call.operands[::-1]
+    if not isinstance(a, Literal) or not _is_power_of_two(a):
+        return None
+    sizes = abs(float(a.value)), abs(float(b.value))
+    if not all(1 <= size < 1e15 for size in sizes):
+        return None
+    return s.make(ew.mul, base, literal(float(a.value) * float(b.value), b.dtype))
 
 
 def _is_power_of_two(x: Literal) -> bool:
