@@ -38,7 +38,7 @@ class Span(NamedTuple):
     """A value as a sum of products: of what, of how many factors, and of how many products at most.
     `formed`: a product or a sum was formed for it, that a rewrite may do without."""
 
-    leaves: frozenset[Operand]
+    leaves: tuple[Operand, ...]
     degree: int
     terms: int
     formed: bool
@@ -52,7 +52,7 @@ def may_reorder(s: Any, *factors: Operand) -> bool:
     if s.moderate is None:
         return False
     spans = [_span(s, x, DEPTH) for x in factors]
-    leaves = frozenset().union(*[span.leaves for span in spans])
+    leaves = _union(spans)
     degree = max(1, sum(span.degree for span in spans))
     single = any(x.dtype.itemsize == (8 if x.dtype.kind == "c" else 4) for x in leaves)
     widest = (120 if single else 1000) - math.log2(math.prod(span.terms for span in spans))
@@ -96,11 +96,11 @@ def guards(builder: Builder, moderate: Mapping[Var, int]) -> list[Guard]:
 
 def _span(s: Any, x: Operand, depth: int) -> Span:
     if is_one(x) or (isinstance(x, Literal) and x.value == 0):
-        return Span(frozenset(), 0, 1, False)
+        return Span((), 0, 1, False)
     if x in s.spans:
         found: Span = s.spans[x]
         return found
-    found = s.spans[x] = _span_of(s, x, depth) or Span(frozenset([x]), 1, 1, False)
+    found = s.spans[x] = _span_of(s, x, depth) or Span((x,), 1, 1, False)
     return found
 
 
@@ -134,12 +134,17 @@ def _span_of(s: Any, x: Operand, depth: int) -> Span | None:
         return None
     if p is ew.mul:
         return _product(parts, 1, True)
-    leaves = frozenset().union(*[part.leaves for part in parts])
+    leaves = _union(parts)
     degree, terms = max(part.degree for part in parts), sum(part.terms for part in parts)
     return Span(leaves, degree, terms, True)
 
 
 def _product(parts: list[Span], count: int, formed: bool) -> Span:
-    leaves = frozenset().union(*[part.leaves for part in parts])
+    leaves = _union(parts)
     terms = count * math.prod(part.terms for part in parts)
     return Span(leaves, sum(part.degree for part in parts), terms, formed)
+
+
+def _union(parts: list[Span]) -> tuple[Operand, ...]:
+    """The leaves of all, in their order: what is emitted may not depend on hashes."""
+    return tuple(dict.fromkeys([leaf for part in parts for leaf in part.leaves]))
