@@ -313,7 +313,19 @@ def with_a_made_array(a):
     return f
 
 
+class Model:
+    def __init__(self, a):
+        self.a, self.calls, self.history = a, 0, []
+
+    def loss(self, x):
+        self.calls += 1
+        self.history.append(np.sum(self.a * x))
+        self.last = x * self.a
+        return np.sum(self.last)
+
+
 CLOSURES = {
+    "values kept on an object": lambda a: Model(a).loss,
     "operators": lambda a: lambda x: np.sum(a * x),
     "a loop": in_a_loop,
     "an array that is made": with_a_made_array,
@@ -335,7 +347,7 @@ def test_a_derivative_is_freed_with_its_last_reference(name, compile):
             df(x)
             tg.vjp(f, x)[1](1.0)
             tg.trace(f, x)
-        held = [weakref.ref(x) for x in (a, f, df, df.cache)]
+        held = [weakref.ref(x) for x in (a, getattr(f, "__self__", f), df, df.cache)]
         del a, f, df
         assert [x() for x in held] == [None] * 4
     finally:

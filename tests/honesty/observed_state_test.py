@@ -725,17 +725,16 @@ def test_a_debugger(derivative):
 
 
 def test_what_changes_at_every_call():
-    """a call counter, a timer or an iterator makes every call a trace -> the third call in a row
+    """a list that grows or an iterator makes every call a trace -> the third call in a row
     warns, with what it is and the fix"""
-    calls, numbers = Box(count=0), iter(range(100))
+    calls, numbers = [], iter(range(100))
 
     def counted(x):
-        calls.count += 1
-        return x * calls.count
+        calls.append(0)
+        return x * len(calls)
 
     for f, word in (
-        (counted, r"'count'.*tapegrad.primitive"),
-        (lambda x: x * time.perf_counter(), r"'time.perf_counter'.*Read it outside"),
+        (counted, r"'calls'.*tapegrad.primitive"),
         (lambda x: x * next(numbers), r"'numbers'.*Read it outside"),
     ):
         df = grad(f, compile="never")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
+import math
 
 import numpy as np
 import pytest
 from tests.debugged import unobserved
 from tests.honesty.check import refused
 
-from tapegrad import grad, jit, value_and_grad, vjp
-from tapegrad.errors import ConversionError, LeakedTracerError
+from tapegrad import grad, jit, simplegrad, value_and_grad, vjp
+from tapegrad.errors import ConversionError, LeakedTracerError, UnsupportedError
 
 X = np.array([1.0, 2.0])
 LAST = None
@@ -157,43 +159,188 @@ def test_texts_of_errors():
         df(np.array([2.0, 7.0]))
 
 
-@pytest.mark.parametrize("derive", [grad, value_and_grad, jit])
-def test_a_list_outside(derive):
-    """traced values are appended to an outer list -> refused, with the value's line and the list"""
-    history = []
+class Model:
+    """Keeps values as code with classes does."""
 
-    def f(x):
-        y = np.sum(x**2)
-        history.append({"loss": [y]})
-        return y
+    def __init__(self):
+        self.history, self.last, self.calls, self.state = [], {}, 0, np.zeros(2)
 
-    with refused(LeakedTracerError, "y = np.sum(x**2)", "'history'", "has_aux=True"):
-        derive(f)(X)
+    def loss(self, x):
+        self.loudness = np.sum(x**2)
+        self.history.append(2 * x)
+        self.history.extend([self.loudness, "a text"])
+        self.history += [x[0]]
+        self.last["h"] = np.tanh(x)
+        self.both = (x[0], {"n": 3, "y": x + 1})
+        return self.loudness * np.sum(self.last["h"])
+
+    def counted(self, x):
+        self.calls += 1
+        self.mean = self.calls * 0.5
+        return np.sum(x**2) * self.calls
+
+    def moved(self, x):
+        self.state = 0.5 * self.state + x
+        return np.sum(self.state**2)
+
+    def branching(self, x):
+        self.calls += 1
+        if self.calls % 2:
+            self.odd = np.sum(x)
+            return self.odd
+        self.even = np.sum(x**2)
+        return self.even
 
 
-def test_an_attribute():
-    """a traced value is kept in an attribute, a dict or a global -> refused"""
+def same(a, b):
+    """Whether two values are alike: types and numbers."""
+    if isinstance(a, (list, tuple, dict)):
+        items = a.items() if isinstance(a, dict) else enumerate(a)
+        return type(a) is type(b) and len(a) == len(b) and all(same(x, b[k]) for k, x in items)
+    return type(a) is type(b) and np.all(a == b)
 
-    class Model:
-        def __init__(self):
-            self.cache = {}
 
-        def loss(self, x):
-            self.hidden = np.tanh(x)
-            return np.sum(self.hidden)
+@pytest.mark.parametrize("method", ["loss", "counted", "moved", "branching"])
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_values_kept_on_objects(method, compile):
+    """a traced value is kept in an attribute or a dict, or appended to a list; an attribute is
+    counted up or moves on -> each call leaves its own, once"""
+    model, plain = Model(), Model()
+    df = value_and_grad(getattr(model, method), compile=compile)
+    for k in range(5):
+        x = np.array([1.0 + k, 2.0])
+        before = vars(Model()) | {n: getattr(plain, n) for n in ("calls", "state")}
+        value, slope = df(x)
+        assert value == pytest.approx(getattr(plain, method)(x), rel=1e-14)
+        assert vars(model).keys() == vars(plain).keys()
+        for name, kept in vars(plain).items():
+            assert same(getattr(model, name), kept), name
+        for j, step in enumerate(1e-6 * np.eye(2)):
+            ends = []
+            for h in (step, -step):
+                other = Model()
+                vars(other).update(calls=before["calls"], state=before["state"])
+                ends.append(getattr(other, method)(x + h))
+            assert slope[j] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-6)
+    assert df.cache_info().traces == 1 + (method == "branching")
 
-        def cached(self, x):
-            self.cache["h"] = np.tanh(x)
-            return np.sum(self.cache["h"])
+
+def test_globals_and_cells_that_are_kept():
+    """a traced value is kept in a global or a nonlocal variable, which count calls, too -> each
+    call leaves its own"""
+    count, last = 0, None
 
     def f(x):
         global LAST
-        LAST = x * 2
-        return np.sum(LAST)
+        nonlocal count, last
+        count += 1
+        LAST, last = x * 2, np.sum(x)
+        return np.sum(LAST) * count
 
-    for function, name in ((Model().loss, "hidden"), (Model().cached, "cache"), (f, "LAST")):
-        with refused(LeakedTracerError, f"'{name}'", "Return the value"):
-            grad(function)(X)
+    df = grad(f, compile="never")
+    for k in range(1, 4):
+        np.testing.assert_array_equal(df(k * X), [2.0 * k, 2.0 * k])
+        np.testing.assert_array_equal(LAST, 2 * k * X)
+        assert (type(LAST), type(last), last, count) == (np.ndarray, np.float64, 3.0 * k, k)
+    assert df.cache_info().traces == 1
+
+
+@pytest.mark.parametrize("derive", [grad, value_and_grad, jit, lambda f: lambda x: vjp(f, x)])
+def test_once_a_call(derive):
+    """whatever is derived, with branches traced again -> each call keeps its values once"""
+    kept = []
+
+    def f(x):
+        kept.append(np.sum(x))
+        y = x[0]
+        for _ in range(30):
+            y = y * 0.9 if y > 1 else y * 1.2
+        return y
+
+    df = derive(f)
+    for k in range(1, 4):
+        df(k * X)
+        assert kept == [3.0 * j for j in range(1, k + 1)]
+        assert type(kept[-1]) is np.float64
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_values_kept_by_an_inner_function(compile):
+    """the function of an inner derivative keeps values -> what plain NumPy keeps, once"""
+    model, plain = Model(), Model()
+
+    def f(x):
+        model.history.append(x[1])
+        return np.sum(grad(model.loss)(x) ** 2) + model.loudness
+
+    df = grad(f, compile=compile)
+    for k in range(1, 4):
+        x = k * X
+        slope = df(x)
+        plain.history.append(x[1])
+        plain.loss(x)
+        for name, kept in vars(plain).items():
+            assert same(getattr(model, name), kept), name
+        for j, step in enumerate(1e-5 * np.eye(2)):
+            above, below = (np.sum(grad(Model().loss)(x + h) ** 2) for h in (step, -step))
+            assert slope[j] == pytest.approx((above - below) / 2e-5 + 2 * x[j], rel=1e-6)
+    second = grad(lambda x: np.sum(grad(model.counted)(x)), compile=compile)
+    for k in range(1, 4):
+        np.testing.assert_allclose(second(X), 2.0 * k)
+        assert (type(model.calls), model.calls) == (int, k)
+
+
+def test_errors_in_the_middle():
+    """a call ends with an error -> what it kept before is kept, as in plain NumPy, and no traced
+    value; where a trace is refused, nothing is"""
+    kept = []
+
+    def f(x):
+        kept.append(np.sum(x))
+        if x[0] > 2:
+            raise ValueError("too large")
+        return np.sum(x**2)
+
+    df = grad(f, compile="never")
+    for x in (X, 3 * X, 2 * X, 3 * X):
+        with contextlib.suppress(ValueError):
+            df(x)
+    assert kept == [3.0, 9.0, 6.0, 9.0]
+    assert {type(v) for v in kept} == {np.float64}
+
+    def refusing(x):
+        kept.append(np.sum(x))
+        return math.fsum([x[0]])
+
+    with refused(ConversionError, "math.fsum"):
+        grad(refusing)(X)
+    assert len(kept) == 4
+
+
+def test_objects_that_hold_traced_values():
+    """an object that is made in the function, and holds a traced value, is kept; an inner
+    derivative's value is -> refused"""
+
+    class Holder:
+        pass
+
+    held = []
+
+    def f(x):
+        holder = Holder()
+        holder.h = np.tanh(x)
+        held.append((holder, x))
+        return np.sum(holder.h)
+
+    with refused(LeakedTracerError, "'held'", "Return the value"):
+        grad(f)(X)
+    assert held == []
+
+
+def test_values_kept_and_files():
+    """simplegrad of a function that keeps a value on an object -> refused, with the line"""
+    with refused(UnsupportedError, "'loudness'", "self.loudness = np.sum(x**2)", "stands alone"):
+        simplegrad(Model().loss, X)
 
 
 def test_an_inner_function():
@@ -221,8 +368,8 @@ def test_a_leak_that_nobody_can_see():
         kept[1][0] + 1
 
 
-def test_numbers_that_are_appended():
-    """plain numbers are appended to an outer list -> traced at each call, as NumPy would run"""
+def test_a_list_that_is_read_too():
+    """numbers are appended to an outer list whose length is read -> traced at each call"""
     calls = []
 
     def f(x):
@@ -233,23 +380,6 @@ def test_numbers_that_are_appended():
     for k in range(1, 4):
         np.testing.assert_array_equal(df(X), 2 * k * X)
     assert calls == [0, 1, 2]
-
-
-def test_an_object_that_is_written_to():
-    """a counter in an attribute is raised -> traced at each call, as plain NumPy would run"""
-
-    class Model:
-        steps = 0
-
-        def loss(self, x):
-            self.steps += 1
-            return np.sum(x**2) / self.steps
-
-    model = Model()
-    df = grad(model.loss, compile="never")
-    for k in range(1, 4):
-        np.testing.assert_allclose(df(X), 2 * X / k)
-    assert model.steps == 3
 
 
 def test_values_returned_instead():

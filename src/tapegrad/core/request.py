@@ -70,6 +70,7 @@ class Request:
             self.leaves = [np.complex128(x) if type(x) is complex else x for x in self.leaves]
             self.args, self.kwargs = unflatten(self.structure, self.leaves)
         self._names = names
+        self.passes_on = False  # whether what the call leaves outside is passed on: see `kept`
 
     @property
     def name(self) -> str:

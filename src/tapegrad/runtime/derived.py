@@ -166,7 +166,10 @@ class Derived:
         transformation = self.transformation
         selection = transformation.select(request.check(transformation.name))
         derivation, observer = observed(
-            self.root, request, lambda traced: transformation.derive(traced, selection, final=True)
+            self.root,
+            request,
+            lambda traced: transformation.derive(traced, selection, final=True),
+            again=True,
         )
         state = State(observer.reads, self.root, request.args, request.kwargs)
         observer.forget()
@@ -181,11 +184,15 @@ class Derived:
 
         transformation = self.transformation
         selection = transformation.select(request.check(transformation.name))
+        request.passes_on = True
         derivation = transformation.derive(trace(request), selection, final=False)
         self.cache.count("traces")
         inputs = [x if isinstance(x, Tracer) else plain_value(x) for x in request.inputs]
         values = replay(derivation.tape, [*inputs, *derivation.traced.captured])
-        return derivation.assemble([own_result(x) for x in values])
+        results = [own_result(x) for x in values]
+        if derivation.traced.keeping is not None:
+            derivation.traced.keeping.pass_on([results[k] for k in derivation.left])
+        return derivation.assemble(results)
 
     # ---- the cache
 

@@ -36,7 +36,7 @@ from tapegrad.errors import InternalError, TapegradError
 from tapegrad.ir.tape import Tape, Var
 from tapegrad.runtime import debug
 from tapegrad.runtime.transformations import Derivation
-from tapegrad.tracing.drawn import Taken
+from tapegrad.tracing.drawn import Changed, Taken
 from tapegrad.tracing.state import State
 
 
@@ -251,7 +251,10 @@ class Entry:
         ]
         try:
             further = () if self._draws is None else (taken,)
-            return self.derivation.assemble(self._flat(*values, *further))
+            found = self._flat(*values, *further)
+            if self.derivation.left:
+                taken.left = [found[k] for k in self.derivation.left]
+            return self.derivation.assemble(found)
         except BufferError:  # an array from outside has got another shape
             raise Miss from None
 
@@ -283,7 +286,9 @@ class Entry:
         if self._draws is None:
             return [*lines]
         take = text.named("take", self._draws.take)
-        kept = [*lines[:-1], f"{self.taken}.keep()", lines[-1]]
+        results = [*self.driver.results()]
+        left = ", ".join([results[k] for k in self.derivation.left])
+        kept = [*lines[:-1], f"{self.taken}.keep({left})", lines[-1]]
         head = f"with {take}({', '.join(self.generators.values())}) as {self.taken}:"
         return [head, *[INDENT + line for line in kept]]
 
@@ -300,7 +305,7 @@ class Entry:
             result = put_together("", made, _said_of)
         except _NotSimple:
             return
-        errors = [BufferError, KeyError, OverflowError]
+        errors = [BufferError, KeyError, OverflowError, Changed]
         caught = ", ".join(text.named(e.__name__, e) for e in errors)
         body = [*writer.lines, *self._drawing(text, [*self._prologue, *text.calling(result)])]
         lines = [f"def {text.scope.fresh('call')}({root}, {given}):"]

@@ -22,13 +22,14 @@ from tapegrad.backends.source.standalone import (
 )
 from tapegrad.core.request import Request, argument_names, describe
 from tapegrad.core.trees import flatten, is_traced
-from tapegrad.errors import ArgumentError, RandomnessError
+from tapegrad.errors import ArgumentError, RandomnessError, UnsupportedError
 from tapegrad.ir.tape import Tape
 from tapegrad.pipeline import gradient, schedule
 from tapegrad.runtime.checks import check_scalar_result
 from tapegrad.runtime.traced import traced as made
 from tapegrad.runtime.transformations import with_captured, with_loss
 from tapegrad.tracing.run import Traced
+from tapegrad.tracing.source import at_source
 
 _numbers = count()
 
@@ -98,6 +99,11 @@ def simplegrad(
             raise RandomnessError(
                 f"{describe(f)} draws random numbers, which a function that stands alone can't "
                 "draw as it does. Draw them outside and pass them in as an argument"
+            )
+        for word, src in traced.lines:
+            raise UnsupportedError(
+                f"{describe(f)} leaves a value in {word!r}{at_source(src)}, which a function that "
+                "stands alone can't: it doesn't have the object. Return the value, or use grad"
             )
         check_scalar_result(traced)
         whole, before = with_loss(traced)

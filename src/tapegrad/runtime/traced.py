@@ -9,6 +9,8 @@ from tapegrad.core.request import Request
 from tapegrad.errors import TapegradError
 from tapegrad.pipeline import trace
 from tapegrad.tracing.clocks import Clocks
+from tapegrad.tracing.found import without_found
+from tapegrad.tracing.kept import let_be_plain
 from tapegrad.tracing.observe.observer import Observer
 from tapegrad.tracing.run import Traced
 from tapegrad.tracing.trace import settled, tracing_depth
@@ -22,14 +24,27 @@ def is_inside(request: Request) -> bool:
     return bool(tracing_depth()) or any(isinstance(x, Tracer) for x in request.leaves)
 
 
-def observed(root: Any, request: Request, make: Callable[[Traced], T]) -> tuple[T, Observer]:
+def observed(
+    root: Any, request: Request, make: Callable[[Traced], T], again: bool = False
+) -> tuple[T, Observer]:
     """What `make` makes of the trace of a call, and what the run was observed to do. `root` is the
-    function at the bottom; users' rules that `make` calls are observed as it is."""
+    function at the bottom; users' rules that `make` calls are observed as it is. Later calls may do
+    `again` what the run does outside."""
 
     def run(clocks: Clocks) -> tuple[T, Observer]:
         with Observer(root, request.args, request.kwargs, request.name) as observer:
             observer.clocks = clocks
-            made = make(trace(request, observer))
+            observer.again = again
+            try:
+                made = make(trace(request, observer))
+            except Exception as error:
+                other = None
+                if isinstance(error, (TapegradError, TypeError)):  # of what is no plain number
+                    other = without_found(observer, error)
+                if other is not None:
+                    raise other from None
+                let_be_plain(observer.trace, observer.reads)
+                raise
         observer.check()
         return made, observer
 

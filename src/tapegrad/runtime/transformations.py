@@ -77,6 +77,9 @@ class Derivation:
         # reaches an outer trace's values is part of that trace, and isn't kept.
         captured = () if self.traced.has_tracers else self.traced.captured
         self.outside = [leaf_key(x) for x in captured]
+        first = len(self.traced.tape.outputs) - self.traced.left
+        # Where among the values of the tape's outputs those are that a call leaves outside.
+        self.left = [k for k, at in enumerate(self.kept) if at >= first]
 
     def assemble(self, values: Sequence[Any]) -> Any:
         """The result in the user's terms, of the values of the tape's outputs."""
@@ -155,7 +158,9 @@ class Gradient(Transformation):
         from tapegrad.pipeline import derive, finished, playable
 
         check_scalar_result(traced, self.has_aux)
-        kept = sorted({at for at in self._wanted(traced.outputs) if at is not None})
+        count = len(traced.tape.outputs)
+        left = range(count - traced.left, count)
+        kept = sorted({at for at in (*self._wanted(traced.outputs), *left) if at is not None})
         loss, before = with_loss(traced)
         kept_there = [k + before for k in kept]
         tape = derive(loss, selection.wrt, keep=kept_there, checkpoint=self.checkpoint)

@@ -24,7 +24,7 @@ from tapegrad.runtime.entry import Entry, Miss, OutOfRange
 from tapegrad.runtime.tier import Tier
 from tapegrad.runtime.transformations import Derivation
 from tapegrad.tracing.aliasing import check_apart
-from tapegrad.tracing.drawn import Taken
+from tapegrad.tracing.drawn import Changed, Taken
 from tapegrad.tracing.run import Traced, plain_value
 from tapegrad.tracing.state import State
 
@@ -74,10 +74,14 @@ class Variant:
         if fresh:
             return self._answer(request, fresh, draws.first(self.traced.captured))
         generators = self.state.objects(root, request.args, request.kwargs)
-        with draws.take(*generators) as taken:
+        try:
+            taking = draws.take(*generators)
+        except Changed:
+            return None
+        with taking as taken:
             found = self._answer(request, fresh, taken)
             if found is not None:
-                taken.keep()
+                taken.keep(*taken.left)
         return found
 
     def _answer(self, request: Request, fresh: bool, taken: Taken) -> tuple[Any] | None:
@@ -115,6 +119,8 @@ class Variant:
         if broken is not None:
             return None
         values = own(values, inputs)
+        if self.derivation.left:
+            taken.left = [values[k] for k in self.derivation.left]
         if not self.state.never:
             self._note(time.perf_counter() - start)
         return (self.derivation.assemble(values),)

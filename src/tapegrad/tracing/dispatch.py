@@ -32,6 +32,7 @@ class Dispatch:
     namespace: Handler  # the array API's, for a module that asks
     draw: Handler  # what a method of a generator of random numbers gives
     clock: Handler  # what a clock shows
+    found: Handler  # what becomes an input of what a name holds that the code sets too
     seed: Handler  # what a generator is made of, with plain integers for traced ones
     plain: Handler  # the plain array of one that the function made; None for all else
     is_made: Handler  # whether an array is one that the function made, and holds none traced

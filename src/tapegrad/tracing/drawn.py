@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.core.request import leaf_key
 from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.primitives.scatter import Stack
 from tapegrad.tracing import randomness
+from tapegrad.tracing.observe.places import value_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,22 +35,52 @@ class Drawn:
         return getattr(generator, self.method)(*self.args, **self.kwargs)
 
 
+class Changed(LookupError):
+    """What a call finds is of another kind than what was traced."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a place of an object, the `generator` of this input, holds when a call begins."""
+
+    generator: Any
+    at: Any
+    kind: Any
+    value: np.ndarray
+
+    def again(self, holder: Any) -> Any:
+        found = value_at(holder, self.at)
+        if leaf_key(found) != self.kind:
+            raise Changed
+        return found.copy() if isinstance(found, np.ndarray) else found
+
+
 class Taken:
     """What was drawn: values by the positions of captured inputs. Where the context is left before
     it is known that they are wanted, they weren't drawn after all: the states before are put back.
+    What the call leaves outside is put there when that is known.
     """
 
-    __slots__ = ("_states", "values")
+    __slots__ = ("_puts", "_states", "left", "values")
     nothing: Taken
 
-    def __init__(self, states: Sequence[tuple[Any, Any]], values: dict[int, Any]) -> None:
-        self._states, self.values = states, values
+    def __init__(
+        self,
+        states: Sequence[tuple[Any, Any]],
+        values: dict[int, Any],
+        puts: Sequence[tuple[Any, Any]] = (),
+    ) -> None:
+        self._states, self.values, self._puts = states, values, puts
+        self.left: Sequence[Any] = ()  # the values that the call leaves outside
 
     def __enter__(self) -> Taken:
         return self
 
-    def keep(self) -> None:
+    def keep(self, *left: Any) -> None:
+        """They are wanted, and so is what the call leaves outside, made of these values."""
         self._states = ()
+        for x, kept in self._puts:
+            kept.put(x, left)
 
     def __exit__(self, *exc: object) -> None:
         for generator, state in self._states:
@@ -70,7 +102,7 @@ def _input(x: Any) -> Any:
 
 
 def joined(
-    tape: Tape, captured: Sequence[Any], drawn: Sequence[Drawn]
+    tape: Tape, captured: Sequence[Any], drawn: Sequence[Drawn | Found]
 ) -> tuple[Tape, tuple[Any, ...], Mapping[int, tuple[int, int | None]]]:
     """The tape with one input for draws that a loop reads in turn, and the values of its last
     inputs. For draws, by the ids of what they gave: the number of the captured input that holds it,
@@ -110,21 +142,25 @@ def joined(
 class Draws:
     """The draws of a tape, in order. `inputs` says where among the captured inputs what they give
     goes, None for what nothing reads; `whole` are the shapes and dtypes of those that hold several.
-    `sources` number the generators."""
+    `sources` number the generators, which stand among the objects that a later call asks for. What
+    each call leaves in these is `kept`: see `tracing.kept`."""
 
     def __init__(
         self,
-        drawn: Sequence[Drawn],
+        drawn: Sequence[Drawn | Found],
         captured: Sequence[Any],
         where: Mapping[int, tuple[int, int | None]],
+        objects: Sequence[Any],
+        kept: Sequence[Any] = (),
     ) -> None:
-        self.drawn = drawn
+        self.kept = kept
+        self.drawn = [replace(d, generator=None) for d in drawn]  # it may hold this
         self.inputs = [None if d.value is None else where.get(id(d.value)) for d in drawn]
         several = {at[0] for at in self.inputs if at is not None and at[1] is not None}
         self.whole = {k: (captured[k].shape, captured[k].dtype) for k in several}
-        self.generators = list({id(d.generator): d.generator for d in drawn}.values())
-        order = {id(g): k for k, g in enumerate(self.generators)}
+        order = {id(x): k for k, x in enumerate(objects)}
         self.sources = [order[id(d.generator)] for d in drawn]
+        self.random = {order[id(d.generator)] for d in drawn if isinstance(d, Drawn)}
 
     def first(self, captured: Sequence[Any]) -> Taken:
         """What the trace itself has drawn."""
@@ -136,11 +172,14 @@ class Draws:
         return {at[0] for at in self.inputs if at is not None}
 
     def take(self, *generators: Any) -> Taken:
-        """Draw from generators that stand in the places of `generators`."""
-        states = [(g, randomness.state_of(g)) for g in generators]
+        """Draw from generators that stand in the places of those that the trace drew from, and look
+        up what objects hold."""
+        rows = [*zip(self.drawn, self.sources, self.inputs, strict=True)]
+        held = [d.again(generators[k]) if isinstance(d, Found) else None for d, k, _ in rows]
+        states = [(generators[k], randomness.state_of(generators[k])) for k in self.random]
         found: dict[int, Any] = {k: np.empty(*of) for k, of in self.whole.items()}
-        for drawn, source, at in zip(self.drawn, self.sources, self.inputs, strict=True):
-            value = drawn.again(generators[source])
+        for (drawn, source, at), known in zip(rows, held, strict=True):
+            value = known if isinstance(drawn, Found) else drawn.again(generators[source])
             if at is None:
                 continue
             number, row = at
@@ -148,4 +187,4 @@ class Draws:
                 found[number] = _input(value)
             else:
                 found[number][row] = value
-        return Taken(states, found)
+        return Taken(states, found, [(generators[kept.source], kept) for kept in self.kept])

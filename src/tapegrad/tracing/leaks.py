@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from tapegrad.errors import LeakedTracerError
 from tapegrad.ir.tape import Source, Tape, Var
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.harmless import is_pythons_class
-from tapegrad.tracing.observe.reads import Reads, value_at
+from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.source import at_source
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer
@@ -25,11 +25,11 @@ _DEEPEST = 4  # of containers in containers
 def check_leaks(trace: Trace, reads: Reads, tape: Tape) -> None:
     """A LeakedTracerError if one of the trace's values is where the function has written."""
     _make_plain(trace, reads)
-    for word, value in reads.left():
+    for word, value, src in reads.left():
         for found in _tracers(value, _DEEPEST):
             if found._trace is trace and not found._is_constant():
                 raise LeakedTracerError(
-                    f"{trace.label} left a traced value{at_source(_source(found, tape))} in "
+                    f"{trace.label} left a traced value{at_source(src or _source(found, tape))} in "
                     f"{word!r}, which outlives the trace. Later calls don't run the function again "
                     "and would leave nothing there. Return the value from the function instead, as "
                     "a result or with has_aux=True"
@@ -39,18 +39,11 @@ def check_leaks(trace: Trace, reads: Reads, tape: Tape) -> None:
 def _make_plain(trace: Trace, reads: Reads) -> None:
     """Arrays that the function made, that hold no traced value and that it has left somewhere are
     plain ones from here on."""
-    for (_, at), (holder, _, _) in list(reads.written.items()):
-        what, key = cast(Any, at)
-        value = value_at(holder.x, at)
+    for write in list(reads.written.values()):
+        value = write.now()
         found = _plain(trace, value, _DEEPEST)
-        if found is value:
-            continue
-        if what == "item":
-            holder.x[key.key] = found
-        elif what == "cell":
-            holder.x.__closure__[key].cell_contents = found
-        else:
-            object.__setattr__(holder.x, key, found)
+        if found is not value:
+            write.put(found)
     for place in reads.mutated.values():
         _plain(trace, place.x, _DEEPEST)
 

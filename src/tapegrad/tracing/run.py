@@ -18,12 +18,14 @@ from tapegrad.core.trees import flatten, is_number, is_traced, notes_in, unflatt
 from tapegrad.errors import TapegradError, TraceError
 from tapegrad.ir.inputs import renumbered, with_inputs
 from tapegrad.ir.recorded import Recorded
-from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Tape, Var
+from tapegrad.ir.tape import Aval, Builder, Literal, Operand, Source, Tape, Var
 from tapegrad.ir.turns import Turning
 from tapegrad.tracing.aliasing import Written, check_apart
 from tapegrad.tracing.answers import to_be_called
 from tapegrad.tracing.drawn import Draws, joined
 from tapegrad.tracing.either import makes_a_difference
+from tapegrad.tracing.found import check_found
+from tapegrad.tracing.kept import Keeping
 from tapegrad.tracing.observe.observer import (
     compares,
     following,
@@ -51,7 +53,9 @@ class Traced:
     result: the position of a tape output, or None for a leaf that isn't traced, whose value
     `leaves` then holds. The leaves are those of this very run; `weak` tells which are Python
     numbers, and `written` which inputs the function wrote to. `draws` are the random numbers among
-    the captured inputs, which later calls draw anew.
+    the captured inputs, which later calls draw anew, and what they leave outside, of which the last
+    outputs are made, as many as `left` says; `lines` says what is left, and where. `keeping` passes
+    on what a run that is part of another one has left.
     """
 
     name: str
@@ -63,6 +67,9 @@ class Traced:
     weak: list[bool]
     written: Written = ()
     draws: Draws | None = None
+    left: int = 0
+    lines: Sequence[tuple[str, Source | None]] = ()
+    keeping: Keeping | None = None
 
     def rebuild(self, values: Sequence[Any]) -> Any:
         """The function's result, of the values of the tape's outputs."""
@@ -166,6 +173,7 @@ class Run:
         self._outputs: list[int | None] = []
         self._operands: list[Operand] = []
         self._values: list[Any] = []
+        self._keeping: Keeping | None = None  # what it has left outside
 
     def __enter__(self) -> Run:
         try:
@@ -227,6 +235,11 @@ class Run:
             if observer is not None:
                 observer.given_back(x)
         self._values = [x._read()[1] if isinstance(x, Tracer) else x for x in self._results]
+        if observer is not None:
+            check_found(observer)
+            self._keeping = Keeping(self.trace, observer.reads, observer.again)
+        elif self.request.passes_on and following.observer is not None:
+            self._keeping = Keeping(self.trace, following.observer.reads, True, inside=True)
 
     def _caught(self, name: str) -> None:
         """The function has caught an error that values have decided, of a call that isn't on the
@@ -277,19 +290,24 @@ class Run:
         from tapegrad.tracing.leaks import check_leaks
 
         trace, observer, number = self.trace, self.observer, self.number
+        objects: list[Any] = []
         if self._taken is not None:
             self._taken(self._result)
         trace.check_captured()
         trace.put_back()
-        raw = trace.builder.finish(self._operands)
+        keeping = self._keeping
+        further = keeping.operands if keeping is not None and keeping.again else []
+        raw = trace.builder.finish([*self._operands, *further])
         if trace.reconsidered or (trace.mixed and makes_a_difference(raw)):
             raise trace.without_mixing()
         if (trace.merged and compares()) or _reads_what_is_gone(trace, raw):
             raise trace.without_merging(None)
         if observer is not None:
             observer.check()
-            generators = {id(d.generator): d.generator for d in observer.drawn}
-            observer.reads.follow([*generators.values()], "random numbers")
+            sources = [d.generator for d in observer.drawn]
+            sources += keeping.objects if keeping is not None and keeping.again else []
+            objects = [*{id(x): x for x in sources}.values()]
+            observer.reads.follow(objects, "random numbers")
             check_leaks(trace, observer.reads, raw)
         turnings = loops_of(trace) if number is not None else ()
         alone = _held_alone(trace) if number is not None else []
@@ -305,9 +323,12 @@ class Run:
             else number(tape, captured, alone, turnings)
         )
         draws = None
-        if drawn:
+        kept = keeping.kept if keeping is not None and keeping.again else []
+        if drawn or kept:
             tape, used, where = joined(tape, used, drawn)
-            draws = Draws(drawn, used, where)
+            order = {id(x): k for k, x in enumerate(objects)}
+            kept = [replace(k, source=order[id(k.source)]) for k in kept]
+            draws = Draws(drawn, used, where, objects, kept)
         weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in self._results]
         own = [x for x in self._tracers if isinstance(x, Tracer) and x._trace is trace]
         written = trace.written(own)
@@ -325,6 +346,9 @@ class Run:
             weak,
             written,
             draws,
+            len(further),
+            keeping.lines if keeping is not None else (),
+            keeping if keeping is not None and keeping.inside else None,
         )
 
 

@@ -15,6 +15,7 @@
     harmless.py      what is proven harmless
     plainly.py       looking at objects without calling methods of their own
     reads.py         what was read, as guards that a later call can check
+    places.py        places that a run writes to
     naming.py        keys and attributes, as the texts of guards have them
     comparing.py     how guards compare what they find
 

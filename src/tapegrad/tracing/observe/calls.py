@@ -45,7 +45,7 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.naming import attribute
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
-from tapegrad.tracing.observe.reads import ABSENT
+from tapegrad.tracing.observe.places import ABSENT
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 
@@ -428,10 +428,14 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
     texts = name in ("format", "format_map") and args and isinstance(args[0], str)
     if texts and not all(CALM[type(x)] for x in (*args[1:], *kwargs.values())):
         o.reads.lost("str.format")  # which may read attributes
-    # What puts one more value at an end doesn't look at those that are there.
+    # What puts more values at an end doesn't look at those that are there.
     puts = name in _PUTTING and args and type(args[0]) in _ENDED
+    if name == "extend" and len(args) == 2 and type(args[0]) is list:
+        puts = type(args[1]) in (list, tuple)
     note = o.taken([*(args[1:] if puts else args), *kwargs.values()])
-    if args and name in CHANGING:
+    if puts and name != "appendleft" and type(args[0]) is list:
+        o.adds(args[0])
+    elif args and name in CHANGING:
         o.changes(args[0])
     elif len(args) > 1 and name == "at" and type(args[0]) is np.ufunc:
         o.changes(args[1])

@@ -28,7 +28,8 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.harmless import CALM, is_pythons_class
 from tapegrad.tracing.observe.heights import variables_of
-from tapegrad.tracing.observe.reads import owner_of, value_at
+from tapegrad.tracing.observe.places import END
+from tapegrad.tracing.observe.reads import owner_of
 
 Put = Callable[[Any], None]
 MOST = 20_000  # objects that are looked at
@@ -225,14 +226,18 @@ class Search:
     def _written(self) -> None:
         """The places outside that the run has written to."""
         reads = self.a.o.reads
-        for (_, at), (holder, _, _) in list(reads.written.items()):
-            x = value_at(holder.x, at)
-            self._met(x, functools.partial(_put_at, holder.x, at), holder.word)
-            del x
-        for place in list(reads.mutated.values()):
-            if id(place.x) not in self.seen and type(place.x) in _ITEMS:
-                self.seen.add(id(place.x))
-                self.queue.append(place.x)
+        changed = [place.x for place in reads.mutated.values()]
+        for write in list(reads.written.values()):
+            if write.at is END:
+                changed.append(write.x)
+            else:
+                x = write.now()
+                self._met(x, write.put, write.word)
+                del x
+        for held in changed:
+            if id(held) not in self.seen and type(held) in _ITEMS:
+                self.seen.add(id(held))
+                self.queue.append(held)
 
     def _inside(self, x: Any) -> None:
         kind: Any = type(x)
@@ -305,21 +310,6 @@ def _slots(kind: type) -> Iterator[Any]:
     for base in kind.__mro__:
         if is_pythons_class(base) and base not in _ITEMS:
             yield from [x for x in vars(base).values() if type(x) is types.MemberDescriptorType]
-
-
-def _put_at(x: Any, at: Any, new: Any) -> None:
-    """Put something where a run has written to: see `reads.value_at`."""
-    what, key = at
-    if what == "item":
-        x[key.key] = new
-    elif what == "cell":
-        x.__closure__[key].cell_contents = new
-    else:
-        names = getattr(x, "__dict__", None)
-        if type(names) is dict and key in names:
-            names[key] = new
-        else:
-            setattr(x, key, new)
 
 
 def counted(holders: Iterable[Any]) -> collections.Counter[int]:

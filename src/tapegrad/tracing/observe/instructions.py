@@ -6,6 +6,7 @@ the instruction's argument. What is returned is called with the result.
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.primitives.base import Value
+from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.calls import called
 from tapegrad.tracing.observe.closed import rest
@@ -45,11 +47,18 @@ from tapegrad.tracing.source import at_line
 # ---- names
 
 
-def load_global(a: Activation, name: str) -> None:
+def load_global(a: Activation, name: str) -> Then | None:
+    held = a.frame.f_globals
+    if name in held:
+        place = functools.partial(a.o.globals_place, held)
+        found: Then | None = dispatch.found(a, "STORE_GLOBAL", name, place, ("item", Key(name)))
+        if found is not None:
+            return found
     if name not in a.known:
         a.known.add(name)
         a.o.name(a.frame.f_globals, name)
     a.program[a.frame.f_lasti >> 1] = None  # once is enough
+    return None
 
 
 def load_name(a: Activation, name: str) -> None:
@@ -95,10 +104,16 @@ def delete_global(a: Activation, name: str) -> None:
     store_global(a, name)
 
 
-def load_deref(a: Activation, where: tuple[int, str, bool]) -> None:
+def load_deref(a: Activation, where: tuple[int, str, bool]) -> Then | None:
     k, name, own = where
-    if not own:
-        a.o.cell(local(a.address, k), name, a.function)
+    if own:
+        return None
+    cell = local(a.address, k)
+    place, at = a.o.cells.get(id(cell), (None, 0))
+    found: Then | None = dispatch.found(a, "STORE_DEREF", name, lambda: place, ("cell", at))
+    if found is None:
+        a.o.cell(cell, name, a.function)
+    return found
 
 
 def store_deref(a: Activation, where: tuple[int, str, bool]) -> None:
@@ -135,19 +150,22 @@ def import_from(a: Activation, name: str) -> None:
 # ---- attributes and items
 
 
-def load_attribute(a: Activation, name: str) -> None:
+def load_attribute(a: Activation, name: str) -> Then | None:
     x = a.top()
     kind = type(x)
     if CALM[kind] or kind in FIXED:
-        return
+        return None
     if kind is ModuleType:
         if (id(x), name) in a.o.asked:
-            return
+            return None
         a.o.asked[id(x), name] = x
     a.o.kind(x)
+    place = functools.partial(a.o.reads.place, x)
+    found: Then | None = dispatch.found(a, "STORE_ATTR", name, place, ("attr", name))
     a.o.lookups.by_user = a.users
     a.o.lookups.attribute(x, name)
     a.o.lookups.by_user = True
+    return found
 
 
 def load_super_attribute(a: Activation, name: str) -> None:
@@ -230,17 +248,19 @@ def set_item(a: Activation, x: Any, key: Any, value: Any) -> Then | None:
 
 
 def delete_subscript(a: Activation, _: Any) -> Then | None:
-    return change_item(a, a.top(1), a.top(0))
+    return change_item(a, a.top(1), a.top(0), deletes=True)
 
 
-def change_item(a: Activation, x: Any, key: Any) -> Then | None:
-    """An item of `x` is about to be set or deleted."""
+def change_item(a: Activation, x: Any, key: Any, deletes: bool = False) -> Then | None:
+    """An item of `x` is about to be set or deleted, which fails if it isn't there."""
     a.o.kind(x)
     note = None if CALM[type(key)] else a.o.taken([key])
     place = a.o.reads.place(x)
     is_item = isinstance(x, dict) and type(x) in MAPPINGS and type(key) in PLAIN_TYPES
     if place is not None and is_item:
-        a.o.item(x, key)
+        if deletes:
+            a.o.item(x, key)
+        a.o.identities.changes(x)
         text = f"{{}}[{a.o.reads.key(key)}]"
         a.o.reads.write(place, ("item", Key(key)), text, place.word)
     else:
@@ -267,6 +287,9 @@ def binary(a: Activation, in_place: bool) -> Then | None:
     x, y = operands(a.stack)
     if CALM[type(x)] and CALM[type(y)]:
         return None
+    if in_place and type(x) is list and type(y) in (list, tuple):  # `extend`
+        a.o.adds(x)
+        return a.o.taken([y])
     if in_place:
         a.o.changes(x)
     put_operands(a, x, y)

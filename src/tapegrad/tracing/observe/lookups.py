@@ -25,7 +25,8 @@ from tapegrad.tracing.observe.harmless import (
     module_of,
 )
 from tapegrad.tracing.observe.naming import Key, attribute
-from tapegrad.tracing.observe.reads import ABSENT, Location, Reads
+from tapegrad.tracing.observe.places import ABSENT, Location
+from tapegrad.tracing.observe.reads import Reads
 
 # Of an array: what it looks like, and other ways to look at its memory. All else reads elements.
 _LAYOUT = {"shape", "ndim", "size", "dtype", "strides", "itemsize", "nbytes"}

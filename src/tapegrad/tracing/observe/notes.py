@@ -23,7 +23,7 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.harmless import CONTAINERS, is_scipys, is_users_file
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.naming import Key
-from tapegrad.tracing.observe.reads import Location
+from tapegrad.tracing.observe.places import Location
 from tapegrad.tracing.observe.uses import Then, Uses
 
 STRICT = bool(os.environ.get("TAPEGRAD_DEBUG"))
@@ -61,6 +61,9 @@ class Notes(Uses):
         self.states: dict[int, tuple[Any, Any]] = {}
         self.drawn: list[Any] = []
         self.unseeded: dict[int, Any] = {}  # made without a seed, by id
+        # What became inputs of what was found outside, by its place: see `tracing.found`
+        self.found: dict[Any, tuple[Any, Any, list[Any]]] = {}
+        self.again = False  # whether later calls do again what the run does outside
         self.trace: Any = None  # that of the run
         self.clocks = Clocks()
         self.drawing: Any = None  # the generator of the draw that is about to be made

@@ -141,14 +141,15 @@ class Observer(Notes):
         """Raise what was refused while the run was observed."""
         self.identities.finish()
         if self.refused is not None:
-            if self.clocks.are_read:  # it is traced again
-                self._put_back()
+            self._put_back()
             raise self.refused
 
     def _put_back(self) -> None:
-        """The run goes for nothing, and so does what it drew."""
+        """The run goes for nothing, and so does what it drew, and what it left outside."""
         for generator, state in self.states.values():
             randomness.put_back(generator, state)
+        for write in reversed([*self.reads.written.values()]):
+            write.undo()
 
     def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
         """A frame begins, or goes on: Python asks whether it is followed.

@@ -18,18 +18,17 @@ from __future__ import annotations
 
 import collections
 import copy
-import inspect
 import itertools
 import marshal
 import types
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
+from tapegrad.ir.tape import Source
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.answers import answered_by, row_of, stand_in
@@ -44,30 +43,11 @@ from tapegrad.tracing.observe.harmless import (
     is_inert,
 )
 from tapegrad.tracing.observe.naming import Key, is_name
+from tapegrad.tracing.observe.places import ABSENT, END, Location, Write, value_at
+from tapegrad.tracing.source import user_source
 
 _FEW = 100  # objects in an array that are compared one by one
 MOST = 5000  # guards; a function that reads more is traced at each call
-
-
-class _Absent:
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-ABSENT = _Absent()
-
-
-@dataclass(eq=False)
-class Location:
-    """An object of the outside, the name that the guards have for it, and the user's word for it.
-
-    A `like` place may hold another object of the same class.
-    """
-
-    x: Any
-    name: str
-    word: str
-    like: bool = False
 
 
 class Reads:
@@ -78,7 +58,8 @@ class Reads:
         self.values: dict[str, Any] = {}
         self.never = ""  # what it was, if something was read that can't be compared
         self.places: dict[int, Location] = {}
-        self.written: dict[tuple[int, Hashable], tuple[Location, str, str]] = {}
+        self.written: dict[tuple[int, Hashable], Write] = {}
+        self.kept: set[tuple[int, Hashable]] = set()  # of these, what each call leaves anew
         self.mutated: dict[int, Location] = {}
         self._owners: dict[int, list[Location]] = {}  # of arrays: by the object that has the memory
         self._first: dict[tuple[int, Hashable], Any] = {}
@@ -163,6 +144,8 @@ class Reads:
     def read(self, holder: Location, at: Hashable, text: str, value: Any, word: str) -> None:
         """`text`, in which {} stands for the holder, gave `value`; `at` tells such places apart."""
         key = (id(holder.x), at)
+        if (id(holder.x), END) in self.written:  # what is found depends on what was added
+            self.lost(word or holder.word)
         if key in self._first or key in self.written:
             return
         self._first[key] = value
@@ -227,6 +210,10 @@ class Reads:
             else:
                 self._identical(name, x, word)
                 self._place(x, name, word)
+
+    def takes(self, holder: Location, at: Hashable, value: Any) -> bool:
+        """Whether nothing was noted of a place; from here on nothing is: a call looks itself."""
+        return self._first.setdefault((id(holder.x), at), value) is value
 
     def absent(self, holder: Location, name: str, held: str = "vars({})") -> None:
         """An object had no attribute of this name of its own; or a dict, `held`, no such key."""
@@ -299,10 +286,15 @@ class Reads:
         self._fact(f"{name} is {same}", word)
 
     def follow(self, objects: Sequence[Any], word: str) -> None:
-        """Later calls ask for what is in the places of these objects, which differ."""
+        """Later calls ask for what is in the places of these objects, which differ, and which no
+        other place holds too."""
         for place in [self.place(x) or self.constant(x, word) for x in objects]:
-            self.followed.append(f"drawn{len(self.followed)}")
-            self.guards.append((f"{self.followed[-1]} = {self.named(place)}", ""))
+            name = f"drawn{len(self.followed)}"
+            self.followed.append(name)
+            self.guards.append((f"{name} = {self.named(place)}", ""))
+            for other in list(self.places.values()):
+                if other.like and other is not place and type(other.x) is type(place.x):
+                    self.differ(name, self.named(other))
         for first, second in itertools.combinations(self.followed, 2):
             self.differ(first, second)
 
@@ -347,6 +339,8 @@ class Reads:
     def items(self, place: Location) -> Iterator[Any]:
         """All items of a container were read; yields those that may hold more."""
         x = place.x
+        if any(number == id(x) for number, _ in self.written):
+            self.lost(place.word)
         if id(x) not in self._whole:
             self._whole.add(id(x))
             self._note_items(place)
@@ -405,8 +399,11 @@ class Reads:
     # ---- writing
 
     def write(self, holder: Location, at: Hashable, text: str, word: str) -> None:
-        """The run wrote there."""
-        self.written.setdefault((id(holder.x), at), (holder, text, word or holder.word))
+        """The run is about to write there."""
+        if (id(holder.x), at) not in self.written:
+            before = len(holder.x) if at is END else value_at(holder.x, at)
+            found = Write(holder, at, text, word or holder.word, before, user_source())
+            self.written[id(holder.x), at] = found
 
     def before_change(self, place: Location) -> None:
         """A call may change a container or an array: its contents count as read. If they are others
@@ -435,8 +432,9 @@ class Reads:
             keys = self._assigned(held.replace("{}", self.named(holder)))
             for name in names:
                 self._fact(f"{self.key(name)} not in {keys}", name)
-        for (_, at), (holder, text, word) in self.written.items():
-            self._check_written(holder, at, text, word)
+        for key, write in self.written.items():
+            if key not in self.kept:
+                self._check_written(write)
 
     def forget(self) -> None:
         """Drop what was held so that no id is given away: it may be the user's."""
@@ -445,15 +443,16 @@ class Reads:
         self._absent.clear()
         self._held.clear()
 
-    def left(self) -> Iterator[tuple[str, Any]]:
-        """What the run has written to: for each place the user's word for it, and its value."""
-        for (_, at), (holder, _, word) in self.written.items():
-            yield word, value_at(holder.x, at)
+    def left(self) -> Iterator[tuple[str, Any, Source | None]]:
+        """What the run has written to: for each place the user's word for it, its value, and the
+        line, if that is known."""
+        for write in self.written.values():
+            yield write.word, write.now(), write.src
         for place in self.mutated.values():
-            yield place.word, place.x
+            yield place.word, place.x, None
 
-    def _check_written(self, holder: Location, at: Hashable, text: str, word: str) -> None:
-        now = value_at(holder.x, at)
+    def _check_written(self, write: Write) -> None:
+        holder, at, text, word, now = write.holder, write.at, write.text, write.word, write.now()
         if (id(holder.x), at) in self._first:
             if not is_same(self._first[id(holder.x), at], now):
                 self.lost(word)
@@ -472,19 +471,6 @@ _BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 def _holds(x: Any) -> bool:
     """Whether a function written in C is a method, bound to an object."""
     return x.__self__ is not None and not isinstance(x.__self__, types.ModuleType)
-
-
-def value_at(x: Any, at: Any) -> Any:
-    """What a place that was written to holds now."""
-    what, key = at
-    if what == "item":
-        return x.get(key.key, ABSENT)
-    if what == "cell":
-        try:
-            return x.__closure__[key].cell_contents
-        except ValueError:
-            return ABSENT
-    return inspect.getattr_static(x, key, ABSENT)
 
 
 def owner_of(x: np.ndarray) -> Any:

@@ -36,6 +36,7 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.lookups import Lookups
 from tapegrad.tracing.observe.naming import Key, attribute
+from tapegrad.tracing.observe.places import END
 from tapegrad.tracing.observe.reads import Reads
 
 Then = Callable[[Any], None]
@@ -386,6 +387,13 @@ class Uses:
             self.reads.before_change(place)
         elif not (is_pythons_class(type(x)) or is_inert(type(x))):
             self.reads.lost(place.word)
+
+    def adds(self, x: list[Any]) -> None:
+        """Values are about to be put at the end of a list."""
+        self.identities.changes(x)
+        place = self.reads.place(x)
+        if place is not None:
+            self.reads.write(place, END, "", place.word)
 
     def looked_up(self, x: Any, name: str) -> None:
         """An attribute is about to be looked up."""

@@ -1,0 +1,97 @@
+"""Numbers and arrays that a function finds outside and sets anew: `self.calls += 1`.
+
+They are others at each call. So where a code looks up a name that it sets too, what is there
+becomes an input of the tape, which each call reads before it begins.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.request import leaf_key
+from tapegrad.ir.tape import Aval
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.drawn import Found
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.observe.notes import Notes
+from tapegrad.tracing.observe.places import Location, value_at
+from tapegrad.tracing.trace import Reconsidered
+from tapegrad.tracing.tracer import stand_in
+
+
+@lru_cache(maxsize=1024)
+def _set_by(code: CodeType) -> tuple[frozenset[tuple[str, str]], set[int]]:
+    """What a code sets; and the places in it where what is looked up stays what it is, since a
+    trace that took it for an input has failed."""
+    names = [(i.opname, i.argval) for i in dis.Bytecode(code) if i.opname.startswith("STORE_")]
+    return frozenset(names), set()
+
+
+def input_of(
+    a: Activation, store: str, name: str, holder_of: Callable[[], Location | None], at: Any
+) -> Callable[[Any], None] | None:
+    """A name is about to be looked up in a place. If the code sets it too, what is found becomes an
+    input; `store` is the instruction that sets such a name."""
+    o = a.o
+    names, fixed = _set_by(a.frame.f_code)
+    if (store, name) not in names or not o.again:
+        return None
+    trace, holder, place = o.trace, holder_of(), a.frame.f_lasti
+    if holder is None or trace is None or not trace.is_innermost or trace.inside is not None:
+        return None
+    key = id(holder.x), at
+    if key in o.reads.written or place in fixed:
+        return None
+    if key not in o.found:
+        value = value_at(holder.x, at)
+        if not _is_input(value) or not o.reads.takes(holder, at, value):
+            return None
+        kept, weak = np.array(value, order="C"), type(value) in (int, float)
+        var = trace.builder.fresh(Aval(kept.shape, kept.dtype, weak=weak))
+        trace.captured[id(kept)] = var, kept
+        tracer = stand_in(trace, var, kept if kept.shape else kept[()], weak)
+        o.drawn.append(Found(holder.x, at, leaf_key(value), kept))
+        o.found[key] = value, tracer, []
+    value, tracer, uses = o.found[key]
+    uses.append((fixed, place))
+
+    def then(result: Any) -> None:
+        if result is value:
+            frames.replace(operand_at(a.stack, 0), tracer)
+        else:
+            o.reads.lost(name)
+
+    return then
+
+
+def _is_input(x: Any) -> bool:
+    if type(x) is int:
+        return -(2**63) <= x < 2**63
+    if type(x) is np.ndarray:
+        return x.dtype.kind in "fc" and x.ndim > 0
+    return type(x) is float or (isinstance(x, np.generic) and x.dtype.kind in "fc")
+
+
+def check_found(o: Notes) -> None:
+    """An array that became an input was written to in place: then it stays what it is."""
+    notes = [x for _, tracer, uses in o.found.values() if tracer._owner._version for x in uses]
+    if notes:
+        raise Reconsidered(notes, None)
+
+
+def without_found(o: Notes, error: Exception) -> Reconsidered | None:
+    """A trace has failed with this error. Where something became an input it is made again without
+    that."""
+    notes = [x for _, _, uses in o.found.values() for x in uses]
+    return Reconsidered(notes, error) if notes else None
+
+
+dispatch.found = input_of
