@@ -68,6 +68,7 @@ ASKS = {
     "optimize/extents.py",  # what each primitive makes of longer axes
     "optimize/growing.py",
     "optimize/roots.py",
+    "optimize/softplus.py",
     "optimize/stops.py",
     "schedule/sums.py",  # sums are calls of `add`
     "schedule/lowering.py",  # so are those of integers

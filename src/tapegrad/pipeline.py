@@ -35,6 +35,7 @@ from tapegrad.optimize.loops import hoist, slim_loops
 from tapegrad.optimize.reroll import reroll
 from tapegrad.optimize.roots import tell_roots
 from tapegrad.optimize.simplify import reorder, simplify
+from tapegrad.optimize.softplus import tell_softplus
 from tapegrad.optimize.stops import drop_stops
 from tapegrad.optimize.unrolled import unrolled_loop
 from tapegrad.optimize.until import until
@@ -137,7 +138,7 @@ def derive(
     """The tape of the outputs numbered `keep` and the cotangents of the inputs `wrt`; what loops
     keep for it is said by `checkpoint`."""
     tape = run_passes(inline_calls(tape), BEFORE)  # custom calls stay: their rules are needed
-    return reverse(tell_roots(tape), wrt, seed, keep, checkpoint=checkpoint)
+    return reverse(tell_softplus(tell_roots(tape)), wrt, seed, keep, checkpoint=checkpoint)
 
 
 def derive_forward(tape: Tape, wrt: Sequence[int]) -> Tape:

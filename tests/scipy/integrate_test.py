@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy import integrate
+from scipy.special import k1
 
 from tapegrad import grad, jit, value_and_grad, vjp
 from tapegrad.core.request import Request
@@ -324,3 +325,18 @@ def test_a_right_hand_side_that_jumps_at_a_later_call():
     assert df(-1.0) == 0.0
     with pytest.raises(GradientError, match="jumps"):
         df(0.5)
+
+
+@pytest.mark.parametrize("a", [-np.inf, 0.0])
+def test_slopes_that_overflow_far_out_are_their_limit(a):
+    """Where the integrand has underflowed, its derivatives are inf / inf on their way to 0."""
+    area = np.pi if a else np.pi / 2
+
+    def f(v):
+        return integrate.quad(lambda z: 1 / np.cosh(v * z), a, np.inf)[0]
+
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(grad(f)(1.3), -area / 1.3**2, rtol=1e-7)
+        np.testing.assert_allclose(grad(grad(f))(1.3), 2 * area / 1.3**3, rtol=1e-7)
+        found = grad(lambda v: integrate.quad(lambda z: np.exp(-v * np.cosh(z)), a, np.inf)[0])(1.0)
+    np.testing.assert_allclose(found, -k1(1.0) * (2 if a else 1), rtol=1e-7)

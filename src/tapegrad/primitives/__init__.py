@@ -31,6 +31,7 @@ from tapegrad.primitives import (
     powers,
     reductions,
     scatter,
+    slopes,
     solving,
     sorting,
     sparse,
@@ -50,6 +51,7 @@ from tapegrad.primitives import (
 from tapegrad.primitives.base import Elementwise, Parametric
 
 _MODULES = (
+    slopes,
     elementwise,
     kinks,
     norms,

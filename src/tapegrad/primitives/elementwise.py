@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval, Call, Literal, dtype_name
+from tapegrad.primitives import slopes
 from tapegrad.primitives.base import Elementwise, parametric, total
 from tapegrad.primitives.complexes import cast_back
 from tapegrad.primitives.kinds import Linear
+from tapegrad.primitives.slopes import DIVISION as DIVISION
+from tapegrad.primitives.slopes import FUNCTION as FUNCTION
 from tapegrad.primitives.texts import dtype_called
 
 LN2 = math.log(2.0)
 LN10 = math.log(10.0)
-
-# What an operation costs, in units of an addition: decides what is computed twice.
-DIVISION = 4
-FUNCTION = 12
 
 
 def zero(x: Any) -> Any:
@@ -201,7 +200,7 @@ exp2 = Elementwise(
     "exp2", np.exp2, "exp2({0})", lambda out, x: (out * LN2,), cost=FUNCTION, of_complex=True
 )
 expm1 = Elementwise(
-    "expm1", np.expm1, "expm1({0})", lambda out, x: (out + 1,), cost=FUNCTION, of_complex=True
+    "expm1", np.expm1, "expm1({0})", lambda out, x: (exp(x),), cost=FUNCTION, of_complex=True
 )
 log = Elementwise(
     "log",
@@ -236,6 +235,15 @@ log1p = Elementwise(
 
 # ---- trigonometric and hyperbolic
 
+
+def _is_complex(x: Any) -> bool:
+    return bool(x.dtype.kind == "c")
+
+
+def _arcsin_slope(x: Any) -> Any:
+    return 1 / sqrt((1 - x) * (1 + x)) if _is_complex(x) else slopes.arcsin_slope(x)
+
+
 sin = Elementwise(
     "sin", np.sin, "sin({0})", lambda out, x: (cos(x),), cost=FUNCTION, of_complex=True
 )
@@ -249,7 +257,7 @@ arcsin = Elementwise(
     "arcsin",
     np.arcsin,
     "asin({0})",
-    lambda out, x: (1 / sqrt((1 - x) * (1 + x)),),
+    lambda out, x: (_arcsin_slope(x),),
     cost=FUNCTION,
     of_complex=True,
 )
@@ -257,7 +265,7 @@ arccos = Elementwise(
     "arccos",
     np.arccos,
     "acos({0})",
-    lambda out, x: (-1 / sqrt((1 - x) * (1 + x)),),
+    lambda out, x: (-_arcsin_slope(x),),
     cost=FUNCTION,
     of_complex=True,
 )
@@ -265,16 +273,16 @@ arctan = Elementwise(
     "arctan",
     np.arctan,
     "atan({0})",
-    lambda out, x: (1 / (x * x + 1),),
+    lambda out, x: (1 / (x * x + 1) if _is_complex(x) else slopes.arctan_slope(x),),
     cost=FUNCTION,
     of_complex=True,
 )
 
 
 def _arccosh_partials(out: Any, x: Any) -> tuple[Any]:
-    if x.dtype.kind == "c":  # the root of the product is another branch left of the imaginary axis
+    if _is_complex(x):  # the root of the product is another branch left of the imaginary axis
         return (1 / (sqrt(x - 1) * sqrt(x + 1)),)
-    return (1 / sqrt((x - 1) * (x + 1)),)
+    return (slopes.arccosh_slope(x),)
 
 
 sinh = Elementwise(
@@ -284,13 +292,18 @@ cosh: Elementwise = Elementwise(
     "cosh", np.cosh, "cosh({0})", lambda out, x: (sinh(x),), cost=FUNCTION, of_complex=True
 )
 tanh = Elementwise(
-    "tanh", np.tanh, "tanh({0})", lambda out, x: (1 - out * out,), cost=FUNCTION, of_complex=True
+    "tanh",
+    np.tanh,
+    "tanh({0})",
+    lambda out, x: (1 - out * out if _is_complex(x) else slopes.sech_square(x),),
+    cost=FUNCTION,
+    of_complex=True,
 )
 arcsinh = Elementwise(
     "arcsinh",
     np.arcsinh,
     "asinh({0})",
-    lambda out, x: (1 / sqrt(x * x + 1),),
+    lambda out, x: (1 / sqrt(x * x + 1) if _is_complex(x) else slopes.arcsinh_slope(x),),
     cost=FUNCTION,
     of_complex=True,
 )
@@ -301,7 +314,7 @@ arctanh = Elementwise(
     "arctanh",
     np.arctanh,
     "atanh({0})",
-    lambda out, x: (1 / ((1 - x) * (1 + x)),),
+    lambda out, x: (1 / ((1 - x) * (1 + x)) if _is_complex(x) else slopes.arctanh_slope(x),),
     cost=FUNCTION,
     of_complex=True,
 )

@@ -13,7 +13,7 @@ import numpy as np
 from tapegrad.primitives.base import Elementwise, total
 from tapegrad.primitives.elementwise import FUNCTION, not_equal, select, signbit, where, zero
 from tapegrad.primitives.kinks import shared, turned
-from tapegrad.primitives.norms import norm_pullback
+from tapegrad.primitives.norms import ALONE, norm_pullback
 
 
 def _abs_rule(ct: Any, x: Any) -> Any:
@@ -87,7 +87,7 @@ def _hypot_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _hypot_along(directions: Any, ct: Any, out: Any, x: Any, y: Any) -> Any:
-    return norm_pullback(((1.0, ()), (1.0, ())), directions, ct, out, x, y)
+    return norm_pullback((ALONE, ALONE), directions, ct, out, x, y)
 
 
 hypot = Elementwise(

@@ -32,6 +32,7 @@ from tapegrad.primitives.views import BroadcastTo
 # by its primitive's name and its one parameter.
 Step = tuple[str, tuple[int, ...]]
 Path = tuple[float, tuple[Step, ...]]
+ALONE: Path = (1.0, ())
 
 
 def _linear(steps: tuple[Step, ...]) -> list[Linear]:
@@ -179,16 +180,25 @@ class NormPullback(Sided):
             length = self._length(d)
             moved = where(origin, _over(self._inner(d, cs), length), moved)
             origin = logical_and(origin, length.equals(0))
-        q = _over(given, r)
-        turned = self._spread(zs, _over(moved * q, r))
-        straight = self._spread(cs, q)
-        ct_zs = [a - b for a, b in zip(straight, turned, strict=True)]
+        ct_zs = self._across(zs, cs, r, _over(given, r), moved)
         if not self.pulls or len(directions) > 1:
             ct_zs = [
                 self._unknown(p, c, x, z, r)
                 for p, c, x, z in zip(self.paths, cs, ct_zs, zs, strict=True)
             ]
         return (*ct_zs, *[None] * (len(xs) - 1 - self.points), moved)
+
+    def _across(
+        self, zs: Sequence[Any], cs: Sequence[Any], r: Any, q: Any, moved: Any
+    ) -> list[Any]:
+        """q (c - n <n, c>): of two numbers what is across n is a product, not a difference."""
+        if self.paths == (ALONE, ALONE):
+            n_x, n_y = (_over(z, r) for z in zs)
+            across = (n_x * cs[1] - n_y * cs[0]) * q
+            return [-(n_y * across), n_x * across]
+        turned = self._spread(zs, _over(moved * q, r))
+        straight = self._spread(cs, q)
+        return [a - b for a, b in zip(straight, turned, strict=True)]
 
     def _whole(self, ds: Any, xs: Sequence[Any]) -> list[Any]:
         """A direction, of which zeros may be of no shape."""

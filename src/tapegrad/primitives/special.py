@@ -26,11 +26,15 @@ from tapegrad.primitives.elementwise import (
     sign,
     where,
 )
+from tapegrad.primitives.norms import Known
+from tapegrad.primitives.slopes import logit_slope, sech_square
 from tapegrad.primitives.texts import dtype_called
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
 HALF_SQRT_PI = 0.8862269254527580
 SQRT_2PI = 2.5066282746310005
+SQRT_HALF = 0.7071067811865476
+SQRT_2_OVER_PI = 0.7978845608028654
 
 
 def _scipy(name: str) -> Callable[..., Any]:
@@ -49,7 +53,7 @@ expit = Elementwise(
     "expit",
     _scipy("expit"),
     "1.0 / (1.0 + exp(-{0}))",
-    lambda out, x: (out * (1 - out),),
+    lambda out, x: (sech_square(x * 0.5) * 0.25,),
     cost=FUNCTION,
 )
 log_expit = Elementwise(
@@ -63,7 +67,7 @@ logit = Elementwise(
     "logit",
     _scipy("logit"),
     "log({0} / (1.0 - {0}))",
-    lambda out, x: (1 / (x * (1 - x)),),
+    lambda out, x: (logit_slope(x),),
     cost=FUNCTION,
 )
 erf = Elementwise(
@@ -189,11 +193,22 @@ erfcinv = Elementwise(
     lambda out, x: (exp(out * out) * -HALF_SQRT_PI,),
     cost=2 * FUNCTION,
 )
+
+
+def _log_ndtr_partials(out: Any, x: Any) -> tuple[Any]:
+    """The density over the distribution function; left of 0 by what both have as a factor."""
+    left = x < 0
+    below, above = where(left, x, x.constant(0)), where(left, x.constant(0), x)
+    ratio = SQRT_2_OVER_PI / erfcx(below * -SQRT_HALF)
+    density = exp(-(above * above * 0.5 + where(left, x.constant(0), out)))
+    return (where(left, ratio, density * (1 / SQRT_2PI)),)
+
+
 log_ndtr = Elementwise(
     "log_ndtr",
     _scipy("log_ndtr"),
     "log_ndtr({0})",
-    lambda out, x: (exp(-(x * x * 0.5 + out)) * (1 / SQRT_2PI),),
+    _log_ndtr_partials,
     cost=2 * FUNCTION,
 )
 ndtri = Elementwise(
@@ -266,11 +281,20 @@ rel_entr = Elementwise(
     lambda out, x, y: (log(x / y) + 1, -(x / y)),
     cost=2 * FUNCTION,
 )
+
+
+def _log_ratio(x: Any, y: Any) -> Any:
+    """log(x / y), by their difference where they are close."""
+    close = logical_and(x > y * 0.5, x < y * 2)
+    share = where(close, (x - y) / where(close, y, y.constant(1)), x.constant(0))
+    return where(close, log1p(share), log(where(close, y, x) / y))
+
+
 kl_div = Elementwise(
     "kl_div",
     _scipy("kl_div"),
     "",
-    lambda out, x, y: (log(x / y), 1 - x / y),
+    lambda out, x, y: (_log_ratio(x, y), Known()((y - x) / y, -(x / y))),
     cost=2 * FUNCTION,
 )
 

@@ -114,7 +114,7 @@ class Mesh:
         done = True
         if not self._does(where, ends, name, f, value):
             _, _, info = theirs.quad_vec(
-                where.integrand(_both(f)),
+                where.integrand(_both(f, _tiny(where, value))),
                 0.0,
                 1.0,
                 epsabs=self.epsabs,
@@ -126,6 +126,8 @@ class Mesh:
             done, ends = info.status in (0, 2), info.intervals
         t, w = map(np.ravel, in_intervals(name, ends))
         nodes, weights = where.placed(t, w)
+        if any(where.kind):
+            nodes, weights = _that_count(nodes, weights, f)
         self.room = max(self.room, 2 * len(rule(name)[0]), 1 << (len(nodes) - 1).bit_length())
         nodes = np.append(nodes, np.full(self.room - len(nodes), nodes[0]))
         return nodes, np.append(weights, np.zeros(self.room - len(weights))), done
@@ -136,25 +138,47 @@ class Mesh:
         halves = np.concatenate(
             [np.hstack([ends[:, :1], middle]), np.hstack([middle, ends[:, 1:]])]
         )
-        both = [self._sum(where, x, name, f) for x in (ends, halves)]
+        both = [self._sum(where, x, name, f, value) for x in (ends, halves)]
         size = max(np.max(np.abs(both[0]), initial=0.0), 0.0)
         return bool(np.all(np.abs(both[0] - both[1]) <= self.epsabs + self.epsrel * size))
 
-    def _sum(self, where: Range, ends: Any, name: str, f: Any) -> Any:
+    def _sum(self, where: Range, ends: Any, name: str, f: Any, value: Any) -> Any:
         t, w = map(np.ravel, in_intervals(name, ends))
         nodes, weights = where.placed(t, w)
-        g = _both(f)
+        g = _both(f, _tiny(where, value))
         return sum(w * g(float(t)) for t, w in zip(nodes, weights, strict=True))
 
 
-def _both(f: Any) -> Callable[[float], np.ndarray]:
+NOTHING = 1e-30  # what doesn't count, as a part of what does
+
+
+def _tiny(where: Range, value: Any) -> float:
+    """How small an integrand that goes far out is where slopes that overflow are their limit, 0.
+    Without an end at infinity there is no such place."""
+    return float(np.max(np.abs(value), initial=0.0)) * NOTHING**3 if any(where.kind) else -1.0
+
+
+def _both(f: Any, tiny: float) -> Callable[[float], np.ndarray]:
     """A function's value, and its derivatives by all that it reaches."""
 
     def g(t: float) -> np.ndarray:
-        value = np.reshape(f(t), -1)
-        return np.concatenate([value, f.slopes(t)])
+        value, slopes = np.reshape(f(t), -1), f.slopes(t)
+        if np.all(np.abs(value) <= tiny):
+            slopes = np.where(np.isfinite(slopes), slopes, 0.0)
+        return np.concatenate([value, slopes])
 
     return g
+
+
+def _that_count(nodes: Any, weights: Any, f: Any) -> tuple[Any, Any]:
+    """The nodes without those far out at which neither the integrand nor its slopes count: there
+    derivatives, of any order, may overflow on their way to 0."""
+    with np.errstate(all="ignore"):
+        parts = [
+            np.abs(w * _both(f, np.inf)(float(t))) for t, w in zip(nodes, weights, strict=True)
+        ]
+        counts = np.any(np.stack(parts) > NOTHING * np.max(parts, 0, initial=0.0), 1)
+    return (nodes[counts], weights[counts]) if np.any(counts) else (nodes, weights)
 
 
 def _sum_of(callback: Callback, nodes: Any, weights: Any) -> Any:

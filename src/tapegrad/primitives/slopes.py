@@ -1,0 +1,83 @@
+"""Slopes of elementary functions that are functions of their own.
+
+Each is right to the last digits over its whole range, and so is its own slope, which says what the
+second derivative is: where that is left to the chain rule, differences of nearly equal numbers
+lose what is small, as 1 - tanh(x)^2 does from x = 18 on, and (1 - x) (1 + x) around x = 0.
+
+Names: `x` operand, `out` the result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives.base import Elementwise, by_name
+
+# What an operation costs, in units of an addition: decides what is computed twice.
+DIVISION = 4
+FUNCTION = 12
+
+
+def _sech_square(x: Any) -> Any:
+    small = np.exp(-2 * np.abs(x))
+    return 4 * small / np.square(1 + small)
+
+
+sech_square = Elementwise(
+    "sech_square",
+    _sech_square,
+    "sech_square({0})",
+    lambda out, x: (out * by_name("tanh")(x) * -2,),
+    cost=FUNCTION + DIVISION,
+    numpy="4 * np.exp(-2 * np.abs({0})) / np.square(1 + np.exp(-2 * np.abs({0})))",
+)
+arcsin_slope = Elementwise(
+    "arcsin_slope",
+    lambda x: 1 / np.sqrt((1 - x) * (1 + x)),
+    "1.0 / sqrt((1.0 - {0}) * (1.0 + {0}))",
+    lambda out, x: (out * x * out * out,),
+    cost=2 * DIVISION,
+    numpy="1 / np.sqrt((1 - {0}) * (1 + {0}))",
+)
+arctan_slope = Elementwise(
+    "arctan_slope",
+    lambda x: 1 / (x * x + 1),
+    "1.0 / ({0} * {0} + 1.0)",
+    lambda out, x: (x * out * out * -2,),
+    cost=DIVISION,
+    numpy="1 / ({0} * {0} + 1)",
+)
+arcsinh_slope = Elementwise(
+    "arcsinh_slope",
+    lambda x: 1 / np.hypot(x, x.dtype.type(1)),
+    "1.0 / hypot({0}, 1.0)",
+    lambda out, x: (-(x * out * out * out),),
+    cost=FUNCTION,
+    numpy="1 / np.hypot({0}, {0}.dtype.type(1))",
+)
+arccosh_slope = Elementwise(
+    "arccosh_slope",
+    lambda x: 1 / (np.sqrt(x - 1) * np.sqrt(x + 1)),
+    "1.0 / (sqrt({0} - 1.0) * sqrt({0} + 1.0))",
+    lambda out, x: (-(x * out * out * out),),
+    cost=3 * DIVISION,
+    numpy="1 / (np.sqrt({0} - 1) * np.sqrt({0} + 1))",
+)
+arctanh_slope = Elementwise(
+    "arctanh_slope",
+    lambda x: 1 / ((1 - x) * (1 + x)),
+    "1.0 / ((1.0 - {0}) * (1.0 + {0}))",
+    lambda out, x: (out * x * out * 2,),
+    cost=DIVISION,
+    numpy="1 / ((1 - {0}) * (1 + {0}))",
+)
+logit_slope = Elementwise(
+    "logit_slope",
+    lambda x: 1 / (x * (1 - x)),
+    "1.0 / ({0} * (1.0 - {0}))",
+    lambda out, x: (out * (x * 2 - 1) * out,),
+    cost=DIVISION,
+    numpy="1 / ({0} * (1 - {0}))",
+)
