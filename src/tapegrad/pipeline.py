@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from tapegrad.differentiate.activity import check_kept
 from tapegrad.differentiate.forward import forward
 from tapegrad.differentiate.keeping import Checkpoint
 from tapegrad.differentiate.reverse import reverse
@@ -137,13 +138,15 @@ def derive(
 ) -> Tape:
     """The tape of the outputs numbered `keep` and the cotangents of the inputs `wrt`; what loops
     keep for it is said by `checkpoint`."""
-    tape = run_passes(inline_calls(tape), BEFORE)  # custom calls stay: their rules are needed
+    check_kept(tape := inline_calls(tape), wrt)
+    tape = run_passes(tape, BEFORE)  # custom calls stay: their rules are needed
     return reverse(tell_softplus(tell_roots(tape)), wrt, seed, keep, checkpoint=checkpoint)
 
 
 def derive_forward(tape: Tape, wrt: Sequence[int]) -> Tape:
     """The tape of the outputs' tangents, for those of the inputs `wrt`, which are its last ones."""
-    found = forward(run_passes(inline_calls(tape), BEFORE), wrt)
+    check_kept(tape := inline_calls(tape), wrt)
+    found = forward(run_passes(tape, BEFORE), wrt)
     return replace(
         found,
         outputs=found.outputs[len(tape.outputs) :],

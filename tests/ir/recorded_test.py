@@ -222,9 +222,9 @@ def test_what_made_a_variable_is_found() -> None:
                 builder.fresh(FLOAT)
             outs += builder.call(ew.add, [outs[-1], x])
         for position, out in enumerate(outs[1:]):
-            made = running._made_by(out)
+            made = running.made_by(out)
             assert made is not None and made == builder.calls[position]
-        assert running._made_by(x) is None
+        assert running.made_by(x) is None
 
 
 def stream(rng: np.random.Generator, builder: Builder) -> None:

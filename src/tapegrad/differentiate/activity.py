@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from tapegrad.errors import ConversionError
+from tapegrad.ir.taken import lost_by
 from tapegrad.ir.tape import Operand, Tape, Var
 from tapegrad.primitives.kinds import Moving, Repeated
 
@@ -18,6 +20,16 @@ def depends_on(tape: Tape, wrt: Sequence[int]) -> set[Operand]:
         if not active.isdisjoint(call.operands):
             active.update(out for out in call.outs if out.dtype.kind in "fc")
     return active
+
+
+def check_kept(tape: Tape, wrt: Sequence[int]) -> None:
+    """A ConversionError if a derivative with respect to the inputs numbered `wrt` would be lost,
+    since what they have a part in was taken for a plain number."""
+    lost = [guard for guard in tape.guards if lost_by(guard)]
+    active = depends_on(tape, wrt) if lost else set()
+    for guard in lost:
+        if guard.operand in active:
+            raise ConversionError(lost_by(guard))
 
 
 def stacked(loop: Repeated) -> list[int]:

@@ -11,14 +11,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tapegrad.core.handlers import let_through
 from tapegrad.errors import TapegradError, UnsupportedError
 from tapegrad.tracing.answers import declare
+from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import has_traced, stacked, unmade
-from tapegrad.tracing.frontend.parameters import form_of, taken
+from tapegrad.tracing.frontend.parameters import form_of, numbers_taken, running, taken
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import following, observed, unobserved
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.trace import refusing
+from tapegrad.tracing.tracer import Tracer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,6 +107,7 @@ def answering(
     theirs, own = signature_of(original), inspect.signature(function)
     form = form_of(function)
     more, as_they_are = frozenset(parameters.split()), frozenset(lists.split())
+    draws = theirs is not None and not _OF_DRAWS.isdisjoint(theirs.parameters)
 
     @functools.wraps(function)
     @unobserved
@@ -112,13 +116,39 @@ def answering(
             plain = {key: unmade(x) for key, x in kwargs.items()}
             with observed():
                 return original(*map(unmade, args), **plain)
+        if callbacks or draws or running.numpys:
+            return answer(args, kwargs)
+        return accepted(original, args, kwargs, lambda: followed(args, kwargs), shown)
+
+    def followed(args: Any, kwargs: Any) -> Any:
+        """What answers; SciPy itself where only integers are traced, with which that can't be."""
+        try:
+            return answer(args, kwargs)
+        except TapegradError:
+            raise
+        except Exception as error:
+            let_through(error)
+            numbers = numbers_taken(args, kwargs)
+            if numbers is None:
+                raise
+            return original(*numbers[0], **numbers[1])
+
+    def answer(args: Any, kwargs: Any) -> Any:
         named = _bound(shown, theirs, own, args, kwargs)
-        given = [
-            x if key in as_they_are else stacked(x)
-            for key, x in zip_longest(own.parameters, named.args)
-        ][: len(named.args)]
-        by_name = {key: x if key in as_they_are else stacked(x) for key, x in named.kwargs.items()}
+
+        def operand(key: Any, x: Any) -> Any:
+            if key in _TOLERANCES:
+                return tolerance(x)
+            return x if key in as_they_are else stacked(x)
+
+        pairs = zip_longest(own.parameters, named.args)
+        given = [operand(key, x) for key, x in pairs][: len(named.args)]
+        by_name = {key: operand(key, x) for key, x in named.kwargs.items()}
         given, by_name, _ = taken(form, given, by_name)
+        if not (callbacks or any_traced((*given, *by_name.values()))):
+            numbers = numbers_taken(args, kwargs)
+            if numbers is not None:
+                return original(*numbers[0], **numbers[1])
         if more:
             for place, key in enumerate(own.parameters):
                 if key in more and place < len(given):
@@ -137,6 +167,42 @@ def as_parameter(x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         return type(x)(map(as_parameter, x))
     return np.asarray(x)[()] if np.ndim(x) == 0 else np.asarray(x)
+
+
+# How well and by which steps a solver finds what it looks for, on which that doesn't depend
+_TOLERANCES = frozenset(
+    [
+        "tol",
+        "rtol",
+        "atol",
+        "xtol",
+        "ftol",
+        "gtol",
+        "xatol",
+        "fatol",
+        "btol",
+        "epsabs",
+        "epsrel",
+        "maxiter",
+        "maxfev",
+        "limit",
+        "max_step",
+        "min_step",
+        "first_step",
+        "h0",
+        "hmax",
+        "hmin",
+        "mxstep",
+    ]
+)
+
+
+def tolerance(x: Any) -> Any:
+    """A traced number that says how well a result is approximated, as a plain one. What it is the
+    approximation of doesn't depend on it, so no derivative is lost."""
+    if isinstance(x, Tracer) and not x.ndim and x.dtype.kind == "f" and x._can_be_plain():
+        return x._as_plain("a tolerance, or a size of steps")
+    return as_parameter(x) if isinstance(x, Tracer) and x.dtype.kind in "iub" else x
 
 
 def signature_of(original: Any) -> inspect.Signature | None:
@@ -185,8 +251,23 @@ def _is_default(x: Any, default: Any) -> bool:
     return x is default or (type(x) is type(default) and isinstance(x, _PLAIN) and x == default)
 
 
+_OF_DRAWS = frozenset(["rng", "random_state", "seed"])
 _KEYWORDS = inspect.Parameter.VAR_KEYWORD
 _PLAIN = (bool, int, float, str)
+
+
+def answers_of(home: str) -> Callable[..., Callable[[F], F]]:
+    """`stands_for` of a module, for functions that remain as they are, for others that call
+    them."""
+
+    def answers(name: str = "", parameters: str = "", lists: str = "") -> Callable[[F], F]:
+        def declared(function: F) -> F:
+            stands_for(home, name, parameters=parameters, lists=lists)(function)
+            return function
+
+        return declared
+
+    return answers
 
 
 def declare_method(cls: type, name: str, answer: Any, always: bool = False) -> None:

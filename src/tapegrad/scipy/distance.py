@@ -18,9 +18,9 @@ import scipy.spatial
 
 from tapegrad.primitives.elementwise import stop_gradient
 from tapegrad.scipy.borrowing import borrow
-from tapegrad.scipy.declaring import any_traced, refusal, stands_for
-from tapegrad.scipy.wording import answers_of, in_scipys_words
+from tapegrad.scipy.declaring import answers_of, any_traced, refusal, stands_for
 from tapegrad.tracing.answers import declare, original_of
+from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.linalg import raise_if
 from tapegrad.tracing.frontend.operands import as_tracer, cast
 from tapegrad.tracing.observe.observer import observed
@@ -271,13 +271,14 @@ def _callable(metric: Any, pairs: Any, x: Any, y: Any, given: dict[str, Any]) ->
 def _answers(own: Any) -> Any:
     """Of a function to which a metric may be passed that has traced values at hand."""
     original = getattr(importlib.import_module(HOME), own.__name__)
-    spoken = in_scipys_words(original, own)
 
     @functools.wraps(own)
     def answered(*args: Any, **kwargs: Any) -> Any:
         metric = kwargs.get("metric", args[-1])
         if any_traced((*args, *kwargs.values())):
-            return spoken(*args, **kwargs)
+            return accepted(
+                original, args, kwargs, lambda: own(*args, **kwargs), f"{HOME}.{own.__name__}"
+            )
         return (own if callable(metric) else original)(*args, **kwargs)
 
     stands_for(HOME, callbacks=True)(answered)

@@ -13,8 +13,7 @@ from numpy.lib.array_utils import normalize_axis_index
 from tapegrad.primitives.complexes import cartesian
 from tapegrad.primitives.cosines import OTHER, Cosines
 from tapegrad.primitives.fourier import TURNED
-from tapegrad.scipy.declaring import refusal
-from tapegrad.scipy.wording import answers_of
+from tapegrad.scipy.declaring import answers_of, refusal
 from tapegrad.tracing.frontend import fourier
 from tapegrad.tracing.frontend.fourier import fitted, floating, norm_of
 from tapegrad.tracing.source import at_line

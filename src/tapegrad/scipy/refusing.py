@@ -19,6 +19,7 @@ from tapegrad.scipy.declaring import any_traced, refusal
 from tapegrad.scipy.homes import HOMES
 from tapegrad.tracing.answers import declare, row_of
 from tapegrad.tracing.frontend.answering import unmade
+from tapegrad.tracing.frontend.parameters import numbers_taken
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.source import at_line
 
@@ -104,6 +105,9 @@ def _refusal(home: str, name: str, original: Any) -> Callable[..., Any]:
     def refused(*args: Any, **kwargs: Any) -> Any:
         if not any_traced((*args, *kwargs.values())):
             return original(*args, **kwargs)
+        numbers = numbers_taken(args, kwargs)
+        if numbers is not None:
+            return unobserved(original)(*numbers[0], **numbers[1])
         raise refusal(
             f"{home}.{name} of traced values can't be traced{at_line()}. {advice_on(home, name)}"
         )

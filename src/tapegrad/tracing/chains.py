@@ -5,7 +5,7 @@ Names: `record` records a call; `below` is what a view is of.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,6 +55,14 @@ def unviewed(record: Record, trace: Any, view: View | Chosen, below: Any, new: A
         return record(trace, Squeeze(view.axes), [new])
     if isinstance(view, Squeeze):
         return record(trace, ExpandDims(view.axes), [new])
-    assert isinstance(view, (BroadcastTo, Diagonal))
+    assert isinstance(view, _READ_ONLY)
     instead = ". Use np.fill_diagonal" if isinstance(view, Diagonal) else ""
     raise ValueError(f"assignment destination is read-only{at_line()}{instead}")
+
+
+_READ_ONLY = (BroadcastTo, Diagonal)
+
+
+def is_writeable(chain: Sequence[View | Chosen]) -> bool:
+    """Whether NumPy lets a view by these views be written to."""
+    return not any(isinstance(view, _READ_ONLY) for view in chain)

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.errors import ConversionError
+from tapegrad.ir.taken import PLAIN
+from tapegrad.tracing.exact import is_exact, is_of_integers
 from tapegrad.tracing.instead import call_text, called_now
 from tapegrad.tracing.observe.observer import note_test, unobserved
 from tapegrad.tracing.source import assigns_item, at_line, caller
@@ -122,6 +124,24 @@ class Conversions:
             f"{what}, which carries no derivative. Use z.real and z.imag"
         )
 
+    def _can_be_plain(self: Any) -> bool:
+        """Whether a real number can be taken for granted: played and compiled code have the same
+        bits, and it stands for one call."""
+        trace = self._trace
+        if trace.repeats or trace.idle or self._aval.size != 1 or self._aval.dtype.kind != "f":
+            return False
+        operand, value = self._read()
+        return value is not None and is_exact(trace, operand)
+
+    @unobserved
+    def _as_plain(self: Any, what: str) -> Any:
+        """The value of such a number, which is guarded."""
+        self._trace.check_alive()
+        value = self._scalar_value("float")
+        self._trace.spoil()
+        self._trace.guard(self._as_scalar(), value, what)
+        return value
+
     def __array__(self: Any, *args: Any, **kwargs: Any) -> Any:
         self._trace.check_alive()
         if self._aval.dtype.kind in "iub" and not (self._aval.shape and self._trace.opaque):
@@ -129,13 +149,14 @@ class Conversions:
         if assigns_item():
             raise self._assigned()
         if caller() == "SciPy":
-            raise self._trace.refused(
-                ConversionError(
-                    f"SciPy makes a plain NumPy array of a traced one ({self._aval}){at_line()}, "
-                    "which carries no derivative. docs/scipy.md says which of SciPy's functions "
-                    "can be traced; others can be declared with tapegrad.primitive and defvjp"
-                )
+            message = (
+                f"SciPy makes a plain NumPy array of a traced one ({self._aval}){at_line()}, "
+                "which carries no derivative. docs/scipy.md says which of SciPy's functions "
+                "can be traced; others can be declared with tapegrad.primitive and defvjp"
             )
+            if not self._aval.shape and self._can_be_plain():
+                return np.array(self._as_plain(PLAIN + message), *args[:1])
+            raise self._trace.refused(ConversionError(message))
         call = call_text()
         by = f", in `{call}`" if call else ""
         raise self._trace.refused(
@@ -198,7 +219,7 @@ class AsReal:
             return float(self._scalar_value("float"))
         if self._aval.dtype.kind == "c":
             raise self._trace.refused(self._of_complex("float(...)"))
-        if self._aval.dtype.kind in "iub" or self._trace.is_of_integers(self._read()[0]):
+        if self._aval.dtype.kind in "iub" or is_of_integers(self._trace, self._read()[0]):
             return float(self._guarded("float(...)"))
         self._trace.check_alive()
         if assigns_item():
@@ -218,12 +239,13 @@ class AsReal:
                 "tapegrad.primitive"
             )
             by = name or "float(x) or a function of the math module"
-        raise self._trace.refused(
-            ConversionError(
-                f"a traced number was converted to a plain Python float{at_line()}, by {by}. A "
-                f"plain float carries no derivative: {advice}"
-            )
+        message = (
+            f"a traced number was converted to a plain Python float{at_line()}, by {by}. A "
+            f"plain float carries no derivative: {advice}"
         )
+        if scipy and self._can_be_plain():
+            return float(self._as_plain(PLAIN + message))
+        raise self._trace.refused(ConversionError(message))
 
 
 class AsIndex:

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from tapegrad.errors import ConversionError
+from tapegrad.tracing.exact import is_exact
 from tapegrad.tracing.source import at_line, user_frames
 from tapegrad.tracing.texts import enclosing
 
@@ -27,7 +28,7 @@ def hash_of(x: Any) -> int:
     x._trace.check_alive()
     operand, value = x._read()
     whole = x.dtype.kind in "iub"
-    found = _asks() or _looks_up() if whole else _asks() and x._trace.is_exact(operand)
+    found = _asks() or _looks_up() if whole else _asks() and is_exact(x._trace, operand)
     if found:
         x._trace.guard(x, value, "a number that is looked up")
         return hash(value)

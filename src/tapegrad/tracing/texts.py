@@ -17,6 +17,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from tapegrad.errors import ConversionError
+from tapegrad.tracing.exact import is_exact
 from tapegrad.tracing.source import at_line, user_frames
 
 _SHOWING = {"print", "write", "display", "log", "debug", "info", "warning", "warn"}
@@ -40,7 +41,7 @@ def tell(x: Any) -> None:
     if not x._trace.alive or _is_shown():
         return
     operand, value = x._read()
-    certain = x.dtype.kind in "iub" or x._trace.is_exact(operand)
+    certain = x.dtype.kind in "iub" or is_exact(x._trace, operand)
     if x.ndim or not certain:
         raise x._trace.refused(
             ConversionError(

@@ -31,9 +31,8 @@ from tapegrad.errors import (
     TapegradError,
     TraceError,
 )
+from tapegrad.ir.taken import lost_by
 from tapegrad.ir.tape import Aval, Builder, Call, Guard, Literal, Operand, Source, Var
-from tapegrad.primitives import elementwise as ew
-from tapegrad.primitives.elementwise import AsType
 from tapegrad.tracing.aside import Aside
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.layout import note_aliased_write
@@ -88,9 +87,6 @@ def _take_back(failed: Sequence[Reconsidered]) -> None:
 
 TRIES = 3  # another thread may note the same
 
-
-# Operations whose result IEEE 754 defines to the last bit
-_ROUNDED = (ew.add, ew.sub, ew.mul, ew.div, ew.neg, ew.sqrt)
 
 _under_way = _UnderWay()
 _levels_made = itertools.count(1)  # an inner trace starts later than the outer, in any thread
@@ -222,7 +218,7 @@ class Trace:
         self.unfilled = ""  # why the last plain array that was to take a traced value couldn't
         self.opaque = False  # whether NumPy runs its function where that can't be traced
         self._checksums: list[tuple[np.ndarray, Aval, int, Source | None]] = []
-        self._guarded: set[Guard] = set()
+        self._guarded: set[tuple[Guard, str]] = set()
         self.bounds: dict[Operand, int] = {}  # sizes that Python's integers don't exceed
         self.tests: dict[Any, Any] = {}  # where loops ask for a truth: see `observe.turns`
         self.asked: dict[Any, list[int]] = {}  # how often branches do, by the ways they go
@@ -428,27 +424,7 @@ class Trace:
             [(sides.apart, jump) for sides, jump in [*self.merged, *self.failed]], error
         )
 
-    def is_exact(self, operand: Operand) -> bool:
-        """Whether played and compiled code have the same bits here."""
-        return operand in self.builder.inputs or self.is_of_integers(operand)
-
-    def is_of_integers(self, operand: Operand) -> bool:
-        """Whether a number comes of integers by arithmetic alone: no derivative goes through it,
-        and compiled code computes the same bits, so it can be guarded."""
-        waiting = [operand]
-        while waiting:
-            x = waiting.pop()
-            if isinstance(x, Literal) or x.dtype.kind not in "fc":
-                continue
-            call = self._made_by(x)
-            if call is None or not (
-                call.primitive in _ROUNDED or isinstance(call.primitive, AsType)
-            ):
-                return False
-            waiting += call.operands
-        return True
-
-    def _made_by(self, x: Var) -> Call | None:
+    def made_by(self, x: Var) -> Call | None:
         """The call that makes a variable. Later ones make variables of higher numbers."""
         calls = self.builder.calls
         at = bisect_right(range(len(calls)), x.id, key=lambda k: calls[k].outs[0].id) - 1
@@ -467,8 +443,8 @@ class Trace:
             return None
         found = Literal(operand.dtype.type(expected))
         entry = Guard(operand, found, what, src or user_source())
-        if entry not in self._guarded:
-            self._guarded.add(entry)
+        if (entry, lost_by(entry)) not in self._guarded:
+            self._guarded.add((entry, lost_by(entry)))
             self.builder.guards.append(entry)
         return entry
 

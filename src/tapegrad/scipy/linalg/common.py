@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.scipy.wording import answers_of
+from tapegrad.scipy.declaring import answers_of
 from tapegrad.tracing.frontend.linalg import floating, raise_if
 from tapegrad.tracing.frontend.operands import as_tracer
 

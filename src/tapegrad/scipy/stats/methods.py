@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 from scipy import stats
@@ -18,6 +19,7 @@ from tapegrad.scipy.declaring import Carrier, any_traced, as_parameter, declare_
 from tapegrad.scipy.refusing import advice_on
 from tapegrad.scipy.stats.laws import Located, law_of, prepared
 from tapegrad.tracing.answers import declare_calls
+from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.answering import stacked, unmade
 from tapegrad.tracing.layout import settle
 from tapegrad.tracing.observe.observer import following, unobserved
@@ -57,13 +59,20 @@ def ask(dist: Any, name: str, given: Any, args: Any, kwds: dict[str, Any]) -> An
 def _answer(cls: Any, name: str, split: Callable[..., tuple[Any, Any, Any]]) -> None:
     """Declare what answers a method; `split` tells its own arguments from the parameters."""
 
-    @functools.wraps(getattr(cls, name))
+    original = getattr(cls, name)
+
+    @functools.wraps(original)
     @unobserved
     def called(dist: Any, *args: Any, **kwds: Any) -> Any:
         args = tuple(map(stacked, args))
         kwds = {key: stacked(x) for key, x in kwds.items()}
-        given, args, kwds = split(*args, **kwds)
-        return settle(ask(dist, name, given, args, kwds), args, certain=False)
+
+        def run() -> Any:
+            given, parameters, named = split(*args, **dict(kwds))
+            return settle(ask(dist, name, given, parameters, named), parameters, certain=False)
+
+        shown = f"{dist.name}.{name}"
+        return accepted(MethodType(original, dist), args, kwds, run, shown)
 
     declare_method(cls, name, called)
 

@@ -45,6 +45,7 @@ from tapegrad.tracing.frontend import (
     vectorizing,
     windowing,
 )
+from tapegrad.tracing.frontend.accepting import accepted, named_after
 from tapegrad.tracing.frontend.borrowing import borrowed, implementation_of
 from tapegrad.tracing.frontend.complexes import check_function
 from tapegrad.tracing.frontend.known import known_call
@@ -139,7 +140,13 @@ def call_function(func: Any, args: Any, kwargs: Any) -> Any:
         func,
         args,
         kwargs,
-        lambda: watching(func, args, kwargs, lambda: _called(func, args, kwargs)),
+        lambda: accepted(
+            func,
+            args,
+            kwargs,
+            lambda: watching(func, args, kwargs, lambda: _called(func, args, kwargs)),
+            named_after(func),
+        ),
     )
 
 
@@ -161,12 +168,11 @@ def _called(func: Any, args: Any, kwargs: Any) -> Any:
     numbers = numbers_taken(args, kwargs)
     if numbers is not None:
         return func(*numbers[0], **numbers[1])
-    name = f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
     instead = use(func)
     raise refusing(
         UnsupportedError(
-            f"{name} has no derivative rule in tapegrad{at_line()}. {instead}, or declare it with "
-            "tapegrad.primitive and defvjp"
+            f"{named_after(func)} has no derivative rule in tapegrad{at_line()}. {instead}, or "
+            "declare it with tapegrad.primitive and defvjp"
         )
     )
 

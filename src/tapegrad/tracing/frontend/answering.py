@@ -17,6 +17,7 @@ import numpy as np
 from tapegrad.core.trees import is_array
 from tapegrad.tracing.answers import declare
 from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.borrowing import borrowed, borrowed_method
 from tapegrad.tracing.frontend.indexing import Flat
 from tapegrad.tracing.frontend.making import from_contents
@@ -101,8 +102,20 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **kwargs: A
 @functools.wraps(np.arange)
 @unobserved
 def arange(*bounds: Any, **kwargs: Any) -> Any:
-    whole = [isinstance(x, Tracer) and x.dtype.kind in "iu" for x in bounds]
+    whole = [isinstance(x, Tracer) and x.dtype.kind in "iub" for x in bounds]
+    if has_traced([x for x, yes in zip(bounds, whole, strict=True) if not yes]) and not kwargs:
+        return _counted(*bounds)
     return _arange(*[int(x) if yes else x for x, yes in zip(bounds, whole, strict=True)], **kwargs)
+
+
+def _counted(start: Any, stop: Any = None, step: Any = 1) -> Any:
+    """`np.arange` of real numbers. How many there are is guarded."""
+    if stop is None:
+        start, stop = 0.0, start
+    start, stop, step = (dispatch.as_operand(x) for x in (start, stop, step))
+    count: Any = np.ceil((stop - start) / step)
+    apart = (start + step) - start  # as NumPy rounds it
+    return start + np.arange(max(int(count), 0)) * apart
 
 
 @unobserved
@@ -142,12 +155,17 @@ def _elements(flat: Flat) -> Any:
     return elements if view else np.broadcast_to(elements, elements.shape)
 
 
+_COPIES = {np._CopyMode.ALWAYS: True, np._CopyMode.NEVER: False, np._CopyMode.IF_NEEDED: None}
+
+
 @functools.wraps(np.array)
 @unobserved
 def array(
-    object: Any, dtype: Any = None, *, copy: bool | None = True, ndmin: int = 0, **kwargs: Any
+    object: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **kwargs: Any
 ) -> Any:
     trace = current_trace()
+    if isinstance(copy, np._CopyMode):
+        copy = _COPIES[copy]
     if type(object) is Flat:
         object, copy = _elements(object), None
     if stands_for_labelled(object):
@@ -346,10 +364,24 @@ def _flat(x: Any) -> list[Any]:
     return [e for part in x for e in _flat(part)] if isinstance(x, (list, tuple)) else [x]
 
 
+def _as_numpys(numpys: Any, answer: Callable[..., Any]) -> Callable[..., Any]:
+    """An answer that takes what NumPy's function takes, and no more."""
+
+    @functools.wraps(answer)
+    @unobserved
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if not has_traced([*args, *kwargs.values()]):
+            return answer(*args, **kwargs)
+        name = f"np.{numpys.__name__}"
+        return accepted(numpys, args, kwargs, lambda: answer(*args, **kwargs), name)
+
+    return called
+
+
 def declare_all() -> None:
     """Fill the table."""
     for name in _MAKERS.split():
-        declare(np, name, globals()[name])
+        declare(np, name, _as_numpys(getattr(np, name), globals()[name]))
     for name in ("r_", "c_"):
         declare(np, name, Joining(getattr(np, name)), looked_up=True)
     declare(np, "ndarray", ndarray)

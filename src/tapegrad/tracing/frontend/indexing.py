@@ -371,6 +371,16 @@ def element(x: Tracer, index: tuple[Any, ...]) -> Any:
 
 
 @in_rows
+def counting(indices: Any) -> Any:
+    """Indices for functions that count by them: NumPy takes a single float for the integer below
+    it there, and booleans for 0 and 1."""
+    if isinstance(indices, Tracer):
+        return indices.astype(np.int64) if indices.dtype == np.bool_ else indices
+    found = np.asarray(indices)
+    single = not isinstance(indices, np.ndarray) and not found.ndim and found.dtype.kind == "f"
+    return found.astype(np.int64) if single or found.dtype == np.bool_ else indices
+
+
 def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
     """np.take."""
     x = as_tracer(x, indices)
@@ -378,7 +388,7 @@ def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
         x, axis = x.reshape(-1), 0
     x = x if x.ndim else x.reshape(-1)
     axis = normalize_axis_index(axis.__index__(), x.ndim)
-    indices = as_tracer(indices, x)
+    indices = as_tracer(counting(indices), x)
     if mode == "wrap":
         indices = np.mod(indices, x.shape[axis])
     elif mode == "clip":

@@ -51,6 +51,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
             return np.sqrt(np.sum(squared_size(x), axis=None, keepdims=keepdims))
         axes = tuple(range(x.ndim))
     else:
+        axis = axis if isinstance(axis, tuple) else int(axis)
         axes = normalize_axis_tuple(axis, x.ndim)
     if len(axes) == 1:
         return _vector_norm(x, 2 if ord is None else ord, axes, keepdims)

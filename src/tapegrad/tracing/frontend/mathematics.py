@@ -19,6 +19,7 @@ from tapegrad.core.handlers import quiet
 from tapegrad.primitives import special
 from tapegrad.tracing import complexes
 from tapegrad.tracing.answers import declare
+from tapegrad.tracing.exact import is_of_integers
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import cast
 from tapegrad.tracing.made import is_made
@@ -37,7 +38,7 @@ def is_followed(xs: Sequence[Any]) -> bool:
     traced = [x for x in xs if _is_traced(x)]
     if not traced or innermost(traced).repeats:
         return bool(traced)
-    return not all(x._trace.is_of_integers(x._read()[0]) for x in traced)
+    return not all(is_of_integers(x._trace, x._read()[0]) for x in traced)
 
 
 def _number(x: Any) -> Any:

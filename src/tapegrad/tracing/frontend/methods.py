@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from functools import cache
 from types import WrapperDescriptorType
 from typing import Any
 
@@ -22,6 +23,7 @@ from tapegrad.tracing.frontend import (
     shaping,
     sorting,
 )
+from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.complexes import check_method
 from tapegrad.tracing.frontend.operands import written_into_plain
 from tapegrad.tracing.frontend.parameters import form_of, running, taken
@@ -44,10 +46,21 @@ def _transpose(x: Any, *axes: Any) -> Any:
 
 @unobserved
 def call_method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """The method of this name, of the table below."""
-    if running.numpys:
+    """The method of this name, of the table below. A number of Python's has none of them: it is the
+    front end that calls one."""
+    if running.numpys or x._weak:
         return _called(name, x, args, kwargs)
-    return recipes.applied(name, (x, *args), kwargs, lambda: _called(name, x, args, kwargs))
+
+    def run() -> Any:
+        return _called(name, x, args, kwargs)
+
+    own = _own(name)
+    return recipes.applied(
+        name, (x, *args), kwargs, lambda: accepted(own, (x, *args), kwargs, run, f"x.{name}")
+    )
+
+
+_own = cache(method)
 
 
 def _called(name: str, x: Any, args: Any, kwargs: Any) -> Any:

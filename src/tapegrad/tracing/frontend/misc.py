@@ -118,7 +118,8 @@ def isposinf(x: Any, out: Any = None) -> Any:
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
     """np.isclose."""
-    b = cast(as_tracer(b, a), common_dtype(b, 1.0))
+    b = as_tracer(b, a)
+    b = cast(b, common_dtype(b, 1.0))
     close = np.abs(np.subtract(a, b)) <= atol + rtol * np.abs(b)
     result = np.where(np.isfinite(b), close, np.equal(a, b))
     if equal_nan:

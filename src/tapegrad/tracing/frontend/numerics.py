@@ -294,6 +294,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     if len(condlist) == 0:
         raise ValueError("select with an empty condition list is not possible")
     condlist, choicelist = ([*map(as_operand, xs)] for xs in (condlist, choicelist))
+    default = as_operand(default)
     for k, condition in enumerate(condlist):
         if np.result_type(condition) != np.bool_:
             raise TypeError(f"invalid entry {k} in condlist: should be boolean ndarray")

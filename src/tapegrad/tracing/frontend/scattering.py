@@ -18,7 +18,14 @@ from tapegrad.primitives.windows import SetWindow
 from tapegrad.tracing import recipes
 from tapegrad.tracing.floating import cast_of, watching
 from tapegrad.tracing.frontend.bounds import note_beyond
-from tapegrad.tracing.frontend.indexing import Flat, IndexParts, grids, is_dotted, plain_index
+from tapegrad.tracing.frontend.indexing import (
+    Flat,
+    IndexParts,
+    counting,
+    grids,
+    is_dotted,
+    plain_index,
+)
 from tapegrad.tracing.frontend.operands import (
     as_operand,
     as_tracer,
@@ -197,7 +204,7 @@ def put(a: Any, indices: Any, v: Any, mode: str = "raise") -> None:
     check_traced(a, "np.put")
     if a._weak:
         np.put(untraced(a), 0, 0)  # NumPy's own error
-    ind = as_operand(indices)
+    ind = as_operand(counting(indices))
     if mode == "wrap":
         ind = np.mod(ind, a.size)
     elif mode == "clip":

@@ -173,7 +173,8 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
         np.roll(np.zeros(()), shift, axis)  # NumPy's own error
     axes = normalize_axis_tuple(axis, x.ndim, allow_duplicate=True)
     given = x
-    for a, by in zip(*np.broadcast_arrays(axes, ints(shift, x)), strict=True):
+    steps = [int(by) for by in (shift if np.ndim(shift) else (shift,))]  # NumPy's, of floats too
+    for a, by in zip(*np.broadcast_arrays(axes, steps), strict=True):
         n = x.shape[a]
         s = int(by) % n if n else 0
         if s:

@@ -35,6 +35,7 @@ from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.floating import watching
 from tapegrad.tracing.frontend import contracting, vectorizing
 from tapegrad.tracing.frontend import known as known_calls
+from tapegrad.tracing.frontend.accepting import accepted
 from tapegrad.tracing.frontend.complexes import size_of
 from tapegrad.tracing.frontend.folding import folded_dtype, ufunc_method
 from tapegrad.tracing.frontend.memory import scalar
@@ -52,6 +53,7 @@ from tapegrad.tracing.frontend.operands import (
     promoted,
     store,
 )
+from tapegrad.tracing.frontend.parameters import running
 from tapegrad.tracing.instead import use
 from tapegrad.tracing.layout import lay_out
 from tapegrad.tracing.source import at_line
@@ -394,7 +396,10 @@ def call_ufunc(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict
     def run() -> Any:
         return watching(func, inputs, kwargs, lambda: _called(ufunc, method, inputs, dict(kwargs)))
 
-    return recipes.applied(ufunc, given, kwargs, run)
+    if running.numpys or vectorizing.is_of_function(ufunc):
+        return recipes.applied(ufunc, given, kwargs, run)
+    name = f"np.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
+    return recipes.applied(ufunc, given, kwargs, lambda: accepted(func, inputs, kwargs, run, name))
 
 
 def _call_plainly(ufunc: np.ufunc, inputs: Sequence[Any]) -> Any:
@@ -436,8 +441,6 @@ def _called(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[st
             dtype = dtype.type
         if ufunc is not _VECDOT or set(kwargs) != {"axis"}:
             _no_more(ufunc, kwargs)
-        if dtype is not None or casting in ("no", "equiv", "safe"):
-            _check(ufunc, inputs, dtype, casting)
         result = call_plain(ufunc, inputs, dtype, casting, **kwargs)
     else:
         if where is not True:
@@ -464,16 +467,6 @@ def _ordered(result: Any, order: str) -> Any:
         elif order == "A":
             x._ordered = x.ndim < 2
     return result
-
-
-def _check(ufunc: np.ufunc, inputs: Sequence[Any], dtype: Any, casting: Any) -> None:
-    """NumPy's error for operands that `dtype=` and `casting=` don't let it take."""
-    if ufunc.signature:
-        return
-    given = [dtype_of(as_operand(x)) for x in inputs]
-    ones = [x(1) if isinstance(x, type) else np.ones(1, x) for x in given]
-    with np.errstate(all="ignore"):
-        ufunc(*ones, dtype=dtype, casting=casting)
 
 
 def _no_more(ufunc: np.ufunc, kwargs: dict[str, Any]) -> None:

@@ -1,0 +1,247 @@
+"""What NumPy and SciPy refuse is refused, and what they take is taken.
+
+The front end works out what a call records. Whether it is a call at all is the library's own
+business: which axes, orders, modes and shapes fit is checked in its code, in its words. So a call
+whose like wasn't seen yet is made once more, by the library, on plain copies of the values at hand.
+What that raises is raised. Where the front end finds an error of its own in a call that is fine, or
+gives a result of another shape or dtype, the call isn't followed.
+
+Calls are alike whose operands have the same types and whose parameters are equal. Whether values
+are refused that others of their type aren't (a singular matrix) the front end guards itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from tapegrad.core.handlers import let_through, quiet
+from tapegrad.errors import TapegradError, UnsupportedError
+from tapegrad.tracing.chains import is_writeable
+from tapegrad.tracing.source import at_line
+from tapegrad.tracing.trace import innermost, refusing, untraced
+from tapegrad.tracing.tracer import Tracer
+
+MOST = 10_000  # calls that are known
+_SMALL = 64  # elements of an array whose values a call is known by
+_accepted: set[Any] = set()
+_STATIC = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    type(Ellipsis),
+    np.generic,
+    np.dtype,
+    Enum,
+)
+
+
+class _Unknown(Exception):
+    """A call has an argument of which a plain copy can't be made."""
+
+
+def accepted(
+    func: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    run: Callable[[], Any],
+    name: str,
+) -> Any:
+    """`run()`, which records `func(*args, **kwargs)`; the library's error where it has one."""
+    try:
+        key = func, _key(args), _key(kwargs)
+        known = key in _accepted
+    except (_Unknown, TypeError):  # TypeError: a parameter that has no hash
+        key, known = None, False
+    if known:
+        try:
+            return run()
+        except TapegradError:
+            raise
+        except Exception as error:
+            let_through(error)
+            _accepted.discard(key)
+            return _settled(func, args, kwargs, error, name)
+    try:
+        found, refusal = _verdict(func, args, kwargs)
+    except _Unknown:
+        return run()
+    tracers = [x for x in _leaves((args, kwargs)) if isinstance(x, Tracer)]
+    if not tracers:  # they are in objects of theirs
+        return run()
+    trace, versions = innermost(tracers), [x._owner._version for x in tracers]
+    before = trace.refusal
+    try:
+        result = run()
+    except TapegradError:
+        if refusal is None:
+            raise
+        trace.refusal = before
+    except Exception as error:
+        let_through(error)
+        raise _error(error, refusal, args, kwargs, name) from None
+    if refusal is not None:
+        if versions != [x._owner._version for x in tracers]:
+            _leave_unfinished(trace, name)
+        raise _decided(refusal, args, kwargs, name)
+    if not _is_like(result, found):
+        raise refusing(
+            UnsupportedError(
+                f"this form of {name} can't be followed{at_line()}: its result has another shape "
+                "or dtype than NumPy's. Call it in a function that is declared with "
+                "tapegrad.primitive, and give its derivative with defvjp"
+            )
+        )
+    if key is not None:
+        if len(_accepted) >= MOST:
+            _accepted.clear()
+        _accepted.add(key)
+    return result
+
+
+def _settled(func: Any, args: Any, kwargs: Any, error: Exception, name: str) -> Any:
+    """An error of the front end's, in a call whose like was accepted."""
+    try:
+        _, refusal = _verdict(func, args, kwargs)
+    except _Unknown:
+        raise error from None
+    raise _error(error, refusal, args, kwargs, name) from None
+
+
+def _error(
+    own: Exception, refusal: Exception | None, args: Any, kwargs: Any, name: str
+) -> Exception:
+    """What is raised where the front end has an error of its own."""
+    if refusal is None:
+        return refusing(
+            UnsupportedError(
+                f"this form of {name} can't be followed{at_line()}: {type(own).__name__}: {own}. "
+                "Call it in a function that is declared with tapegrad.primitive, and give its "
+                "derivative with defvjp"
+            )
+        )
+    if type(own) is type(refusal):
+        return refusal  # what decides it is guarded
+    return _decided(refusal, args, kwargs, name)
+
+
+def _decided(refusal: Exception, args: Any, kwargs: Any, name: str) -> Exception:
+    """The library's error. Whether values decide it isn't known: a program that goes on after it is
+    traced each time."""
+    tracers = [x for x in _leaves((args, kwargs)) if isinstance(x, Tracer)]
+    innermost(tracers).raised = name
+    return refusal
+
+
+def _leave_unfinished(trace: Any, name: str) -> None:
+    """Something is written which the library wouldn't have: nobody may go on with that."""
+    trace.unfinished = trace.unfinished or UnsupportedError(
+        f"an error that {name} raised was caught{at_line()}. What it would have written to by then "
+        "isn't followed. Test the arguments before the call"
+    )
+
+
+def _leaves(x: Any) -> list[Any]:
+    if isinstance(x, dict):
+        x = list(x.values())
+    return [y for part in x for y in _leaves(part)] if isinstance(x, (list, tuple)) else [x]
+
+
+# ---- the library's own verdict
+
+
+@quiet
+def _verdict(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """What the library makes of the call, and what it raises."""
+    given = [plain_copy(x) for x in args]
+    named = {key: plain_copy(x) for key, x in kwargs.items()}
+    with warnings.catch_warnings(), untraced():
+        warnings.simplefilter("ignore")
+        try:
+            return func(*given, **named), None
+        except Exception as error:
+            let_through(error)
+            return None, error.with_traceback(None)
+
+
+def plain_copy(x: Any) -> Any:
+    """A plain value in the place of an argument, which the library may write to."""
+    if isinstance(x, Tracer):
+        copy = np.array(_value(x))
+        copy.flags.writeable = is_writeable(x._chain)
+        return copy.item() if x._weak else copy[()] if x._is_scalar() else copy
+    if type(x) is np.ndarray:
+        copy = x.copy(order="K")
+        copy.flags.writeable = x.flags.writeable
+        return copy
+    if type(x) in (list, tuple):
+        return type(x)(map(plain_copy, x))
+    if type(x) is dict:
+        return {key: plain_copy(part) for key, part in x.items()}
+    if type(x) is slice:
+        return slice(plain_copy(x.start), plain_copy(x.stop), plain_copy(x.step))
+    if isinstance(x, _STATIC) or _is_numpys(x):
+        return x
+    raise _Unknown
+
+
+def _value(x: Tracer) -> Any:
+    value = x._read()[1] if x._trace.alive and not x._trace.idle else None
+    if value is None:
+        raise _Unknown
+    return value
+
+
+def _is_numpys(x: Any) -> bool:
+    """Whether this is a function or type of NumPy's, or a type of Python's."""
+    home = getattr(x, "__module__", None) or ""
+    return isinstance(x, np.ufunc) or (
+        callable(x)
+        and (home.partition(".")[0] == "numpy" or (isinstance(x, type) and home == "builtins"))
+    )
+
+
+def _key(x: Any) -> Any:
+    """By what an argument is known."""
+    kind = type(x)
+    if isinstance(x, Tracer):
+        if x._aval.shape or x._aval.dtype.kind not in "iub":
+            return kind, x._aval
+        return kind, x._aval, np.asarray(_value(x)).tobytes()
+    if kind is np.ndarray:
+        whole = x.dtype.kind in "iub"
+        if whole and x.size > _SMALL:
+            raise _Unknown
+        return kind, x.shape, x.dtype, x.tobytes() if whole else None
+    if kind is list or kind is tuple:
+        return kind, *map(_key, x)
+    if kind is dict:
+        return kind, *x, *map(_key, x.values())
+    if kind is slice:
+        return kind, _key(x.start), _key(x.stop), _key(x.step)
+    return kind, x
+
+
+def _is_like(result: Any, found: Any) -> bool:
+    """Whether a result has the shape and dtype of the library's."""
+    if isinstance(found, (list, tuple)):
+        if not isinstance(result, (list, tuple)) or len(result) != len(found):
+            return not isinstance(result, Tracer)
+        return all(map(_is_like, result, found))
+    if not isinstance(result, Tracer) or not isinstance(found, (np.ndarray, np.generic)):
+        return True
+    return bool(result.shape == found.shape and result.dtype == found.dtype)
+
+
+named_after: Any = functools.lru_cache(maxsize=None)(
+    lambda func: f"{func.__module__}.{func.__name__}".replace("numpy", "np", 1)
+)

@@ -1,0 +1,92 @@
+"""Numbers that decide what SciPy does, passed as arguments: each call has them as they are then.
+
+An integer or a real number that goes to code in C is taken as a plain one, and a later call with
+another takes another path. A derivative with respect to such a real number is an error; with
+respect to a tolerance it is 0, since what is approximated doesn't depend on that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import fft, integrate, linalg, ndimage, optimize, signal, special
+
+from tapegrad import grad, jit, stop_gradient, vjp
+from tapegrad.errors import ConversionError
+
+V = np.array([0.3, 1.1, 0.7, 0.2, 0.9, 1.6])
+A = np.abs(np.sin(np.arange(36.0).reshape(6, 6))) + 0.1
+
+
+def decay(x, **how):
+    return integrate.solve_ivp(lambda t, y: -x[0] * y, (0.0, 1.0), [1.0], **how).y[0, -1]
+
+
+INTEGERS = [
+    (lambda x, n: np.sum(fft.dct(x, n=n) ** 3), 4, 8),
+    (lambda x, n: np.sum(fft.dct(V, n=n)) * x[0], 4, 8),
+    (lambda x, n: np.sum(ndimage.shift(V, n) * x), 1, 2),
+    (lambda x, n: np.sum(signal.resample(V, n)) * x[0], 4, 8),
+    (lambda x, n: np.sum(signal.windows.hann(n)) * x[0], 4, 8),
+    (lambda x, n: np.sum(signal.get_window("hann", n)) * x[0], 4, 8),
+    (lambda x, n: np.sum(signal.firwin(n, 0.3) ** 2) * x[0], 5, 7),
+    (lambda x, n: np.sum(linalg.hilbert(n)) * x[0], 2, 3),
+    (lambda x, n: np.sum(special.roots_legendre(n)[0] ** 2) * x[0], 4, 5),
+    (lambda x, n: integrate.simpson(x[:n] ** 2, dx=0.1), 4, 5),
+]
+REALS = [
+    (lambda x, s: np.sum(ndimage.gaussian_filter(A * x[0], s) ** 2), 1.0, 2.0),
+    (lambda x, s: np.sum(ndimage.gaussian_filter1d(x, s) ** 2), 1.0, 2.5),
+]
+TOLERANCES = [
+    (lambda x, s: decay(x, rtol=s), 1e-6, 1e-9),
+    (lambda x, s: decay(x, max_step=s), 0.1, 0.2),
+    (lambda x, s: integrate.quad(lambda t: np.exp(-x[0] * t), 0, 1, epsabs=s)[0], 1e-8, 1e-9),
+    (lambda x, s: optimize.brentq(lambda t: t * t - x[0], 0.0, 2.0, xtol=s), 1e-12, 1e-10),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*was traced for:RuntimeWarning")
+@pytest.mark.parametrize("f, first, second", [*INTEGERS, *REALS, *TOLERANCES])
+def test_each_call_has_its_own_option(f, first, second):
+    played, slope = jit(f, compile="never"), grad(f, compile="never")
+    for option in (first, second, first):
+        assert np.allclose(played(V, option), f(V, option), rtol=1e-12)
+        for k in range(2):
+            step = 1e-6 * np.eye(6)[k]
+            expected = (f(V + step, option) - f(V - step, option)) / 2e-6
+            assert np.isclose(slope(V, option)[k], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("f, first, second", REALS)
+def test_a_derivative_that_would_be_lost_is_an_error(f, first, second):
+    for wrt in (1, (0, 1)):
+        with pytest.raises(ConversionError, match="carries no derivative"):
+            grad(f, wrt)(V, first)
+    with pytest.raises(ConversionError, match="carries no derivative"):
+        vjp(f, V, first)
+    inner = grad(lambda s: grad(lambda x: f(x, s))(V)[0])
+    with pytest.raises(ConversionError, match="carries no derivative"):
+        inner(first)
+    assert grad(lambda s: f(V * s, stop_gradient(s)))(first) != 0
+
+
+@pytest.mark.parametrize("f, first, second", TOLERANCES)
+def test_the_derivative_with_respect_to_a_tolerance_is_0(f, first, second):
+    assert grad(f, 1, compile="never")(V, first) == 0
+
+
+def test_an_element_of_an_argument_is_an_option():
+    f = grad(lambda x, p: np.sum(ndimage.gaussian_filter(A * x, p[1]) ** 2))
+    for p in (np.array([1.0, 1.5]), np.array([1.0, 2.5])):
+        assert np.isclose(f(1.0, p), 2 * np.sum(ndimage.gaussian_filter(A, p[1]) ** 2))
+
+
+def test_bounds_are_options():
+    def f(x, b):
+        residual = lambda p: p - x  # noqa: E731
+        return np.sum(optimize.least_squares(residual, np.full(6, 0.1), bounds=(-b, b)).x)
+
+    slope = grad(f)
+    for b in (3.0, 1.0, 5.0):
+        assert np.allclose(slope(V, b), np.abs(V) < b)
