@@ -14,8 +14,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.primitives.cosines import OTHER
 from tapegrad.scipy import fft as ffts
-from tapegrad.scipy.declaring import refusal
-from tapegrad.scipy.wording import answers_of
+from tapegrad.scipy.declaring import answers_of, refusal
 from tapegrad.tracing.answers import original_of
 from tapegrad.tracing.frontend import fourier
 from tapegrad.tracing.frontend.fourier import fitted, floating

@@ -42,6 +42,7 @@ from tapegrad.tracing.frontend import (
     scattering,
     shaping,
     sorting,
+    typed,
     vectorizing,
     windowing,
 )
@@ -201,3 +202,4 @@ iterating.declare_all()
 windowing.declare_all()
 compiled.declare_all()
 identity.declare_all()
+typed.declare_all()

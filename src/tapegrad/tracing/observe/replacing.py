@@ -11,7 +11,13 @@ import dis
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+)
 from typing import Any
 
 import numpy as np
@@ -46,7 +52,9 @@ def put(
     if answer is not None and _put_answer(a, at, answer, args):
         # without what it is a method of
         return getattr(answer.by, "func", answer.by) if _is_pythons(f) else f
-    if type(f) is functools.partial or any(f is x for x in _CALLERS) or _sorts(f):
+    if type(f) is MethodDescriptorType and args and isinstance(args[0], Value):
+        frames.replace(operand_at(a.stack, at), functools.partial(_method_of, f.__name__))
+    elif type(f) is functools.partial or any(f is x for x in _CALLERS) or _sorts(f):
         _put_answers(a, at, f, places)
     elif generator_of(f, args) is not None:
         _put_draw(a, at, f, args)
@@ -62,6 +70,11 @@ def put(
 def _sorts(f: Any) -> bool:
     """Whether this is the method of a list that goes on to a key."""
     return type(f) is BuiltinFunctionType and f.__name__ == "sort" and type(f.__self__) is list
+
+
+def _method_of(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """`np.ndarray.sum(x)`, `int.bit_length(n)`: of a traced value its own method."""
+    return getattr(x, name)(*args, **kwargs)
 
 
 def _is_pythons(f: Any) -> bool:
