@@ -27,11 +27,12 @@ from tapegrad.primitives.hermitian import (
     HermitianCholesky,
     HermitianEigH,
 )
+from tapegrad.primitives.scipys import SciPys
 from tapegrad.primitives.solving import LU, InverseT, LUSolve
 from tapegrad.primitives.spectral import QR, PInv
 
 # What holds tapes is declared for the types of these: programs test it.
-HOLDING = {"call", "loop", "empty"}
+HOLDING = {"call", "loop", "empty", "custom"}
 PLAIN = {"correlate", "cumlinear"}  # whose references take complex numbers, too
 SCALAR: dict[str, Callable[..., Any]] = {
     "add": lambda z, w: z + w,
@@ -114,8 +115,12 @@ def _of(sample: Sample) -> Iterator[Sample]:
     made = replace(made, analytic=False)
     if name == "where":
         yield replace(made, reference=lambda c, z, w: np.where(c, z, w))
+    elif isinstance(primitive, SciPys):
+        # Its orders and parameters are real, and so are those of the real sample.
+        orders, z = sample.operands[:-1], zs[-1]
+        yield replace(made, operands=(*orders, z), reference=primitive.ufunc)
     elif isinstance(primitive, Elementwise):
-        scalar = SCALAR.get(name) or getattr(cmath, name, None)
+        scalar = SCALAR.get(name) or getattr(cmath, name, None) or getattr(sp, name, None)
         if sample.smooth or name == "stop_gradient":
             tests = name in TESTS
             found = each(TESTS[name], bool) if tests else each(scalar, complex)

@@ -247,3 +247,35 @@ def test_slopes_of_erfcx_where_little_is_left_of_a_difference(x):
     slope = grad(lambda x: special.erfcx(x), compile="never")
     assert slope(x) == pytest.approx(float(first), rel=1e-13)
     assert grad(lambda x: slope(x), compile="never")(x) == pytest.approx(float(second), rel=1e-11)
+
+
+COMPLEX = {
+    "hyp0f1": (1.3,),
+    "hyp1f1": (1.3, 0.6),
+    "hyp2f1": (1.3, 0.6, 2.2),
+    "eval_jacobi": (1.3, 0.6, 2.2),
+    "eval_legendre": (2.3,),
+    "eval_laguerre": (2.3,),
+    "jv": (1.3,),
+    "kv": (1.3,),
+    "kve": (1.3,),
+    **dict.fromkeys(["erf", "erfc", "erfi", "dawsn", "exp1", "expi", "wrightomega"], ()),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_arguments(name: str) -> None:
+    """Where the derivative's formula holds for complex numbers: first and second derivatives."""
+    f, before = getattr(special, name), COMPLEX[name]
+    z, h = np.array([0.4 + 0.3j, 0.7 - 0.2j]), 1e-3
+
+    def value(z: Any) -> Any:
+        return np.sum(np.real(f(*before, z)))
+
+    def differences(g: Any) -> Any:
+        return (8 * (g(z + h) - g(z - h)) - g(z + 2 * h) + g(z - 2 * h)) / (12 * h)
+
+    first = grad(value, compile="never")
+    np.testing.assert_allclose(first(z), differences(lambda z: f(*before, z)), rtol=1e-7)
+    second = grad(lambda z: np.sum(np.real(first(z))), compile="never")
+    np.testing.assert_allclose(second(z), differences(first), rtol=1e-7)

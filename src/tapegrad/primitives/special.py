@@ -76,6 +76,8 @@ erf = Elementwise(
     "erf({0})",
     lambda out, x: (exp(-(x * x)) * TWO_OVER_SQRT_PI,),
     cost=FUNCTION,
+    of_complex=True,
+    numpys=True,
 )
 erfc = Elementwise(
     "erfc",
@@ -83,6 +85,8 @@ erfc = Elementwise(
     "erfc({0})",
     lambda out, x: (exp(-(x * x)) * -TWO_OVER_SQRT_PI,),
     cost=FUNCTION,
+    of_complex=True,
+    numpys=True,
 )
 gammaln = Elementwise(
     "gammaln",

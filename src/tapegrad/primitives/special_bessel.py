@@ -34,12 +34,14 @@ def _cylinder(
     """C_v' = (below C_(v-1) + above C_(v+1)) / 2, and what its scale adds."""
 
     def partials(out: Any, v: Any, x: Any) -> Any:
-        v = whole(v, x) if name in ("yn", "kn") else as_real(v, x)
+        if x.dtype.kind != "c":  # orders are real
+            v = whole(v, x) if name in ("yn", "kn") else as_real(v, x)
         of = _named({"yn": "yv", "kn": "kv"}.get(name, name))
         slope = (of(v - 1, x) * below + of(v + 1, x) * above) * 0.5
         return ORDER, slope if scaled is None else slope + scaled(out, x)
 
-    return SciPys(name, partials)
+    # What SciPy scales with the real or the imaginary part has no complex derivative.
+    return SciPys(name, partials, of_complex=name in ("jv", "yv", "iv", "kv", "kve"))
 
 
 jv, jve = _cylinder("jv", 1, -1), _cylinder("jve", 1, -1)
@@ -134,10 +136,10 @@ def _root(x: Any) -> Any:
     return sqrt(where(x > 0, x, x.constant(0)))
 
 
-airy_0 = SciPys("airy_0", lambda out, x: (airy_1(x),), "airy({0})[0]")
-airy_1: SciPys = SciPys("airy_1", lambda out, x: (x * airy_0(x),), "airy({0})[1]")
-airy_2 = SciPys("airy_2", lambda out, x: (airy_3(x),), "airy({0})[2]")
-airy_3: SciPys = SciPys("airy_3", lambda out, x: (x * airy_2(x),), "airy({0})[3]")
+airy_0 = SciPys("airy_0", lambda out, x: (airy_1(x),), "airy({0})[0]", of_complex=True)
+airy_1: SciPys = SciPys("airy_1", lambda out, x: (x * airy_0(x),), "airy({0})[1]", of_complex=True)
+airy_2 = SciPys("airy_2", lambda out, x: (airy_3(x),), "airy({0})[2]", of_complex=True)
+airy_3: SciPys = SciPys("airy_3", lambda out, x: (x * airy_2(x),), "airy({0})[3]", of_complex=True)
 airye_0 = SciPys("airye_0", lambda out, x: (airye_1(x) + sqrt(x) * out,), "airye({0})[0]")
 airye_1: SciPys = SciPys(
     "airye_1", lambda out, x: (x * airye_0(x) + sqrt(x) * out,), "airye({0})[1]"

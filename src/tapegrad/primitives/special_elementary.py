@@ -91,4 +91,4 @@ lambertw = SciPys(
     "lambertw({1}, {0})",
     of_complex=True,
 )
-wrightomega = SciPys("wrightomega", lambda out, x: (out / (1 + out),))
+wrightomega = SciPys("wrightomega", lambda out, x: (out / (1 + out),), of_complex=True)

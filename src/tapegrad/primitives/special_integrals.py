@@ -19,9 +19,15 @@ def _named(name: str) -> Any:
 
 # ---- exponential integrals, and those of sines (DLMF 6.2, 8.19)
 
-expi = SciPys("expi", lambda out, x: (exp(x) / x,))
+expi = SciPys("expi", lambda out, x: (exp(x) / x,), of_complex=True)
 exp1 = Elementwise(
-    "exp1", _scipy("exp1"), "exp1({0})", lambda out, x: (-(exp(-x) / x),), cost=2 * FUNCTION
+    "exp1",
+    _scipy("exp1"),
+    "exp1({0})",
+    lambda out, x: (-(exp(-x) / x),),
+    cost=2 * FUNCTION,
+    of_complex=True,
+    numpys=True,
 )
 
 
@@ -33,12 +39,18 @@ def _expn_partials(out: Any, n: Any, x: Any) -> tuple[Any, Any]:
 
 
 expn: SciPys = SciPys("expn", _expn_partials)
-sici_0 = SciPys("sici_0", lambda out, x: (ratio(sin(x), x, 1),), "sici({0})[0]")
-sici_1 = SciPys("sici_1", lambda out, x: (cos(x) / x,), "sici({0})[1]")
-shichi_0 = SciPys("shichi_0", lambda out, x: (ratio(sinh(x), x, 1),), "shichi({0})[0]")
-shichi_1 = SciPys("shichi_1", lambda out, x: (cosh(x) / x,), "shichi({0})[1]")
-fresnel_0 = SciPys("fresnel_0", lambda out, x: (sin(x * x * (math.pi / 2)),), "fresnel({0})[0]")
-fresnel_1 = SciPys("fresnel_1", lambda out, x: (cos(x * x * (math.pi / 2)),), "fresnel({0})[1]")
+sici_0 = SciPys("sici_0", lambda out, x: (ratio(sin(x), x, 1),), "sici({0})[0]", of_complex=True)
+sici_1 = SciPys("sici_1", lambda out, x: (cos(x) / x,), "sici({0})[1]", of_complex=True)
+shichi_0 = SciPys(
+    "shichi_0", lambda out, x: (ratio(sinh(x), x, 1),), "shichi({0})[0]", of_complex=True
+)
+shichi_1 = SciPys("shichi_1", lambda out, x: (cosh(x) / x,), "shichi({0})[1]", of_complex=True)
+fresnel_0 = SciPys(
+    "fresnel_0", lambda out, x: (sin(x * x * (math.pi / 2)),), "fresnel({0})[0]", of_complex=True
+)
+fresnel_1 = SciPys(
+    "fresnel_1", lambda out, x: (cos(x * x * (math.pi / 2)),), "fresnel({0})[1]", of_complex=True
+)
 
 _LOG1P = [(-1.0) ** k / (k + 1) for k in range(24)]
 
@@ -52,8 +64,8 @@ spence = SciPys("spence", lambda out, x: (-log1p_over(x - 1),))
 
 # ---- of exp(-t^2)
 
-dawsn = SciPys("dawsn", lambda out, x: (1 - x * out * 2,))
-erfi = SciPys("erfi", lambda out, x: (exp(x * x) * TWO_OVER_SQRT_PI,))
+dawsn = SciPys("dawsn", lambda out, x: (1 - x * out * 2,), of_complex=True)
+erfi = SciPys("erfi", lambda out, x: (exp(x * x) * TWO_OVER_SQRT_PI,), of_complex=True)
 wofz = SciPys(
     "wofz",
     lambda out, z: (z.constant(1j * TWO_OVER_SQRT_PI) - z * out * 2,),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegrad.primitives.base import Missing
+from tapegrad.primitives.complexes import real
 from tapegrad.primitives.elementwise import exp, sin, sqrt, where
 from tapegrad.primitives.kinked import maximum
 from tapegrad.primitives.scipys import SciPys, as_real
@@ -19,9 +20,13 @@ PARAMETER = Missing("a parameter")
 
 # ---- hypergeometric functions (DLMF 13.3.15, 13.3.22, 15.5.1, 10.46)
 
-hyp0f1: SciPys = SciPys("hyp0f1", lambda out, b, x: (PARAMETER, hyp0f1(b + 1, x) / b))
+hyp0f1: SciPys = SciPys(
+    "hyp0f1", lambda out, b, x: (PARAMETER, hyp0f1(b + 1, x) / as_real(b, x)), of_complex=True
+)
 hyp1f1: SciPys = SciPys(
-    "hyp1f1", lambda out, a, b, x: (PARAMETER, PARAMETER, a / b * hyp1f1(a + 1, b + 1, x))
+    "hyp1f1",
+    lambda out, a, b, x: (PARAMETER, PARAMETER, as_real(a / b, x) * hyp1f1(a + 1, b + 1, x)),
+    of_complex=True,
 )
 hyperu: SciPys = SciPys(
     "hyperu", lambda out, a, b, x: (PARAMETER, PARAMETER, -(a * hyperu(a + 1, b + 1, x)))
@@ -30,8 +35,9 @@ hyp2f1: SciPys = SciPys(
     "hyp2f1",
     lambda out, a, b, c, x: (
         *[PARAMETER] * 3,
-        a * b / c * hyp2f1(a + 1, b + 1, c + 1, x),
+        as_real(a * b / c, x) * hyp2f1(a + 1, b + 1, c + 1, x),
     ),
+    of_complex=True,
 )
 wright_bessel: SciPys = SciPys(
     "wright_bessel", lambda out, a, b, x: (PARAMETER, PARAMETER, wright_bessel(a, a + b, x))
@@ -54,19 +60,26 @@ def _polynomial(name: str, slope: Callable[..., Any]) -> SciPys:
         nothing = rest[-1].constant(0)
         return DEGREE, *[PARAMETER] * (len(rest) - 1), where(constant, nothing, found)
 
-    return SciPys(name, partials)
+    # SciPy has Hermite's of real numbers alone.
+    return SciPys(name, partials, of_complex="hermite" not in name)
+
+
+def _real(x: Any, value: float) -> Any:
+    """A parameter, which is real where `x` isn't, too."""
+    number = x.constant(value)
+    return real(number) if x.dtype.kind == "c" else number
 
 
 def _gegenbauer(below: Any, order: float, x: Any) -> Any:
-    return eval_gegenbauer(below, x.constant(order), x)
+    return eval_gegenbauer(below, _real(x, order), x)
 
 
 def _jacobi_slope(below: Any, n: Any, a: Any, b: Any, x: Any) -> Any:
-    return eval_jacobi(below, a + 1, b + 1, x) * (n + a + b + 1) * 0.5
+    return eval_jacobi(below, a + 1, b + 1, x) * (n + as_real(a + b, x) + 1) * 0.5
 
 
 eval_gegenbauer: SciPys = _polynomial(
-    "eval_gegenbauer", lambda below, n, a, x: eval_gegenbauer(below, a + 1, x) * a * 2
+    "eval_gegenbauer", lambda below, n, a, x: eval_gegenbauer(below, a + 1, x) * as_real(a, x) * 2
 )
 eval_jacobi: SciPys = _polynomial("eval_jacobi", _jacobi_slope)
 eval_sh_jacobi: SciPys = _polynomial(
@@ -90,7 +103,7 @@ eval_genlaguerre: SciPys = _polynomial(
     "eval_genlaguerre", lambda below, n, a, x: -eval_genlaguerre(below, a + 1, x)
 )
 eval_laguerre = _polynomial(
-    "eval_laguerre", lambda below, n, x: -eval_genlaguerre(below, x.constant(1), x)
+    "eval_laguerre", lambda below, n, x: -eval_genlaguerre(below, _real(x, 1.0), x)
 )
 eval_hermite: SciPys = _polynomial(
     "eval_hermite", lambda below, n, x: eval_hermite(below, x) * n * 2
