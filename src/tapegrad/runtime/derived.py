@@ -28,6 +28,7 @@ from tapegrad.runtime.tier import foresee
 from tapegrad.runtime.transformations import Transformation
 from tapegrad.runtime.variant import Variant
 from tapegrad.tracing import trace as traces
+from tapegrad.tracing.observe.foreign import one_call
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.run import own_result, plain_value, replay
 from tapegrad.tracing.state import State
@@ -95,8 +96,9 @@ class Derived:
             return self._nested(request)
         key = request.key
         known = self.cache.variants(key)
-        found = self._answer(known, key, request)
-        return self._trace(key, known, request) if found is None else found[0]
+        with one_call():
+            found = self._answer(known, key, request)
+            return self._trace(key, known, request) if found is None else found[0]
 
     def _answer(self, variants: Sequence[Variant], key: Any, request: Request) -> tuple[Any] | None:
         """The result of the first variant whose guards hold, in a 1-tuple; None if none do."""

@@ -295,7 +295,7 @@ class Entry:
     def _generate_fast(self, text: Text, args: Sequence[Any]) -> None:
         root, given = text.scope.fresh("f"), text.scope.fresh("args")
         structures = [self.derivation.traced.structure, *self.derivation.selection.structures]
-        if any(map(takes_functions, structures)):
+        if self.state.asks or any(map(takes_functions, structures)):
             return
         self.generators = {name: text.scope.fresh(name) for name in self.state.followed}
         try:

@@ -11,6 +11,7 @@ from tapegrad.pipeline import trace
 from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.found import without_found
 from tapegrad.tracing.kept import let_be_plain
+from tapegrad.tracing.observe.foreign import answers, one_call
 from tapegrad.tracing.observe.observer import Observer
 from tapegrad.tracing.run import Traced
 from tapegrad.tracing.trace import settled, tracing_depth
@@ -58,7 +59,8 @@ def observed(
         # Something can't be done with what a clock shows: that is plain, and the tape is used once.
         return run(Clocks(are_inputs=False))
 
-    return settled(with_clocks)
+    with one_call(answers.given):
+        return settled(with_clocks)
 
 
 def traced(request: Request, make: Callable[[Traced], T]) -> T:

@@ -33,6 +33,7 @@ class Dispatch:
     draw: Handler  # what a method of a generator of random numbers gives
     clock: Handler  # what a clock shows
     found: Handler  # what becomes an input of what a name holds that the code sets too
+    ask: Handler  # what a function in C of an installed package returns
     seed: Handler  # what a generator is made of, with plain integers for traced ones
     plain: Handler  # the plain array of one that the function made; None for all else
     is_made: Handler  # whether an array is one that the function made, and holds none traced

@@ -91,6 +91,22 @@ def read_clock(observer: Notes, clock: Callable[[], Any], /) -> Any:
     return _Calls(observer, traces[0], time).number(clock.__name__)
 
 
+@unobserved
+def ask(observer: Notes, f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """What a function in C of an installed package returns, which later calls ask it anew."""
+    if observer.apart is not None:
+        raise Stopped
+    named = {key: _integer(x) for key, x in kwargs.items()}
+    return observer.questions.call(f, tuple(map(_integer, args)), named)
+
+
+def _integer(x: Any) -> Any:
+    """An integer that goes to C code is guarded, and plain."""
+    if not isinstance(x, Tracer) or not x._is_scalar() or x.dtype.kind not in "iub":
+        return x
+    return bool(x) if x._weak and x.dtype.kind == "b" else _plain(x)
+
+
 class _Calls:
     """Calls of one generator's methods in a trace."""
 

@@ -32,6 +32,7 @@ class State:
         reads.finish()
         self.never = reads.never
         self.followed = reads.followed
+        self.asks = reads.asks
         self._read = list(dict.fromkeys(reads.guards))
         self._values = {**reads.values, **HELPERS}
         if not self.never and not hold_now(self._read, self._values, f, args, kwargs):

@@ -182,6 +182,7 @@ dispatch.namespace = namespace
 dispatch.labelled, dispatch.has_labels = frames.labelled, frames.has_labels
 dispatch.draw, dispatch.seed = draws.draw, draws.seed
 dispatch.clock = draws.read_clock
+dispatch.ask = draws.ask
 dispatch.known, dispatch.function = known_call, constants.door(call_function)
 dispatch.methods = METHODS
 dispatch.element, dispatch.number, dispatch.flat = (

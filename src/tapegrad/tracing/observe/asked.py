@@ -15,7 +15,7 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.tracing.observe.frames import MISSING
-from tapegrad.tracing.observe.harmless import DISPATCHER, PLAIN_TYPES, is_extensions, is_own
+from tapegrad.tracing.observe.harmless import DISPATCHER, PLAIN_TYPES, is_own
 from tapegrad.tracing.observe.uses import Then, Uses
 
 _SYS = """
@@ -54,12 +54,12 @@ class Asked:
 
     def again(self) -> bool:
         """Whether the answer is the same now."""
-        return _same(self._now(), self.answer)
+        return same(self._now(), self.answer)
 
 
 def asked(o: Uses, f: Any, args: Sequence[Any], kwargs: dict[str, Any], word: str) -> Then | None:
     """What is noted of a call that is asked again; None if `f(*args, **kwargs)` is no such call."""
-    if not _is_asked(f) and not (args and is_extensions(f)):
+    if not _is_asked(f):
         return None
     given = [_plain(x) for x in args]
     named = {name: _plain(x) for name, x in kwargs.items()}
@@ -68,7 +68,7 @@ def asked(o: Uses, f: Any, args: Sequence[Any], kwargs: dict[str, Any], word: st
 
     def then(answer: Any) -> None:
         question = Asked(f, given, named, answer)
-        if _same(question.answer, question.answer):
+        if same(question.answer, question.answer):
             o.reads.found(f"{o.reads._value(question)}.again()", True, word)
         else:
             o.reads.lost(word)
@@ -92,13 +92,13 @@ def _plain(x: Any) -> Any:
     paths = sys.modules.get("pathlib")
     if paths is not None and type(x) in (paths.PosixPath, paths.WindowsPath):
         return str(x)
-    return x if type(x) in PLAIN_TYPES or any(x is kind for kind in _TYPES) else MISSING
+    return x if type(x) in PLAIN_TYPES or any(x is kind for kind in TYPES) else MISSING
 
 
-_TYPES = (float, int, complex, bool, str)
+TYPES = (float, int, complex, bool, str)
 
 
-def _same(x: Any, y: Any) -> bool:
+def same(x: Any, y: Any) -> bool:
     """Whether two answers are alike: numbers, texts, arrays of these, and what holds them."""
     kind = type(x)
     if kind is not type(y):
@@ -108,11 +108,15 @@ def _same(x: Any, y: Any) -> bool:
             return False
         return x.strides == y.strides and x.tobytes() == y.tobytes()
     if isinstance(x, (list, tuple)):
-        return len(x) == len(y) and all(map(_same, x, y))
+        return len(x) == len(y) and all(map(same, x, y))
     if kind is dict:
-        return [*x] == [*y] and all(map(_same, x.values(), y.values()))
+        return [*x] == [*y] and all(map(same, x.values(), y.values()))
     if kind in (set, frozenset):
         return bool(x == y)
-    if isinstance(x, type):
-        return x is y
+    if isinstance(x, np.generic):
+        return bool(x.tobytes() == y.tobytes()) and not x.dtype.hasobject
+    if isinstance(x, (type, np.dtype)):
+        return bool(x == y)
+    if kind is slice:
+        return same((x.start, x.stop, x.step), (y.start, y.stop, y.step))
     return kind in PLAIN_TYPES and repr(x) == repr(y)

@@ -42,7 +42,7 @@ from tapegrad.tracing.observe.harmless import (
     is_silent,
     module_of,
 )
-from tapegrad.tracing.observe.naming import attribute
+from tapegrad.tracing.observe.naming import attribute, name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
 from tapegrad.tracing.observe.places import ABSENT
@@ -237,18 +237,6 @@ _READERS_OF_ATTRIBUTES = (
     type(operator.itemgetter(0)),
     type(operator.methodcaller("a")),
 )
-
-
-def name_of(f: Any) -> str:
-    """What the user calls a function."""
-    module = getattr(f, "__module__", None)
-    held = getattr(f, "__self__", None)
-    if module is None and held is not None and not isinstance(held, types.ModuleType):
-        module = type(held).__name__ if not isinstance(held, type) else held.__name__
-    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", type(f).__name__)
-    if not isinstance(module, str) or module in ("", "builtins", "__main__"):
-        return str(name)
-    return f"{module}.{str(name).rpartition('.')[2]}"
 
 
 def _told(o: Notes, f: Any) -> Then:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import types
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,3 +37,15 @@ def attribute(name: str) -> str:
         return f"{{}}.{name}"
     codes = ", ".join(str(ord(letter)) for letter in name)
     return f"getattr({{}}, ''.join(map(chr, [{codes}])))"
+
+
+def name_of(f: Any) -> str:
+    """What the user calls a function."""
+    module = getattr(f, "__module__", None)
+    held = getattr(f, "__self__", None)
+    if module is None and held is not None and not isinstance(held, types.ModuleType):
+        module = type(held).__name__ if not isinstance(held, type) else held.__name__
+    name = getattr(f, "__qualname__", None) or getattr(f, "__name__", type(f).__name__)
+    if not isinstance(module, str) or module in ("", "builtins", "__main__"):
+        return str(name)
+    return f"{module}.{str(name).rpartition('.')[2]}"

@@ -20,6 +20,7 @@ from tapegrad.tracing import randomness
 from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.foreign import Questions
 from tapegrad.tracing.observe.harmless import CONTAINERS, is_scipys, is_users_file
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.naming import Key
@@ -66,6 +67,7 @@ class Notes(Uses):
         self.again = False  # whether later calls do again what the run does outside
         self.trace: Any = None  # that of the run
         self.clocks = Clocks()
+        self.questions = Questions(self.reads)
         self.drawing: Any = None  # the generator of the draw that is about to be made
         self.effects: Any = None  # what the run changes, from the first test of a loop on
 

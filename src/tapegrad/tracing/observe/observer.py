@@ -32,7 +32,7 @@ from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import frames, watching
 from tapegrad.tracing.observe.activation import Activation
-from tapegrad.tracing.observe.calls import name_of, root_called
+from tapegrad.tracing.observe.calls import root_called
 from tapegrad.tracing.observe.closed import closed_loops
 from tapegrad.tracing.observe.effects import Effects
 from tapegrad.tracing.observe.harmless import (
@@ -44,6 +44,7 @@ from tapegrad.tracing.observe.harmless import (
     is_own,
     is_silent,
 )
+from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import entered
 from tapegrad.tracing.observe.programs import program_of

@@ -39,6 +39,7 @@ from tapegrad.tracing.observe.harmless import (
     is_users_file,
     module_of,
 )
+from tapegrad.tracing.observe.naming import name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import SCIPY
@@ -57,12 +58,27 @@ def opaque(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
     if reached is None:
         return FOLLOWED
     kind: Any = type(f)
+    if is_asked_anew(f):
+        return _asked(o, f, values)
     if type(getattr(kind, "__call__", None)) is types.FunctionType:  # noqa: B004
         o.lookups.attribute(f, "__call__")
         values.append(f)
     if o.effects is not None and o.apart is not None and not _are_arrays(values):
         raise Stopped
     return _noted(o, o.running, [x for x in values if not _is_librarys(x)], reached)
+
+
+def _asked(o: Notes, f: Any, values: Sequence[Any]) -> Then | None:
+    """A function in C of an installed package is called, and later calls call it anew."""
+    if o.effects is not None:
+        o.effects.count += 1
+    objects = [x for x in values if is_extensions(type(x))]
+    for x in objects:
+        o.reads.pin(x)
+    given = [x for x in values if not any(x is y for y in objects)]
+    note, word = o.taken(given, whole=True), name_of(f)
+    o.questions.last = None
+    return both(note, lambda result: o.questions.note(word))
 
 
 def entered(o: Notes, frame: FrameType, above: Any) -> bool:
@@ -98,11 +114,12 @@ def is_opaque(f: Any, values: Sequence[Any]) -> bool:
 
 
 def _reached(f: Any, values: Sequence[Any]) -> list[Any] | None:
-    """The generators that such a call may draw from; None for all other calls. Of an installed
-    package's functions in C those are meant that compute with arrays. These come to the numbers of
-    a traced one by a conversion, which is guarded or refused."""
+    """The generators that such a call may draw from; None for all other calls. An installed
+    package's functions in C come to the numbers of a traced value by a conversion, which is guarded
+    or refused."""
     if not is_scipys_own(f):
-        if not _computes(f, values):
+        owner = _in_c(f)
+        if owner is None:
             return None
         values = [x for x in values if not isinstance(x, Value)]
     return generators_in(values if type(f) is types.FunctionType else [f, *values])
@@ -146,21 +163,24 @@ def is_scipys_object(x: Any) -> bool:
     return is_scipys_module(kind.__module__) and is_scipys(kind)
 
 
-def _computes(f: Any, values: Sequence[Any]) -> bool:
+def is_asked_anew(f: Any) -> bool:
+    """Whether this is a function in C of an installed package of which nothing is known."""
+    owner = None if is_scipys_own(f) else _in_c(f)
+    return owner is not None and not is_pandas_class(owner)
+
+
+def _in_c(f: Any) -> Any:
+    """The function itself or the class that says which installed package a function in C is of;
+    None if it is of none."""
     kind: Any = type(f)
     if kind is types.FunctionType:
-        return False
+        return None
     if kind is types.MethodType:
         f = f.__func__
     held = getattr(f, "__self__", None)
     bound = held is not None and not isinstance(held, (types.ModuleType, type))
-    owner = type(held) if bound else f if callable(f) and is_extensions(f) else kind
-    if not is_extensions(owner):
-        return False
-    if bound or isinstance(f, type) or is_extensions(kind):
-        return True
-    arrays = (np.ndarray, Value)
-    return any(isinstance(x, arrays) or is_extensions(type(x)) for x in values)
+    owner = f if callable(f) and is_extensions(f) else type(held) if bound else kind
+    return owner if is_extensions(owner) else None
 
 
 # ---- notes

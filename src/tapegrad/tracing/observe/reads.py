@@ -67,6 +67,7 @@ class Reads:
         self._whole: set[int] = set()
         self._plain_content: set[int] = set()
         self._held: list[Any] = []  # so that no id is given away meanwhile
+        self.asks = False  # whether the guards call functions in C of installed packages
         self.followed: list[str] = []  # what later calls ask for: see `follow`
         self.placed: Callable[[Location], None] = lambda place: None  # notes what its class is
 

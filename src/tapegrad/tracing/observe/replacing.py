@@ -33,7 +33,7 @@ from tapegrad.tracing.observe.calls import CHANGING, is_foreign
 from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.generators import generator_of
 from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, module_of
-from tapegrad.tracing.observe.opaque import is_opaque, is_scipys_own
+from tapegrad.tracing.observe.opaque import is_asked_anew, is_opaque, is_scipys_own
 from tapegrad.tracing.randomness import is_maker
 
 
@@ -60,6 +60,10 @@ def put(
         _put_draw(a, at, f, args)
     elif is_clock(f):
         _put_clock(a, at, f)
+    elif is_asked_anew(f):
+        _put_plain(a, places, together, dispatch.plain)
+        asked = functools.partial(dispatch.ask, a.o, f)
+        frames.replace(operand_at(a.stack, at), asked)
     elif is_maker(f):
         _put_plain(a, places, together, dispatch.seed)
     elif is_foreign(f) or any(f is x for x in _OF_MEMORY) or is_opaque(f, args):

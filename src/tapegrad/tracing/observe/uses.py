@@ -241,7 +241,7 @@ class Uses:
             self.partial(f)
             return [f.func, *f.args, *f.keywords.values()]
         held = getattr(f, "__self__", None)
-        known = is_harmless(f) or is_extensions(f)
+        known = is_harmless(f) or (is_extensions(f) and is_pandas_class(f))
         if not known or id(f) in READERS or type(f) in LOOKING_UP:
             self.reads.lost(getattr(f, "__qualname__", type(f).__name__))
         elif held is not None and not isinstance(held, (ModuleType, type)):
