@@ -37,7 +37,7 @@ from tapegrad.primitives.degenerate import (
 )
 from tapegrad.primitives.determinants import Cofactors, Det
 from tapegrad.primitives.eigen import Eig
-from tapegrad.primitives.extrema import LogSumExp, Max, Min, PickedOver, SharedOver
+from tapegrad.primitives.extrema import Max, Min, PickedOver, SharedOver
 from tapegrad.primitives.filters import LinearFilter
 from tapegrad.primitives.kinks import Leaning, Picked, Shared, Turned
 from tapegrad.primitives.loops import Loop
@@ -64,6 +64,7 @@ from tapegrad.primitives.scatter import (
     Stack,
     Winners,
 )
+from tapegrad.primitives.softmax import LogSoftmax, LogSumExp, Softmax
 from tapegrad.primitives.solving import (
     LU,
     Cholesky,
@@ -496,6 +497,17 @@ def _log_sum_exp() -> Iterator[Sample]:
     yield Sample(
         LogSumExp((1,)), (edges,), lambda x: np.logaddexp.reduce(x, axis=1), False, label="edges"
     )
+
+
+def _shares(make: Any, plain: Callable[..., Any]) -> Iterator[Sample]:
+    """Softmax and its logarithm; where elements tie, and where all but one are next to nothing."""
+    for axes in ((0,), (1,), (0, 1), ()):
+        yield Sample(make(axes), (A,), lambda x, axes=axes: plain(x, axes), label=str(axes))
+    few = np.array([[1.0, 1.0, 0.3], [0.0, 3.0, -2.0], [2.0, 2.0, 2.0]])
+    yield Sample(make((1,)), (few,), lambda x: plain(x, (1,)), label="ties")
+    large = np.array([[1e3, 1e3 - 1], [-1e3, -1e3], [800.0, -800.0]])
+    yield Sample(make((1,)), (large,), lambda x: plain(x, (1,)), False, label="large")
+    yield Sample(make((1,)), (np.zeros((2, 0)),), lambda x: x, False, label="empty")
 
 
 def _flags(make: Callable[..., Primitive], fold: Any) -> Iterator[Sample]:
@@ -1776,6 +1788,8 @@ def _other() -> dict[Any, list[Sample]]:
         Max: list(_extremum(Max, max, -np.inf)),
         Min: list(_extremum(Min, min, np.inf)),
         LogSumExp: list(_log_sum_exp()),
+        Softmax: list(_shares(Softmax, sp.softmax)),
+        LogSoftmax: list(_shares(LogSoftmax, sp.log_softmax)),
         Any_: list(_flags(Any_, any)),
         All: list(_flags(All, all)),
         ArgMax: list(_arg(ArgMax, 1)),

@@ -1,5 +1,4 @@
-"""The largest and the smallest element over axes, their rules where elements tie, and logsumexp,
-which is smooth.
+"""The largest and the smallest element over axes, and their rules where elements tie.
 
 Names: as in `kinks`.
 """
@@ -13,22 +12,11 @@ import numpy as np
 
 from tapegrad.core.values import Aval
 from tapegrad.ir.fold import MAX, MIN
-from tapegrad.ir.tape import Call
 from tapegrad.primitives.base import parametric
-from tapegrad.primitives.elementwise import (
-    AsType,
-    exp,
-    isfinite,
-    log,
-    log1p,
-    logical_and,
-    stop_gradient,
-    where,
-)
-from tapegrad.primitives.kinds import Composite, Reduction
+from tapegrad.primitives.elementwise import AsType, logical_and, where
+from tapegrad.primitives.kinds import Reduction
 from tapegrad.primitives.kinks import Sided
 from tapegrad.primitives.reductions import Sum, restored
-from tapegrad.primitives.views import BroadcastTo
 
 
 class _OverAxes(Sided):
@@ -161,56 +149,3 @@ class Min(_Extremum):
         if type(xs[0]) is np.ndarray:  # what np.min comes to
             return np.minimum.reduce(xs[0], self.axes)
         return np.min(xs[0], axis=self.axes)
-
-
-@parametric
-class LogSumExp(Composite, Reduction):
-    """log(sum(exp(x))) over `axes`: what np.logaddexp folds with. Of no elements it is -inf.
-
-    The largest element is taken out, so that nothing overflows; equal infinities are as far apart
-    as equal numbers are. What is taken out doesn't count, and so it has no derivative. The slopes
-    are the softmax weights, exp(x) / sum(exp(x)): equal shares, where all elements are -inf.
-
-    `apart`, the largest elements are kept out of the sum of the others, r: of m of them it is
-    log1p(r / m) + log(m), which is right to the last digit where r is small.
-    """
-
-    axes: tuple[int, ...]
-    apart: bool = False
-
-    name = "logsumexp"
-
-    def aval(self, *xs: Aval) -> Aval:
-        return xs[0].with_shape(self.kept(xs[0]))
-
-    def _parts(self, x: Any) -> tuple[Any, Any, Any]:
-        """The largest element, exp(x) with it taken out, and the sum of that."""
-        if any(x.shape[a] == 0 for a in self.axes):
-            top = BroadcastTo(self.kept(x.aval))(x.constant(-np.inf))
-        else:
-            top = stop_gradient(Max(self.axes)(x))
-        whole = restored(top, self.axes)
-        equal = where(x.equals(whole), x.constant(0), x.constant(-np.inf))
-        terms = exp(where(isfinite(whole), x - whole, equal))
-        return top, terms, Sum(self.axes)(terms)
-
-    def expand(self, *xs: Any) -> Any:
-        top, terms, total = self._parts(xs[0])
-        if not self.apart or 0 in xs[0].shape:
-            return log(total) + top
-        largest, nothing = terms.equals(1), terms.constant(0)
-        count = Sum(self.axes)(where(largest, terms.constant(1), nothing))
-        rest = Sum(self.axes)(where(largest, nothing, terms))
-        return log1p(rest / count) + log(count) + top
-
-    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
-        _, terms, total = self._parts(xs[0])
-        return (terms * restored(ct / total, self.axes),)
-
-    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
-        _, terms, total = self._parts(xs[0])
-        return None if ts[0] is None else Sum(self.axes)(terms * ts[0]) / total
-
-    def numpy_text(self, outs: Any, xs: Any, call: Call) -> list[str]:
-        axis = f", axis={self.axes[0] if len(self.axes) == 1 else self.axes}"
-        return [f"{outs[0]} = np.logaddexp.reduce({xs[0]}{axis})"]

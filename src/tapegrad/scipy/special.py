@@ -19,7 +19,7 @@ from tapegrad.primitives import (
     special_gamma,
     special_polynomials,
 )
-from tapegrad.primitives.extrema import LogSumExp
+from tapegrad.primitives.softmax import LogSoftmax, LogSumExp, Softmax
 from tapegrad.primitives.special import polygamma as _derivative_of_digamma
 from tapegrad.scipy.declaring import refusal, stands_for
 from tapegrad.tracing.frontend.memory import scalar
@@ -30,7 +30,7 @@ from tapegrad.tracing.frontend.operands import (
     common_dtype,
     is_weak,
 )
-from tapegrad.tracing.frontend.reducing import reduced
+from tapegrad.tracing.frontend.reducing import axes_of, reduced
 from tapegrad.tracing.frontend.ufuncs import applied
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
@@ -134,18 +134,25 @@ def _weighted(a: Any, b: Any, axis: Any, signed: bool) -> tuple[Any, Any]:
     return out, np.where(finite, sign, np.sign(direct))
 
 
+def _along(primitive: Any, x: Any, axis: Any) -> Any:
+    """A function of elements beside those over `axis`."""
+    x = _floating(as_tracer(x))
+    rows = np.atleast_1d(x)
+    return np.reshape(primitive(axes_of(rows, axis))(rows), x.shape)
+
+
 @stands_for(HOME)
 def softmax(x: Any, axis: Any = None) -> Any:
-    """exp(x) / sum(exp(x)) over `axis`."""
-    terms = np.exp(x - _constant(np.max(x, axis=axis, keepdims=True)))
-    return terms / np.sum(terms, axis=axis, keepdims=True)
+    """exp(x) / sum(exp(x)) over `axis`; NaN, where the largest element isn't finite."""
+    top = np.max(x, axis=axis, keepdims=True)
+    shares = _along(Softmax, x, axis)
+    return shares + _constant(top - top)
 
 
 @stands_for(HOME)
 def log_softmax(x: Any, axis: Any = None) -> Any:
     """x - log(sum(exp(x))) over `axis`."""
-    rest = x - _plain_max(x, axis)
-    return rest - np.log(np.sum(np.exp(rest), axis=axis, keepdims=True))
+    return _along(LogSoftmax, x, axis)
 
 
 @stands_for(HOME)

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.errors import UnsupportedError
-from tapegrad.primitives.extrema import LogSumExp
 from tapegrad.primitives.scatter import ScatterAdd
+from tapegrad.primitives.softmax import LogSumExp
 from tapegrad.tracing.frontend import nans, reducing
 from tapegrad.tracing.frontend.making import strong
 from tapegrad.tracing.frontend.memory import copy_of, scalar
