@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import datetime
 import decimal
 import hashlib
 import inspect
 import json
+import logging
 import os
 import sys
 import time
@@ -150,6 +152,86 @@ def test_what_takes_no_traced_time_gets_a_plain_one():
     found = [g(X)[0] for _ in range(2)]
     rng = np.random.default_rng(0)
     np.testing.assert_allclose(found, [rng.normal() for _ in range(2)])
+
+
+def took(x):
+    start = datetime.datetime.now()
+    total = np.sum(x)
+    print(f"{datetime.datetime.now() - start}")
+    return total
+
+
+TOLD = {
+    "a date": lambda x: (np.sum(x), print(datetime.date.today()))[0],
+    "now": lambda x: (np.sum(x), print(datetime.datetime.now().isoformat()))[0],
+    "a duration": took,
+    "formatted": lambda x: (np.sum(x), print(f"{datetime.datetime.now():%H:%M:%S.%f}"))[0],
+    "strftime": lambda x: (np.sum(x), print(time.strftime("%S", time.localtime(time.time()))))[0],
+    "ctime": lambda x: (np.sum(x), print("at", time.ctime()))[0],
+    "logged": lambda x: (np.sum(x), logging.info("at %s", datetime.datetime.now()))[0],
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_date_that_is_only_told_costs_no_trace(name, capsys):
+    """The text is that of the trace."""
+    g = grad(TOLD[name])
+    for _ in range(5):
+        np.testing.assert_allclose(g(X), 1.0)
+    assert g.cache_info().traces == 1
+    assert name == "logged" or capsys.readouterr().out.count("\n") == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*three calls in a row")
+def test_a_date_that_goes_elsewhere_is_that_of_each_call(monkeypatch):
+    """To the result, to a list by way of what is printed, to another `print`."""
+    f = value_and_grad(lambda x: np.sum(x) * 0 + datetime.datetime.now().timestamp())
+    found = [f(X)[0] for _ in range(3)]
+    assert found[0] < found[1] < found[2]
+    kept = []
+
+    def noted(x):
+        kept.append(x)
+        return x
+
+    def by_function(x):
+        print(noted(datetime.datetime.now()))
+        return np.sum(x)
+
+    def by_name(x):
+        print(datetime.datetime.now())
+        return np.sum(x)
+
+    for f in (by_function, by_name):
+        kept.clear()
+        g = grad(f)
+        for _ in range(3):
+            g(X)
+        assert len(set(kept)) == 3
+        monkeypatch.setitem(globals(), "print", noted)
+
+
+def test_a_local_time_is_asked_again(monkeypatch):
+    """It is traced anew when it is another."""
+    g = grad(lambda x: np.sum(x) * time.localtime(0.0).tm_hour)
+    try:
+        for zone, hour in (("UTC", 0.0), ("UTC", 0.0), ("UTC-3", 3.0)):
+            monkeypatch.setenv("TZ", zone)
+            time.tzset()
+            np.testing.assert_allclose(g(X), hour)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert g.cache_info().traces == 2
+
+
+def test_the_warning_says_where_it_is_read_and_what_helps():
+    """The user's line, not one of the library."""
+    g = grad(lambda x: np.sum(x) * datetime.datetime.now().year)
+    line = rf"asked_test.py:{inspect.currentframe().f_lineno - 1}: .*Ask for the time outside"
+    with pytest.warns(RuntimeWarning, match=line):
+        for _ in range(4):
+            g(X)
 
 
 def test_times_that_are_kept_are_plain_numbers():

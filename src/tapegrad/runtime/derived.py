@@ -159,7 +159,7 @@ class Derived:
         elif last is not None:
             word = last.state.broken(self.root, request.args, request.kwargs)
             if self.cache.traced_for(word):
-                warn_of_state(self.__name__, word, bool(last.state.never))
+                warn_of_state(self.__name__, word, last.state)
 
     def _derive(self, request: Request) -> Variant:
         """Trace and derive: the variant that answers this call."""

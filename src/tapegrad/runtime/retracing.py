@@ -15,6 +15,7 @@ from tapegrad.tracing.source import at_source
 if TYPE_CHECKING:
     from tapegrad.core.request import Request
     from tapegrad.runtime.variant import Variant
+    from tapegrad.tracing.state import State
 
 
 def warn_of_kinds(name: str, words: Sequence[str], keys: Sequence[Any]) -> None:
@@ -76,33 +77,30 @@ def warn_of_retracing(
     )
 
 
-def warn_of_state(name: str, word: str, never: bool) -> None:
+def warn_of_state(name: str, word: str, state: State) -> None:
     """Say why three calls in a row were traced: the same place has changed each time."""
-    if never:
-        why = (
-            f"What it reads, {word!r}, can't be compared from call to call. Read it outside, and "
-            "pass it as an argument; a function that depends on its arguments alone can be "
-            "declared with tapegrad.primitive"
-        )
-    else:
-        why = (
-            f"What keeps changing is {word!r}, which the function reaches without being passed "
-            "it. Pass it as an argument"
-        )
     warnings.warn(
         f"{name} was traced for three calls in a row, and each trace costs as much as many calls. "
-        f"{why}",
+        f"{_what_changed(word, state)}",
         RuntimeWarning,
         stacklevel=5,
     )
 
 
+def _what_changed(word: str, state: State) -> str:
+    line = at_source(state.where.get(word))
+    if not state.never:
+        return (
+            f"What keeps changing is {word!r}{line}, which the function reaches without being "
+            "passed it. Pass it as an argument"
+        )
+    advice = state.advice or "Read it outside, and pass it as an argument"
+    return f"What it reads, {word!r}{line}, can't be compared from call to call. {advice}"
+
+
 def _broken_state(last: Variant, root: Any, request: Request) -> str:
     word = last.state.broken(root, request.args, request.kwargs)
-    return word and (
-        f"What keeps changing is {word!r}, which the function reaches without being passed it. "
-        "Pass it as an argument"
-    )
+    return word and _what_changed(word, last.state)
 
 
 def _broken_guard(last: Variant, leaves: Sequence[Any]) -> str:

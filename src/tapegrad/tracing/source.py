@@ -105,6 +105,20 @@ def user_source() -> Source | None:
     return None if frame is None else source_at(frame)
 
 
+def line_in_trace() -> Source | None:
+    """The line of the user's own program that is at work in the function that is traced, or that of
+    the installed package that runs there; None outside of it."""
+    frame, found = told_frame(sys._getframe(1)), None
+    while frame is not None and frame.f_code.co_name != "trace_function":
+        if is_told(frame.f_code.co_filename):
+            found = found or frame
+            if "-packages" + os.sep not in frame.f_code.co_filename:
+                found = frame
+                break
+        frame = frame.f_back
+    return None if frame is None or found is None else source_at(found)
+
+
 def told_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame, from this one on, whose calls are told as the user's."""
     while frame is not None:

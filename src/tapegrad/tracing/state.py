@@ -30,7 +30,8 @@ class State:
 
     def __init__(self, reads: Reads, f: Any, args: Any, kwargs: Any) -> None:
         reads.finish()
-        self.never = reads.never
+        self.never, self.advice = reads.never, reads.advice
+        self.where = reads.where
         self.followed = reads.followed
         self.asks = reads.asks
         self._read = list(dict.fromkeys(reads.guards))

@@ -7,10 +7,13 @@ other (compared, a key of a dict, kept) may decide what the function computes.
 from __future__ import annotations
 
 import ast
+import builtins
 import dis
 import io
 import linecache
 import os
+import sys
+import time
 from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
@@ -108,11 +111,86 @@ def _is_kept_to_show(nodes: list[ast.AST], frame: FrameType) -> bool:
     return all(_shows(list(_down(home, *_span(n))), frame) for n in read)
 
 
+def is_only_shown(frame: FrameType) -> bool:
+    """Whether what a frame calls now is printed or logged, or gets a name under which it is, after
+    nothing but arithmetic, methods of its own and what makes numbers and texts of it."""
+    nodes = list(enclosing(frame))
+    while nodes and not isinstance(nodes[-1], ast.Call):
+        nodes.pop()
+    return bool(nodes) and (_is_told(nodes, frame) or _is_named_to_be_told(nodes, frame))
+
+
+def _is_told(nodes: list[ast.AST], frame: FrameType) -> bool:
+    """Whether the last of these nodes is told, as all around it say."""
+    inner = nodes[-1]
+    for node in reversed(nodes[:-1]):
+        if isinstance(node, ast.Call):
+            if inner is not node.func and _tells(node, frame):
+                return True
+            if inner is not node.func and not _makes(node.func, frame):
+                return False
+        elif not isinstance(node, _COMPUTING):
+            return False
+        inner = node
+    return False
+
+
+def _makes(f: ast.expr, frame: FrameType) -> bool:
+    """Whether what is called makes numbers and texts, and keeps nothing: some of Python's own, and
+    the functions of the module `time`."""
+    if isinstance(f, ast.Name):
+        return f.id in _MAKING and _is_builtin(f.id, frame)
+    return isinstance(f, ast.Attribute) and _found(f.value, frame) is time
+
+
+def _found(node: ast.expr, frame: FrameType) -> Any:
+    """What a name stands for in a frame; None of other expressions."""
+    name = str(getattr(node, "id", ""))
+    return frame.f_locals.get(name, frame.f_globals.get(name))
+
+
+_MAKING = ("str", "repr", "format", "round", "int", "float", "abs")
+_COMPUTING = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.JoinedStr, ast.FormattedValue, ast.Tuple)
+
+
+def _tells(call: ast.Call, frame: FrameType) -> bool:
+    """Whether this is a call of Python's own `print`, to where messages go, or of a logger."""
+    f = call.func
+    if isinstance(f, ast.Name):
+        return f.id == "print" and _is_builtin("print", frame) and not call.keywords
+    if not isinstance(f, ast.Attribute):
+        return False
+    known = _found(f.value, frame)
+    logging = sys.modules.get("logging")
+    loggers = (getattr(logging, "Logger", ()), getattr(logging, "LoggerAdapter", ()))
+    return (
+        f.attr in _SHOWING and logging is not None and (known is logging or type(known) in loggers)
+    )
+
+
+def _is_builtin(name: str, frame: FrameType) -> bool:
+    if name in frame.f_locals or name in frame.f_globals or name in frame.f_code.co_freevars:
+        return False
+    return hasattr(builtins, name)
+
+
+def _is_named_to_be_told(nodes: list[ast.AST], frame: FrameType) -> bool:
+    home = next((n for n in reversed(nodes) if isinstance(n, ast.FunctionDef)), None)
+    assigned = nodes[-2] if len(nodes) > 1 else None
+    if home is None or not isinstance(assigned, ast.Assign) or len(assigned.targets) != 1:
+        return False
+    target = assigned.targets[0]
+    if not isinstance(target, ast.Name) or target.id not in frame.f_code.co_varnames:
+        return False
+    uses = [n for n in ast.walk(home) if isinstance(n, ast.Name) and n.id == target.id]
+    read = [n for n in uses if not isinstance(n.ctx, ast.Store)]
+    around = [list(_down(home, *_span(n))) for n in read]
+    return all(x and x[-1] is n and _is_told(x, frame) for x, n in zip(around, read, strict=True))
+
+
 def _is_text(node: ast.expr, frame: FrameType) -> bool:
     """Whether a name stands for what collects a text, to be read later."""
-    name = getattr(node, "id", "")
-    found = frame.f_locals.get(name, frame.f_globals.get(name))
-    return isinstance(found, io.StringIO)
+    return isinstance(_found(node, frame), io.StringIO)
 
 
 def enclosing(frame: FrameType) -> Iterator[ast.AST]:

@@ -6,7 +6,9 @@ else.
 
 from __future__ import annotations
 
+import datetime
 import sys
+import time
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -33,6 +35,7 @@ _NAMES = {
     "gc": "get_debug get_threshold isenabled",
     "_socket": "gethostname",
     "_locale": "localeconv nl_langinfo",
+    "time": "asctime ctime gmtime localtime mktime strftime",
     "numpy": "genfromtxt get_printoptions geterr getbufsize fromfile load loadtxt",
 }
 _ASKED = {module: frozenset(names.split()) for module, names in _NAMES.items()}
@@ -76,6 +79,24 @@ def asked(o: Uses, f: Any, args: Sequence[Any], kwargs: dict[str, Any], word: st
     return then
 
 
+CALLED_OUTSIDE = (
+    "Call it outside, and pass what it returns; a function of the program's that calls it and "
+    "depends on its arguments alone can be declared with tapegrad.primitive"
+)
+_OF_FILES = (
+    "Read or write files outside: pass what is in them, return what goes there (has_aux=True)"
+)
+_OF_TIME = "Ask for the time outside, and pass it as an argument, or only print or log it"
+
+
+def advice_about(f: Any) -> str:
+    """What the user can do where a function in C has a program traced at each call."""
+    module = str(getattr(f, "__module__", None) or getattr(f, "__self__", None))
+    if module in ("io", "_io", "posix", "nt"):
+        return _OF_FILES
+    return _OF_TIME if is_date(f) else CALLED_OUTSIDE
+
+
 def _is_asked(f: Any) -> bool:
     module, name = str(getattr(f, "__module__", "")), getattr(f, "__name__", "")
     if type(f) is types.FunctionType:
@@ -87,12 +108,23 @@ def _is_asked(f: Any) -> bool:
     return name in _ASKED.get(module, ())
 
 
+def is_date(f: Any) -> bool:
+    """Whether this tells the date or the time, and not as one number."""
+    if getattr(f, "__name__", "") in ("now", "utcnow", "today"):
+        return True
+    return getattr(f, "__module__", None) == "time" and _is_asked(f)
+
+
 def _plain(x: Any) -> Any:
     """An argument that stays what it is; `MISSING` for all others."""
     paths = sys.modules.get("pathlib")
     if paths is not None and type(x) in (paths.PosixPath, paths.WindowsPath):
         return str(x)
-    return x if type(x) in PLAIN_TYPES or any(x is kind for kind in TYPES) else MISSING
+    return (
+        x
+        if type(x) in (*PLAIN_TYPES, time.struct_time) or any(x is kind for kind in TYPES)
+        else MISSING
+    )
 
 
 TYPES = (float, int, complex, bool, str)
@@ -119,4 +151,4 @@ def same(x: Any, y: Any) -> bool:
         return bool(x == y)
     if kind is slice:
         return same((x.start, x.stop, x.step), (y.start, y.stop, y.step))
-    return kind in PLAIN_TYPES and repr(x) == repr(y)
+    return (kind in PLAIN_TYPES or kind is datetime.date) and repr(x) == repr(y)

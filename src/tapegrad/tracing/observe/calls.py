@@ -26,7 +26,7 @@ import numpy as np
 from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
-from tapegrad.tracing.observe.asked import asked
+from tapegrad.tracing.observe.asked import advice_about, asked, is_date
 from tapegrad.tracing.observe.by_name import ATTRIBUTE_METHODS, SPECIAL, read_vars
 from tapegrad.tracing.observe.generators import draws_unseeded, made_generator, of_generator
 from tapegrad.tracing.observe.harmless import (
@@ -48,6 +48,7 @@ from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
 from tapegrad.tracing.observe.places import ABSENT
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
+from tapegrad.tracing.texts import is_only_shown
 
 
 @functools.lru_cache(maxsize=1024)
@@ -199,9 +200,11 @@ def _unknown(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> T
     again at a later call."""
     if f is sys._getframe and o.running is not None and not o.running.users:
         return None  # a library wants to know who calls it
+    if is_date(f) and o.running is not None and is_only_shown(o.running.frame):
+        return None
     note = asked(o, f, args, kwargs, name_of(f))
     if note is None:
-        o.reads.lost(name_of(f))
+        o.reads.lost(name_of(f), advice_about(f))
     return note
 
 

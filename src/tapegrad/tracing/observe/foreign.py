@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.handlers import let_through
-from tapegrad.tracing.observe.asked import TYPES, same
+from tapegrad.tracing.observe.asked import CALLED_OUTSIDE, TYPES, same
 from tapegrad.tracing.observe.harmless import PLAIN_TYPES, is_extensions
 from tapegrad.tracing.observe.reads import Reads
 
@@ -125,7 +125,7 @@ class Questions:
         if answer is None or not (
             same(answer.result, answer.result) and same(answer.after, answer.after)
         ):
-            self.reads.lost(word)
+            self.reads.lost(word, CALLED_OUTSIDE)
             return
         self.reads.asks = True
         self.reads.found(f"{self.reads._value(question)}.again()", True, word)

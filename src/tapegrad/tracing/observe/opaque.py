@@ -24,6 +24,7 @@ from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.observe import plainly
+from tapegrad.tracing.observe.asked import is_date
 from tapegrad.tracing.observe.effects import Stopped
 from tapegrad.tracing.observe.harmless import (
     CALM,
@@ -119,7 +120,7 @@ def _reached(f: Any, values: Sequence[Any]) -> list[Any] | None:
     or refused."""
     if not is_scipys_own(f):
         owner = _in_c(f)
-        if owner is None:
+        if owner is None or is_date(f):
             return None
         values = [x for x in values if not isinstance(x, Value)]
     return generators_in(values if type(f) is types.FunctionType else [f, *values])
@@ -166,7 +167,7 @@ def is_scipys_object(x: Any) -> bool:
 def is_asked_anew(f: Any) -> bool:
     """Whether this is a function in C of an installed package of which nothing is known."""
     owner = None if is_scipys_own(f) else _in_c(f)
-    return owner is not None and not is_pandas_class(owner)
+    return owner is not None and not (is_pandas_class(owner) or is_date(f))
 
 
 def _in_c(f: Any) -> Any:
@@ -217,6 +218,8 @@ def generators_in(values: Iterable[Any]) -> list[Any] | None:
     while todo:
         x = todo.pop()
         kind: Any = type(x)
+        if kind is str and x in ("now", "today"):  # which pandas takes for a time
+            return None
         if isinstance(x, Value) and not dispatch.is_made(x):
             return None
         if CALM[kind] or id(x) in seen:

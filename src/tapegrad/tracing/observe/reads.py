@@ -44,7 +44,7 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.naming import Key, is_name
 from tapegrad.tracing.observe.places import ABSENT, END, Location, Write, value_at
-from tapegrad.tracing.source import user_source
+from tapegrad.tracing.source import line_in_trace, user_source
 
 _FEW = 100  # objects in an array that are compared one by one
 MOST = 5000  # guards; a function that reads more is traced at each call
@@ -56,6 +56,8 @@ class Reads:
     def __init__(self) -> None:
         self.guards: list[tuple[str, str]] = []
         self.values: dict[str, Any] = {}
+        self.where: dict[str, Source | None] = {}  # of the user's program, by the user's words
+        self.advice = ""
         self.never = ""  # what it was, if something was read that can't be compared
         self.places: dict[int, Location] = {}
         self.written: dict[tuple[int, Hashable], Write] = {}
@@ -71,9 +73,17 @@ class Reads:
         self.followed: list[str] = []  # what later calls ask for: see `follow`
         self.placed: Callable[[Location], None] = lambda place: None  # notes what its class is
 
-    def lost(self, word: str) -> None:
-        """Something took part whose state can't be seen: no later call can use the tape."""
-        self.never = self.never or word or "something"
+    def lost(self, word: str, advice: str = "") -> None:
+        """Something took part whose state can't be seen: no later call can use the tape. `advice`
+        is what the user can do about it."""
+        if not self.never:
+            self.never, self.advice = word or "something", advice
+            self._at_line(self.never)
+
+    def _at_line(self, word: str) -> None:
+        """Note where the user's program comes to what this word stands for."""
+        if word and word not in self.where:
+            self.where[word] = line_in_trace()
 
     # ---- places
 
@@ -223,6 +233,7 @@ class Reads:
 
     def _fact(self, text: str, word: str) -> None:
         self.guards.append((text, word or "something"))
+        self._at_line(word)
 
     def _assigned(self, text: str) -> str:
         """A name for what an expression gives."""

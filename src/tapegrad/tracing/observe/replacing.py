@@ -35,6 +35,7 @@ from tapegrad.tracing.observe.generators import generator_of
 from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, module_of
 from tapegrad.tracing.observe.opaque import is_asked_anew, is_opaque, is_scipys_own
 from tapegrad.tracing.randomness import is_maker
+from tapegrad.tracing.texts import is_only_shown
 
 
 def put(
@@ -184,7 +185,9 @@ def _put_draw(a: Activation, k: int, f: Any, args: Sequence[Any]) -> None:
 def _put_clock(a: Activation, k: int, f: Any) -> None:
     """Put what reads a clock at each call in the place of one that the user's code asks, unless
     that keeps values somewhere: an object or a list gets plain ones."""
-    if a.users and not _keeps_values(a.frame.f_code):
+    if a.users and is_only_shown(a.frame):
+        a.o.drawing = f  # nothing is to be noted
+    elif a.users and not _keeps_values(a.frame.f_code):
         frames.replace(operand_at(a.stack, k), functools.partial(dispatch.clock, a.o, f))
         a.o.drawing = f
 
