@@ -6,13 +6,7 @@ what NumPy refuses is refused with an exception of the same kind.
 
 from __future__ import annotations
 
-import collections
-import decimal
 import inspect
-import itertools
-import json
-import math
-import struct
 from typing import Any
 
 import numpy as np
@@ -20,7 +14,7 @@ import pytest
 from tests.frontend.check import assert_same, builtin_kind, name_of
 
 import tapegrad.numpy as tnp
-from tapegrad import grad, jit
+from tapegrad import jit
 from tapegrad.tracing.frontend import FUNCTIONS
 from tapegrad.tracing.frontend.methods import METHODS
 from tapegrad.tracing.frontend.parameters import PARAMETERS, form_of
@@ -190,25 +184,3 @@ def test_arguments_may_be_passed_by_numpys_names(numpys):
     for name, p in inspect.signature(numpys).parameters.items():
         named = p.kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         assert not named or rest or renamed.get(name, name) in own, name
-
-
-TO_CODE_IN_C = [
-    lambda x, n: sum(collections.deque(x, maxlen=n)),
-    lambda x, n: math.ldexp(1.0, n) * x[0],
-    lambda x, n: len(json.dumps({"n": [n]})) * x[0],
-    lambda x, n: float(decimal.Decimal(n)) * x[0],
-    lambda x, n: sum(a * b[-1] for a, *b in itertools.permutations(x, n)),
-    lambda x, n: sum(a * b[-1] for a, *b in itertools.combinations(x, n)),
-    lambda x, n: int.bit_length(n) * x[0],
-    lambda x, n: np.ndarray.sum(x * x) * n,
-    lambda x, n: len(struct.pack("b", n)) * x[0],
-]
-
-
-@pytest.mark.filterwarnings("ignore:.*was traced for:RuntimeWarning")  # decimal is read anew
-@pytest.mark.parametrize("f", TO_CODE_IN_C, ids=name_of)
-def test_an_integer_that_goes_to_code_in_c_is_a_plain_one(f):
-    slope, x = grad(f, compile="never"), np.array([0.3, 1.1, 0.7, 0.2])
-    for n in (2, 3, 2, 4):
-        expected = [(f(x + h, n) - f(x - h, n)) / 2e-6 for h in 1e-6 * np.eye(4)]
-        assert np.allclose(slope(x, n), expected, atol=1e-6)

@@ -324,20 +324,44 @@ def test_integers_that_are_looked_up(derivative):
     df.at(np.array([2.0, 1.0]), 0)
 
 
+def test_integers_that_are_remembered(derivative):
+    """an integer is kept as a key of a dict, in a set or by functools.lru_cache -> guarded: what is
+    kept is the plain integer"""
+
+    @lru_cache
+    def remembered(n):
+        return 2 * n
+
+    def f(x, n):
+        known, seen = {n: x[0]}, {n, n + 1}
+
+        def power(k):
+            if k not in known:
+                known[k] = x[1] * power(k - 1)
+            return known[k]
+
+        result = power(n + 3) * remembered(n) * len(seen | {2})
+        assert {type(k) for k in (*known, *seen)} == {int}
+        return result
+
+    df = derivative(f)
+    for n in (0, 1, 2, 0):
+        df.at(np.array([1.5, 2.0]), n)
+
+
 def test_numbers_that_are_remembered():
-    """a traced number is kept as a key of a dict, in a set or by functools.lru_cache, or a real one
-    is looked up -> error with the line"""
-    remembered = lru_cache(lambda n: n)
+    """a traced real number is such a key, or is looked up -> error with the line"""
+    remembered = lru_cache(lambda x: 2.0)
     kept = {1: 2.0, 1.5: 2.0}
     for f in [
-        lambda x, n: x * remembered(n),
-        lambda x, n: x * len({n: 1}),
-        lambda x, n: x * len({n}),
-        lambda x, n: x * kept[x],
-        lambda x, n: kept.setdefault(n, x),
+        lambda x: x * remembered(x),
+        lambda x: x * len({x: 1}),
+        lambda x: x * len({x}),
+        lambda x: x * kept[x],
+        lambda x: kept.setdefault(x, 1.0),
     ]:
         with refused(ConversionError, "is the key of a dict"):
-            grad(f)(1.5, 1)
+            grad(f)(1.5)
 
 
 def test_a_table_of_results(derivative):

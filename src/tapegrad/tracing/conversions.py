@@ -224,12 +224,24 @@ class AsReal:
         self._trace.check_alive()
         if assigns_item():
             raise self._assigned()
-        scipy = caller() == "SciPy"
+        return self._plain_float()
+
+    @unobserved
+    def _plain_float(self: Any, by: str = "") -> float:
+        """The plain number, which carries no derivative. Where it goes `by` a function in C, or by
+        SciPy, it is guarded, and an error if anything is differentiated by it."""
+        named = by
+        scipy = not named and caller() == "SciPy"
         if scipy:
             by = "SciPy"
             advice = (
                 "docs/scipy.md says which of SciPy's functions can be traced; others can be "
                 "declared with tapegrad.primitive and defvjp"
+            )
+        elif named:
+            advice = (
+                f"{named} is written in C, and takes plain numbers. Use NumPy's functions, or "
+                "declare one that needs plain numbers with tapegrad.primitive"
             )
         else:
             name, instead = called_now()
@@ -243,7 +255,7 @@ class AsReal:
             f"a traced number was converted to a plain Python float{at_line()}, by {by}. A "
             f"plain float carries no derivative: {advice}"
         )
-        if scipy and self._can_be_plain():
+        if (scipy or named) and self._can_be_plain():
             return float(self._as_plain(PLAIN + message))
         raise self._trace.refused(ConversionError(message))
 

@@ -36,6 +36,8 @@ class Dispatch:
     ask: Handler  # what a function in C of an installed package returns
     seed: Handler  # what a generator is made of, with plain integers for traced ones
     plain: Handler  # the plain array of one that the function made; None for all else
+    whole: Handler  # a traced integer as a plain one, which is guarded; None for all else
+    plain_number: Handler  # a traced real number, too, which must not be differentiated
     is_made: Handler  # whether an array is one that the function made, and holds none traced
     # of plain arrays that become traced ones: see `observe.filling`
     has_traced: Handler  # whether a traced value is in nested lists, besides made arrays

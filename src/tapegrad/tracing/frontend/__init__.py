@@ -36,13 +36,13 @@ from tapegrad.tracing.frontend import (
     nans,
     numerics,
     padding,
+    parameters,
     places,
     quantiles,
     reducing,
     scattering,
     shaping,
     sorting,
-    typed,
     vectorizing,
     windowing,
 )
@@ -190,6 +190,7 @@ dispatch.element, dispatch.number, dispatch.flat = (
     indexing.as_python,
     indexing.Flat,
 )
+dispatch.whole, dispatch.plain_number = parameters.whole, parameters.plain_number
 dispatch.put = scattering.put
 dispatch.has_traced = answering.has_traced
 dispatch.as_operand, dispatch.stack = as_operand, joining.stack
@@ -203,4 +204,3 @@ iterating.declare_all()
 windowing.declare_all()
 compiled.declare_all()
 identity.declare_all()
-typed.declare_all()

@@ -65,7 +65,7 @@ def accepted(
     if known:
         try:
             return run()
-        except TapegradError:
+        except (TapegradError, *_OF_VALUES):
             raise
         except Exception as error:
             let_through(error)
@@ -86,6 +86,8 @@ def accepted(
         if refusal is None:
             raise
         trace.refusal = before
+    except _OF_VALUES:
+        raise
     except Exception as error:
         let_through(error)
         raise _error(error, refusal, args, kwargs, name) from None
@@ -106,6 +108,10 @@ def accepted(
             _accepted.clear()
         _accepted.add(key)
     return result
+
+
+# What the program has asked for by np.errstate or a filter of warnings, which the verdict ignores
+_OF_VALUES = (FloatingPointError, Warning)
 
 
 def _settled(func: Any, args: Any, kwargs: Any, error: Exception, name: str) -> Any:

@@ -22,6 +22,7 @@ from tapegrad.tracing.answers import declare
 from tapegrad.tracing.exact import is_of_integers
 from tapegrad.tracing.frontend.indexing import as_python
 from tapegrad.tracing.frontend.operands import cast
+from tapegrad.tracing.frontend.parameters import whole
 from tapegrad.tracing.made import is_made
 from tapegrad.tracing.observe.observer import observed, unobserved
 from tapegrad.tracing.trace import innermost
@@ -149,6 +150,12 @@ def _modf(x: Any) -> Any:
     return _as_float(part), _as_float(whole)
 
 
+def _ldexp(x: Any, i: Any) -> Any:
+    n = i if (found := whole(i)) is None else found
+    math.ldexp(0.0, n)  # Python's own error
+    return _answered(lambda x: math.ldexp(x, n), lambda x: np.ldexp(x, n))(x)
+
+
 _UFUNCS: dict[str, Callable[..., Any]] = {
     "acos": np.arccos,
     "acosh": np.arccosh,
@@ -225,4 +232,5 @@ def declare_all() -> None:
     for name, function in _QUESTIONS.items():
         declare(math, name, _asked(getattr(math, name), function), traced=True)
     declare(math, "modf", functools.wraps(math.modf)(unobserved(_modf)), traced=True)
+    declare(math, "ldexp", functools.wraps(math.ldexp)(unobserved(_ldexp)), traced=True)
     declare(math, "dist", functools.wraps(math.dist)(unobserved(_dist)), traced=True)

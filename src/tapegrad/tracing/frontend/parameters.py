@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.tracing.exact import is_of_integers
 from tapegrad.tracing.trace import innermost
 from tapegrad.tracing.tracer import Tracer, stand_in, to_operand
 
@@ -145,6 +146,24 @@ def plain_parameter(x: Any, others: Sequence[Any]) -> Any:
         return found
     value = bool(x) if x.dtype.kind == "b" else x.__index__()
     return value if x._weak else x.dtype.type(value)  # as it would be untraced
+
+
+def whole(x: Any) -> Any:
+    """A traced integer or boolean as a plain one, which is guarded; None for all else."""
+    if not isinstance(x, Tracer) or not x._is_scalar() or x.dtype.kind not in "iub":
+        return None
+    value = x._guarded("a number that is a key, or goes to code in C")
+    kind: Any = x.__class__ if x._weak else x.dtype.type  # as it would be untraced
+    return kind(value)
+
+
+def plain_number(by: str, x: Any) -> Any:
+    """The same of a real number too, for a function, which must not be differentiated."""
+    if not isinstance(x, Tracer) or not x._is_scalar() or x.dtype.kind != "f":
+        return whole(x)
+    of_integers = is_of_integers(x._trace, x._read()[0])
+    value = x._guarded("a number that goes to code in C") if of_integers else x._plain_float(by)
+    return float(value) if x._weak else x.dtype.type(value)
 
 
 def _tracers(xs: Any) -> Iterator[Tracer]:

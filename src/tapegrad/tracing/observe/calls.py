@@ -323,7 +323,8 @@ def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any])
         # What isn't followed are the classes written in C that it derives from.
         note = o.taken([*args, *kwargs.values()])
         return both(note, o.lookups.made_class) if issubclass(kind, type) else note
-    whole = issubclass(kind, np.integer) and args and isinstance(args[0], Value)
+    dates = issubclass(kind, np.timedelta64)
+    whole = issubclass(kind, np.integer) and not dates and args and isinstance(args[0], Value)
     if whole and args[0].dtype.kind == "i" and args[0]._read()[1] is not None:
         _check_range(o, kind, args[0])
     now = kind is np.datetime64 and any(x in ("now", "today") for x in args)

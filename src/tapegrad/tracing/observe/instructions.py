@@ -40,6 +40,7 @@ from tapegrad.tracing.observe.harmless import (
 )
 from tapegrad.tracing.observe.lookups import FIXED
 from tapegrad.tracing.observe.naming import Key
+from tapegrad.tracing.observe.plainness import put_key
 from tapegrad.tracing.observe.replacing import put, put_operands, put_traced
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
@@ -200,6 +201,7 @@ def delete_attribute(a: Activation, name: str) -> None:
 
 
 def subscript(a: Activation, _: Any) -> Then | None:
+    put_key(a, 0, a.top(1), "__getitem__")
     x, key = operands(a.stack)
     return look_up_item(a, put_traced(a, 1, x, key), key)
 
@@ -230,6 +232,7 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
 
 def store_subscript(a: Activation, _: Any) -> Then | None:
     fill(a, 1, 0, 2)
+    put_key(a, 0, a.top(1), "__setitem__")
     return set_item(a, a.top(1), a.top(0), a.top(2))
 
 
@@ -248,6 +251,7 @@ def set_item(a: Activation, x: Any, key: Any, value: Any) -> Then | None:
 
 
 def delete_subscript(a: Activation, _: Any) -> Then | None:
+    put_key(a, 0, a.top(1), "__delitem__")
     return change_item(a, a.top(1), a.top(0), deletes=True)
 
 
@@ -272,6 +276,7 @@ def hashed(a: Activation, where: tuple[int, int]) -> None:
     """Elements of a set or keys of a dict: every `step`-th operand, of `count`."""
     step, count = where
     for k in range(step - 1, step * count, step):
+        put_key(a, k)
         x = a.top(k)
         if not CALM[type(x)]:
             a.o.kind(x)
@@ -311,6 +316,7 @@ def unary(a: Activation, _: Any) -> Then | None:
 
 
 def contains(a: Activation, _: Any) -> Then | None:
+    put_key(a, 1, a.top(0), "__contains__")
     held, x = a.top(0), a.top(1)
     if type(held) in SEQUENCES:
         a.o.identities.sought(x, held)

@@ -17,6 +17,7 @@ from types import (
     FunctionType,
     MethodDescriptorType,
     MethodType,
+    WrapperDescriptorType,
 )
 from typing import Any
 
@@ -34,6 +35,7 @@ from tapegrad.tracing.observe.frames import operand_at
 from tapegrad.tracing.observe.generators import generator_of
 from tapegrad.tracing.observe.harmless import CALM, is_pythons_class, module_of
 from tapegrad.tracing.observe.opaque import is_asked_anew, is_opaque, is_scipys_own
+from tapegrad.tracing.observe.plainness import called_plainly, plain_of, takes_numbers
 from tapegrad.tracing.randomness import is_maker
 from tapegrad.tracing.texts import is_only_shown
 
@@ -53,8 +55,12 @@ def put(
     if answer is not None and _put_answer(a, at, answer, args):
         # without what it is a method of
         return getattr(answer.by, "func", answer.by) if _is_pythons(f) else f
-    if type(f) is MethodDescriptorType and args and isinstance(args[0], Value):
-        frames.replace(operand_at(a.stack, at), functools.partial(_method_of, f.__name__))
+    plain = plain_of(f, args)
+    if plain is not None:
+        _put_plain(a, places, together, plain)
+    if type(f) in _UNBOUND and f.__objclass__ in _NUMBERS and args and isinstance(args[0], Value):
+        if plain is None or plain(args[0]) is None:
+            frames.replace(operand_at(a.stack, at), functools.partial(_method_of, f.__name__))
     elif type(f) is functools.partial or any(f is x for x in _CALLERS) or _sorts(f):
         _put_answers(a, at, f, places)
     elif generator_of(f, args) is not None:
@@ -77,8 +83,12 @@ def _sorts(f: Any) -> bool:
     return type(f) is BuiltinFunctionType and f.__name__ == "sort" and type(f.__self__) is list
 
 
+_UNBOUND = (MethodDescriptorType, WrapperDescriptorType)
+_NUMBERS = (np.ndarray, np.generic, int, float, complex)
+
+
 def _method_of(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """`np.ndarray.sum(x)`, `int.bit_length(n)`: of a traced value its own method."""
+    """`np.ndarray.sum(x)`, `float.is_integer(x)`: of a traced value its own method."""
     return getattr(x, name)(*args, **kwargs)
 
 
@@ -146,6 +156,8 @@ def _put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
     an argument."""
     if type(f) is functools.partial:
         by = _going_on(a, f, (UNKNOWN,))
+        if by is None and takes_numbers(f.func):
+            by = functools.partial(called_plainly(f.func), *f.args, **f.keywords)
         if by is not None:
             frames.replace(operand_at(a.stack, k), by)
         return
@@ -155,6 +167,8 @@ def _put_answers(a: Activation, k: int, f: Any, places: Sequence[int]) -> None:
         if isinstance(x, type) and not (at == places[-1] and f in _FIRST):
             continue
         by = _going_on(a, x, (UNKNOWN,))
+        if by is None and f is not functools.partial and takes_numbers(x):
+            by = called_plainly(x)
         if by is not None:
             frames.replace(operand_at(a.stack, at), by)
 
@@ -212,7 +226,12 @@ def _put_plain(
         plain = plain_of(a.top(k))
         if plain is not None:
             frames.replace(operand_at(a.stack, k), plain)
-    args = () if together is None else a.top(together)
-    if together is not None and type(args) in (list, tuple):
+    if together is None:
+        return
+    args, named = a.top(together), a.top(0) if together else None
+    if type(args) in (list, tuple):
         found = [x if (plain := plain_of(x)) is None else plain for x in args]
         frames.replace(operand_at(a.stack, together), tuple(found))
+    if type(named) is dict:
+        new = {n: x if (plain := plain_of(x)) is None else plain for n, x in named.items()}
+        frames.replace(operand_at(a.stack, 0), new)

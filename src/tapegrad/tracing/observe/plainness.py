@@ -1,0 +1,228 @@
+"""Traced integers that leave the trace: arguments of functions in C, and keys of dicts and sets.
+
+A function in C that takes an integer looks at its type, and doesn't ask a traced one for its value.
+So it gets a plain one, which is guarded. What only holds its arguments, or passes them on to
+operators and to functions of the user's, gets them as they are. Likewise a key: hashes and equality
+are those of plain integers, and none that is kept outlives the trace.
+"""
+
+from __future__ import annotations
+
+import _json
+import collections
+import functools
+import itertools
+import operator
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.primitives.base import Value
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe import frames
+from tapegrad.tracing.observe.activation import Activation
+from tapegrad.tracing.observe.frames import operand_at
+from tapegrad.tracing.observe.harmless import DISPATCHER, PLAIN_TYPES, is_pythons_class, module_of
+from tapegrad.tracing.observe.naming import name_of
+
+Plain = Callable[[Any], Any]  # what is put in a value's place; None if it stays
+
+# ---- functions in C
+
+
+def plain_of(f: Any, args: Sequence[Any]) -> Plain | None:
+    """What traced arguments of a call `f(*args)` become where code in C takes numbers; None where
+    they go there as they are."""
+    if all(type(x) in PLAIN_TYPES for x in args):
+        return None
+    if f is hash or type(f) is functools._lru_cache_wrapper:
+        return whole_key
+    if type(f) is _json.make_encoder:
+        return functools.partial(_all_within, "json.dumps")
+    if f is pow:
+        return dispatch.whole if len(args) == 3 else None
+    keys = keys_of(f)
+    if keys is not None or not takes_numbers(f):
+        return keys
+    if _is_pythons_own(_module(f)):
+        return functools.partial(dispatch.plain_number, name_of(f))
+    return dispatch.whole
+
+
+def takes_numbers(f: Any) -> bool:
+    """Whether this is written in C, and isn't known just to hold or to pass on its arguments."""
+    kind: Any = type(f)
+    if kind is types.FunctionType or isinstance(f, Value) or not callable(f):
+        return False
+    if kind in (np.ufunc, DISPATCHER, functools.partial, *_CALLED):
+        return False
+    if isinstance(f, type):
+        return _makes_of_numbers(f)
+    if kind is types.MethodType:
+        return takes_numbers(f.__func__)
+    owner = _owner(f)
+    if owner is not None:
+        if owner in PLAIN_TYPES:
+            return not (owner is str and getattr(f, "__name__", "") in _TEXTS)
+        return not is_pythons_class(owner) and not _holds(module_of(owner))
+    if isinstance(f, types.BuiltinFunctionType):
+        return not _holds(_module(f))
+    if type(kind.__call__) is types.FunctionType or is_pythons_class(kind):
+        return False
+    return not _holds(module_of(kind))
+
+
+def called_plainly(f: Any) -> Any:
+    """`f`, which code in C will call, with plain numbers for traced ones."""
+    return functools.partial(_called, f)
+
+
+def _called(f: Any, *args: Any, **kwargs: Any) -> Any:
+    plain = plain_of(f, (*args, *kwargs.values())) or (lambda x: None)
+    given = [x if (found := plain(x)) is None else found for x in args]
+    named = {n: x if (found := plain(x)) is None else found for n, x in kwargs.items()}
+    return f(*given, **named)
+
+
+_CALLED = tuple(type(f(*"a")) for f in (operator.itemgetter, operator.attrgetter)) + (
+    type(operator.methodcaller("a")),
+    types.GenericAlias,
+)
+_TEXTS = ("format", "format_map", "join", "__format__", "__mod__", "__str__", "__repr__")
+# They hold what they are passed, or pass it on: to operators, to functions, to another thread.
+_NAMES = """
+    builtins types contextvars _contextvars threading gc sys atexit copyreg typing weakref
+    _abc _asyncio _bisect _collections _functools _heapq _operator _queue _thread _typing
+    _warnings _weakref collections functools operator queue _random random
+"""
+_HOLDING = frozenset(_NAMES.split())
+_OF_ITERTOOLS = (itertools.repeat, itertools.accumulate, itertools.zip_longest, itertools.count)
+_OF_NUMBERS = (np.datetime64, np.timedelta64, collections.deque)
+
+
+def _owner(f: Any) -> Any:
+    """The class that a method written in C is of; None for all else."""
+    found = getattr(f, "__objclass__", None)
+    if found is not None:
+        return found
+    held = getattr(f, "__self__", None)
+    if held is None or isinstance(held, types.ModuleType):
+        return None
+    return held if isinstance(held, type) else type(held)
+
+
+def _module(f: Any) -> str:
+    """The name of the module that this or its class is of."""
+    owner = f if isinstance(f, type) else _owner(f)
+    if owner is not None:
+        return module_of(owner)
+    return str(getattr(f, "__module__", None) or module_of(type(f)))
+
+
+def _holds(module: str) -> bool:
+    root = module.partition(".")[0]
+    return module in _HOLDING or root in ("numpy", "tapegrad", "numba", "llvmlite")
+
+
+def _makes_of_numbers(kind: type) -> bool:
+    """Whether a class makes its instances of numbers, in C."""
+    if kind in _OF_NUMBERS:
+        return True
+    if kind in _OF_ITERTOOLS or issubclass(kind, (Value, BaseException, np.generic)):
+        return False
+    if is_pythons_class(kind) or type(type(kind).__call__) is types.FunctionType:
+        return False
+    made = (kind.__init__, kind.__new__)
+    return not any(type(x) is types.FunctionType for x in made) and not _holds(module_of(kind))
+
+
+def _is_pythons_own(module: str) -> bool:
+    root = module.partition(".")[0]
+    return root in sys.stdlib_module_names and root not in ("math", "cmath")
+
+
+def _all_within(by: str, x: Any) -> Any:
+    """Nested containers with plain numbers."""
+    within = functools.partial(_or_itself, functools.partial(_all_within, by))
+    if type(x) in (list, tuple):
+        return type(x)(map(within, x))
+    if type(x) is dict:
+        return {k: within(y) for k, y in x.items()}
+    return dispatch.plain_number(by, x)
+
+
+def _or_itself(plain: Plain, x: Any) -> Any:
+    found = plain(x)
+    return x if found is None else found
+
+
+# ---- keys
+
+
+def whole_key(x: Any) -> Any:
+    """A traced integer, or a tuple that has some, with plain ones; None for all else."""
+    if type(x) is tuple or (isinstance(x, tuple) and hasattr(x, "_fields")):
+        found = [whole_key(y) for y in x]
+        if all(y is None for y in found):
+            return None
+        both = [x if y is None else y for x, y in zip(x, found, strict=True)]
+        return tuple(both) if type(x) is tuple else type(x)(*both)
+    return dispatch.whole(x)
+
+
+def put_key(a: Activation, k: int, held: Any = None, method: str = "") -> None:
+    """Put a plain key in the place of the operand number `k`, where the class of `held` looks it up
+    in C by this method."""
+    x = a.top(k)
+    if type(x) in PLAIN_TYPES or not (isinstance(x, (Value, tuple))):
+        return
+    if held is not None:
+        looks_up = getattr(type(held), method, None)
+        if not isinstance(held, _KEYED) or type(looks_up) is types.FunctionType:
+            return
+    found = whole_key(x)
+    if found is not None:
+        frames.replace(operand_at(a.stack, k), found)
+
+
+_KEYED = (dict, set, frozenset, types.MappingProxyType)
+_BY_KEY = {"get", "setdefault", "pop", "add", "discard", "remove"}
+_BY_KEY |= {"__getitem__", "__setitem__", "__delitem__", "__contains__"}
+
+
+def keys_of(f: Any) -> Plain | None:
+    """The same for a method of a dict or set, and for what makes one of elements or pairs."""
+    if f is set or f is frozenset or getattr(f, "__name__", "") == "_count_elements":
+        return _elements
+    if f is dict:
+        return _pairs
+    owner = _owner(f)
+    if owner is None or not issubclass(owner, _KEYED) or f.__name__ in ("__init__", "__new__"):
+        return None
+    if f.__name__ in _BY_KEY:
+        return whole_key
+    return _pairs if f.__name__ == "update" and issubclass(owner, dict) else _elements
+
+
+def _elements(x: Any) -> Any:
+    """Elements that become keys."""
+    return _each(functools.partial(_or_itself, whole_key), x)
+
+
+def _pairs(x: Any) -> Any:
+    """Pairs of a key and a value."""
+    return _each(_pair, x)
+
+
+def _pair(x: Any) -> Any:
+    both = type(x) in (list, tuple) and len(x) == 2
+    return (_or_itself(whole_key, x[0]), x[1]) if both else x
+
+
+def _each(plain: Plain, x: Any) -> Any:
+    if type(x) in (list, tuple):
+        return list(map(plain, x))
+    return map(plain, x) if hasattr(type(x), "__next__") else None
