@@ -487,13 +487,13 @@ def test_a_memory_map_made_inside(tmp_path):
 
 
 def test_the_time_of_day():
-    """`time.strftime`, `time.time` under another name -> traced at each call"""
+    """`time.time` under another name -> read at each call; `time.strftime` is asked again"""
     now = time.time
     df = grad(lambda x: x * now(), compile="never")
     assert df(1.0) < df(1.0)
     df = grad(lambda x: x * len(time.strftime("%H")), compile="never")
     assert df(1.0) == df(1.0) == 2.0
-    assert df.cache_info().traces == 2
+    assert df.cache_info().traces == 1
 
 
 def test_arguments_of_the_program(derivative, monkeypatch):
@@ -734,7 +734,7 @@ def test_what_changes_at_every_call():
         return x * len(calls)
 
     for f, word in (
-        (counted, r"'calls'.*tapegrad.primitive"),
+        (counted, r"'calls' \(observed_state_test.py:\d+: .*Read it outside"),
         (lambda x: x * next(numbers), r"'numbers'.*Read it outside"),
     ):
         df = grad(f, compile="never")
