@@ -54,6 +54,7 @@ from tapegrad.primitives.reductions import (
     Prod,
     Sum,
 )
+from tapegrad.primitives.rises import Rise
 from tapegrad.primitives.scatter import (
     Concatenate,
     Gather,
@@ -1869,6 +1870,16 @@ def _other() -> dict[Any, list[Sample]]:
                 ("betainc", (1, 1), (0.5, 2), 1, within(0.1, 0.9)(2, 3)),
                 ("zeta", (1,), (1.5, 3), 0, positive(2, 3)),
             )
+        ],
+        Rise: [
+            Sample(
+                Rise(n),
+                (positive(3), positive(2, 3, seed=1) * scale),
+                each(lambda x, h, n=n: float(mpmath.psi(n, mpmath.mpf(x) + h) - mpmath.psi(n, x))),
+                label=f"{n} {scale}",
+            )
+            for n in (0, 1, 2)
+            for scale in (0.1, 1.0)
         ],
         special.Polygamma: [
             Sample(

@@ -99,6 +99,48 @@ def power(p: float) -> Any:
     return lambda x: x**p, lambda x: p * x ** (p - 1), lambda x: p * (mp.mpf(p) - 1) * x ** (p - 2)
 
 
+def of_positive(f: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Left of 0 SciPy itself has few digits near poles."""
+    return lambda x: f(np.where(x > 0, x, np.nan))
+
+
+def psi(n: int) -> Callable[[Any], Any]:
+    def exact(x: Any) -> Any:
+        if x < 1e17:
+            return mp.psi(n, x)
+        return mp.log(x) - 1 / (2 * x) if n == 0 else -((-ONE / x) ** n) * mp.fac(n - 1)
+
+    return exact
+
+
+def of_beta(y: float) -> Any:
+    """log(B(x, y)) along x, whose slopes are differences of nearly equal numbers."""
+
+    def fall(n: int) -> Callable[[Any], Any]:
+        def exact(x: Any) -> Any:
+            if x > 1e17:
+                return y / x / (x + y) if n else -mp.log1p(y / x)
+            return mp.psi(n, x) - mp.psi(n, x + y)
+
+        return exact
+
+    return of_positive(lambda x: sp.betaln(x, y)), fall(0), fall(1)
+
+
+def of_angle(a: float) -> list[Any]:
+    """Both operands of hypot and of arctan2; the other one is a."""
+    b, r = mp.mpf(a), lambda x: mp.sqrt(x * x + mp.mpf(a) ** 2)
+    length, bend = lambda x: x / r(x), lambda x: b * b / r(x) ** 3
+    turn, turn_bend = lambda x: b / r(x) ** 2, lambda x: -2 * b * x / r(x) ** 4
+    return [
+        (lambda x: np.hypot(x, a), length, bend),
+        (lambda x: np.hypot(a, x), length, bend),
+        (lambda x: np.arctan2(x, a), turn, turn_bend),
+        (lambda x: np.arctan2(a, x), lambda x: -turn(x), lambda x: -turn_bend(x)),
+    ]
+
+
+ANGLES = [row for a in (1.0, 1e-150, 1e-100, 1e100, 1e307) for row in of_angle(a)]
 SOFTPLUS = expit, bump
 # By the primitive's name: NumPy's or SciPy's function, and its two derivatives.
 TABLE: dict[str, list[Any]] = {
@@ -129,13 +171,8 @@ TABLE: dict[str, list[Any]] = {
     "arcsinh": [(np.arcsinh, lambda x: 1 / mp.sqrt(1 + x * x), lambda x: -x / (1 + x * x) ** 1.5)],
     "arccosh": [(np.arccosh, lambda x: 1 / mp.sqrt(x * x - 1), lambda x: -x / (x * x - 1) ** 1.5)],
     "arctanh": [(np.arctanh, lambda x: 1 / (1 - x * x), lambda x: 2 * x / (1 - x * x) ** 2)],
-    "hypot": [
-        (
-            lambda x: np.hypot(x, 1.0),
-            lambda x: x / mp.sqrt(1 + x * x),
-            lambda x: (1 + x * x) ** -1.5,
-        )
-    ],
+    "hypot": [row for k, row in enumerate(ANGLES) if k % 4 < 2],
+    "arctan2": [row for k, row in enumerate(ANGLES) if k % 4 > 1],
     "expit": [(sp.expit, bump, lambda x: -bump(x) * mp.tanh(x / 2))],
     "log_expit": [(sp.log_expit, lambda x: expit(-x), lambda x: -bump(x))],
     "logit": [(sp.logit, lambda x: 1 / (x * (1 - x)), lambda x: (2 * x - 1) / (x * (1 - x)) ** 2)],
@@ -175,6 +212,17 @@ TABLE: dict[str, list[Any]] = {
     "xlogy": [(lambda y: sp.xlogy(2.0, y), lambda y: 2 / y, lambda y: -2 / y**2)],
     "xlog1py": [(lambda y: sp.xlog1py(2.0, y), lambda y: 2 / (1 + y), lambda y: -2 / (1 + y) ** 2)],
     "boxcox": [(lambda x: sp.boxcox(x, 0.5), lambda x: x**-0.5, lambda x: -0.5 * x**-1.5)],
+    "betaln": [of_beta(y) for y in (1e-30, 1e-5, 1.0, 40.0)],
+    "gammaln": [(of_positive(sp.gammaln), psi(0), psi(1))],
+    "digamma": [(of_positive(sp.digamma), psi(1), psi(2))],
+    "trigamma": [(of_positive(lambda x: sp.polygamma(1, x)), psi(2), psi(3))],
+    "exp1": [
+        (
+            sp.exp1,
+            lambda x: -mp.exp(-x) / x,
+            lambda x: mp.exp(-x) / x + mp.exp(-x) / x**2,
+        )
+    ],
     "boxcox1p": [
         (
             lambda x: sp.boxcox1p(x, 0.5),
@@ -203,8 +251,8 @@ AS_THEY_ARE = """real imag conj cartesian add sub mul neg div mod fmod where cop
 abs copysign maximum minimum fmax fmin sech_square arcsin_slope arctan_slope arcsinh_slope
 arccosh_slope arctanh_slope logit_slope"""
 # Made of functions whose digits tests/emit/special_accuracy_test.py counts, within their range.
-BY_RECURRENCES = """arctan2 gammaln digamma trigamma gammaln_of_positive digamma_of_positive gamma
-betaln beta erfinv erfcinv ndtri i0 i1 i0e i1e k0 k1 k0e k1e exp1 inv_boxcox inv_boxcox1p"""
+BY_RECURRENCES = """gammaln_of_positive digamma_of_positive gamma beta erfinv erfcinv ndtri i0 i1
+i0e i1e k0 k1 k0e k1e inv_boxcox inv_boxcox1p"""
 
 
 def test_every_primitive_is_here() -> None:

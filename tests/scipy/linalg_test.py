@@ -241,3 +241,14 @@ def test_of_arrays_that_the_function_makes() -> None:
     x = np.array([0.3, 0.5, 0.8])
     for k in (0, -1, 0):
         np.testing.assert_array_equal(jit(f, compile="never")(x, k), f(x, k))
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-200, 1.0, 1e200, 1e300])
+def test_norms_of_vectors_whose_squares_are_no_numbers(size: float) -> None:
+    """scipy.linalg.norm is BLAS's, which scales. The slopes are x / |x|; theirs are finite."""
+    x = np.array([3.0, 4.0]) * size
+    value, slope = value_and_grad(lambda x: scipy.linalg.norm(x))(x)
+    np.testing.assert_allclose(value, scipy.linalg.norm(x), rtol=1e-15)
+    np.testing.assert_allclose(slope, [0.6, 0.8], rtol=1e-14)
+    bend = grad(lambda x: grad(lambda x: scipy.linalg.norm(x))(x)[0])(x)
+    np.testing.assert_allclose(bend, np.array([0.128, -0.096]) / size, rtol=1e-13)

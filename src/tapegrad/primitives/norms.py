@@ -150,7 +150,10 @@ class NormPullback(Sided):
 
     def expand(self, *xs: Any) -> Any:
         *_, r, ct = xs
-        found = self._spread(xs[: self.points], _over(ct, r))
+        if self.paths == (ALONE, ALONE):  # ct / r may overflow or vanish, and isn't divided once
+            found = [_over(z, r) * ct for z in xs[:2]]
+        else:
+            found = self._spread(xs[: self.points], _over(ct, r))
         origin = r.equals(0)
         for side in self.sides(xs):
             d = self._whole(side, xs)

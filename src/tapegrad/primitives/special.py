@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ir.tape import Aval, Call, Literal
-from tapegrad.primitives.base import Elementwise, Parametric, broadcast_shapes, parametric
+from tapegrad.primitives.base import (
+    Elementwise,
+    Parametric,
+    broadcast_shapes,
+    by_name,
+    parametric,
+)
 from tapegrad.primitives.elementwise import (
     DIVISION,
     FUNCTION,
@@ -150,8 +156,9 @@ gamma = Elementwise(
 
 
 def _betaln_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    both = digamma(x + y)
-    return digamma(x) - both, digamma(y) - both
+    """digamma(x) - digamma(x + y), and the same for y."""
+    rise = by_name("polygamma_rise")(0)
+    return -rise(x, y), -rise(y, x)
 
 
 def _beta_partials(out: Any, x: Any, y: Any) -> tuple[Any, Any]:

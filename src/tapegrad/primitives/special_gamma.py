@@ -21,6 +21,7 @@ from tapegrad.primitives.elementwise import (
     where,
 )
 from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.rises import Rise
 from tapegrad.primitives.scipys import SciPys
 from tapegrad.primitives.special import (
     betaln,
@@ -56,8 +57,7 @@ round_ = SciPys("round")
 
 
 def _poch_partials(out: Any, z: Any, m: Any) -> tuple[Any, Any]:
-    upper = digamma(z + m)
-    return out * (upper - digamma(z)), out * upper
+    return out * Rise(0)(z, m), out * digamma(z + m)
 
 
 poch = SciPys("poch", _poch_partials)

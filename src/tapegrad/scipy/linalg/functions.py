@@ -94,7 +94,21 @@ def norm(
     """A norm of vectors or matrices; the derivative at 0 is 0."""
     if check_finite:
         (a,) = checked(True, a)
-    return numpys.norm(as_tracer(as_array(a)), ord, axis, keepdims)
+    a = as_tracer(as_array(a))
+    vector = a.ndim == 1 and a.size and a.dtype.kind in "fc" and axis is None and not keepdims
+    if vector and (ord is None or ord == 2):
+        return _scaled_norm(a)
+    return numpys.norm(a, ord, axis, keepdims)
+
+
+def _scaled_norm(a: Any) -> Any:
+    """The Euclidean norm as BLAS has it, whose squares neither overflow nor vanish, unlike NumPy's:
+    a power of two is taken out, and has no derivative."""
+    size = np.abs(stop_gradient(a))
+    most = np.finfo(size.dtype).maxexp - 24  # so that its inverse is a number, too
+    power = np.clip(np.frexp(np.max(size))[1], -most, most)
+    one = size.dtype.type(1)
+    return numpys.norm(a * np.ldexp(one, -power)) * np.ldexp(one, power)
 
 
 borrow(HOME, "cosm sinm tanm coshm sinhm tanhm", decorated=True)

@@ -1,0 +1,80 @@
+"""How much functions of gamma rise: psi_n(x + h) - psi_n(x), of the derivatives of log(Gamma).
+
+Subtracted, nothing is left of large x and small h. There each term of a series rises by itself, and
+all terms have one sign: recurrence (DLMF 5.15.5) leads to a large argument, and the asymptotic
+series (DLMF 5.15.8, 5.11.2) is that of its powers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tapegrad.ir.tape import Aval
+from tapegrad.primitives.base import broadcast_shapes, parametric, total
+from tapegrad.primitives.kinds import Library
+from tapegrad.primitives.special import Polygamma, polygamma
+
+STEPS = 12
+BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510]
+
+
+def rise(order: int, x: Any, h: Any) -> Any:
+    """psi_n(x + h) - psi_n(x); exact to the last digits for positive x and h."""
+    import scipy.special
+
+    x, h = np.broadcast_arrays(np.asarray(x, float), np.asarray(h, float))
+    known: Any = scipy.special.digamma if order == 0 else Polygamma(order).evaluate
+    below = known(x)
+    pole = np.isinf(below) & np.isfinite(x)
+    found = np.where(pole, -below, known(x + h) - np.where(pole, 0.0, below))
+    close = (h > 0) & (h < x)
+    if np.any(close):
+        found[close] = _by_series(order, x[close], h[close])
+    return found
+
+
+def _by_series(n: int, x: Any, h: Any) -> Any:
+    def power(m: int, z: Any) -> Any:
+        """How much z^-m rises, m > 0."""
+        return np.expm1(-m * np.log1p(h / z)) * z ** float(-m)
+
+    sign, fac = (-1.0) ** n, math.factorial
+    found = np.zeros(np.shape(x))
+    with np.errstate(all="ignore"):  # powers of large numbers vanish, small ones' are infinite
+        z = x + STEPS
+        for j in range(len(BERNOULLI), 0, -1):
+            factor = BERNOULLI[j - 1] * fac(2 * j + n - 1) / fac(2 * j)
+            found = found - sign * factor * power(2 * j + n, z)
+        found = found - sign * fac(n) / 2 * power(n + 1, z)
+        leading = np.log1p(h / z) if n == 0 else -sign * fac(n - 1) * power(n, z)
+        for k in range(STEPS - 1, -1, -1):
+            found = found - sign * fac(n) * power(n + 1, x + k)
+        return found + leading
+
+
+@parametric
+class Rise(Library):
+    """polygamma(order, x + h) - polygamma(order, x)."""
+
+    order: int
+
+    name = "polygamma_rise"
+
+    def aval(self, *xs: Aval) -> Aval:
+        return Aval(broadcast_shapes(*[x.shape for x in xs]), xs[-1].dtype)
+
+    def evaluate(self, *xs: Any) -> Any:
+        return rise(self.order, *xs).astype(xs[-1].dtype)[()]
+
+    def _partials(self, x: Any, h: Any) -> tuple[Any, Any]:
+        return Rise(self.order + 1)(x, h), polygamma(self.order + 1, x + h)
+
+    def vjp(self, ct: Any, out: Any, *xs: Any) -> Any:
+        return [ct * partial for partial in self._partials(*xs)]
+
+    def jvp(self, ts: Any, out: Any, *xs: Any) -> Any:
+        pairs = zip(ts, self._partials(*xs), strict=True)
+        return total(None if t is None else t * partial for t, partial in pairs)
