@@ -234,6 +234,7 @@ OTHERS = {
     "scipy.interpolate": (1, 0),
     "scipy.ndimage": (1, 0),
     "scipy.sparse.linalg": (3, 0),
+    "scipy.spatial.transform": (2, 0),
     "scipy.fft": (22, 0),
 }
 

@@ -13,6 +13,7 @@ HOMES = {
     "scipy.sparse": "sparse",
     "scipy.sparse.linalg": "sparse.linalg",
     "scipy.spatial.distance": "distance",
+    "scipy.spatial.transform": "transform",
     "scipy.fft": "fft",
     "scipy.fftpack": "fftpack",
 }

@@ -427,6 +427,7 @@ def operator_is_known(kind: type) -> bool:
         or is_pythons_class(kind)
         or module_of(kind).partition(".")[0] == "pandas"  # see `opaque.py`
         or is_extensions(kind)
+        or module_of(kind).startswith("tapegrad.")  # what holds traced values: the run has made it
     )
 
 
