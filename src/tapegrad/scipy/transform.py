@@ -28,7 +28,6 @@ from tapegrad.scipy.declaring import (
     stands_for,
 )
 from tapegrad.scipy.outside import stopped
-from tapegrad.scipy.wording import in_scipys_words
 from tapegrad.tracing.answers import declare_calls, declare_operands, original_of
 from tapegrad.tracing.frontend.answering import stacked
 from tapegrad.tracing.frontend.linalg import raise_if
@@ -293,8 +292,7 @@ def concatenate(rotations: Any) -> Any:
 
 
 def _makes(f: Callable[..., Any]) -> Callable[..., Any]:
-    original = getattr(Rotation, f.__name__)
-    stands_for(Rotation, f.__name__)(in_scipys_words(original, f))
+    stands_for(Rotation, f.__name__)(f)
     return f
 
 
@@ -305,7 +303,7 @@ def _rotation(quat: Any, normalize: Any = True, copy: Any = True, scalar_first: 
     return TracedRotation(by.normalized(q) if normalize else q + 0.0)
 
 
-stands_for(HOME, "Rotation")(in_scipys_words(Rotation, _rotation))
+stands_for(HOME, "Rotation")(_rotation)
 
 
 @_makes
