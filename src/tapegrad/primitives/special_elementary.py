@@ -55,7 +55,7 @@ def _inverse_partials(power: Any, y: Any, p: Any) -> tuple[Any, Any]:
     return power / (1 + u), power * (y * y) * slope
 
 
-inv_boxcox = Elementwise(
+inv_boxcox: Elementwise = Elementwise(
     "inv_boxcox",
     _scipy("inv_boxcox"),
     "inv_boxcox({0}, {1})",
@@ -66,7 +66,7 @@ inv_boxcox1p = Elementwise(
     "inv_boxcox1p",
     _scipy("inv_boxcox1p"),
     "inv_boxcox1p({0}, {1})",
-    lambda out, y, p: _inverse_partials(out + 1, y, p),
+    lambda out, y, p: _inverse_partials(inv_boxcox(y, p), y, p),
     cost=2 * FUNCTION + DIVISION,
 )
 powm1 = SciPys("powm1", lambda out, x, y: _power_partials(out + 1, x, y))
