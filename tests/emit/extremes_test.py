@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tapegrad.primitives
-from tapegrad import jit
+from tapegrad import grad, jit
 from tapegrad.ir.tape import Builder, aval_of
 from tapegrad.primitives.base import Elementwise
 from tapegrad.runtime.entry import flat_function
@@ -100,6 +100,13 @@ PROGRAMS = {
     "branch": counted,
     "running sum": lambda x: 1.0 / np.cumsum(-0.0 * np.abs(x)),
     "sum": lambda x: 1.0 / np.sum(-0.0 * np.abs(x)),
+    "sum over no axis": lambda x: 1.0 / np.sum(-0.0 * np.abs(x), axis=()),
+    "sum from -0.0": lambda x: 1.0 / np.sum(-0.0 * np.abs(x), initial=-0.0),
+    "sum from -0.0 of some": lambda x: 1.0 / np.sum(0.0 * x, where=x < 0, initial=-0.0),
+    "sum from -0.0 of both zeros": lambda x: 1.0 / np.sum(0.0 * x, initial=-0.0),
+    "sum from a traced zero": lambda x: 1.0 / np.sum(-0.0 * np.abs(x), initial=-0.0 * x[0]),
+    "sum from -0.0 of nothing": lambda x: 1.0 / np.sum(x[:0], initial=-0.0),
+    "sums of runs": lambda x: 1.0 / np.add.reduceat(0.0 * x, [1, 0, 1, 2]),
 }
 
 
@@ -112,3 +119,12 @@ def test_programs_at_the_ends_of_the_range(compile):
         found = jit(lambda x: [f(x) for f in PROGRAMS.values()], compile=compile)(x)
         for (name, f), y in zip(PROGRAMS.items(), found, strict=True):
             np.testing.assert_array_equal(y, f(x), err_msg=name)
+
+
+@pytest.mark.parametrize("compile", ["always", "never"])
+def test_sums_of_negative_zeros_have_the_slopes_of_sums(compile):
+    zeros = np.full(3, -0.0)
+    by = grad(lambda x: np.sum(x, initial=x[0]) + np.sum(x, initial=-0.0), compile=compile)(zeros)
+    np.testing.assert_array_equal(by, [3.0, 2.0, 2.0])
+    runs = grad(lambda x: np.sum(np.add.reduceat(x, [0, 1]) * [2.0, 3.0]), compile=compile)(zeros)
+    np.testing.assert_array_equal(runs, [2.0, 3.0, 3.0])

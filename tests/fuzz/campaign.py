@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from tests.fuzz.programs import Program
-from tests.fuzz.properties import COMPARED, Effort, check
+from tests.fuzz.properties import COMPARED
 from tests.fuzz.shrinking import likeness, shrunk
 from tests.fuzzing import EXAMPLES, FIRST, NEW
 
@@ -18,12 +18,14 @@ PARTS = 40 if EXAMPLES >= 4000 else 4  # tests that share the programs, for seve
 ENOUGH, MANY = 12, 100  # programs that say something about their shares, and that say much
 SHOWN = 6  # failures that are made short, of each part
 
+# Holds a program to everything, in calls that a seed chooses; what was compared in how many.
+Hold = Callable[[Program, int], Counter[str]]
 Failure = tuple[int, Program, Exception]
 
 
 def run(
     grow: Callable[[random.Random], Program],
-    effort: Effort,
+    hold: Hold,
     part: int,
     examples: int,
     wanted: tuple[dict[str, float], dict[str, float]],
@@ -39,7 +41,7 @@ def run(
     for seed in seeds:
         program = grow(random.Random(seed))
         try:
-            tally = check(program, seed, effort)
+            tally = hold(program, seed)
         except Exception as error:  # counted: the others run all the same
             failures.append((seed, program, error))
             with capfd.disabled():  # at once: a long run may be stopped before its report
@@ -48,7 +50,7 @@ def run(
         reached.update({word.split(":")[0] for word in tally if word.endswith(COMPARED)})
     record_property("programs", len(seeds))
     record_property("reached", dict(reached))
-    assert not failures, report(failures, len(seeds))
+    assert not failures, report(hold, failures, len(seeds))
     if len(seeds) < ENOUGH:
         return
     shares = wanted[len(seeds) >= MANY]
@@ -56,7 +58,7 @@ def run(
     assert not short, f"of {len(seeds)} programs too few are compared: {reached}, below {short}"
 
 
-def failure_of(program: Program, seed: int) -> Exception | None:
+def failure_of(hold: Hold, program: Program, seed: int) -> Exception | None:
     """How a program fails that NumPy runs."""
     call = program.call(0)
     try:
@@ -66,13 +68,13 @@ def failure_of(program: Program, seed: int) -> Exception | None:
     except Exception:
         return None
     try:
-        check(program, seed)
+        hold(program, seed)
     except Exception as error:
         return error
     return None
 
 
-def report(failures: list[Failure], count: int) -> str:
+def report(hold: Hold, failures: list[Failure], count: int) -> str:
     """The failures, one of a kind made short."""
     kinds: dict[str, list[Failure]] = {}
     for failure in failures:
@@ -81,7 +83,7 @@ def report(failures: list[Failure], count: int) -> str:
     for k, same in enumerate(kinds.values()):
         seed, program, error = same[0]
         if k < SHOWN:
-            program, error = shrunk(program, partial(failure_of, seed=seed), error)
+            program, error = shrunk(program, partial(failure_of, hold, seed=seed), error)
         seeds = ", ".join(str(seed) for seed, *_ in same[:5])
         texts.append(f"{len(same)} like this one, of seeds {seeds}:\n\n{program}\n\n{error!r}")
     return "\n\n".join(texts)

@@ -7,11 +7,14 @@ those that fail are counted, and the first few made short and printed. They belo
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from tests.fuzz.campaign import PARTS, run
 from tests.fuzz.growing import grow
 from tests.fuzz.plain import grow_plain
-from tests.fuzz.properties import Effort
+from tests.fuzz.properties import Effort, check
+from tests.fuzz.ranges import check_ranges, grow_ranges
 from tests.fuzzing import EXAMPLES, NEW
 
 from tapegrad.optimize import repetition
@@ -58,6 +61,9 @@ PLAIN_OF_MANY = {
     "flips": 0.05,
 }
 HALF = Effort(compiled=0.5 if NEW else 0.2)
+# The same of those whose numbers are of any size.
+RANGES = {"any size": 0.9, "any size, gradient": 0.1}
+RANGES_OF_MANY = {"any size": 0.95, "any size, gradient": 0.3}
 
 
 @pytest.fixture
@@ -71,9 +77,16 @@ def rolled(part, monkeypatch):
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_programs(part, rolled, record_property, capfd):
-    run(grow, Effort(), part, EXAMPLES, (REACHED, REACHED_OF_MANY), record_property, capfd)
+    run(grow, check, part, EXAMPLES, (REACHED, REACHED_OF_MANY), record_property, capfd)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_programs_of_plain_numpy(part, rolled, record_property, capfd):
-    run(grow_plain, HALF, part, EXAMPLES // 2, (PLAIN, PLAIN_OF_MANY), record_property, capfd)
+    hold = partial(check, effort=HALF)
+    run(grow_plain, hold, part, EXAMPLES // 2, (PLAIN, PLAIN_OF_MANY), record_property, capfd)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_programs_of_numbers_of_any_size(part, rolled, record_property, capfd):
+    hold = partial(check_ranges, effort=HALF)
+    run(grow_ranges, hold, part, EXAMPLES // 4, (RANGES, RANGES_OF_MANY), record_property, capfd)

@@ -40,6 +40,7 @@ class Grower:
     """A program under construction, and the calls that each line is tried with."""
 
     SEEDS = (0, 1, 2)
+    NUMBERS = ("0.5", "2.0", "1.5", "-1.0", "0.3", "2", "-1.7", "np.float64(0.7)")
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -100,6 +101,10 @@ class Grower:
         ]
         return {name: min((e[name] for e in reached), key=writable) for name in common}
 
+    def takes(self, x: Any) -> bool:
+        """Whether a line may leave this value."""
+        return tame(x)
+
     def attempt(self, *lines: str) -> bool:
         """Add the lines if NumPy takes them, and if what they leave is tame."""
         before = self.lines
@@ -109,7 +114,7 @@ class Grower:
                 warnings.simplefilter("error")  # what is deprecated
                 envs = self.run([*self.lines, "return Locals(locals())"])
             # Some call gets to the end, past every early return.
-            good = any(envs) and all(tame(x) for env in envs for x in (env or {}).values())
+            good = any(envs) and all(self.takes(x) for env in envs for x in (env or {}).values())
         except Exception:
             good = False
         if not good:
@@ -280,7 +285,7 @@ class Hole:
         return self.rng.choice(choices)
 
     def number(self) -> str:
-        return self.one_of("0.5", "2.0", "1.5", "-1.0", "0.3", "2", "-1.7", "np.float64(0.7)")
+        return self.one_of(*self.grower.NUMBERS)
 
 
 def _alike(x: Any, y: Any) -> bool:

@@ -7,9 +7,10 @@ import random
 
 import numpy as np
 import pytest
-from tests.fuzz import properties, values
+from tests.fuzz import properties, ranges, values
 from tests.fuzz.programs import Program
 from tests.fuzz.properties import Effort, Wrong, check
+from tests.fuzz.ranges import check_ranges
 from tests.fuzz.shrinking import shrunk
 from tests.fuzz.states import PLACES, held
 from tests.fuzz.variations import CHANGES, calls_of
@@ -78,6 +79,40 @@ def test_an_answer_of_an_earlier_call_is_wrong(monkeypatch):
     monkeypatch.setattr(properties, "jit", stale)
     with pytest.raises(AssertionError):
         check(program, 0, QUICK)
+
+
+@pytest.mark.parametrize("dtype", ["np.float64", "np.float32"])
+def test_numbers_of_any_size_are_drawn(dtype):
+    rng = np.random.default_rng(0)
+    x = np.concatenate([values.any_reals(rng, (4,), getattr(np, dtype[3:])) for _ in range(300)])
+    info = np.finfo(x.dtype)
+    found = np.abs(x[np.isfinite(x) & (x != 0)])
+    assert np.min(found) < info.tiny / 100 and np.max(found) > info.max / 100
+    zeros = x[x == 0]
+    assert {*np.signbit(zeros)} == {True, False}
+    assert np.isnan(x).any() and np.isposinf(x).any() and np.isneginf(x).any()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda x: np.where(x == 0, np.finfo(x.dtype).smallest_subnormal, x),
+        lambda x: np.where(x == 0, -x, x),
+        lambda x: np.where(np.abs(x) > 1e300, np.inf, x),
+        lambda x: np.where(np.isinf(x), np.nan, x),
+        lambda x: np.where(np.abs(x) < 1e-300, 0.0, x),
+        lambda x: x * (1 + 1e-12),
+    ],
+)
+def test_another_class_and_another_number_are_wrong(monkeypatch, other):
+    program = Program({"x1": "any_reals((11,))"}, {}, ("v2 = x1 * 1.5", "return v2"))
+    for seed in range(4):
+        check_ranges(program, seed, QUICK)
+    given = "np.array([0.0, -0.0, np.inf, 1e-301, 1.1e301, 1.0])"
+    program = Program({"x1": "any_number()"}, {}, (f"v2 = {given} * 1.5", "return v2"))
+    monkeypatch.setattr(ranges, "jit", lambda f, compile: lambda *args: other(f(*args)))
+    with pytest.raises(Wrong):
+        check_ranges(program, 0, QUICK)
 
 
 def test_a_missing_error_is_wrong(monkeypatch):

@@ -95,7 +95,7 @@ def check(program: Program, seed: int, effort: Effort | None = None) -> Counter[
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         plain = program.function()
-        expected = [_expected(plain, call) for call in calls]
+        expected = [expected_of(plain, call) for call in calls]
         alone = "always" if chance[5] < effort.without_gradient * effort.compiled else "never"
         check_values(program, calls, expected, alone, rng, tally)
         if chance[4] < effort.passes and not program.draws:
@@ -112,7 +112,7 @@ def check(program: Program, seed: int, effort: Effort | None = None) -> Counter[
     return tally
 
 
-def _expected(plain: Any, call: Call) -> Any:
+def expected_of(plain: Any, call: Call) -> Any:
     call.enter(plain)
     try:
         return copy.deepcopy(plain(*call.args()))  # later calls write into what is captured

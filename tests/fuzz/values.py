@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 
 # What draws takes a generator first; what is made of what was drawn doesn't.
-DRAWN = ["chosen", "complexes", "flag", "flags", "generator", "indices", "number", "random_state"]
+DRAWN = [
+    "any_number",
+    "any_reals",
+    "chosen",
+    "complexes",
+    "flag",
+    "flags",
+    "generator",
+    "indices",
+    "number",
+    "random_state",
+]
 DRAWN += ["reals", "whole", "wholes"]
 MADE = ["aligned_badly", "backwards", "by_columns", "frozen", "repeated", "strided", "swapped"]
 
@@ -64,6 +75,29 @@ def reals(rng: Rng, shape: Any, dtype: Any = np.float64) -> Any:
     sign = np.where(rng.random(shape) < 0.4, -1.0, 1.0)
     x = np.asarray(sign * rng.uniform(0.2, 1.6, shape)).astype(dtype)
     return LAYOUTS[rng.integers(len(LAYOUTS))](x) if x.ndim else x
+
+
+def any_number(rng: Rng) -> float:
+    """A Python float of any size."""
+    return float(any_reals(rng, 1)[0])
+
+
+def any_reals(rng: Rng, shape: Any, dtype: Any = np.float64) -> Any:
+    """An array of reals whose exponents are those of all floats: each another, or all about one.
+    Now and then some are zeros of either sign, infinities or NaN."""
+    x = reals(rng, shape, dtype)
+    info = np.finfo(dtype)
+    low, high = int(np.log2(float(info.smallest_subnormal))), info.maxexp - 1
+    spread = rng.choice([0, 3, 40, high])
+    exponents = rng.integers(-spread, spread, shape, endpoint=True)
+    if rng.random() < 0.5:
+        exponents += rng.integers(low, high)
+    with np.errstate(all="ignore"):
+        x = np.asarray(np.ldexp(x, np.clip(exponents, low, high).astype(np.intc)), dtype)
+    if rng.random() < 0.2:
+        some = rng.choice([0.0, -0.0, -0.0, 0.0, np.inf, -np.inf, np.nan], shape)
+        x = np.where(rng.random(shape) < 0.3, some.astype(dtype), x)
+    return x
 
 
 def complexes(rng: Rng, shape: Any) -> Any:

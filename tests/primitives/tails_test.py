@@ -312,3 +312,25 @@ def test_compiled_tails() -> None:
     found = grad(total, argnums=tuple(range(len(xs))), compile="always")(*xs)
     for name, row, g in zip(names, rows, found, strict=True):
         check(x, g, row[2], name)
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_hypot_of_two_numbers_that_have_no_squares(compile: str) -> None:
+    """First and second derivatives of w r at (4s, 3s), where r is 5s, whatever the sizes of s and
+    w; and where both y and what is across is 0."""
+    s, w = (a.ravel() for a in np.meshgrid(2.0 ** np.array([-1018, -600, 0, 600, 1018]), [1e-9, 1]))
+
+    def weighted(x: Any, y: Any, w: Any) -> Any:
+        return np.sum(w * np.hypot(x, y))
+
+    def slopes(x: Any, y: Any, w: Any) -> Any:
+        by_x, by_y = grad(weighted, (0, 1), compile="never")(x, y, w)
+        return np.sum(2 * by_x + 3 * by_y)
+
+    first = grad(weighted, (0, 1), compile=compile)(4 * s, 3 * s, w)
+    np.testing.assert_allclose(first, [0.8 * w, 0.6 * w], rtol=1e-14)
+    second = grad(slopes, (0, 1, 2), compile=compile)(4 * s, 3 * s, w)
+    exact = [-18 / 125 * w / s, 24 / 125 * w / s, np.full_like(s, 3.4)]
+    np.testing.assert_allclose(second, exact, rtol=1e-13)
+    along = grad(grad(np.hypot, compile="never"), compile=compile)(1e-310, 0.0)
+    assert (float(along), float(grad(np.hypot, compile=compile)(1e-310, 0.0))) == (0.0, 1.0)

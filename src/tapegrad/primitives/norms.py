@@ -150,10 +150,7 @@ class NormPullback(Sided):
 
     def expand(self, *xs: Any) -> Any:
         *_, r, ct = xs
-        if self.paths == (ALONE, ALONE):  # ct / r may overflow or vanish, and isn't divided once
-            found = [_over(z, r) * ct for z in xs[:2]]
-        else:
-            found = self._spread(xs[: self.points], _over(ct, r))
+        found = self._spread_over(xs[: self.points], ct, r)
         origin = r.equals(0)
         for side in self.sides(xs):
             d = self._whole(side, xs)
@@ -167,6 +164,23 @@ class NormPullback(Sided):
     def _spread(self, zs: Sequence[Any], q: Any) -> list[Any]:
         return [z * brought_back(p, q, z.aval) for p, z in zip(self.paths, zs, strict=True)]
 
+    @property
+    def _of_two(self) -> bool:
+        """Whether it is hypot's, which is a number where no square is: so z / r comes first."""
+        return self.paths == (ALONE, ALONE)
+
+    def _spread_over(self, zs: Sequence[Any], ct: Any, r: Any) -> list[Any]:
+        """ct z / r."""
+        if self._of_two:
+            return [_over(z, r) * ct for z in zs]
+        return self._spread(zs, _over(ct, r))
+
+    def _inner_over(self, zs: Sequence[Any], cs: Sequence[Any], r: Any) -> Any:
+        """<z, c> / r."""
+        if self._of_two:
+            return self._inner([_over(z, r) for z in zs], cs)
+        return _over(self._inner(zs, cs), r)
+
     def _inner(self, xs: Sequence[Any], ys: Sequence[Any]) -> Any:
         return total([carried(p, x * y) for p, x, y in zip(self.paths, xs, ys, strict=True)])
 
@@ -176,14 +190,14 @@ class NormPullback(Sided):
     def vjp_along(self, directions: Any, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         zs, (r, given) = xs[: self.points], xs[-2:]
         cs = self._whole(self.direction(ct), xs)
-        moved = _over(self._inner(zs, cs), r)
+        moved = self._inner_over(zs, cs, r)
         origin = r.equals(0)
         for each in directions:
             d = self._whole(each, xs)
             length = self._length(d)
             moved = where(origin, _over(self._inner(d, cs), length), moved)
             origin = logical_and(origin, length.equals(0))
-        ct_zs = self._across(zs, cs, r, _over(given, r), moved)
+        ct_zs = self._across(zs, cs, r, given, moved)
         if not self.pulls or len(directions) > 1:
             ct_zs = [
                 self._unknown(p, c, x, z, r)
@@ -192,13 +206,15 @@ class NormPullback(Sided):
         return (*ct_zs, *[None] * (len(xs) - 1 - self.points), moved)
 
     def _across(
-        self, zs: Sequence[Any], cs: Sequence[Any], r: Any, q: Any, moved: Any
+        self, zs: Sequence[Any], cs: Sequence[Any], r: Any, given: Any, moved: Any
     ) -> list[Any]:
-        """q (c - n <n, c>): of two numbers what is across n is a product, not a difference."""
-        if self.paths == (ALONE, ALONE):
+        """given (c - n <n, c>) / r: of two numbers what is across n is a product, not a
+        difference."""
+        if self._of_two:
             n_x, n_y = (_over(z, r) for z in zs)
-            across = (n_x * cs[1] - n_y * cs[0]) * q
+            across = _over(n_x * cs[1] - n_y * cs[0], r) * given
             return [-(n_y * across), n_x * across]
+        q = _over(given, r)
         turned = self._spread(zs, _over(moved * q, r))
         straight = self._spread(cs, q)
         return [a - b for a, b in zip(straight, turned, strict=True)]

@@ -174,7 +174,11 @@ def _reduced_at(ufunc: np.ufunc, x: Any, indices: Any, axis: int = 0, dtype: Any
         parts = [np.arange(a, b) for a, b in zip(starts, ends, strict=True)]
         owners = np.repeat(np.arange(len(starts)), ends - starts)
         rows = np.moveaxis(cast(x, dtype), axis, 0)[np.concatenate(parts)]
-        sums = ScatterAdd((len(starts), *rows.shape[1:]))(rows, as_tracer(owners, rows))
+        add = ScatterAdd((len(starts), *rows.shape[1:]))
+        sums = add(rows, as_tracer(owners, rows))
+        if dtype.kind == "f":
+            others = add(cast(~np.signbit(rows), dtype), as_tracer(owners, rows))
+            sums = reducing.of_negative_zeros(sums, others == 0)
         return copy_of(np.moveaxis(sums, 0, axis), "C")
     along = (slice(None),) * axis
     found = [

@@ -13,6 +13,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.primitives import complexes
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.extrema import Max, Min
+from tapegrad.primitives.norms import Known
 from tapegrad.primitives.reductions import All, Any_, ArgMax, ArgMin, CumProd, CumSum, Prod, Sum
 from tapegrad.primitives.views import ExpandDims
 from tapegrad.tracing.frontend.memory import scalar
@@ -103,16 +104,36 @@ def _fold(
         a = as_tracer(a, where, initial, out)
         x = cast(a, whole_dtype(a, dtype, out))
         axes = axes_of(x, axis)
-        x = selected(x, where, neutral)
+        signed = combine is np.add and x.dtype.kind == "f" and _may_be_negative_zero(initial)
+        x = selected(x, where, -0.0 if signed else neutral)
         if x.dtype == np.bool_:
             result = of_booleans(x, axis)
         else:
-            result = primitive(axes)(x) if axes else ew.copy(x)
+            result = primitive(axes)(x) if axes else combine(x, like(neutral, x))
+        if signed:
+            result = of_negative_zeros(result, all(np.signbit(x), axis=axes))
         if initial is not _MISSING and initial is not None:
             result = combine(result, like(initial, result))
         return _finish(result, axes, keepdims, out)
 
     return reduce
+
+
+def _may_be_negative_zero(initial: Any) -> bool:
+    if isinstance(initial, Tracer):
+        return True
+    return initial is not _MISSING and initial is not None and _is_negative_zero(initial)
+
+
+def _is_negative_zero(x: Any) -> bool:
+    return bool(np.all(np.equal(x, 0)) and np.all(np.signbit(np.asarray(x, float))))
+
+
+def of_negative_zeros(total: Any, negative: Any) -> Any:
+    """A sum as it is if nothing is added to its terms: NumPy's sums that don't begin at 0.0 are
+    -0.0 where all terms are, and then they are all `negative`."""
+    value = np.where(negative & (total == 0), total.dtype.type(-0.0), total)
+    return Known()(value, total)
 
 
 def _logical(primitive: Any, neutral: bool, combine: Callable[..., Any]) -> Callable[..., Any]:
