@@ -39,17 +39,20 @@ def vjp(
     if not callable(f):
         raise ArgumentError(f"vjp needs a function, not {f!r}")
     request = Request(f, args).check("vjp")
+    request.passes_on = True
     inputs = request.inputs
     real = [is_traced(x) and input_aval(x).dtype.kind in "fc" for x in request.leaves]
     wrt = [k for k, x in enumerate(inputs) if input_aval(x).dtype.kind in "fc"]
 
     def make(traced: Traced) -> tuple[Tape, Traced]:
-        return derive(traced.tape, wrt, seed=True, keep=(), checkpoint=checkpoint), traced
+        outputs = _outputs(traced)
+        whole = replace(traced.tape, outputs=outputs)
+        return derive(whole, wrt, seed=True, keep=(), checkpoint=checkpoint), traced
 
     derived, traced = made(request, make)
     tape = finished(derived)
-    first = len(traced.tape.inputs)
-    once, each = partial_eval(tape, range(first, first + len(traced.tape.outputs)))
+    first, outputs = len(traced.tape.inputs), _outputs(traced)
+    once, each = partial_eval(tape, range(first, first + len(outputs)))
     given = [x if isinstance(x, Tracer) else plain_value(x) for x in inputs]
     given += traced.captured
     residuals = _snapshot(_apply(once, [*given, *tape.captured]), given)
@@ -58,7 +61,7 @@ def vjp(
         tape=each,
         residuals=residuals,
         outputs=traced.outputs,
-        avals=tuple(x.aval for x in traced.tape.outputs),
+        avals=tuple(x.aval for x in outputs),
         results=traced.structure,
         structure=request.structure,
         real=real,
@@ -66,10 +69,18 @@ def vjp(
     return _value(traced, given), pullback
 
 
+def _outputs(traced: Traced) -> tuple[Any, ...]:
+    """The outputs of its tape that the result is made of; others are left outside."""
+    return traced.tape.outputs[: len(traced.tape.outputs) - traced.left]
+
+
 def _value(traced: Traced, given: Sequence[Any]) -> Any:
     """The function's value: on plain arrays the one that the trace saw, else on the outer tape."""
-    if any(isinstance(x, Tracer) for x in given):
-        return traced.rebuild([own_result(x) for x in replay(traced.tape, given)])
+    if traced.keeping is not None or any(isinstance(x, Tracer) for x in given):
+        found = [own_result(x) for x in replay(traced.tape, given)]
+        if traced.keeping is not None:
+            traced.keeping.pass_on(found[len(_outputs(traced)) :])
+        return traced.rebuild(found)
     values: list[Any] = [None] * len(traced.tape.outputs)
     for at, leaf in zip(traced.outputs, traced.leaves, strict=True):
         if at is not None:

@@ -17,6 +17,7 @@ from tapegrad.ir.inputs import renumbered
 from tapegrad.ir.tape import Call, Tape, Var
 from tapegrad.primitives.scatter import Stack
 from tapegrad.tracing import randomness
+from tapegrad.tracing.anew import Making
 from tapegrad.tracing.observe.places import value_at
 
 
@@ -61,16 +62,17 @@ class Taken:
     What the call leaves outside is put there when that is known.
     """
 
-    __slots__ = ("_puts", "_states", "left", "values")
+    __slots__ = ("_objects", "_puts", "_states", "left", "values")
     nothing: Taken
 
     def __init__(
         self,
         states: Sequence[tuple[Any, Any]],
         values: dict[int, Any],
-        puts: Sequence[tuple[Any, Any]] = (),
+        puts: Sequence[Any] = (),
+        objects: Sequence[Any] = (),
     ) -> None:
-        self._states, self.values, self._puts = states, values, puts
+        self._states, self.values, self._puts, self._objects = states, values, puts, objects
         self.left: Sequence[Any] = ()  # the values that the call leaves outside
 
     def __enter__(self) -> Taken:
@@ -79,8 +81,9 @@ class Taken:
     def keep(self, *left: Any) -> None:
         """They are wanted, and so is what the call leaves outside, made of these values."""
         self._states = ()
-        for x, kept in self._puts:
-            kept.put(x, left)
+        call = Making(left, self._objects)
+        for kept in self._puts:
+            kept.put(call)
 
     def __exit__(self, *exc: object) -> None:
         for generator, state in self._states:
@@ -187,4 +190,4 @@ class Draws:
                 found[number] = _input(value)
             else:
                 found[number][row] = value
-        return Taken(states, found, [(generators[kept.source], kept) for kept in self.kept])
+        return Taken(states, found, self.kept, generators)

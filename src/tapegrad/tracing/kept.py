@@ -4,8 +4,9 @@
     self.history.append(X)       the list is longer by this call's array
     self.calls += 1              and so has counted this call
 
-When the run is over, what it has written is taken apart: traced values become outputs of the tape,
-and stand in their places as plain numbers and arrays. A later call of the tape puts its own there.
+When the run is over, traced values that it has left there become outputs of the tape, and plain
+numbers and arrays in their places. A later call of the tape puts its own there (`anew.py`). Where
+that can't be said, of what a container holds between other values, say, the tape is used once.
 """
 
 from __future__ import annotations
@@ -16,131 +17,139 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.core.trees import flatten, unflatten
 from tapegrad.ir.tape import Operand, Source
-from tapegrad.tracing.observe.harmless import PLAIN_TYPES
-from tapegrad.tracing.observe.places import ABSENT, END, Write, put_at
+from tapegrad.tracing.anew import (
+    Described,
+    Making,
+    Output,
+    Outside,
+    Part,
+    Plain,
+    Replacing,
+    Unknown,
+)
+from tapegrad.tracing.observe.places import ABSENT, WHOLE, Write, leave
 from tapegrad.tracing.observe.reads import Reads
 from tapegrad.tracing.trace import Trace
 from tapegrad.tracing.tracer import Tracer, to_operand
 
 
-@dataclass(frozen=True)
-class Output:
-    """A number or array of each call's own: the output that gives it."""
-
-    number: int
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    weak: bool
-
-    def of(self, values: Sequence[Any]) -> Any:
-        value = values[self.number]
-        if self.shape:
-            return value
-        number = self.dtype.type(value)
-        return number.item() if self.weak else number
-
-
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What each call leaves in a place of an object. In a trace `source` is that, later the number
-    of the object among those that a call asks for."""
+    """What each call leaves in a place of an object, which is made of `parts`. In a trace `source`
+    is that, later the number of the object among those that a call asks for."""
 
     source: Any
     at: Any
-    structure: Any
-    leaves: tuple[Any, ...]
+    parts: Sequence[Part]
 
-    def put(self, x: Any, values: Sequence[Any]) -> None:
-        """Leave it there; `values` are those of the outputs."""
-        made = [x.of(values) if isinstance(x, Output) else _own(x) for x in self.leaves]
-        value = unflatten(self.structure, made)
-        if self.at is END:
-            x.extend(value)
-        else:
-            put_at(x, self.at, value)
-
-
-def _own(leaf: Any) -> Any:
-    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+    def put(self, call: Making) -> None:
+        """Leave it there."""
+        leave(call.objects[self.source], self.at, [part.make(call) for part in self.parts])
 
 
 class Keeping:
     """What a run has left outside: `kept` in `objects`, and the operands that it is made of. Later
-    calls leave theirs if they do it `again`. What a run that is part of another one has left is
-    `passed` on to that."""
+    calls leave theirs if they do it `again`. What a run that is `inside` of another one has left is
+    passed on to that."""
 
     def __init__(self, trace: Trace, reads: Reads, again: bool, inside: bool = False) -> None:
         self.trace, self.reads, self.again, self.inside = trace, reads, again, inside
-        self.passed: list[tuple[Write, Any, Sequence[Any]]] = []
         self.lines: list[tuple[str, Source | None]] = []
         self.kept: list[Kept] = []
-        self.objects: list[Any] = []
+        self.outside: list[Outside] = []
         self.operands: list[Operand] = []
-        containers: set[int] = set()
+        self._outputs: dict[int, tuple[Tracer, Part]] = {}
+        if inside:
+            Replacing(reads, self._noted).everywhere()
+            return
+        described = Described(reads, self._output)
         for key, write in reads.written.items():
-            value = write.now()
-            if value is ABSENT or reads.place(value) is not None:
-                continue
-            leaves, structure = flatten(value)
-            if structure.num_nodes > 1 and write.at is not END:
-                if id(value) in containers:  # one object in two places
-                    continue
-                containers.add(id(value))
-            if not all(map(self._is_known, leaves)):
-                continue
-            if inside:
-                if any(isinstance(x, Tracer) and x._trace is trace for x in leaves):
-                    self.passed.append((write, structure, [*map(self._said, leaves)]))
-                continue
-            if any(isinstance(x, Tracer) for x in leaves):
-                write.put(unflatten(structure, [*map(_plain, leaves)]))
-            said = tuple(map(self._said, leaves))
-            self.kept.append(Kept(write.x, write.at, structure, said))
-            self.objects.append(write.x)
-            self.lines.append((write.word, write.src))
-            reads.kept.add(key)
+            if self._keeps(write, described):
+                reads.kept.add(key)
+        self.outside = described.objects
+        self._replacing = Replacing(reads, self._plain)
+        self._replacing.everywhere()
+
+    @property
+    def objects(self) -> list[Any]:
+        """Those that a call asks for."""
+        return [*[kept.source for kept in self.kept], *[x.source for x in self.outside]]
+
+    def numbered(self, order: dict[int, int]) -> list[Kept]:
+        """What is kept, with the numbers of objects."""
+        for x in self.outside:
+            x.source = order[id(x.source)]
+        return [Kept(order[id(k.source)], k.at, k.parts) for k in self.kept]
 
     def pass_on(self, values: Sequence[Any]) -> None:
         """What was left is this for the run around: the values of the operands."""
-        for write, structure, leaves in self.passed:
-            found = [values[x.number] if isinstance(x, Output) else x for x in leaves]
-            write.put(unflatten(structure, found))
+        numbers = {key: part.number for key, (_, part) in self._outputs.items()}  # type: ignore[attr-defined]
 
-    def _is_known(self, x: Any) -> bool:
-        """Whether this may stand in a place: a traced value, or what is made anew of itself."""
-        if isinstance(x, Tracer):
-            return x._trace is self.trace or (self.inside and x._trace.alive)
-        if type(x) is np.ndarray:
-            return not x.dtype.hasobject and not self.reads.arrays_of(x)
-        return type(x) in PLAIN_TYPES or isinstance(x, np.generic)
+        def new(x: Tracer) -> Any:
+            return values[numbers[id(x)]] if id(x) in numbers else x
 
-    def _said(self, x: Any) -> Any:
-        if not isinstance(x, Tracer) or x._trace is not self.trace:
-            return _own(x)
+        Replacing(self.reads, new).everywhere()
+
+    def _keeps(self, write: Write, described: Described) -> bool:
+        """Whether a later call can do what was done here."""
+        value = write.now()
+        if write.at is WHOLE or value is ABSENT:
+            return False
+        if write.has_many and (id(write.x), WHOLE) in self.reads.written:
+            return False
+        try:
+            parts = [described.part(x) for x in (value if write.has_many else [value])]
+        except Unknown:
+            return False
+        self.kept.append(Kept(write.x, write.at, parts))
+        self.lines.append((write.word, write.src))
+        return True
+
+    def _output(self, x: Tracer) -> Part:
+        if x._trace is not self.trace:
+            raise Unknown
         if x._is_constant():
-            return np.array(x._value)
-        operand, _ = to_operand(self.trace, x)
-        self.operands.append(operand)
-        return Output(len(self.operands) - 1, x._aval.shape, x._aval.dtype, x._weak)
+            return Plain(np.array(x._value))
+        return self._noted_part(x)
 
+    def _noted_part(self, x: Tracer) -> Part:
+        if id(x) not in self._outputs:
+            operand, _ = to_operand(self.trace, x)
+            self.operands.append(operand)
+            number = len(self.operands) - 1
+            self._outputs[id(x)] = x, Output(number, x._aval.shape, x._aval.dtype, x._weak)
+        return self._outputs[id(x)][1]
 
-def _plain(x: Any) -> Any:
-    """A leaf as the run leaves it."""
-    if not isinstance(x, Tracer):
+    def _noted(self, x: Tracer) -> Any:
+        if x._trace is self.trace and not x._is_constant():
+            self._noted_part(x)
         return x
-    value = np.asarray(x._read()[1])
+
+    def _plain(self, x: Tracer) -> Any:
+        found, key = plain(self.trace, x), self._replacing.at
+        if found is not x and not x._is_constant() and key not in self.reads.kept:
+            write = self.reads.written[key]
+            self.reads.lost(write.word)
+            self.lines.append((write.word, write.src))
+        return found
+
+
+def plain(trace: Any, x: Tracer) -> Any:
+    """A traced value as the run leaves it."""
+    if x._trace is not trace:
+        return x
+    if x._is_constant():
+        return x._value
+    value = x._read()[1]
+    if value is None:
+        return x
     if x._aval.shape:
-        return value.copy()
-    number = x._aval.dtype.type(value[()])
+        return np.array(value)
+    number = x._aval.dtype.type(np.asarray(value)[()])
     return number.item() if x._weak else number
 
 
 def let_be_plain(trace: Any, reads: Reads) -> None:
     """A run has ended with an error of the user's: what it has left holds no traced values."""
-    for write in reads.written.values():
-        value = write.now()
-        leaves, structure = ([], None) if value is ABSENT else flatten(value)
-        if any(isinstance(x, Tracer) and x._trace is trace for x in leaves):
-            write.put(unflatten(structure, [*map(_plain, leaves)]))
+    Replacing(reads, lambda x: plain(trace, x)).everywhere()

@@ -24,39 +24,16 @@ _DEEPEST = 4  # of containers in containers
 
 def check_leaks(trace: Trace, reads: Reads, tape: Tape) -> None:
     """A LeakedTracerError if one of the trace's values is where the function has written."""
-    _make_plain(trace, reads)
-    for word, value, src in reads.left():
-        for found in _tracers(value, _DEEPEST):
+    for write in reads.written.values():
+        for found in _tracers(write.now(), _DEEPEST):
             if found._trace is trace and not found._is_constant():
+                where = at_source(write.src or _source(found, tape))
                 raise LeakedTracerError(
-                    f"{trace.label} left a traced value{at_source(src or _source(found, tape))} in "
-                    f"{word!r}, which outlives the trace. Later calls don't run the function again "
-                    "and would leave nothing there. Return the value from the function instead, as "
-                    "a result or with has_aux=True"
+                    f"{trace.label} left a traced value{where} in {write.word!r}, which outlives "
+                    "the trace. Later calls don't run the function again and would leave nothing "
+                    "there. Return the value from the function instead, as a result or with "
+                    "has_aux=True"
                 )
-
-
-def _make_plain(trace: Trace, reads: Reads) -> None:
-    """Arrays that the function made, that hold no traced value and that it has left somewhere are
-    plain ones from here on."""
-    for write in list(reads.written.values()):
-        value = write.now()
-        found = _plain(trace, value, _DEEPEST)
-        if found is not value:
-            write.put(found)
-    for place in reads.mutated.values():
-        _plain(trace, place.x, _DEEPEST)
-
-
-def _plain(trace: Trace, x: Any, depth: int) -> Any:
-    if isinstance(x, Tracer):
-        return x._value if x._trace is trace and x._is_constant() else x
-    if depth and type(x) in (list, dict):
-        for key, value in list(x.items() if type(x) is dict else enumerate(x)):
-            found = _plain(trace, value, depth - 1)
-            if found is not value:
-                x[key] = found
-    return x
 
 
 def check_returned(trace: Trace, x: Any, what: str) -> None:

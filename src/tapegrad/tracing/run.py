@@ -327,7 +327,7 @@ class Run:
         if drawn or kept:
             tape, used, where = joined(tape, used, drawn)
             order = {id(x): k for k, x in enumerate(objects)}
-            kept = [replace(k, source=order[id(k.source)]) for k in kept]
+            kept = keeping.numbered(order) if keeping is not None and kept else []
             draws = Draws(drawn, used, where, objects, kept)
         weak = [isinstance(leaf, Tracer) and leaf._weak for leaf in self._results]
         own = [x for x in self._tracers if isinstance(x, Tracer) and x._trace is trace]

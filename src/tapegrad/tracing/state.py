@@ -19,6 +19,7 @@ from tapegrad.core.handlers import let_through
 from tapegrad.core.locks import cached_property
 from tapegrad.tracing.checked import hold_now
 from tapegrad.tracing.observe.comparing import HELPERS
+from tapegrad.tracing.observe.places import as_before
 from tapegrad.tracing.observe.reads import Reads
 
 
@@ -36,9 +37,11 @@ class State:
         self.asks = reads.asks
         self._read = list(dict.fromkeys(reads.guards))
         self._values = {**reads.values, **HELPERS}
-        if not self.never and not hold_now(self._read, self._values, f, args, kwargs):
-            # the run itself has changed what it read
-            self.never = self.broken(f, args, kwargs) or "something"
+        if not self.never:
+            with as_before([w for key, w in reads.written.items() if key in reads.kept]):
+                if not hold_now(self._read, self._values, f, args, kwargs):
+                    # the run itself has changed what it read
+                    self.never = self.broken(f, args, kwargs) or "something"
 
     @cached_property
     def _guards(self) -> list[tuple[str, str]]:

@@ -45,7 +45,7 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.naming import attribute, name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
-from tapegrad.tracing.observe.places import ABSENT
+from tapegrad.tracing.observe.places import ABSENT, END, START
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import is_only_shown
@@ -112,6 +112,8 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         if _are_calm(args, kwargs):
             return None
         given = [*args, *kwargs.values()]
+        if f.__code__.co_filename.startswith(_TAPEGRAD):  # it is followed into methods
+            given = [x for x in given if not _is_users_method(x)]
         noted = getattr(f, "notes", ())  # classes: it says itself what it reads of their objects
         given = [x for x in given if not isinstance(x, noted)] if noted else given
         return o.taken(given, whole=True)
@@ -184,6 +186,11 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
     if kind is types.BuiltinFunctionType and f in _OF_NUMBERS:
         _note_harmless(f)
     return _method(o, f, args, kwargs)
+
+
+def _is_users_method(f: Any) -> bool:
+    is_bound = type(f) is types.MethodType and type(f.__func__) is types.FunctionType
+    return is_bound and is_pythons_class(type(f.__self__))
 
 
 def _of_function(o: Notes, f: np.ufunc) -> None:
@@ -384,7 +391,8 @@ CHANGING = {
     *("byteswap", "__init__", "move_to_end", "__setstate__", "__setattr__", "__delattr__"),
     "__imatmul__",
 }
-_PUTTING, _ENDED = ("append", "appendleft"), (list, collections.deque)
+_PUTTING = ("append", "appendleft", "extend", "extendleft")
+_ENDED = (list, collections.deque)
 _FIELDS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _TEXTS = {
     *("str", "repr", "ascii", "format", "format_map", "__str__", "__repr__", "__format__"),
@@ -411,7 +419,7 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
             o.read_all(x)
     # A look-up of one item reads that one.
     if args and type(args[0]) in MAPPINGS and name in ("get", "__getitem__", "__contains__"):
-        return o.item(args[0], args[1]) if len(args) > 1 else None
+        return o.item(args[0], args[1], name == "__getitem__") if len(args) > 1 else None
     if args and name in ("__getitem__", "item") and type(args[0]) in CONTAINERS and len(args) == 2:
         return o.item(args[0], args[1])
     if args and name == "__next__" and o.reads.place(args[0]) is not None:
@@ -421,17 +429,35 @@ def _method(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Th
     if texts and not all(CALM[type(x)] for x in (*args[1:], *kwargs.values())):
         o.reads.lost("str.format")  # which may read attributes
     # What puts more values at an end doesn't look at those that are there.
-    puts = name in _PUTTING and args and type(args[0]) in _ENDED
-    if name == "extend" and len(args) == 2 and type(args[0]) is list:
+    kind: Any = type(args[0]) if args else None
+    puts = name in _PUTTING and kind in _ENDED and len(args) == 2
+    if puts and name.startswith("extend"):
         puts = type(args[1]) in (list, tuple)
-    note = o.taken([*(args[1:] if puts else args), *kwargs.values()])
-    if puts and name != "appendleft" and type(args[0]) is list:
-        o.adds(args[0])
+    sets = _set_by(o, name, args, kwargs) if kind in MAPPINGS else None
+    note = o.taken([*(args if sets is None and not puts else args[1:]), *kwargs.values()])
+    if puts:
+        count = len(args[1]) if name.startswith("extend") else 1
+        o.adds(args[0], count, START if name.endswith("left") else END)
+    elif sets is not None:
+        for key in sets:
+            o.sets_item(args[0], key)
     elif args and name in CHANGING:
         o.changes(args[0])
     elif len(args) > 1 and name == "at" and type(args[0]) is np.ufunc:
         o.changes(args[1])
     return note
+
+
+def _set_by(o: Notes, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any] | None:
+    """The keys that a method of a dict sets, if it reads nothing else."""
+    if name in ("update", "__ior__") and type(args[0]) is not collections.Counter:
+        if all(type(x) is dict for x in args[1:2]) and len(args) < 3:
+            return [*(key for x in args[1:] for key in x), *kwargs]
+    elif name in ("setdefault", "__setitem__") and len(args) in (2, 3) and not kwargs:
+        if name == "setdefault" and type(args[1]) in PLAIN_TYPES:
+            o.item(args[0], args[1], makes=False)
+        return [args[1]] if name == "__setitem__" or args[1] not in args[0] else []
+    return None
 
 
 def _reader(o: Notes, f: Any, args: Sequence[Any]) -> Then | None:

@@ -28,7 +28,6 @@ from tapegrad.tracing.observe import frames
 from tapegrad.tracing.observe.activation import Activation
 from tapegrad.tracing.observe.harmless import CALM, is_pythons_class
 from tapegrad.tracing.observe.heights import variables_of
-from tapegrad.tracing.observe.places import END
 from tapegrad.tracing.observe.reads import owner_of
 
 Put = Callable[[Any], None]
@@ -226,9 +225,9 @@ class Search:
     def _written(self) -> None:
         """The places outside that the run has written to."""
         reads = self.a.o.reads
-        changed = [place.x for place in reads.mutated.values()]
+        changed = []
         for write in list(reads.written.values()):
-            if write.at is END:
+            if write.has_many:
                 changed.append(write.x)
             else:
                 x = write.now()

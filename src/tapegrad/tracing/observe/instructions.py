@@ -259,16 +259,9 @@ def change_item(a: Activation, x: Any, key: Any, deletes: bool = False) -> Then 
     """An item of `x` is about to be set or deleted, which fails if it isn't there."""
     a.o.kind(x)
     note = None if CALM[type(key)] else a.o.taken([key])
-    place = a.o.reads.place(x)
-    is_item = isinstance(x, dict) and type(x) in MAPPINGS and type(key) in PLAIN_TYPES
-    if place is not None and is_item:
-        if deletes:
-            a.o.item(x, key)
-        a.o.identities.changes(x)
-        text = f"{{}}[{a.o.reads.key(key)}]"
-        a.o.reads.write(place, ("item", Key(key)), text, place.word)
-    else:
-        a.o.changes(x)
+    if deletes and type(x) in MAPPINGS and type(key) in PLAIN_TYPES:
+        a.o.item(x, key, makes=False)
+    a.o.sets_item(x, key, deletes)
     return note
 
 
@@ -293,7 +286,11 @@ def binary(a: Activation, in_place: bool) -> Then | None:
     if CALM[type(x)] and CALM[type(y)]:
         return None
     if in_place and type(x) is list and type(y) in (list, tuple):  # `extend`
-        a.o.adds(x)
+        a.o.adds(x, len(y))
+        return a.o.taken([y])
+    if in_place and type(x) is dict and type(y) is dict:  # `update`
+        for key in y:
+            a.o.sets_item(x, key)
         return a.o.taken([y])
     if in_place:
         a.o.changes(x)
@@ -324,11 +321,7 @@ def contains(a: Activation, _: Any) -> Then | None:
         a.o.kind(x)
         a.o.reads.pin(x)
         if type(held) in MAPPINGS:
-            return (
-                a.o.item(held, x)
-                if not hasattr(type(held), "__missing__")
-                else a.o.operands([held])
-            )
+            return a.o.item(held, x, makes=False)
     return a.o.operands([held, x])
 
 

@@ -331,7 +331,7 @@ class Lookups:
     def made_class(self, kind: Any) -> None:
         """The run has made a class: it is as it is made."""
         if isinstance(kind, type):
-            self._equipped[id(kind)] = kind
+            self._equipped[id(kind)] = self.reads.made_here[id(kind)] = kind
             self._users[kind] = False
 
     def forget(self) -> None:

@@ -1,17 +1,24 @@
-"""Places of the outside that a run writes to: attributes, items of dicts, cells, the ends of lists.
+"""Places of the outside that a run writes to: attributes, items, cells, the ends of lists.
 
-A place is an object and *where* in it: `("attr", name)`, `("item", key)`, `("cell", number)` of a
-function, or `END` of a list, from where it ended before the run.
+A place is an object and *where* in it: `("attr", name)`, `("item", key)` of a dict or a list,
+`("cell", number)` of a function, `END` of a list or a deque, which is what was added there, and so
+`START` of a deque. Where more than that may change it is the `WHOLE` of a container.
 """
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import inspect
 import types
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tapegrad.ir.tape import Source
+from tapegrad.tracing.observe.harmless import MAPPINGS, PLAIN_TYPES
+from tapegrad.tracing.observe.plainly import base_of, values
+from tapegrad.tracing.source import user_source
 
 
 class _Absent:
@@ -21,6 +28,10 @@ class _Absent:
 
 ABSENT = _Absent()
 END = ("end", None)
+START = ("start", None)
+ENDS = (END, START)
+WHOLE = ("whole", None)
+_MANY = (*ENDS, WHOLE)  # places of several values
 
 
 @dataclass(eq=False)
@@ -39,7 +50,8 @@ class Location:
 @dataclass(eq=False)
 class Write:
     """A place that was written to: the object, the text by which guards find it there, the user's
-    word, what was there before, and the first line that wrote."""
+    word, what was there before, and the first line that wrote. `added` counts what was put at an
+    end."""
 
     holder: Location
     at: Any
@@ -47,37 +59,107 @@ class Write:
     word: str
     before: Any
     src: Source | None
+    added: int = 0
 
     @property
     def x(self) -> Any:
         return self.holder.x
 
+    @property
+    def has_many(self) -> bool:
+        """Whether `now` is a list of values."""
+        return self.at in _MANY
+
     def now(self) -> Any:
-        """What the place holds; of a list that was added to, what was added."""
+        """What the place holds; where it `has_many`, those that the run has put there."""
         if self.at is END:
-            return self.x[self.before :]
+            return list(self.x)[max(0, len(self.x) - self.added) :]
+        if self.at is START:
+            return list(self.x)[: self.added]
+        if self.at is WHOLE:
+            known = set(map(id, values(self.before)))
+            return [x for x in values(self.x) if id(x) not in known]
         return value_at(self.x, self.at)
 
     def put(self, value: Any) -> None:
-        """Let the place hold this."""
-        if self.at is END:
-            self.x[self.before :] = value
-        else:
+        """Let the place hold this, or of those that it has others in their places."""
+        if not self.has_many:
             put_at(self.x, self.at, value)
+            return
+        others = {id(x): y for x, y in zip(self.now(), value, strict=True)}
+        held, base = _copied(self.x), base_of(type(self.x))
+        for key, x in held.items() if isinstance(held, dict) else enumerate(held):
+            if others.get(id(x), x) is not x:
+                base.__setitem__(self.x, key, others[id(x)])
+
+    def is_as_before(self) -> bool:
+        """Whether the whole of a container holds what it did before."""
+        before, now = self.before, _copied(self.x)
+        if isinstance(now, set) or (isinstance(now, dict) and [*before] != [*now]):
+            return bool(before == now) and isinstance(now, set)
+        first, second = values(before), values(now)
+        return len(first) == len(second) and all(
+            a is b or (type(a) is type(b) and type(a) in PLAIN_TYPES and repr(a) == repr(b))
+            for a, b in zip(first, second, strict=True)
+        )
 
     def undo(self) -> None:
         """Let it hold what it did before the run."""
-        if self.at is END:
-            del self.x[self.before :]
+        if self.has_many:
+            if len(self.x) != len(self.before) or not self.is_as_before():
+                _fill(self.x, self.before)
         elif self.now() is not self.before:
             put_at(self.x, self.at, self.before)
+
+    def redo(self, value: Any) -> None:
+        """Let it hold again what the run has left there, which was this."""
+        leave(self.x, self.at, value if self.has_many else [value])
+
+
+def leave(x: Any, at: Any, values: Sequence[Any]) -> None:
+    """Put what a run leaves in a place there."""
+    if at is END:
+        x.extend(values)
+    elif at is START:
+        x.extendleft(reversed(values))
+    else:
+        put_at(x, at, values[0])
+
+
+def begun(holder: Location, at: Any, text: str, word: str) -> Write:
+    """A place that is about to be written to."""
+    before = _copied(holder.x) if at in _MANY else value_at(holder.x, at)
+    return Write(holder, at, text, word, before, user_source())
+
+
+def _copied(x: Any) -> Any:
+    """The same values in a plain container, whatever methods of its own this one has."""
+    base = base_of(type(x))
+    if base in MAPPINGS:
+        return dict(base.items(x))
+    return set(base.__iter__(x)) if base in (set, frozenset) else list(base.__iter__(x))
+
+
+def _fill(x: Any, held: Any) -> None:
+    """Let a container hold these values."""
+    base = base_of(type(x))
+    if base is list:
+        list.__setitem__(x, slice(None), held)
+    elif base is collections.deque:
+        base.clear(x)
+        base.extend(x, held)
+    else:
+        base.clear(x)
+        base.update(x, held)
 
 
 def value_at(x: Any, at: Any) -> Any:
     """What a place holds; ABSENT if there is nothing."""
     what, key = at
     if what == "item":
-        return x.get(key.key, ABSENT)
+        if isinstance(x, dict):
+            return dict.get(x, key.key, ABSENT)
+        return x[key.key] if -len(x) <= key.key < len(x) else ABSENT
     if what == "cell":
         try:
             return x.__closure__[key].cell_contents
@@ -97,9 +179,9 @@ def put_at(x: Any, at: Any, value: Any) -> None:
     """Let a place hold this value, or nothing."""
     what, key = at
     if what == "item":
-        if value is ABSENT:
+        if value is ABSENT and isinstance(x, dict):
             x.pop(key.key, None)
-        else:
+        elif value is not ABSENT:
             x[key.key] = value
     elif what == "cell":
         cell = x.__closure__[key]
@@ -113,3 +195,16 @@ def put_at(x: Any, at: Any, value: Any) -> None:
         object.__delattr__(x, key)
     else:
         object.__setattr__(x, key, value)
+
+
+@contextlib.contextmanager
+def as_before(writes: Sequence[Write]) -> Iterator[None]:
+    """A context in which places hold what they did before the run that has written to them."""
+    left = [(write, write.now()) for write in writes]
+    for write, _ in reversed(left):
+        write.undo()
+    try:
+        yield
+    finally:
+        for write, value in left:
+            write.redo(value)

@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from tapegrad.ir.tape import Source
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.answers import answered_by, row_of, stand_in
@@ -43,8 +42,8 @@ from tapegrad.tracing.observe.harmless import (
     is_inert,
 )
 from tapegrad.tracing.observe.naming import Key, is_name
-from tapegrad.tracing.observe.places import ABSENT, END, Location, Write, value_at
-from tapegrad.tracing.source import line_in_trace, user_source
+from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Location, Write, begun
+from tapegrad.tracing.source import line_in_trace
 
 _FEW = 100  # objects in an array that are compared one by one
 MOST = 5000  # guards; a function that reads more is traced at each call
@@ -63,6 +62,7 @@ class Reads:
         self.written: dict[tuple[int, Hashable], Write] = {}
         self.kept: set[tuple[int, Hashable]] = set()  # of these, what each call leaves anew
         self.mutated: dict[int, Location] = {}
+        self.made_here: dict[int, type] = {}  # classes that the run has made, by id
         self._owners: dict[int, list[Location]] = {}  # of arrays: by the object that has the memory
         self._first: dict[tuple[int, Hashable], Any] = {}
         self._absent: dict[tuple[int, str], tuple[Location, dict[str, None]]] = {}
@@ -155,8 +155,8 @@ class Reads:
     def read(self, holder: Location, at: Hashable, text: str, value: Any, word: str) -> None:
         """`text`, in which {} stands for the holder, gave `value`; `at` tells such places apart."""
         key = (id(holder.x), at)
-        if (id(holder.x), END) in self.written:  # what is found depends on what was added
-            self.lost(word or holder.word)
+        if any((id(holder.x), end) in self.written for end in ENDS):
+            self.lost(word or holder.word)  # what is found depends on what was added
         if key in self._first or key in self.written:
             return
         self._first[key] = value
@@ -351,7 +351,7 @@ class Reads:
     def items(self, place: Location) -> Iterator[Any]:
         """All items of a container were read; yields those that may hold more."""
         x = place.x
-        if any(number == id(x) for number, _ in self.written):
+        if any(number == id(x) and at != WHOLE for number, at in self.written):
             self.lost(place.word)
         if id(x) not in self._whole:
             self._whole.add(id(x))
@@ -413,16 +413,26 @@ class Reads:
     def write(self, holder: Location, at: Hashable, text: str, word: str) -> None:
         """The run is about to write there."""
         if (id(holder.x), at) not in self.written:
-            before = len(holder.x) if at is END else value_at(holder.x, at)
-            found = Write(holder, at, text, word or holder.word, before, user_source())
-            self.written[id(holder.x), at] = found
+            self.written[id(holder.x), at] = begun(holder, at, text, word or holder.word)
+
+    def add(self, holder: Location, at: Hashable, count: int) -> None:
+        """The run is about to put so many values at an end of a list or deque."""
+        known = [end for end in ENDS if (id(holder.x), end) in self.written]
+        if isinstance(holder.x, collections.deque) and not known:
+            text = f"{{}}.maxlen == {holder.x.maxlen}"
+            self.read(holder, "maxlen", text, True, holder.word)
+        elif known and known != [at] and getattr(holder.x, "maxlen", None) is not None:
+            self.before_change(holder)
+        self.write(holder, at, "", holder.word)
+        self.written[id(holder.x), at].added += count
 
     def before_change(self, place: Location) -> None:
         """A call may change a container or an array: its contents count as read. If they are others
         when the run is over, the guards hold no more."""
-        if id(place.x) in self.mutated:
+        if id(place.x) in self.mutated or (id(place.x), WHOLE) in self.written:
             return
-        self.mutated[id(place.x)] = place
+        if isinstance(place.x, (np.ndarray, bytearray)):
+            self.mutated[id(place.x)] = place
         if isinstance(place.x, np.ndarray):
             flag = "{}.flags.writeable"
             self.read(place, "writeable", flag, place.x.flags.writeable, place.word)
@@ -436,6 +446,7 @@ class Reads:
         else:
             for _ in self.items(place):
                 pass
+            self.write(place, WHOLE, "", place.word)
 
     def finish(self) -> None:
         """Guards on what is absent, and on what the run itself has written: a later call
@@ -452,19 +463,17 @@ class Reads:
         """Drop what was held so that no id is given away: it may be the user's."""
         for held in (self.places, self.written, self.mutated, self._owners, self._first):
             held.clear()
+        self.made_here.clear()
         self._absent.clear()
         self._held.clear()
 
-    def left(self) -> Iterator[tuple[str, Any, Source | None]]:
-        """What the run has written to: for each place the user's word for it, its value, and the
-        line, if that is known."""
-        for write in self.written.values():
-            yield write.word, write.now(), write.src
-        for place in self.mutated.values():
-            yield place.word, place.x, None
-
     def _check_written(self, write: Write) -> None:
-        holder, at, text, word, now = write.holder, write.at, write.text, write.word, write.now()
+        holder, at, text, word = write.holder, write.at, write.text, write.word
+        if write.at is WHOLE:
+            if not write.is_as_before():
+                self.lost(word)
+            return
+        now = write.now()
         if (id(holder.x), at) in self._first:
             if not is_same(self._first[id(holder.x), at], now):
                 self.lost(word)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import collections
 import functools
 import inspect
 import sys
@@ -25,6 +26,7 @@ from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
     LOOKING_UP,
     MAPPINGS,
+    PLAIN_TYPES,
     READERS,
     is_changeable,
     is_extensions,
@@ -36,7 +38,7 @@ from tapegrad.tracing.observe.harmless import (
 from tapegrad.tracing.observe.identities import Identities
 from tapegrad.tracing.observe.lookups import Lookups
 from tapegrad.tracing.observe.naming import Key, attribute
-from tapegrad.tracing.observe.places import END
+from tapegrad.tracing.observe.places import END, WHOLE
 from tapegrad.tracing.observe.reads import Reads
 
 Then = Callable[[Any], None]
@@ -300,8 +302,8 @@ class Uses:
             for _ in self.reads.items(place):
                 pass
 
-    def item(self, x: Any, key: Any) -> Then | None:
-        """One item of a container is looked up."""
+    def item(self, x: Any, key: Any, makes: bool = True) -> Then | None:
+        """One item of a container is looked up; a defaultdict `makes` one that isn't there."""
         if not CALM[type(key)]:
             self.kind(key)  # which may be hashed
         place = self.reads.place(x)
@@ -322,8 +324,11 @@ class Uses:
                     self.reads.absent(place, key, "{}")
                 else:
                     self.reads.read(place, ("absent", Key(key)), f"{text} not in {{}}", True, "")
-                if hasattr(type(x), "__missing__"):
-                    self.changes(x)
+                if makes and type(x) is collections.defaultdict:
+                    made_by = "{}.default_factory"
+                    self.reads.read(place, "made_by", made_by, x.default_factory, place.word)
+                    if x.default_factory is not None:
+                        self.sets_item(x, key)
                 return None
         try:
             value = x[key]
@@ -388,12 +393,29 @@ class Uses:
         elif not (is_pythons_class(type(x)) or is_inert(type(x))):
             self.reads.lost(place.word)
 
-    def adds(self, x: list[Any]) -> None:
-        """Values are about to be put at the end of a list."""
+    def sets_item(self, x: Any, key: Any, deletes: bool = False) -> None:
+        """An item of a container is about to be set or deleted."""
+        place, kind = self.reads.place(x), type(x)
+        is_item = isinstance(x, dict) and kind in MAPPINGS and type(key) in PLAIN_TYPES
+        if place is not None and kind is list and type(key) is int and not deletes:
+            added = any((id(x), end) in self.reads.written for end in (END, WHOLE))
+            if -len(x) <= key < len(x) and not added:
+                is_item, size = True, f"len({{}}) == {len(x)}" if key < 0 else f"{key} < len({{}})"
+                self.reads.read(place, ("size", key), size, True, place.word)
+                key = key % len(x)
+        if place is None or not is_item:
+            self.changes(x)
+            return
+        self.identities.changes(x)
+        text = f"{{}}[{self.reads.key(key)}]"
+        self.reads.write(place, ("item", Key(key)), text, place.word)
+
+    def adds(self, x: Any, count: int, at: Any = END) -> None:
+        """So many values are about to be put at an end of a list or deque."""
         self.identities.changes(x)
         place = self.reads.place(x)
         if place is not None:
-            self.reads.write(place, END, "", place.word)
+            self.reads.add(place, at, count)
 
     def looked_up(self, x: Any, name: str) -> None:
         """An attribute is about to be looked up."""

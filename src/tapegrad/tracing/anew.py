@@ -1,0 +1,338 @@
+"""Values that each call makes anew, as the trace has made them.
+
+A value is numbers and arrays, in containers and in objects of the user's classes. What is one
+object in two places is one in each call, too. An object is put together as `copy.copy` does it.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import CellType, FunctionType, MemberDescriptorType, MethodType
+from typing import Any
+
+import numpy as np
+
+from tapegrad.tracing.dispatch import dispatch
+from tapegrad.tracing.observe.harmless import (
+    HEAP_TYPE,
+    MAPPINGS,
+    PLAIN_TYPES,
+    is_pythons_class,
+)
+from tapegrad.tracing.observe.places import ABSENT
+from tapegrad.tracing.observe.plainly import base_of
+from tapegrad.tracing.observe.reads import Reads
+from tapegrad.tracing.tracer import Tracer
+
+
+class Unknown(Exception):
+    """A value that can't be made anew."""
+
+
+@dataclass(eq=False)
+class Making:
+    """One call's: the values of the outputs, the objects that it asks for, and what it has made."""
+
+    values: Sequence[Any]
+    objects: Sequence[Any]
+    made: dict[int, Any] = field(default_factory=dict)
+
+
+class Part:
+    """How one object is made; each call makes it once."""
+
+    def make(self, call: Making) -> Any:
+        if id(self) not in call.made:
+            call.made[id(self)] = self.first(call)
+        return call.made[id(self)]
+
+    def first(self, call: Making) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(eq=False)
+class Output(Part):
+    """A number or array of each call's own: the output that gives it."""
+
+    number: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    weak: bool
+
+    def first(self, call: Making) -> Any:
+        value = call.values[self.number]
+        if self.shape:
+            return value
+        number = self.dtype.type(value)
+        return number.item() if self.weak else number
+
+
+@dataclass(eq=False)
+class Plain(Part):
+    """The same each time; of an array a copy."""
+
+    value: Any
+
+    def first(self, call: Making) -> Any:
+        return self.value.copy() if isinstance(self.value, (np.ndarray, set)) else self.value
+
+
+@dataclass(eq=False)
+class Outside(Part):
+    """An object of the outside: its number among those that a call asks for."""
+
+    source: Any
+
+    def first(self, call: Making) -> Any:
+        return call.objects[self.source]
+
+
+@dataclass(eq=False)
+class Row(Part):
+    """A tuple, a list or a deque."""
+
+    kind: Any
+    parts: list[Part]
+    most: int | None = None  # of a deque
+
+    def first(self, call: Making) -> Any:
+        if issubclass(self.kind, tuple):
+            return tuple.__new__(self.kind, [p.make(call) for p in self.parts])
+        made = call.made[id(self)] = (
+            [] if self.kind is list else collections.deque(maxlen=self.most)
+        )
+        made.extend([p.make(call) for p in self.parts])
+        return made
+
+
+@dataclass(eq=False)
+class Mapping(Part):
+    """A dict."""
+
+    kind: Any
+    parts: dict[Any, Part]
+    made_by: Part | None = None  # of a defaultdict
+
+    def first(self, call: Making) -> Any:
+        made = self.kind() if self.made_by is None else self.kind(self.made_by.make(call))
+        call.made[id(self)] = made
+        for key, part in self.parts.items():
+            made[key] = part.make(call)
+        return made
+
+
+@dataclass(eq=False)
+class Instance(Part):
+    """An object of a class of the user's."""
+
+    kind: Any
+    parts: dict[str, Part]
+    slots: list[tuple[Any, Part]]
+
+    def first(self, call: Making) -> Any:
+        made = call.made[id(self)] = object.__new__(self.kind)
+        for name, part in self.parts.items():
+            object.__getattribute__(made, "__dict__")[name] = part.make(call)
+        for slot, part in self.slots:
+            slot.__set__(made, part.make(call))
+        return made
+
+
+class Described:
+    """Says how values are made. `output` is that of a traced value, and `objects` collects those of
+    the outside."""
+
+    def __init__(self, reads: Reads, output: Callable[[Tracer], Part]) -> None:
+        self.reads, self.output = reads, output
+        self.known: dict[int, tuple[Any, Part | None]] = {}
+        self.objects: list[Outside] = []
+
+    def part(self, x: Any) -> Part:
+        """How this is made; Unknown if that can't be said."""
+        if id(x) not in self.known:
+            self.known[id(x)] = x, None
+            made = self._first(x)
+            self.known[id(x)] = x, made
+        found = self.known[id(x)][1]
+        if found is None:  # a tuple in itself
+            raise Unknown
+        return found
+
+    def _first(self, x: Any) -> Part:
+        kind: Any = type(x)
+        if isinstance(x, Tracer):
+            return self.output(x)
+        if kind in PLAIN_TYPES or isinstance(x, (np.generic, enum.Enum)):
+            return Plain(x)
+        if self.reads.place(x) is not None:
+            self.objects.append(Outside(x))
+            return self.objects[-1]
+        if kind is np.ndarray:
+            if x.dtype.hasobject or self.reads.arrays_of(x):
+                raise Unknown
+            return Plain(x.copy())
+        if kind in (set, frozenset) and all(type(v) in PLAIN_TYPES for v in x):
+            return Plain(x.copy())
+        if kind in (list, collections.deque) or _is_tuple(kind):
+            return self._row(x, kind)
+        if kind in MAPPINGS[:-1]:
+            return self._mapping(x, kind)
+        if id(kind) in self.reads.made_here or dispatch.has_labels(x) or not _is_plain_class(kind):
+            raise Unknown
+        return self._instance(x, kind)
+
+    def _row(self, x: Any, kind: Any) -> Part:
+        made = Row(kind, [], getattr(x, "maxlen", None))
+        if not issubclass(kind, tuple):
+            self.known[id(x)] = x, made
+        made.parts += map(self.part, x)
+        return made
+
+    def _mapping(self, x: Any, kind: Any) -> Part:
+        made = Mapping(kind, {})
+        self.known[id(x)] = x, made
+        if kind is collections.defaultdict:
+            factory = x.default_factory
+            fixed = isinstance(factory, type) and not factory.__flags__ & HEAP_TYPE
+            made.made_by = Plain(factory) if fixed else self.part(factory)
+        for key, value in x.items():
+            if not _is_key(key):
+                raise Unknown
+            made.parts[key] = self.part(value)
+        return made
+
+    def _instance(self, x: Any, kind: Any) -> Part:
+        made = Instance(kind, {}, [])
+        self.known[id(x)] = x, made
+        for name, value in attributes_of(x).items():
+            made.parts[name] = self.part(value)
+        for slot, value in slots_of(x):
+            made.slots.append((slot, self.part(value)))
+        return made
+
+
+def _is_key(x: Any) -> bool:
+    return type(x) in PLAIN_TYPES or (type(x) is tuple and all(map(_is_key, x)))
+
+
+def _is_tuple(kind: Any) -> bool:
+    return kind is tuple or (issubclass(kind, tuple) and kind.__bases__ == (tuple,))
+
+
+def _is_plain_class(kind: Any) -> bool:
+    """Whether objects of a class hold nothing but attributes."""
+    above = kind.__mro__[:-1]
+    return is_pythons_class(kind) and all(c.__flags__ & HEAP_TYPE for c in above)
+
+
+def attributes_of(x: Any) -> dict[str, Any]:
+    """The attributes of an object of a class of Python's, which may be set."""
+    try:
+        found = object.__getattribute__(x, "__dict__")
+    except AttributeError:
+        return {}
+    return found if type(found) is dict else {}
+
+
+def slots_of(x: Any) -> Iterator[tuple[Any, Any]]:
+    for kind in type(x).__mro__:
+        for slot in list(vars(kind).values()) if kind.__flags__ & HEAP_TYPE else ():
+            value = slot.__get__(x) if _holds(slot, x) else ABSENT
+            if value is not ABSENT:
+                yield slot, value
+
+
+def _holds(slot: Any, x: Any) -> bool:
+    if type(slot) is not MemberDescriptorType:
+        return False
+    try:
+        slot.__get__(x)
+    except AttributeError:
+        return False
+    return True
+
+
+# ---- in the places where they are
+
+MOST = 20_000  # objects that are looked at
+
+
+class Replacing:
+    """Puts `new(x)` in the place of each traced value, in what a run has made."""
+
+    def __init__(self, reads: Reads, new: Callable[[Tracer], Any]) -> None:
+        self.reads, self.new = reads, new
+        self.seen: dict[int, tuple[Any, Any]] = {}
+        self.at: Any = None  # the key of the place that is looked through
+
+    def everywhere(self) -> None:
+        """Wherever the run has written outside."""
+        for key, write in list(self.reads.written.items()):
+            self.at, value = key, write.now()
+            if write.has_many:
+                made = [self.of(x) for x in value]
+                if any(x is not y for x, y in zip(value, made, strict=True)):
+                    write.put(made)
+            elif value is not ABSENT:
+                found = self.of(value)
+                if found is not value:
+                    write.put(found)
+
+    def of(self, x: Any) -> Any:
+        """What stands in a value's place; containers and objects stay the same ones."""
+        if isinstance(x, Tracer):
+            return self.new(x)
+        kind: Any = type(x)
+        if kind in PLAIN_TYPES or isinstance(x, (np.generic, np.ndarray, type)):
+            return x
+        if id(x) in self.seen:
+            return self.seen[id(x)][1]
+        made = kind is FunctionType or self.reads.place(x) is None  # it has a place once it runs
+        stays = len(self.seen) > MOST or not made
+        if stays or dispatch.has_labels(x):
+            return x
+        self.seen[id(x)] = x, x
+        if isinstance(x, tuple):
+            parts = [self.of(y) for y in tuple.__iter__(x)]
+            if any(y is not z for y, z in zip(tuple.__iter__(x), parts, strict=True)):
+                other = tuple.__new__(kind, parts)
+                attributes_of(other).update(attributes_of(x))
+                self.seen[id(x)] = x, other
+            return self.seen[id(x)][1]
+        base = base_of(kind)
+        if base in MAPPINGS[:-1]:
+            self._items(x, base, list(base.items(x)))
+        elif base in (list, collections.deque):
+            self._items(x, base, list(enumerate(base.__iter__(x))))
+        elif kind is FunctionType:
+            for cell in x.__closure__ or ():
+                self._cell(cell)
+        elif kind is MethodType:
+            self.of(x.__self__)
+            self.of(x.__func__)
+        if is_pythons_class(kind):
+            held = attributes_of(x)
+            self._items(held, dict, list(held.items()))
+            for slot, value in slots_of(x):
+                found = self.of(value)
+                if found is not value:
+                    slot.__set__(x, found)
+        return x
+
+    def _items(self, x: Any, base: Any, items: list[tuple[Any, Any]]) -> None:
+        for key, value in items:
+            found = self.of(value)
+            if found is not value:
+                base.__setitem__(x, key, found)
+
+    def _cell(self, cell: CellType) -> None:
+        try:
+            value = cell.cell_contents
+        except ValueError:  # empty
+            return
+        found = self.of(value)
+        if found is not value:
+            cell.cell_contents = found
