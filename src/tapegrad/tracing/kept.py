@@ -68,8 +68,9 @@ class Keeping:
             if self._keeps(write, described):
                 reads.kept.add(key)
         self.outside = described.objects
-        self._replacing = Replacing(reads, self._plain)
-        self._replacing.everywhere()
+        replacing = Replacing(reads, lambda x: self._plain(x, replacing.at))
+        replacing.everywhere()
+        del replacing.new  # which holds it
 
     @property
     def objects(self) -> list[Any]:
@@ -126,8 +127,9 @@ class Keeping:
             self._noted_part(x)
         return x
 
-    def _plain(self, x: Tracer) -> Any:
-        found, key = plain(self.trace, x), self._replacing.at
+    def _plain(self, x: Tracer, key: Any) -> Any:
+        """What stands for a traced value that was left in this place."""
+        found = plain(self.trace, x)
         if found is not x and not x._is_constant() and key not in self.reads.kept:
             write = self.reads.written[key]
             self.reads.lost(write.word)
