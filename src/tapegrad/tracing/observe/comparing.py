@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.core.instances import branch_of, rest_of
-from tapegrad.tracing.observe.harmless import PLAIN_TYPES
+from tapegrad.tracing.observe.harmless import PLAIN_TYPES, is_inert
 
 _EQUAL = (range, datetime.date, datetime.datetime, datetime.time, datetime.timedelta)
 _EQUAL_TOO = {"decimal": "Decimal", "fractions": "Fraction"}  # if loaded, as for all who have one
@@ -30,6 +30,12 @@ def is_equal(x: Any) -> bool:
     if isinstance(x, np.dtype):
         return x.names is None  # the names of fields can be set
     return type(x) in (*_EQUAL, *found)
+
+
+def may_be_another(x: Any) -> bool:
+    """Whether an object may stand in for another one: no function, class or array."""
+    others = (type, types.FunctionType, types.ModuleType, types.MethodType, np.ndarray, np.ufunc)
+    return not isinstance(x, (*others, types.BuiltinFunctionType)) and not is_inert(type(x))
 
 
 def same_bytes(x: np.ndarray, content: bytes) -> bool:

@@ -28,18 +28,18 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
+from tapegrad.ir.tape import Source
 from tapegrad.primitives.base import Value
 from tapegrad.tracing import randomness
 from tapegrad.tracing.answers import answered_by, row_of, stand_in
 from tapegrad.tracing.observe import frames, plainly
-from tapegrad.tracing.observe.comparing import ClassRecord, is_equal, is_same
+from tapegrad.tracing.observe.comparing import ClassRecord, is_equal, is_same, may_be_another
 from tapegrad.tracing.observe.harmless import (
     CONTAINERS,
     DISPATCHER,
     HEAP_TYPE,
     MAPPINGS,
     PLAIN_TYPES,
-    is_inert,
 )
 from tapegrad.tracing.observe.naming import Key, is_name
 from tapegrad.tracing.observe.places import ABSENT, ENDS, WHOLE, Location, Write, begun
@@ -213,7 +213,7 @@ class Reads:
                 self._fact(f"{name} is {self.named(known)}", word)
             elif (
                 kind in CONTAINERS
-                or (like and _may_be_another(x))
+                or (like and may_be_another(x))
                 or isinstance(x, randomness.kinds())
             ):
                 self._same_type(name, x, word)
@@ -429,10 +429,9 @@ class Reads:
     def before_change(self, place: Location) -> None:
         """A call may change a container or an array: its contents count as read. If they are others
         when the run is over, the guards hold no more."""
-        if id(place.x) in self.mutated or (id(place.x), WHOLE) in self.written:
+        if id(place.x) in self.mutated:
             return
-        if isinstance(place.x, (np.ndarray, bytearray)):
-            self.mutated[id(place.x)] = place
+        self.mutated[id(place.x)] = place
         if isinstance(place.x, np.ndarray):
             flag = "{}.flags.writeable"
             self.read(place, "writeable", flag, place.x.flags.writeable, place.word)
@@ -499,9 +498,3 @@ def owner_of(x: np.ndarray) -> Any:
     while isinstance(x, np.ndarray) and x.base is not None:
         x = x.base
     return x
-
-
-def _may_be_another(x: Any) -> bool:
-    """Whether an object may stand in for another one: no function, class or array."""
-    others = (type, types.FunctionType, types.ModuleType, types.MethodType, np.ndarray, np.ufunc)
-    return not isinstance(x, (*others, types.BuiltinFunctionType)) and not is_inert(type(x))
