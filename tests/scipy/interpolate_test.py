@@ -132,3 +132,47 @@ def test_interp1d_keeps_narrow_floats_and_nan_where_scipy_does(kind):
     found, plain = jit(f)(y, at), f(y, at)
     assert found.dtype == plain.dtype
     np.testing.assert_allclose(found, plain, rtol=1e-6)
+
+
+def _grids(x, y, at):
+    other, both = np.array([0.0, 1.0, 2.5]), np.stack([at, 0.5 * at], axis=1)
+    grid = y[:, None] * np.cos(other)
+    return {
+        "interp": lambda: np.interp(at, x, y),
+        "interp, left, right": lambda: np.interp(at, x, y, left=-1.0, right=2.0),
+        "interp1d": lambda: interpolate.interp1d(x, y)(at),
+        "linear": lambda: interpolate.RegularGridInterpolator((x, other), grid)(both),
+        "nearest": lambda: interpolate.interpn((x, other), grid, both, "nearest"),
+        "CubicSpline": lambda: interpolate.CubicSpline(x, y)(at),
+    }
+
+
+@pytest.mark.parametrize("name", _grids(X, Y, X))
+def test_points_that_decrease(name):
+    """Taken as SciPy and NumPy take them, or refused with their exception; the derivative follows a
+    later call that turns the axis around."""
+    at = np.array([0.3, 0.9, 1.05, 2.0, 3.5])
+    f = lambda y, x: np.sum(_grids(x, y, at)[name]() ** 2)  # noqa: E731
+    df = value_and_grad(f, compile="never")
+    for x in (X[::-1], X, X[::-1]):
+        try:
+            expected = f(Y, x)
+        except ValueError as error:
+            with pytest.raises(ValueError, match="increasing"):
+                df(Y, x)
+            assert "increasing" in str(error)
+            continue
+        value, gradient = df(Y, x)
+        np.testing.assert_allclose(value, expected, rtol=1e-12)
+        steps = [slope(lambda y: f(y, x), Y, e) for e in np.eye(6)]  # noqa: B023
+        np.testing.assert_allclose(gradient, steps, rtol=1e-5, atol=1e-8)
+
+
+def test_points_in_no_order_are_refused():
+    for x in (X[[0, 2, 1, 3, 4, 5]], X[[0, 1, 1, 3, 4, 5]]):
+        with pytest.raises(ValueError, match="strictly ascending or descending"):
+            jit(lambda y, x=x: interpolate.interpn((x,), y, AT[1:5]))(Y)
+    with pytest.raises(UnsupportedError, match="neither increase nor decrease"):
+        jit(lambda y: np.interp(AT, X[[0, 2, 1, 3, 4, 5]], y))(Y)
+    with pytest.raises(UnsupportedError, match="breakpoints that decrease"):
+        jit(lambda c: interpolate.PPoly(c, X[::-1])(AT))(Y[None, :5])

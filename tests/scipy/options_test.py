@@ -33,6 +33,8 @@ INTEGERS = [
     (lambda x, n: np.sum(linalg.hilbert(n)) * x[0], 2, 3),
     (lambda x, n: np.sum(special.roots_legendre(n)[0] ** 2) * x[0], 4, 5),
     (lambda x, n: integrate.simpson(x[:n] ** 2, dx=0.1), 4, 5),
+    (lambda x, n: integrate.simpson(x[:n] ** 2, x=np.arange(n) * 1.0), 4, 5),
+    (lambda x, n: integrate.simpson(x[:n] ** 2, x=np.linspace(0.0, x[0], n)), 6, 5),
 ]
 REALS = [
     (lambda x, s: np.sum(ndimage.gaussian_filter(A * x[0], s) ** 2), 1.0, 2.0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tapegrad.scipy.borrowing import borrow
+from tapegrad.scipy.borrowing import borrow, converting
 from tapegrad.scipy.integrate import quadrature, trajectories
 from tapegrad.scipy.refusing import refuse_with_callbacks
 
@@ -15,6 +15,7 @@ REFUSED = {
     "tanhsinh nsum": "scipy.integrate.quad, or tapegrad.scan over the terms",
 }
 
+converting("scipy.integrate._quadrature", "simpson")
 borrow(HOME, "simpson trapezoid cumulative_trapezoid cumulative_simpson romb")
 refuse_with_callbacks(HOME, "dblquad tplquad nquad cubature qmc_quad tanhsinh nsum solve_bvp")
 

@@ -93,6 +93,7 @@ def pchip_interpolate(xi: Any, yi: Any, x: Any, der: Any = 0, axis: int = 0) -> 
 @stands_for(HOME)
 def PPoly(c: Any, x: Any, extrapolate: Any = None, axis: int = 0) -> Any:
     _checked("PPoly", c, x, extrapolate, axis)
+    piecewise.check_increasing(x)
     c = np.moveaxis(np.moveaxis(floats(c), axis + 1, 0), axis + 1, 0) if axis else floats(c)
     return Piecewise(c, floats(x), True if extrapolate is None else extrapolate, axis)
 

@@ -114,11 +114,22 @@ class Grid(Carrier):
     def __init__(
         self, points: Sequence[Any], values: Any, method: str, bounds_error: Any, fill_value: Any
     ) -> None:
-        self.grid = tuple(map(floats, points))
         self.values, self.method = floats(values), method
+        self.grid = tuple(self._increasing(k, floats(x)) for k, x in enumerate(points))
         self.bounds_error, self.fill_value = bounds_error, fill_value
         if method not in ("linear", "nearest"):
             raise _refused(method)
+
+    def _increasing(self, k: int, points: Any) -> Any:
+        """Axis number `k`, turned around where its points decrease, with the values."""
+        if np.all(np.diff(points) > 0):
+            return points
+        if not np.all(np.diff(points) < 0):
+            raise ValueError(
+                f"The points in dimension {k} must be strictly ascending or descending"
+            )
+        self.values = np.flip(self.values, k)
+        return points[::-1]
 
     def __call__(self, xi: Any, method: Any = None) -> Any:
         method = method or self.method
@@ -136,11 +147,6 @@ class Grid(Carrier):
         places, shares = [], []
         for k, points in enumerate(self.grid):
             t = flat[:, k]
-            if np.any(np.diff(points) < 0):
-                raise refusal(
-                    f"scipy.interpolate.RegularGridInterpolator can't be traced{at_line()} with "
-                    "points that decrease. Turn the axis around"
-                )
             out = np.logical_or(out, np.logical_or(t < points[0], t > points[-1]))
             at = np.searchsorted(stopped(points), stopped(t), side="right") - 1
             at = np.clip(at, 0, max(np.size(points) - 2, 0))

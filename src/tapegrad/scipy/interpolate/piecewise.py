@@ -136,7 +136,17 @@ class Piecewise(Interpolant):
 def of_theirs(spline: Any) -> Piecewise:
     """A PPoly of SciPy's, which a later call compares."""
     seen(spline)
+    check_increasing(spline.x)
     return Piecewise(spline.c, spline.x, spline.extrapolate, spline.axis)
+
+
+def check_increasing(x: Any) -> None:
+    """A PPoly's breakpoints may decrease in SciPy, which no intervals here do."""
+    if np.any(np.diff(x) < 0):
+        raise refusal(
+            f"scipy.interpolate.PPoly can't be traced{at_line()} with breakpoints that decrease. "
+            "Turn the axis around: PPoly(c, -x) at -t, with the signs of odd powers changed"
+        )
 
 
 # ---- from slopes

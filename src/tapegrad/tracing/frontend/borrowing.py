@@ -168,6 +168,26 @@ class _Module:
 module = cache(_Module)
 
 
+class _Answered(type):
+    """The class of a type of NumPy's whose calls are answered as the user's are."""
+
+    def __call__(cls, *args: Any) -> Any:
+        return getattr(row_of(np.float64), "by", np.float64)(*args)
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, np.float64)
+
+
+class _Float64(np.float64, metaclass=_Answered):  # as a dtype it is float64
+    pass
+
+
+class _Converting(_Module):
+    """NumPy, for code in which `np.float64` is called."""
+
+    float64 = _Float64
+
+
 def know(ours: dict[Any, Any]) -> None:
     """Add what stands in borrowed code for functions that it calls."""
     _OURS.update(ours)
@@ -265,6 +285,8 @@ def _rebound(f: FunctionType, fresh: dict[Any, Any] | None = None) -> FunctionTy
     if f in _CONVERTING:
         names["float"] = getattr(row_of(float), "by", float)
     names.update({k: _ours(theirs[k], fresh) for k in set(_names(f.__code__)) & theirs.keys()})
+    if f in _CONVERTING and "np" in names:
+        names["np"] = _Converting(np)
     for cell, own in zip(cells or (), f.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # it is empty
             cell.cell_contents = _ours(own.cell_contents, fresh)
@@ -309,8 +331,8 @@ def know_classes(*kinds: type) -> None:
 
 
 def know_converting(*functions: FunctionType) -> None:
-    """Add functions of theirs whose calls of `float` leave a traced number traced, as the user's
-    do. In others the name may be a dtype, or what `isinstance` is asked for."""
+    """Add functions of theirs whose calls of `float` and `np.float64` leave what is traced so, as
+    the user's do. In others the name may be a dtype, or what `isinstance` is asked for."""
     _CONVERTING.update(functions)
 
 

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from tapegrad.errors import UnsupportedError
 from tapegrad.primitives.complexes import conjugated
 from tapegrad.primitives.correlation import Correlate
 from tapegrad.primitives.norms import Known
 from tapegrad.primitives.scatter import ScatterAdd
 from tapegrad.tracing.frontend.memory import in_rows, lay_out_as, scalar
 from tapegrad.tracing.frontend.operands import as_operand, as_tracer, cast, common_dtype
+from tapegrad.tracing.source import at_line
 from tapegrad.tracing.tracer import Tracer
 
 _MISSING = np._NoValue
@@ -151,7 +153,8 @@ def _gradient(f: Any, axis: int, dx: Any, edge_order: int) -> Any:
 def interp(
     x: Any, xp: Any, fp: Any, below: Any = None, above: Any = None, period: Any = None
 ) -> Any:
-    """np.interp: piecewise linear; at a node the slope is that of the piece to its right."""
+    """np.interp: piecewise linear; at a node the slope is that of the piece to its right. Where the
+    nodes decrease everything lies outside: NumPy looks first whether it is above."""
     given = x, xp, fp, below, above, period
     x, xp, fp = (cast(as_tracer(v, *given), np.float64) for v in given[:3])
     if not xp.size:
@@ -169,6 +172,7 @@ def interp(
         xp, fp = xp[order], fp[order]
         xp = np.concatenate([xp[-1:] - period, xp, xp[:1] + period])
         fp = np.concatenate([fp[-1:], fp, fp[:1]])
+    _check_ordered(xp)
     if x.ndim == 0:  # an index that is a number would be guarded
         return scalar(interp(np.reshape(x, 1), xp, fp, below, above)[0])
     k = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, max(xp.size - 2, 0))
@@ -177,11 +181,22 @@ def interp(
     share = (x - xp[k]) / np.where(width == 0, 1.0, width)
     inside = fp[k] + (fp[after] - fp[k]) * share
     below, above = fp[0] if below is None else below, fp[-1] if above is None else above
-    return scalar(
-        np.where(
-            x < xp[0], below, np.where(x >= xp[-1], np.where(x > xp[-1], above, fp[-1]), inside)
+    inside = np.where(x >= xp[-1], fp[-1], inside)
+    return scalar(np.where(x > xp[-1], above, np.where(x < xp[0], below, inside)))
+
+
+def _check_ordered(xp: Any) -> None:
+    """What NumPy finds between nodes in no order depends on the places asked for before."""
+    value = xp._read()[1] if xp._trace.alive and not xp._trace.idle else None
+    steps = np.zeros(0) if value is None else np.diff(value)
+    if np.any(steps < 0) and np.any(steps > 0):
+        raise xp._trace.refused(
+            UnsupportedError(
+                f"np.interp is asked for points xp that neither increase nor decrease{at_line()}: "
+                "NumPy's result is meaningless there. Sort them: order = np.argsort(xp), and "
+                "np.interp(x, xp[order], fp[order])"
+            )
         )
-    )
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
