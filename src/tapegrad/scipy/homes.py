@@ -5,6 +5,7 @@ HOMES = {
     "scipy.stats": "stats",
     "scipy.linalg": "linalg",
     "scipy.optimize": "optimize",
+    "scipy.optimize.elementwise": "optimize.elementwise",
     "scipy.integrate": "integrate",
     "scipy.signal": "signal",
     "scipy.signal.windows": "signal.windows",

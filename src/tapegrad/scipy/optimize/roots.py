@@ -25,7 +25,10 @@ HOME = "scipy.optimize"
 WHY = "it hasn't converged, so it isn't known what its result is near to"
 
 
-_LEFT_OUT = ("jac", "hess", "hess_inv", "grad", "optimality", "nit", "nfev", "njev", "nhev")
+_LEFT_OUT = (
+    *("jac", "hess", "hess_inv", "grad", "optimality", "nit", "nfev", "njev", "nhev"),
+    *("bracket", "f_bracket"),
+)
 
 
 class Result(theirs.OptimizeResult, Carrier):

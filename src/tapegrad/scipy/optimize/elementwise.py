@@ -1,0 +1,131 @@
+"""What answers scipy.optimize.elementwise: roots and minima, one for each element.
+
+SciPy leaves out elements that are done, so it calls f on fewer and fewer. f is traced on all of
+them, and where it is called on fewer the others are filled up: what it gives of an element depends
+on that alone. So a root has dx = -f_p / f_x, element by element, and a minimum is a root of the
+slope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import elementwise as theirs
+
+from tapegrad.primitives.implicit import Implicit, called
+from tapegrad.primitives.views import BroadcastTo
+from tapegrad.scipy.callbacks import Callback
+from tapegrad.scipy.declaring import is_traced, refusal, stands_for
+from tapegrad.scipy.optimize.roots import (
+    WHY,
+    Result,
+    as_tuple,
+    ending,
+    example,
+    needs,
+    plainly,
+    with_args,
+)
+from tapegrad.scipy.outside import Outside
+from tapegrad.scipy.refusing import refuse_with_callbacks
+from tapegrad.tracing.frontend.operands import as_operand
+from tapegrad.tracing.source import at_line
+
+HOME = "scipy.optimize.elementwise"
+REFUSED = {
+    "bracket_root bracket_minimum": "it on tapegrad.stop_gradient of what is traced: a bracket has "
+    "no derivative",
+}
+
+
+class Each(Implicit):
+    """The rule of a root of so many equations, of which each has one unknown of its own."""
+
+    def solved(self, given: Sequence[Any], b: Any, transposed: bool) -> Any:
+        one = BroadcastTo(self.tape.outputs[0].shape)(given[0].constant(1))
+        (slope,) = called(self.of_x, [*given, one])
+        return b / slope
+
+
+@stands_for(HOME, callbacks=True, parameters="maxiter", lists="args init tolerances")
+def find_root(
+    f: Any,
+    init: Any,
+    args: Any = (),
+    tolerances: Any = None,
+    maxiter: Any = None,
+    callback: Any = None,
+) -> Any:
+    how = {"tolerances": tolerances, "maxiter": maxiter, "callback": callback}
+    return _found(theirs.find_root, _zero, f, init, args, how)
+
+
+@stands_for(HOME, callbacks=True, parameters="maxiter", lists="args init tolerances")
+def find_minimum(
+    f: Any,
+    init: Any,
+    args: Any = (),
+    tolerances: Any = None,
+    maxiter: Any = 100,
+    callback: Any = None,
+) -> Any:
+    how = {"tolerances": tolerances, "maxiter": maxiter, "callback": callback}
+    return _found(theirs.find_minimum, _slope, f, init, args, how)
+
+
+def _found(original: Any, write: Any, f: Any, init: Any, args: Any, how: dict[str, Any]) -> Any:
+    """What SciPy's `original` finds, where F, which `write` gives, is 0."""
+    name = original.__name__
+    given = [as_operand(x) if is_traced(x) else np.asarray(x) for x in as_tuple(args)]
+    ends = [as_operand(x) if is_traced(x) else np.asarray(x, float) for x in init]
+    shape = np.broadcast_shapes(*map(np.shape, (*ends, *given)))
+    count = int(np.prod(shape))
+    flat = [np.reshape(np.broadcast_to(x, shape), (count,)) for x in given]
+    start = np.broadcast_to(example(ends[0]), shape).reshape(count)
+    watched = Callback(with_args(f, tuple(flat)), [start]) if count else None
+    if watched is None or not needs([watched], ends):
+        return plainly(original, f, init, args=args, **how)
+    if how["callback"] is not None:
+        raise refusal(f"{HOME}.{name}(..., callback) can't be traced{at_line()}")
+
+    def solver(fs: Sequence[Callable[..., Any]], values: Any) -> Any:
+        numbers = np.arange(float(count)).reshape(shape)
+
+        def some(x: Any, number: Any) -> Any:
+            """f of some of the elements; those that are left out are at their ends."""
+            whole = np.array(values[0], float) + np.zeros(shape)
+            whole = whole.reshape(count)
+            at = np.asarray(number, int).reshape(-1)
+            whole[at] = np.reshape(x, -1)
+            return np.reshape(np.asarray(fs[0](whole))[at], np.shape(x))
+
+        found = original(some, tuple(values), args=(numbers,), **how)
+        x = np.asarray(found.x, float).reshape(count)
+        told = [np.asarray(found[key], np.int64).reshape(count) for key in _COUNTS]
+        return x, *told, ending(bool(np.all(found.success)))
+
+    outside = Outside(name, solver, [watched], ends, at=(0,))
+    if outside.state % 2:
+        x, *told = outside.record(why=WHY)
+    else:
+        rule = outside.rule(write)
+        x, *told = outside.record(Each(rule.tape, rule.further, rule.lead))
+    at_root = outside.value(0, x, watched(outside.values[0]))
+    fields = {key: np.reshape(n, shape)[()] for key, n in zip(_COUNTS, told, strict=True)}
+    x, at_root = np.reshape(x, shape), np.reshape(at_root, shape)
+    return Result({}, x=x, f_x=at_root, success=fields["status"] == 0, **fields)
+
+
+def _zero(equations: Any, x: Any) -> Any:
+    return equations.value(0, x)
+
+
+def _slope(equations: Any, x: Any) -> Any:
+    return equations.gradient(0, x)
+
+
+_COUNTS = ("status", "nfev", "nit")
+
+refuse_with_callbacks(HOME, "bracket_root bracket_minimum")
