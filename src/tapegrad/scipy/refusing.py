@@ -31,7 +31,10 @@ DEFAULT = (
 
 def public(home: str) -> Iterator[tuple[str, Any]]:
     """The public functions and classes of a module, and what they are."""
-    module = importlib.import_module(home)
+    try:
+        module = importlib.import_module(home)
+    except ModuleNotFoundError:  # an older SciPy lacks it
+        return
     for name in getattr(module, "__all__", ()) or dir(module):
         found = getattr(module, name, None)
         if not name.startswith("_") and callable(found) and not _is_error(found):
