@@ -352,3 +352,21 @@ def test_a_derivative_is_freed_with_its_last_reference(name, compile):
         assert [x() for x in held] == [None] * 4
     finally:
         gc.enable()
+
+
+def test_a_class_of_a_function_is_freed():
+    """A class that a function has defined goes with the derivatives of its methods."""
+
+    def made():
+        class Local:
+            scale = 2.0
+
+            def f(self, x):
+                return np.sum(self.scale * x**2)
+
+        tg.grad(Local().f, compile="never")(np.ones(2))
+        return weakref.ref(Local)
+
+    held = made()
+    gc.collect()  # a class is in a cycle with itself
+    assert held() is None

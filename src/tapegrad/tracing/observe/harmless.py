@@ -43,7 +43,8 @@ class _Calm(dict[type, bool]):
     def __missing__(self, kind: type) -> bool:
         found = kind in PLAIN_TYPES or issubclass(kind, (Value, np.generic, np.ufunc))
         found = found and not issubclass(kind, np.void)  # a row of an array, which can be changed
-        self[kind] = found
+        if "<locals>" not in kind.__qualname__:  # a function's own class may be gone soon
+            self[kind] = found
         return found
 
 
