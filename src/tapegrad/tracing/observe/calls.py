@@ -46,6 +46,7 @@ from tapegrad.tracing.observe.naming import attribute, name_of
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
 from tapegrad.tracing.observe.places import ABSENT, END, START
+from tapegrad.tracing.observe.plainness import whole_key
 from tapegrad.tracing.observe.uses import Then, both
 from tapegrad.tracing.source import at_line
 from tapegrad.tracing.texts import is_only_shown
@@ -454,6 +455,8 @@ def _set_by(o: Notes, name: str, args: Sequence[Any], kwargs: dict[str, Any]) ->
         if all(type(x) is dict for x in args[1:2]) and len(args) < 3:
             return [*(key for x in args[1:] for key in x), *kwargs]
     elif name in ("setdefault", "__setitem__") and len(args) in (2, 3) and not kwargs:
+        plain = whole_key(args[1])  # which has taken its place in the call
+        args = args if plain is None else [args[0], plain, *args[2:]]
         if name == "setdefault" and type(args[1]) in PLAIN_TYPES:
             o.item(args[0], args[1], makes=False)
         return [args[1]] if name == "__setitem__" or args[1] not in args[0] else []
