@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import decimal
 import hashlib
+import importlib
 import inspect
 import json
 import logging
@@ -36,10 +37,18 @@ class Pair:
     b: float
 
 
+def scaled():
+    whole = RATE.is_integer
+    return 1.0 + whole() + RATE.as_integer_ratio()[1]
+
+
+RATE = np.float64(2.5)
 BOX, PAIR = Box(a=1.0), Pair(1.0, 2.0)
 
 UNCHANGED = {
     "deepcopy": lambda x: np.sum(x) * copy.deepcopy({"a": [1.0]})["a"][0],
+    "deepcopy of a scalar": lambda x: np.sum(x) * copy.deepcopy([RATE, RATE > 0])[0],
+    "methods of scalars": lambda x: np.sum(x) * sum(map(np.float64.item, [RATE])) * scaled(),
     "asdict": lambda x: np.sum(x) * dataclasses.asdict(PAIR)["b"],
     "dir": lambda x: np.sum(x) * len(dir(BOX)),
     "decimal": lambda x: np.sum(x) * float(decimal.Decimal("1.5") * 2),
@@ -61,6 +70,33 @@ def test_what_stays_the_same_needs_no_other_trace(name):
     for _ in range(10):
         np.testing.assert_allclose(g(X), f(X) / np.sum(X))
     assert g.cache_info().traces == 1
+
+
+def test_a_module_whose_name_begins_as_numpys_is_none_of_its(tmp_path, monkeypatch):
+    """Its classes are followed as all others: a change of their numbers is seen, once."""
+    source = """
+class Model:
+    rate = 2.0
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __call__(self, x):
+        return x * self.rate
+"""
+    (tmp_path / "numpy_models.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    models = importlib.import_module("numpy_models")
+
+    def f(x):
+        return np.sum(models.Model("plain")(x))
+
+    g = grad(f)
+    for rate in (2.0, 3.0):
+        models.Model.rate = rate
+        for _ in range(4):
+            np.testing.assert_array_equal(g(X), rate)
+    assert g.cache_info().traces == 2
 
 
 def test_another_answer_is_noticed(tmp_path, monkeypatch):

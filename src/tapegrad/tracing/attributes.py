@@ -10,11 +10,11 @@ import numpy as np
 
 from tapegrad.errors import ConversionError, TraceError, UnsupportedError
 from tapegrad.primitives import complexes
+from tapegrad.tracing import chains
 from tapegrad.tracing.again import seen
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.elements import reading
 from tapegrad.tracing.instead import use_for
-from tapegrad.tracing.layout import note_may_alias
 from tapegrad.tracing.source import at_line, caller
 from tapegrad.tracing.trace import refusing
 
@@ -148,17 +148,16 @@ class NumpyAttributes:
 
 
 def _part_of(z: Any, part: Any) -> Any:
-    """A real part of a complex array. It is a view in NumPy and none here, so what is written to
-    either leaves the other unknown."""
+    """A real part of a complex array, which is a view of it."""
     become_traced = getattr(z._owner, "_become_traced", None)
     if become_traced is not None:  # an array that the trace has made
         become_traced()
-    out = part(z)
-    if isinstance(out._value, np.ndarray) or (out._value is None and out.shape):
-        note_may_alias(out, z._owner)
     value = z._read()[1]
-    if z.ndim > 1 and (value is None or not value.flags.c_contiguous):
-        out._ordered = False
+    out = part(z)
+    if isinstance(value, np.ndarray) or (value is None and out.shape):
+        out._value = None if value is None else chains.shown(part, value)  # it lies as NumPy's
+        out._root, out._chain = z._owner, (*z._chain, part)
+        out._version = z._owner._version
     return out
 
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegrad.primitives import complexes
+from tapegrad.primitives.base import Elementwise
 from tapegrad.primitives.kinds import View
 from tapegrad.primitives.scatter import SetItem
 from tapegrad.primitives.views import (
@@ -34,17 +36,36 @@ class Chosen(NamedTuple):
     steps: tuple[Any, ...]
 
 
-def viewed(record: Record, trace: Any, view: View | Chosen, below: Any) -> Any:
+Step = View | Chosen | Elementwise  # an elementwise one shows a part of complex numbers
+
+
+def shown(view: Any, value: np.ndarray) -> Any:
+    """What a view shows of a plain array, in the memory of that."""
+    return getattr(value, view.name) if view in _PARTS else view.evaluate(value)
+
+
+_PARTS = (complexes.real, complexes.imag)
+
+
+def viewed(record: Record, trace: Any, view: Step, below: Any) -> Any:
     """The view of an array."""
     window, steps = view if isinstance(view, Chosen) else (view, ())
-    return record(trace, window, [below, *steps])
+    out = record(trace, window, [below, *steps])
+    if view in _PARTS and isinstance(below._value, np.ndarray):
+        out._value = shown(view, below._value)
+    return out
 
 
-def unviewed(record: Record, trace: Any, view: View | Chosen, below: Any, new: Any) -> Any:
+def unviewed(record: Record, trace: Any, view: Step, below: Any, new: Any) -> Any:
     """`below` after its view `view(below)` has become `new`."""
     if isinstance(view, Chosen):
         write = SetWindow(view.window.index, view.window.moves)
         return record(trace, write, [below, new, *view.steps])
+    if view in _PARTS:
+        parts = [new if part is view else record(trace, part, [below]) for part in _PARTS]
+        whole = record(trace, complexes.cartesian, parts)
+        whole._value = None if whole._value is None else np.asarray(whole._value)
+        return whole
     if isinstance(view, GetItem):
         return record(trace, SetItem(view.index), [below, new])
     if isinstance(view, Transpose):
@@ -63,6 +84,6 @@ def unviewed(record: Record, trace: Any, view: View | Chosen, below: Any, new: A
 _READ_ONLY = (BroadcastTo, Diagonal)
 
 
-def is_writeable(chain: Sequence[View | Chosen]) -> bool:
+def is_writeable(chain: Sequence[Step]) -> bool:
     """Whether NumPy lets a view by these views be written to."""
     return not any(isinstance(view, _READ_ONLY) for view in chain)

@@ -31,6 +31,7 @@ from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.drawn import Drawn
 from tapegrad.tracing.made import is_made, is_traceable
 from tapegrad.tracing.observe.effects import Stopped
+from tapegrad.tracing.observe.harmless import is_numpys_module
 from tapegrad.tracing.observe.notes import Notes
 from tapegrad.tracing.observe.observer import unobserved
 from tapegrad.tracing.trace import Trace, traces_under_way
@@ -114,7 +115,7 @@ class _Calls:
         self.observer, self.trace, self.generator = observer, trace, generator
 
     def made(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        python = not type(self.generator).__module__.startswith("numpy")
+        python = not is_numpys_module(type(self.generator).__module__)
         if python and name in _OF_LISTS:
             raise _Plain
         if name == "shuffle":
@@ -186,7 +187,7 @@ class _Calls:
     # ---- traced parameters
 
     def _of_standard(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        python = not type(self.generator).__module__.startswith("numpy")
+        python = not is_numpys_module(type(self.generator).__module__)
         form = (_PYTHONS if python else _NUMPYS).get(name)
         if (
             form is None

@@ -48,6 +48,8 @@ def is_doubtful(view: View, root: Proxy, operand: Any) -> bool:
     """Whether `view` of `operand` may be a view or a copy."""
     long = sum(n != 1 for n in operand.shape)  # a reshape of one axis is a view in any case
     certain = root._ordered and root._value is not None
+    if certain and operand is not root:  # a part of complex numbers may be there as a copy
+        certain = np.may_share_memory(operand._value, root._value)
     return isinstance(view, Reshape) and long > 1 and not certain
 
 

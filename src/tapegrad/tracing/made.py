@@ -28,6 +28,7 @@ from tapegrad.errors import UnsupportedError
 from tapegrad.ir.tape import Aval, Var, literal, one_type
 from tapegrad.primitives import elementwise as ew
 from tapegrad.primitives.views import BroadcastTo
+from tapegrad.tracing import chains
 from tapegrad.tracing.chains import viewed
 from tapegrad.tracing.dispatch import dispatch
 from tapegrad.tracing.layout import note_aliased_write
@@ -283,7 +284,7 @@ def _fillable(
             return None
         value: Any = root._value
         for view in views:
-            value = view.evaluate(value)
+            value = chains.shown(view, value)
         y: Any = root if array is owner else part_of(root, views, value)
         if type(x) is np.flatiter:
             y = dispatch.flat(y)

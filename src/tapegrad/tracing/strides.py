@@ -11,15 +11,22 @@ from collections.abc import Iterator
 import numpy as np
 
 from tapegrad.core.values import Slice
+from tapegrad.primitives.base import Elementwise
+from tapegrad.primitives.complexes import PARTS, imag, real
 from tapegrad.primitives.kinds import View
 from tapegrad.primitives.views import GetItem, Reshape, Transpose
 
-Views = tuple[View, ...]
+Views = tuple[View | Elementwise, ...]
 
 
 def views_between(x: np.ndarray, y: np.ndarray) -> Views | None:
     """Views that lead from `x`, which owns its memory, to `y`, which has some of it; None if these
     aren't known."""
+    if x.dtype in PARTS and PARTS[x.dtype] == y.dtype:
+        for part, own in ((real, x.real), (imag, x.imag)):
+            found = views_between(own, y)
+            if found is not None:
+                return (part, *found)
     if x.dtype != y.dtype:
         return None
     for views in _candidates(x, y):
@@ -38,16 +45,17 @@ def _candidates(x: np.ndarray, y: np.ndarray) -> Iterator[Views]:
             yield (*picked, Reshape(y.shape)) if whole else picked
     flat = np.reshape(x, (x.size,))
     if np.may_share_memory(flat, x):
-        for shape in _shapes(x, y):
+        for shape in _shapes(x, y, flat.strides[0]):
             picked = _picked(np.reshape(flat, shape), y, True)
             if picked is not None:
                 yield (Reshape(shape), *picked, Reshape(y.shape))
 
 
-def _shapes(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[int, ...]]:
-    """Shapes of `x` in which `y` may be a part along axes: one, and one for each of its steps."""
+def _shapes(x: np.ndarray, y: np.ndarray, apart: int) -> Iterator[tuple[int, ...]]:
+    """Shapes of `x`, whose elements are this far apart, in which `y` may be a part along axes: one,
+    and one for each of its steps."""
     yield (x.size,)
-    steps = sorted({abs(step) // x.itemsize for step in _steps(y)} | {1}, reverse=True)
+    steps = sorted({abs(step) // apart for step in _steps(y)} | {1}, reverse=True)
     left, shape = x.size, []
     for step in steps:
         if not step or left % step:

@@ -26,7 +26,7 @@ from tapegrad.primitives.kinds import Moving, View
 from tapegrad.primitives.windows import Window
 from tapegrad.tracing.again import made, seen, universal
 from tapegrad.tracing.attributes import NumpyAttributes
-from tapegrad.tracing.chains import Chosen, unviewed, viewed
+from tapegrad.tracing.chains import Chosen, Step, unviewed, viewed
 from tapegrad.tracing.complexes import ComplexMethods
 from tapegrad.tracing.conversions import AsIndex, AsReal, Complexes, Conversions, Rounds
 from tapegrad.tracing.dispatch import dispatch
@@ -95,7 +95,7 @@ class Tracer(Conversions, Proxy):
         self._value = value
         self._aval = operand.aval
         self._root: Tracer | None = None
-        self._chain: tuple[View | Chosen, ...] = ()
+        self._chain: tuple[Step, ...] = ()
         self._version = 0
         self._ordered = True  # these three: see `tracing.layout`
         self._may_alias: Sequence[Any] = ()

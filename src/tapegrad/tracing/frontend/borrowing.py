@@ -274,7 +274,7 @@ def _rebound(f: FunctionType, fresh: dict[Any, Any] | None = None) -> FunctionTy
     """
     outermost, fresh = fresh is None, {} if fresh is None else fresh
     known = _made.get(f) or fresh.get(f)
-    if known is not None or not (f.__module__ or "").startswith(_LIBRARIES):
+    if known is not None or (f.__module__ or "").partition(".")[0] not in _LIBRARIES:
         return known or f
     theirs = f.__globals__
     names = {"__builtins__": _BUILTINS, **{name: theirs.get(name) for name in _OF_MODULES}}

@@ -17,7 +17,12 @@ import numpy as np
 
 from tapegrad.core.handlers import let_through
 from tapegrad.tracing.observe.frames import MISSING
-from tapegrad.tracing.observe.harmless import DISPATCHER, PLAIN_TYPES, is_own
+from tapegrad.tracing.observe.harmless import (
+    DISPATCHER,
+    PLAIN_TYPES,
+    is_numpys_module,
+    is_own,
+)
 from tapegrad.tracing.observe.uses import Then, Uses
 
 _SYS = """
@@ -100,7 +105,7 @@ def advice_about(f: Any) -> str:
 def _is_asked(f: Any) -> bool:
     module, name = str(getattr(f, "__module__", "")), getattr(f, "__name__", "")
     if type(f) is types.FunctionType:
-        module = "numpy" if is_own(f.__code__) and module.startswith("numpy") else ""
+        module = "numpy" if is_own(f.__code__) and is_numpys_module(module) else ""
     elif type(f) is DISPATCHER:
         module = "numpy"
     elif not isinstance(f, types.BuiltinFunctionType):

@@ -36,6 +36,7 @@ from tapegrad.tracing.observe.harmless import (
     MAPPINGS,
     PLAIN_TYPES,
     is_harmless,
+    is_numpys_module,
     is_own,
     is_pythons_class,
     is_self_contained,
@@ -320,7 +321,7 @@ def _partial(
 def _instance(o: Notes, kind: type, args: Sequence[Any], kwargs: dict[str, Any]) -> Then | None:
     if issubclass(kind, str):
         o.printed(args)
-    if is_pythons_class(kind) and not module_of(kind).startswith("numpy"):
+    if is_pythons_class(kind) and not is_numpys_module(module_of(kind)):
         for name in ("__new__", "__init__", "__call__"):
             meta = type(kind)
             if name == "__call__":

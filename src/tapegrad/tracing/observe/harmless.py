@@ -176,6 +176,11 @@ _KNOWN_BASES = frozenset(
 )
 
 
+def is_numpys_module(module: Any) -> bool:
+    """Whether a module is NumPy's, not one of a package whose name begins so."""
+    return isinstance(module, str) and module.partition(".")[0] == "numpy"
+
+
 def is_scipys_module(module: Any) -> bool:
     """Whether a module of SciPy's computes, and reads no files."""
     return (
@@ -348,6 +353,8 @@ def _is_harmless_method(f: Any) -> bool:
         return name in ("acquire", "release", "__enter__", "__exit__")
     if issubclass(kind, _METHODS_OF) and (is_pythons_class(kind) or kind in _METHODS_OF):
         return True
+    if issubclass(kind, (np.generic, np.dtype)) and is_numpys_module(module_of(kind)):
+        return not issubclass(kind, (np.void, np.dtypes.VoidDType))  # their parts can be changed
     return is_inert(kind)
 
 
@@ -384,7 +391,7 @@ def _is_of_harmless_module(f: Any) -> bool:
     if module in _MODULES:
         names = _MODULES[module]
         return names is None or f.__name__ in names
-    if module.startswith("numpy"):
+    if is_numpys_module(module):
         return f.__name__ not in _NUMPYS_STATE and not module.startswith("numpy.random")
     return module.startswith("scipy.") and not module.startswith(("scipy.io", "scipy.datasets"))
 
@@ -398,7 +405,7 @@ def _is_harmless_class(kind: type) -> bool:
     module = module_of(kind)
     if module in _MODULES and _MODULES[module] is None:
         return True
-    if module.startswith("numpy"):
+    if is_numpys_module(module):
         return kind.__name__ not in _NUMPYS_STATE and not module.startswith("numpy.random")
     if kind is weakref.ref:
         return True

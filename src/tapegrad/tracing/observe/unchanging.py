@@ -25,6 +25,7 @@ from tapegrad.tracing.observe.harmless import (
     CALM,
     DISPATCHER,
     is_harmless,
+    is_numpys_module,
     is_own,
     is_pythons_class,
     is_silent,
@@ -169,7 +170,7 @@ def changes_nothing(f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool
         return _are_passive(values)
     if kind is types.BuiltinFunctionType or kind in _UNBOUND:
         return _is_builtin(f, args, values)
-    return is_pythons_class(kind) and not module_of(kind).startswith("numpy")  # it is followed
+    return is_pythons_class(kind) and not is_numpys_module(module_of(kind))  # it is followed
 
 
 _UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
@@ -199,7 +200,7 @@ def _is_builtin(f: Any, args: Sequence[Any], values: Sequence[Any]) -> bool:
         if f in _LOOKED_UP:
             return bool(args) and has_attributes(args[0])
         known = f in _BUILTINS or f in _OPERATORS or held in _MODULES or f in _ASKING
-        if not known and str(f.__module__).startswith("numpy"):
+        if not known and is_numpys_module(f.__module__):
             known = is_harmless(f) and f not in _WRITERS
         return known and all(is_passive(x) for x in values)
     return _is_reading(held, f.__name__) and _are_passive(values)
