@@ -16,6 +16,7 @@ from tests.fuzz.states import PLACES, held
 from tests.fuzz.variations import CHANGES, calls_of
 
 from tapegrad.core.trees import flatten
+from tapegrad.runtime import debug
 
 QUICK = Effort(compiled=0.0, second=0.0, passes=0.0)
 
@@ -113,6 +114,18 @@ def test_another_class_and_another_number_are_wrong(monkeypatch, other):
     monkeypatch.setattr(ranges, "jit", lambda f, compile: lambda *args: other(f(*args)))
     with pytest.raises(Wrong):
         check_ranges(program, 0, QUICK)
+
+
+def test_what_is_made_of_a_product_of_infinities_is_left_open(monkeypatch):
+    """Infinities of both signs meet in the product: it isn't finite, and its reciprocal is 0 or
+    NaN."""
+    given = {
+        "x1": "np.array([-1e268, 1e264, 1e276])",
+        "x2": "np.array([[1e125, 1e125, -1e125]] * 3)",
+    }
+    monkeypatch.setattr(debug, "ON", False)  # it doesn't know what is made of the product
+    program = Program(given, {}, ("v1 = (x2 @ x1) * 2.0**-600", "v2 = v1 ** -1", "return v2"))
+    check_ranges(program, 0, Effort())
 
 
 def test_a_missing_error_is_wrong(monkeypatch):
