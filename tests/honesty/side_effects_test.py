@@ -471,6 +471,52 @@ def test_errors_in_the_middle():
     assert len(kept) == 4
 
 
+def test_errors_in_an_inner_derivative():
+    """an inner derivative's function keeps values and fails -> no traced value is kept"""
+    kept = []
+
+    def inner(x):
+        kept.append(np.sum(x))
+        if x[0] > 2:
+            raise ValueError("too large")
+        return np.sum(x**2)
+
+    def outer(x):
+        try:
+            return np.sum(grad(inner)(x))
+        except ValueError:
+            return np.sum(x)
+
+    for f in (outer, lambda x: np.sum(grad(inner)(x))):
+        kept.clear()
+        df = grad(f, compile="never")
+        for x in (X, 3 * X, 2 * X):
+            with contextlib.suppress(ValueError):
+                df(x)
+        assert kept == [3.0, 9.0, 6.0]
+        assert {type(v) for v in kept} == {np.float64}
+
+
+@pytest.mark.parametrize("compile", ["never", "always"])
+def test_items_that_count_calls(compile):
+    """an item of a dict is counted up, or moves on -> each call's own, nothing is traced anew"""
+    held = collections.Counter(calls=0, mean=0.5)
+    plain = collections.Counter(calls=0, mean=0.5)
+
+    def f(x, held):
+        held["mean"] = 0.9 * held["mean"] + 0.1 * np.sum(x)
+        held["calls"] += 1
+        return np.sum(x) * held["mean"] * held["calls"]
+
+    df = value_and_grad(lambda x: f(x, held), compile=compile)
+    for k in range(1, 5):
+        value, _ = df(k * X)
+        np.testing.assert_allclose(value, f(k * X, plain))
+        np.testing.assert_allclose([*held.values()], [*plain.values()])
+        assert type(held["calls"]) is int
+    assert df.cache_info().traces <= 2  # the mean is Python's number at first, then NumPy's
+
+
 def test_values_kept_and_files():
     """simplegrad of a function that keeps a value on an object -> refused, with the line"""
     with refused(UnsupportedError, "'loudness'", "self.loudness = np.sum(x**2)", "stands alone"):

@@ -1,7 +1,7 @@
 """Numbers and arrays that a function finds outside and sets anew: `self.calls += 1`.
 
-They are others at each call. So where a code looks up a name that it sets too, what is there
-becomes an input of the tape, which each call reads before it begins.
+They are others at each call. So where a code looks up a name or an item of a dict that it sets too,
+what is there becomes an input of the tape, which each call reads before it begins.
 """
 
 from __future__ import annotations
@@ -28,23 +28,41 @@ from tapegrad.tracing.tracer import stand_in
 
 
 @lru_cache(maxsize=1024)
-def _set_by(code: CodeType) -> tuple[frozenset[tuple[str, str]], set[int]]:
-    """What a code sets; and the places in it where what is looked up stays what it is, since a
-    trace that took it for an input has failed."""
-    names = [(i.opname, i.argval) for i in dis.Bytecode(code) if i.opname.startswith("STORE_")]
+def _set_by(code: CodeType) -> tuple[frozenset[tuple[str, Any]], set[int]]:
+    """What a code sets, of items their constant keys, and the offset where `d[k] += 1` looks one
+    up; and the places in it where what is looked up stays what it is, since a trace that took it
+    for an input has failed."""
+    text = [i for i in dis.Bytecode(code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+    names: set[tuple[str, Any]] = set()
+    for k, i in enumerate(text):
+        counts = i.opname == "BINARY_SUBSCR" and text[k - 1].opname == "COPY"
+        if counts or i.opname == "STORE_SUBSCR":
+            key = text[k - 3 if counts else k - 1]  # it is copied with what holds the item
+            if key.opname == "LOAD_CONST":
+                names.add(("STORE_SUBSCR", key.argval))
+            elif counts:
+                names.add((_COUNTS, i.offset))
+        elif i.opname.startswith("STORE_"):
+            names.add((i.opname, i.argval))
     return frozenset(names), set()
 
 
+_COUNTS = "counts an item"
+
+
 def input_of(
-    a: Activation, store: str, name: str, holder_of: Callable[[], Location | None], at: Any
+    a: Activation, store: str, name: Any, holder_of: Callable[[], Location | None], at: Any
 ) -> Callable[[Any], None] | None:
     """A name is about to be looked up in a place. If the code sets it too, what is found becomes an
     input; `store` is the instruction that sets such a name."""
     o = a.o
     names, fixed = _set_by(a.frame.f_code)
-    if (store, name) not in names or not o.again:
+    place = a.frame.f_lasti
+    if (store, name) not in names and ((_COUNTS, place) not in names or store != "STORE_SUBSCR"):
         return None
-    trace, holder, place = o.trace, holder_of(), a.frame.f_lasti
+    if not o.again:
+        return None
+    trace, holder = o.trace, holder_of()
     if holder is None or trace is None or not trace.is_innermost or trace.inside is not None:
         return None
     key = id(holder.x), at
@@ -67,7 +85,7 @@ def input_of(
         if result is value:
             frames.replace(operand_at(a.stack, 0), tracer)
         else:
-            o.reads.lost(name)
+            o.reads.lost(str(name))
 
     return then
 

@@ -138,8 +138,8 @@ class Keeping:
 
 
 def plain(trace: Any, x: Tracer) -> Any:
-    """A traced value as the run leaves it."""
-    if x._trace is not trace:
+    """A traced value as the run leaves it, and as an inner one that has failed has left it."""
+    if x._trace is not trace and (x._trace.alive or x._trace.repeats):
         return x
     if x._is_constant():
         return x._value

@@ -215,6 +215,11 @@ def look_up_item(a: Activation, x: Any, key: Any) -> Then | None:
     kind = type(x)
     if CALM[kind]:
         return None if CALM[type(key)] else a.o.taken([x, key])
+    if kind in MAPPINGS and type(key) in PLAIN_TYPES and isinstance(x, dict):
+        place, at = functools.partial(a.o.reads.place, x), ("item", Key(key))
+        found: Then | None = dispatch.found(a, "STORE_SUBSCR", key, place, at)
+        if found is not None:
+            return found
     if kind in CONTAINERS:
         return both(None if CALM[type(key)] else a.o.taken([key]), a.o.item(x, key))
     if isinstance(x, np.ndarray):
