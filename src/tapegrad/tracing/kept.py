@@ -139,7 +139,7 @@ class Keeping:
 
 def plain(trace: Any, x: Tracer) -> Any:
     """A traced value as the run leaves it, and as an inner one that has failed has left it."""
-    if x._trace is not trace and (x._trace.alive or x._trace.repeats):
+    if x._trace is not trace and (x._trace.repeats or not x._trace.broken):
         return x
     if x._is_constant():
         return x._value

@@ -254,6 +254,7 @@ class Run:
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         self.trace.__exit__()
+        self.trace.broken = isinstance(error, Exception)
         if self.observer is None and following.observer is not None:
             following.observer.identities.go_out(self._tracers)
         if isinstance(error, Exception) and self.trace.merged:

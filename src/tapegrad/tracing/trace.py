@@ -204,6 +204,7 @@ class Trace:
         self.builder = builder
         self.label = label or builder.name
         self.alive = True
+        self.broken = False  # whether its function has raised an error
         self.level = next(_levels_made)
         self.src: Source | None = None
         self.reason = ""
