@@ -90,18 +90,18 @@ def parts_of(program: Program) -> tuple[list[float], float]:
     clear_cache()
     derivative: Any = grad(program.f, compile="always")
     derivative(*program.args)
-    (entry,) = derivative.cache.recent
+    (entry,) = derivative.cache.front.recent
     versions = [(entry,), *((x,) for x in shortened(entry))]
     whole = partial(derivative, *program.args)
     best = [float("inf")] * len(versions)
     counts = []  # of calls in a sample
     for version in versions:
-        derivative.cache.recent = version
+        derivative.cache.front.recent = version
         counts.append(repeats(whole))
     order = list(range(len(versions)))
     for turn in range(ROUNDS):
         for k in order[turn % len(order) :] + order[: turn % len(order)]:
-            derivative.cache.recent = versions[k]
+            derivative.cache.front.recent = versions[k]
             best[k] = min(best[k], seconds(whole, counts[k]) / counts[k])
     full, *steps = [1e9 * time for time in best]
     return [b - a for a, b in zip([0.0, *steps], steps, strict=False)], full

@@ -150,7 +150,7 @@ def test_refusals():
         grad(lambda x: power(signal.ShortTimeFFT(x[:4], 2, 1.0).stft(X)))(X)
     with pytest.raises(UnsupportedError, match="measure"):
         jit(lambda x: signal.choose_conv_method(x, x, measure=True)[0])(X)
-    with pytest.raises(TypeError, match="integer coefficients"):
+    with pytest.raises(TypeError, match="Cannot cast ufunc"):  # SciPy's own error
         jit(lambda x: signal.cspline1d_eval([1, 2, 3], x))(X)
     with pytest.raises(UnsupportedError, match="of 1 coefficients"):
         jit(lambda x: signal.cspline1d_eval(x[:1], 0.0))(X)

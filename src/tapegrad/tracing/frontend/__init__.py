@@ -137,6 +137,8 @@ def call_function(func: Any, args: Any, kwargs: Any) -> Any:
     """What NumPy calls for a function of its own with a tracer among the arguments."""
     if running.numpys:  # what called that is watched
         return _called(func, args, kwargs)
+    if func not in FUNCTIONS:  # it is refused, and NumPy's might write a file
+        return recipes.applied(func, args, kwargs, lambda: _called(func, args, kwargs))
     return recipes.applied(
         func,
         args,
