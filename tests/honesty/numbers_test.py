@@ -146,6 +146,30 @@ def test_sums_of_products_with_infinities():
         np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
 
 
+@quiet
+def test_sums_of_products_that_are_zero():
+    """the sign of a sum of products that are all -0.0 -> left open: NumPy's `dot` and `matmul` of one
+    element each differ in it"""
+    x, y = np.array([[-0.0]]), np.array([[1.0]])
+    for f in (lambda x, y: x @ y, np.dot, lambda x, y: np.tensordot(x, y, 1)):
+        np.testing.assert_array_equal(jit(f, compile="always")(x, y), f(x, y))
+
+
+@quiet
+def test_sums_of_zeros():
+    """sums of -0.0 alone, over no axis, from `initial=-0.0`, of runs -> NumPy's zero"""
+    for f in (
+        np.sum,
+        lambda x: np.sum(x, axis=()),
+        lambda x: np.sum(x, initial=-0.0),
+        lambda x: np.add.reduceat(x, [0, 2]),
+        np.cumsum,
+    ):
+        for how in ("never", "always"):
+            found, expected = jit(f, compile=how)(np.full(3, -0.0)), f(np.full(3, -0.0))
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
 def test_comparisons_with_nan(derivative):
     """NaN in a condition -> compares as in NumPy, and takes the branch that NumPy takes"""
     df = derivative(lambda x: x * x if x > 1 else 3 * x)
