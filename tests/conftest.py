@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 import pytest
 
@@ -10,6 +11,10 @@ os.environ["TAPEGRAD_CACHE_DIR"] = "off"  # what is compiled here is neither fou
 
 # OpenBLAS's threads wait busily for each other; as many processes as there are cores would stall.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# A background shell starts programs with interrupts ignored, which tests send and wait for.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

@@ -91,7 +91,8 @@ def call_of(home: str, name: str) -> str:
     if isinstance(f, types.ModuleType) or not callable(f) or f in (np.ufunc, np.flatiter):
         return f"{home}.{name}"
     if isinstance(f, type) and issubclass(f, np.generic):
-        plain = f in (np.void, np.record) or f.__subclasses__()  # nothing is made of a number
+        below = [c for c in f.__subclasses__() if c.__module__ == "numpy"]
+        plain = f in (np.void, np.record) or below  # nothing is made of a number
         return f"{home}.{name}" if plain else f"{home}.{name}(s)"
     return f"{home}.{name}(x)"
 

@@ -95,7 +95,7 @@ _VAIN = Again()  # stands at a place where there is nothing to be kept
 def seen(x: Any, depth: int = 2) -> Any:
     """A boolean as the user's code gets it, `depth` frames above. Where instructions aren't seen,
     which of two objects it is can't be answered when that is asked: it is a plain one, guarded."""
-    if not following.unwatched or getattr(x, "_root", x) is not None or x._aval.shape:
+    if not following.unwatched or getattr(x, "_root", ...) is not None or x._aval.shape:
         return x
     if x._aval.dtype != np.bool_ or x._trace.repeats or x._trace.idle:
         return x

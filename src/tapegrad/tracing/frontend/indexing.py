@@ -370,7 +370,6 @@ def element(x: Tracer, index: tuple[Any, ...]) -> Any:
     return int(found) if found.dtype.kind in "iu" else as_python(found)
 
 
-@in_rows
 def counting(indices: Any) -> Any:
     """Indices for functions that count by them: NumPy takes a single float for the integer below
     it there, and booleans for 0 and 1."""
@@ -381,6 +380,7 @@ def counting(indices: Any) -> Any:
     return found.astype(np.int64) if single or found.dtype == np.bool_ else indices
 
 
+@in_rows
 def take(x: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
     """np.take."""
     x = as_tracer(x, indices)

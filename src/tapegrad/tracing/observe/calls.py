@@ -114,7 +114,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
         if _are_calm(args, kwargs):
             return None
         given = [*args, *kwargs.values()]
-        if f.__code__.co_filename.startswith(_TAPEGRAD):  # it is followed into methods
+        if f.__code__.co_filename.startswith(_DERIVATIVES):  # methods are followed into
             given = [x for x in given if not _is_users_method(x)]
         noted = getattr(f, "notes", ())  # classes: it says itself what it reads of their objects
         given = [x for x in given if not isinstance(x, noted)] if noted else given
@@ -237,6 +237,7 @@ def _are_calm(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
 
 
 _TAPEGRAD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_DERIVATIVES = (_TAPEGRAD + "api.py", _TAPEGRAD + "runtime" + os.sep)
 # Python has two classes of methods written in C, of which `types` names one.
 _BOUND = (types.BuiltinFunctionType, type(re.compile("").match), types.MethodWrapperType)
 _UNBOUND = (
