@@ -148,8 +148,8 @@ def test_sums_of_products_with_infinities():
 
 @quiet
 def test_sums_of_products_that_are_zero():
-    """the sign of a sum of products that are all -0.0 -> left open: NumPy's `dot` and `matmul` of one
-    element each differ in it"""
+    """the sign of a sum of products that are all -0.0 -> left open: NumPy's `dot` and `matmul` of
+    one element each differ in it"""
     x, y = np.array([[-0.0]]), np.array([[1.0]])
     for f in (lambda x, y: x @ y, np.dot, lambda x, y: np.tensordot(x, y, 1)):
         np.testing.assert_array_equal(jit(f, compile="always")(x, y), f(x, y))
