@@ -12,7 +12,7 @@ from tapegrad.tracing.clocks import Clocks
 from tapegrad.tracing.found import without_found
 from tapegrad.tracing.kept import let_be_plain
 from tapegrad.tracing.observe.foreign import answers, one_call
-from tapegrad.tracing.observe.observer import Observer
+from tapegrad.tracing.observe.observer import Observer, following
 from tapegrad.tracing.run import Traced
 from tapegrad.tracing.trace import settled, tracing_depth
 from tapegrad.tracing.tracer import Tracer
@@ -33,6 +33,13 @@ def observed(
     `again` what the run does outside."""
 
     def run(clocks: Clocks) -> tuple[T, Observer]:
+        outer = following.observer
+        try:
+            return followed(clocks)
+        finally:
+            following.observer = outer  # an interrupt may have kept the observer from leaving
+
+    def followed(clocks: Clocks) -> tuple[T, Observer]:
         with Observer(root, request.args, request.kwargs, request.name) as observer:
             observer.clocks = clocks
             observer.again = again
