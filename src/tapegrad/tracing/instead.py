@@ -30,7 +30,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "array2string array_repr array_str format_float_positional format_float_scientific": (
             "a text that is made outside of the function, of what it returns"
         ),
-        """bytes_ clongdouble complex256 float128 float16 half longdouble longlong object_ str_
+        """bytes_ clongdouble complex256 float128 float16 half longdouble longlong object_
         ulonglong""": "x.astype(dtype); as dtypes they are fine",
         "from_dlpack frombuffer": _BITS,
         "asmatrix bmat matrix": "arrays of two axes, with @ and np.block",
@@ -47,7 +47,6 @@ REFUSED: dict[str, dict[str, str]] = {
     },
     "np.generic": {
         "as_integer_ratio": _OUTSIDE,
-        "hex": "a text that is made outside of the function, of what it returns",
     },
 }
 
