@@ -39,8 +39,6 @@ from tapegrad.tracing.tracer import Tracer
 class Derived:
     """A function derived from `f` by a transformation: its gradient, or itself compiled."""
 
-    warns = True  # of traces again and again; not where tapegrad itself has made it
-
     def __init__(self, f: Callable[..., Any], transformation: Transformation, compile: str) -> None:
         kind = transformation.name
         if not callable(f):
@@ -153,8 +151,6 @@ class Derived:
         if log.wanted("trace"):
             why = why_traced(last, self.root, request)
             log.say("trace", f"{self.__name__}, {len(variant.tape.calls)} calls: {why}")
-        if not self.warns:
-            return
         keys = self.cache.many()
         if keys:
             warn_of_kinds(self.__name__, request.words, keys)

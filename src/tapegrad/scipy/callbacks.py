@@ -362,7 +362,6 @@ class Runner:
         flat.__name__ = self.name
         self.whole = whole
         self.run = Derived(flat, Jit(), "auto")
-        self.run.warns = False  # in the middle of a solver, whose end an error would change
 
     @cached_property
     def slopes(self) -> Runner:

@@ -148,6 +148,26 @@ def _transformed(
     return transform(x)
 
 
+def cosines(
+    name: str, x: Any, type: Any, n: Any, axis: int, norm: Any, orthogonal: Any = None
+) -> Any:
+    """The transform along one axis, of `n` numbers."""
+    x = floating(x)
+    axis = normalize_axis_index(axis, x.ndim)
+    n = x.shape[axis] if n is None else int(n)
+    if n < 1:
+        raise ValueError(f"invalid number of data points ({n}) specified")
+    return _transformed(name, x, type, [n], [axis], norm, orthogonal)
+
+
+def cosines_of_axes(
+    name: str, x: Any, type: Any, shape: Any, axes: Any, norm: Any, orthogonal: Any = None
+) -> Any:
+    """The transform along several axes."""
+    x = floating(x)
+    return _transformed(name, x, type, *_sizes(x, shape, axes), norm, orthogonal)
+
+
 def _declare_cosines(name: str) -> None:
     def along_one(
         x: Any,
@@ -159,12 +179,7 @@ def _declare_cosines(name: str) -> None:
         workers: Any = None,
         orthogonalize: Any = None,
     ) -> Any:
-        x = floating(x)
-        axis = normalize_axis_index(axis, x.ndim)
-        n = x.shape[axis] if n is None else int(n)
-        if n < 1:
-            raise ValueError(f"invalid number of data points ({n}) specified")
-        return _transformed(name, x, type, [n], [axis], norm, orthogonalize)
+        return cosines(name, x, type, n, axis, norm, orthogonalize)
 
     def along_several(
         x: Any,
@@ -176,8 +191,7 @@ def _declare_cosines(name: str) -> None:
         workers: Any = None,
         orthogonalize: Any = None,
     ) -> Any:
-        x = floating(x)
-        return _transformed(name, x, type, *_sizes(x, s, axes), norm, orthogonalize)
+        return cosines_of_axes(name, x, type, s, axes, norm, orthogonalize)
 
     answers(name, parameters="orthogonalize")(along_one)
     answers(f"{name}n", parameters="orthogonalize")(along_several)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index
 
 from tapegrad.primitives.cosines import OTHER
 from tapegrad.scipy import fft as ffts
@@ -101,12 +100,7 @@ def _declare_cosines(name: str) -> None:
         norm: Any = None,
         overwrite_x: bool = False,
     ) -> Any:
-        x = floating(x)
-        axis = normalize_axis_index(axis, x.ndim)
-        n = x.shape[axis] if n is None else int(n)
-        if n < 1:
-            raise ValueError(f"invalid number of data points ({n}) specified")
-        return ffts._transformed(plain, x, kind(type), [n], [axis], norm, None)
+        return ffts.cosines(plain, x, kind(type), n, axis, norm)
 
     def along_several(
         x: Any,
@@ -116,8 +110,7 @@ def _declare_cosines(name: str) -> None:
         norm: Any = None,
         overwrite_x: bool = False,
     ) -> Any:
-        x = floating(x)
-        return ffts._transformed(plain, x, kind(type), *ffts._sizes(x, shape, axes), norm, None)
+        return ffts.cosines_of_axes(plain, x, kind(type), shape, axes, norm)
 
     answers(name)(along_one)
     answers(f"{name}n")(along_several)

@@ -414,6 +414,9 @@ def replay(tape: Tape, inputs: Sequence[Any]) -> list[Any]:
     return [plain(value(x)) for x in tape.outputs]
 
 
+replay.notes = (Tape,)  # type: ignore[attr-defined]  # a tape never changes: nothing of it is read
+
+
 def own_result(x: Any) -> Any:
     """An output of `replay` as a derivative returns it: no result is a view of anything."""
     if isinstance(x, Literal):

@@ -21,7 +21,7 @@ def _folder(package: str) -> str:
 
 # The user calls NumPy, SciPy and numba; their own lines tell nothing about the user's program.
 _OWN = tuple(map(_folder, ("tapegrad", "numpy", "scipy", "numba")))
-SCIPY = _OWN[2]
+TAPEGRAD, SCIPY = _OWN[0], _OWN[2]
 _MASKED = os.path.join(_OWN[1], "ma", "")
 _CLASSES = os.path.join(_OWN[1], "polynomial", "")  # NumPy's, which are followed as a library's
 _CALLERS = {_OWN[2]: "SciPy", _OWN[3]: "numba", _MASKED: "numpy.ma"}

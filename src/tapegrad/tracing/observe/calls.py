@@ -49,7 +49,7 @@ from tapegrad.tracing.observe.opaque import FOLLOWED, opaque
 from tapegrad.tracing.observe.places import ABSENT, END, START
 from tapegrad.tracing.observe.plainness import whole_key
 from tapegrad.tracing.observe.uses import Then, both
-from tapegrad.tracing.source import at_line
+from tapegrad.tracing.source import TAPEGRAD, at_line
 from tapegrad.tracing.texts import is_only_shown
 
 
@@ -107,7 +107,7 @@ def called(o: Notes, f: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> The
                     return _told(o, f)
                 note = opaque(o, f, args, kwargs)
                 return None if note is FOLLOWED else note
-            if f.__code__.co_filename.startswith(_TAPEGRAD) or is_harmless(f):
+            if f.__code__.co_filename.startswith(TAPEGRAD) or is_harmless(f):
                 _note_harmless(f)
             else:
                 return _unknown(o, f, args, kwargs)
@@ -236,8 +236,7 @@ def _are_calm(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     return not kwargs or all(CALM[type(x)] for x in kwargs.values())
 
 
-_TAPEGRAD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-_DERIVATIVES = (_TAPEGRAD + "api.py", _TAPEGRAD + "runtime" + os.sep)
+_DERIVATIVES = (TAPEGRAD + "api.py", TAPEGRAD + "runtime" + os.sep)
 # Python has two classes of methods written in C, of which `types` names one.
 _BOUND = (types.BuiltinFunctionType, type(re.compile("").match), types.MethodWrapperType)
 _UNBOUND = (

@@ -291,7 +291,6 @@ def _is_made_of_text(f: Any) -> bool:
     return made and "__name__" not in f.__globals__
 
 
-_LIBRARIES = (is_pandas, is_own, is_librarys_code)
 _OTHERS = ("builtins", "numpy", "pandas")
 
 
