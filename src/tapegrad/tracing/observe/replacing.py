@@ -100,11 +100,6 @@ def _is_pythons(f: Any) -> bool:
     return is_scipys_own(f)
 
 
-def _notes_itself(f: Any) -> bool:
-    """Whether what answers the call of an object says what it reads of that."""
-    return type(f) is functools.partial and hasattr(f.func, "notes")
-
-
 def put_traced(a: Activation, k: int, x: Any, key: Any) -> Any:
     """What is indexed, the operand number `k`: a plain array is a traced one where a traced value
     says which part is meant, and `np.r_` is ours."""
