@@ -252,7 +252,7 @@ def test_arrays_of_other_libraries(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(tmp_path)
     jax = importlib.import_module("jax")
-    monkeypatch.delitem(sys.modules, "jax")
+    del sys.modules["jax"]  # other libraries look for it
     text = noted(lambda x: np.sum(jax.multiply(x, 2.0)), X)
     assert says(text, "jax was called with a traced array", "numpy in the place of jax.numpy")
 
