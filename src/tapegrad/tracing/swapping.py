@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from builtins import id  # the original: `builtins.id` is among what is swapped
 from collections.abc import Iterable
 from types import FunctionType, ModuleType
 from typing import Any
@@ -106,6 +107,8 @@ class _Seen:
 
 
 def _meant(names: dict[str, Any], table: dict[int, Answer]) -> Swap:
+    if table.keys().isdisjoint(map(id, [*names.values()])):  # as of most modules
+        return Swap(names, {})
     found = [(name, table.get(id(x))) for name, x in [*names.items()]]
     pairs = {name: (row.original, stand_in(row)) for name, row in found if row is not None}
     return Swap(names, pairs)
